@@ -1,0 +1,25 @@
+"""What a JAX function's backward pass keeps, what it computes again, and what that costs.
+
+    from rematscope import print_fwd_bwd, residual_table, trace
+
+Nothing here runs the function: arguments may be arrays or `jax.ShapeDtypeStruct`s.
+"""
+
+from rematscope.cost import Cost
+from rematscope.errors import TraceError
+from rematscope.program import Equation, Literal, Program, Value
+from rematscope.source import Source
+from rematscope.trace import Passes, Residual, trace
+
+__all__ = [
+    "Cost",
+    "Equation",
+    "Literal",
+    "Passes",
+    "Program",
+    "Residual",
+    "Source",
+    "TraceError",
+    "Value",
+    "trace",
+]

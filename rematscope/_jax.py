@@ -1,0 +1,86 @@
+"""The one module that reaches behind JAX's public API, and why.
+
+Three things have no public door (JAX 0.11 to 0.12):
+
+* `scan` keeps how its operands divide into constants, carries and slices in parameters that changed between releases.
+* Under `JAX_REMAT3=1` checkpoints and names are `HiPrim` objects in the private `_prim` parameter of one primitive.
+* A call primitive's body sits under a parameter name of its own.
+
+Everything here takes a `JaxprEqn` and returns plain data; a JAX release that moves one of them is mended here.
+"""
+
+from jax.extend.core import JaxprEqn, Literal
+
+# Primitives that only call a body: where the body is, and nothing else to know.
+_CALLS = {
+    "jit": "jaxpr",
+    "pjit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "eval_jaxpr": "call_jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "remat2": "jaxpr",
+    "checkpoint": "jaxpr",
+}
+
+
+def body_of(jaxpr):
+    """Returns (jaxpr with eqns/invars/outvars, constvars, consts), for open and closed jaxprs of either release."""
+    consts = list(getattr(jaxpr, "consts", ()))
+    inner = getattr(jaxpr, "jaxpr", jaxpr)
+    return inner, list(inner.constvars), consts
+
+
+def hi_primitive(eqn: JaxprEqn):
+    """The `HiPrim` of an equation under remat3 (`RematTraced`, `CheckpointName`, …), or None."""
+    return eqn.params.get("_prim") if eqn.primitive.name == "call_hi_primitive" else None
+
+
+def called_body(eqn: JaxprEqn):
+    """The jaxpr that `eqn` calls exactly once with its own operands, or None if it does anything else."""
+    if (prim := hi_primitive(eqn)) is not None:
+        return prim.jaxpr if type(prim).__name__ == "RematTraced" else None
+    if (key := _CALLS.get(eqn.primitive.name)) is not None:
+        return eqn.params.get(key)
+    return None
+
+
+def checkpoint_name(eqn: JaxprEqn) -> str | None:
+    """The name that `eqn` gives its operand, or None if `eqn` names nothing."""
+    if eqn.primitive.name == "name":
+        return eqn.params["name"]
+    prim = hi_primitive(eqn)
+    if prim is not None and type(prim).__name__ in ("CheckpointName", "CheckpointNameFwd"):
+        return prim.name
+    return None
+
+
+def passes_first_operand(eqn: JaxprEqn) -> bool:
+    """True for remat3's `PrimalLeftTangentRight(x, _)`, whose value is `x`."""
+    return type(hi_primitive(eqn)).__name__ == "PrimalLeftTangentRight"
+
+
+def barrier_operands(eqn: JaxprEqn) -> list[int]:
+    """Operands that the default `remat2` puts behind an optimization barrier when it is lowered.
+
+    remat3 writes that barrier as an equation of its own; the default path hides it in the lowering.
+    """
+    if eqn.primitive.name not in ("remat2", "checkpoint") or not eqn.params["differentiated"]:
+        return []
+    prevent = eqn.params["prevent_cse"]
+    flags = [prevent] * len(eqn.invars) if isinstance(prevent, bool) else prevent
+    return [i for i, (flag, atom) in enumerate(zip(flags, eqn.invars, strict=True)) if flag and not is_literal(atom)]
+
+
+def scan_split(eqn: JaxprEqn) -> tuple[int, int]:
+    """(number of constants, number of carries) among the operands of a `scan`."""
+    params = eqn.params
+    if "num_consts" in params:  # JAX 0.11
+        return params["num_consts"], params["num_carry"]
+    consts, carry, _ = params["ft_in"].unpack()
+    return len(consts), len(carry)
+
+
+def is_literal(atom) -> bool:
+    return isinstance(atom, Literal)

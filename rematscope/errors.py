@@ -1,0 +1,9 @@
+"""Errors that name the cause and the next step."""
+
+
+class TraceError(ValueError):
+    """A function that cannot be split into a forward and a backward program, and what to do about it."""
+
+    def _render_traceback_(self) -> list[str]:
+        # IPython asks an exception for its own rendering: the sentence is all a reader needs.
+        return [f"{type(self).__name__}: {self}"]

@@ -1,0 +1,351 @@
+"""A program: the flat list of equations that a pass runs, made from a jaxpr.
+
+`jit`, checkpoint and custom-rule bodies stand inlined where they run. Loops and branches keep a body, which is a
+`Program` too and reads values of the program around it directly. An optimization barrier returns its operands under
+their own names: it says when, not what.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import source_info_util
+
+from rematscope import _jax
+from rematscope.source import Source
+
+source_info_util.register_exclusion(__file__)
+
+
+class Value:
+    """One array that a program computes or is given: its abstract value, and the name it is shown under."""
+
+    __slots__ = ("aval", "name")
+
+    def __init__(self, aval, name: str = ""):
+        self.aval = aval
+        self.name = name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.aval.shape)
+
+    @property
+    def dtype(self):
+        return self.aval.dtype
+
+    @property
+    def nbytes(self) -> int:
+        return nbytes(self)
+
+    def __repr__(self):
+        return f"{self.name}:{type_text(self)}"
+
+
+class Literal(Value):
+    """A scalar written into the program itself."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, aval, value):
+        super().__init__(aval, str(np.asarray(value).item()))
+        self.value = value
+
+
+_SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
+
+
+def type_text(value) -> str:
+    """`f32[5,4]`, for anything with a shape and a dtype."""
+    name = str(value.dtype)
+    stem = name.rstrip("0123456789")
+    if stem in _SHORT and name != "float0":
+        name = _SHORT[stem] + name[len(stem) :]
+    return f"{name}[{','.join(map(str, value.shape))}]"
+
+
+def nbytes(value) -> int:
+    """Bytes of anything with a shape and a dtype; a PRNG key counts its words, a float0 cotangent nothing."""
+    if value.dtype == jax.dtypes.float0:
+        return 0
+    return int(np.prod(value.shape, dtype=np.int64)) * value.dtype.itemsize
+
+
+@dataclasses.dataclass(eq=False)
+class Equation:
+    """One operation.
+
+    Attributes:
+      primitive: JAX's name of the operation; `name` gives its operand a checkpoint name.
+      inputs: what it reads, including what its bodies read from around them.
+      outputs: what it defines. A barrier's outputs are its inputs.
+      params: JAX's parameters of the primitive.
+      bodies: loop body or branches, in the order of the primitive's parameters.
+      role: in a backward program, `"R"`, `"L"` or `"B"`; see `rematscope.roles`. Empty in a forward program.
+      length: how often the body of a `scan` runs; 1 for everything else.
+      first_carry, carries: where in `inputs` a loop's carried values start, and how many there are.
+    """
+
+    primitive: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    params: dict[str, Any]
+    eqn: jax.extend.core.JaxprEqn
+    bodies: tuple["Program", ...] = ()
+    role: str = ""
+    length: int = 1
+    first_carry: int = 0
+    carries: int = 0
+
+    @cached_property
+    def source(self) -> Source | None:
+        """The user's line that this operation comes from, if JAX recorded one."""
+        return Source.of(self.eqn.source_info)
+
+    @property
+    def initial(self) -> tuple[Value, ...]:
+        """A loop's carried values before its first iteration."""
+        return self.inputs[self.first_carry : self.first_carry + self.carries]
+
+    @property
+    def stacked_inputs(self) -> tuple[Value, ...]:
+        """The arrays that a scan's body reads one slice of at a time."""
+        return self.inputs[self.first_carry + self.carries :] if self.primitive == "scan" else ()
+
+
+@dataclasses.dataclass(eq=False)
+class Program:
+    """A straight list of equations; calling it runs it.
+
+    Attributes:
+      inputs: values given from outside. A loop body's are its carries, then its slices; a branch has none.
+      outputs: values handed back.
+      equations: in order of execution.
+      constants: arrays that the program closes over.
+    """
+
+    inputs: tuple[Value, ...]
+    equations: list[Equation]
+    outputs: tuple[Value, ...]
+    constants: dict[Value, Any] = dataclasses.field(default_factory=dict)
+
+    def __call__(self, *arrays) -> list[jax.Array]:
+        """Runs the program on concrete or abstract arrays, one for each of `inputs`."""
+        if len(arrays) != len(self.inputs):
+            raise TypeError(f"this program takes {len(self.inputs)} arrays, and got {len(arrays)}")
+        env = dict(self.constants)
+        return _run(self, arrays, env)
+
+    def walk(self, times: int = 1) -> Iterator[tuple[Equation, int]]:
+        """Yields every equation that computes something, bodies included, with how often it runs.
+
+        A `while_loop` counts one iteration, for its trip count is not in the program; a branch counts once.
+        """
+        for equation in self.equations:
+            if equation.bodies:
+                for body in equation.bodies:
+                    yield from body.walk(times * equation.length)
+            elif equation.primitive not in BOOKKEEPING:
+                yield equation, times
+
+    def count(self, primitive: str | None = None, role: str | None = None) -> int:
+        """How many operations run, of a primitive and role if given; a scan's body counts once an iteration."""
+        return sum(
+            times
+            for equation, times in self.walk()
+            if primitive in (None, equation.primitive) and role in (None, equation.role)
+        )
+
+
+# Equations that move no data and compute nothing.
+BOOKKEEPING = frozenset({"name", "optimization_barrier"})
+
+
+def _run(program: Program, arrays: Sequence, env: dict[Value, Any]) -> list:
+    env.update(zip(program.inputs, arrays, strict=True))
+
+    def read(value):
+        return value.value if isinstance(value, Literal) else env[value]
+
+    for equation in program.equations:
+        operands = [read(v) for v in equation.inputs]
+        results = _RUN.get(equation.primitive, _run_primitive)(equation, operands, env)
+        env.update(zip(equation.outputs, results, strict=True))
+    return [read(v) for v in program.outputs]
+
+
+def _run_primitive(equation, operands, env):
+    primitive = equation.eqn.primitive
+    subfuns, params = primitive.get_bind_params(equation.params)
+    results = primitive.bind(*subfuns, *operands, **params)
+    return results if primitive.multiple_results else [results]
+
+
+def _run_barrier(equation, operands, env):
+    return jax.lax.optimization_barrier(operands)
+
+
+def _run_scan(equation, operands, env):
+    (body,) = equation.bodies
+    start, stop = equation.first_carry, equation.first_carry + equation.carries
+
+    def step(carry, xs):
+        out = _run(body, [*carry, *xs], dict(env))
+        return out[: equation.carries], out[equation.carries :]
+
+    carry, stacked = jax.lax.scan(
+        step, operands[start:stop], operands[stop:], equation.length, reverse=equation.params["reverse"]
+    )
+    return [*carry, *stacked]
+
+
+def _run_while(equation, operands, env):
+    condition, body = equation.bodies
+    start = equation.first_carry
+    return jax.lax.while_loop(
+        lambda carry: _run(condition, carry, dict(env))[0],
+        lambda carry: _run(body, carry, dict(env)),
+        operands[start:],
+    )
+
+
+def _run_cond(equation, operands, env):
+    branches = [lambda body=body: _run(body, (), dict(env)) for body in equation.bodies]
+    return jax.lax.switch(jnp.asarray(operands[0], jnp.int32), branches)
+
+
+_RUN: dict[str, Callable] = {
+    "optimization_barrier": _run_barrier,
+    "name": lambda equation, operands, env: operands,
+    "scan": _run_scan,
+    "while": _run_while,
+    "cond": _run_cond,
+}
+
+
+class Inliner:
+    """Turns jaxprs into programs. Both passes go through one, so that a constant of both is one `Value`."""
+
+    def __init__(self):
+        self._constants: dict[int, tuple[Value, Any]] = {}
+
+    def program(self, jaxpr, inputs: Sequence[Value]) -> Program:
+        """Makes a program from a jaxpr whose operands are `inputs`; values and literals cross unchanged."""
+        equations: list[Equation] = []
+        outputs = self._inline(jaxpr, inputs, equations)
+        program = Program(tuple(inputs), _without_dead_code(equations, outputs), tuple(outputs))
+        used = reads(program)
+        program.constants = {v: array for v, array in self._constants.values() if v in used}
+        return program
+
+    def _constant(self, array) -> Value:
+        if id(array) not in self._constants:
+            self._constants[id(array)] = Value(jax.typeof(array)), array
+        return self._constants[id(array)][0]
+
+    def _inline(self, jaxpr, operands: Sequence[Value], equations: list[Equation]) -> list[Value]:
+        jaxpr, constvars, consts = _jax.body_of(jaxpr)
+        env: dict[Any, Value] = dict(zip(constvars, map(self._constant, consts), strict=True))
+        env.update(zip(jaxpr.invars, operands, strict=True))
+
+        def read(atom) -> Value:
+            return Literal(atom.aval, atom.val) if _jax.is_literal(atom) else env[atom]
+
+        for eqn in jaxpr.eqns:
+            env.update(zip(eqn.outvars, self._equation(eqn, [read(a) for a in eqn.invars], equations), strict=True))
+        return [read(a) for a in jaxpr.outvars]
+
+    def _equation(self, eqn, inputs: list[Value], equations: list[Equation]) -> Sequence[Value]:
+        """Appends what `eqn` does to `equations` and returns its outputs."""
+        if (body := _jax.called_body(eqn)) is not None:
+            if fenced := [inputs[i] for i in _jax.barrier_operands(eqn) if not isinstance(inputs[i], Literal)]:
+                equations.append(Equation("optimization_barrier", tuple(fenced), tuple(fenced), {}, eqn))
+            return self._inline(body, inputs, equations)
+        if _jax.passes_first_operand(eqn):
+            return inputs[:1]
+        primitive = eqn.primitive.name
+        if primitive == "reduce_precision" and _keeps_precision(eqn):
+            return inputs  # checkpoint marks what it saves with a rounding to the value's own precision
+        if primitive == "optimization_barrier":
+            fenced = tuple(v for v in inputs if not isinstance(v, Literal))
+            equations.append(Equation(primitive, fenced, fenced, {}, eqn))
+            return inputs
+
+        outputs = tuple(Value(v.aval) for v in eqn.outvars)
+        if (name := _jax.checkpoint_name(eqn)) is not None:
+            equation = Equation("name", tuple(inputs), outputs, {"name": name}, eqn)
+        elif primitive == "scan":
+            equation = self._scan(eqn, inputs, outputs)
+        elif primitive == "while":
+            equation = self._while(eqn, inputs, outputs)
+        elif primitive == "cond":
+            bodies = tuple(self._body(branch, inputs[1:], ()) for branch in eqn.params["branches"])
+            equation = Equation(primitive, tuple(inputs), outputs, eqn.params, eqn, bodies)
+        else:
+            equation = Equation(primitive, tuple(inputs), outputs, eqn.params, eqn)
+        equations.append(equation)
+        return outputs
+
+    def _scan(self, eqn, inputs, outputs) -> Equation:
+        consts, carries = _jax.scan_split(eqn)
+        jaxpr, length = eqn.params["jaxpr"], eqn.params["length"]
+        own = [Value(v.aval) for v in _jax.body_of(jaxpr)[0].invars[consts:]]
+        body = self._body(jaxpr, [*inputs[:consts], *own], own)
+        return Equation("scan", tuple(inputs), outputs, eqn.params, eqn, (body,), "", length, consts, carries)
+
+    def _while(self, eqn, inputs, outputs) -> Equation:
+        tested, kept = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+        carry = inputs[tested + kept :]
+
+        def part(jaxpr, captured):
+            own = [Value(v.aval) for v in carry]
+            return self._body(jaxpr, [*captured, *own], own)
+
+        condition = part(eqn.params["cond_jaxpr"], inputs[:tested])
+        body = part(eqn.params["body_jaxpr"], inputs[tested : tested + kept])
+        bodies = (condition, body)
+        return Equation(
+            "while", tuple(inputs), outputs, eqn.params, eqn, bodies, first_carry=tested + kept, carries=len(carry)
+        )
+
+    def _body(self, jaxpr, operands, own) -> Program:
+        equations: list[Equation] = []
+        outputs = self._inline(jaxpr, operands, equations)
+        return Program(tuple(own), _without_dead_code(equations, outputs), tuple(outputs))
+
+
+def _keeps_precision(eqn) -> bool:
+    info = jnp.finfo(eqn.invars[0].aval.dtype)
+    return eqn.params["exponent_bits"] >= info.nexp and eqn.params["mantissa_bits"] >= info.nmant
+
+
+def _without_dead_code(equations: list[Equation], outputs: Sequence[Value]) -> list[Equation]:
+    """Drops what nothing reads, as XLA will; keeps side effects and trims barriers to what is read after them."""
+    needed = set(outputs)
+    live = []
+    for equation in reversed(equations):
+        if equation.primitive == "optimization_barrier":
+            fenced = tuple(v for v in equation.inputs if v in needed)
+            if fenced:
+                live.append(dataclasses.replace(equation, inputs=fenced, outputs=fenced))
+        elif equation.eqn.effects or not needed.isdisjoint(equation.outputs):
+            live.append(equation)
+            needed.update(equation.inputs)
+            # A body's own constants are read through the body alone.
+            for body in equation.bodies:
+                needed |= reads(body)
+    return live[::-1]
+
+
+def reads(program: Program) -> set[Value]:
+    """Every value that the program, its bodies included, reads or hands back."""
+    found = set(program.outputs)
+    for equation in program.equations:
+        found.update(equation.inputs)
+        for body in equation.bodies:
+            found |= reads(body)
+    return found

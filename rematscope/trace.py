@@ -1,0 +1,306 @@
+"""`trace(f, *args)`: the forward and the backward program of a function, without running either."""
+
+import dataclasses
+import inspect
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import source_info_util
+
+from rematscope import roles
+from rematscope.cost import Cost, program_cost
+from rematscope.errors import TraceError
+from rematscope.naming import name_values
+from rematscope.program import Equation, Inliner, Literal, Program, Value, nbytes
+from rematscope.source import Source
+
+source_info_util.register_exclusion(__file__)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Residual:
+    """A value that the forward pass keeps for the backward pass.
+
+    Attributes:
+      value: the value, the same object in both programs.
+      kind: `"argument"`, `"constant"` (closed over, or a literal) or `"computed"`.
+      name: its `checkpoint_name`, or None.
+      primitive: the operation that made it, found through jit, scan, names and nested checkpoints; None unless computed.
+      source: the user's line that made it, or None.
+      is_output: the function returns this very value too, so keeping it costs nothing more.
+      needed_by: the first backward equation that reads it, inside loops too; None if it is only handed through.
+    """
+
+    value: Value
+    kind: str
+    name: str | None
+    primitive: str | None
+    source: Source | None
+    is_output: bool
+    needed_by: Equation | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.value.shape
+
+    @property
+    def dtype(self):
+        return self.value.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole array; what a scan saved counts all its iterations."""
+        return nbytes(self.value)
+
+    @property
+    def memory(self) -> str:
+        """`"device"`, or `"host"` for what an offloading policy moved there."""
+        space = getattr(self.value.aval, "memory_space", None)
+        return "host" if str(getattr(space, "name", space)).lower() in ("host", "pinned_host") else "device"
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Passes:
+    """The two programs that differentiating a function in reverse mode runs.
+
+    `forward(*arguments)` returns the outputs, then the residuals; `backward(*residuals, *cotangents)` returns a
+    cotangent for every argument. All arrays are flat lists, in the order of `jax.tree.leaves`.
+
+    Attributes:
+      function: the name of the function.
+      forward, backward: the programs. A value that crosses is one `Value` with one name in both.
+      residuals: one for each leaf of `jax.vjp(f, *args)[1]`, in its order.
+      cotangents: the values that the backward program is given besides the residuals.
+      twins: value of a recomputed equation → the forward value that it equals.
+    """
+
+    function: str
+    forward: Program
+    backward: Program
+    residuals: tuple[Residual, ...]
+    cotangents: tuple[Value, ...]
+    twins: dict[Value, Value]
+
+    @cached_property
+    def cost(self) -> Cost:
+        """What both passes cost together."""
+        return program_cost(self.forward) + program_cost(self.backward)
+
+    @cached_property
+    def recompute_cost(self) -> Cost:
+        """What the backward pass spends on computing again what the forward pass had: the sum over `R`."""
+        return program_cost(self.backward, roles.RECOMPUTED)
+
+    def saved_bytes(self, *kinds: str) -> int:
+        """Bytes of the residuals of these kinds (of all kinds if none is given); one array counts once."""
+        values = {r.value: r.nbytes for r in self.residuals if not kinds or r.kind in kinds}
+        return sum(values.values())
+
+
+def trace(f: Callable, *args: Any, **kwargs: Any) -> Passes:
+    """Splits `f` into its forward and its backward program, without running either.
+
+    Args:
+      f: a function of pytrees of arrays, differentiable in reverse mode.
+      *args, **kwargs: its arguments: arrays, Python scalars or `jax.ShapeDtypeStruct`s in pytrees. Only shapes and
+        dtypes are looked at. Integers, booleans and PRNG keys are allowed beside floating-point arguments.
+
+    Returns:
+      The two programs, what crosses between them, and what they cost.
+
+    Raises:
+      TraceError: if there is nothing to differentiate, an argument is no array, or `f` has no reverse-mode derivative.
+    """
+    __tracebackhide__ = True
+    paths, leaves, tree = _flatten(f, args, kwargs)
+    function = getattr(f, "__name__", type(f).__name__)
+
+    def flat(*leaves):
+        args, kwargs = jax.tree.unflatten(tree, leaves)
+        return f(*args, **kwargs)
+
+    def forward(*leaves):
+        return jax.vjp(flat, *leaves)
+
+    try:
+        forward_jaxpr, (out, pullback) = jax.make_jaxpr(forward, return_shape=True)(*leaves)
+        residuals, pullback_tree = jax.tree.flatten(pullback)
+        cotangents = [_cotangent(leaf) for leaf in jax.tree.leaves(out)]
+
+        def backward(residuals, cotangents):
+            cotangents = jax.tree.unflatten(jax.tree.structure(out), cotangents)
+            return jax.tree.unflatten(pullback_tree, residuals)(cotangents)
+
+        if not any(c.dtype != jax.dtypes.float0 for c in cotangents):
+            raise TraceError(
+                f"{function} returns no floating-point value, so there is nothing to differentiate. "
+                "Return a float from it, a loss for example."
+            )
+        backward_jaxpr = jax.make_jaxpr(backward)(residuals, cotangents)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        raise _explained(error, function) from None
+
+    inline = Inliner()
+    arguments = [Value(v.aval, path) for v, path in zip(forward_jaxpr.invars, paths, strict=True)]
+    fwd = inline.program(forward_jaxpr, arguments)
+    outputs = fwd.outputs[: len(cotangents)]
+    crossing = fwd.outputs[len(cotangents) :]
+    incoming = tuple(Value(v.aval) for v in backward_jaxpr.invars[len(crossing) :])
+    bwd = inline.program(backward_jaxpr, [*crossing, *incoming])
+
+    twins = roles.assign_roles(fwd, bwd, incoming)
+    name_values(fwd, bwd, incoming, twins)
+    return Passes(function, fwd, bwd, _residuals(fwd, bwd, crossing, outputs), incoming, twins)
+
+
+def _flatten(f, args, kwargs):
+    """(path, leaf) of every argument, named as `f` names its parameters where that can be told."""
+    for leaf in jax.tree.leaves((args, kwargs)):
+        if not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")) and not isinstance(
+            leaf, (bool, int, float, complex)
+        ):
+            raise TraceError(
+                f"an argument holds {leaf!r:.60}, a {type(leaf).__name__}, and only arrays, numbers and "
+                "jax.ShapeDtypeStructs can be traced. Bind it first: functools.partial(f, name=value)."
+            )
+    try:
+        bound = inspect.signature(f).bind(*args, **kwargs).arguments
+        parameters = inspect.signature(f).parameters
+        names = []
+        for name, value in bound.items():
+            if parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
+                names += [f"{name}[{i}]" for i in range(len(value))]
+            elif name not in kwargs and parameters[name].kind is not inspect.Parameter.VAR_KEYWORD:
+                names.append(name)
+    except (TypeError, ValueError):
+        names = [f"arg{i}" for i in range(len(args))]
+    with_paths, tree = jax.tree.flatten_with_path((args, kwargs))
+    paths = []
+    for (which, first, *rest), _ in with_paths:
+        root = first.key if which.idx else names[first.idx]
+        paths.append(root + (f".{jax.tree_util.keystr(tuple(rest), simple=True, separator='.')}" if rest else ""))
+    leaves = [leaf for _, leaf in with_paths]
+    if leaves and not any(jnp.issubdtype(jax.typeof(leaf).dtype, np.inexact) for leaf in leaves):
+        raise TraceError(
+            "every argument is an integer, a boolean or a key, and JAX differentiates with respect to "
+            "floating-point numbers only. Pass floats: 2.0 instead of 2, or x.astype(float)."
+        )
+    if not leaves:
+        raise TraceError("there are no arguments to differentiate with respect to. Pass f's arguments after f.")
+    return paths, leaves, tree
+
+
+def _cotangent(leaf) -> jax.ShapeDtypeStruct:
+    dtype = leaf.dtype if jnp.issubdtype(leaf.dtype, np.inexact) else jax.dtypes.float0
+    return jax.ShapeDtypeStruct(leaf.shape, dtype)
+
+
+def _explained(error: Exception, function: str) -> Exception:
+    """What JAX's refusal to differentiate means and what to do; errors of the function's own stay as they are."""
+    text = str(error)
+    if "Reverse-mode differentiation does not work" in text:
+        return TraceError(
+            f"{function} has no backward pass: it runs a while_loop, or a fori_loop whose bounds are not known when it "
+            "is traced, and JAX would have to keep an unknown number of residuals. Use jax.lax.scan, or a fori_loop "
+            "with bounds that are Python integers."
+        )
+    if "do not support JVP" in text or "not implemented" in text and "ifferentiation rule" in text:
+        return TraceError(
+            f"{function} has no backward pass: {text.splitlines()[0].rstrip('.')}. Give that operation a derivative "
+            "with jax.custom_vjp, or keep it out with jax.lax.stop_gradient."
+        )
+    return error
+
+
+def _residuals(fwd: Program, bwd: Program, crossing, outputs) -> tuple[Residual, ...]:
+    makers = _makers(fwd)
+    readers = _first_readers(bwd)
+    returned = {v for v in outputs if not isinstance(v, Literal)}
+    arguments = set(fwd.inputs)
+
+    def residual(value: Value) -> Residual:
+        if value in arguments:
+            kind, (name, maker) = "argument", (None, None)
+        elif value in makers:
+            kind, (name, maker) = "computed", _origin(value, makers)
+        else:
+            kind, (name, maker) = "constant", (None, None)
+        primitive, source = (maker.primitive, maker.source) if maker else (None, None)
+        return Residual(value, kind, name, primitive, source, value in returned, readers.get(value))
+
+    return tuple(map(residual, crossing))
+
+
+def _makers(program: Program) -> dict[Value, tuple[Equation, int]]:
+    """Value → the equation that defines it and which of its outputs it is, bodies included."""
+    makers = {}
+    for equation in program.equations:
+        if equation.primitive != "optimization_barrier":
+            makers.update((v, (equation, i)) for i, v in enumerate(equation.outputs))
+        for body in equation.bodies:
+            makers.update(_makers(body))
+    return makers
+
+
+def _origin(value: Value, makers) -> tuple[str | None, Equation | None]:
+    """The checkpoint name of `value` and the operation that really made it."""
+    name, equation, around, carried = None, None, {}, set()
+    while value in makers or value in around:
+        if value not in makers:
+            # A loop body's own input: a carry is made by the iteration before, a slice by what made the array.
+            loop, i = around[value]
+            if i < loop.carries and value not in carried:
+                carried.add(value)
+                value = loop.bodies[-1].outputs[i]
+            else:
+                value = loop.inputs[loop.first_carry + i]
+            continue
+        equation, i = makers[value]
+        if equation.primitive == "name":
+            name = name or (None if carried else equation.params["name"])
+            value = equation.inputs[0]
+        elif equation.primitive == "device_put":
+            value = equation.inputs[i]
+        elif equation.primitive == "cond":
+            # The branches that do not make this residual fill its place with zeros.
+            made = [b.outputs[i] for b in equation.bodies if b.outputs[i] in makers]
+            value = next((v for v in made if makers[v][0].primitive not in _FILLERS), made[0] if made else None)
+        elif equation.bodies:
+            body = equation.bodies[-1]
+            around.update((v, (equation, k)) for k, v in enumerate(body.inputs))
+            value = body.outputs[i]
+        else:
+            break
+    return name, equation
+
+
+_FILLERS = ("broadcast_in_dim", "empty2", "iota")
+
+
+def _first_readers(program: Program) -> dict[Value, Equation]:
+    readers: dict[Value, Equation] = {}
+    for equation in program.equations:
+        if equation.primitive == "optimization_barrier":
+            continue
+        inner: dict[Value, Equation] = {}
+        for body in equation.bodies:
+            for value, reader in _first_readers(body).items():
+                inner.setdefault(value, reader)
+        if equation.bodies:
+            # What a body is handed as a carry or a slice is read where the body reads it.
+            own = equation.bodies[-1].inputs
+            handed = equation.inputs[equation.first_carry :]
+            for outside, inside in zip(handed, own, strict=bool(own)):
+                if inside in inner:
+                    inner.setdefault(outside, inner[inside])
+        for value in equation.inputs:
+            reader = inner.get(value, None if equation.bodies else equation)
+            if reader is not None:
+                readers.setdefault(value, reader)
+        for value, reader in inner.items():
+            readers.setdefault(value, reader)
+    return readers

@@ -9,17 +9,23 @@ from rematscope.cost import Cost
 from rematscope.errors import TraceError
 from rematscope.program import Equation, Literal, Program, Value
 from rematscope.source import Source
+from rematscope.table import ResidualTable, residual_table
 from rematscope.trace import Passes, Residual, trace
+from rematscope.view import FwdBwd, print_fwd_bwd
 
 __all__ = [
     "Cost",
     "Equation",
+    "FwdBwd",
     "Literal",
     "Passes",
     "Program",
     "Residual",
+    "ResidualTable",
     "Source",
     "TraceError",
     "Value",
+    "print_fwd_bwd",
+    "residual_table",
     "trace",
 ]

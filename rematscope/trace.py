@@ -29,7 +29,7 @@ class Residual:
       value: the value, the same object in both programs.
       kind: `"argument"`, `"constant"` (closed over, or a literal) or `"computed"`.
       name: its `checkpoint_name`, or None.
-      primitive: the operation that made it, found through jit, scan, names and nested checkpoints; None unless computed.
+      primitive: the operation that made it, found through jit, scan, names and nested checkpoints; or None.
       source: the user's line that made it, or None.
       is_output: the function returns this very value too, so keeping it costs nothing more.
       needed_by: the first backward equation that reads it, inside loops too; None if it is only handed through.
@@ -95,10 +95,20 @@ class Passes:
         """What the backward pass spends on computing again what the forward pass had: the sum over `R`."""
         return program_cost(self.backward, roles.RECOMPUTED)
 
-    def saved_bytes(self, *kinds: str) -> int:
-        """Bytes of the residuals of these kinds (of all kinds if none is given); one array counts once."""
-        values = {r.value: r.nbytes for r in self.residuals if not kinds or r.kind in kinds}
-        return sum(values.values())
+    @cached_property
+    def late_cost(self) -> Cost:
+        """What the backward pass computes first although it does not depend on the cotangent: the sum over `L`."""
+        return program_cost(self.backward, roles.LATE)
+
+    def bytes_by_kind(self) -> dict[str, int]:
+        """Bytes saved of each kind of residual, those the function computed first; one array counts once."""
+        once = {r.value: r for r in self.residuals}.values()
+        kinds = {kind: sum(r.nbytes for r in once if r.kind == kind) for kind in ("computed", "constant", "argument")}
+        return {kind: size for kind, size in kinds.items() if size or kind != "constant"}
+
+    def saved_bytes(self) -> int:
+        """Bytes of all residuals; one array counts once."""
+        return sum(self.bytes_by_kind().values())
 
 
 def trace(f: Callable, *args: Any, **kwargs: Any) -> Passes:
@@ -208,7 +218,7 @@ def _explained(error: Exception, function: str) -> Exception:
             "is traced, and JAX would have to keep an unknown number of residuals. Use jax.lax.scan, or a fori_loop "
             "with bounds that are Python integers."
         )
-    if "do not support JVP" in text or "not implemented" in text and "ifferentiation rule" in text:
+    if "do not support JVP" in text or ("not implemented" in text and "ifferentiation rule" in text):
         return TraceError(
             f"{function} has no backward pass: {text.splitlines()[0].rstrip('.')}. Give that operation a derivative "
             "with jax.custom_vjp, or keep it out with jax.lax.stop_gradient."

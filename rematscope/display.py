@@ -1,0 +1,81 @@
+"""How a view reaches the reader: a terminal through rich, JupyterLab as HTML, GitHub as text."""
+
+import html
+
+from rich.console import Console
+from rich.theme import Theme
+
+# Okabe and Ito's colours, which the colour-blind can tell apart. The gutter letters say the same without colour.
+THEME = Theme(
+    {"rs-S": "bold #0072b2", "rs-R": "bold #d55e00", "rs-L": "bold #b0608f", "rs-B": "", "rs-type": "dim",
+     "rs-source": "dim"}
+)  # fmt: skip
+
+# JupyterLab says on <body> which theme is on. Without this sheet (GitHub, an untrusted notebook) the text still stands
+# in its columns.
+_SHEET = """<style>
+.rematscope { color: inherit; container-type: inline-size; }
+.rematscope .rs-programs, .rematscope .rs-programs tbody { display: block; width: 100%; margin: 0; border: 0; }
+.rematscope .rs-programs tr { display: flex; flex-wrap: wrap; gap: 0 2em; background: none !important; }
+.rematscope .rs-programs td { display: block; flex: 1 1 auto; padding: 0; border: 0; text-align: left;
+  vertical-align: top; max-width: 100%; overflow-x: auto; }
+.rematscope .rs-programs td + td { border-left: 1px solid #8888; padding-left: 1em; }
+.rematscope .rs-table { margin: 0; font-family: var(--jp-code-font-family, monospace); font-size: 12px; }
+.rematscope .rs-table th, .rematscope .rs-table td { text-align: left; padding: 2px 1em 2px 0; max-width: none; }
+.rematscope .rs-table :is(th, td):is(:nth-child(3), :nth-child(4)) { text-align: right; }
+.rematscope p { margin: 0.3em 0 0; font-weight: 600; }
+.rematscope pre { margin: 0; padding: 0; background: none; color: inherit; line-height: 1.35; font-size: 12px;
+  white-space: pre; }
+.rs-S, .rs-R, .rs-L { font-weight: 600; }
+.rs-S { color: #005a8f; } .rs-R { color: #a34700; } .rs-L { color: #8a3a6b; }
+.rs-type, .rs-source { opacity: 0.75; }
+[data-jp-theme-light="false"] .rs-S { color: #6cbcf5; }
+[data-jp-theme-light="false"] .rs-R { color: #ffa45c; }
+[data-jp-theme-light="false"] .rs-L { color: #ee9fcb; }
+@container (max-width: 1150px) { .rematscope .rs-source { display: none; } }
+</style>"""
+
+
+def show(view) -> None:
+    """Displays in a notebook, prints in a terminal."""
+    console = Console(theme=THEME)
+    if console.is_jupyter:
+        from IPython.display import display
+
+        display(view)
+    else:
+        console.print(view)
+
+
+def plain_text(view, width: int = 100) -> str:
+    """What `view` looks like without colour, `width` columns wide."""
+    console = Console(width=width, theme=THEME, color_system=None, force_jupyter=False, force_terminal=False)
+    with console.capture() as capture:
+        console.print(view)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def html_page(columns, footer) -> str:
+    """A row of columns and a footer, each a list of lines, each a list of (text, style) pieces."""
+    cells = "".join(f"<td>{_pre(lines)}</td>" for lines in columns)
+    table = f'<table class="rs-programs"><tbody><tr>{cells}</tr></tbody></table>'
+    return f'{_SHEET}\n<div class="rematscope">{table}{_pre(footer)}</div>'
+
+
+def html_table(rows, footer: str) -> str:
+    """A table of texts, its first row the header."""
+    header, *body = [[html.escape(cell, quote=False) for cell in row] for row in rows]
+    head = "".join(f'<th scope="col">{cell}</th>' for cell in header)
+    lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in body)
+    table = f'<table class="rs-table"><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>'
+    return f'{_SHEET}\n<div class="rematscope">{table}<p>{html.escape(footer, quote=False)}</p></div>'
+
+
+def _pre(lines) -> str:
+    return f"<pre>{chr(10).join(''.join(map(_span, line)) for line in lines)}</pre>"
+
+
+def _span(piece: tuple[str, str]) -> str:
+    text, style = piece
+    text = html.escape(text, quote=False)
+    return f'<span class="{style}">{text}</span>' if style.startswith("rs-") else f"<b>{text}</b>" if style else text

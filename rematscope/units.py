@@ -1,0 +1,20 @@
+"""Numbers with their units, as people write them."""
+
+
+def bytes_text(count: int) -> str:
+    """`72 B`, `16 KiB`, `1.25 MiB`: exact below 1 KiB, else three digits."""
+    return _scaled(count, 1024, ["B", "KiB", "MiB", "GiB", "TiB"])
+
+
+def count_text(count: int, unit: str) -> str:
+    """`11 transcendentals`, `1.2 M FLOPs`: exact below 10,000, else three digits."""
+    unit = unit if count != 1 else unit.removesuffix("s")
+    return f"{count:,} {unit}" if count < 10_000 else f"{_scaled(count, 1000, ['', 'k', 'M', 'G', 'T', 'P'])} {unit}"
+
+
+def _scaled(count: int, step: int, units: list[str]) -> str:
+    size, i = float(count), 0
+    while size >= step and i < len(units) - 1:
+        size, i = size / step, i + 1
+    digits = f"{size:.3g}" if size < 1000 else f"{size:.0f}"
+    return f"{digits} {units[i]}".rstrip()

@@ -1,0 +1,201 @@
+"""The two programs side by side, with what crosses between them."""
+
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterable
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from rematscope import roles
+from rematscope.cost import Cost
+from rematscope.display import html_page, plain_text, show
+from rematscope.notation import Line, lines
+from rematscope.program import type_text
+from rematscope.trace import Passes, Residual, trace
+from rematscope.units import bytes_text, count_text
+
+# Below this width the two programs stand one above the other.
+_SIDE_BY_SIDE = 110
+# A column of programs shows the user's source lines too where it has this much room.
+_WITH_SOURCE = 74
+
+LEGEND = {"S": "saved", "R": "recomputed", "L": "late", "B": "backward"}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Row:
+    gutter: str
+    code: str
+    type: str = ""
+    saved: str = ""
+    source: str = ""
+
+
+class FwdBwd:
+    """Forward and backward side by side: rich renders it in a terminal, JupyterLab as HTML, GitHub as text."""
+
+    def __init__(self, passes: Passes):
+        self.passes = passes
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width
+        if width >= _SIDE_BY_SIDE:
+            half = (width - 3) // 2
+            left, right = self._column("forward", half), self._column("backward", half)
+            body = [
+                _joined(_padded(a, half), [(" │ ", "dim")], b)
+                for a, b in itertools.zip_longest(left, right, fillvalue=[])
+            ]
+        else:
+            seam = [("─" * width, "dim")]
+            body = [*self._column("forward", width), seam, *self._column("backward", width)]
+        legend = [("  ".join(f"{letter} {word}" for letter, word in LEGEND.items()), "dim")]
+        for line in [*body, legend]:
+            yield Text.assemble(*line, no_wrap=True, overflow="crop")
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        columns = [
+            [*_title(title, header), *_layout(rows, None)]
+            for title, header, rows in map(self._program, ("forward", "backward"))
+        ]
+        legend = [(f"{letter} {word}  ", f"rs-{letter}") for letter, word in LEGEND.items()]
+        return {"text/plain": plain_text(self), "text/html": html_page(columns, [legend])}
+
+    def _column(self, which: str, width: int):
+        title, header, rows = self._program(which)
+        return [*_title(title, header, width), *_layout(rows, width)]
+
+    def _program(self, which: str) -> tuple[str, str, list[_Row]]:
+        return (which, *(self._forward() if which == "forward" else self._backward()))
+
+    def _forward(self) -> tuple[str, list[_Row]]:
+        """Arguments and constants first, then the equations. Each residual's bytes stand on one line, and add up."""
+        p = self.passes
+        saved = {r.value: r for r in p.residuals}
+        constants = [r.value for r in p.residuals if r.kind == "constant"]
+        rows = []
+        for value in dict.fromkeys([*p.forward.inputs, *constants]):
+            residual = saved.pop(value, None)
+            kind = residual.kind if residual else "argument"
+            rows.append(_Row("S" if residual else "", value.name, type_text(value), _bytes([residual]), kind))
+        for line in lines(p.forward):
+            crossing = [saved.pop(v) for v in line.defines if v in saved]
+            rows.append(_row(line, "S" if crossing else "", _bytes(crossing)))
+        outputs = p.forward.outputs[: len(p.cotangents)]
+        rows.append(_Row("", f"return {', '.join(v.name for v in outputs)}"))
+
+        return f"{p.function} saves {saved_text(p)}", rows
+
+    def _backward(self) -> tuple[str, list[_Row]]:
+        p = self.passes
+        rows = [_Row("", v.name, type_text(v), "", "cotangent") for v in p.cotangents]
+        rows += [_row(line, line.role) for line in lines(p.backward)]
+        for argument, value in zip(p.forward.inputs, p.backward.outputs, strict=True):
+            rows.append(_Row("", f"return d{argument.name} = {value.name}", type_text(value)))
+        recomputed = _work(p.backward.count(role=roles.RECOMPUTED), p.recompute_cost)
+        late = _work(p.backward.count(role=roles.LATE), p.late_cost)
+        return f"recomputes {recomputed}; late {late}", rows
+
+
+def print_fwd_bwd(f: Callable, *args, **kwargs) -> None:
+    """Shows what `f`'s forward pass computes and saves beside what its backward pass does with it.
+
+    A letter marks a line: `S` saved for the backward pass, `R` recomputed (the forward pass had this value), `L` late
+    (first computed in the backward pass, though it does not depend on the cotangent), `B` backward. A value that
+    crosses has one name on both sides.
+
+    Args:
+      f: a function that is differentiable in reverse mode. It is not run.
+      *args, **kwargs: its arguments, as for `trace`.
+
+    Raises:
+      TraceError: as `trace` does.
+    """
+    __tracebackhide__ = True
+    show(FwdBwd(trace(f, *args, **kwargs)))
+
+
+def saved_text(passes: Passes) -> str:
+    """`456 B: computed 72 B + arguments 384 B`."""
+    kinds = {"computed": "computed", "constant": "constants", "argument": "arguments"}
+    parts = [f"{kinds[kind]} {bytes_text(size)}" for kind, size in passes.bytes_by_kind().items()]
+    return f"{bytes_text(passes.saved_bytes())}: {' + '.join(parts)}"
+
+
+def _row(line: Line, gutter: str, saved: str = "") -> _Row:
+    return _Row(gutter, line.code, line.type, saved, str(line.source or ""))
+
+
+def _bytes(residuals: Iterable[Residual | None]) -> str:
+    found = [r.nbytes for r in residuals if r is not None]
+    return f"{bytes_text(sum(found))} →" if found else ""
+
+
+def _work(count: int, cost: Cost) -> str:
+    parts = []
+    if cost.flops:
+        parts.append(count_text(cost.flops, "FLOPs"))
+    if cost.transcendentals:
+        parts.append(count_text(cost.transcendentals, "transcendentals"))
+    return f"{count:,}" + (f" ({', '.join(parts)})" if parts else "")
+
+
+# A line is a list of (text, style) pieces, from which the terminal's and the notebook's view are both made.
+_Pieces = list[tuple[str, str]]
+
+
+def _title(title: str, header: str, width: int | None = None) -> list[_Pieces]:
+    return [[(title, "bold")], *([(part, "")] for part in _folded(header, width)), []]
+
+
+def _layout(rows: list[_Row], width: int | None) -> list[_Pieces]:
+    """Aligns rows in columns; code too long for its column goes on below itself."""
+    source = width is None or width >= _WITH_SOURCE
+    type_width = min(max(len(r.type) for r in rows), 22)
+    saved_width = max(len(r.saved) for r in rows)
+    source_width = min(max(len(r.source) for r in rows), 28) if source else 0
+    fixed = 3 + sum(w + 2 for w in (type_width, saved_width, source_width) if w)
+    longest = max(len(r.code) for r in rows)
+    code_width = min(longest, 60) if width is None else max(min(longest, width - fixed), 16)
+
+    out = []
+    for row in rows:
+        hang = " " * (len(row.code) - len(row.code.lstrip()) + 4)
+        codes = _folded(row.code, code_width, hang)
+        types = _folded(row.type, type_width)
+        for i, (code, kind) in enumerate(itertools.zip_longest(codes, types, fillvalue="")):
+            style = f"rs-{row.gutter}" if row.gutter else ""
+            pieces = [(f"{row.gutter if i == 0 else '':<2} ", style), (code.ljust(code_width), style)]
+            pieces.append((f"  {kind:<{type_width}}", "rs-type"))
+            if saved_width:
+                pieces.append((f"  {row.saved if i == 0 else '':>{saved_width}}", style))
+            if source_width and i == 0 and row.source:
+                pieces.append((f"  {_shortened(row.source, source_width)}", "rs-source"))
+            out.append(pieces)
+    return out
+
+
+def _folded(text: str, width: int | None, hang: str = "") -> list[str]:
+    """Breaks `text` after a comma or a space where it can, so that no part is longer than `width`."""
+    if width is None or len(text) <= width:
+        return [text]
+    parts = []
+    while len(text) > width:
+        cut = max(text.rfind(" ", len(hang) + 1, width), text.rfind(",", len(hang), width - 1))
+        cut = cut + 1 if cut > len(hang) else width
+        parts.append(text[:cut].rstrip())
+        text = hang + text[cut:].lstrip()
+    return [*parts, text]
+
+
+def _shortened(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
+def _padded(pieces: _Pieces, width: int) -> _Pieces:
+    return [*pieces, (" " * (width - sum(len(text) for text, _ in pieces)), "")]
+
+
+def _joined(*parts: _Pieces) -> _Pieces:
+    return [piece for part in parts for piece in part]

@@ -1,6 +1,7 @@
 """How a view reaches the reader: a terminal through rich, JupyterLab as HTML, GitHub as text."""
 
 import html
+from collections.abc import Callable
 
 from rich.console import Console
 from rich.theme import Theme
@@ -22,7 +23,7 @@ _SHEET = """<style>
 .rematscope .rs-programs td + td { border-left: 1px solid #8888; padding-left: 1em; }
 .rematscope .rs-table { margin: 0; font-family: var(--jp-code-font-family, monospace); font-size: 12px; }
 .rematscope .rs-table th, .rematscope .rs-table td { text-align: left; padding: 2px 1em 2px 0; max-width: none; }
-.rematscope .rs-table :is(th, td):is(:nth-child(3), :nth-child(4)) { text-align: right; }
+.rematscope .rs-table :is(th, td):is(:nth-child(3), :nth-child(4)) { text-align: right !important; }
 .rematscope p { margin: 0.3em 0 0; font-weight: 600; }
 .rematscope pre { margin: 0; padding: 0; background: none; color: inherit; line-height: 1.35; font-size: 12px;
   white-space: pre; }
@@ -47,6 +48,32 @@ def show(view) -> None:
         console.print(view)
 
 
+def live(view: Callable, **controls) -> None:
+    """Shows `view(**values)` under widgets that set the values, in a notebook.
+
+    Where no widget runs (on GitHub, in a page that was stored), the same output shows the view for the first values.
+
+    Args:
+      view: a function of the controls' values that returns something that displays itself.
+      **controls: an ipywidgets control for each argument of `view`.
+    """
+    import ipywidgets
+    from IPython.display import display
+
+    page = ipywidgets.HTML()
+
+    def update(_change=None):
+        twin = view(**{name: control.value for name, control in controls.items()})._repr_mimebundle_()
+        page.value = twin["text/html"]
+        return twin
+
+    for control in controls.values():
+        control.observe(update, "value")
+    widget = ipywidgets.VBox([*controls.values(), page])
+    # A front end shows the richest form that it can: the widget where its model lives, else the twin.
+    display({**widget._repr_mimebundle_(), **update()}, raw=True)
+
+
 def plain_text(view, width: int = 100) -> str:
     """What `view` looks like without colour, `width` columns wide."""
     console = Console(width=width, theme=THEME, color_system=None, force_jupyter=False, force_terminal=False)
@@ -57,7 +84,8 @@ def plain_text(view, width: int = 100) -> str:
 
 def html_page(columns, footer) -> str:
     """A row of columns and a footer, each a list of lines, each a list of (text, style) pieces."""
-    cells = "".join(f"<td>{_pre(lines)}</td>" for lines in columns)
+    # Said inline too: a notebook that is not trusted loses the sheet, and JupyterLab aligns cells to the right.
+    cells = "".join(f'<td style="text-align: left; vertical-align: top">{_pre(lines)}</td>' for lines in columns)
     table = f'<table class="rs-programs"><tbody><tr>{cells}</tr></tbody></table>'
     return f'{_SHEET}\n<div class="rematscope">{table}{_pre(footer)}</div>'
 
@@ -65,8 +93,8 @@ def html_page(columns, footer) -> str:
 def html_table(rows, footer: str) -> str:
     """A table of texts, its first row the header."""
     header, *body = [[html.escape(cell, quote=False) for cell in row] for row in rows]
-    head = "".join(f'<th scope="col">{cell}</th>' for cell in header)
-    lines = "".join(f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in body)
+    head = "".join(f'<th scope="col" style="text-align: left">{cell}</th>' for cell in header)
+    lines = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in body)
     table = f'<table class="rs-table"><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>'
     return f'{_SHEET}\n<div class="rematscope">{table}<p>{html.escape(footer, quote=False)}</p></div>'
 

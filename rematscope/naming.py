@@ -36,10 +36,10 @@ def name_values(forward: Program, backward: Program, cotangents: tuple[Value, ..
 
 
 def _letters() -> Iterator[str]:
-    """a … z, aa … zz, aaa …, without the loop indices i, j and k."""
+    """a … z, aa … zz, aaa …, without the loop indices i, j and k, and without l, which looks like 1."""
     for size in itertools.count(1):
         for letters in itertools.product(string.ascii_lowercase, repeat=size):
-            if (name := "".join(letters)) not in LOOP_INDICES:
+            if (name := "".join(letters)) not in (*LOOP_INDICES, "l"):
                 yield name
 
 

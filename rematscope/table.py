@@ -29,7 +29,7 @@ class Row:
       primitive: the operation that made them; None unless computed.
       name: their `checkpoint_name`, or None.
       source: the user's line that made them, or "".
-      needed_by: the first line of the backward program that reads the first of them, or "".
+      needed_by: the first line of the backward program that reads the first of them; `"nothing"` if none does.
       is_output: the function returns them too.
       memory: `"device"` or `"host"`.
     """
@@ -143,7 +143,7 @@ def _rows(passes: Passes) -> tuple[Row, ...]:
                 primitive=first.primitive,
                 name=first.name,
                 source=str(first.source or ""),
-                needed_by=code(first.needed_by) if first.needed_by else "",
+                needed_by=code(first.needed_by) if first.needed_by else "nothing",
                 is_output=first.is_output,
                 memory=first.memory,
             )

@@ -1,0 +1,45 @@
+"""Executes chapters and exercise pages from top to bottom and stores their outputs, the same bytes for the same input.
+
+    python notebooks/store.py                              every page
+    python notebooks/store.py notebooks/01_residuals.ipynb  one
+
+What would differ from run to run is left out: execution times, cell identities of the moment and widget models, whose
+static twin stays.
+"""
+
+import sys
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+ROOT = Path(__file__).resolve().parent.parent
+WIDGET = "application/vnd.jupyter.widget-view+json"
+KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
+
+
+def store(path: Path) -> None:
+    """Runs the notebook in its own folder and writes it back."""
+    notebook = nbformat.read(path, as_version=4)
+    NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": path.parent}}).execute()
+    nbformat.write(cleaned(notebook, path.stem), path)
+
+
+def cleaned(notebook, stem: str):
+    """The notebook without what depends on when and where it ran."""
+    notebook.metadata = {"kernelspec": KERNEL, "language_info": {"name": "python"}}
+    notebook.nbformat_minor = 5
+    for number, cell in enumerate(notebook.cells):
+        cell["id"] = f"{stem[:40]}-{number}"
+        cell.metadata = {key: value for key, value in cell.metadata.items() if key in ("tags", "jupyter")}
+        for output in cell.get("outputs", []):
+            if "data" in output:
+                output.data.pop(WIDGET, None)
+    return notebook
+
+
+if __name__ == "__main__":
+    named = [Path(name).resolve() for name in sys.argv[1:]]
+    for path in named or sorted([*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("exercises/*.ipynb")]):
+        print(f"running {path.relative_to(ROOT)}", flush=True)
+        store(path)

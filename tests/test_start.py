@@ -1,0 +1,397 @@
+"""start.py, run as a user runs it: a copy of the real file in a folder with a space in its name.
+
+uv is played by a script, which says what the real one says; the real pip, kernel, browser command and disk do the rest.
+"""
+
+import ast
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+import start
+
+SOURCE = Path(start.__file__)
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="the stand-ins are shell scripts")
+
+# Notes what it is asked; makes as environment a python that is the one running the tests; fails as $UV_FAILS tells it.
+UV = f"""#!/bin/sh
+echo "$*" >> "$UV_LOG"
+case "$*" in $UV_FAILS_AT*) printf '%s\\n' "$UV_FAILS" >&2; exit 2;; esac
+if [ "$1" = venv ]; then
+    mkdir -p .venv/bin
+    rm -f .venv/bin/python
+    printf '#!/bin/sh\\nexec "{sys.executable}" "$@"\\n' > .venv/bin/python
+    chmod +x .venv/bin/python
+fi
+"""
+
+
+class Workbook:
+    """A folder with start.py and just enough beside it, and a user to whom it belongs."""
+
+    def __init__(self, folder: Path):
+        self.root, self.home, self.uv_log = folder / "my work book", folder / "home", folder / "uv.log"
+        self.root.mkdir()
+        self.home.mkdir()
+        shutil.copy(SOURCE, self.root)
+        for package in ("rematscope", "grader", "solutions"):
+            (self.root / package).mkdir()
+            (self.root / package / "__init__.py").touch()
+        (self.root / "pyproject.toml").touch()
+        (self.root / "requirements.lock").touch()
+        (self.root / ".python-version").write_text("3.13\n")
+        (self.root / "test_it.py").write_text("def test_one():\n    pass\n")
+        bin_with_uv = folder / "bin"
+        bin_with_uv.mkdir()
+        (bin_with_uv / "uv").write_text(UV)
+        (bin_with_uv / "uv").chmod(0o755)
+        self.environment = {
+            "HOME": str(self.home),
+            "PATH": f"{bin_with_uv}:/usr/bin:/bin",
+            "UV_LOG": str(self.uv_log),
+            "UV_FAILS_AT": "nothing",
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # a third of the time
+        }
+
+    def start(self, *arguments, before=(), **environment) -> subprocess.CompletedProcess:
+        """Runs start.py, by a command `before` it if given, and returns what came of it."""
+        return subprocess.run(
+            [*before, sys.executable, "start.py", *arguments],
+            cwd=self.root,
+            env=self.environment | environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+
+    def uv_calls(self) -> list[str]:
+        """Returns what uv was asked since the last look."""
+        calls = self.uv_log.read_text().splitlines() if self.uv_log.exists() else []
+        self.uv_log.unlink(missing_ok=True)
+        return calls
+
+
+@pytest.fixture
+def workbook(tmp_path):
+    return Workbook(tmp_path)
+
+
+@pytest.fixture
+def bwrap():
+    """The start of a command that runs another one in a changed file system, even for root."""
+    if not shutil.which("bwrap"):
+        pytest.skip("bubblewrap is not installed")
+    return ["bwrap", "--dev-bind", "/", "/"]
+
+
+def problem(done: subprocess.CompletedProcess) -> str:
+    """Returns the one sentence by which start.py failed."""
+    assert done.returncode == 1
+    (line,) = done.stderr.splitlines()
+    assert line.startswith("start.py: ")
+    return line.removeprefix("start.py: ")
+
+
+# Setting up
+
+
+def test_sets_up_and_runs_pytest(workbook):
+    done = workbook.start("test", "--", "-p", "no:cacheprovider", "--collect-only", "-q")
+    assert "test_it.py::test_one" in done.stdout, done.stderr
+    python = f"{workbook.root}/.venv/bin/python"
+    assert workbook.uv_calls() == [
+        f"venv {workbook.root}/.venv --allow-existing --relocatable --python 3.13",
+        f"pip install --python {python} --compile-bytecode --require-hashes -r requirements.lock",
+        f"pip install --python {python} --compile-bytecode --no-deps --no-build-isolation --editable .",
+    ]
+    for package in ("rematscope", "grader", "solutions"):
+        assert list((workbook.root / package).glob("__pycache__/__init__.*.pyc"))
+
+
+def test_a_second_run_installs_nothing(workbook):
+    assert workbook.start("test").returncode == 0
+    assert workbook.uv_calls()
+    done = workbook.start("test", PATH="/usr/bin:/bin")
+    assert (done.returncode, workbook.uv_calls()) == (0, [])
+    assert "Setting up" not in done.stdout
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "pyproject.toml", ".python-version"])
+def test_what_changes_is_installed(workbook, name):
+    workbook.start("test")
+    workbook.uv_calls()
+    with (workbook.root / name).open("a") as file:
+        file.write("\n")
+    workbook.start("test")
+    assert len(workbook.uv_calls()) == 3
+
+
+def test_a_moved_folder_is_installed_again(workbook):
+    workbook.start("test")
+    workbook.uv_calls()
+    workbook.root = workbook.root.rename(workbook.root.with_name("moved"))
+    workbook.start("test")
+    assert len(workbook.uv_calls()) == 3
+
+
+def test_a_python_that_has_gone_is_replaced(workbook):
+    workbook.start("test")
+    workbook.uv_calls()
+    python = workbook.root / ".venv/bin/python"
+    python.unlink()
+    python.symlink_to("/no/such/python")
+    workbook.start("test")
+    assert len(workbook.uv_calls()) == 3
+
+
+def test_an_installation_cut_short_begins_anew(workbook):
+    workbook.start("test", UV_FAILS_AT="pip install", UV_FAILS="Killed")
+    workbook.uv_calls()
+    assert workbook.start("test").returncode == 0
+    assert "--clear" in workbook.uv_calls()[0]
+    (workbook.root / "requirements.lock").write_text("\n")
+    workbook.start("test")
+    assert "--allow-existing" in workbook.uv_calls()[0], "only after a cut"
+
+
+def test_another_python_will_do(workbook):
+    workbook.start("test", UV_FAILS_AT=f"venv {workbook.root}/.venv --allow-existing --relocatable --python 3.13")
+    assert [call.split()[-1] for call in workbook.uv_calls()[:2]] == ["3.13", ">=3.12"]
+
+
+def test_the_status_of_pytest_is_passed_on(workbook):
+    (workbook.root / "test_it.py").write_text("def test_one():\n    assert False\n")
+    assert workbook.start("test").returncode == 1
+    assert workbook.start("test", "--", "-k", "nothing").returncode == 5
+
+
+# Failures: each one sentence
+
+
+@pytest.mark.parametrize(
+    ("at", "text", "sentence"),
+    [
+        (
+            "pip install",
+            "error: Request failed after 3 retries in 3.8s\n  cause: Failed to fetch: `https://example.org/jax/`\n"
+            "  cause: client error (Connect)\n  cause: dns error\n  cause: error resolving DNS",
+            start.NO_NETWORK,
+        ),
+        (
+            "venv",
+            "error: No interpreter found for Python >=3.12 in managed installations or search path\n\n"
+            "hint: A managed Python download is available for Python >=3.12, but uv is set to offline mode",
+            start.NO_PYTHON,
+        ),
+        (
+            "venv",
+            "error: Request failed after 3 retries in 6.5s\n  cause: Failed to download `https://example.org/"
+            "cpython-3.14.2-x86_64-unknown-linux-gnu-install_only_stripped.tar.gz`\n  cause: dns error",
+            start.NO_PYTHON,
+        ),
+        (
+            "pip install",
+            "error: Failed to install: jax-0.12.0.1-py3-none-any.whl (jax==0.12.0.1)\n"
+            "  cause: failed to copy file: No space left on device (os error 28)",
+            start.DISK_FULL,
+        ),
+        (
+            "pip install",
+            "error: Failed to download `jaxlib`\n  cause: There is not enough space on the disk. (os error 112)",
+            start.DISK_FULL,
+        ),
+    ],
+)
+def test_what_uv_says_becomes_a_sentence(workbook, at, text, sentence):
+    done = workbook.start(UV_FAILS_AT=at, UV_FAILS=text)
+    assert problem(done) == sentence.format(root=workbook.root, command="python3 start.py")
+
+
+def test_what_uv_says_is_shown_when_it_is_not_known(workbook):
+    done = workbook.start(UV_FAILS_AT="pip install", UV_FAILS="error: the moon {is} in the way")
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "error: the moon {is} in the way",
+        "",
+        "start.py: Setting up failed, for the reason above: when that is dealt with, run `python3 start.py` again.",
+    ]
+
+
+def test_without_network_uv_cannot_be_had(workbook):
+    done = workbook.start(
+        PATH="/usr/bin:/bin", PIP_INDEX_URL="http://127.0.0.1:9/", PIP_RETRIES="1", PIP_CONFIG_FILE=os.devnull
+    )
+    assert problem(done).startswith("The packages could not be downloaded: connect to the network")
+    assert f"uv is not installed: getting it into {workbook.root}/.uv." in done.stdout
+
+
+def test_a_python_without_ensurepip_cannot_get_uv(workbook, bwrap):
+    ensurepip = Path(sysconfig.get_path("stdlib")) / "ensurepip"
+    done = workbook.start(PATH="/usr/bin:/bin", before=[*bwrap, "--tmpfs", str(ensurepip)])
+    assert "apt install python3-venv" in problem(done)
+
+
+def test_a_full_disk(workbook, bwrap):
+    (workbook.root / ".venv").mkdir()
+    # One page: room for the stand-in's python, none for what start.py writes next.
+    done = workbook.start(before=[*bwrap, "--size", "4096", "--tmpfs", str(workbook.root / ".venv")])
+    assert problem(done).startswith(f"The disk is full: free 2 GB where {workbook.root} and your home folder are")
+
+
+def test_a_folder_that_cannot_be_written(workbook, bwrap):
+    done = workbook.start(before=[*bwrap, "--ro-bind", str(workbook.root), str(workbook.root)])
+    assert problem(done).startswith(f"{workbook.root} cannot be written to: copy the workbook to a folder of your own")
+
+
+@pytest.mark.parametrize("spelling", ["--port={}", "--port {}", "--ServerApp.port={}"])
+def test_a_port_that_is_taken(workbook, spelling):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        done = workbook.start("--", "--no-browser", *spelling.format(port).split())
+    assert problem(done).startswith(f"Port {port} is taken by another program: choose another, or leave it out")
+    assert workbook.uv_calls() == [], "said before the long part"
+
+
+def test_a_port_that_is_free():
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    start.check_port([f"--port={port}"])
+    start.check_port(["--port=99999"])  # JupyterLab's to refuse
+
+
+def test_an_unknown_command(workbook):
+    done = workbook.start("tset")
+    assert done.returncode == 2
+    assert done.stderr == f"start.py does not know `tset`.\n\n{start.__doc__.strip()}\n"
+    assert workbook.start("--help").stdout == f"{start.__doc__.strip()}\n"
+
+
+# An older Python
+
+
+def test_an_old_python_is_told_so():
+    code = f"import sys; sys.version_info = (3, 6, 9); exec(open({str(SOURCE)!r}).read())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert problem(done) == (
+        "this is Python 3.6, and 3.8 or later is needed to start: install Python 3.13 and run start.py with that."
+    )
+
+
+def newer_than_python_2(source: str) -> list[str]:
+    """Returns the kinds of syntax in a source that Python 2.7 could not read, as far as a start.py would use them."""
+    found = {type(node).__name__ for node in ast.walk(ast.parse(source, feature_version=(3, 8)))}
+    found &= {"JoinedStr", "NamedExpr", "Nonlocal", "AsyncFunctionDef", "Await", "YieldFrom"}
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Raise) and node.cause:
+            found.add("raise from")
+        if isinstance(node, ast.List | ast.Tuple | ast.Set) and any(isinstance(e, ast.Starred) for e in node.elts):
+            found.add("Starred")
+        if isinstance(node, ast.arguments) and (node.kwonlyargs or node.posonlyargs):
+            found.add("kinds of arguments")
+        if getattr(node, "annotation", None) or getattr(node, "returns", None):
+            found.add("annotation")
+    return sorted(found | ({"not ASCII"} if not source.isascii() else set()))
+
+
+def test_python_2_can_read_it():
+    assert newer_than_python_2(SOURCE.read_text()) == []
+    newer = "def f(a: int, *, b):\n    raise E(f'{a}×') from None\nx = [*a]"
+    assert len(newer_than_python_2(newer)) == 6
+
+
+# What is started
+
+
+def test_only_the_kernel_of_this_environment_is_used(workbook, monkeypatch):
+    """A user's own kernel may be called python3 as well."""
+    foreign = workbook.home / "kernels" / "python3"
+    foreign.mkdir(parents=True)
+    (foreign / "kernel.json").write_text('{"argv": ["no"], "display_name": "foreign", "language": "python"}')
+    monkeypatch.setenv("JUPYTER_PATH", str(workbook.home))
+
+    def kernel(environment):
+        command = [sys.executable, "-m", "jupyter_client.kernelspecapp", "list", "--json"]
+        output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+        return json.loads(output)["kernelspecs"]["python3"]["resource_dir"]
+
+    assert kernel(dict(os.environ)) == str(foreign)
+    assert kernel(start.environment()) == str(Path(sys.prefix) / "share/jupyter/kernels/python3")
+
+
+def test_the_user_s_python_settings_do_not_reach_what_is_started(monkeypatch):
+    for name in ("PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE", "JUPYTER_TOKEN", "JUPYTERLAB_SETTINGS_DIR"):
+        monkeypatch.setenv(name, "x")
+    monkeypatch.setenv("JAX_REMAT3", "1")
+    assert "x" not in start.environment().values()
+    assert start.environment()["JAX_REMAT3"] == "1"
+
+
+@pytest.fixture
+def lab(workbook):
+    """The running command, and the address that it opens in the browser."""
+    opened = workbook.home.with_name("opened")
+    browser = workbook.home.with_name("browser")
+    browser.write_text(f'#!/bin/sh\nprintf %s "$1" > "{opened}.part" && mv "{opened}.part" "{opened}"\n')
+    browser.chmod(0o755)
+    process = subprocess.Popen(
+        [sys.executable, "start.py"],
+        cwd=workbook.root,
+        env=workbook.environment | {"BROWSER": f"{browser} %s"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        deadline = time.monotonic() + 60
+        while not opened.exists():
+            assert process.poll() is None and time.monotonic() < deadline, "it opened no browser"
+            time.sleep(0.05)
+        yield process, opened.read_text()
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def test_opens_the_first_page_with_no_question_asked(workbook, lab):
+    process, opened = lab
+    with urllib.request.urlopen(opened) as page:  # a file that leads on to the server, token included
+        url = re.search(r'href="(http[^"]+)"', page.read().decode())[1]
+    address, token = url.split("?token=")
+    server, page = address.split("/lab/tree/")
+    assert page == "notebooks/00_start_here.ipynb"
+    with urllib.request.urlopen(url) as answer:
+        assert answer.url == url, "led to a login page"
+    notification = f"{server}/lab/api/settings/@jupyterlab/apputils-extension:notification?token={token}"
+    with urllib.request.urlopen(notification) as answer:
+        defaults = json.load(answer)["schema"]["properties"]
+    assert (defaults["fetchNews"]["default"], defaults["checkForUpdates"]["default"]) == ("false", False)
+
+    process.terminate()
+    output, _ = process.communicate(timeout=30)
+    assert "Traceback" not in output
+    with pytest.raises(OSError, match="refused"):
+        urllib.request.urlopen(url)
+    assert list(workbook.home.iterdir()) == [], "something was written outside the folder"
+
+
+def test_ctrl_c_is_quiet(lab):
+    process, _ = lab
+    os.killpg(process.pid, signal.SIGINT)
+    output, _ = process.communicate(timeout=30)
+    assert process.returncode == 0
+    assert "Traceback" not in output and "KeyboardInterrupt" not in output

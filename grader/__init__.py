@@ -1,0 +1,34 @@
+"""The grader: `check(answer)` says what an answer's backward pass really saves and recomputes."""
+
+from collections.abc import Callable
+
+__all__ = ["check"]
+
+
+def check(answer: Callable):
+    """Checks an answer to the exercise that has its name.
+
+    Args:
+      answer: the function that you wrote, under the name that the exercise's page gives it.
+
+    Returns:
+      A `Verdict`, which shows itself: what was found, with the sizes (bytes, FLOPs) of the first case that shows it.
+    """
+    from grader import exercise, grading, verdict  # importing JAX takes its time: not before there is something to do
+
+    name = getattr(answer, "__name__", None)
+    if not callable(answer):
+        problem = f"check takes the function itself, not what it returns: this is {_kind(answer)}."
+        hint = "Leave out the parentheses: check(my_answer), not check(my_answer(…))."
+    elif name not in exercise.names():
+        called = f"is called {name}" if name else "has no name"
+        problem = f"This function {called}, which is no exercise; {exercise.closest(name or '')}"
+        hint = "Give your answer the name that the exercise's page gives it, then check that."
+    else:
+        return grading.grade(answer, name)
+    finding = verdict.Finding("could not be judged", problem, next=hint)
+    return verdict.Verdict(name if isinstance(name, str) else "?", verdict.NOT_JUDGED, (finding,))
+
+
+def _kind(value) -> str:
+    return f"an array, {value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else f"a {type(value).__name__}"

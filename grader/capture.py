@@ -1,0 +1,179 @@
+"""Turn an answer into evidence: trace its forward and its backward pass and hand both over as text.
+
+This is the only module that runs a learner's code. It knows the exercise's cases and nothing of what is expected.
+"""
+
+import inspect
+import os
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Sequence
+
+import jax
+import jax.export
+import jax.numpy as jnp
+from jax.interpreters import mlir
+
+from grader.evidence import Evidence, Failure, Traced
+from grader.exercise import Case
+
+
+class CaptureError(Exception):
+    """The answer cannot be turned into programs; the message says why, in words for the learner."""
+
+
+def capture(answer: Callable, exercise: str, cases: Sequence[Case]) -> Evidence:
+    """Traces an answer in every case, without running it on any data.
+
+    Args:
+      answer: a function of arrays that returns an array.
+      exercise: the exercise's name.
+      cases: what to trace it for.
+
+    Returns:
+      The evidence. An answer that raises in a case leaves a `Failure` there instead of programs.
+
+    Raises:
+      CaptureError: the traced programs cannot be written down, for instance because they call back into Python.
+    """
+    failures: dict[int, Failure] = {}
+    outputs: dict[int, object] = {}
+    trees: dict[int, object] = {}
+
+    # One module for all cases: exporting, and later compiling, costs more per module than per operation.
+    def forward(arguments):
+        results = []
+        for index, case in enumerate(cases):
+            try:
+                output, pullback = jax.vjp(case.transform(answer), *arguments[index])
+                failure = _without_gradient(output)
+            except (Exception, SystemExit) as error:
+                failure = failure_of(error)
+            if failure:
+                failures[index] = failure
+                results.append(([], []))
+                continue
+            # The leaves of the function that jax.vjp returns are the residuals: what the forward pass keeps.
+            residuals, trees[index] = jax.tree.flatten(pullback)
+            outputs[index] = output
+            results.append((jax.tree.leaves(output), residuals))
+        return results
+
+    # Backward is traced apart, from residuals and cotangents alone: whatever it uses has been handed to it.
+    def backward(residuals, cotangents):
+        gradients = []
+        for index in sorted(trees):
+            try:
+                pullback = jax.tree.unflatten(trees[index], residuals[index])
+                gradients.append(pullback(jax.tree.unflatten(jax.tree.structure(outputs[index]), cotangents[index])))
+            except (Exception, SystemExit) as error:
+                failures[index] = failure_of(error)
+        return gradients
+
+    exported_forward = _export(forward, [case.arguments for case in cases])
+    shapes = jax.tree.unflatten(exported_forward.out_tree, exported_forward.out_avals)
+    exported_backward = _export(backward, [kept for _, kept in shapes], [out for out, _ in shapes])
+    return Evidence(
+        exercise=exercise,
+        parameters=parameters(answer),
+        forward=_text(exported_forward),
+        backward=_text(exported_backward),
+        cases=tuple(
+            Traced(
+                case=case.name,
+                output=_structure(outputs.get(index)),
+                outputs=len(shapes[index][0]),
+                memory=tuple(_memory(aval) for aval in shapes[index][1]),
+                sources=_sources(answer, case, len(shapes[index][1])),
+                failure=failures.get(index),
+            )
+            for index, case in enumerate(cases)
+        ),
+    )
+
+
+def parameters(answer: Callable) -> tuple[str, ...]:
+    """The names of a function's positional parameters; empty where they cannot be known."""
+    try:
+        signature = inspect.signature(answer)
+    except (ValueError, TypeError):
+        return ()
+    return tuple(p.name for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY)
+
+
+def _export(function, *arguments) -> jax.export.Exported:
+    try:
+        # keep_unused: an argument that the answer ignores is still one of the program's inputs.
+        return jax.export.export(jax.jit(function, keep_unused=True), platforms=["cpu"])(*arguments)
+    except Exception as error:
+        raise CaptureError(
+            f"Your answer cannot be written down as a program ({_message(error)}): does it print from inside the "
+            "computation or call back into Python, as jax.debug.print and jax.pure_callback do? Take that out, then "
+            "check again."
+        ) from error
+
+
+def _text(exported: jax.export.Exported) -> str:
+    # Without locations: they hold the learner's paths, and nobody needs them.
+    with mlir.make_ir_context():
+        module = mlir.ir.Module.parse(exported.mlir_module())
+        return module.operation.get_asm(enable_debug_info=False)
+
+
+def _structure(output) -> str:
+    return str(jax.tree.structure(output)).removeprefix("PyTreeDef(").removesuffix(")")
+
+
+def _memory(aval) -> str:
+    return str(getattr(aval, "memory_space", "device")).rpartition(".")[2].lower()
+
+
+def _without_gradient(output) -> Failure | None:
+    if output is None:
+        return Failure("not attempted", "it returns None")
+    if not jax.tree.leaves(output):
+        return Failure("returned", f"Your answer returns {output!r}, which holds no array.")
+    for leaf in jax.tree.leaves(output):
+        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+            return Failure("returned", f"Your answer returns {leaf.dtype}, an integer type, which has no gradient.")
+    return None
+
+
+def failure_of(error: BaseException) -> Failure:
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
+    # JAX raises NotImplementedError too; a stub is one that the learner's own line raises.
+    if isinstance(error, NotImplementedError) and own and frames[-1] is own[-1]:
+        return Failure("not attempted", "it raises NotImplementedError", _source(own[-1]))
+    return Failure("raised", _message(error), _source(own[-1]) if own else None)
+
+
+def _message(error: BaseException) -> str:
+    message = " ".join(str(error).split("\n\n")[0].split())
+    if len(message) > 300:
+        message = message[:300].rstrip() + " …"
+    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+
+
+_LIBRARIES = tuple(
+    {os.path.join(path, "") for path in (os.path.dirname(os.path.abspath(__file__)), os.path.dirname(jax.__file__))}
+    | {os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    | {"<frozen"}
+)
+
+
+def _source(frame: traceback.FrameSummary) -> str:
+    line = f"{_place(frame.filename)}, line {frame.lineno}"
+    return f"{line}: {frame.line}" if frame.line else line
+
+
+def _place(filename: str) -> str:
+    """What a learner calls a file: `In [3]` for a cell of the running notebook, otherwise the file's name."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    cell = shell and shell.compile.format_code_name(filename)
+    return cell[1].replace("In[", "In [") if cell else os.path.basename(filename)
+
+
+def _sources(answer: Callable, case: Case, count: int) -> tuple[str | None, ...]:
+    return (None,) * count

@@ -1,0 +1,1 @@
+"""Exercise 6: save the results of matrix multiplications, recompute the rest."""

@@ -1,0 +1,89 @@
+"""What is expected of an answer; only the judge reads this."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from grader.requirements import AdvisesBarrier, Recomputes, Saves
+
+
+def reference(w1, w2, x):
+    """The result, and the values that an answer might save, by the names that findings give them."""
+    y = x @ w1
+    h = jax.nn.relu(y)
+    z = h @ w2
+    result = jnp.sum(z**2)
+    return result, {
+        "x @ w1": y,
+        "relu(x @ w1)": h,
+        "relu's mask": y > 0,
+        "relu's mask, inverted": y <= 0,
+        "relu(x @ w1) @ w2": z,
+        "2 * (relu(x @ w1) @ w2)": 2 * z,
+        "(relu(x @ w1) @ w2) ** 2": z**2,
+        "the result": result,
+    }
+
+
+def draw(rng, argument):
+    """Small odd integers: sums of products of them are exact in float32, so that values are the same bits in whatever
+    order an answer adds; and a sum of an odd number of them is odd, so never at relu's kink, where right answers differ.
+    """
+    return rng.choice(np.array([-3, -1, 1, 3]), size=argument.shape).astype(argument.dtype)
+
+
+mistakes = {
+    "this is the value without relu": lambda w1, w2, x: jnp.sum((x @ w1 @ w2) ** 2),
+    "this is the value without the square": lambda w1, w2, x: jnp.sum(jax.nn.relu(x @ w1) @ w2),
+    "this is the mean of the squares, not their sum": lambda w1, w2, x: jnp.mean((jax.nn.relu(x @ w1) @ w2) ** 2),
+    "this is the value with w1 and w2 swapped": lambda w1, w2, x: reference(w2, w1, x)[0],
+    "this is the value with relu after the second matmul too": lambda w1, w2, x: jnp.sum(
+        jax.nn.relu(jax.nn.relu(x @ w1) @ w2) ** 2
+    ),
+    "this is the value with w1 transposed": lambda w1, w2, x: reference(w1.T, w2, x)[0],
+    "this is the value with w2 transposed": lambda w1, w2, x: reference(w1, w2.T, x)[0],
+}
+
+error_questions = (
+    (
+        r"not callable|missing \d+ required positional argument: 'prim'|remat policy should be|save_\w+\(\) got an",
+        "JAX calls the policy for every operation and wants yes or no: what do you give it as policy=, and is it "
+        "called once too often or too rarely?",
+    ),
+    (
+        r"positional argument",
+        "How many arguments does the page's signature have, and which arguments of jax.checkpoint go by keyword?",
+    ),
+    (
+        r"dot_general|matmul|contracting|einsum",
+        "Which shapes do the two operands have? w1 and w2 are (d, d), x is (N, d), and they come in this order.",
+    ),
+)
+
+requirements = (
+    (
+        ("float32", "bfloat16"),
+        (
+            Saves(
+                ("x @ w1", "relu(x @ w1) @ w2"),
+                too_much="Which operation made that value, and what does your policy say to that operation? Is all of "
+                "the pipeline inside one jax.checkpoint?",
+                too_little="What does jax.checkpoint keep if it is given no policy, and to which operations should "
+                "yours say yes?",
+            ),
+            Recomputes(dots=0, too_many="Of which operations must the results be saved, so that none is run again?"),
+            AdvisesBarrier(),
+        ),
+    ),
+    (
+        ("vmap over w1, w2 and x",),
+        (
+            Saves(
+                (),
+                too_much="Under vmap over all three arguments, which dimensions do the matmuls have that they did not "
+                "have before, and what does the name of the policy asked for say about those?",
+            ),
+            Recomputes(dots=2, too_many="Which matmul does the backward pass run more than once?"),
+        ),
+    ),
+)

@@ -1,0 +1,62 @@
+"""The process that runs a learner's file: `python -m grader.child FILE VERDICT LIMITS`. Started by `grader.process`."""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+# Before anything of the learner's runs, so that what it patches is bound already.
+from grader import capture, grading, submission
+from grader.verdict import NOT_JUDGED, NOT_PASSED, Finding, Verdict
+
+
+def check(path: Path) -> Verdict:
+    try:
+        submitted = submission.read(path)
+    except submission.SubmissionError as error:
+        return Verdict(path.stem, NOT_JUDGED, (Finding("could not be judged", str(error)),))
+    sys.path.insert(0, str(path.parent))  # a notebook's own folder is where it imports from
+    try:
+        answer = submitted.answer()
+    except (Exception, SystemExit) as error:
+        failure = capture.failure_of(error)
+        finding = Finding(
+            "raises",
+            f"Before it can be checked, your answer's cell raises {failure.text}",
+            source=failure.source,
+            next="Run the page from top to bottom: which line stops it?",
+        )
+        return Verdict(submitted.exercise, NOT_PASSED, (finding,))
+    if not callable(answer):
+        problem = f"{submitted.exercise} is a {type(answer).__name__}, not a function."
+        return Verdict(submitted.exercise, NOT_JUDGED, (Finding("could not be judged", problem),))
+    return grading.grade(answer, submitted.exercise)
+
+
+def limit(processor_seconds: int, memory: int):
+    try:
+        import resource
+    except ImportError:  # Windows: the wall clock, which the parent watches, is the limit there
+        return
+    resource.setrlimit(resource.RLIMIT_CPU, (processor_seconds, processor_seconds))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except OSError:  # only Linux says, and only Linux keeps to, a limit on addresses
+        return
+    addresses = pages * os.sysconf("SC_PAGE_SIZE") + memory
+    resource.setrlimit(resource.RLIMIT_AS, (addresses, addresses))
+
+
+def main():
+    path, written, limits = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
+    limit(limits["processor_seconds"], limits["memory"])
+    verdict = check(path)
+    # Whole or not at all: half a verdict would read as damaged.
+    part = written.with_suffix(".part")
+    part.write_text(json.dumps(verdict.to_dict()))
+    part.replace(written)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,93 @@
+"""Evidence: what an answer does, as two programs that can be judged without a line of the answer's code."""
+
+import json
+from dataclasses import asdict, dataclass
+
+MAX_CHARACTERS = 10_000_000
+
+
+class EvidenceError(ValueError):
+    """The evidence is not what capture writes; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a case left no programs.
+
+    Attributes:
+      kind: `"not attempted"`, `"raised"` or `"returned"` (something that has no gradient).
+      text: what happened: the exception's type and message, or what was returned.
+      source: the learner's line, or None.
+    """
+
+    kind: str
+    text: str
+    source: str | None = None
+
+
+@dataclass(frozen=True)
+class Traced:
+    """How one case's values lie in the two programs.
+
+    Attributes:
+      case: the case's name.
+      output: the structure of what the answer returned, as text, `"*"` for a single array.
+      outputs: the number of output arrays.
+      memory: the memory kind of each residual, in the order in which forward returns them (after the outputs) and
+        backward takes them (before the cotangents); `"device"` but for offloaded ones.
+      sources: for each residual the learner's line that made it, or None. Untrusted: it colours feedback.
+      failure: why there is nothing of this case in the programs, or None.
+    """
+
+    case: str
+    output: str = ""
+    outputs: int = 0
+    memory: tuple[str, ...] = ()
+    sources: tuple[str | None, ...] = ()
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """An answer's forward and backward programs for all cases of an exercise.
+
+    Attributes:
+      exercise: the exercise's name.
+      parameters: the names of the answer's parameters, as it spells them. Untrusted, as `sources` are.
+      forward: StableHLO text; takes every case's arguments, returns every case's outputs and residuals.
+      backward: StableHLO text; takes every case's residuals and cotangents, returns every case's gradients, one for
+        each argument. It sees nothing of the forward pass but what that returned.
+      cases: how each case's values lie in the two, cases one after the other.
+    """
+
+    exercise: str
+    parameters: tuple[str, ...]
+    forward: str
+    backward: str
+    cases: tuple[Traced, ...]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Evidence":
+        """Reads what `to_json` wrote. Raises EvidenceError for anything else, however it is malformed."""
+        if len(text) > MAX_CHARACTERS:
+            raise EvidenceError(f"the evidence is {len(text):,} characters long; at most {MAX_CHARACTERS:,} are read.")
+        try:
+            fields = json.loads(text)
+            cases = tuple(_traced(case) for case in fields["cases"])
+            evidence = cls(**fields | {"cases": cases, "parameters": tuple(fields["parameters"])})
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise EvidenceError("the evidence is damaged: it is not what a capture writes.") from error
+        if not all(isinstance(s, str) for s in (evidence.exercise, evidence.forward, evidence.backward)):
+            raise EvidenceError("the evidence is damaged: it is not what a capture writes.")
+        return evidence
+
+
+def _traced(fields: dict) -> Traced:
+    failure = fields["failure"] and Failure(**fields["failure"])
+    traced = Traced(**fields | {k: tuple(fields[k]) for k in ("memory", "sources")} | {"failure": failure})
+    if not isinstance(traced.outputs, int) or traced.outputs < 0 or len(traced.memory) != len(traced.sources):
+        raise ValueError(traced)
+    return traced

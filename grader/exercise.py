@@ -1,0 +1,53 @@
+"""Exercises: the cases that an answer is tried on, and where the catalogue keeps them."""
+
+import difflib
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+CATALOG = Path(__file__).parent / "catalog"
+
+
+class UnknownExercise(LookupError):
+    """There is no exercise of this name; the message says which come close."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way of trying an answer.
+
+    Attributes:
+      name: what a finding calls it, such as `"bfloat16"`.
+      arguments: shapes and dtypes of the arguments.
+      transform: makes the function that is differentiated from the answer (or from the reference), such as `jax.vmap`.
+    """
+
+    name: str
+    arguments: tuple[Any, ...]  # jax.ShapeDtypeStruct: this module is read without importing JAX
+    transform: Callable[[Callable], Callable] = lambda answer: answer
+
+
+def names() -> list[str]:
+    """The names of all exercises, which are the names of the functions that learners write."""
+    return sorted(path.parent.name for path in CATALOG.glob("*/task.py"))
+
+
+def closest(name: str) -> str:
+    """A few words that lead from a name that is no exercise to the one that was meant."""
+    close = difflib.get_close_matches(name, names(), n=1)
+    return f"did you mean {close[0]}?" if close else f"the exercises are: {', '.join(names())}."
+
+
+def task(name: str) -> ModuleType:
+    """The exercise's `task` module: all that tracing an answer needs. Raises UnknownExercise."""
+    if name not in names():
+        raise UnknownExercise(f"There is no exercise named {name}; {closest(name)}")
+    return importlib.import_module(f"grader.catalog.{name}.task")
+
+
+def expect(name: str) -> ModuleType:
+    """The exercise's `expect` module: the reference and the requirements, which only the judge may see."""
+    return importlib.import_module(f"grader.catalog.{name}.expect")

@@ -1,0 +1,384 @@
+"""Judge evidence: run both programs on fresh inputs, compare with the reference, look at what crossed and what was redone.
+
+Nothing here runs a line of the learner's code, and nothing is looked up in a module when values are compared: a patched
+`jnp.allclose` decides nothing.
+"""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable, Iterator, Sequence
+from types import ModuleType
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.mlir import serialize_portable_artifact
+from jax.interpreters import mlir
+
+from grader import programs
+from grader.evidence import Evidence, Traced
+from grader.exercise import Case
+from grader.programs import Program, ProgramError, TensorType
+from grader.requirements import Behaviour, Residual
+from grader.verdict import NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, PASSED, Finding, Verdict
+
+# Relative to an array's largest element. Values and gradients pass through a handful of roundings.
+TOLERANCE = {"float16": 8e-3, "bfloat16": 4e-2, "float32": 1e-5, "float64": 1e-12}
+# A saved value is compared with a value of the reference's that is made in the same few operations.
+NAMING_TOLERANCE = {"float16": 1e-3, "bfloat16": 4e-3, "float32": 2e-6, "float64": 1e-14}
+
+
+
+def judge(evidence: Evidence, cases: Sequence[Case], task: ModuleType, expect: ModuleType, seed: int) -> Verdict:
+    """Judges what an answer does.
+
+    Args:
+      evidence: what capture made of the answer in these cases.
+      cases: the same cases.
+      task: the exercise's `task` module.
+      expect: the exercise's `expect` module.
+      seed: seed of the random inputs; draw a fresh one after capture.
+    """
+    if any(traced.failure and traced.failure.kind == "not attempted" for traced in evidence.cases):
+        return Verdict(evidence.exercise, NOT_ATTEMPTED, (_not_attempted(evidence),))
+    try:
+        # Evidence is exported for the CPU; a learner's machine may have another device as its default.
+        with jax.default_device(jax.devices("cpu")[0]):
+            findings, shown = _findings(evidence, cases, task, expect, np.random.default_rng(seed))
+    except ProgramError as error:
+        reason = Finding("could not be judged", f"Your answer could not be judged: {error}")
+        return Verdict(evidence.exercise, NOT_JUDGED, (reason,))
+    mistaken = any(not finding.advice for finding in findings)
+    return Verdict(
+        evidence.exercise, NOT_PASSED if mistaken else PASSED, tuple(findings), () if mistaken else tuple(shown)
+    )
+
+
+def _findings(evidence, cases, task, expect, rng) -> tuple[list[Finding], list[str]]:
+    """One step at a time: what stands in the way of the next step is all that is said."""
+    failures = _merge(
+        (("failed", traced.failure.text), traced.case, _failure(traced, task, expect))
+        for traced in evidence.cases
+        if traced.failure
+    )
+    if failures:
+        return [*_argument_order(evidence, task), *failures], []
+    trial = _Trial(evidence, cases, expect, rng)
+    wrong = _merge(
+        (key, case.name, finding)
+        for index, case in enumerate(cases)
+        for key, finding in trial.wrong_results(index, task)
+    )
+    if wrong:
+        return [*_argument_order(evidence, task), *wrong], []
+    advice, shown = [], []
+    for names, requirements in expect.requirements:
+        seen = [trial.behaviour(index, task) for index, case in enumerate(cases) if case.name in names]
+        found = _merge(
+            ((number, finding.kind, finding.got), behaviour.case, finding)
+            for behaviour in seen
+            for number, requirement in enumerate(requirements)
+            for finding in requirement.findings(behaviour)
+        )
+        mistakes = [finding for finding in found if not finding.advice]
+        if mistakes:
+            return mistakes, []
+        advice += found
+        claims = [requirement.claim() for requirement in requirements]
+        where = ", ".join(behaviour.case for behaviour in seen)
+        shown.append(f"{where}: {'; '.join(claim for claim in claims if claim)}.")
+    return advice, ["Values and gradients are the reference's in every case.", *shown]
+
+
+def _merge(found: Iterator[tuple[object, str, Finding]]) -> list[Finding]:
+    """The same finding of several cases is one finding, with the figures of the first."""
+    first: dict[object, Finding] = {}
+    seen: dict[object, list[str]] = {}
+    for key, case, finding in found:
+        first.setdefault(key, finding)
+        seen.setdefault(key, []).append(case)
+    return [dataclasses.replace(finding, cases=tuple(seen[key])) for key, finding in first.items()]
+
+
+def _not_attempted(evidence: Evidence) -> Finding:
+    return Finding(
+        "not attempted",
+        f"{evidence.exercise} is still the stub that the page came with.",
+        next="Replace its body by your answer, run the cell, then check again.",
+    )
+
+
+def _failure(traced: Traced, task: ModuleType, expect: ModuleType) -> Finding:
+    failure = traced.failure
+    if failure.kind == "returned":
+        return Finding(
+            "wrong type", failure.text, source=failure.source, next=f"What should {task.signature} return?"
+        )
+    question = next((text for pattern, text in expect.error_questions if re.search(pattern, failure.text)), None)
+    return Finding(
+        "raises",
+        f"Your answer raises {failure.text}",
+        expected=f"an answer that can be called as {task.signature}",
+        source=failure.source,
+        next=question or "What are the shapes and types of the values in that line?",
+    )
+
+
+def _argument_order(evidence: Evidence, task: ModuleType) -> Iterator[Finding]:
+    # Names decide nothing: this explains results that are wrong already.
+    asked = task.parameters
+    if evidence.parameters != asked and sorted(evidence.parameters) == sorted(asked):
+        yield Finding(
+            "argument order",
+            f"Your answer takes its arguments as ({', '.join(evidence.parameters)}); they come in another order.",
+            expected=task.signature,
+            got=f"({', '.join(evidence.parameters)})",
+            next="In which order does the page list the arguments?",
+        )
+
+
+class _Trial:
+    """One run of an answer's programs and of the reference on the same inputs."""
+
+    def __init__(self, evidence: Evidence, cases: Sequence[Case], expect: ModuleType, rng: np.random.Generator):
+        self.evidence, self.cases, self.expect = evidence, cases, expect
+        self.forward = programs.read(evidence.forward)
+        self.backward = programs.read(evidence.backward)
+        self.inputs = [[expect.draw(rng, argument) for argument in case.arguments] for case in cases]
+        self._lay_out()
+        self.cotangents = [[_cotangent(rng, kind) for kind in kinds] for kinds in self.output_types]
+        self._run()
+
+    def _lay_out(self):
+        """Finds each case's values in the two programs and refuses evidence that does not add up."""
+        self.forward_inputs = _split(self.forward.inputs, [len(case.arguments) for case in self.cases])
+        arguments = [TensorType(a.shape, str(a.dtype)) for case in self.cases for a in case.arguments]
+        traced = self.evidence.cases
+        outputs = _split(self.forward.outputs, [n for t in traced for n in (t.outputs, len(t.memory))])
+        types = _split(self.forward.output_types, [n for t in traced for n in (t.outputs, len(t.memory))])
+        self.outputs, self.residuals = outputs[::2], outputs[1::2]
+        self.output_types, self.residual_types = types[::2], types[1::2]
+        self.gradients = _split(self.backward.outputs, [len(case.arguments) for case in self.cases])
+        self.cotangent_inputs = _split(
+            self.backward.inputs[sum(map(len, self.residuals)) :], [len(kind) for kind in self.output_types]
+        )
+        crossing = [kind for kinds in (self.residual_types, self.output_types) for case in kinds for kind in case]
+        if (
+            [traced.case for traced in traced] != [case.name for case in self.cases]
+            or list(self.forward.input_types) != arguments
+            or list(self.backward.input_types) != crossing
+            or list(self.backward.output_types) != arguments
+        ):
+            raise ProgramError("its two programs do not fit this exercise's cases.")
+
+    def _run(self):
+        """Runs the answer's programs and the reference, compiled as one: a module costs more than the operations in it.
+
+        The backward program is handed what the forward program returned, and nothing else but cotangents.
+        """
+        forward, backward = _callable(self.forward), _callable(self.backward)
+        reference = jax.export.export(jax.jit(self._reference, keep_unused=True), platforms=["cpu"])(
+            self.inputs, self.cotangents
+        )
+
+        def run(inputs, cotangents):
+            returned = forward(*jax.tree.leaves(inputs))
+            parts = _split(returned, [n for t in self.evidence.cases for n in (t.outputs, len(t.memory))])
+            outputs, residuals = parts[::2], parts[1::2]
+            gradients = backward(*jax.tree.leaves(residuals), *jax.tree.leaves(cotangents))
+            return outputs, residuals, gradients, reference.call(inputs, cotangents)
+
+        results = jax.jit(run, compiler_options={"xla_backend_optimization_level": 0})(self.inputs, self.cotangents)
+        self.got_outputs, self.got_residuals, gradients, self.wanted = jax.tree.map(np.asarray, results)
+        self.got_gradients = _split(gradients, [len(case.arguments) for case in self.cases])
+        self.reference_flops = self._count(reference)
+
+    def _reference(self, inputs, cotangents):
+        results = []
+        for case, arguments, given in zip(self.cases, inputs, cotangents, strict=True):
+            output, pullback, named = jax.vjp(case.transform(self.expect.reference), *arguments, has_aux=True)
+            # An answer that returns something else has cotangents that do not fit; it fails before gradients are looked at.
+            fits = jax.tree.map(jnp.shape, [output]) == jax.tree.map(jnp.shape, given)
+            results.append((output, pullback(given[0].astype(output.dtype) if fits else output), named))
+        return results
+
+    def _count(self, reference: jax.export.Exported) -> list[tuple[int, ...]]:
+        """FLOPs of each of the reference's matmuls, case by case."""
+        program = programs.read(reference.mlir_module())
+        values = jax.tree.unflatten(reference.out_tree, program.outputs)
+        needed = [program.needed_for([output, *gradients]) for output, gradients, _ in values]
+        return [tuple(m.flops for m in program.matmuls if m.value in case) for case in needed]
+
+    def wrong_results(self, index: int, task: ModuleType) -> Iterator[tuple[object, Finding]]:
+        """What is wrong with a case's outputs, or else with its gradients: pairs of a key and a finding."""
+        output, gradients, _ = self.wanted[index]
+        traced, case = self.evidence.cases[index], self.cases[index]
+        asked = TensorType(output.shape, str(output.dtype))
+        if traced.output != "*" or self.output_types[index] != [asked]:
+            kinds = ", ".join(map(_type, self.output_types[index]))
+            got = kinds if traced.output == "*" else f"{traced.output} of {kinds}"
+            yield (
+                ("returns", traced.output),
+                Finding(
+                    "wrong type",
+                    f"Your answer returns {got} where {_type(asked)} is asked for.",
+                    expected=_type(asked),
+                    got=got,
+                    next=f"What should {task.signature} return?",
+                ),
+            )
+            return
+        got = self.got_outputs[index][0]
+        if not _close(got, output, TOLERANCE):
+            mistake = self._mistake(index)
+            yield (
+                ("value", mistake),
+                Finding(
+                    "wrong value",
+                    f"Your answer computes something else: {mistake or 'its value is not the one asked for'}.",
+                    expected=_example(output),
+                    got=_example(got),
+                    next="Which step of the pipeline is missing, different, or one too many?",
+                ),
+            )
+            return
+        for name, got, want in zip(task.parameters, self.got_gradients[index], gradients, strict=True):
+            if not _close(got, want, TOLERANCE):
+                zero = bool((_float(got) == 0).all())
+                yield (
+                    ("gradient", name, zero),
+                    Finding(
+                        "wrong gradient",
+                        f"The value is right, but the gradient with respect to {name} is "
+                        + ("zero everywhere." if zero else "wrong."),
+                        expected=f"{_example(want)} for {case.name}",
+                        got=_example(got),
+                        next="What keeps a gradient from flowing from the result back to this argument?"
+                        if zero
+                        else "What takes part in the value but not, or differently, in the gradient?",
+                    ),
+                )
+
+    def _mistake(self, index: int) -> str | None:
+        """Which of the exercise's usual mistakes gives the answer's value."""
+        case = self.cases[index]
+        for description, function in self.expect.mistakes.items():
+            wrong = jax.jit(case.transform(function))(*self.inputs[index])
+            if _close(self.got_outputs[index][0], np.asarray(wrong), TOLERANCE):
+                return description
+        return None
+
+    def behaviour(self, index: int, task: ModuleType) -> Behaviour:
+        """What a case shows of saving and recomputing."""
+        named = self.wanted[index][2]
+        copies = {f"a copy of {n}": a for n, a in zip(task.parameters, self.inputs[index], strict=True)}
+        from_inputs = self.forward.dependent_on(self.forward_inputs[index])
+        residuals = []
+        for value, array, memory, source in zip(
+            self.residuals[index],
+            self.got_residuals[index],
+            self.evidence.cases[index].memory,
+            self.evidence.cases[index].sources,
+            strict=True,
+        ):
+            if value in self.forward_inputs[index]:
+                kind, name = "argument", task.parameters[self.forward_inputs[index].index(value)]
+            elif value not in from_inputs:
+                kind, name = "constant", "a constant"
+            else:
+                kind, name = "computed", _name(array, named | copies)
+            residuals.append(_residual(name, kind, array, memory, source))
+        forward = self.forward.needed_for([*self.outputs[index], *self.residuals[index]])
+        backward = self.backward.needed_for(self.gradients[index])
+        from_cotangent = self.backward.dependent_on(self.cotangent_inputs[index])
+        again = [m for m in self.backward.matmuls if m.value in backward]
+        return Behaviour(
+            case=self.cases[index].name,
+            arguments=task.parameters,
+            residuals=tuple(residuals),
+            wanted={name: _residual(name, "computed", array) for name, array in named.items()},
+            recomputed=tuple(
+                m.flops // m.times for m in again if m.value not in from_cotangent for _ in range(m.times)
+            ),
+            matmul_flops=sum(m.flops for m in self.forward.matmuls if m.value in forward) + sum(m.flops for m in again),
+            reference_flops=self.reference_flops[index],
+            barriers=sum(not backward.isdisjoint(barrier.values) for barrier in self.backward.barriers),
+        )
+
+
+def _callable(program: Program) -> Callable:
+    """A program as a function of arrays: its text as an artifact of our own making, in place of that of a function of
+    the same types."""
+
+    def same_types(*_):
+        return [jnp.zeros(kind.shape, kind.dtype) for kind in program.output_types]
+
+    own = jax.export.export(jax.jit(same_types, keep_unused=True), platforms=["cpu"])(
+        *[jax.ShapeDtypeStruct(kind.shape, kind.dtype) for kind in program.input_types]
+    )
+    version = re.search(rb"StableHLO_v([\d.]+)", own.mlir_module_serialized)[1].decode()
+    with mlir.make_ir_context():
+        artifact = serialize_portable_artifact(program.text, version)
+    return dataclasses.replace(own, mlir_module_serialized=artifact).call
+
+
+def _cotangent(rng: np.random.Generator, kind: TensorType) -> np.ndarray:
+    # Powers of two, so that they round nothing, but not 1: a gradient that ignores its cotangent is wrong.
+    return rng.choice([-4, -2, -0.5, 0.5, 2, 4], size=kind.shape).astype(kind.dtype)
+
+
+def _split(values: Sequence, sizes: Sequence[int]) -> list[list]:
+    ends = list(itertools.accumulate(sizes))
+    return [list(values[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
+
+
+def _float(array: np.ndarray) -> np.ndarray:
+    return array.astype(np.float64)
+
+
+def _close(got: np.ndarray, want: np.ndarray, tolerance: dict[str, float]) -> bool:
+    """Whether two arrays of one shape agree up to the tolerance of the wanted one's dtype; NaN agrees with nothing."""
+    allowed = tolerance.get(str(want.dtype), 0.0)
+    got, want = _float(got), _float(want)
+    if got.shape != want.shape:
+        return False
+    if want.size == 0:
+        return True
+    return bool((abs(got - want) <= allowed * abs(want).max()).all())
+
+
+def _name(array: np.ndarray, named: dict[str, np.ndarray]) -> str | None:
+    """The value that an array equals: exactly if there is one, else transposed or within tolerance."""
+    for name, value in named.items():
+        if array.shape == value.shape and bool((_float(array) == _float(value)).all()):
+            return name
+    for name, value in named.items():
+        for axes in itertools.permutations(range(array.ndim)) if array.ndim == value.ndim <= 4 else ():
+            if _close(array.transpose(axes), value, NAMING_TOLERANCE):
+                return name
+    return None
+
+
+def _residual(name, kind, array: np.ndarray, memory: str = "device", source: str | None = None) -> Residual:
+    where = "" if memory == "device" else f" in {memory} memory"
+    type_ = _type(TensorType(array.shape, str(array.dtype))) + where
+    return Residual(name, kind, type_, array.size * array.dtype.itemsize, source)
+
+
+_SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
+
+
+def _type(kind: TensorType) -> str:
+    name, bits = re.fullmatch(r"(\D+)(\d*)", kind.dtype).groups()
+    return f"{_SHORT.get(name, name)}{bits}[{','.join(map(str, kind.shape))}]"
+
+
+def _example(array) -> str:
+    """An array in a few characters: its first element, and its largest by absolute value."""
+    values = _float(array)
+    if array.ndim == 0:
+        return f"{float(values):.6g}"
+    largest = abs(values).max(initial=0.0)
+    return f"{_type(TensorType(array.shape, str(array.dtype)))}, up to {largest:.6g} in absolute value"

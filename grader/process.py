@@ -1,0 +1,83 @@
+"""Check a file in a process of its own, within limits, so that nothing an answer does can take the caller along."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.verdict import NOT_JUDGED, Finding, Verdict
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a check may use: wall-clock and processor seconds, and bytes of memory beyond what JAX itself takes."""
+
+    seconds: int = 60
+    processor_seconds: int = 60
+    memory: int = 2 * 2**30
+
+
+_VERDICT_BYTES = 1_000_000
+
+
+def check_file(path: Path, limits: Limits = Limits()) -> Verdict:  # noqa: B008 (frozen)
+    """Checks the answer in a notebook or a Python file. Whatever happens in there, a verdict comes back."""
+    with tempfile.TemporaryDirectory() as folder:
+        # A file, not standard output: an answer may print as much as it likes.
+        written = Path(folder) / "verdict.json"
+        child = subprocess.Popen(
+            [sys.executable, "-m", "grader.child", str(path), str(written), json.dumps(vars(limits))],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            # glibc sets aside 64 MB of addresses per thread otherwise, which a memory limit would count.
+            env=os.environ | {"JAX_PLATFORMS": "cpu", "MALLOC_ARENA_MAX": "4"},
+            start_new_session=True,
+        )
+        try:
+            status = child.wait(limits.seconds)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            _end(child)
+        try:
+            with written.open("rb") as file:
+                return Verdict.from_dict(json.loads(file.read(_VERDICT_BYTES)))
+        except (OSError, ValueError, TypeError, KeyError):
+            reason, advice = _reason(status, limits)
+    finding = Finding("could not be judged", f"{path.name} could not be judged: {reason}.", next=advice)
+    return Verdict(path.stem, NOT_JUDGED, (finding,))
+
+
+def _end(child: subprocess.Popen):
+    """Ends the child and whatever it has started."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    except AttributeError:  # Windows has no process groups
+        child.kill()
+    child.wait()
+
+
+def _reason(status: int | None, limits: Limits) -> tuple[str, str]:
+    if status is None:
+        return f"it was not done after {limits.seconds} s", "Is there a loop that does not end?"
+    if status < 0:
+        name = signal.Signals(-status).name
+        if name == "SIGXCPU":
+            used = f"it used more than {limits.processor_seconds} s of processor time"
+            return used, "Is there a loop that does not end?"
+        return (
+            f"its process ended with {name}, as it does when memory runs out (the limit is "
+            f"{limits.memory // 2**20} MiB beyond JAX's own)",
+            "Does the answer make an array that is larger than its arguments call for?",
+        )
+    return (
+        f"its process ended by itself (exit status {status}) before there was a verdict",
+        "Does something call exit()?",
+    )

@@ -1,0 +1,314 @@
+"""Read a StableHLO program as a graph of values, without running it.
+
+The judge asks three things of a program: which operations it is made of, which values depend on which, and how many
+FLOPs its matrix multiplications cost. All three come from the text alone, so they hold whatever the code that the
+text was traced from looked like.
+"""
+
+import math
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from jax.interpreters import mlir
+
+ir = mlir.ir
+
+MAX_TEXT = 4_000_000  # characters; the largest exercise's evidence is some 100 kB
+MAX_VALUES = 200_000  # functions are read once per call, so that nested calls could grow without bound
+MAX_TRIPS = 100_000
+
+# Whatever is not here is refused: above all custom calls, which may run any code in the judge's process. The list is
+# StableHLO's and CHLO's pure array operations, control flow and functions.
+ALLOWED = frozenset(
+    f"stablehlo.{name}"
+    for name in """
+    abs add after_all and atan2 bitcast_convert broadcast_in_dim case cbrt ceil cholesky clamp compare complex
+    concatenate constant convert convolution cosine count_leading_zeros divide dot_general dynamic_slice
+    dynamic_update_slice exponential exponential_minus_one fft floor gather imag if iota is_finite log log_plus_one
+    logistic map maximum minimum multiply negate not optimization_barrier or pad popcnt power real reduce
+    reduce_precision reduce_window remainder reshape return reverse rng_bit_generator round_nearest_afz
+    round_nearest_even rsqrt scatter select select_and_scatter shift_left shift_right_arithmetic shift_right_logical
+    sign sine slice sort sqrt subtract tan tanh transpose triangular_solve while xor
+    """.split()
+) | frozenset(
+    f"chlo.{name}"
+    for name in """
+    acos acosh asin asinh atan atanh bessel_i1e conj cosh digamma erf erf_inv erfc is_inf is_neg_inf is_pos_inf lgamma
+    next_after polygamma sinh square tan top_k zeta
+    """.split()
+) | {"builtin.module", "func.func", "func.call", "func.return"}
+
+# The one custom call that is no code: JAX's note of where an array lives.
+ALLOWED_CUSTOM_CALLS = {"annotate_device_placement"}
+
+
+class ProgramError(ValueError):
+    """The program cannot be judged; the message says why, in words for the learner."""
+
+
+@dataclass(frozen=True)
+class Matmul:
+    """A matrix multiplication (or convolution): the value it makes, its FLOPs and how often it runs, loops counted."""
+
+    value: int
+    flops: int
+    times: int
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """An `optimization_barrier`: the values that it holds together."""
+
+    values: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Shape and dtype (NumPy's name) of a program's input or output."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program's values, numbered; `sources[v]` are the values that value `v` is computed from.
+
+    A value that is only handed on (through a call, a barrier, a loop that leaves it alone) keeps its number, so an
+    output that is an input has the input's number.
+    """
+
+    text: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    input_types: tuple[TensorType, ...]
+    output_types: tuple[TensorType, ...]
+    sources: tuple[tuple[int, ...], ...]
+    matmuls: tuple[Matmul, ...]
+    barriers: tuple[Barrier, ...]
+
+    def needed_for(self, values: Iterable[int]) -> set[int]:
+        """All values that `values` are computed from, themselves included."""
+        return _reach(values, self.sources)
+
+    def dependent_on(self, values: Iterable[int]) -> set[int]:
+        """All values that are computed from `values`, themselves included."""
+        users: list[list[int]] = [[] for _ in self.sources]
+        for value, sources in enumerate(self.sources):
+            for source in sources:
+                users[source].append(value)
+        return _reach(values, users)
+
+
+def _reach(start, edges) -> set[int]:
+    # Loops make the graph cyclic (a carry depends on itself); reaching every value once is the fixpoint.
+    seen, todo = set(start), list(start)
+    while todo:
+        for value in edges[todo.pop()]:
+            if value not in seen:
+                seen.add(value)
+                todo.append(value)
+    return seen
+
+
+def read(text: str) -> Program:
+    """Reads StableHLO text.
+
+    Raises:
+      ProgramError: the text is too long, does not parse, uses an operation that is not allowed, or has a loop whose
+        number of iterations is not a constant.
+    """
+    if len(text) > MAX_TEXT:
+        raise ProgramError(f"the traced program is {len(text):,} characters long; at most {MAX_TEXT:,} are judged.")
+    with mlir.make_ir_context():
+        try:
+            module = ir.Module.parse(text)
+        except ir.MLIRError as error:
+            raise ProgramError("the traced program is not valid StableHLO.") from error
+        return read_module(module, text)
+
+
+def read_module(module: ir.Module, text: str) -> Program:
+    """Reads a parsed module; `text` is kept for whoever runs the program. Raises ProgramError as `read` does."""
+    _refuse_unknown_operations(module)
+    reader = _Reader(module)
+    main = reader.functions.get("main")
+    if main is None:
+        raise ProgramError("the traced program has no main function.")
+    block = main.regions[0].blocks[0]
+    inputs = [reader.new() for _ in block.arguments]
+    outputs = reader.block(block, inputs, {})
+    types = main.attributes["function_type"].value
+    return Program(
+        text=text,
+        inputs=tuple(inputs),
+        outputs=tuple(outputs),
+        input_types=tuple(map(_tensor_type, types.inputs)),
+        output_types=tuple(map(_tensor_type, types.results)),
+        sources=tuple(map(tuple, reader.sources)),
+        matmuls=tuple(reader.matmuls),
+        barriers=tuple(reader.barriers),
+    )
+
+
+def _refuse_unknown_operations(module: ir.Module):
+    refused = set()
+
+    def look(op):
+        name = op.name
+        if name == "stablehlo.custom_call":
+            target = op.attributes["call_target_name"].value
+            if target not in ALLOWED_CUSTOM_CALLS:
+                refused.add(f"{name} @{target}")
+        elif name not in ALLOWED:
+            refused.add(name)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(look)
+    if refused:
+        raise ProgramError(f"the traced program uses {', '.join(sorted(refused))}, which this exercise does not need.")
+
+
+class _Reader:
+    """Walks a module once, numbering values; every call of a function is read anew, as if it stood inline."""
+
+    def __init__(self, module: ir.Module):
+        self.functions = {op.attributes["sym_name"].value: op.operation for op in module.body.operations}
+        self.calls: list[str] = []
+        self.sources: list[list[int]] = []
+        self.constants: dict[int, int] = {}  # scalar integers: bounds, starts and steps of loops
+        self.made_by: dict[int, tuple[str, list[int]]] = {}
+        self.matmuls: list[Matmul] = []
+        self.barriers: list[Barrier] = []
+
+    def new(self, sources=()) -> int:
+        if len(self.sources) >= MAX_VALUES:
+            raise ProgramError(f"the traced program has more than {MAX_VALUES:,} values.")
+        self.sources.append(list(sources))
+        return len(self.sources) - 1
+
+    def block(self, block, arguments: list[int], outer: dict) -> list[int]:
+        """Reads a block whose arguments have these numbers; returns the numbers of what it returns."""
+        numbers = dict(outer)
+        numbers.update(zip(block.arguments, arguments, strict=True))
+        for view in block.operations:
+            op = view.operation
+            operands = [numbers[operand] for operand in op.operands]
+            if op.name in ("func.return", "stablehlo.return"):
+                return operands
+            results = self.operation(op, operands, numbers)
+            numbers.update(zip(op.results, results, strict=True))
+        raise ProgramError("the traced program has a block that returns nothing.")
+
+    def operation(self, op, operands: list[int], numbers: dict) -> list[int]:
+        match op.name:
+            case "func.call":
+                return self.call(op.attributes["callee"].value, operands)
+            case "stablehlo.optimization_barrier":
+                # Result i depends on operand i only: the barrier orders, it does not mix. JAX puts the incoming
+                # cotangent through the same barrier as the residuals.
+                self.barriers.append(Barrier(tuple(operands)))
+                return operands
+            case "stablehlo.while":
+                return self.loop(op, operands, numbers)
+            case "stablehlo.case" | "stablehlo.if":
+                returned = [self.block(region.blocks[0], [], numbers) for region in op.regions]
+                return [self.new([*operands, *values]) for values in zip(*returned, strict=True)]
+        sources = list(operands)
+        for region in op.regions:  # reduce, sort, scatter, …: how elements are combined
+            block = region.blocks[0]
+            sources += self.block(block, [self.new(operands) for _ in block.arguments], numbers)
+        results = [self.new(sources) for _ in op.results]
+        if op.name == "stablehlo.constant":
+            self.note_constant(op, results[0])
+        elif op.name in _MATMUL_FLOPS:
+            self.matmuls.append(Matmul(results[0], _MATMUL_FLOPS[op.name](op), times=1))
+        if len(results) == 1:
+            self.made_by[results[0]] = (_with_direction(op), operands)
+        return results
+
+    def call(self, name: str, operands: list[int]) -> list[int]:
+        if name in self.calls:
+            raise ProgramError(f"the traced program's function {name} calls itself.")
+        self.calls.append(name)
+        results = self.block(self.functions[name].regions[0].blocks[0], operands, {})
+        self.calls.pop()
+        return results
+
+    def note_constant(self, op, value: int):
+        kind = ir.RankedTensorType(op.results[0].type)
+        number = op.attributes["value"]
+        if kind.rank == 0 and isinstance(number, ir.DenseIntElementsAttr):
+            self.constants[value] = int(number[0])
+
+    def loop(self, op, starts: list[int], numbers: dict) -> list[int]:
+        condition, body = (region.blocks[0] for region in op.regions)
+        carries = [self.new([start]) for start in starts]
+        (going_on,) = self.block(condition, carries, numbers)
+        first = len(self.matmuls)
+        nexts = self.block(body, carries, numbers)
+        trips = self.trips(going_on, starts, carries, nexts)
+        self.matmuls[first:] = [Matmul(m.value, m.flops * trips, m.times * trips) for m in self.matmuls[first:]]
+        for carry, value in zip(carries, nexts, strict=True):
+            self.sources[carry].append(value)
+        return [
+            start if value == carry else carry for start, carry, value in zip(starts, carries, nexts, strict=True)
+        ]
+
+    def trips(self, going_on: int, starts: list[int], carries: list[int], nexts: list[int]) -> int:
+        """The trip count of `while counter < bound: counter += step`, which is what scan and fori_loop become."""
+        comparison, (counter, bound) = self.made_by.get(going_on, ("", [-1, -1]))
+        if comparison == "stablehlo.compare LT" and counter in carries:
+            index = carries.index(counter)
+            if bound in carries and nexts[carries.index(bound)] == bound:
+                bound = starts[carries.index(bound)]
+            made, terms = self.made_by.get(nexts[index], ("", []))
+            if made == "stablehlo.add" and counter in terms:
+                (step,) = (term for term in terms if term != counter) if terms.count(counter) == 1 else (-1,)
+                known = [self.constants.get(value) for value in (starts[index], bound, step)]
+                if None not in known and known[2] > 0:
+                    trips = max(0, -(-(known[1] - known[0]) // known[2]))
+                    if trips > MAX_TRIPS:
+                        raise ProgramError(f"the traced program has a loop of {trips:,} iterations.")
+                    return trips
+        raise ProgramError("the traced program has a loop whose number of iterations is not a constant.")
+
+
+def _with_direction(op) -> str:
+    if op.name != "stablehlo.compare":
+        return op.name
+    return f"{op.name} {str(op.attributes['comparison_direction']).rstrip('>').split()[-1]}"
+
+
+def _shape(value) -> list[int]:
+    return list(ir.RankedTensorType(value.type).shape)
+
+
+def _dot_flops(op) -> int:
+    numbers = str(op.attributes["dot_dimension_numbers"])
+    contracting = re.search(r"lhs_contracting_dimensions = \[([\d, ]*)\]", numbers)
+    dims = [int(dim) for dim in contracting[1].split(",")] if contracting and contracting[1] else []
+    lhs = _shape(op.operands[0])
+    return 2 * math.prod(_shape(op.results[0])) * math.prod(lhs[dim] for dim in dims)
+
+
+def _convolution_flops(op) -> int:
+    kernel = _shape(op.operands[1])
+    layout = re.search(r"x\[([^\]]*)\]", str(op.attributes["dimension_numbers"]))[1].split(", ")
+    return 2 * math.prod(_shape(op.results[0])) * math.prod(kernel) // max(1, kernel[layout.index("o")])
+
+
+_MATMUL_FLOPS = {"stablehlo.dot_general": _dot_flops, "stablehlo.convolution": _convolution_flops}
+
+_DTYPES = {"i1": "bool", "bf16": "bfloat16", "complex<f32>": "complex64", "complex<f64>": "complex128"}
+_DTYPES |= {f"f{bits}": f"float{bits}" for bits in (16, 32, 64)}
+_DTYPES |= {f"{sign}i{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+
+
+def _tensor_type(type_: ir.Type) -> TensorType:
+    try:
+        tensor = ir.RankedTensorType(type_)
+        return TensorType(tuple(tensor.shape), _DTYPES[str(tensor.element_type)])
+    except (ValueError, KeyError):
+        raise ProgramError(f"the traced program takes or returns a {type_}, which is not an array to judge.") from None

@@ -1,0 +1,186 @@
+"""What an exercise may ask of a backward pass: small declarations, each of which explains itself when it is not met."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from grader.verdict import Finding
+
+_NO_CHECKPOINT = "Which function marks a computation as one to be recomputed, instead of kept, for the backward pass?"
+
+
+@dataclass(frozen=True)
+class Residual:
+    """A value that the forward pass keeps for the backward pass.
+
+    Attributes:
+      name: what it is: an argument's name, or the name of the reference's value that it equals, or None.
+      kind: `"argument"`, `"constant"` (depends on no argument) or `"computed"`.
+      type: dtype and shape, such as `f32[7,5]`.
+      nbytes: its size in bytes.
+      source: the learner's line that made it, or None; untrusted.
+    """
+
+    name: str | None
+    kind: str
+    type: str
+    nbytes: int
+    source: str | None = None
+
+    def __str__(self) -> str:
+        made = f", made in {self.source}" if self.source else ""
+        return f"{self.name or 'a value that is none of the usual ones'}, {self.type}, {amount(self.nbytes)}{made}"
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What one case showed of an answer whose values and gradients are right.
+
+    Attributes:
+      case: the case's name.
+      arguments: the names of the arguments.
+      residuals: what crosses from the forward to the backward pass.
+      wanted: for each name of the reference's values: type and bytes of the reference's own.
+      recomputed: FLOPs of each matmul of the backward pass that does not depend on the cotangent.
+      matmul_flops: FLOPs of all matmuls of both passes.
+      reference_flops: FLOPs of each matmul of the reference's two passes, which keep everything.
+      barriers: the number of optimization barriers in the backward pass.
+    """
+
+    case: str
+    arguments: tuple[str, ...]
+    residuals: tuple[Residual, ...]
+    wanted: dict[str, Residual]
+    recomputed: tuple[int, ...]
+    matmul_flops: int
+    reference_flops: tuple[int, ...]
+    barriers: int
+
+
+@dataclass(frozen=True)
+class Saves:
+    """The forward pass keeps exactly these computed values, besides arguments and constants, which cost nothing more.
+
+    Attributes:
+      names: names of the reference's values, as `expect.values` gives them.
+      too_much: the question that leads on from an answer that keeps more.
+      too_little: the question that leads on from an answer that keeps less.
+    """
+
+    names: tuple[str, ...]
+    too_much: str
+    too_little: str | None = None
+
+    def findings(self, seen: Behaviour) -> Iterator[Finding]:
+        computed = [residual for residual in seen.residuals if residual.kind == "computed"]
+        left = Counter(self.names)
+        extra = []
+        for residual in computed:
+            if left[residual.name] > 0 and residual.nbytes <= seen.wanted[residual.name].nbytes:
+                left[residual.name] -= 1
+            else:
+                extra.append(residual)
+        missing = [seen.wanted[name] for name in left.elements()]
+        asked = [*seen.arguments, *self.names]
+        words = {
+            "expected": f"{len(asked)} saved values: {', '.join(asked)}",
+            "got": f"{len(seen.residuals)} saved values: {', '.join(r.name or r.type for r in seen.residuals)}",
+        }
+        if extra:
+            yield Finding(
+                "also saved",
+                f"Your forward pass also saves {'; '.join(map(str, extra))}: "
+                f"{amount(sum(residual.nbytes for residual in extra))} more than asked for.",
+                **words,
+                nbytes=sum(residual.nbytes for residual in extra),
+                source=next((residual.source for residual in extra if residual.source), None),
+                next=self.too_much if seen.barriers else _NO_CHECKPOINT,
+            )
+        if missing:
+            yield Finding(
+                "not saved",
+                f"Your forward pass does not save {'; '.join(map(str, missing))}.",
+                **({} if extra else words),
+                nbytes=sum(residual.nbytes for residual in missing),
+                next=None if extra else self.too_little,
+            )
+
+    def claim(self) -> str:
+        if not self.names:
+            return "it saves nothing but arguments"
+        return f"besides arguments it saves {' and '.join(self.names)}, and nothing else"
+
+
+@dataclass(frozen=True)
+class Recomputes:
+    """The backward pass recomputes at most this many matmuls, and none behind the cotangent's back.
+
+    A matmul is recomputed if it does not depend on the cotangent. Since `x + 0 * cotangent` would make any
+    recomputation depend on it, the FLOPs of all other matmuls are bounded too, by those of the reference.
+
+    Attributes:
+      dots: the number of matmuls.
+      too_many: the question that leads on from an answer that recomputes more.
+    """
+
+    dots: int
+    too_many: str
+
+    def findings(self, seen: Behaviour) -> Iterator[Finding]:
+        count = len(seen.recomputed)
+        if count > self.dots:
+            flops = sum(seen.recomputed)
+            yield Finding(
+                "recomputes",
+                f"Your backward pass computes {count} {_matmuls(count)} again, {flops:,} FLOPs that the forward pass "
+                "has done before.",
+                expected=f"{self.dots or 'no'} {_matmuls(self.dots)} recomputed",
+                got=f"{count} recomputed",
+                flops=flops,
+                next=self.too_many,
+            )
+        # A whole matmul must be over: a sum of squares written as a dot product costs FLOPs here too, but few.
+        over = seen.matmul_flops - sum(seen.recomputed) - sum(seen.reference_flops)
+        if over >= min(seen.reference_flops, default=1):
+            yield Finding(
+                "hidden work",
+                f"Your two passes spend {over:,} FLOPs on matmuls beyond those that the gradient needs; they are "
+                "recomputation, though the cotangent has been mixed into it.",
+                expected=f"{sum(seen.reference_flops):,} FLOPs of matmuls, recomputed ones aside",
+                got=f"{over + sum(seen.reference_flops):,} FLOPs",
+                flops=over,
+                next="Which value does the backward pass compute again, although it could have been saved?",
+            )
+
+    def claim(self) -> str:
+        return f"it recomputes {self.dots or 'no'} {_matmuls(self.dots)}"
+
+
+@dataclass(frozen=True)
+class AdvisesBarrier:
+    """Advice, never a failure: without a barrier the compiler may merge what is recomputed with what was computed."""
+
+    def findings(self, seen: Behaviour) -> Iterator[Finding]:
+        if seen.barriers == 0:
+            yield Finding(
+                "no barrier",
+                "What is recomputed here is not kept apart from the forward pass (prevent_cse=False, perhaps): under "
+                "jax.jit the compiler's common-subexpression elimination may undo it and save the values after all. "
+                "Inside jax.lax.scan that cannot happen, elsewhere the default is safer.",
+                advice=True,
+            )
+
+    def claim(self) -> None:
+        return None
+
+
+def amount(nbytes: int) -> str:
+    """Bytes for people: `768 B`, `16 KiB`."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if nbytes < 1024 or unit == "GiB":
+            return f"{nbytes:.4g} {unit}"
+        nbytes /= 1024
+
+
+def _matmuls(count: int) -> str:
+    return "matmul" if count == 1 else "matmuls"

@@ -1,12 +1,13 @@
 """The one module that reaches behind JAX's public API, and why.
 
-Three things have no public door (JAX 0.11 to 0.12):
+Four things have no public door (JAX 0.11 to 0.12):
 
 * `scan` keeps how its operands divide into constants, carries and slices in parameters that changed between releases.
 * Under `JAX_REMAT3=1` checkpoints and names are `HiPrim` objects in the private `_prim` parameter of one primitive.
 * A call primitive's body sits under a parameter name of its own.
+* How an equation's parameters are handed to its primitive changed between releases.
 
-Everything here takes a `JaxprEqn` and returns plain data; a JAX release that moves one of them is mended here.
+Everything here takes a `JaxprEqn` and returns plain data or arrays; a release that moves one of them is mended here.
 """
 
 from jax.extend.core import JaxprEqn, Literal
@@ -80,6 +81,15 @@ def scan_split(eqn: JaxprEqn) -> tuple[int, int]:
         return params["num_consts"], params["num_carry"]
     consts, carry, _ = params["ft_in"].unpack()
     return len(consts), len(carry)
+
+
+def run(eqn: JaxprEqn, operands: list) -> list:
+    """Applies the primitive of `eqn` to concrete or abstract operands."""
+    bound = eqn.primitive.get_bind_params(eqn.params)
+    functions, params = bound if isinstance(bound, tuple) else ((), bound)  # a pair in JAX 0.11
+    with eqn.ctx.manager:
+        results = eqn.primitive.bind(*functions, *operands, **params)
+    return list(results) if eqn.primitive.multiple_results else [results]
 
 
 def is_literal(atom) -> bool:

@@ -88,6 +88,7 @@ class Equation:
       role: in a backward program, `"R"`, `"L"` or `"B"`; see `rematscope.roles`. Empty in a forward program.
       length: how often the body of a `scan` runs; 1 for everything else.
       first_carry, carries: where in `inputs` a loop's carried values start, and how many there are.
+      calls: the jit, checkpoint and custom-rule equations that it was inlined from, innermost first.
     """
 
     primitive: str
@@ -100,11 +101,13 @@ class Equation:
     length: int = 1
     first_carry: int = 0
     carries: int = 0
+    calls: tuple[jax.extend.core.JaxprEqn, ...] = ()
 
     @cached_property
     def source(self) -> Source | None:
-        """The user's line that this operation comes from, if JAX recorded one."""
-        return Source.of(self.eqn.source_info)
+        """The user's line that this operation comes from; for JAX's own functions, the line that calls them."""
+        found = (Source.of(eqn.source_info) for eqn in (self.eqn, *self.calls))
+        return next((source for source in found if source is not None), None)
 
     @property
     def initial(self) -> tuple[Value, ...]:
@@ -179,10 +182,7 @@ def _run(program: Program, arrays: Sequence, env: dict[Value, Any]) -> list:
 
 
 def _run_primitive(equation, operands, env):
-    primitive = equation.eqn.primitive
-    subfuns, params = primitive.get_bind_params(equation.params)
-    results = primitive.bind(*subfuns, *operands, **params)
-    return results if primitive.multiple_results else [results]
+    return _jax.run(equation.eqn, operands)
 
 
 def _run_barrier(equation, operands, env):
@@ -232,6 +232,7 @@ class Inliner:
 
     def __init__(self):
         self._constants: dict[int, tuple[Value, Any]] = {}
+        self._calls: tuple = ()  # what is being inlined, innermost first
 
     def program(self, jaxpr, inputs: Sequence[Value]) -> Program:
         """Makes a program from a jaxpr whose operands are `inputs`; values and literals cross unchanged."""
@@ -256,7 +257,8 @@ class Inliner:
             return Literal(atom.aval, atom.val) if _jax.is_literal(atom) else env[atom]
 
         for eqn in jaxpr.eqns:
-            env.update(zip(eqn.outvars, self._equation(eqn, [read(a) for a in eqn.invars], equations), strict=True))
+            outputs = self._equation(eqn, [read(a) for a in eqn.invars], equations)
+            env.update(zip(eqn.outvars, outputs, strict=True))
         return [read(a) for a in jaxpr.outvars]
 
     def _equation(self, eqn, inputs: list[Value], equations: list[Equation]) -> Sequence[Value]:
@@ -264,7 +266,10 @@ class Inliner:
         if (body := _jax.called_body(eqn)) is not None:
             if fenced := [inputs[i] for i in _jax.barrier_operands(eqn) if not isinstance(inputs[i], Literal)]:
                 equations.append(Equation("optimization_barrier", tuple(fenced), tuple(fenced), {}, eqn))
-            return self._inline(body, inputs, equations)
+            outer, self._calls = self._calls, (eqn, *self._calls)
+            outputs = self._inline(body, inputs, equations)
+            self._calls = outer
+            return outputs
         if _jax.passes_first_operand(eqn):
             return inputs[:1]
         primitive = eqn.primitive.name
@@ -287,6 +292,7 @@ class Inliner:
             equation = Equation(primitive, tuple(inputs), outputs, eqn.params, eqn, bodies)
         else:
             equation = Equation(primitive, tuple(inputs), outputs, eqn.params, eqn)
+        equation.calls = self._calls
         equations.append(equation)
         return outputs
 

@@ -2,12 +2,14 @@
 
 Value numbering: two values with the same number are equal on every input. A number stands for a primitive, its
 parameters and its operands' numbers, so the forward program's numbers tell whether a value of the backward program was
-computed before. Names, barriers and roundings to a value's own precision are transparent.
+computed before. Names, barriers, moves to another memory and roundings to a value's own precision are transparent.
 
 Inside a loop a number says "this value, as a function of the loop's index". An index is known by how deep its loop is
 nested and by its length, so the bodies of two loops can be compared, and a slice of a stack is what was stacked.
 """
 
+import functools
+import operator
 from collections.abc import Hashable
 from typing import Any
 
@@ -31,7 +33,11 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
     Returns:
       For each value of a recomputed equation, the value of the forward program that it equals.
     """
-    numbering = _Numbering()
+    marks = dict.fromkeys(cotangents, 1)
+    _mark(backward, marks)
+    tainted = {value for value, mark in marks.items() if mark}
+
+    numbering = _Numbering(tainted)
     numbering.program(forward)
     computed = {numbering.number(v): v for v in forward.inputs}
     named: dict[int, Value] = {}
@@ -40,8 +46,6 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
             (named if equation.primitive == "name" else computed).setdefault(numbering.number(value), value)
     numbering.program(backward)
 
-    tainted = set(cotangents)
-    _taint(backward, tainted)
     twins: dict[Value, Value] = {}
 
     def assign(program: Program) -> None:
@@ -56,8 +60,12 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
             if equation.bodies:
                 inner = {e.role for body in equation.bodies for e in body.equations}
                 equation.role = inner.pop() if len(inner) == 1 else BACKWARD
-            elif equation.primitive == "optimization_barrier" or not tainted.isdisjoint(equation.outputs):
+            elif equation.primitive == "optimization_barrier" or not tainted.isdisjoint(
+                equation.outputs or equation.inputs  # a print has no output
+            ):
                 equation.role = BACKWARD
+            elif equation.primitive == "device_put":
+                equation.role = LATE  # fetching what the host kept computes nothing again
             else:
                 equation.role = RECOMPUTED if known and all(known) else LATE
             twins.update((v, twin) for v, twin in zip(equation.outputs, known, strict=True) if twin is not None)
@@ -73,8 +81,8 @@ def _everything(program: Program):
             yield from _everything(body)
 
 
-def _taint(program: Program, tainted: set[Value]) -> None:
-    """Adds to `tainted` what depends on it; a loop's carries go to a fixpoint.
+def _mark(program: Program, marks: dict[Value, int]) -> None:
+    """Gives every value the marks, a set of bits, of all that it depends on; a loop's carries go to a fixpoint.
 
     A barrier returns its operands under their own names, so its result i depends on operand i only.
     """
@@ -82,49 +90,56 @@ def _taint(program: Program, tainted: set[Value]) -> None:
         if equation.primitive == "optimization_barrier":
             continue
         if not equation.bodies:
-            if not tainted.isdisjoint(equation.inputs):
-                tainted.update(equation.outputs)
-            continue
-        if equation.primitive == "cond":
+            outs = [_union(marks, equation.inputs)] * len(equation.outputs)
+        elif equation.primitive == "cond":
             for body in equation.bodies:
-                _taint(body, tainted)
-            through = [equation.inputs[0] in tainted] * len(equation.outputs)
-            for body in equation.bodies:
-                through = [t or v in tainted for t, v in zip(through, body.outputs, strict=True)]
+                _mark(body, marks)
+            rows = zip(*(body.outputs for body in equation.bodies), strict=True)
+            outs = [_union(marks, [equation.inputs[0], *row]) for row in rows]
         else:
-            through = _taint_loop(equation, tainted)
-        tainted.update(v for v, t in zip(equation.outputs, through, strict=True) if t)
+            outs = _mark_loop(equation, marks)
+        marks.update(zip(equation.outputs, outs, strict=True))
 
 
-def _taint_loop(equation: Equation, tainted: set[Value]) -> list[bool]:
+def _mark_loop(equation: Equation, marks: dict[Value, int]) -> list[int]:
     *condition, body = equation.bodies
     carries = equation.carries
-    for array, part in zip(equation.stacked_inputs, body.inputs[carries:], strict=True):
-        if array in tainted:
-            tainted.add(part)
-    carried = [v in tainted for v in equation.initial]
+    marks.update(
+        (part, marks.get(array, 0)) for array, part in zip(equation.stacked_inputs, body.inputs[carries:], strict=True)
+    )
+    carried = [marks.get(v, 0) for v in equation.initial]
     while True:
         for program in equation.bodies:
-            tainted.update(v for v, t in zip(program.inputs[:carries], carried, strict=True) if t)
-            _taint(program, tainted)
-        if any(program.outputs[0] in tainted for program in condition):
-            return [True] * len(equation.outputs)
-        grown = [t or v in tainted for t, v in zip(carried, body.outputs[:carries], strict=True)]
+            marks.update(zip(program.inputs[:carries], carried, strict=True))
+            _mark(program, marks)
+        # How often a while_loop runs decides everything that it returns.
+        stop = _union(marks, [program.outputs[0] for program in condition])
+        grown = [mark | stop | marks.get(v, 0) for mark, v in zip(carried, body.outputs[:carries], strict=True)]
         if grown == carried:
-            return carried + [v in tainted for v in body.outputs[carries:]]
+            return carried + [marks.get(v, 0) for v in body.outputs[carries:]]
         carried = grown
 
 
+def _union(marks: dict[Value, int], values) -> int:
+    return functools.reduce(operator.or_, (marks.get(v, 0) for v in values), 0)
+
+
+_COMMUTES = frozenset({"add", "add_any", "mul", "max", "min", "and", "or", "xor", "eq", "ne"})
+
+
 class _Numbering:
-    def __init__(self):
+    def __init__(self, tainted: set[Value]):
+        self.tainted = tainted
         self.of_value: dict[Value, int] = {}
         self._keys: dict[Hashable, int] = {}
         self._stacked: dict[int, tuple[Hashable, int]] = {}
+        # Kept because the bodies of nested loops are numbered many times.
         self._params: dict[Equation, Hashable] = {}
+        self._grouped: dict[Equation, list] = {}
 
     def number(self, value: Value) -> int:
         if isinstance(value, Literal):
-            return self._intern("literal", np.asarray(value.value).tobytes(), str(value.dtype), value.shape)
+            return self._intern("literal", *_literal(value.value, value))
         if value not in self.of_value:
             self.of_value[value] = self._intern("given", value)
         return self.of_value[value]
@@ -140,8 +155,8 @@ class _Numbering:
 
     def _outputs(self, equation: Equation, depth: int) -> list[int]:
         match equation.primitive:
-            case "name":
-                return [self.number(equation.inputs[0])]
+            case "name" | "device_put":
+                return list(map(self.number, equation.inputs))
             case "scan":
                 return self._scan(equation, depth)
             case "while":
@@ -153,6 +168,8 @@ class _Numbering:
         if equation not in self._params:
             self._params[equation] = _frozen(equation.params)
         operands = tuple(map(self.number, equation.inputs))
+        if equation.primitive in _COMMUTES:
+            operands = tuple(sorted(operands))
         key = (equation.primitive, self._params[equation], operands)
         return [self._intern(*key, i) for i in range(len(equation.outputs))]
 
@@ -187,20 +204,49 @@ class _Numbering:
     def _carried(self, equation: Equation, loop: Hashable, depth: int) -> list[int]:
         """Numbers a loop's bodies. A carry is known by its start and by what one iteration makes of it.
 
-        The first round assumes that carries with one start are one; the second tells them apart by what the first made
-        of them. More than two carries that start equal and only trade places would need further rounds.
+        Carries that depend on each other are known together, by all their starts and what an iteration makes of all
+        of them; a group is numbered when what it depends on is. A carry that depends on the cotangent is like no other.
         """
         carries = equation.carries
         body = equation.bodies[-1]
-        numbers = [self._intern("carry", loop, self.number(v)) for v in equation.initial]
-        for last in (False, True):
+        starts = list(map(self.number, equation.initial))
+        numbers = [self._intern("given", v) for v in body.inputs[:carries]]
+
+        def iterate():
             for program in equation.bodies:
                 self.of_value.update(zip(program.inputs[:carries], numbers, strict=True))
                 self.program(program, depth + 1)
-            if not last:
-                outs = map(self.number, body.outputs[:carries])
-                numbers = [self._intern("carry", start, out) for start, out in zip(numbers, outs, strict=True)]
+
+        if equation not in self._grouped:
+            self._grouped[equation] = _groups(body, [i for i in range(carries) if body.inputs[i] not in self.tainted])
+        pending = self._grouped[equation]
+        while pending:
+            waiting = {i for group, _ in pending for i in group}
+            ready = [group for group, needs in pending if needs.isdisjoint(waiting - set(group))]
+            for group in ready:
+                for place, i in enumerate(group):
+                    numbers[i] = self._intern("carry", loop, starts[i], place)
+            iterate()
+            for group in ready:
+                system = tuple((starts[i], self.number(body.outputs[i])) for i in group)
+                for place, i in enumerate(group):
+                    numbers[i] = self._intern("carry", loop, system, place)
+            pending = [(group, needs) for group, needs in pending if group not in ready]
+        iterate()
         return numbers
+
+
+def _groups(body: Program, carries: list[int]) -> list[tuple[tuple[int, ...], set[int]]]:
+    """Divides carries into groups that depend on each other; with each, all carries that it depends on."""
+    marks = {body.inputs[i]: 1 << i for i in carries}
+    _mark(body, marks)
+    reach = {i: {j for j in carries if marks.get(body.outputs[i], 0) >> j & 1} for i in carries}
+    for j in carries:
+        for i in carries:
+            if j in reach[i]:
+                reach[i] |= reach[j]
+    groups = {tuple(j for j in carries if j == i or (j in reach[i] and i in reach[j])): reach[i] for i in carries}
+    return list(groups.items())
 
 
 def _frozen(params: Any) -> Hashable:
@@ -210,16 +256,23 @@ def _frozen(params: Any) -> Hashable:
     if isinstance(params, (tuple, list)):
         return tuple(map(_frozen, params))
     if hasattr(params, "eqns"):
-        jaxpr, _, _ = _jax.body_of(params)
+        jaxpr, _, consts = _jax.body_of(params)
         names = {v: i for i, v in enumerate([*jaxpr.constvars, *jaxpr.invars])}
-        lines = []
+
+        def read(atom):
+            return _literal(atom.val, atom.aval) if _jax.is_literal(atom) else names[atom]
+
+        lines = [tuple(map(id, consts))]
         for eqn in jaxpr.eqns:
-            read = tuple(str(a) if _jax.is_literal(a) else names[a] for a in eqn.invars)
+            lines.append((eqn.primitive.name, _frozen(eqn.params), *map(read, eqn.invars)))
             names.update((v, len(names) + i) for i, v in enumerate(eqn.outvars))
-            lines.append((eqn.primitive.name, _frozen(eqn.params), read))
-        return tuple(lines), tuple(str(a) if _jax.is_literal(a) else names[a] for a in jaxpr.outvars)
+        return tuple(lines), tuple(map(read, jaxpr.outvars))
     try:
         hash(params)
     except TypeError:
         return id(params)
     return params
+
+
+def _literal(array, aval) -> tuple[Hashable, ...]:
+    return np.asarray(array).tobytes(), str(aval.dtype), tuple(aval.shape)

@@ -21,7 +21,9 @@ KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": 
 def store(path: Path) -> None:
     """Runs the notebook in its own folder and writes it back."""
     notebook = nbformat.read(path, as_version=4)
-    NotebookClient(notebook, timeout=300, kernel_name="python3", resources={"metadata": {"path": path.parent}}).execute()
+    # coalesce_streams: what a cell prints arrives in pieces that differ from run to run.
+    client = NotebookClient(notebook, timeout=300, kernel_name="python3", coalesce_streams=True)
+    client.execute(cwd=path.parent)
     nbformat.write(cleaned(notebook, path.stem), path)
 
 

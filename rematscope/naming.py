@@ -1,6 +1,7 @@
 """Names for the values of both programs: arguments keep theirs, everything else gets a letter."""
 
 import itertools
+import keyword
 import string
 from collections.abc import Iterator
 
@@ -36,10 +37,10 @@ def name_values(forward: Program, backward: Program, cotangents: tuple[Value, ..
 
 
 def _letters() -> Iterator[str]:
-    """a … z, aa … zz, aaa …, without the loop indices i, j and k, and without l, which looks like 1."""
+    """a … z, aa … zz, aaa …, without Python's keywords, the loop indices, and l, which looks like 1."""
     for size in itertools.count(1):
         for letters in itertools.product(string.ascii_lowercase, repeat=size):
-            if (name := "".join(letters)) not in (*LOOP_INDICES, "l"):
+            if (name := "".join(letters)) not in (*LOOP_INDICES, "l") and not keyword.iskeyword(name):
                 yield name
 
 

@@ -72,9 +72,10 @@ def code(equation: Equation) -> str:
 
 def _expression(equation: Equation) -> str:
     primitive, params = equation.primitive, equation.params
-    operands = [_operand(v) for v in equation.inputs]
+    operands = [v.name for v in equation.inputs]
     if primitive in _INFIX and len(operands) == 2:
-        return f"{operands[0]} {_INFIX[primitive]} {operands[1]}"
+        left, right = (f"({name})" if name.startswith("-") else name for name in operands)
+        return f"{left} {_INFIX[primitive]} {right}"
     match primitive:
         case "neg":
             return f"-{operands[0]}"
@@ -85,7 +86,7 @@ def _expression(equation: Equation) -> str:
         case "name":
             return f"checkpoint_name({operands[0]}, {params['name']!r})"
         case "convert_element_type":
-            return f"{operands[0]}.astype({type_text(equation.outputs[0]).partition('[')[0]})"
+            return f"{type_text(equation.outputs[0]).partition('[')[0]}({operands[0]})"
         case "transpose":
             if params["permutation"] == (1, 0):
                 return f"{operands[0]}.T"
@@ -101,10 +102,6 @@ def _expression(equation: Equation) -> str:
     if (parameter := _PARAMETERS.get(primitive)) in params:
         operands.append(_tuple(params[parameter]))
     return f"{_SHORT.get(primitive, primitive)}({', '.join(operands)})"
-
-
-def _operand(value: Value) -> str:
-    return f"({value.name})" if value.name.startswith("-") else value.name
 
 
 def _tuple(value) -> str:

@@ -1,0 +1,84 @@
+"""A real JupyterLab, served as `start.py` serves it, in Debian's Chromium."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from pathlib import Path
+
+import pytest
+from lab import Lab
+from playwright.sync_api import sync_playwright
+
+import start
+
+ROOT = Path(start.__file__).parent
+# Chromium asks its maker's hosts for this and that, and a sandbox of its own does not work for root in a container.
+CHROMIUM = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["light", "dark"])
+def lab(request, tmp_path_factory):
+    """JupyterLab in one theme, on a copy of the pages, so that what a test types and saves stays in the test."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        if os.environ.get("CI"):
+            pytest.fail("chromium is missing, and CI must run the browser tests: install it in .ci/run")
+        pytest.skip("needs Chromium on PATH (on Debian: apt install chromium)")
+    folder = tmp_path_factory.mktemp("workbook")
+    for name in ("notebooks", "exercises", "solutions"):
+        shutil.copytree(ROOT / name, folder / name)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(start, "SETTINGS", folder / ".settings")
+        start.answer_dialogs()
+        _choose_theme(folder / ".settings" / "config" / "labconfig", request.param)
+        port = _free_port()
+        command = [sys.executable, *start.jupyterlab()[1:]]
+        command = [word for word in command if "root_dir" not in word]
+        command += [f"--ServerApp.root_dir={folder}", "--no-browser", f"--port={port}", "--IdentityProvider.token="]
+        log = folder / "server.log"
+        with log.open("w") as out:
+            server = subprocess.Popen(command, cwd=folder, env=start.environment(), stdout=out, stderr=out)
+    try:
+        address = f"http://127.0.0.1:{port}"
+        _wait_for(address, server, log)
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM)
+            yield Lab(browser, address, folder, request.param)
+            browser.close()
+    finally:
+        server.terminate()
+        server.wait(30)
+
+
+def _choose_theme(folder: Path, theme: str):
+    overrides = folder / "default_setting_overrides.json"
+    settings = json.loads(overrides.read_text())
+    settings["@jupyterlab/apputils-extension:themes"] = {"theme": f"JupyterLab {theme.capitalize()}"}
+    overrides.write_text(json.dumps(settings))
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def _wait_for(address: str, server, log: Path):
+    for _ in range(120):
+        if server.poll() is not None:
+            pytest.fail(f"JupyterLab did not start:\n{log.read_text()}")
+        try:
+            urllib.request.urlopen(f"{address}/api", timeout=5).close()
+            return
+        except OSError:
+            time.sleep(0.5)
+    pytest.fail(f"JupyterLab did not answer:\n{log.read_text()}")

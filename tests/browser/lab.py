@@ -1,0 +1,100 @@
+"""What a test does in JupyterLab: open a page, run it, type into it, look at it."""
+
+from pathlib import Path
+
+import nbformat
+
+# A cell's prompt is [ ] before it runs and [*] while it does.
+_ALL_RAN = """() => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].every(
+    prompt => /[0-9]/.test(prompt.textContent))"""
+_OUTPUT = Path(__file__).parents[2] / "test-output"
+
+
+class Lab:
+    """JupyterLab in a browser.
+
+    Attributes:
+      theme: `"light"` or `"dark"`.
+    """
+
+    def __init__(self, browser, address: str, folder: Path, theme: str):
+        self._browser, self._address, self._folder, self.theme = browser, address, folder, theme
+
+    def open(self, path: str) -> "OpenPage":
+        """Opens a notebook in a workspace of its own."""
+        context = self._browser.new_context(viewport={"width": 1440, "height": 900})
+        page = context.new_page()
+        page.set_default_timeout(60_000)
+        problems: list[str] = []
+        page.on("pageerror", lambda error: problems.append(f"page error: {error}"))
+        page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
+        workspace = f"{Path(path).stem}-{self.theme}"
+        page.goto(f"{self._address}/lab/workspaces/{workspace}/tree/{path}")
+        page.wait_for_selector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell")
+        # What is run before the kernel is there is lost.
+        page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
+        return OpenPage(page, self._folder / path, problems, self.theme)
+
+
+class OpenPage:
+    """A notebook that is open in JupyterLab.
+
+    Attributes:
+      page: Playwright's page.
+      problems: errors that the browser reported so far.
+    """
+
+    def __init__(self, page, file: Path, problems: list[str], theme: str):
+        self.page, self.problems = page, problems
+        self._file, self._theme = file, theme
+
+    def run_all(self) -> list:
+        """Runs all cells through the menu, saves, and returns the code cells as they were saved."""
+        self.page.get_by_role("menuitem", name="Run", exact=True).click()
+        self.page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
+        self.page.wait_for_function(_ALL_RAN)
+        before = self._file.stat().st_mtime_ns
+        self.page.keyboard.press("Control+s")
+        while self._file.stat().st_mtime_ns == before:
+            self.page.wait_for_timeout(100)
+        self.page.wait_for_timeout(500)  # the file is written in place
+        return [c for c in nbformat.read(self._file, as_version=4).cells if c.cell_type == "code"]
+
+    def replace_cell(self, containing: str, code: str):
+        """Types `code` in place of the cell that contains a text."""
+        editor = self.page.locator(".jp-CodeCell", has_text=containing).first.locator(".cm-content")
+        editor.scroll_into_view_if_needed()
+        editor.click()
+        self.page.keyboard.press("Control+a")
+        self.page.keyboard.insert_text(code)
+
+    def show(self, selector: str):
+        """Scrolls to the first element that a selector finds, and returns it."""
+        element = self.page.locator(selector).first
+        element.scroll_into_view_if_needed()
+        return element
+
+    def picture(self, name: str):
+        """Leaves a screenshot in test-output/, for people to look at."""
+        _OUTPUT.mkdir(exist_ok=True)
+        self.page.screenshot(path=_OUTPUT / f"{name}-{self._theme}.png")
+
+    def contrast(self, selector: str) -> float:
+        """The contrast ratio (WCAG 2.2) of an element's text with what stands behind it, from 1 to 21."""
+        colours = self.show(selector).evaluate("""element => {
+            const channels = text => text.match(/[\\d.]+/g).map(Number);
+            let behind = element, background;
+            do {
+                background = channels(getComputedStyle(behind).backgroundColor);
+                behind = behind.parentElement;
+            } while (behind && background.length === 4 && background[3] === 0);
+            return [channels(getComputedStyle(element).color), background];
+        }""")
+        text, ground = sorted(map(_luminance, colours), reverse=True)
+        return (text + 0.05) / (ground + 0.05)
+
+
+def _luminance(colour) -> float:
+    channels = [c / 255 for c in colour[:3]]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in channels]
+    return sum(weight * c for weight, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

@@ -1,0 +1,72 @@
+"""A learner's way through JupyterLab, in both themes: nothing may fail on the way, in the page or in the kernel."""
+
+import pytest
+
+ANSWER = """
+import jax
+import jax.numpy as jnp
+
+
+def checkpoint_dot_policy(w1, w2, x):
+    def pipeline(w1, w2, x):
+        return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)
+
+    policy = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+    return jax.checkpoint(pipeline, policy=policy)(w1, w2, x)
+"""
+
+
+def text_of(cell) -> str:
+    """All that a cell printed or showed, as plain text."""
+    return "\n".join(out.get("text") or out.get("data", {}).get("text/plain", "") for out in cell.outputs)
+
+
+def assert_clean(notebook, cells):
+    assert not [out for cell in cells for out in cell.outputs if out.output_type == "error"]
+    assert not [out.text for cell in cells for out in cell.outputs if out.get("name") == "stderr"]
+    assert notebook.page.locator(".jp-Dialog").all_inner_texts() == []
+    assert notebook.problems == []
+
+
+@pytest.mark.parametrize("path", ["notebooks/00_start_here.ipynb", "notebooks/02_two_passes.ipynb"])
+def test_chapter_runs_and_looks_right(lab, path):
+    notebook = lab.open(path)
+    assert notebook.page.locator("body").get_attribute("data-jp-theme-light") == str(lab.theme == "light").lower()
+    cells = notebook.run_all()
+    assert_clean(notebook, cells)
+    programs = notebook.show(".rematscope .rs-programs >> visible=true")
+    left, right = programs.evaluate("t => [...t.querySelectorAll('td')].map(td => td.getBoundingClientRect().toJSON())")
+    assert left["y"] == right["y"] and left["right"] <= right["left"], "the two programs stand side by side"
+    assert notebook.contrast(".rematscope .rs-S") >= 4.5
+    notebook.picture(path.partition("/")[2].removesuffix(".ipynb"))
+
+
+def test_colours_of_every_letter_can_be_read(lab):
+    notebook = lab.open("notebooks/02_two_passes.ipynb")
+    notebook.run_all()
+    for letter in "SRL":
+        assert notebook.contrast(f".rematscope .rs-{letter}") >= 4.5, letter
+
+
+def test_widget_changes_the_view(lab):
+    notebook = lab.open("notebooks/02_two_passes.ipynb")
+    notebook.run_all()
+    widget = notebook.show(".jupyter-widgets.widget-vbox")
+    assert "recomputes 5" in widget.inner_text()
+    widget.locator("select").select_option("everything_saveable")
+    widget.get_by_text("recomputes 0").wait_for()
+    assert "recomputes 5" not in widget.inner_text()
+
+
+def test_exercise_from_stub_to_passed(lab):
+    notebook = lab.open("exercises/06_checkpoint_dot_policy.ipynb")
+    cells = notebook.run_all()
+    *_, check = [cell for cell in cells if "check(checkpoint_dot_policy)" in cell.source]
+    assert "Not attempted" in text_of(check)
+    notebook.replace_cell('raise NotImplementedError("your turn")', ANSWER.strip())
+    cells = notebook.run_all()
+    *_, check = [cell for cell in cells if "check(checkpoint_dot_policy)" in cell.source]
+    assert "Passed" in text_of(check)
+    notebook.show("text=Passed")
+    assert_clean(notebook, cells)
+    notebook.picture("06_checkpoint_dot_policy")

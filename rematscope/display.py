@@ -17,8 +17,8 @@ THEME = Theme(
 _SHEET = """<style>
 .rematscope { color: inherit; container-type: inline-size; }
 .rematscope .rs-programs, .rematscope .rs-programs tbody { display: block; width: 100%; margin: 0; border: 0; }
-.rematscope .rs-programs tr { display: flex; flex-wrap: wrap; gap: 0 2em; background: none !important; }
-.rematscope .rs-programs td { display: block; flex: 1 1 auto; padding: 0; border: 0; text-align: left;
+.rematscope .rs-programs tr { display: flex; flex-wrap: wrap; gap: 0 1em; background: none !important; }
+.rematscope .rs-programs td { display: block; flex: 0 1 auto; padding: 0; border: 0; text-align: left;
   vertical-align: top; max-width: 100%; overflow-x: auto; }
 .rematscope .rs-programs td + td { border-left: 1px solid #8888; padding-left: 1em; }
 .rematscope .rs-table { margin: 0; font-family: var(--jp-code-font-family, monospace); font-size: 12px; }

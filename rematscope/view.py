@@ -168,10 +168,11 @@ def _layout(rows: list[_Row], width: int | None) -> list[_Pieces]:
             style = f"rs-{row.gutter}" if row.gutter else ""
             pieces = [(f"{row.gutter if i == 0 else '':<2} ", style), (code.ljust(code_width), style)]
             pieces.append((f"  {kind:<{type_width}}", "rs-type"))
-            if saved_width:
+            if source_width:
+                origin = _shortened(row.source, source_width) if i == 0 else ""
+                pieces.append((f"  {origin:<{source_width}}", "rs-source"))
+            if saved_width:  # last, so that what crosses stands at the seam
                 pieces.append((f"  {row.saved if i == 0 else '':>{saved_width}}", style))
-            if source_width and i == 0 and row.source:
-                pieces.append((f"  {_shortened(row.source, source_width)}", "rs-source"))
             out.append(pieces)
     return out
 

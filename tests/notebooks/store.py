@@ -1,7 +1,7 @@
 """Executes chapters and exercise pages from top to bottom and stores their outputs, the same bytes for the same input.
 
-    python notebooks/store.py                              every page
-    python notebooks/store.py notebooks/01_residuals.ipynb  one
+    python tests/notebooks/store.py                               every page
+    python tests/notebooks/store.py notebooks/01_residuals.ipynb  one
 
 What would differ from run to run is left out: execution times, cell identities of the moment and widget models, whose
 static twin stays.
@@ -13,7 +13,7 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 WIDGET = "application/vnd.jupyter.widget-view+json"
 KERNEL = {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}
 
@@ -40,8 +40,12 @@ def cleaned(notebook, stem: str):
     return notebook
 
 
+def pages() -> list[Path]:
+    """All chapters and exercise pages."""
+    return sorted([*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("exercises/*.ipynb")])
+
+
 if __name__ == "__main__":
-    named = [Path(name).resolve() for name in sys.argv[1:]]
-    for path in named or sorted([*ROOT.glob("notebooks/*.ipynb"), *ROOT.glob("exercises/*.ipynb")]):
+    for path in [Path(name).resolve() for name in sys.argv[1:]] or pages():
         print(f"running {path.relative_to(ROOT)}", flush=True)
         store(path)

@@ -1,0 +1,84 @@
+"""Chapters and exercise pages as they are stored, and every exercise with its solution in place."""
+
+import ast
+import re
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from store import ROOT, cleaned, pages
+
+EXERCISES = [path for path in pages() if path.parent.name == "exercises"]
+
+
+def name_of(path) -> str:
+    return path.stem
+
+
+def code_cells(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def texts(cell):
+    """Every text that a cell's outputs hold, whatever its form."""
+    for output in cell.outputs:
+        yield output.get("text", "")
+        yield from (data for kind, data in output.get("data", {}).items() if kind.startswith("text/"))
+
+
+@pytest.mark.parametrize("path", pages(), ids=name_of)
+def test_page_is_stored_as_executed_from_top_to_bottom(path):
+    notebook = nbformat.read(path, as_version=4)
+    nbformat.validate(notebook)
+    assert notebook.metadata.kernelspec.name == "python3", "without a kernelspec JupyterLab asks for a kernel"
+    cells = code_cells(notebook)
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    kinds = [output.output_type for cell in cells for output in cell.outputs]
+    assert "error" not in kinds
+    assert not [o for cell in cells for o in cell.outputs if o.get("name") == "stderr"]
+
+
+@pytest.mark.parametrize("path", pages(), ids=name_of)
+def test_page_holds_nothing_of_the_machine_or_the_moment(path):
+    stored = path.read_text()
+    assert nbformat.writes(cleaned(nbformat.reads(stored, as_version=4), path.stem)).strip() == stored.strip()
+    for cell in code_cells(nbformat.reads(stored, as_version=4)):
+        for text in texts(cell):
+            found = re.search(r"/tmp/|/home/|/root/|/Users/|\\Users\\|ipykernel_\d|site-packages|0x[0-9a-f]{6}", text)
+            assert found is None, f"{found[0]} in the output of: {cell.source}"
+
+
+@pytest.mark.parametrize("path", pages(), ids=name_of)
+def test_links_lead_somewhere(path):
+    notebook = nbformat.read(path, as_version=4)
+    prose = "\n".join(cell.source for cell in notebook.cells if cell.cell_type == "markdown")
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", prose)
+    assert [link for link in links if not (path.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("path", pages(), ids=name_of)
+def test_every_way_of_showing_says_the_same(path):
+    """HTML without its tags holds the words of the plain text: whoever sees only one of them misses nothing."""
+    for cell in code_cells(nbformat.read(path, as_version=4)):
+        for output in cell.outputs:
+            if "text/html" in (data := output.get("data", {})):
+                page = re.sub(r"<style>.*?</style>|<[^>]+>", " ", data["text/html"], flags=re.DOTALL)
+                words = set(re.findall(r"\w+", page))
+                assert set(re.findall(r"\w+", data["text/plain"])) <= words
+
+
+@pytest.mark.parametrize("path", EXERCISES, ids=name_of)
+def test_exercise_page_passes_with_its_solution_in_place(path):
+    notebook = nbformat.read(path, as_version=4)
+    slug = re.sub(r"^\d+_", "", path.stem)
+    solution = (ROOT / "solutions" / f"{slug}.py").read_text()
+    (stub,) = [cell for cell in code_cells(notebook) if defines(cell.source, slug)]
+    assert "NotImplementedError" in stub.source
+    stub.source = solution
+    NotebookClient(notebook, timeout=120, kernel_name="python3").execute(cwd=path.parent)
+    verdicts = [text for cell in code_cells(notebook) if f"check({slug})" in cell.source for text in texts(cell)]
+    assert verdicts and all("Passed" in text for text in verdicts if text)
+
+
+def defines(source: str, name: str) -> bool:
+    return any(isinstance(node, ast.FunctionDef) and node.name == name for node in ast.parse(source).body)

@@ -4,6 +4,7 @@ uv is played by a script, which says what the real one says; the real pip, kerne
 """
 
 import ast
+import contextlib
 import json
 import os
 import re
@@ -345,11 +346,12 @@ def lab(workbook):
     browser = workbook.home.with_name("browser")
     browser.write_text(f'#!/bin/sh\nprintf %s "$1" > "{opened}.part" && mv "{opened}.part" "{opened}"\n')
     browser.chmod(0o755)
+    keyboard, terminal = os.openpty()  # JupyterLab asks back on Ctrl-C only where there is somebody to answer
     process = subprocess.Popen(
         [sys.executable, "start.py"],
         cwd=workbook.root,
         env=workbook.environment | {"BROWSER": f"{browser} %s"},
-        stdin=subprocess.DEVNULL,
+        stdin=terminal,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -362,9 +364,11 @@ def lab(workbook):
             time.sleep(0.05)
         yield process, opened.read_text()
     finally:
-        if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
+        os.close(keyboard)
+        os.close(terminal)
 
 
 def test_opens_the_first_page_with_no_question_asked(workbook, lab):

@@ -1,0 +1,227 @@
+"""What a reader sees: exact text, at the width given, with totals that add up."""
+
+import io
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import rich.jupyter
+from rich.console import Console
+from zoo import CASES
+
+from rematscope import FwdBwd, ResidualTable, print_fwd_bwd, residual_table, trace
+from rematscope.display import plain_text
+from rematscope.notation import code, lines
+from rematscope.units import bytes_text, count_text
+
+
+def layer(W, x):
+    return jnp.sin(jnp.dot(W, x))
+
+
+def net(W1, W2, x):
+    return layer(W2, layer(W1, x))
+
+
+ARGUMENTS = jnp.ones((5, 4)), jnp.ones((6, 5)), jnp.ones(4)
+FRUGAL = jax.checkpoint(net, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable)
+
+
+def test_stacked_at_80_columns():
+    text = plain_text(FwdBwd(trace(FRUGAL, *ARGUMENTS)), 80)
+    line = layer.__code__.co_firstlineno + 1
+    where = f"test_view.py:{line} (layer)"
+    assert text.splitlines() == [
+        "forward",
+        "net saves 260 B: computed 44 B + arguments 216 B",
+        "",
+        "S  W1                f32[5,4]  argument                  80 B →",
+        "S  W2                f32[6,5]  argument                 120 B →",
+        "S  x                 f32[4]    argument                  16 B →",
+        f"S  a = W1 @ x        f32[5]    {where}   20 B →",
+        f"   b = sin(a)        f32[5]    {where}",
+        f"S  c = W2 @ b        f32[6]    {where}   24 B →",
+        f"   d = sin(c)        f32[6]    {where}",
+        "   return d",
+        "─" * 80,
+        "backward",
+        "recomputes 1 (5 transcendentals); late 2 (11 transcendentals)",
+        "",
+        "   ct                       f32[6]    cotangent",
+        "   ── barrier: 6 values ──",
+        f"R  b = sin(a)               f32[5]    {where}",
+        f"L  e = cos(a)               f32[5]    {where}",
+        f"L  f = cos(c)               f32[6]    {where}",
+        f"B  g = ct * f               f32[6]    {where}",
+        f"B  h = g @ W2               f32[5]    {where}",
+        f"B  m = outer(g, b)          f32[6,5]  {where}",
+        f"B  n = h * e                f32[5]    {where}",
+        f"B  o = n @ W1               f32[4]    {where}",
+        f"B  p = outer(n, x)          f32[5,4]  {where}",
+        "   return dW1 = p           f32[5,4]",
+        "   return dW2 = m           f32[6,5]",
+        "   return dx = o            f32[4]",
+        "S saved  R recomputed  L late  B backward",
+    ]
+
+
+def test_side_by_side_where_there_is_room():
+    first, *_, legend = plain_text(FwdBwd(trace(net, *ARGUMENTS)), 120).splitlines()
+    assert re.fullmatch("forward +│ backward", first)
+    assert legend == "S saved  R recomputed  L late  B backward"
+
+
+def test_a_scan_reads_as_a_loop():
+    def deep(Ws, x):
+        return jax.lax.scan(lambda x, W: (layer(W, x), None), x, Ws)[0]
+
+    passes = trace(deep, jnp.ones((3, 4, 4)), jnp.ones(4))
+    assert [line.code for line in lines(passes.forward)] == [
+        "a = x",
+        "for i in range(3):",
+        "  b = Ws[i] @ a",
+        "  c = sin(b)",
+        "  d = cos(b)",
+        "  e[i] = a",
+        "  f[i] = d",
+        "  a = c",
+    ]
+    assert [line.code for line in lines(passes.backward)] == [
+        "g = ct",
+        "for i in reversed(range(3)):",
+        "  h = g * f[i]",
+        "  m = h @ Ws[i]",
+        "  n = outer(h, e[i])",
+        "  o[i] = n",
+        "  g = m",
+    ]
+
+
+def test_carries_that_trade_places_do_so_at_once():
+    def swap(a, b):
+        return jax.lax.scan(lambda c, _: ((c[1], jnp.sin(c[0])), None), (a, b), None, length=3)[0]
+
+    (last,) = [line for line in lines(trace(swap, 1.0, 2.0).forward) if line.code.startswith("  c")][-1:]
+    assert last.code == "  c, d = d, e"
+
+
+def test_branches_read_as_a_switch():
+    def f(x):
+        return jax.lax.cond(x > 0, jnp.sin, jnp.exp, x)
+
+    texts = [line.code for line in lines(trace(f, 1.0).forward)]
+    assert any(re.fullmatch(r"\w+, \w+, .* = switch\(\w+\):|.* = switch\(\w+\):", text) for text in texts)
+    assert "  case 0:" in texts and "  case 1:" in texts
+
+
+DOTS = [
+    (lambda a, b: a @ b, (3,), (3,)),
+    (lambda a, b: a @ b, (2, 3), (3,)),
+    (lambda a, b: a @ b, (3,), (3, 4)),
+    (lambda a, b: a @ b, (2, 3), (3, 4)),
+    (lambda a, b: jax.lax.dot_general(a, b, (((0,), (0,)), ((), ()))), (3, 2), (3, 4)),
+    (lambda a, b: jax.lax.dot_general(a, b, (((0,), (1,)), ((), ()))), (3, 2), (4, 3)),
+    (lambda a, b: jax.lax.dot_general(a, b, (((1,), (1,)), ((), ()))), (2, 3), (4, 3)),
+    (lambda a, b: jax.lax.dot_general(a, b, (((), ()), ((), ()))), (3,), (4,)),
+    (lambda a, b: jax.lax.dot_general(a, b, (((), ()), ((), ()))), (2, 3), (4,)),
+    (lambda a, b: jax.lax.dot_general(a, b, (((2,), (1,)), ((0,), (0,)))), (5, 2, 3), (5, 3, 4)),
+    (lambda a, b: jax.lax.dot_general(a, b, (((2,), (2,)), ((1,), (0,)))), (2, 5, 3), (5, 4, 3)),
+    (lambda a, b: jax.lax.dot_general(a, b, (((0, 1), (1, 0)), ((), ()))), (2, 3), (3, 2)),
+    (lambda a, b: jax.lax.dot_general(a, b, (((2,), (0,)), ((), ()))), (2, 5, 3), (3, 4)),
+    (lambda a, b: jax.lax.dot_general(a, b, (((1,), (0,)), ((), ()))), (2, 5, 3), (5, 4)),
+    (lambda a, b: jax.lax.dot_general(a, b, (((0,), (0,)), ((), ()))), (3,), (3, 4, 2)),
+]
+
+
+@pytest.mark.parametrize("dot, left, right", DOTS)
+def test_a_product_as_written_computes_what_it_stands_for(dot, left, right):
+    a, b = np.random.default_rng(0).normal(size=left), np.random.default_rng(1).normal(size=right)
+    passes = trace(dot, a, b)
+    (equation,) = [e for e in passes.forward.equations if e.primitive == "dot_general"]
+    names = dict(zip([v.name for v in passes.forward.inputs], (a, b), strict=True))
+    written = code(equation).partition(" = ")[2]
+    value = eval(written, {"outer": np.outer, "einsum": np.einsum}, names)
+    np.testing.assert_allclose(value, dot(a, b), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_rows_add_up_and_fit_the_width(name):
+    case = CASES[name]
+    passes = trace(case.function, *case.args, **case.kwargs)
+    table = ResidualTable(passes)
+    assert sum(row.nbytes for row in table.rows) == table.nbytes == passes.saved_bytes()
+    assert sum(len(row.values) for row in table.rows) == len({r.value for r in passes.residuals})
+    assert table.nbytes == 0 or sum(row.share for row in table.rows) == pytest.approx(1)
+
+    view = FwdBwd(passes)
+    _, rows = view._forward()
+    assert sum(row.gutter == "S" for row in rows) == sum(bool(row.saved) for row in rows)
+    crossing = {r.value.name for r in passes.residuals}
+    shown = " ".join(row.code for row in rows if row.gutter == "S")
+    assert all(name in shown for name in crossing), "every residual stands on a line marked S"
+    for width in (40, 80, 109, 110, 160):
+        assert max(map(len, plain_text(view, width).splitlines())) <= width
+
+
+def test_html_says_what_the_text_says_and_is_safe():
+    def f(x):
+        return jnp.where(x < 1, jnp.sin(x), x)
+
+    bundle = FwdBwd(trace(f, 1.0))._repr_mimebundle_()
+    assert "x &lt; 1.0" in bundle["text/html"] and "x < 1.0" in bundle["text/plain"]
+    assert "<script" not in bundle["text/html"]
+
+
+def test_identical_layers_share_a_row():
+    def deep(W, x):
+        for _ in range(6):
+            x = layer(W, x)
+        return x
+
+    rows = residual_table(deep, jnp.ones((4, 4)), jnp.ones(4)).rows
+    (cosines,) = [row for row in rows if row.primitive == "cos"]
+    assert len(cosines.values) == 6 and cosines.nbytes == 6 * 16
+
+
+def test_table_text():
+    where = f"test_view.py:{layer.__code__.co_firstlineno + 1} (layer)"
+    text = plain_text(residual_table(layer, ARGUMENTS[0], ARGUMENTS[2]))
+    assert text.splitlines() == [
+        "saved  type      bytes   share  made by   line                     needed by",
+        "──────────────────────────────────────────────────────────────────────────────────",
+        f"c      f32[5]     20 B  17.2 %  cos       {where}  d = ct * c",
+        "W      f32[5,4]   80 B  69.0 %  argument                           e = d @ W",
+        "x      f32[4]     16 B  13.8 %  argument                           f = outer(d, x)",
+        "layer saves 116 B: computed 20 B + arguments 96 B",
+    ]
+
+
+def test_printing_changes_nothing_of_rich(capsys):
+    before = dict(vars(rich.jupyter.JupyterRenderable))
+    print_fwd_bwd(layer, ARGUMENTS[0], ARGUMENTS[2])
+    assert "layer saves 116 B" in capsys.readouterr().out
+    assert dict(vars(rich.jupyter.JupyterRenderable)) == before
+
+
+def test_rich_prints_a_view_with_any_console():
+    console = Console(width=100, record=True, file=io.StringIO())
+    console.print(FwdBwd(trace(layer, ARGUMENTS[0], ARGUMENTS[2])))
+    assert "cos" in console.export_text()
+
+
+@pytest.mark.parametrize(
+    "size, text",
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (1280, "1.25 KiB"), (2**20, "1 MiB"), (3 * 2**39, "1.5 TiB"),
+     (1023 * 1024, "1023 KiB")],
+)  # fmt: skip
+def test_bytes(size, text):
+    assert bytes_text(size) == text
+
+
+@pytest.mark.parametrize(
+    "count, text", [(1, "1 FLOP"), (9_999, "9,999 FLOPs"), (10_000, "10 k FLOPs"), (1_234_567, "1.23 M FLOPs")]
+)
+def test_counts(count, text):
+    assert count_text(count, "FLOPs") == text

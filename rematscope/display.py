@@ -4,13 +4,10 @@ import html
 from collections.abc import Callable
 
 from rich.console import Console
-from rich.theme import Theme
 
 # Okabe and Ito's colours, which the colour-blind can tell apart. The gutter letters say the same without colour.
-THEME = Theme(
-    {"rs-S": "bold #0072b2", "rs-R": "bold #d55e00", "rs-L": "bold #b0608f", "rs-B": "", "rs-type": "dim",
-     "rs-source": "dim"}
-)  # fmt: skip
+COLOURS = {"rs-S": "bold #0072b2", "rs-R": "bold #d55e00", "rs-L": "bold #cc79a7", "rs-B": ""}
+COLOURS |= {"rs-type": "dim", "rs-source": "dim"}
 
 # JupyterLab says on <body> which theme is on. Without this sheet (GitHub, an untrusted notebook) the text still stands
 # in its columns.
@@ -39,7 +36,7 @@ _SHEET = """<style>
 
 def show(view) -> None:
     """Displays in a notebook, prints in a terminal."""
-    console = Console(theme=THEME)
+    console = Console()
     if console.is_jupyter:
         from IPython.display import display
 
@@ -76,7 +73,7 @@ def live(view: Callable, **controls) -> None:
 
 def plain_text(view, width: int = 100) -> str:
     """What `view` looks like without colour, `width` columns wide."""
-    console = Console(width=width, theme=THEME, color_system=None, force_jupyter=False, force_terminal=False)
+    console = Console(width=width, color_system=None, force_jupyter=False, force_terminal=False)
     with console.capture() as capture:
         console.print(view)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())

@@ -96,7 +96,8 @@ def _expression(equation: Equation) -> str:
         case "slice":
             steps = params["strides"] or (1,) * len(params["start_indices"])
             bounds = zip(params["start_indices"], params["limit_indices"], steps, strict=True)
-            return f"{operands[0]}[{', '.join(f'{a}:{b}' + f':{s}' * (s != 1) for a, b, s in bounds)}]"
+            parts = (f"{start}:{stop}" if step == 1 else f"{start}:{stop}:{step}" for start, stop, step in bounds)
+            return f"{operands[0]}[{', '.join(parts)}]"
         case "iota":
             return f"iota({_tuple(params['shape'])}, {params['dimension']})"
     if (parameter := _PARAMETERS.get(primitive)) in params:

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from rematscope import roles
 from rematscope.cost import Cost
-from rematscope.display import html_page, plain_text, show
+from rematscope.display import COLOURS, html_page, plain_text, show
 from rematscope.notation import Line, lines
 from rematscope.program import type_text
 from rematscope.trace import Passes, Residual, trace
@@ -52,7 +52,8 @@ class FwdBwd:
             body = [*self._column("forward", width), seam, *self._column("backward", width)]
         legend = [("  ".join(f"{letter} {word}" for letter, word in LEGEND.items()), "dim")]
         for line in [*body, legend]:
-            yield Text.assemble(*line, no_wrap=True, overflow="crop")
+            coloured = [(text, COLOURS.get(style, style)) for text, style in line]
+            yield Text.assemble(*coloured, no_wrap=True, overflow="crop")
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
         columns = [

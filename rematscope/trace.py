@@ -152,7 +152,9 @@ def trace(f: Callable, *args: Any, **kwargs: Any) -> Passes:
             )
         backward_jaxpr = jax.make_jaxpr(backward)(residuals, cotangents)
     except (ValueError, TypeError, NotImplementedError) as error:
-        raise _explained(error, function) from None
+        if (explained := _explained(error, function)) is None:
+            raise
+        raise explained from None
 
     inline = Inliner()
     arguments = [Value(v.aval, path) for v, path in zip(forward_jaxpr.invars, paths, strict=True)]
@@ -170,13 +172,13 @@ def trace(f: Callable, *args: Any, **kwargs: Any) -> Passes:
 def _flatten(f, args, kwargs):
     """(path, leaf) of every argument, named as `f` names its parameters where that can be told."""
     for leaf in jax.tree.leaves((args, kwargs)):
-        if not (hasattr(leaf, "shape") and hasattr(leaf, "dtype")) and not isinstance(
-            leaf, (bool, int, float, complex)
-        ):
+        try:
+            jax.typeof(leaf)
+        except TypeError:
             raise TraceError(
-                f"an argument holds {leaf!r:.60}, a {type(leaf).__name__}, and only arrays, numbers and "
-                "jax.ShapeDtypeStructs can be traced. Bind it first: functools.partial(f, name=value)."
-            )
+                f"an argument holds {_described(leaf)}, and only arrays, numbers and jax.ShapeDtypeStructs can be "
+                "traced. Bind it first: functools.partial(f, name=value)."
+            ) from None
     try:
         bound = inspect.signature(f).bind(*args, **kwargs).arguments
         parameters = inspect.signature(f).parameters
@@ -204,13 +206,24 @@ def _flatten(f, args, kwargs):
     return paths, leaves, tree
 
 
+def _described(leaf) -> str:
+    """What `leaf` is, without the address that most objects show."""
+    kind = type(leaf).__name__
+    if isinstance(leaf, str):
+        return f"{leaf!r:.60}, a {kind}"
+    if isinstance(leaf, np.ndarray):
+        return f"an array of {leaf.dtype}"
+    name = getattr(leaf, "__name__", None)
+    return f"{name}, a {kind}" if name else f"a value of type {kind}"
+
+
 def _cotangent(leaf) -> jax.ShapeDtypeStruct:
     dtype = leaf.dtype if jnp.issubdtype(leaf.dtype, np.inexact) else jax.dtypes.float0
     return jax.ShapeDtypeStruct(leaf.shape, dtype)
 
 
-def _explained(error: Exception, function: str) -> Exception:
-    """What JAX's refusal to differentiate means and what to do; errors of the function's own stay as they are."""
+def _explained(error: Exception, function: str) -> TraceError | None:
+    """What JAX's refusal to differentiate means and what to do; None for an error of the function's own."""
     text = str(error)
     if "Reverse-mode differentiation does not work" in text:
         return TraceError(
@@ -223,7 +236,7 @@ def _explained(error: Exception, function: str) -> Exception:
             f"{function} has no backward pass: {text.splitlines()[0].rstrip('.')}. Give that operation a derivative "
             "with jax.custom_vjp, or keep it out with jax.lax.stop_gradient."
         )
-    return error
+    return None
 
 
 def _residuals(fwd: Program, bwd: Program, crossing, outputs) -> tuple[Residual, ...]:

@@ -15,6 +15,7 @@ import jax.export
 import jax.numpy as jnp
 from jax.interpreters import mlir
 
+import rematscope
 from grader.evidence import Evidence, Failure, Traced
 from grader.exercise import Case
 
@@ -84,8 +85,8 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case]) -> Evidence:
                 case=case.name,
                 output=_structure(outputs.get(index)),
                 outputs=len(shapes[index][0]),
-                memory=tuple(_memory(aval) for aval in shapes[index][1]),
-                sources=_sources(answer, case, len(shapes[index][1])),
+                memory=tuple(_memory(aval) for aval in shapes[index][1]) if index not in failures else (),
+                sources=_sources(answer, case, len(shapes[index][1])) if index not in failures else (),
                 failure=failures.get(index),
             )
             for index, case in enumerate(cases)
@@ -164,8 +165,8 @@ _LIBRARIES = tuple(
 
 
 def _source(frame: traceback.FrameSummary) -> str:
-    line = f"{_place(frame.filename)}, line {frame.lineno}"
-    return f"{line}: {frame.line}" if frame.line else line
+    line = rematscope.Source(_place(frame.filename), frame.lineno, frame.name)
+    return f"{line}: {frame.line}" if frame.line else str(line)
 
 
 def _place(filename: str) -> str:
@@ -176,4 +177,11 @@ def _place(filename: str) -> str:
 
 
 def _sources(answer: Callable, case: Case, count: int) -> tuple[str | None, ...]:
-    return (None,) * count
+    """For each residual the learner's line that made it. Feedback only: whatever goes wrong here costs a label."""
+    try:
+        residuals = rematscope.trace(case.transform(answer), *case.arguments).residuals
+    except (Exception, SystemExit):
+        residuals = ()
+    if len(residuals) != count:
+        return (None,) * count
+    return tuple(None if residual.source is None else str(residual.source) for residual in residuals)

@@ -38,7 +38,8 @@ def limit(processor_seconds: int, memory: int):
         import resource
     except ImportError:  # Windows: the wall clock, which the parent watches, is the limit there
         return
-    resource.setrlimit(resource.RLIMIT_CPU, (processor_seconds, processor_seconds))
+    # At the first of the two the process ends with SIGXCPU, which says why; the second would be a plain SIGKILL.
+    resource.setrlimit(resource.RLIMIT_CPU, (processor_seconds, processor_seconds + 1))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[0])

@@ -1,4 +1,4 @@
-"""Judge evidence: run both programs on fresh inputs, compare with the reference, look at what crossed and what was redone.
+"""Judge evidence: run both programs on fresh inputs, compare with the reference, see what crossed and what was redone.
 
 Nothing here runs a line of the learner's code, and nothing is looked up in a module when values are compared: a patched
 `jnp.allclose` decides nothing.
@@ -18,7 +18,7 @@ from jax.extend.mlir import serialize_portable_artifact
 from jax.interpreters import mlir
 
 from grader import programs
-from grader.evidence import Evidence, Traced
+from grader.evidence import Evidence, Failure, Traced
 from grader.exercise import Case
 from grader.programs import Program, ProgramError, TensorType
 from grader.requirements import Behaviour, Residual
@@ -28,7 +28,6 @@ from grader.verdict import NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, PASSED, Findin
 TOLERANCE = {"float16": 8e-3, "bfloat16": 4e-2, "float32": 1e-5, "float64": 1e-12}
 # A saved value is compared with a value of the reference's that is made in the same few operations.
 NAMING_TOLERANCE = {"float16": 1e-3, "bfloat16": 4e-3, "float32": 2e-6, "float64": 1e-14}
-
 
 
 def judge(evidence: Evidence, cases: Sequence[Case], task: ModuleType, expect: ModuleType, seed: int) -> Verdict:
@@ -59,7 +58,7 @@ def judge(evidence: Evidence, cases: Sequence[Case], task: ModuleType, expect: M
 def _findings(evidence, cases, task, expect, rng) -> tuple[list[Finding], list[str]]:
     """One step at a time: what stands in the way of the next step is all that is said."""
     failures = _merge(
-        (("failed", traced.failure.text), traced.case, _failure(traced, task, expect))
+        (_gist(traced.failure), traced.case, _failure(traced, task, expect))
         for traced in evidence.cases
         if traced.failure
     )
@@ -77,7 +76,7 @@ def _findings(evidence, cases, task, expect, rng) -> tuple[list[Finding], list[s
     for names, requirements in expect.requirements:
         seen = [trial.behaviour(index, task) for index, case in enumerate(cases) if case.name in names]
         found = _merge(
-            ((number, finding.kind, finding.got), behaviour.case, finding)
+            ((number, finding.kind), behaviour.case, finding)
             for behaviour in seen
             for number, requirement in enumerate(requirements)
             for finding in requirement.findings(behaviour)
@@ -110,12 +109,15 @@ def _not_attempted(evidence: Evidence) -> Finding:
     )
 
 
+def _gist(failure: Failure) -> tuple:
+    # A message has the case's shapes in it; the exception's type and the line are the same in every case.
+    return failure.kind, failure.text.split(":")[0], failure.source
+
+
 def _failure(traced: Traced, task: ModuleType, expect: ModuleType) -> Finding:
     failure = traced.failure
     if failure.kind == "returned":
-        return Finding(
-            "wrong type", failure.text, source=failure.source, next=f"What should {task.signature} return?"
-        )
+        return Finding("wrong type", failure.text, source=failure.source, next=f"What should {task.signature} return?")
     question = next((text for pattern, text in expect.error_questions if re.search(pattern, failure.text)), None)
     return Finding(
         "raises",
@@ -190,7 +192,10 @@ class _Trial:
             gradients = backward(*jax.tree.leaves(residuals), *jax.tree.leaves(cotangents))
             return outputs, residuals, gradients, reference.call(inputs, cotangents)
 
-        results = jax.jit(run, compiler_options={"xla_backend_optimization_level": 0})(self.inputs, self.cotangents)
+        try:
+            results = jax.jit(run, compiler_options={"xla_backend_optimization_level": 0})(self.inputs, self.cotangents)
+        except (jax.errors.JaxRuntimeError, ValueError, mlir.ir.MLIRError) as error:
+            raise ProgramError("its two programs do not compile and run.") from error
         self.got_outputs, self.got_residuals, gradients, self.wanted = jax.tree.map(np.asarray, results)
         self.got_gradients = _split(gradients, [len(case.arguments) for case in self.cases])
         self.reference_flops = self._count(reference)
@@ -199,7 +204,7 @@ class _Trial:
         results = []
         for case, arguments, given in zip(self.cases, inputs, cotangents, strict=True):
             output, pullback, named = jax.vjp(case.transform(self.expect.reference), *arguments, has_aux=True)
-            # An answer that returns something else has cotangents that do not fit; it fails before gradients are looked at.
+            # To an answer that returns something else no cotangent of the reference's fits, and it fails on that first.
             fits = jax.tree.map(jnp.shape, [output]) == jax.tree.map(jnp.shape, given)
             results.append((output, pullback(given[0].astype(output.dtype) if fits else output), named))
         return results

@@ -24,7 +24,7 @@ class Limits:
 _VERDICT_BYTES = 1_000_000
 
 
-def check_file(path: Path, limits: Limits = Limits()) -> Verdict:  # noqa: B008 (frozen)
+def check_file(path: Path, limits: Limits = Limits()) -> Verdict:
     """Checks the answer in a notebook or a Python file. Whatever happens in there, a verdict comes back."""
     with tempfile.TemporaryDirectory() as folder:
         # A file, not standard output: an answer may print as much as it likes.

@@ -15,14 +15,15 @@ from jax.interpreters import mlir
 ir = mlir.ir
 
 MAX_TEXT = 4_000_000  # characters; the largest exercise's evidence is some 100 kB
-MAX_VALUES = 200_000  # functions are read once per call, so that nested calls could grow without bound
+MAX_VALUES = 50_000  # functions are read once per call, so that nested calls could grow without bound
 MAX_TRIPS = 100_000
 
 # Whatever is not here is refused: above all custom calls, which may run any code in the judge's process. The list is
 # StableHLO's and CHLO's pure array operations, control flow and functions.
-ALLOWED = frozenset(
-    f"stablehlo.{name}"
-    for name in """
+ALLOWED = (
+    frozenset(
+        f"stablehlo.{name}"
+        for name in """
     abs add after_all and atan2 bitcast_convert broadcast_in_dim case cbrt ceil cholesky clamp compare complex
     concatenate constant convert convolution cosine count_leading_zeros divide dot_general dynamic_slice
     dynamic_update_slice exponential exponential_minus_one fft floor gather imag if iota is_finite log log_plus_one
@@ -31,13 +32,16 @@ ALLOWED = frozenset(
     round_nearest_even rsqrt scatter select select_and_scatter shift_left shift_right_arithmetic shift_right_logical
     sign sine slice sort sqrt subtract tan tanh transpose triangular_solve while xor
     """.split()
-) | frozenset(
-    f"chlo.{name}"
-    for name in """
+    )
+    | frozenset(
+        f"chlo.{name}"
+        for name in """
     acos acosh asin asinh atan atanh bessel_i1e conj cosh digamma erf erf_inv erfc is_inf is_neg_inf is_pos_inf lgamma
     next_after polygamma sinh square tan top_k zeta
     """.split()
-) | {"builtin.module", "func.func", "func.call", "func.return"}
+    )
+    | {"builtin.module", "func.func", "func.call", "func.return"}
+)
 
 # The one custom call that is no code: JAX's note of where an array lives.
 ALLOWED_CUSTOM_CALLS = {"annotate_device_placement"}
@@ -133,13 +137,10 @@ def read_module(module: ir.Module, text: str) -> Program:
     """Reads a parsed module; `text` is kept for whoever runs the program. Raises ProgramError as `read` does."""
     _refuse_unknown_operations(module)
     reader = _Reader(module)
-    main = reader.functions.get("main")
-    if main is None:
-        raise ProgramError("the traced program has no main function.")
-    block = main.regions[0].blocks[0]
+    block = reader.function("main")
     inputs = [reader.new() for _ in block.arguments]
     outputs = reader.block(block, inputs, {})
-    types = main.attributes["function_type"].value
+    types = block.owner.attributes["function_type"].value
     return Program(
         text=text,
         inputs=tuple(inputs),
@@ -174,7 +175,11 @@ class _Reader:
     """Walks a module once, numbering values; every call of a function is read anew, as if it stood inline."""
 
     def __init__(self, module: ir.Module):
-        self.functions = {op.attributes["sym_name"].value: op.operation for op in module.body.operations}
+        self.functions = {
+            op.attributes["sym_name"].value: op.regions[0].blocks[0]
+            for op in (view.operation for view in module.body.operations)
+            if len(op.regions[0].blocks)
+        }
         self.calls: list[str] = []
         self.sources: list[list[int]] = []
         self.constants: dict[int, int] = {}  # scalar integers: bounds, starts and steps of loops
@@ -187,6 +192,11 @@ class _Reader:
             raise ProgramError(f"the traced program has more than {MAX_VALUES:,} values.")
         self.sources.append(list(sources))
         return len(self.sources) - 1
+
+    def function(self, name: str):
+        if name not in self.functions:
+            raise ProgramError(f"the traced program has no function {name}.")
+        return self.functions[name]
 
     def block(self, block, arguments: list[int], outer: dict) -> list[int]:
         """Reads a block whose arguments have these numbers; returns the numbers of what it returns."""
@@ -232,7 +242,7 @@ class _Reader:
         if name in self.calls:
             raise ProgramError(f"the traced program's function {name} calls itself.")
         self.calls.append(name)
-        results = self.block(self.functions[name].regions[0].blocks[0], operands, {})
+        results = self.block(self.function(name), operands, {})
         self.calls.pop()
         return results
 
@@ -252,9 +262,7 @@ class _Reader:
         self.matmuls[first:] = [Matmul(m.value, m.flops * trips, m.times * trips) for m in self.matmuls[first:]]
         for carry, value in zip(carries, nexts, strict=True):
             self.sources[carry].append(value)
-        return [
-            start if value == carry else carry for start, carry, value in zip(starts, carries, nexts, strict=True)
-        ]
+        return [start if value == carry else carry for start, carry, value in zip(starts, carries, nexts, strict=True)]
 
     def trips(self, going_on: int, starts: list[int], carries: list[int], nexts: list[int]) -> int:
         """The trip count of `while counter < bound: counter += step`, which is what scan and fori_loop become."""
@@ -309,6 +317,8 @@ _DTYPES |= {f"{sign}i{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits 
 def _tensor_type(type_: ir.Type) -> TensorType:
     try:
         tensor = ir.RankedTensorType(type_)
+        if not tensor.has_static_shape:
+            raise ValueError(type_)
         return TensorType(tuple(tensor.shape), _DTYPES[str(tensor.element_type)])
     except (ValueError, KeyError):
         raise ProgramError(f"the traced program takes or returns a {type_}, which is not an array to judge.") from None

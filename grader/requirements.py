@@ -28,8 +28,7 @@ class Residual:
     source: str | None = None
 
     def __str__(self) -> str:
-        made = f", made in {self.source}" if self.source else ""
-        return f"{self.name or 'a value that is none of the usual ones'}, {self.type}, {amount(self.nbytes)}{made}"
+        return f"{self.name or 'a value that is none of the usual ones'}, {self.type}, {amount(self.nbytes)}"
 
 
 @dataclass(frozen=True)
@@ -93,8 +92,9 @@ class Saves:
                 f"{amount(sum(residual.nbytes for residual in extra))} more than asked for.",
                 **words,
                 nbytes=sum(residual.nbytes for residual in extra),
-                source=next((residual.source for residual in extra if residual.source), None),
-                next=self.too_much if seen.barriers else _NO_CHECKPOINT,
+                source="; ".join(dict.fromkeys(residual.source for residual in extra if residual.source)) or None,
+                # Without a barrier nothing shows that jax.checkpoint was called at all.
+                next=self.too_much if seen.barriers else f"{_NO_CHECKPOINT} If you call it: {self.too_much}",
             )
         if missing:
             yield Finding(

@@ -76,7 +76,7 @@ def _sources(path: Path) -> list[Source]:
         raise SubmissionError(
             f"{path.name} is not a notebook that can be read: open it in JupyterLab and save it again."
         ) from None
-    return [Source(f"{path.name}, cell {number}", text) for number, text in enumerate(texts, 1)]
+    return [Source(f"{path.name} cell {number}", text) for number, text in enumerate(texts, 1)]
 
 
 def _parse(sources: Iterable[Source]) -> tuple[list[tuple[Source, ast.stmt]], list[tuple[Source, Exception]]]:
@@ -112,7 +112,7 @@ def _without_magics(text: str) -> str:
 def _no_answer(path: Path, defined: set[str], broken: list[tuple[Source, Exception]]) -> str:
     for source, error in broken:
         if any(name in source.text for name in exercises.names()):
-            line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+            line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
             return f"The answer is not valid Python: {source.place}{line}: {getattr(error, 'msg', error)}."
     asked = " or ".join(exercises.names())
     for name in sorted(defined):

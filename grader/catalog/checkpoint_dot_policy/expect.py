@@ -26,8 +26,10 @@ def reference(w1, w2, x):
 
 
 def draw(rng, argument):
-    """Small odd integers: sums of products of them are exact in float32, so that values are the same bits in whatever
-    order an answer adds; and a sum of an odd number of them is odd, so never at relu's kink, where right answers differ.
+    """Small odd integers.
+
+    Sums of products of them are exact in float32, so that values are the same bits in whatever order an answer adds.
+    And x @ w1 sums an odd number of odd products: never 0, where relu has its kink and right answers differ.
     """
     return rng.choice(np.array([-3, -1, 1, 3]), size=argument.shape).astype(argument.dtype)
 

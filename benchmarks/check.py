@@ -1,0 +1,59 @@
+"""How long a check takes, in units of B: the time to start Python, import JAX and add two arrays.
+
+    python benchmarks/check.py
+
+One warm-up, then the median of five runs of each, taken in turns so that a busy machine slows all three alike.
+"""
+
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from grader import check
+from solutions.checkpoint_dot_policy import checkpoint_dot_policy
+
+SOLUTION = Path(__file__).parent.parent / "solutions" / "checkpoint_dot_policy.py"
+
+
+def start_jax():
+    subprocess.run([sys.executable, "-c", "import jax; import jax.numpy as jnp; jnp.ones(3)+1"], check=True)
+
+
+def warm_check():
+    assert check(checkpoint_dot_policy).passed
+
+
+def cold_check():
+    command = [sys.executable, "-m", "grader", "check", str(SOLUTION)]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=SOLUTION.parent.parent)
+
+
+ROWS = {  # what, its figure at most
+    "B": (start_jax, None),
+    "warm check, in a kernel": (warm_check, 0.7),
+    "cold check, command line": (cold_check, 2.5),
+}
+
+
+def seconds(function) -> float:
+    start = time.perf_counter()
+    function()
+    return time.perf_counter() - start
+
+
+def main():
+    rounds = [[seconds(function) for function, _ in ROWS.values()] for _ in range(6)][1:]
+    medians = [statistics.median(column) for column in zip(*rounds, strict=True)]
+    table = Table("", "seconds", "in B", "at most", title="checkpoint_dot_policy, medians of 5")
+    for (name, (_, limit)), median in zip(ROWS.items(), medians, strict=True):
+        table.add_row(name, f"{median:.2f}", f"{median / medians[0]:.2f}", "" if limit is None else f"{limit}")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

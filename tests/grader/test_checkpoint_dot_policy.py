@@ -1,0 +1,113 @@
+"""Exercise 6: right answers pass, for every seed, and the command line says what check says."""
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from checkpoint_dot_policy.right import ADVISED, RIGHT
+from checkpoint_dot_policy.wrong import WRONG
+
+import solutions.checkpoint_dot_policy
+from grader import check, exercise, judge
+from grader.grading import grade
+
+NAME = "checkpoint_dot_policy"
+HERE = Path(__file__).parent / NAME
+
+
+@pytest.mark.parametrize("name", RIGHT)
+def test_right_answers_pass(name, remat3):
+    verdict = grade(RIGHT[name], NAME)
+    assert verdict.passed, verdict
+    assert [finding.kind for finding in verdict.findings] == (["no barrier"] if name in ADVISED else [])
+    assert len(verdict.shown) == 3
+
+
+def test_the_verdict_is_the_same_for_every_seed():
+    for seed in range(12):
+        assert grade(solutions.checkpoint_dot_policy.checkpoint_dot_policy, NAME, seed).passed, seed
+        for name in ("no_checkpoint", "names", "recomputed_behind_the_cotangent", "half_of_the_gradient")[seed % 4 :][
+            :1
+        ]:
+            answer, kind, _, _ = WRONG[name]
+            assert kind in [finding.kind for finding in grade(answer, NAME, seed).findings], (name, seed)
+
+
+def test_check_finds_the_exercise_by_the_answers_name():
+    assert check(solutions.checkpoint_dot_policy.checkpoint_dot_policy).passed
+
+
+def test_named_values_differ_by_a_hundred_tolerances_in_every_case():
+    task, expect = exercise.task(NAME), exercise.expect(NAME)
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        for case in task.cases(rng):
+            arguments = [expect.draw(rng, argument) for argument in case.arguments]
+            named = case.transform(expect.reference)(*arguments)[1] | dict(zip("abc", arguments, strict=True))
+            named = {name: np.asarray(value) for name, value in named.items()}
+            for (name, value), (other_name, other) in itertools.permutations(named.items(), 2):
+                far = {dtype: 100 * tolerance for dtype, tolerance in judge.NAMING_TOLERANCE.items()}
+                for axes in itertools.permutations(range(value.ndim)):
+                    if value.ndim == other.ndim:
+                        close = judge._close(value.transpose(axes), other, far)
+                        assert not close, (case.name, name, other_name, seed)
+
+
+def test_no_input_meets_relus_kink():
+    task, expect = exercise.task(NAME), exercise.expect(NAME)
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        for case in task.cases(rng):
+            w1, _, x = (expect.draw(rng, argument).astype(np.float32) for argument in case.arguments)
+            y = x @ w1
+            assert (y != 0).all() and (y < 0).any() and (y > 0).any()
+
+
+def test_cases_differ_in_shape_and_dtype():
+    task = exercise.task(NAME)
+    for seed in range(20):
+        plain, half, mapped = task.cases(np.random.default_rng(seed))
+        shapes = {case.arguments[2].shape[-2:] for case in (plain, half, mapped)}
+        assert len(shapes) == 3 and all(rows != width for rows, width in shapes)
+        assert half.arguments[0].dtype == jnp.bfloat16 and len(mapped.arguments[0].shape) == 3
+
+
+def write(folder, module, name):
+    path = folder / f"{name}.py"
+    path.write_text((HERE / f"{module}.py").read_text() + f"\n{NAME} = {name}\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("module", "name"),
+    [
+        ("right", "without_a_barrier"),
+        ("wrong", "no_checkpoint"),
+        ("wrong", "names"),
+        ("wrong", "recomputed_behind_the_cotangent"),
+        ("wrong", "policy_is_a_string"),
+        ("wrong", "patched_allclose"),
+    ],
+)
+def test_the_command_line_says_what_check_says(module, name, tmp_path, unpatched):
+    answer = RIGHT[name] if module == "right" else WRONG[name][0]
+    here = grade(answer, NAME)
+    path = write(tmp_path, module, name)
+    done = subprocess.run(
+        [sys.executable, "-m", "grader", "check", str(path), "--json"], capture_output=True, text=True, timeout=60
+    )
+    there = json.loads(done.stdout)
+    assert done.returncode == (0 if module == "right" else 1)
+    assert there["outcome"] == here.outcome
+
+    def gist(finding):  # figures differ: shapes are drawn anew; so do file names
+        return finding["kind"], finding["cases"], finding["next"], finding["advice"], bool(finding["source"])
+
+    assert [gist(finding) for finding in there["findings"]] == [
+        gist(f) for f in json.loads(json.dumps(here.to_dict()))["findings"]
+    ]

@@ -1,0 +1,129 @@
+"""`python -m grader check`: exit statuses, messages, limits."""
+
+import json
+import subprocess
+import sys
+import textwrap
+import time
+
+import pytest
+
+from grader.process import Limits, check_file
+
+NAME = "checkpoint_dot_policy"
+HEAD = "import os, sys, time, signal\nimport jax, jax.numpy as jnp\n"
+
+
+def script(folder, body, head=""):
+    path = folder / "answer.py"
+    path.write_text(f"{HEAD}{head}\ndef {NAME}(w1, w2, x):\n{textwrap.indent(textwrap.dedent(body), '    ')}\n")
+    return path
+
+
+def run(*arguments):
+    done = subprocess.run(
+        [sys.executable, "-m", "grader", *map(str, arguments)], capture_output=True, text=True, timeout=60
+    )
+    return done.returncode, " ".join(done.stdout.split()), done.stderr
+
+
+def test_passed():
+    status, out, err = run("check", "solutions/checkpoint_dot_policy.py")
+    assert (status, err) == (0, "") and out.startswith("Passed: checkpoint_dot_policy")
+
+
+def test_not_passed_and_json(tmp_path):
+    status, out, err = run("check", script(tmp_path, "return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)"), "--json")
+    verdict = json.loads(out)
+    assert (status, err) == (1, "") and verdict["outcome"] == "not passed"
+    finding = verdict["findings"][0]
+    assert finding["kind"] == "also saved" and finding["nbytes"] > 0 and finding["source"].startswith("answer.py:5")
+
+
+def test_not_attempted(tmp_path):
+    status, out, _ = run("check", script(tmp_path, "raise NotImplementedError"))
+    assert status == 1 and "Not attempted: checkpoint_dot_policy" in out
+
+
+def test_a_failing_cell_names_its_line(tmp_path):
+    status, out, _ = run("check", script(tmp_path, "return w", head="w = jax.no_such_thing"))
+    assert status == 1 and "AttributeError" in out and "answer.py:3 (<module>): w = jax.no_such_thing" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("missing.py", None, "There is no file"),
+        ("page.ipynb", "{", "is not a notebook"),
+        ("page.ipynb", '{"cells": []}', "has no answer"),
+        ("page.md", "", "neither a notebook"),
+        ("answer.py", f"{NAME} = 3", "is a int, not a function"),
+    ],
+)
+def test_files_that_cannot_be_judged(tmp_path, name, text, message):
+    if text is not None:
+        (tmp_path / name).write_text(text)
+    status, out, err = run("check", tmp_path / name)
+    assert (status, err) == (2, "") and message in out and "Traceback" not in out
+
+
+LIMITS = Limits(seconds=10, processor_seconds=10, memory=2**30)
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("os._exit(0)", "ended by itself (exit status 0)"),
+        ("os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
+        ("sys.stdout.write('x' * 10**8); print(sys.stderr.write('x' * 10**8)); os._exit(3)", "exit status 3"),
+    ],
+)
+def test_a_child_that_dies_is_a_verdict(tmp_path, body, reason):
+    verdict = check_file(script(tmp_path, body), LIMITS)
+    assert verdict.outcome == "could not be judged" and reason in verdict.findings[0].text
+    assert verdict.findings[0].next
+
+
+@pytest.mark.parametrize(
+    ("body", "limits", "reason"),
+    [
+        ("time.sleep(1000)", Limits(seconds=4), "not done after 4 s"),
+        ("while True: pass", Limits(seconds=30, processor_seconds=4), "more than 4 s of processor time"),
+    ],
+)
+def test_time_limits(tmp_path, body, limits, reason):
+    start = time.monotonic()
+    verdict = check_file(script(tmp_path, body), limits)
+    assert time.monotonic() - start < 20
+    assert verdict.outcome == "could not be judged" and reason in verdict.findings[0].text
+
+
+def test_memory_limit(tmp_path):
+    verdict = check_file(script(tmp_path, "return jnp.sum(x) + len(b'x' * 10**10)"), LIMITS)
+    assert verdict.outcome == "not passed" and "MemoryError" in verdict.findings[0].text
+    verdict = check_file(script(tmp_path, "return jnp.sum(jax.device_put(jnp.zeros(10**10)))"), LIMITS)
+    assert verdict.outcome in ("could not be judged", "not passed")
+
+
+def test_what_an_answer_starts_ends_with_it(tmp_path):
+    mark = tmp_path / "alive"
+    body = f"""
+        import subprocess
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(6); open({str(mark)!r}, 'w')"])
+        os._exit(0)
+    """
+    assert check_file(script(tmp_path, body), LIMITS).outcome == "could not be judged"
+    time.sleep(7)
+    assert not mark.exists()
+
+
+def test_a_printing_answer_prints_nothing_here(tmp_path):
+    body = "print('y' * 10**7)\nreturn jnp.sum(x)"
+    status, out, err = run("check", script(tmp_path, body))
+    assert (status, err) == (1, "") and "yyyy" not in out
+
+
+def test_the_parent_does_not_import_jax():
+    code = "import sys, grader.cli; print('jax' in sys.modules, 'numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.strip() == "False False"

@@ -1,0 +1,139 @@
+"""Evidence is text that anyone might have written: what is not capture's is refused with a reason."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+from checkpoint_dot_policy.right import RIGHT
+from checkpoint_dot_policy.wrong import WRONG
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from grader import exercise
+from grader.capture import CaptureError, capture
+from grader.evidence import MAX_CHARACTERS, Evidence, EvidenceError
+from grader.judge import judge
+
+NAME = "checkpoint_dot_policy"
+TASK, EXPECT = exercise.task(NAME), exercise.expect(NAME)
+CASES = TASK.cases(np.random.default_rng(1))
+RIGHT_EVIDENCE = capture(RIGHT["decorated"], NAME, CASES)
+
+
+def outcome(evidence, cases=CASES):
+    return judge(evidence, cases, TASK, EXPECT, seed=5)
+
+
+def test_round_trip():
+    assert Evidence.from_json(RIGHT_EVIDENCE.to_json()) == RIGHT_EVIDENCE
+    failed = capture(WRONG["policy_is_a_string"][0], NAME, CASES)
+    assert Evidence.from_json(failed.to_json()) == failed
+
+
+def test_evidence_holds_no_path():
+    assert "right.py" not in RIGHT_EVIDENCE.forward + RIGHT_EVIDENCE.backward
+    assert str(exercise.CATALOG.parent) not in RIGHT_EVIDENCE.to_json()
+
+
+def test_sources_are_the_learners_lines_and_decide_nothing():
+    plain = capture(WRONG["no_checkpoint"][0], NAME, CASES)
+    assert any(source and source.startswith("wrong.py:") for source in plain.cases[0].sources)
+    cases = tuple(dataclasses.replace(case, sources=("lies",) * len(case.sources)) for case in plain.cases)
+    honest, lying = outcome(plain), outcome(dataclasses.replace(plain, cases=cases, parameters=("x", "w1", "w2")))
+    assert [finding.kind for finding in honest.findings] == [finding.kind for finding in lying.findings]
+    assert lying.findings[0].source == "lies"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "null", "[]", "{}", "[" * 100_000, '{"cases": 3}', "1e999", RIGHT_EVIDENCE.to_json()[:-20]],
+    ids=range(8),
+)
+def test_damaged_evidence_is_refused(text):
+    with pytest.raises(EvidenceError, match="damaged"):
+        Evidence.from_json(text)
+
+
+def test_huge_evidence_is_refused_unread():
+    with pytest.raises(EvidenceError, match="characters long"):
+        Evidence.from_json(" " * (MAX_CHARACTERS + 1))
+
+
+def damaged(change):
+    fields = json.loads(RIGHT_EVIDENCE.to_json())
+    change(fields)
+    return json.dumps(fields)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda fields: fields.update(extra=1),
+        lambda fields: fields.update(forward=None),
+        lambda fields: fields.update(cases=[3]),
+        lambda fields: fields["cases"][0].update(outputs=-1),
+        lambda fields: fields["cases"][0].update(outputs="1"),
+        lambda fields: fields["cases"][0].update(memory=[]),
+        lambda fields: fields["cases"][0].update(failure={"kind": "raised"}),
+    ],
+)
+def test_fields_of_the_wrong_kind_are_refused(change):
+    with pytest.raises(EvidenceError, match="damaged"):
+        Evidence.from_json(damaged(change))
+
+
+def with_case(evidence, **fields):
+    return dataclasses.replace(evidence, cases=(dataclasses.replace(evidence.cases[0], **fields), *evidence.cases[1:]))
+
+
+FORGED = {
+    "another exercise's shapes": capture(RIGHT["decorated"], NAME, TASK.cases(np.random.default_rng(2))),
+    "cases left out": dataclasses.replace(RIGHT_EVIDENCE, cases=RIGHT_EVIDENCE.cases[:-1]),
+    "no cases": dataclasses.replace(RIGHT_EVIDENCE, cases=()),
+    "programs swapped": dataclasses.replace(
+        RIGHT_EVIDENCE, forward=RIGHT_EVIDENCE.backward, backward=RIGHT_EVIDENCE.forward
+    ),
+    "empty programs": dataclasses.replace(RIGHT_EVIDENCE, forward="", backward=""),
+    "more outputs claimed": with_case(RIGHT_EVIDENCE, outputs=1000),
+    "an output claimed to be none": with_case(RIGHT_EVIDENCE, outputs=0),
+    "a residual forgotten": with_case(RIGHT_EVIDENCE, memory=("device",) * 4, sources=(None,) * 4),
+    "output and residual swapped": with_case(RIGHT_EVIDENCE, outputs=2, memory=("device",) * 4, sources=(None,) * 4),
+}
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_forged_evidence_does_not_pass(name):
+    verdict = outcome(FORGED[name])
+    assert verdict.outcome in ("could not be judged", "not passed")
+    assert verdict.findings
+
+
+def test_failures_are_believed_only_against_the_answer():
+    """Evidence that claims failure for each case cannot pass, whatever its programs do."""
+    liar = with_case(RIGHT_EVIDENCE, failure=capture(WRONG["policy_is_a_string"][0], NAME, CASES).cases[0].failure)
+    assert outcome(liar).outcome == "not passed"
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.data())
+def test_mutated_programs_are_refused_or_judged(data):
+    """A character deleted, doubled or replaced anywhere: a plain verdict comes back, and nothing crashes."""
+    which = data.draw(st.sampled_from(["forward", "backward"]))
+    program = getattr(RIGHT_EVIDENCE, which)
+    place = data.draw(st.integers(0, len(program) - 1))
+    new = data.draw(st.sampled_from(["", program[place] * 2, *"0123456789x%#@<>{}()[]"]))
+    mutated = program[:place] + new + program[place + 1 :]
+    evidence = dataclasses.replace(RIGHT_EVIDENCE, **{which: mutated})
+    assert outcome(evidence).outcome in ("passed", "not passed", "could not be judged")
+
+
+def test_callbacks_leave_no_program():
+    import jax
+
+    def answer(w1, w2, x):
+        jax.debug.print("{}", x[0, 0])
+        return RIGHT["decorated"](w1, w2, x)
+
+    with pytest.raises(CaptureError, match=r"jax\.debug\.print"):
+        capture(answer, NAME, CASES)

@@ -1,0 +1,170 @@
+"""Reading StableHLO as a graph: what is recomputed, what it costs, what is refused."""
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import pytest
+
+from grader import programs
+from grader.programs import ProgramError
+
+
+def text(function, *shapes, dtype=jnp.float32):
+    arguments = [jax.ShapeDtypeStruct(shape, dtype) for shape in shapes]
+    return jax.export.export(jax.jit(function, keep_unused=True), platforms=["cpu"])(*arguments).mlir_module()
+
+
+def test_an_output_that_is_an_input_keeps_its_number():
+    def function(x, y):
+        x, y = jax.lax.optimization_barrier((x, y))
+        return jax.jit(lambda a: (a, a + 1))(x), y
+
+    program = programs.read(text(function, (3,), (4,)))
+    (same, other, last) = program.outputs
+    assert (same, last) == program.inputs and other not in program.inputs
+    assert [kind.shape for kind in program.output_types] == [(3,), (3,), (4,)]
+
+
+def test_a_barriers_result_depends_on_its_own_operand_only():
+    def function(x, ct):
+        x, ct = jax.lax.optimization_barrier((x, ct))
+        return x @ x, ct * 2
+
+    program = programs.read(text(function, (3, 3), (3,)))
+    x, ct = program.inputs
+    assert program.needed_for(program.outputs[:1]) >= {x} and ct not in program.needed_for(program.outputs[:1])
+    assert [m.value in program.dependent_on([ct]) for m in program.matmuls] == [False]
+    assert [set(barrier.values) for barrier in program.barriers] == [{x, ct}]
+
+
+def test_matmuls_in_loops_count_each_time():
+    def function(x, ws):
+        carried = jax.lax.fori_loop(2, 7, lambda i, c: c @ c, x)
+        return jax.lax.scan(lambda c, w: (jax.lax.scan(lambda d, _: (d @ w, None), c, length=3)[0], None), carried, ws)[
+            0
+        ]
+
+    program = programs.read(text(function, (4, 4), (6, 4, 4)))
+    assert sorted((m.flops, m.times) for m in program.matmuls) == [(5 * 128, 5), (18 * 128, 18)]
+
+
+def test_a_carry_depends_on_what_feeds_it_in_later_iterations():
+    def function(x, ct):
+        def step(_, carry):
+            a, b, _ = carry
+            return a @ a, a, b + ct
+
+        return jax.lax.fori_loop(0, 5, step, (x, x, x))
+
+    program = programs.read(text(function, (3, 3), (3, 3)))
+    dependent = program.dependent_on([program.inputs[1]])
+    assert [output in dependent for output in program.outputs] == [False, False, True]
+    assert not any(m.value in dependent for m in program.matmuls)
+
+    def crossed(x, ct):
+        return jax.lax.fori_loop(0, 5, lambda _, c: (c[0] @ c[0] + c[1], c[2], ct + c[2]), (x, x, x))
+
+    program = programs.read(text(crossed, (3, 3), (3, 3)))
+    assert all(m.value in program.dependent_on([program.inputs[1]]) for m in program.matmuls)
+
+
+def test_a_loop_invariant_is_handed_on():
+    program = programs.read(
+        text(
+            lambda x, y: jax.lax.while_loop(lambda c: c[0] < 4, lambda c: (c[0] + 1, c[1], c[2] * 2), (0, x, y))[1:],
+            (3,),
+            (3,),
+        )
+    )
+    assert program.outputs[0] == program.inputs[0] and program.outputs[1] != program.inputs[1]
+
+
+def test_both_branches_count():
+    program = programs.read(text(lambda x: jax.lax.cond(x[0, 0] > 0, lambda: x @ x, lambda: x * 2), (3, 3)))
+    assert [m.flops for m in program.matmuls] == [54]
+    assert program.needed_for(program.outputs) >= set(program.inputs)
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes", "flops"),
+    [
+        ("ij,jk->ik", [(2, 3), (3, 5)], 2 * 2 * 3 * 5),
+        ("bij,bjk->bik", [(4, 2, 3), (4, 3, 5)], 4 * 2 * 2 * 3 * 5),
+        ("i,i->", [(7,), (7,)], 14),
+        ("ij,ij->", [(2, 3), (2, 3)], 12),
+        ("i,j->ij", [(2,), (3,)], 12),
+    ],
+)
+def test_flops_of_dots(equation, shapes, flops):
+    program = programs.read(text(lambda *xs: jnp.einsum(equation, *xs), *shapes))
+    assert [m.flops for m in program.matmuls] == [flops]
+
+
+def test_flops_of_a_convolution():
+    def function(x, k):
+        return jax.lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+
+    program = programs.read(text(function, (2, 8, 8, 3), (3, 3, 3, 5)))
+    assert [m.flops for m in program.matmuls] == [2 * (2 * 8 * 8 * 5) * (3 * 3 * 3)]
+
+
+def test_dead_code_is_not_needed():
+    program = programs.read(
+        "func.func public @main(%a: tensor<2x2xf32>) -> tensor<2x2xf32> {"
+        " %0 = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0]"
+        " : (tensor<2x2xf32>, tensor<2x2xf32>) -> tensor<2x2xf32> return %a : tensor<2x2xf32> }"
+    )
+    assert program.matmuls[0].value not in program.needed_for(program.outputs)
+
+
+MAIN = "func.func public @main(%a: tensor<f32>) -> tensor<f32> {{ {} }}"
+
+
+@pytest.mark.parametrize(
+    ("program", "reason"),
+    [
+        ("nonsense", "not valid StableHLO"),
+        ("", "no function main"),
+        ("x" * (programs.MAX_TEXT + 1), "characters long"),
+        (MAIN.format("return %b : tensor<f32>"), "not valid StableHLO"),
+        (
+            MAIN.format("%0 = stablehlo.custom_call @evil(%a) : (tensor<f32>) -> tensor<f32> return %0 : tensor<f32>"),
+            "custom_call @evil",
+        ),
+        (MAIN.format('%0 = "tf.WriteFile"(%a) : (tensor<f32>) -> tensor<f32> return %0 : tensor<f32>'), "not valid"),
+        (
+            MAIN.format("%0 = call @f(%a) : (tensor<f32>) -> tensor<f32> return %0 : tensor<f32>")
+            + "func.func private @f(%a: tensor<f32>) -> tensor<f32> {"
+            " %0 = call @f(%a) : (tensor<f32>) -> tensor<f32> return %0 : tensor<f32> }",
+            "calls itself",
+        ),
+        ("func.func public @main(%a: tensor<?xf32>) -> tensor<?xf32> { return %a : tensor<?xf32> }", "not an array"),
+        ("func.func private @main(tensor<f32>) -> tensor<f32>", "no function main"),
+    ],
+)
+def test_what_is_refused(program, reason):
+    with pytest.raises(ProgramError, match=reason):
+        programs.read(program)
+
+
+def test_a_loop_without_a_constant_length_is_refused():
+    def function(x):
+        return jax.lax.while_loop(lambda c: jnp.sum(c) < 100, lambda c: c * 2, x)
+
+    with pytest.raises(ProgramError, match="not a constant"):
+        programs.read(text(function, (3,)))
+
+
+def test_a_very_long_loop_is_refused():
+    with pytest.raises(ProgramError, match="iterations"):
+        programs.read(text(lambda x: jax.lax.fori_loop(0, 10**9, lambda i, c: c * 2, x), (3,)))
+
+
+def test_calls_that_multiply_are_refused():
+    function = "func.func {} @{}(%a: tensor<f32>) -> tensor<f32> {{ {} return %1 : tensor<f32> }}"
+    twice = "%0 = call @f{0}(%a) : (tensor<f32>) -> tensor<f32> %1 = call @f{0}(%0) : (tensor<f32>) -> tensor<f32>"
+    functions = [function.format("public", "main", twice.format(0))]
+    functions += [function.format("private", f"f{n}", twice.format(n + 1)) for n in range(40)]
+    functions += [function.format("private", "f40", "%1 = stablehlo.add %a, %a : tensor<f32>")]
+    with pytest.raises(ProgramError, match="more than"):
+        programs.read("\n".join(functions))

@@ -1,0 +1,119 @@
+"""Verdicts show themselves and go through JSON unchanged; check's messages for what is no answer."""
+
+import json
+from html.parser import HTMLParser
+
+import jax.numpy as jnp
+import pytest
+
+from grader import check
+from grader.verdict import Finding, Verdict
+
+VERDICT = Verdict(
+    "checkpoint_dot_policy",
+    "not passed",
+    (
+        Finding(
+            "also saved",
+            "Your forward pass also saves relu's mask, bool[48,16], 768 B: 768 B more than asked for.",
+            expected="5 saved values",
+            got="6 saved values",
+            nbytes=768,
+            source="In [3], line 7 (f): y = a < b",
+            next="Which function marks a computation?",
+            cases=("float32", "bfloat16"),
+        ),
+        Finding("no barrier", "Beware.", advice=True),
+    ),
+)
+
+TEXT = """\
+Not passed yet: checkpoint_dot_policy
+  1. Your forward pass also saves relu's mask, bool[48,16], 768 B: 768 B more than asked for.
+     asked for: 5 saved values
+     yours: 6 saved values
+     in your code: In [3], line 7 (f): y = a < b
+     seen in: float32, bfloat16
+     next: Which function marks a computation?
+  Advice: Beware."""
+
+
+def test_text():
+    assert str(VERDICT) == repr(VERDICT) == VERDICT._repr_mimebundle_()["text/plain"] == TEXT
+
+
+class Words(HTMLParser):
+    def __init__(self):
+        super().__init__()
+        self.words, self.open, self.styles = [], [], []
+
+    def handle_starttag(self, tag, attributes):
+        self.open.append(tag)
+        self.styles.append(dict(attributes).get("style", ""))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.words.append(data)
+
+
+def test_html_says_what_the_text_says_without_its_styles():
+    page = Words()
+    page.feed(VERDICT._repr_mimebundle_()["text/html"])
+    assert not page.open
+    said = " ".join(" ".join(page.words).split())
+    for finding in VERDICT.findings:
+        assert finding.text in said
+        assert all(label in said and words in said for label, words in finding.details())
+
+
+def test_html_follows_the_theme():
+    html = VERDICT._repr_mimebundle_()["text/html"]
+    assert "var(--jp-ui-font-color1, inherit)" in html
+    assert "color: #" not in html and "rgb" not in html and "background" not in html
+
+
+def test_html_escapes():
+    hostile = Verdict("<script>", "passed", (Finding("a", "<img src=x>", got="</td><b>"),), shown=("<i>",))
+    html = hostile._repr_mimebundle_()["text/html"]
+    assert not any(tag in html for tag in ("<script", "<img", "<i>", "<b>"))
+
+
+def test_markup_is_not_interpreted_in_text():
+    assert "[red]a[/red] [3]" in str(Verdict("[bold]x[/bold]", "passed", shown=("[red]a[/red] [3]",)))
+
+
+@pytest.mark.parametrize("outcome", ["passed", "not passed", "not attempted", "could not be judged"])
+def test_json_both_ways(outcome):
+    verdict = Verdict(VERDICT.exercise, outcome, VERDICT.findings, shown=("a", "b"))
+    assert Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
+
+
+@pytest.mark.parametrize("change", [{"outcome": "great"}, {"findings": 3}, {"grade": 1}, {"findings": [{}]}])
+def test_json_that_is_no_verdict(change):
+    with pytest.raises((ValueError, TypeError, KeyError)):
+        Verdict.from_dict(VERDICT.to_dict() | change)
+
+
+def checkpoint_dot_polcy(w1, w2, x): ...
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (3, "check takes the function itself, not what it returns: this is a int."),
+        (jnp.ones((2, 3)), "this is an array, float32[2, 3]."),
+        (None, "this is a NoneType."),
+        (
+            checkpoint_dot_polcy,
+            "called checkpoint_dot_polcy, which is no exercise; did you mean checkpoint_dot_policy?",
+        ),
+        (print, "called print, which is no exercise; the exercises are: checkpoint_dot_policy."),
+        (lambda x: x, "called <lambda>, which is no exercise"),
+    ],
+)
+def test_what_check_cannot_judge(answer, words):
+    verdict = check(answer)
+    assert verdict.outcome == "could not be judged"
+    assert words in verdict.findings[0].text and verdict.findings[0].next

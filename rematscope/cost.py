@@ -45,7 +45,7 @@ _MOVES_DATA = frozenset(
     "random_seed random_split random_unwrap random_wrap rev reshape scatter select_n sharding_constraint slice split "
     "squeeze stop_gradient transpose".split()
 )
-_PER_OPERAND_ELEMENT = ("reduce", "argmax", "argmin", "cum", "sort", "scatter", "psum", "top_k")
+_PER_OPERAND_ELEMENT = ("reduce", "argmax", "argmin", "cum", "sort", "psum", "top_k")
 
 
 def cost_of(equation: Equation) -> Cost:
@@ -87,9 +87,16 @@ def _cost(primitive: str, inputs, outputs, params) -> Cost:
         features = params["dimension_numbers"].rhs_spec[0]
         return Cost(flops=2 * size * math.prod(kernel) // kernel[features], bytes=moved)
     if primitive == "integer_pow":
-        return Cost(flops=size * max(1, abs(params["y"]).bit_length() - 1), bytes=moved)
+        power = abs(params["y"])
+        products = power.bit_length() - 1 + power.bit_count() - 1 + (params["y"] < 0)  # by squaring
+        return Cost(flops=size * max(1, products), bytes=moved)
+    if primitive.startswith("scatter"):
+        return Cost(flops=math.prod(inputs[2].shape), bytes=moved)  # one for each number added, not for the whole table
     if primitive.startswith(_PER_OPERAND_ELEMENT):
         return Cost(flops=sum(math.prod(v.shape) for v in inputs[:1]), bytes=moved)
+    if primitive == "custom_linear_solve":
+        # Of its four functions one runs; the others are for its derivative.
+        return _jaxpr_cost(params["jaxprs"].solve)
     if bodies := list(jaxprs_in_params(params)):
         # A kernel or custom solver that stands as one equation: its parts, once each.
         return sum((_jaxpr_cost(body) for body in bodies), Cost())

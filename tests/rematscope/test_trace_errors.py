@@ -27,8 +27,8 @@ def test_a_while_loop_has_no_backward_pass(function):
         trace(function, X)
     assert str(raised.value) == (
         "halved_until_small has no backward pass: it runs a while_loop, or a fori_loop whose bounds are not known when "
-        "it is traced, and JAX would have to keep an unknown number of residuals. Use jax.lax.scan, or a fori_loop with "
-        "bounds that are Python integers."
+        "it is traced, and JAX would have to keep an unknown number of residuals. "
+        "Use jax.lax.scan, or a fori_loop with bounds that are Python integers."
     )
 
 

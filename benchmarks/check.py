@@ -5,9 +5,13 @@
 One warm-up, then the median of five runs of each, taken in turns so that a busy machine slows all three alike.
 """
 
+import sys
+
+# Python looks for modules in a script's folder first, and `inspect.py` there is not the standard library's.
+sys.path.pop(0)
+
 import statistics
 import subprocess
-import sys
 import time
 from pathlib import Path
 

@@ -31,4 +31,6 @@ def check(answer: Callable):
 
 
 def _kind(value) -> str:
-    return f"an array, {value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else f"a {type(value).__name__}"
+    return (
+        f"an array, {value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else f"of type {type(value).__name__}"
+    )

@@ -28,7 +28,7 @@ def check(path: Path) -> Verdict:
         )
         return Verdict(submitted.exercise, NOT_PASSED, (finding,))
     if not callable(answer):
-        problem = f"{submitted.exercise} is a {type(answer).__name__}, not a function."
+        problem = f"{submitted.exercise} is of type {type(answer).__name__}, not a function."
         return Verdict(submitted.exercise, NOT_JUDGED, (Finding("could not be judged", problem),))
     return grading.grade(answer, submitted.exercise)
 

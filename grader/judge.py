@@ -29,6 +29,8 @@ TOLERANCE = {"float16": 8e-3, "bfloat16": 4e-2, "float32": 1e-5, "float64": 1e-1
 # A saved value is compared with a value of the reference's that is made in the same few operations.
 NAMING_TOLERANCE = {"float16": 1e-3, "bfloat16": 4e-3, "float32": 2e-6, "float64": 1e-14}
 
+_COMPILE_FAST = {"xla_backend_optimization_level": 0}
+
 
 def judge(evidence: Evidence, cases: Sequence[Case], task: ModuleType, expect: ModuleType, seed: int) -> Verdict:
     """Judges what an answer does.
@@ -146,6 +148,7 @@ class _Trial:
 
     def __init__(self, evidence: Evidence, cases: Sequence[Case], expect: ModuleType, rng: np.random.Generator):
         self.evidence, self.cases, self.expect = evidence, cases, expect
+        self.mistake: str | None = None
         self.forward = programs.read(evidence.forward)
         self.backward = programs.read(evidence.backward)
         self.inputs = [[expect.draw(rng, argument) for argument in case.arguments] for case in cases]
@@ -193,7 +196,7 @@ class _Trial:
             return outputs, residuals, gradients, reference.call(inputs, cotangents)
 
         try:
-            results = jax.jit(run, compiler_options={"xla_backend_optimization_level": 0})(self.inputs, self.cotangents)
+            results = jax.jit(run, compiler_options=_COMPILE_FAST)(self.inputs, self.cotangents)
         except (jax.errors.JaxRuntimeError, ValueError, mlir.ir.MLIRError) as error:
             raise ProgramError("its two programs do not compile and run.") from error
         self.got_outputs, self.got_residuals, gradients, self.wanted = jax.tree.map(np.asarray, results)
@@ -237,12 +240,11 @@ class _Trial:
             return
         got = self.got_outputs[index][0]
         if not _close(got, output, TOLERANCE):
-            mistake = self._mistake(index)
             yield (
-                ("value", mistake),
+                "value",
                 Finding(
                     "wrong value",
-                    f"Your answer computes something else: {mistake or 'its value is not the one asked for'}.",
+                    f"Your answer computes something else: {self._mistake(index)}.",
                     expected=_example(output),
                     got=_example(got),
                     next="Which step of the pipeline is missing, different, or one too many?",
@@ -266,14 +268,18 @@ class _Trial:
                     ),
                 )
 
-    def _mistake(self, index: int) -> str | None:
-        """Which of the exercise's usual mistakes gives the answer's value."""
-        case = self.cases[index]
-        for description, function in self.expect.mistakes.items():
-            wrong = jax.jit(case.transform(function))(*self.inputs[index])
-            if _close(self.got_outputs[index][0], np.asarray(wrong), TOLERANCE):
-                return description
-        return None
+    def _mistake(self, index: int) -> str:
+        """Which of the exercise's usual mistakes gives the answer's value. Looked up for the first wrong case only."""
+        if self.mistake is None:
+            transform, arguments = self.cases[index].transform, self.inputs[index]
+            wrong = jax.jit(
+                lambda *arguments: {why: transform(f)(*arguments) for why, f in self.expect.mistakes.items()},
+                compiler_options=_COMPILE_FAST,
+            )(*arguments)
+            got = self.got_outputs[index][0]
+            same = (why for why, value in wrong.items() if _close(got, np.asarray(value), TOLERANCE))
+            self.mistake = next(same, "its value is not the one asked for")
+        return self.mistake
 
     def behaviour(self, index: int, task: ModuleType) -> Behaviour:
         """What a case shows of saving and recomputing."""

@@ -13,8 +13,8 @@ The policy is asked about each operation of the forward pass: shall its result b
 `dots_with_no_batch_dims_saveable` says yes to a matmul without batch dimensions, and no to all else. (The relu is
 recomputed whether or not it is cheap; that is what leaving it out of the policy means.)
 
-Why "no batch dims"? In `x @ w1` all rows of x meet the same weights: d² weights make N·d numbers. Once all three arguments
-get a batch dimension, as under `jax.vmap` over all of them, each example has a product of its own.
+Why "no batch dims"? In `x @ w1` all rows of x meet the same weights: d² weights make N·d numbers. Once all three
+arguments get a batch dimension, as under `jax.vmap` over all of them, each example has a product of its own.
 Attention scores are of that kind: large, and cheap beside the layer's other products. There this policy saves nothing,
 and the backward pass recomputes both products. Another policy, `dots_saveable`, would save them too; by the gradient
 alone nobody could tell the two apart.

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -29,13 +30,11 @@ def test_right_answers_pass(name, remat3):
 
 
 def test_the_verdict_is_the_same_for_every_seed():
-    for seed in range(12):
+    for seed in range(8):
         assert grade(solutions.checkpoint_dot_policy.checkpoint_dot_policy, NAME, seed).passed, seed
-        for name in ("no_checkpoint", "names", "recomputed_behind_the_cotangent", "half_of_the_gradient")[seed % 4 :][
-            :1
-        ]:
-            answer, kind, _, _ = WRONG[name]
-            assert kind in [finding.kind for finding in grade(answer, NAME, seed).findings], (name, seed)
+    for seed, name in enumerate(("no_checkpoint", "names", "recomputed_behind_the_cotangent", "half_of_the_gradient")):
+        answer, kind, _, _ = WRONG[name]
+        assert kind in [finding.kind for finding in grade(answer, NAME, seed).findings], (name, seed)
 
 
 def test_check_finds_the_exercise_by_the_answers_name():
@@ -44,11 +43,11 @@ def test_check_finds_the_exercise_by_the_answers_name():
 
 def test_named_values_differ_by_a_hundred_tolerances_in_every_case():
     task, expect = exercise.task(NAME), exercise.expect(NAME)
-    for seed in range(20):
+    for seed in range(6):
         rng = np.random.default_rng(seed)
         for case in task.cases(rng):
             arguments = [expect.draw(rng, argument) for argument in case.arguments]
-            named = case.transform(expect.reference)(*arguments)[1] | dict(zip("abc", arguments, strict=True))
+            named = jax.jit(case.transform(expect.reference))(*arguments)[1] | dict(zip("abc", arguments, strict=True))
             named = {name: np.asarray(value) for name, value in named.items()}
             for (name, value), (other_name, other) in itertools.permutations(named.items(), 2):
                 far = {dtype: 100 * tolerance for dtype, tolerance in judge.NAMING_TOLERANCE.items()}

@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from grader import child
 from grader.process import Limits, check_file
 
 NAME = "checkpoint_dot_policy"
@@ -57,14 +58,19 @@ def test_a_failing_cell_names_its_line(tmp_path):
         ("page.ipynb", "{", "is not a notebook"),
         ("page.ipynb", '{"cells": []}', "has no answer"),
         ("page.md", "", "neither a notebook"),
-        ("answer.py", f"{NAME} = 3", "is a int, not a function"),
+        ("answer.py", f"{NAME} = 3", "is of type int, not a function"),
     ],
 )
 def test_files_that_cannot_be_judged(tmp_path, name, text, message):
     if text is not None:
         (tmp_path / name).write_text(text)
-    status, out, err = run("check", tmp_path / name)
-    assert (status, err) == (2, "") and message in out and "Traceback" not in out
+    verdict = child.check(tmp_path / name)
+    assert verdict.outcome == "could not be judged" and message in verdict.findings[0].text
+
+
+def test_the_reason_reaches_the_terminal(tmp_path):
+    status, out, err = run("check", tmp_path / "missing.py")
+    assert (status, err) == (2, "") and "Not judged: missing" in out and "There is no file" in out
 
 
 LIMITS = Limits(seconds=10, processor_seconds=10, memory=2**30)
@@ -109,11 +115,11 @@ def test_what_an_answer_starts_ends_with_it(tmp_path):
     mark = tmp_path / "alive"
     body = f"""
         import subprocess
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(6); open({str(mark)!r}, 'w')"])
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3); open({str(mark)!r}, 'w')"])
         os._exit(0)
     """
     assert check_file(script(tmp_path, body), LIMITS).outcome == "could not be judged"
-    time.sleep(7)
+    time.sleep(4)
     assert not mark.exists()
 
 

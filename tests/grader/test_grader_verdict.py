@@ -102,9 +102,9 @@ def checkpoint_dot_polcy(w1, w2, x): ...
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (3, "check takes the function itself, not what it returns: this is a int."),
+        (3, "check takes the function itself, not what it returns: this is of type int."),
         (jnp.ones((2, 3)), "this is an array, float32[2, 3]."),
-        (None, "this is a NoneType."),
+        (None, "this is of type NoneType."),
         (
             checkpoint_dot_polcy,
             "called checkpoint_dot_polcy, which is no exercise; did you mean checkpoint_dot_policy?",

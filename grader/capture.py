@@ -5,6 +5,7 @@ This is the only module that runs a learner's code. It knows the exercise's case
 
 import inspect
 import os
+import re
 import sys
 import sysconfig
 import traceback
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 import jax
 import jax.export
 import jax.numpy as jnp
+import numpy as np
 from jax.interpreters import mlir
 
 import rematscope
@@ -47,12 +49,9 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case]) -> Evidence:
         results = []
         for index, case in enumerate(cases):
             try:
-                output, pullback = jax.vjp(case.transform(answer), *arguments[index])
-                failure = _without_gradient(output)
+                output, pullback = jax.vjp(_returning_arrays(case.transform(answer)), *arguments[index])
             except (Exception, SystemExit) as error:
-                failure = failure_of(error)
-            if failure:
-                failures[index] = failure
+                failures[index] = failure_of(error)
                 results.append(([], []))
                 continue
             # The leaves of the function that jax.vjp returns are the residuals: what the forward pass keeps.
@@ -85,7 +84,6 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case]) -> Evidence:
                 case=case.name,
                 output=_structure(outputs.get(index)),
                 outputs=len(shapes[index][0]),
-                memory=tuple(_memory(aval) for aval in shapes[index][1]) if index not in failures else (),
                 sources=_sources(answer, case, len(shapes[index][1])) if index not in failures else (),
                 failure=failures.get(index),
             )
@@ -109,9 +107,8 @@ def _export(function, *arguments) -> jax.export.Exported:
         return jax.export.export(jax.jit(function, keep_unused=True), platforms=["cpu"])(*arguments)
     except Exception as error:
         raise CaptureError(
-            f"Your answer cannot be written down as a program ({_message(error)}): does it print from inside the "
-            "computation or call back into Python, as jax.debug.print and jax.pure_callback do? Take that out, then "
-            "check again."
+            f"Your answer cannot be written down as two programs ({_message(error)}): does it call back into Python, "
+            "as jax.debug.print does, or keep a traced value outside of the function? Take that out, then check again."
         ) from error
 
 
@@ -126,22 +123,29 @@ def _structure(output) -> str:
     return str(jax.tree.structure(output)).removeprefix("PyTreeDef(").removesuffix(")")
 
 
-def _memory(aval) -> str:
-    return str(getattr(aval, "memory_space", "device")).rpartition(".")[2].lower()
+class _NoGradient(Exception):
+    """The answer returns something that jax.vjp would refuse in words of its own; holds a Failure."""
 
 
-def _without_gradient(output) -> Failure | None:
-    if output is None:
-        return Failure("not attempted", "it returns None")
-    if not jax.tree.leaves(output):
-        return Failure("returned", f"Your answer returns {output!r}, which holds no array.")
-    for leaf in jax.tree.leaves(output):
-        if not jnp.issubdtype(leaf.dtype, jnp.inexact):
-            return Failure("returned", f"Your answer returns {leaf.dtype}, an integer type, which has no gradient.")
-    return None
+def _returning_arrays(function: Callable) -> Callable:
+    def checked(*arguments):
+        output = function(*arguments)
+        if output is None:
+            raise _NoGradient(Failure("not attempted", "it returns None"))
+        for leaf in jax.tree.leaves(output):
+            if not isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float | complex):
+                raise _NoGradient(Failure("returned", f"Your answer returns a {type(leaf).__name__}, not an array."))
+            if not jnp.issubdtype(dtype := jnp.asarray(leaf).dtype, jnp.inexact):
+                raise _NoGradient(Failure("returned", f"Your answer returns {dtype}, which has no gradient."))
+        return jax.tree.map(jnp.asarray, output)
+
+    return checked
 
 
 def failure_of(error: BaseException) -> Failure:
+    """What an exception of the learner's code says: its type and message, and the line it came from."""
+    if isinstance(error, _NoGradient):
+        return error.args[0]
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
     # JAX raises NotImplementedError too; a stub is one that the learner's own line raises.
@@ -151,7 +155,8 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def _message(error: BaseException) -> str:
-    message = " ".join(str(error).split("\n\n")[0].split())
+    # The first paragraph, without memory addresses: the same mistake is the same message.
+    message = re.sub(r" at 0x[0-9a-f]+", "", " ".join(str(error).split("\n\n")[0].split()))
     if len(message) > 300:
         message = message[:300].rstrip() + " …"
     return f"{type(error).__name__}: {message}" if message else type(error).__name__

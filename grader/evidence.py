@@ -33,16 +33,14 @@ class Traced:
       case: the case's name.
       output: the structure of what the answer returned, as text, `"*"` for a single array.
       outputs: the number of output arrays.
-      memory: the memory kind of each residual, in the order in which forward returns them (after the outputs) and
-        backward takes them (before the cotangents); `"device"` but for offloaded ones.
-      sources: for each residual the learner's line that made it, or None. Untrusted: it colours feedback.
+      sources: for each residual the learner's line that made it, or None, in the order in which forward returns them
+        (after the outputs) and backward takes them (before the cotangents). Untrusted: it colours feedback.
       failure: why there is nothing of this case in the programs, or None.
     """
 
     case: str
     output: str = ""
     outputs: int = 0
-    memory: tuple[str, ...] = ()
     sources: tuple[str | None, ...] = ()
     failure: Failure | None = None
 
@@ -87,7 +85,7 @@ class Evidence:
 
 def _traced(fields: dict) -> Traced:
     failure = fields["failure"] and Failure(**fields["failure"])
-    traced = Traced(**fields | {k: tuple(fields[k]) for k in ("memory", "sources")} | {"failure": failure})
-    if not isinstance(traced.outputs, int) or traced.outputs < 0 or len(traced.memory) != len(traced.sources):
+    traced = Traced(**fields | {"sources": tuple(fields["sources"]), "failure": failure})
+    if not isinstance(traced.outputs, int) or traced.outputs < 0:
         raise ValueError(traced)
     return traced

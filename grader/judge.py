@@ -65,15 +65,14 @@ def _findings(evidence, cases, task, expect, rng) -> tuple[list[Finding], list[s
         if traced.failure
     )
     if failures:
-        return [*_argument_order(evidence, task), *failures], []
+        return [*_argument_order(evidence, task), failures[0]], []
     trial = _Trial(evidence, cases, expect, rng)
-    wrong = _merge(
-        (key, case.name, finding)
-        for index, case in enumerate(cases)
-        for key, finding in trial.wrong_results(index, task)
-    )
-    if wrong:
-        return [*_argument_order(evidence, task), *wrong], []
+    for results in (trial.wrong_type, trial.wrong_value, trial.wrong_gradients):
+        wrong = _merge(
+            (key, case.name, finding) for index, case in enumerate(cases) for key, finding in results(index, task)
+        )
+        if wrong:
+            return [*_argument_order(evidence, task), *wrong], []
     advice, shown = [], []
     for names, requirements in expect.requirements:
         seen = [trial.behaviour(index, task) for index, case in enumerate(cases) if case.name in names]
@@ -161,10 +160,11 @@ class _Trial:
         self.forward_inputs = _split(self.forward.inputs, [len(case.arguments) for case in self.cases])
         arguments = [TensorType(a.shape, str(a.dtype)) for case in self.cases for a in case.arguments]
         traced = self.evidence.cases
-        outputs = _split(self.forward.outputs, [n for t in traced for n in (t.outputs, len(t.memory))])
-        types = _split(self.forward.output_types, [n for t in traced for n in (t.outputs, len(t.memory))])
+        sizes = [n for t in traced for n in (t.outputs, len(t.sources))]
+        outputs, types = _split(self.forward.outputs, sizes), _split(self.forward.output_types, sizes)
         self.outputs, self.residuals = outputs[::2], outputs[1::2]
         self.output_types, self.residual_types = types[::2], types[1::2]
+        self.residual_memory = _split(self.forward.output_memory, sizes)[1::2]
         self.gradients = _split(self.backward.outputs, [len(case.arguments) for case in self.cases])
         self.cotangent_inputs = _split(
             self.backward.inputs[sum(map(len, self.residuals)) :], [len(kind) for kind in self.output_types]
@@ -190,7 +190,7 @@ class _Trial:
 
         def run(inputs, cotangents):
             returned = forward(*jax.tree.leaves(inputs))
-            parts = _split(returned, [n for t in self.evidence.cases for n in (t.outputs, len(t.memory))])
+            parts = _split(returned, [n for t in self.evidence.cases for n in (t.outputs, len(t.sources))])
             outputs, residuals = parts[::2], parts[1::2]
             gradients = backward(*jax.tree.leaves(residuals), *jax.tree.leaves(cotangents))
             return outputs, residuals, gradients, reference.call(inputs, cotangents)
@@ -219,54 +219,51 @@ class _Trial:
         needed = [program.needed_for([output, *gradients]) for output, gradients, _ in values]
         return [tuple(m.flops for m in program.matmuls if m.value in case) for case in needed]
 
-    def wrong_results(self, index: int, task: ModuleType) -> Iterator[tuple[object, Finding]]:
-        """What is wrong with a case's outputs, or else with its gradients: pairs of a key and a finding."""
-        output, gradients, _ = self.wanted[index]
-        traced, case = self.evidence.cases[index], self.cases[index]
+    # Each of these yields a key, the same for the same finding in another case, and a finding.
+
+    def wrong_type(self, index: int, task: ModuleType) -> Iterator[tuple[object, Finding]]:
+        output, structure = self.wanted[index][0], self.evidence.cases[index].output
         asked = TensorType(output.shape, str(output.dtype))
-        if traced.output != "*" or self.output_types[index] != [asked]:
+        if structure != "*" or self.output_types[index] != [asked]:
             kinds = ", ".join(map(_type, self.output_types[index]))
-            got = kinds if traced.output == "*" else f"{traced.output} of {kinds}"
-            yield (
-                ("returns", traced.output),
-                Finding(
-                    "wrong type",
-                    f"Your answer returns {got} where {_type(asked)} is asked for.",
-                    expected=_type(asked),
-                    got=got,
-                    next=f"What should {task.signature} return?",
-                ),
+            got = kinds if structure == "*" else f"{structure} of {kinds}"
+            finding = Finding(
+                "wrong type",
+                f"Your answer returns {got} where {_type(asked)} is asked for.",
+                expected=_type(asked),
+                got=got,
+                next=f"What should {task.signature} return?",
             )
-            return
-        got = self.got_outputs[index][0]
+            yield structure, finding
+
+    def wrong_value(self, index: int, task: ModuleType) -> Iterator[tuple[object, Finding]]:
+        output, got = self.wanted[index][0], self.got_outputs[index][0]
         if not _close(got, output, TOLERANCE):
-            yield (
-                "value",
-                Finding(
-                    "wrong value",
-                    f"Your answer computes something else: {self._mistake(index)}.",
-                    expected=_example(output),
-                    got=_example(got),
-                    next="Which step of the pipeline is missing, different, or one too many?",
-                ),
+            finding = Finding(
+                "wrong value",
+                f"Your answer computes something else: {self._mistake(index)}.",
+                expected=_example(output),
+                got=_example(got),
+                next="Which step of the pipeline is missing, different, or one too many?",
             )
-            return
+            yield "value", finding
+
+    def wrong_gradients(self, index: int, task: ModuleType) -> Iterator[tuple[object, Finding]]:
+        gradients = self.wanted[index][1]
         for name, got, want in zip(task.parameters, self.got_gradients[index], gradients, strict=True):
             if not _close(got, want, TOLERANCE):
                 zero = bool((_float(got) == 0).all())
-                yield (
-                    ("gradient", name, zero),
-                    Finding(
-                        "wrong gradient",
-                        f"The value is right, but the gradient with respect to {name} is "
-                        + ("zero everywhere." if zero else "wrong."),
-                        expected=f"{_example(want)} for {case.name}",
-                        got=_example(got),
-                        next="What keeps a gradient from flowing from the result back to this argument?"
-                        if zero
-                        else "What takes part in the value but not, or differently, in the gradient?",
-                    ),
+                finding = Finding(
+                    "wrong gradient",
+                    f"The value is right, but the gradient with respect to {name} is "
+                    + ("zero everywhere." if zero else "wrong."),
+                    expected=_example(want),
+                    got=_example(got),
+                    next="What keeps a gradient from flowing from the result back to this argument?"
+                    if zero
+                    else "What takes part in the value but not, or differently, in the gradient?",
                 )
+                yield (name, zero), finding
 
     def _mistake(self, index: int) -> str:
         """Which of the exercise's usual mistakes gives the answer's value. Looked up for the first wrong case only."""
@@ -290,7 +287,7 @@ class _Trial:
         for value, array, memory, source in zip(
             self.residuals[index],
             self.got_residuals[index],
-            self.evidence.cases[index].memory,
+            self.residual_memory[index],
             self.evidence.cases[index].sources,
             strict=True,
         ):
@@ -373,9 +370,8 @@ def _name(array: np.ndarray, named: dict[str, np.ndarray]) -> str | None:
 
 
 def _residual(name, kind, array: np.ndarray, memory: str = "device", source: str | None = None) -> Residual:
-    where = "" if memory == "device" else f" in {memory} memory"
-    type_ = _type(TensorType(array.shape, str(array.dtype))) + where
-    return Residual(name, kind, type_, array.size * array.dtype.itemsize, source)
+    type_ = _type(TensorType(array.shape, str(array.dtype)))
+    return Residual(name, kind, type_, array.size * array.dtype.itemsize, memory, source)
 
 
 _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}

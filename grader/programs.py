@@ -79,6 +79,7 @@ class TensorType:
 class Program:
     """A program's values, numbered; `sources[v]` are the values that value `v` is computed from.
 
+    `output_memory` is where each output lies: `"device"`, or for instance `"pinned_host"` if it is offloaded.
     A value that is only handed on (through a call, a barrier, a loop that leaves it alone) keeps its number, so an
     output that is an input has the input's number.
     """
@@ -88,6 +89,7 @@ class Program:
     outputs: tuple[int, ...]
     input_types: tuple[TensorType, ...]
     output_types: tuple[TensorType, ...]
+    output_memory: tuple[str, ...]
     sources: tuple[tuple[int, ...], ...]
     matmuls: tuple[Matmul, ...]
     barriers: tuple[Barrier, ...]
@@ -147,6 +149,7 @@ def read_module(module: ir.Module, text: str) -> Program:
         outputs=tuple(outputs),
         input_types=tuple(map(_tensor_type, types.inputs)),
         output_types=tuple(map(_tensor_type, types.results)),
+        output_memory=_output_memory(block.owner, len(types.results)),
         sources=tuple(map(tuple, reader.sources)),
         matmuls=tuple(reader.matmuls),
         barriers=tuple(reader.barriers),
@@ -169,6 +172,12 @@ def _refuse_unknown_operations(module: ir.Module):
     module.operation.walk(look)
     if refused:
         raise ProgramError(f"the traced program uses {', '.join(sorted(refused))}, which this exercise does not need.")
+
+
+def _output_memory(main, count: int) -> tuple[str, ...]:
+    attributes = main.attributes["res_attrs"] if "res_attrs" in main.attributes else [{}] * count
+    key = "mhlo.memory_kind"
+    return tuple(result[key].value if key in result else "device" for result in attributes)
 
 
 class _Reader:

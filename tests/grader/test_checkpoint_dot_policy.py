@@ -30,7 +30,7 @@ def test_right_answers_pass(name, remat3):
 
 
 def test_the_verdict_is_the_same_for_every_seed():
-    for seed in range(8):
+    for seed in range(6):
         assert grade(solutions.checkpoint_dot_policy.checkpoint_dot_policy, NAME, seed).passed, seed
     for seed, name in enumerate(("no_checkpoint", "names", "recomputed_behind_the_cotangent", "half_of_the_gradient")):
         answer, kind, _, _ = WRONG[name]

@@ -26,12 +26,13 @@ def reference(w1, w2, x):
 
 
 def draw(rng, argument):
-    """Small odd integers.
+    """Small odd integers, scaled by a power of two.
 
     Sums of products of them are exact in float32, so that values are the same bits in whatever order an answer adds.
     And x @ w1 sums an odd number of odd products: never 0, where relu has its kink and right answers differ.
     """
-    return rng.choice(np.array([-3, -1, 1, 3]), size=argument.shape).astype(argument.dtype)
+    scale = 2.0 ** rng.integers(-3, 4)
+    return (scale * rng.choice(np.array([-3, -1, 1, 3]), size=argument.shape)).astype(argument.dtype)
 
 
 mistakes = {

@@ -115,6 +115,21 @@ def inner_checkpoint_too(w1, w2, x):
     return jax.checkpoint(answer, policy=NO_BATCH)(w1, w2, x)
 
 
+@fails_with("also saved", "x @ w1, f32[", "in pinned_host memory", cases=PLAIN)
+def offloaded(w1, w2, x):
+    policy = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
+    return jax.checkpoint(pipeline, policy=policy)(w1, w2, x)
+
+
+@fails_with("extra matmuls", "a matmul too many", cases=PLAIN)
+def trace_of_a_third_product(w1, w2, x):
+    def answer(w1, w2, x):
+        z = jax.nn.relu(x @ w1) @ w2
+        return jnp.trace(z @ z.T)
+
+    return jax.checkpoint(answer, policy=NO_BATCH)(w1, w2, x)
+
+
 # Residuals in disguise: gradients by hand
 
 
@@ -168,6 +183,16 @@ def mask_as_float(w1, w2, x):
     return by_hand(keep, gradients)(w1, w2, x)
 
 
+@fails_with("also saved", "relu's mask, i8[", cases=PLAIN)
+def mask_as_integer(w1, w2, x):
+    def gradients(w1, w2, x, y, mask, z, ct):
+        dz = 2 * z * ct
+        dy = jnp.where(mask == 1, dz @ w2.T, 0)
+        return x.T @ dy, jax.nn.relu(y).T @ dz, dy @ w1.T
+
+    return by_hand(lambda w1, w2, x, y, z: (w1, w2, x, y, (y > 0).astype(jnp.int8), z), gradients)(w1, w2, x)
+
+
 @fails_with("also saved", "relu(x @ w1), f32[", cases=PLAIN)
 def activation_transposed(w1, w2, x):
     def gradients(w1, w2, x, y, ht, z, ct):
@@ -208,7 +233,7 @@ def saved_twice_as_wide(w1, w2, x):
     return jax.checkpoint(forward, policy=NO_BATCH)(w1, w2, x)
 
 
-@fails_with("hidden work", "FLOPs", cases=PLAIN)
+@fails_with("extra matmuls", "FLOPs", cases=PLAIN)
 def recomputed_behind_the_cotangent(w1, w2, x):
     def gradients(w1, w2, x, y, z, ct):
         z_again = jax.nn.relu((x + 0 * ct) @ w1) @ w2
@@ -343,6 +368,11 @@ def with_a_second_result(w1, w2, x):
     return value, value / 2
 
 
+@fails_with("wrong type", "a function, not an array")
+def not_called(w1, w2, x):
+    return jax.checkpoint(pipeline, policy=NO_BATCH)
+
+
 @fails_with("wrong type", "int32", "no gradient", cases=ALL)
 def integer_result(w1, w2, x):
     return pipeline(w1, w2, x).astype(jnp.int32)
@@ -390,6 +420,11 @@ def python_branch(w1, w2, x):
     if jnp.sum(x) > 0:
         return jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x)
     return pipeline(w1, w2, x)
+
+
+@fails_with("raises", "RecursionError", "wrong.py:", cases=ALL)
+def calls_itself(w1, w2, x):
+    return calls_itself(w1, w2, x)
 
 
 @fails_with("raises", "SystemExit")

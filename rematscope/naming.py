@@ -8,32 +8,37 @@ from collections.abc import Iterator
 from rematscope.program import Equation, Program, Value
 
 
-def name_values(forward: Program, backward: Program, cotangents: tuple[Value, ...], twins: dict[Value, Value]) -> None:
+def name_values(
+    function: str, forward: Program, backward: Program, cotangents: tuple[Value, ...], twins: dict[Value, Value]
+) -> None:
     """Names every value, in the order in which a reader meets it.
 
     A value that crosses is one object and so has one name in both programs. A recomputed value takes the name of the
-    forward value that it equals; where that name is taken in the backward program, with a prime.
+    forward value that it equals; where that name is taken in the backward program, with a prime. No value is called
+    like the function itself.
     """
-    taken = {v.name for v in forward.inputs}
+    taken = {function, *(v.name for v in forward.inputs)}
+    for i, value in enumerate(cotangents):
+        value.name = _primed("ct" if len(cotangents) == 1 else f"ct{i}", taken)
     letters = (name for name in _letters() if name not in taken)
     _name(forward, lambda value: next(letters), depth=0)
     for value in forward.constants | backward.constants:
         value.name = value.name or next(letters)
 
-    for i, value in enumerate(cotangents):
-        value.name = "ct" if len(cotangents) == 1 else f"ct{i}"
     used = {v.name for v in backward.inputs}
 
     def backward_name(value: Value) -> str:
-        if value not in twins:
-            return next(letters)
-        name = twins[value].name
-        while name in used:
-            name += "′"
-        used.add(name)
-        return name
+        return _primed(twins[value].name, used) if value in twins else next(letters)
 
     _name(backward, backward_name, depth=0)
+
+
+def _primed(name: str, taken: set[str]) -> str:
+    """Takes `name`, with as many primes as make it a new one."""
+    while name in taken:
+        name += "′"
+    taken.add(name)
+    return name
 
 
 def _letters() -> Iterator[str]:

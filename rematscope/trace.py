@@ -165,7 +165,7 @@ def trace(f: Callable, *args: Any, **kwargs: Any) -> Passes:
     bwd = inline.program(backward_jaxpr, [*crossing, *incoming])
 
     twins = roles.assign_roles(fwd, bwd, incoming)
-    name_values(fwd, bwd, incoming, twins)
+    name_values(function, fwd, bwd, incoming, twins)
     return Passes(function, fwd, bwd, _residuals(fwd, bwd, crossing, outputs), incoming, twins)
 
 

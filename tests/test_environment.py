@@ -82,7 +82,11 @@ def test_a_worse_lock_would_be_noticed(entry):
 
 @pytest.mark.parametrize(
     "text",
-    PROJECT["project"]["dependencies"] + PROJECT["dependency-groups"]["test"] + PROJECT["build-system"]["requires"],
+    [
+        *PROJECT["project"]["dependencies"],
+        *(text for group in PROJECT["dependency-groups"].values() for text in group),
+        *PROJECT["build-system"]["requires"],
+    ],
 )
 def test_each_requirement_of_the_project_is_pinned_within_its_range(text):
     wanted = Requirement(text)

@@ -6,6 +6,7 @@ their own names: it says when, not what.
 """
 
 import dataclasses
+import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
@@ -62,7 +63,7 @@ _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 def type_text(value) -> str:
     """`f32[5,4]`, for anything with a shape and a dtype."""
     name = str(value.dtype)
-    stem = name.rstrip("0123456789")
+    stem = re.match("[a-z]*", name)[0]
     if stem in _SHORT and name != "float0":
         name = _SHORT[stem] + name[len(stem) :]
     return f"{name}[{','.join(map(str, value.shape))}]"

@@ -1,6 +1,6 @@
 """Compositions of operations, loops, branches, names and checkpoints that nobody thought of.
 
-The same compositions in every run; `REMATSCOPE_EXAMPLES=1000 pytest tests/rematscope/test_compositions.py` looks at others.
+The same compositions in every run; with `REMATSCOPE_EXAMPLES=1000` in the environment, so many others.
 """
 
 import os

@@ -3,10 +3,12 @@
 import functools
 
 import jax
+import jax.ad_checkpoint
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.experimental import io_callback
 
 from rematscope import trace
 
@@ -186,11 +188,16 @@ def test_carries_that_start_equal_and_evolve_differently_are_told_apart():
 
 
 def test_a_carry_that_reads_another_is_told_apart_by_it():
-    """x' = sin(x + y) in both, but y' = 2 y in one and 3 y in the other: the sines differ from the second step on."""
-    passes = scan_twice(
-        lambda c, _: ((jnp.sin(c[0] + c[1]), c[1] * 2), None), lambda c, _: ((jnp.sin(c[0] + c[1]), c[1] * 3), None), 2
-    )
+    """x' = x + y + sin x in both, but y' = 2 y in one and 3 y in the other: x differs from the third step on."""
+
+    def step(factor, carry, _):
+        x, y = carry
+        return (x + y + jnp.sin(x), factor * y), None
+
+    passes = scan_twice(functools.partial(step, 2), functools.partial(step, 3), 2)
     assert counts(passes, "sin") == (0, 3, 0)
+    passes = scan_twice(functools.partial(step, 2), functools.partial(step, 2), 2)
+    assert counts(passes, "sin") == (3, 0, 0)
 
 
 def test_carries_that_trade_places_are_told_apart():
@@ -335,6 +342,15 @@ def test_a_print_runs_again_and_is_not_a_value_computed_before():
     (printed,) = [e for e in passes.backward.equations if "debug" in e.primitive]
     assert printed.role == "L"
     assert counts(passes, "sin") == (1, 0, 0)
+
+
+def test_what_a_callback_returns_is_never_the_same_value_again():
+    def drawn(x):
+        return io_callback(np.random.standard_normal, jax.ShapeDtypeStruct((), np.float32))
+
+    f = jax.custom_vjp(lambda x: jnp.sin(x) + drawn(x))
+    f.defvjp(lambda x: (f(x), x), lambda x, ct: (ct * drawn(x),))
+    assert counts(trace(f, X), "io_callback") == (0, 1, 0)
 
 
 def test_printing_a_cotangent_is_backward():

@@ -516,6 +516,7 @@ variant("softmax", jax.nn.softmax, normal(64, 3, 4))
 variant("log_softmax", lambda x: jax.nn.log_softmax(x)[:, 1], normal(64, 3, 4))
 variant("activations", lambda x: jax.nn.gelu(x) + jax.nn.silu(x) + jax.nn.relu(x) + jax.nn.softplus(x), normal(65, 4))
 variant("activations_checkpointed", jax.checkpoint(CASES["activations"].function), normal(65, 4))
+variant("rounded", jax.checkpoint(lambda x: lax.reduce_precision(jnp.sin(x), 8, 7) ** 2), normal(65, 3))
 variant("exp", jnp.exp, normal(66, 3))
 variant("power_and_abs", lambda x: jnp.abs(x) ** 1.5 + x**3 + jnp.sign(x) * jnp.maximum(x, 0.1), normal(67, 3))
 

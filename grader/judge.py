@@ -8,6 +8,7 @@ import dataclasses
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
 from types import ModuleType
 
 import jax
@@ -148,6 +149,7 @@ class _Trial:
     def __init__(self, evidence: Evidence, cases: Sequence[Case], expect: ModuleType, rng: np.random.Generator):
         self.evidence, self.cases, self.expect = evidence, cases, expect
         self.mistake: str | None = None
+        self.asked = {name for _, group in expect.requirements for requirement in group for name in requirement.names}
         self.forward = programs.read(evidence.forward)
         self.backward = programs.read(evidence.backward)
         self.inputs = [[expect.draw(rng, argument) for argument in case.arguments] for case in cases]
@@ -209,7 +211,8 @@ class _Trial:
             output, pullback, named = jax.vjp(case.transform(self.expect.reference), *arguments, has_aux=True)
             # To an answer that returns something else no cotangent of the reference's fits, and it fails on that first.
             fits = jax.tree.map(jnp.shape, [output]) == jax.tree.map(jnp.shape, given)
-            results.append((output, pullback(given[0].astype(output.dtype) if fits else output), named))
+            asked = {name: value for name, value in named.items() if name in self.asked}
+            results.append((output, pullback(given[0].astype(output.dtype) if fits else output), asked))
         return results
 
     def _count(self, reference: jax.export.Exported) -> list[tuple[int, ...]]:
@@ -278,9 +281,19 @@ class _Trial:
             self.mistake = next(same, "its value is not the one asked for")
         return self.mistake
 
+    @cached_property
+    def usual_values(self) -> list[dict[str, np.ndarray]]:
+        """All values that the exercise has a name for, case by case; compiled only when an answer saves another one."""
+
+        def run(inputs):
+            pairs = zip(self.cases, inputs, strict=True)
+            return [case.transform(self.expect.reference)(*arguments)[1] for case, arguments in pairs]
+
+        return jax.tree.map(np.asarray, jax.jit(run, compiler_options=_COMPILE_FAST)(self.inputs))
+
     def behaviour(self, index: int, task: ModuleType) -> Behaviour:
         """What a case shows of saving and recomputing."""
-        named = self.wanted[index][2]
+        asked = self.wanted[index][2]
         copies = {f"a copy of {n}": a for n, a in zip(task.parameters, self.inputs[index], strict=True)}
         from_inputs = self.forward.dependent_on(self.forward_inputs[index])
         residuals = []
@@ -296,7 +309,7 @@ class _Trial:
             elif value not in from_inputs:
                 kind, name = "constant", "a constant"
             else:
-                kind, name = "computed", _name(array, named | copies)
+                kind, name = "computed", _name(array, asked) or _name(array, self.usual_values[index] | copies)
             residuals.append(_residual(name, kind, array, memory, source))
         forward = self.forward.needed_for([*self.outputs[index], *self.residuals[index]])
         backward = self.backward.needed_for(self.gradients[index])
@@ -306,7 +319,7 @@ class _Trial:
             case=self.cases[index].name,
             arguments=task.parameters,
             residuals=tuple(residuals),
-            wanted={name: _residual(name, "computed", array) for name, array in named.items()},
+            wanted={name: _residual(name, "computed", array) for name, array in asked.items()},
             recomputed=tuple(
                 m.flops // m.times for m in again if m.value not in from_cotangent for _ in range(m.times)
             ),

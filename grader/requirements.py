@@ -1,4 +1,8 @@
-"""What an exercise may ask of a backward pass: small declarations, each of which explains itself when it is not met."""
+"""What an exercise may ask of a backward pass: small declarations, each of which explains itself when it is not met.
+
+Each has `names`, the reference's values that it speaks of, `findings(seen)`, what stands against it in one case, and
+`claim()`, what has been shown once nothing does.
+"""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -42,7 +46,7 @@ class Behaviour:
       case: the case's name.
       arguments: the names of the arguments.
       residuals: what crosses from the forward to the backward pass.
-      wanted: for each name of the reference's values: type and bytes of the reference's own.
+      wanted: the reference's own values, of those names that the exercise's requirements speak of.
       recomputed: FLOPs of each matmul of the backward pass that does not depend on the cotangent.
       matmul_flops: FLOPs of all matmuls of both passes.
       reference_flops: FLOPs of each matmul of the reference's two passes, which keep everything.
@@ -64,7 +68,7 @@ class Saves:
     """The forward pass keeps exactly these computed values, besides arguments and constants, which cost nothing more.
 
     Attributes:
-      names: names of the reference's values, as `expect.values` gives them.
+      names: names of the reference's values, as `expect.reference` gives them.
       too_much: the question that leads on from an answer that keeps more.
       too_little: the question that leads on from an answer that keeps less.
     """
@@ -130,6 +134,7 @@ class Recomputes:
 
     dots: int
     too_many: str
+    names = ()
 
     def findings(self, seen: Behaviour) -> Iterator[Finding]:
         count, flops = len(seen.recomputed), sum(seen.recomputed)
@@ -165,6 +170,8 @@ class Recomputes:
 @dataclass(frozen=True)
 class AdvisesBarrier:
     """Advice, never a failure: without a barrier the compiler may merge what is recomputed with what was computed."""
+
+    names = ()
 
     def findings(self, seen: Behaviour) -> Iterator[Finding]:
         if seen.barriers == 0:

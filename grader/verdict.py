@@ -106,7 +106,7 @@ class Verdict:
         from rich.console import Console
 
         # 100 columns whatever the terminal: the same verdict is the same text wherever it is stored.
-        console = Console(file=io.StringIO(), width=100, color_system=None)
+        console = Console(file=io.StringIO(), width=100, color_system=None, force_jupyter=False)
         console.print(self)
         lines = console.file.getvalue().splitlines()
         return "\n".join(line.rstrip() for line in lines)

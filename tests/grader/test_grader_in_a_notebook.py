@@ -1,0 +1,26 @@
+"""In a kernel: the verdict shows itself as text and as HTML, and its lines are those of the notebook's cells."""
+
+import nbclient
+import nbformat
+
+CELLS = [
+    "import jax, jax.numpy as jnp\nfrom grader import check",
+    "def checkpoint_dot_policy(w1, w2, x):\n    y = jnp.maximum(x @ w1, 0)\n    return jnp.sum((y @ w2) ** 2)",
+    "check(checkpoint_dot_policy)",
+    "def checkpoint_dot_policy(w1, w2, x):\n    return x @ w1 @ no_such_name\ncheck(checkpoint_dot_policy)",
+    "def checkpoint_dot_policy(w1, w2, x):\n    raise NotImplementedError\ncheck(checkpoint_dot_policy)",
+]
+
+
+def test_verdicts_in_a_kernel():
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
+    # From the repository's root, as the tests run, so that the kernel finds the packages.
+    nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()
+    shown = [[output.data for output in cell.outputs if "data" in output] for cell in notebook.cells]
+    plain, raising, stub = (outputs[0] for outputs in shown[2:])
+    assert "In [2], line 3 (checkpoint_dot_policy)" in plain["text/plain"]
+    assert plain["text/html"].startswith("<div") and "In [2], line 3" in plain["text/html"]
+    assert "NameError" in raising["text/plain"]
+    assert "In [4], line 2 (checkpoint_dot_policy): return x @ w1 @ no_such_name" in raising["text/plain"]
+    assert stub["text/plain"].startswith("Not attempted: checkpoint_dot_policy")
+    assert all(output.output_type == "execute_result" for cell in notebook.cells for output in cell.outputs)

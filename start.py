@@ -119,6 +119,7 @@ def set_up():
         attempt(install + ["--no-deps", "--no-build-isolation", "--editable", "."])
         subprocess.call([python(VENV), "-m", "compileall", "-q", "rematscope", "grader", "solutions"], cwd=str(ROOT))
         answer_dialogs()
+        trust_pages()
         STAMP.write_text(wanted)
     except OSError as error:
         raise problem_in(str(error))
@@ -158,6 +159,13 @@ def answer_dialogs():
     folder.mkdir(parents=True, exist_ok=True)
     answers = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
     (folder / "default_setting_overrides.json").write_text(json.dumps(answers))
+
+
+def trust_pages():
+    """Signs the pages, so that JupyterLab shows their stored outputs as they are, colours included."""
+    pages = [str(page) for folder in ("notebooks", "exercises") for page in sorted((ROOT / folder).glob("*.ipynb"))]
+    if pages:  # without any, it would wait for one to be typed
+        output_of([python(VENV), "-m", "jupyter", "trust"] + pages)
 
 
 def check_port(arguments):

@@ -18,7 +18,9 @@ import time
 import urllib.request
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbformat.sign import NotebookNotary
 
 import start
 
@@ -119,6 +121,18 @@ def test_sets_up_and_runs_pytest(workbook):
     ]
     for package in ("rematscope", "grader", "solutions"):
         assert list((workbook.root / package).glob("__pycache__/__init__.*.pyc"))
+
+
+def test_stored_outputs_are_trusted(workbook):
+    page = workbook.root / "notebooks" / "page.ipynb"
+    page.parent.mkdir()
+    output = nbformat.v4.new_output("display_data", {"text/html": "<style>b {color: red}</style>"})
+    cell = nbformat.v4.new_code_cell("1", outputs=[output])
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), page)
+    assert workbook.start("test").returncode == 0
+    notary = NotebookNotary(data_dir=str(workbook.root / ".venv" / "jupyter" / "data"))
+    assert notary.check_signature(nbformat.read(page, as_version=4))
+    notary.store.close()
 
 
 def test_a_second_run_installs_nothing(workbook):

@@ -22,7 +22,7 @@ def check(answer: Callable):
         hint = "Leave out the parentheses: check(my_answer), not check(my_answer(…))."
     elif name not in exercise.names():
         called = f"is called {name}" if name else "has no name"
-        problem = f"This function {called}, which is no exercise; {exercise.closest(name or '')}"
+        problem = f"This function {called}, which is not an exercise; {exercise.closest(name or '')}"
         hint = "Give your answer the name that the exercise's page gives it, then check that."
     else:
         return grading.grade(answer, name)

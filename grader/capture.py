@@ -3,10 +3,10 @@
 This is the only module that runs a learner's code. It knows the exercise's cases and nothing of what is expected.
 """
 
+import dis
 import inspect
 import os
 import re
-import sys
 import sysconfig
 import traceback
 from collections.abc import Callable, Sequence
@@ -20,6 +20,7 @@ from jax.interpreters import mlir
 import rematscope
 from grader.evidence import Evidence, Failure, Traced
 from grader.exercise import Case
+from rematscope.source import place_of
 
 
 class CaptureError(Exception):
@@ -131,8 +132,12 @@ def _returning_arrays(function: Callable) -> Callable:
     def checked(*arguments):
         output = function(*arguments)
         if output is None:
-            raise _NoGradient(Failure("not attempted", "it returns None"))
+            stub = Failure("not attempted", "its body is empty")
+            forgotten = Failure("returned", "Your answer returns None: there is no return, or nothing behind it.")
+            raise _NoGradient(stub if _does_nothing(function) else forgotten)
         for leaf in jax.tree.leaves(output):
+            if callable(leaf):
+                raise _NoGradient(Failure("returned", "Your answer returns a function, which it has not called."))
             if not isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float | complex):
                 raise _NoGradient(Failure("returned", f"Your answer returns a {type(leaf).__name__}, not an array."))
             if not jnp.issubdtype(dtype := jnp.asarray(leaf).dtype, jnp.inexact):
@@ -140,6 +145,13 @@ def _returning_arrays(function: Callable) -> Callable:
         return jax.tree.map(jnp.asarray, output)
 
     return checked
+
+
+def _does_nothing(function: Callable) -> bool:
+    """True for a body of `pass`, `...` or a docstring: nothing is named, computed or called in it."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    working = ("BINARY", "UNARY", "COMPARE", "CALL", "LOAD_GLOBAL", "LOAD_ATTR", "STORE")
+    return code is not None and not any(step.opname.startswith(working) for step in dis.get_instructions(code))
 
 
 def failure_of(error: BaseException) -> Failure:
@@ -155,11 +167,12 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def _message(error: BaseException) -> str:
-    # The first paragraph, without memory addresses: the same mistake is the same message.
-    message = re.sub(r" at 0x[0-9a-f]+", "", " ".join(str(error).split("\n\n")[0].split()))
-    if len(message) > 300:
-        message = message[:300].rstrip() + " …"
-    return f"{type(error).__name__}: {message}" if message else type(error).__name__
+    # As Python prints it, "Did you mean …?" included: the first paragraph, without memory addresses, so that the same
+    # mistake is the same message.
+    printed = "".join(traceback.TracebackException.from_exception(error).format_exception_only())
+    message = re.sub(r" at 0x[0-9a-f]+", "", " ".join(printed.split("\n\n")[0].split()))
+    message = message.removeprefix(f"{type(error).__module__}.")
+    return message if len(message) <= 300 else message[:300].rstrip() + " …"
 
 
 _LIBRARIES = tuple(
@@ -170,15 +183,8 @@ _LIBRARIES = tuple(
 
 
 def _source(frame: traceback.FrameSummary) -> str:
-    line = rematscope.Source(_place(frame.filename), frame.lineno, frame.name)
+    line = rematscope.Source(place_of(frame.filename), frame.lineno, frame.name)
     return f"{line}: {frame.line}" if frame.line else str(line)
-
-
-def _place(filename: str) -> str:
-    """What a learner calls a file: `In [3]` for a cell of the running notebook, otherwise the file's name."""
-    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
-    cell = shell and shell.compile.format_code_name(filename)
-    return cell[1].replace("In[", "In [") if cell else os.path.basename(filename)
 
 
 def _sources(answer: Callable, case: Case, count: int) -> tuple[str | None, ...]:

@@ -90,7 +90,7 @@ def _findings(evidence, cases, task, expect, rng) -> tuple[list[Finding], list[s
         claims = [requirement.claim() for requirement in requirements]
         where = ", ".join(behaviour.case for behaviour in seen)
         shown.append(f"{where}: {'; '.join(claim for claim in claims if claim)}.")
-    return advice, ["Values and gradients are the reference's in every case.", *shown]
+    return advice, ["Values and gradients match the reference in every case.", *shown]
 
 
 def _merge(found: Iterator[tuple[object, str, Finding]]) -> list[Finding]:
@@ -107,8 +107,14 @@ def _not_attempted(evidence: Evidence) -> Finding:
     return Finding(
         "not attempted",
         f"{evidence.exercise} is still the stub that the page came with.",
-        next="Replace its body by your answer, run the cell, then check again.",
+        next="Replace its body with your answer, run the cell or save the file, then check again.",
     )
+
+
+_ERROR_QUESTIONS = (
+    (r"^NameError|^UnboundLocalError", "Is that name spelled right, and is it imported or defined above?"),
+    (r"^AttributeError|^ImportError", "Is that name spelled right, and is it where you look for it?"),
+)
 
 
 def _gist(failure: Failure) -> tuple:
@@ -120,11 +126,11 @@ def _failure(traced: Traced, task: ModuleType, expect: ModuleType) -> Finding:
     failure = traced.failure
     if failure.kind == "returned":
         return Finding("wrong type", failure.text, source=failure.source, next=f"What should {task.signature} return?")
-    question = next((text for pattern, text in expect.error_questions if re.search(pattern, failure.text)), None)
+    questions = (*expect.error_questions, *_ERROR_QUESTIONS)
+    question = next((text for pattern, text in questions if re.search(pattern, failure.text)), None)
     return Finding(
         "raises",
         f"Your answer raises {failure.text}",
-        expected=f"an answer that can be called as {task.signature}",
         source=failure.source,
         next=question or "What are the shapes and types of the values in that line?",
     )
@@ -242,12 +248,15 @@ class _Trial:
     def wrong_value(self, index: int, task: ModuleType) -> Iterator[tuple[object, Finding]]:
         output, got = self.wanted[index][0], self.got_outputs[index][0]
         if not _close(got, output, TOLERANCE):
+            mistake = self._mistake(index)
             finding = Finding(
                 "wrong value",
-                f"Your answer computes something else: {self._mistake(index)}.",
+                f"Your answer computes something else: {mistake or 'its value is not the one asked for'}.",
                 expected=_example(output),
                 got=_example(got),
-                next="Which step of the pipeline is missing, different, or one too many?",
+                next="Which of your lines does that?"
+                if mistake
+                else "Which step of the pipeline is missing, different, or one too many?",
             )
             yield "value", finding
 
@@ -269,7 +278,7 @@ class _Trial:
                 yield (name, zero), finding
 
     def _mistake(self, index: int) -> str:
-        """Which of the exercise's usual mistakes gives the answer's value. Looked up for the first wrong case only."""
+        """Which of the exercise's usual mistakes gives the value, or ""; looked up for the first wrong case."""
         if self.mistake is None:
             transform, arguments = self.cases[index].transform, self.inputs[index]
             wrong = jax.jit(
@@ -278,7 +287,7 @@ class _Trial:
             )(*arguments)
             got = self.got_outputs[index][0]
             same = (why for why, value in wrong.items() if _close(got, np.asarray(value), TOLERANCE))
-            self.mistake = next(same, "its value is not the one asked for")
+            self.mistake = next(same, "")
         return self.mistake
 
     @cached_property

@@ -98,7 +98,7 @@ class Saves:
             yield Finding(
                 "also saved",
                 f"Your forward pass also saves {'; '.join(map(str, extra))}: "
-                f"{amount(sum(residual.nbytes for residual in extra))} more than asked for.",
+                f"{amount(sum(residual.nbytes for residual in extra))} that were not asked for.",
                 **words,
                 nbytes=sum(residual.nbytes for residual in extra),
                 source="; ".join(dict.fromkeys(residual.source for residual in extra if residual.source)) or None,

@@ -117,7 +117,7 @@ def _no_answer(path: Path, defined: set[str], broken: list[tuple[Source, Excepti
     asked = " or ".join(exercises.names())
     for name in sorted(defined):
         if exercises.closest(name).startswith("did you mean"):
-            return f"{path.name} defines {name}, which is no exercise; {exercises.closest(name)}"
+            return f"{path.name} defines {name}, which is not an exercise; {exercises.closest(name)}"
     return f"{path.name} has no answer: it needs a function named {asked}, as the exercise's page has it."
 
 

@@ -30,7 +30,7 @@ class Source:
         found = _SUMMARY.match(source_info_util.summarize(source_info))
         if not found:
             return None
-        return cls(_place(found["file"]), int(found["line"]), found["function"])
+        return cls(place_of(found["file"]), int(found["line"]), found["function"])
 
     @property
     def where(self) -> str:
@@ -41,8 +41,8 @@ class Source:
         return f"{self.where} ({self.function.rpartition('.')[2]})"
 
 
-def _place(file: str) -> str:
-    """The cell that IPython compiled under this file name, or the file's own name."""
+def place_of(file: str) -> str:
+    """What a person calls a file: `In [3]` for a cell that IPython compiled under this name, else its last part."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython else None
     if shell is not None and (label := shell.compile.format_code_name(file)) is not None:

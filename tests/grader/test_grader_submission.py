@@ -123,7 +123,7 @@ def test_no_notebook(tmp_path, text):
         (["x = 1"], "page.ipynb has no answer"),
         (
             ["def checkpoint_dots_policy(): pass"],
-            "defines checkpoint_dots_policy, which is no exercise; did you mean checkpoint_dot_policy?",
+            "defines checkpoint_dots_policy, which is not an exercise; did you mean checkpoint_dot_policy?",
         ),
         ([f"def {NAME}(w1, w2:\n  pass"], "The answer is not valid Python: page.ipynb cell 1:1: "),
     ],

@@ -107,10 +107,10 @@ def checkpoint_dot_polcy(w1, w2, x): ...
         (None, "this is of type NoneType."),
         (
             checkpoint_dot_polcy,
-            "called checkpoint_dot_polcy, which is no exercise; did you mean checkpoint_dot_policy?",
+            "called checkpoint_dot_polcy, which is not an exercise; did you mean checkpoint_dot_policy?",
         ),
-        (print, "called print, which is no exercise; the exercises are: checkpoint_dot_policy."),
-        (lambda x: x, "called <lambda>, which is no exercise"),
+        (print, "called print, which is not an exercise; the exercises are: checkpoint_dot_policy."),
+        (lambda x: x, "called <lambda>, which is not an exercise"),
     ],
 )
 def test_what_check_cannot_judge(answer, words):

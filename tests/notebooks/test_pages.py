@@ -63,8 +63,8 @@ def test_every_way_of_showing_says_the_same(path):
         for output in cell.outputs:
             if "text/html" in (data := output.get("data", {})):
                 page = re.sub(r"<style>.*?</style>|<[^>]+>", " ", data["text/html"], flags=re.DOTALL)
-                words = set(re.findall(r"\w+", page))
-                assert set(re.findall(r"\w+", data["text/plain"])) <= words
+                text = re.sub(r"^ *\d+\. ", "", data["text/plain"], flags=re.MULTILINE)  # HTML numbers its own lists
+                assert set(re.findall(r"\w+", text)) <= set(re.findall(r"\w+", page))
 
 
 @pytest.mark.parametrize("path", EXERCISES, ids=name_of)

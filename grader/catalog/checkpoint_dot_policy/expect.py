@@ -49,13 +49,23 @@ mistakes = {
 
 error_questions = (
     (
-        r"not callable|missing \d+ required positional argument: 'prim'|remat policy should be|save_\w+\(\) got an",
-        "JAX calls the policy for every operation and wants yes or no: what do you give it as policy=, and is it "
-        "called once too often or too rarely?",
+        r"missing \d+ required positional argument: 'prim'",
+        "JAX calls the policy itself, once for every operation: what do you give it as policy=, the policy or what it "
+        "returned?",
+    ),
+    (
+        r"remat policy should be|save_\w+\(\) got an",
+        "JAX calls the policy for every operation and wants yes or no: is what you give as policy= a policy, or a "
+        "function that makes one?",
+    ),
+    (
+        r"not callable",
+        "A policy is a function: what do you give as policy=, and what is the function called under "
+        "jax.checkpoint_policies?",
     ),
     (
         r"positional argument",
-        "How many arguments does the page's signature have, and which arguments of jax.checkpoint go by keyword?",
+        "Which arguments does the page's signature have, and which arguments of jax.checkpoint go by keyword?",
     ),
     (
         r"dot_general|matmul|contracting|einsum",
@@ -84,7 +94,7 @@ requirements = (
             Saves(
                 (),
                 too_much="Under vmap over all three arguments, which dimensions do the matmuls have that they did not "
-                "have before, and what does the name of the policy asked for say about those?",
+                "have before, and which of the page's four policies says no to those?",
             ),
             Recomputes(dots=2, too_many="Which matmul does the backward pass run more than once?"),
         ),

@@ -322,7 +322,7 @@ def x_first(x, w1, w2):
     return jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x)
 
 
-@fails_with("raises", "positional argument", "How many arguments")
+@fails_with("raises", "positional argument", "Which arguments does the page")
 def two_arguments(weights, x):
     return jax.checkpoint(pipeline, policy=NO_BATCH)(*weights, x)
 
@@ -337,12 +337,12 @@ def policy_is_a_number(w1, w2, x):
     return jax.checkpoint(pipeline, policy=3)(w1, w2, x)
 
 
-@fails_with("raises", "dots_with_no_batch_dims_saveable() missing", "policy=", "too often")
+@fails_with("raises", "dots_with_no_batch_dims_saveable() missing", "policy=", "the policy or what it returned")
 def policy_is_called(w1, w2, x):
     return jax.checkpoint(pipeline, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable())(w1, w2, x)
 
 
-@fails_with("raises", "save_only_these_names()", "too rarely")
+@fails_with("raises", "save_only_these_names()", "a function that makes one")
 def policy_factory_is_not_called(w1, w2, x):
     return jax.checkpoint(pipeline, policy=jax.checkpoint_policies.save_only_these_names)(w1, w2, x)
 
@@ -368,7 +368,17 @@ def with_a_second_result(w1, w2, x):
     return value, value / 2
 
 
-@fails_with("wrong type", "a function, not an array")
+@fails_with("wrong type", "returns None")
+def forgot_to_return(w1, w2, x):
+    jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x)
+
+
+@fails_with("raises", "Did you mean: 'dots_with_no_batch_dims_saveable'", "spelled right")
+def policy_misspelled(w1, w2, x):
+    return jax.checkpoint(pipeline, policy=jax.checkpoint_policies.dots_with_no_batch_dim_saveable)(w1, w2, x)
+
+
+@fails_with("wrong type", "a function, which it has not called")
 def not_called(w1, w2, x):
     return jax.checkpoint(pipeline, policy=NO_BATCH)
 

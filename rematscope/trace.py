@@ -153,6 +153,12 @@ def trace(f: Callable, *args: Any, **kwargs: Any) -> Passes:
         backward_jaxpr = jax.make_jaxpr(backward)(residuals, cotangents)
     except (ValueError, TypeError, NotImplementedError) as error:
         if (explained := _explained(error, function)) is None:
+            if "object is not callable" in str(error):
+                # JAX calls a policy late and does not say that it was the policy.
+                error.add_note(
+                    "If this is about policy=: a policy is a function, jax.checkpoint_policies.dots_saveable for one, "
+                    "and no string, number or list."
+                )
             raise
         raise explained from None
 

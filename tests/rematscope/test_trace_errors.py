@@ -133,3 +133,10 @@ def test_a_missing_argument_is_the_functions_own_error():
 
 def test_in_ipython_an_error_is_its_sentence():
     assert TraceError("Do this.")._render_traceback_() == ["TraceError: Do this."]
+
+
+def test_a_policy_that_is_no_function_is_named_as_the_likely_cause():
+    with pytest.raises(TypeError, match="'str' object is not callable") as raised:
+        trace(jax.checkpoint(lambda x: jnp.sin(jnp.sin(x)), policy="dots_saveable"), 1.0)
+    (note,) = raised.value.__notes__
+    assert "a policy is a function, jax.checkpoint_policies.dots_saveable for one" in note

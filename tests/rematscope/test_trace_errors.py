@@ -137,6 +137,6 @@ def test_in_ipython_an_error_is_its_sentence():
 
 def test_a_policy_that_is_no_function_is_named_as_the_likely_cause():
     with pytest.raises(TypeError, match="'str' object is not callable") as raised:
-        trace(jax.checkpoint(lambda x: jnp.sin(jnp.sin(x)), policy="dots_saveable"), 1.0)
+        trace(jax.checkpoint(lambda x: jnp.sin(x @ x), policy="dots_saveable"), jnp.ones((2, 2)))
     (note,) = [note for note in raised.value.__notes__ if "policy" in note]
     assert "a policy is a function, jax.checkpoint_policies.dots_saveable for one" in note

@@ -15,7 +15,7 @@ from rematscope import roles
 from rematscope.cost import Cost, program_cost
 from rematscope.errors import TraceError
 from rematscope.naming import name_values
-from rematscope.program import Equation, Inliner, Literal, Program, Value, nbytes
+from rematscope.program import BOOKKEEPING, Equation, Inliner, Literal, Program, Value, nbytes
 from rematscope.source import Source
 
 source_info_util.register_exclusion(__file__)
@@ -311,9 +311,13 @@ _FILLERS = ("broadcast_in_dim", "empty2", "iota")
 
 
 def _first_readers(program: Program) -> dict[Value, Equation]:
+    """Value → the first equation that does something with it; to give it a name is nothing."""
     readers: dict[Value, Equation] = {}
+    names: list[Equation] = []
     for equation in program.equations:
-        if equation.primitive == "optimization_barrier":
+        if equation.primitive == "name":
+            names.append(equation)
+        if equation.primitive in BOOKKEEPING:
             continue
         inner: dict[Value, Equation] = {}
         for body in equation.bodies:
@@ -332,4 +336,8 @@ def _first_readers(program: Program) -> dict[Value, Equation]:
                 readers.setdefault(value, reader)
         for value, reader in inner.items():
             readers.setdefault(value, reader)
+    for equation in reversed(names):
+        (value,), (named,) = equation.inputs, equation.outputs
+        if named in readers:
+            readers.setdefault(value, readers[named])
     return readers

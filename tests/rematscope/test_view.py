@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import rich.jupyter
+from jax.ad_checkpoint import checkpoint_name
 from rich.console import Console
 from zoo import CASES
 
@@ -225,3 +226,12 @@ def test_bytes(size, text):
 )
 def test_counts(count, text):
     assert count_text(count, "FLOPs") == text
+
+
+def test_a_name_needs_nothing():
+    def f(x, w):
+        return jnp.tanh(checkpoint_name(x @ w, "h")) @ w
+
+    saved = jax.checkpoint(f, policy=jax.checkpoint_policies.dots_saveable)
+    (product,) = [row for row in residual_table(saved, jnp.ones((2, 3)), jnp.ones((3, 3))).rows if row.primitive]
+    assert "tanh" in product.needed_by

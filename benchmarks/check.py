@@ -2,7 +2,8 @@
 
     python benchmarks/check.py
 
-One warm-up, then the median of five runs of each, taken in turns so that a busy machine slows all three alike.
+Warm checks of every exercise's worked answer in this process, and a cold one by the command line. One warm-up, then the
+median of five runs of each, taken in turns so that a busy machine slows all alike.
 """
 
 import sys
@@ -10,6 +11,8 @@ import sys
 # Python looks for modules in a script's folder first, and `inspect.py` there is not the standard library's.
 sys.path.pop(0)
 
+import functools
+import importlib
 import statistics
 import subprocess
 import time
@@ -18,29 +21,28 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from grader import check
-from solutions.checkpoint_dot_policy import checkpoint_dot_policy
+from grader import check, exercise
 
-SOLUTION = Path(__file__).parent.parent / "solutions" / "checkpoint_dot_policy.py"
+ROOT = Path(__file__).parent.parent
 
 
 def start_jax():
     subprocess.run([sys.executable, "-c", "import jax; import jax.numpy as jnp; jnp.ones(3)+1"], check=True)
 
 
-def warm_check():
-    assert check(checkpoint_dot_policy).passed
+def warm_check(slug):
+    assert check(getattr(importlib.import_module(f"solutions.{slug}"), slug)).passed
 
 
 def cold_check():
-    command = [sys.executable, "-m", "grader", "check", str(SOLUTION)]
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=SOLUTION.parent.parent)
+    command = [sys.executable, "-m", "grader", "check", "solutions/checkpoint_dot_policy.py"]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=ROOT)
 
 
 ROWS = {  # what, its figure at most
     "B": (start_jax, None),
-    "warm check, in a kernel": (warm_check, 0.7),
-    "cold check, command line": (cold_check, 2.5),
+    **{f"warm check of {slug}": (functools.partial(warm_check, slug), 1.0) for slug in exercise.names()},
+    "cold check of checkpoint_dot_policy": (cold_check, 2.5),
 }
 
 
@@ -53,7 +55,7 @@ def seconds(function) -> float:
 def main():
     rounds = [[seconds(function) for function, _ in ROWS.values()] for _ in range(6)][1:]
     medians = [statistics.median(column) for column in zip(*rounds, strict=True)]
-    table = Table("", "seconds", "in B", "at most", title="checkpoint_dot_policy, medians of 5")
+    table = Table("", "seconds", "in B", "at most", title="Checks of the worked answers, medians of 5")
     for (name, (_, limit)), median in zip(ROWS.items(), medians, strict=True):
         table.add_row(name, f"{median:.2f}", f"{median / medians[0]:.2f}", "" if limit is None else f"{limit}")
     Console().print(table)

@@ -45,52 +45,31 @@ def judge(evidence: Evidence, cases: Sequence[Case], task: ModuleType, expect: M
     """
     if any(traced.failure and traced.failure.kind == "not attempted" for traced in evidence.cases):
         return Verdict(evidence.exercise, NOT_ATTEMPTED, (_not_attempted(evidence),))
+    failures = _merge(
+        (_gist(traced.failure), traced.case, _failure(traced, task, expect))
+        for traced in evidence.cases
+        if traced.failure
+    )
     try:
         # Evidence is exported for the CPU; a learner's machine may have another device as its default.
         with jax.default_device(jax.devices("cpu")[0]):
-            findings, shown = _findings(evidence, cases, task, expect, np.random.default_rng(seed))
+            if failures:
+                findings, shown = failures[:1], []
+            else:
+                findings, shown = Trial(evidence, cases, task, expect, seed).findings(expect.requirements)
     except ProgramError as error:
         reason = Finding("could not be judged", f"Your answer could not be judged: {error}")
         return Verdict(evidence.exercise, NOT_JUDGED, (reason,))
+    if {finding.kind for finding in findings} & _BEFORE_REQUIREMENTS:
+        findings = [*_argument_order(evidence, task), *findings]
     mistaken = any(not finding.advice for finding in findings)
     return Verdict(
         evidence.exercise, NOT_PASSED if mistaken else PASSED, tuple(findings), () if mistaken else tuple(shown)
     )
 
 
-def _findings(evidence, cases, task, expect, rng) -> tuple[list[Finding], list[str]]:
-    """One step at a time: what stands in the way of the next step is all that is said."""
-    failures = _merge(
-        (_gist(traced.failure), traced.case, _failure(traced, task, expect))
-        for traced in evidence.cases
-        if traced.failure
-    )
-    if failures:
-        return [*_argument_order(evidence, task), failures[0]], []
-    trial = _Trial(evidence, cases, expect, rng)
-    for results in (trial.wrong_type, trial.wrong_value, trial.wrong_gradients):
-        wrong = _merge(
-            (key, case.name, finding) for index, case in enumerate(cases) for key, finding in results(index, task)
-        )
-        if wrong:
-            return [*_argument_order(evidence, task), *wrong], []
-    advice, shown = [], []
-    for names, requirements in expect.requirements:
-        seen = [trial.behaviour(index, task) for index, case in enumerate(cases) if case.name in names]
-        found = _merge(
-            ((number, finding.kind), behaviour.case, finding)
-            for behaviour in seen
-            for number, requirement in enumerate(requirements)
-            for finding in requirement.findings(behaviour)
-        )
-        mistakes = [finding for finding in found if not finding.advice]
-        if mistakes:
-            return mistakes, []
-        advice += found
-        claims = [requirement.claim() for requirement in requirements]
-        where = ", ".join(behaviour.case for behaviour in seen)
-        shown.append(f"{where}: {'; '.join(claim for claim in claims if claim)}.")
-    return advice, ["Values and gradients match the reference in every case.", *shown]
+# What arguments that come in another order than the answer takes them in would explain.
+_BEFORE_REQUIREMENTS = {"raises", "wrong type", "wrong value", "wrong gradient"}
 
 
 def _merge(found: Iterator[tuple[object, str, Finding]]) -> list[Finding]:
@@ -149,11 +128,12 @@ def _argument_order(evidence: Evidence, task: ModuleType) -> Iterator[Finding]:
         )
 
 
-class _Trial:
-    """One run of an answer's programs and of the reference on the same inputs."""
+class Trial:
+    """One run of an answer's programs and of the reference on the same inputs. Raises ProgramError."""
 
-    def __init__(self, evidence: Evidence, cases: Sequence[Case], expect: ModuleType, rng: np.random.Generator):
-        self.evidence, self.cases, self.expect = evidence, cases, expect
+    def __init__(self, evidence: Evidence, cases: Sequence[Case], task: ModuleType, expect: ModuleType, seed: int):
+        rng = np.random.default_rng(seed)
+        self.evidence, self.cases, self.task, self.expect = evidence, cases, task, expect
         self.mistake: str | None = None
         self.asked = {name for _, group in expect.requirements for requirement in group for name in requirement.names}
         self.forward = programs.read(evidence.forward)
@@ -228,9 +208,36 @@ class _Trial:
         needed = [program.needed_for([output, *gradients]) for output, gradients, _ in values]
         return [tuple(m.flops for m in program.matmuls if m.value in case) for case in needed]
 
+    def findings(self, requirements) -> tuple[list[Finding], list[str]]:
+        """What stands against the answer, by these requirements; or advice and what was shown if nothing does.
+
+        One step at a time: what stands in the way of the next step is all that is said.
+        """
+        for results in (self.wrong_type, self.wrong_value, self.wrong_gradients):
+            wrong = _merge((key, case.name, found) for i, case in enumerate(self.cases) for key, found in results(i))
+            if wrong:
+                return wrong, []
+        advice, shown = [], []
+        for names, group in requirements:
+            seen = [self.behaviours[index] for index, case in enumerate(self.cases) if case.name in names]
+            found = _merge(
+                ((number, finding.kind), behaviour.case, finding)
+                for behaviour in seen
+                for number, requirement in enumerate(group)
+                for finding in requirement.findings(behaviour)
+            )
+            mistakes = [finding for finding in found if not finding.advice]
+            if mistakes:
+                return mistakes, []
+            advice += found
+            claims = [requirement.claim() for requirement in group]
+            where = ", ".join(behaviour.case for behaviour in seen)
+            shown.append(f"{where}: {'; '.join(claim for claim in claims if claim)}.")
+        return advice, ["Values and gradients match the reference in every case.", *shown]
+
     # Each of these yields a key, the same for the same finding in another case, and a finding.
 
-    def wrong_type(self, index: int, task: ModuleType) -> Iterator[tuple[object, Finding]]:
+    def wrong_type(self, index: int) -> Iterator[tuple[object, Finding]]:
         output, structure = self.wanted[index][0], self.evidence.cases[index].output
         asked = TensorType(output.shape, str(output.dtype))
         if structure != "*" or self.output_types[index] != [asked]:
@@ -241,11 +248,11 @@ class _Trial:
                 f"Your answer returns {got} where {_type(asked)} is asked for.",
                 expected=_type(asked),
                 got=got,
-                next=f"What should {task.signature} return?",
+                next=f"What should {self.task.signature} return?",
             )
             yield structure, finding
 
-    def wrong_value(self, index: int, task: ModuleType) -> Iterator[tuple[object, Finding]]:
+    def wrong_value(self, index: int) -> Iterator[tuple[object, Finding]]:
         output, got = self.wanted[index][0], self.got_outputs[index][0]
         if not _close(got, output, TOLERANCE):
             mistake = self._mistake(index)
@@ -260,9 +267,9 @@ class _Trial:
             )
             yield "value", finding
 
-    def wrong_gradients(self, index: int, task: ModuleType) -> Iterator[tuple[object, Finding]]:
+    def wrong_gradients(self, index: int) -> Iterator[tuple[object, Finding]]:
         gradients = self.wanted[index][1]
-        for name, got, want in zip(task.parameters, self.got_gradients[index], gradients, strict=True):
+        for name, got, want in zip(self.task.parameters, self.got_gradients[index], gradients, strict=True):
             if not _close(got, want, TOLERANCE):
                 zero = bool((_float(got) == 0).all())
                 finding = Finding(
@@ -300,10 +307,14 @@ class _Trial:
 
         return jax.tree.map(np.asarray, jax.jit(run, compiler_options=_COMPILE_FAST)(self.inputs))
 
-    def behaviour(self, index: int, task: ModuleType) -> Behaviour:
-        """What a case shows of saving and recomputing."""
+    @cached_property
+    def behaviours(self) -> list[Behaviour]:
+        """What each case shows of saving and recomputing."""
+        return [self._behaviour(index) for index in range(len(self.cases))]
+
+    def _behaviour(self, index: int) -> Behaviour:
         asked = self.wanted[index][2]
-        copies = {f"a copy of {n}": a for n, a in zip(task.parameters, self.inputs[index], strict=True)}
+        copies = {f"a copy of {n}": a for n, a in zip(self.task.parameters, self.inputs[index], strict=True)}
         from_inputs = self.forward.dependent_on(self.forward_inputs[index])
         residuals = []
         for value, array, memory, source in zip(
@@ -314,7 +325,7 @@ class _Trial:
             strict=True,
         ):
             if value in self.forward_inputs[index]:
-                kind, name = "argument", task.parameters[self.forward_inputs[index].index(value)]
+                kind, name = "argument", self.task.parameters[self.forward_inputs[index].index(value)]
             elif value not in from_inputs:
                 kind, name = "constant", "a constant"
             else:
@@ -326,7 +337,7 @@ class _Trial:
         again = [m for m in self.backward.matmuls if m.value in backward]
         return Behaviour(
             case=self.cases[index].name,
-            arguments=task.parameters,
+            arguments=self.task.parameters,
             residuals=tuple(residuals),
             wanted={name: _residual(name, "computed", array) for name, array in asked.items()},
             recomputed=tuple(

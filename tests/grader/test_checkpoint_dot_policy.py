@@ -1,60 +1,27 @@
-"""Exercise 6: right answers pass, for every seed, and the command line says what check says."""
+"""Exercise 6: its inputs and cases, and the command line says what check says."""
 
-import itertools
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from checkpoint_dot_policy.right import ADVISED, RIGHT
+from checkpoint_dot_policy.right import RIGHT
 from checkpoint_dot_policy.wrong import WRONG
 
 import solutions.checkpoint_dot_policy
-from grader import check, exercise, judge
+from grader import check, exercise
 from grader.grading import grade
 
 NAME = "checkpoint_dot_policy"
 HERE = Path(__file__).parent / NAME
 
 
-@pytest.mark.parametrize("name", RIGHT)
-def test_right_answers_pass(name, remat3):
-    verdict = grade(RIGHT[name], NAME)
-    assert verdict.passed, verdict
-    assert [finding.kind for finding in verdict.findings] == (["no barrier"] if name in ADVISED else [])
-    assert len(verdict.shown) == 3
-
-
-def test_the_verdict_is_the_same_for_every_seed():
-    for seed in range(6):
-        assert grade(solutions.checkpoint_dot_policy.checkpoint_dot_policy, NAME, seed).passed, seed
-    for seed, name in enumerate(("no_checkpoint", "names", "recomputed_behind_the_cotangent", "half_of_the_gradient")):
-        answer, kind, _, _ = WRONG[name]
-        assert kind in [finding.kind for finding in grade(answer, NAME, seed).findings], (name, seed)
-
-
 def test_check_finds_the_exercise_by_the_answers_name():
     assert check(solutions.checkpoint_dot_policy.checkpoint_dot_policy).passed
-
-
-def test_named_values_differ_by_a_hundred_tolerances_in_every_case():
-    task, expect = exercise.task(NAME), exercise.expect(NAME)
-    for seed in range(6):
-        rng = np.random.default_rng(seed)
-        for case in task.cases(rng):
-            arguments = [expect.draw(rng, argument) for argument in case.arguments]
-            named = jax.jit(case.transform(expect.reference))(*arguments)[1] | dict(zip("abc", arguments, strict=True))
-            named = {name: np.asarray(value) for name, value in named.items()}
-            for (name, value), (other_name, other) in itertools.permutations(named.items(), 2):
-                far = {dtype: 100 * tolerance for dtype, tolerance in judge.NAMING_TOLERANCE.items()}
-                for axes in itertools.permutations(range(value.ndim)):
-                    if value.ndim == other.ndim:
-                        close = judge._close(value.transpose(axes), other, far)
-                        assert not close, (case.name, name, other_name, seed)
 
 
 def test_no_input_meets_relus_kink():
@@ -77,6 +44,7 @@ def test_cases_differ_in_shape_and_dtype():
 
 
 def write(folder, module, name):
+    shutil.copy(HERE.parent / "answers.py", folder)  # which the answers import
     path = folder / f"{name}.py"
     path.write_text((HERE / f"{module}.py").read_text() + f"\n{NAME} = {name}\n")
     return path
@@ -94,7 +62,7 @@ def write(folder, module, name):
     ],
 )
 def test_the_command_line_says_what_check_says(module, name, tmp_path, unpatched):
-    answer = RIGHT[name] if module == "right" else WRONG[name][0]
+    answer = (RIGHT if module == "right" else WRONG)[name].answer
     here = grade(answer, NAME)
     path = write(tmp_path, module, name)
     done = subprocess.run(

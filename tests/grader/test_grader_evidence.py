@@ -18,7 +18,7 @@ from grader.judge import judge
 NAME = "checkpoint_dot_policy"
 TASK, EXPECT = exercise.task(NAME), exercise.expect(NAME)
 CASES = TASK.cases(np.random.default_rng(1))
-RIGHT_EVIDENCE = capture(RIGHT["decorated"], NAME, CASES)
+RIGHT_EVIDENCE = capture(RIGHT["decorated"].answer, NAME, CASES)
 
 
 def outcome(evidence, cases=CASES):
@@ -27,7 +27,7 @@ def outcome(evidence, cases=CASES):
 
 def test_round_trip():
     assert Evidence.from_json(RIGHT_EVIDENCE.to_json()) == RIGHT_EVIDENCE
-    failed = capture(WRONG["policy_is_a_string"][0], NAME, CASES)
+    failed = capture(WRONG["policy_is_a_string"].answer, NAME, CASES)
     assert Evidence.from_json(failed.to_json()) == failed
 
 
@@ -37,7 +37,7 @@ def test_evidence_holds_no_path():
 
 
 def test_sources_are_the_learners_lines_and_decide_nothing():
-    plain = capture(WRONG["no_checkpoint"][0], NAME, CASES)
+    plain = capture(WRONG["no_checkpoint"].answer, NAME, CASES)
     assert any(source and source.startswith("wrong.py:") for source in plain.cases[0].sources)
     cases = tuple(dataclasses.replace(case, sources=("lies",) * len(case.sources)) for case in plain.cases)
     honest, lying = outcome(plain), outcome(dataclasses.replace(plain, cases=cases, parameters=("x", "w1", "w2")))
@@ -88,7 +88,7 @@ def with_case(evidence, **fields):
 
 
 FORGED = {
-    "another exercise's shapes": capture(RIGHT["decorated"], NAME, TASK.cases(np.random.default_rng(2))),
+    "another exercise's shapes": capture(RIGHT["decorated"].answer, NAME, TASK.cases(np.random.default_rng(2))),
     "cases left out": dataclasses.replace(RIGHT_EVIDENCE, cases=RIGHT_EVIDENCE.cases[:-1]),
     "no cases": dataclasses.replace(RIGHT_EVIDENCE, cases=()),
     "programs swapped": dataclasses.replace(
@@ -111,7 +111,7 @@ def test_forged_evidence_does_not_pass(name):
 
 def test_failures_are_believed_only_against_the_answer():
     """Evidence that claims failure for each case cannot pass, whatever its programs do."""
-    liar = with_case(RIGHT_EVIDENCE, failure=capture(WRONG["policy_is_a_string"][0], NAME, CASES).cases[0].failure)
+    liar = with_case(RIGHT_EVIDENCE, failure=capture(WRONG["policy_is_a_string"].answer, NAME, CASES).cases[0].failure)
     assert outcome(liar).outcome == "not passed"
 
 
@@ -133,7 +133,7 @@ def test_callbacks_leave_no_program():
 
     def answer(w1, w2, x):
         jax.debug.print("{}", x[0, 0])
-        return RIGHT["decorated"](w1, w2, x)
+        return RIGHT["decorated"].answer(w1, w2, x)
 
     with pytest.raises(CaptureError, match=r"jax\.debug\.print"):
         capture(answer, NAME, CASES)

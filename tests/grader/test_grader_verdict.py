@@ -109,7 +109,7 @@ def checkpoint_dot_polcy(w1, w2, x): ...
             checkpoint_dot_polcy,
             "called checkpoint_dot_polcy, which is not an exercise; did you mean checkpoint_dot_policy?",
         ),
-        (print, "called print, which is not an exercise; the exercises are: checkpoint_dot_policy."),
+        (print, "called print, which is not an exercise; the exercises are: checkpoint_dot_policy, "),
         (lambda x: x, "called <lambda>, which is not an exercise"),
     ],
 )

@@ -1,28 +1,24 @@
-"""Exercise 6: each wrong answer fails with the finding that names its mistake; a stub is no wrong answer."""
+"""Each wrong answer fails with the finding that names its mistake; a stub is no wrong answer."""
 
 import jax
 import jax.numpy as jnp
 import pytest
-from checkpoint_dot_policy.wrong import WRONG
+from answers import named, wrong
 
+from grader import exercise
 from grader.grading import grade
 
 NAME = "checkpoint_dot_policy"
 
 
-def words_of(finding):
-    return " ".join([finding.text, *(words for _, words in finding.details())])
-
-
-@pytest.mark.parametrize("name", WRONG)
-def test_wrong_answers_fail_with_the_finding_that_names_the_mistake(name, remat3, unpatched):
-    answer, kind, words, cases = WRONG[name]
-    verdict = grade(answer, NAME)
+@pytest.mark.parametrize(("slug", "name"), [(slug, name) for slug in exercise.names() for name in wrong(slug)])
+def test_wrong_answers_fail_with_the_finding_that_names_the_mistake(slug, name, remat3, unpatched):
+    answer = wrong(slug)[name]
+    verdict = grade(answer.answer, slug)
     assert verdict.outcome == "not passed", verdict
-    findings = [finding for finding in verdict.findings if finding.kind == kind]
-    named = [finding for finding in findings if all(word in words_of(finding) for word in words)]
-    assert len(named) == 1, verdict
-    assert cases is None or named[0].cases == cases, verdict
+    found = named(answer, verdict.findings)
+    assert len(found) == 1, verdict
+    assert answer.cases is None or found[0].cases == answer.cases, verdict
     assert verdict.findings[0].next
     assert not any(finding.advice for finding in verdict.findings)
 

@@ -1,44 +1,40 @@
-"""Right answers to checkpoint_dot_policy, spelled in many ways. Those of `ADVISED` pass with advice."""
+"""Right answers to checkpoint_dot_policy, spelled in many ways."""
 
 import functools
 
 import jax
 import jax.numpy as jnp
+from answers import Answers
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
-RIGHT = {}
+RIGHT = Answers()
+passes = RIGHT.passes
 NO_BATCH = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
-ADVISED = {"without_a_barrier"}
-
-
-def right(answer):
-    RIGHT[answer.__name__] = answer
-    return answer
 
 
 def pipeline(w1, w2, x):
     return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)
 
 
-@right
+@passes
 def called_where_it_is_used(w1, w2, x):
     return jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x)
 
 
-@right
+@passes
 @functools.partial(jax.checkpoint, policy=NO_BATCH)
 def decorated(w1, w2, x):
     return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)
 
 
-@right
+@passes
 @functools.partial(jax.remat, policy=jax.checkpoint_policies.checkpoint_dots_with_no_batch_dims)
 def remat_and_alias(w1, w2, x):
     return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)
 
 
-@right
+@passes
 def own_policy(w1, w2, x):
     def matmuls_without_batch(prim, *_, **params):
         if prim.name != "dot_general":
@@ -49,14 +45,14 @@ def own_policy(w1, w2, x):
     return jax.checkpoint(pipeline, policy=matmuls_without_batch)(w1, w2, x)
 
 
-@right
+@passes
 def policies_combined(w1, w2, x):
     policies = jax.checkpoint_policies
     both = policies.save_from_both_policies(NO_BATCH, policies.nothing_saveable)
     return jax.checkpoint(pipeline, policy=both)(w1, w2, x)
 
 
-@right
+@passes
 def names_that_change_nothing(w1, w2, x):
     def named(w1, w2, x):
         h = checkpoint_name(jax.nn.relu(checkpoint_name(x @ w1, "y")), "h")
@@ -65,18 +61,18 @@ def names_that_change_nothing(w1, w2, x):
     return jax.checkpoint(named, policy=NO_BATCH)(w1, w2, x)
 
 
-@right
+@passes
 @jax.jit
 def jit_outside(w1, w2, x):
     return jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x)
 
 
-@right
+@passes
 def jit_inside(w1, w2, x):
     return jax.checkpoint(jax.jit(pipeline), policy=NO_BATCH)(w1, w2, x)
 
 
-@right
+@passes
 def helper_with_jit_inside(w1, w2, x):
     @jax.jit
     def layer(x, w):
@@ -85,7 +81,7 @@ def helper_with_jit_inside(w1, w2, x):
     return jax.checkpoint(lambda w1, w2, x: jnp.sum((layer(x, w1) @ w2) ** 2), policy=NO_BATCH)(w1, w2, x)
 
 
-@right
+@passes
 def einsum(w1, w2, x):
     def answer(w1, w2, x):
         h = jax.nn.relu(jnp.einsum("nd,de->ne", x, w1))
@@ -94,7 +90,7 @@ def einsum(w1, w2, x):
     return jax.checkpoint(answer, policy=NO_BATCH)(w1, w2, x)
 
 
-@right
+@passes
 def where_for_relu(w1, w2, x):
     def answer(w1, w2, x):
         y = x @ w1
@@ -103,7 +99,7 @@ def where_for_relu(w1, w2, x):
     return jax.checkpoint(answer, policy=NO_BATCH)(w1, w2, x)
 
 
-@right
+@passes
 def where_and_zeros(w1, w2, x):
     def answer(w1, w2, x):
         y = x @ w1
@@ -112,12 +108,12 @@ def where_and_zeros(w1, w2, x):
     return jax.checkpoint(answer, policy=NO_BATCH)(w1, w2, x)
 
 
-@right
+@passes
 def maximum_for_relu(w1, w2, x):
     return jax.checkpoint(lambda w1, w2, x: jnp.sum((jnp.maximum(x @ w1, 0) @ w2) ** 2), policy=NO_BATCH)(w1, w2, x)
 
 
-@right
+@passes
 def mask_times_value(w1, w2, x):
     def answer(w1, w2, x):
         y = x @ w1
@@ -126,7 +122,7 @@ def mask_times_value(w1, w2, x):
     return jax.checkpoint(answer, policy=NO_BATCH)(w1, w2, x)
 
 
-@right
+@passes
 def product_for_square(w1, w2, x):
     def answer(w1, w2, x):
         z = jax.nn.relu(x @ w1) @ w2
@@ -135,7 +131,7 @@ def product_for_square(w1, w2, x):
     return jax.checkpoint(answer, policy=NO_BATCH)(w1, w2, x)
 
 
-@right
+@passes
 def square_function(w1, w2, x):
     def answer(w1, w2, x):
         return jnp.square(jax.nn.relu(jnp.dot(x, w1)).dot(w2)).sum()
@@ -143,7 +139,7 @@ def square_function(w1, w2, x):
     return jax.checkpoint(answer, policy=NO_BATCH)(w1, w2, x)
 
 
-@right
+@passes
 def dot_product_for_sum_of_squares(w1, w2, x):
     def answer(w1, w2, x):
         z = jax.nn.relu(x @ w1) @ w2
@@ -152,7 +148,7 @@ def dot_product_for_sum_of_squares(w1, w2, x):
     return jax.checkpoint(answer, policy=NO_BATCH)(w1, w2, x)
 
 
-@right
+@passes
 def lax_operations(w1, w2, x):
     def answer(w1, w2, x):
         z = lax.dot(lax.max(lax.dot(x, w1), jnp.zeros((), x.dtype)), w2)
@@ -161,7 +157,7 @@ def lax_operations(w1, w2, x):
     return jax.checkpoint(answer, policy=NO_BATCH)(w1, w2, x)
 
 
-@right
+@passes
 def transposed_products(w1, w2, x):
     def answer(w1, w2, x):
         h = jax.nn.relu(w1.T @ x.T)
@@ -170,7 +166,7 @@ def transposed_products(w1, w2, x):
     return jax.checkpoint(answer, policy=NO_BATCH)(w1, w2, x)
 
 
-@right
+@passes
 def row_by_row(w1, w2, x):
     def row(x, w1, w2):
         return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)
@@ -181,7 +177,7 @@ def row_by_row(w1, w2, x):
     return jax.checkpoint(answer, policy=NO_BATCH)(w1, w2, x)
 
 
-@right
+@passes
 def rows_in_a_scan(w1, w2, x):
     def answer(w1, w2, x):
         def step(total, row):
@@ -192,7 +188,7 @@ def rows_in_a_scan(w1, w2, x):
     return jax.checkpoint(answer, policy=NO_BATCH)(w1, w2, x)
 
 
-@right
+@passes
 def weights_as_a_tree(w1, w2, x):
     def answer(weights, x):
         return pipeline(weights["in"], weights["out"], x)
@@ -200,7 +196,7 @@ def weights_as_a_tree(w1, w2, x):
     return jax.checkpoint(answer, policy=NO_BATCH)({"in": w1, "out": w2}, x)
 
 
-@right
+@passes
 def layers_in_a_loop(w1, w2, x):
     def answer(weights, x):
         for last, w in enumerate(weights):
@@ -210,17 +206,17 @@ def layers_in_a_loop(w1, w2, x):
     return jax.checkpoint(answer, policy=NO_BATCH)((w1, w2), x)
 
 
-@right
+@passes
 def weights_closed_over(w1, w2, x):
     return jax.checkpoint(lambda x: pipeline(w1, w2, x), policy=NO_BATCH)(x)
 
 
-@right
+@RIGHT.passes_with_advice
 def without_a_barrier(w1, w2, x):
     return jax.checkpoint(pipeline, policy=NO_BATCH, prevent_cse=False)(w1, w2, x)
 
 
-@right
+@passes
 def constants_closed_over(w1, w2, x):
     zero, two = jnp.zeros((), x.dtype), jnp.full((), 2, x.dtype)
     return jax.checkpoint(
@@ -228,11 +224,11 @@ def constants_closed_over(w1, w2, x):
     )(w1, w2, x)
 
 
-@right
+@passes
 def other_parameter_names(weights_in, weights_out, inputs):
     return jax.checkpoint(pipeline, policy=NO_BATCH)(weights_in, weights_out, inputs)
 
 
-@right
+@passes
 def any_number_of_arguments(*args):
     return jax.checkpoint(pipeline, policy=NO_BATCH)(*args)

@@ -1,0 +1,64 @@
+"""What is expected of an answer; only the judge reads this."""
+
+import jax.numpy as jnp
+
+from grader.requirements import AdvisesBarrier, Recomputes, Saves
+
+
+def reference(W1, W2, W3, x):
+    """The result, and the values that an answer might save, by the names that findings give them."""
+    y1 = W1 @ x
+    h1 = jnp.sin(y1)
+    y2 = W2 @ h1
+    h2 = jnp.sin(y2)
+    y3 = W3 @ h2
+    return jnp.sin(y3), {
+        "layer 1's product": y1,
+        "layer 1's cosine": jnp.cos(y1),
+        "layer 1's output": h1,
+        "layer 2's product": y2,
+        "layer 2's cosine": jnp.cos(y2),
+        "layer 2's output": h2,
+        "layer 3's product": y3,
+        "layer 3's cosine": jnp.cos(y3),
+        "the result": jnp.sin(y3),
+    }
+
+
+def draw(rng, argument):
+    """Numbers whose products are large enough that a sine is not about its argument, small enough to round little."""
+    size = rng.uniform(0.5, 1.5, argument.shape)
+    return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
+
+
+mistakes = {
+    "this is the value without the last layer's sine": lambda W1, W2, W3, x: W3 @ jnp.sin(W2 @ jnp.sin(W1 @ x)),
+    "this is the value without the sines": lambda W1, W2, W3, x: W3 @ (W2 @ (W1 @ x)),
+    "this is the value with cosines in place of sines": lambda W1, W2, W3, x: jnp.cos(
+        W3 @ jnp.cos(W2 @ jnp.cos(W1 @ x))
+    ),
+}
+
+error_questions = (
+    (
+        r"dot_general|matmul|contracting|einsum",
+        "Which shapes do the two operands have? W1 is (b, a) and x is (a,): the weights stand on the left.",
+    ),
+    (r"positional argument", "Which arguments does a layer take, and does the checkpointed layer take the same?"),
+)
+
+requirements = (
+    (
+        ("float32", "float16", "vmap over x"),
+        (
+            Saves(
+                ("layer 1's output", "layer 2's output"),
+                too_much="Which layer made that value, and is all of that layer, its sine too, inside one checkpoint?",
+                too_little="What is kept of a value that is made and used inside one and the same checkpoint? Where "
+                "must a checkpoint end, so that a layer's output is handed from one to the next?",
+            ),
+            Recomputes(dots=3, too_many="From which saved value can each layer start again, and how many are there?"),
+            AdvisesBarrier(),
+        ),
+    ),
+)

@@ -1,0 +1,54 @@
+"""Every exercise is complete, and each of its requirements is there for a reason."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from answers import Wrong, named, right, wrong
+
+from grader import exercise
+from grader.capture import capture
+from grader.judge import Trial
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_an_exercise_is_four_things():
+    """Page, worked answer, catalogue entry, and answers to test it with: none goes without the others."""
+    pages = [path.stem.split("_", 1)[1] for path in ROOT.glob("exercises/[0-9][0-9]_*.ipynb")]
+    assert sorted(pages) == exercise.names()
+    assert sorted(path.stem for path in ROOT.glob("solutions/[!_]*.py")) == exercise.names()
+    for kind in ("task", "expect"):
+        assert sorted(path.parent.name for path in exercise.CATALOG.glob(f"*/{kind}.py")) == exercise.names()
+    for kind in ("wrong", "right"):
+        assert sorted(path.parent.name for path in ROOT.glob(f"tests/grader/*/{kind}.py")) == exercise.names()
+    for slug in exercise.names():
+        assert len(wrong(slug)) >= 5 and len(right(slug)) >= 3, slug
+
+
+@pytest.mark.parametrize("slug", exercise.names())
+def test_no_requirement_is_decoration(slug, unpatched):
+    """Without any one requirement, a wrong answer passes or is not told its mistake, or a right one its advice."""
+    task, expect = exercise.task(slug), exercise.expect(slug)
+    cases = task.cases(np.random.default_rng(3))
+    advised = [Wrong(answer.answer, "no barrier", (), None) for answer in right(slug).values() if answer.advised]
+    decoration = {(g, n) for g, (_, group) in enumerate(expect.requirements) for n in range(len(group))}
+    for answer in [*wrong(slug).values(), *advised]:
+        evidence = capture(answer.answer, slug, cases)
+        if any(traced.failure for traced in evidence.cases):
+            continue
+        trial = Trial(evidence, cases, task, expect, seed=4)
+        if named(answer, trial.findings(expect.requirements)[0]):
+            decoration = {
+                place for place in decoration if named(answer, trial.findings(without(expect.requirements, *place))[0])
+            }
+        if not decoration:
+            return
+    assert not decoration, decoration
+
+
+def without(requirements, group, number):
+    """The requirements but for one."""
+    changed = [list(several) for _, several in requirements]
+    del changed[group][number]
+    return [(names, several) for (names, _), several in zip(requirements, changed, strict=True)]

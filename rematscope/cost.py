@@ -56,7 +56,8 @@ def cost_of(equation: Equation) -> Cost:
 def program_cost(program: Program, role: str | None = None) -> Cost:
     """Sums the cost of every operation, of one role if given, over all iterations of scans.
 
-    A `while_loop` counts one iteration, for its trip count is not in the program; of a branch the costliest counts.
+    A `while_loop` counts one iteration, for its trip count is not in the program; of a branch the costliest counts; a
+    kernel or `shard_map` that stands as one equation counts its program once.
     """
     total = Cost()
     for equation in program.equations:

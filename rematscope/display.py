@@ -41,8 +41,11 @@ def show(view) -> None:
         from IPython.display import display
 
         display(view)
-    else:
+        return
+    try:
         console.print(view)
+    except UnicodeEncodeError:  # a pipe or an old terminal that knows no arrows
+        print(plain_text(view, console.width).encode(console.encoding, "replace").decode(console.encoding))
 
 
 def live(view: Callable, **controls) -> None:

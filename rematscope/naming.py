@@ -20,8 +20,9 @@ def name_values(
     taken = {function, *(v.name for v in forward.inputs)}
     for i, value in enumerate(cotangents):
         value.name = _primed("ct" if len(cotangents) == 1 else f"ct{i}", taken)
-    letters = (name for name in _letters() if name not in taken)
-    _name(forward, lambda value: next(letters), depth=0)
+    indices = [letter for letter in string.ascii_lowercase[8:] if letter not in (*taken, "l")][:3]
+    letters = (name for name in _letters() if name not in (*taken, *indices, "l"))
+    _name(forward, lambda value: next(letters), indices, depth=0)
     for value in forward.constants | backward.constants:
         value.name = value.name or next(letters)
 
@@ -30,7 +31,7 @@ def name_values(
     def backward_name(value: Value) -> str:
         return _primed(twins[value].name, used) if value in twins else next(letters)
 
-    _name(backward, backward_name, depth=0)
+    _name(backward, backward_name, indices, depth=0)
 
 
 def _primed(name: str, taken: set[str]) -> str:
@@ -42,29 +43,27 @@ def _primed(name: str, taken: set[str]) -> str:
 
 
 def _letters() -> Iterator[str]:
-    """a … z, aa … zz, aaa …, without Python's keywords, the loop indices, and l, which looks like 1."""
+    """a … z, aa … zz, aaa …, without Python's keywords."""
     for size in itertools.count(1):
         for letters in itertools.product(string.ascii_lowercase, repeat=size):
-            if (name := "".join(letters)) not in (*LOOP_INDICES, "l") and not keyword.iskeyword(name):
+            if not keyword.iskeyword(name := "".join(letters)):
                 yield name
 
 
-LOOP_INDICES = ("i", "j", "k")
-
-
-def _name(program: Program, fresh, depth: int) -> None:
+def _name(program: Program, fresh, indices: list[str], depth: int) -> None:
     for equation in program.equations:
         if equation.primitive in ("scan", "while"):
-            _name_loop(equation, fresh, depth)
+            _name_loop(equation, fresh, indices, depth)
         else:
             for body in equation.bodies:
-                _name(body, fresh, depth)
+                _name(body, fresh, indices, depth)
         for value in equation.outputs:
             value.name = value.name or fresh(value)
 
 
-def _name_loop(equation: Equation, fresh, depth: int) -> None:
+def _name_loop(equation: Equation, fresh, indices: list[str], depth: int) -> None:
     """A loop reads as Python: its carries are variables, its slices and stacks are indexed by the loop's letter."""
+    equation.index = indices[depth % len(indices)]
     body = equation.bodies[-1]
     carries = equation.carries
     for i, carry in enumerate(equation.outputs[:carries]):
@@ -72,6 +71,6 @@ def _name_loop(equation: Equation, fresh, depth: int) -> None:
         for program in equation.bodies:
             program.inputs[i].name = carry.name
     for array, part in zip(equation.stacked_inputs, body.inputs[carries:], strict=True):
-        part.name = f"{array.name}[{LOOP_INDICES[depth % len(LOOP_INDICES)]}]"
+        part.name = f"{array.name}[{equation.index}]"
     for program in equation.bodies:
-        _name(program, fresh, depth + 1)
+        _name(program, fresh, indices, depth + 1)

@@ -3,7 +3,6 @@
 import dataclasses
 from collections.abc import Iterator
 
-from rematscope.naming import LOOP_INDICES
 from rematscope.program import Equation, Program, Value, type_text
 from rematscope.source import Source
 
@@ -47,7 +46,7 @@ class Line:
         return ", ".join(map(type_text, self.defines))
 
 
-def lines(program: Program, depth: int = 0, indent: str = "") -> Iterator[Line]:
+def lines(program: Program, indent: str = "") -> Iterator[Line]:
     """Writes a program, one `Line` at a time; bodies are indented under what runs them."""
     for equation in program.equations:
         match equation.primitive:
@@ -55,11 +54,11 @@ def lines(program: Program, depth: int = 0, indent: str = "") -> Iterator[Line]:
                 count = len(equation.inputs)
                 yield Line(f"{indent}── barrier: {count} value{'s' * (count > 1)} ──")
             case "scan":
-                yield from _scan(equation, depth, indent)
+                yield from _scan(equation, indent)
             case "while":
-                yield from _while(equation, depth, indent)
+                yield from _while(equation, indent)
             case "cond":
-                yield from _cond(equation, depth, indent)
+                yield from _cond(equation, indent)
             case _:
                 yield Line(indent + code(equation), equation.outputs, equation.role, equation.source)
 
@@ -156,17 +155,17 @@ def _start(equation: Equation, indent: str) -> Iterator[Line]:
         yield Line(f"{indent}{_names(carries)} = {_names(firsts)}")
 
 
-def _scan(equation: Equation, depth: int, indent: str) -> Iterator[Line]:
+def _scan(equation: Equation, indent: str) -> Iterator[Line]:
     (body,) = equation.bodies
     carries = equation.carries
-    index = LOOP_INDICES[depth % len(LOOP_INDICES)]
+    index = equation.index
     steps = f"range({equation.length})"
     if equation.params["reverse"]:
         steps = f"reversed({steps})"
     yield from _start(equation, indent)
     yield Line(f"{indent}for {index} in {steps}:", source=equation.source)
     inner = indent + "  "
-    yield from lines(body, depth + 1, inner)
+    yield from lines(body, inner)
     for whole, part in zip(equation.outputs[carries:], body.outputs[carries:], strict=True):
         yield Line(f"{inner}{whole.name}[{index}] = {part.name}", (whole,))
     yield from _carry_over(equation, body, inner)
@@ -178,22 +177,24 @@ def _carry_over(equation: Equation, body: Program, indent: str) -> Iterator[Line
         yield Line(f"{indent}{_names(carries)} = {_names(body.outputs[: len(carries)])}", carries)
 
 
-def _while(equation: Equation, depth: int, indent: str) -> Iterator[Line]:
+def _while(equation: Equation, indent: str) -> Iterator[Line]:
     condition, body = equation.bodies
     yield from _start(equation, indent)
     yield Line(f"{indent}while True:", source=equation.source)
     inner = indent + "  "
-    yield from lines(condition, depth + 1, inner)
+    yield from lines(condition, inner)
     yield Line(f"{inner}if not {condition.outputs[0].name}: break")
-    yield from lines(body, depth + 1, inner)
+    yield from lines(body, inner)
     yield from _carry_over(equation, body, inner)
 
 
-def _cond(equation: Equation, depth: int, indent: str) -> Iterator[Line]:
+def _cond(equation: Equation, indent: str) -> Iterator[Line]:
     which = equation.inputs[0].name
     targets = _names(equation.outputs)
-    yield Line(f"{indent}{targets} = switch({which}):", equation.outputs, source=equation.source)
+    switch = f"{targets} = switch({which}):" if targets else f"switch({which}):"
+    yield Line(indent + switch, equation.outputs, source=equation.source)
     for i, body in enumerate(equation.bodies):
         yield Line(f"{indent}  case {i}:")
-        yield from lines(body, depth, indent + "    ")
-        yield Line(f"{indent}    return {_names(body.outputs)}")
+        yield from lines(body, indent + "    ")
+        if body.outputs:
+            yield Line(f"{indent}    return {_names(body.outputs)}")

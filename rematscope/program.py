@@ -53,7 +53,8 @@ class Literal(Value):
     __slots__ = ("value",)
 
     def __init__(self, aval, value):
-        super().__init__(aval, str(np.asarray(value).item()))
+        # A float0 is the cotangent of an integer: there is nothing in it.
+        super().__init__(aval, "nothing" if aval.dtype == jax.dtypes.float0 else str(np.asarray(value).item()))
         self.value = value
 
 
@@ -62,7 +63,7 @@ _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 
 def type_text(value) -> str:
     """`f32[5,4]`, for anything with a shape and a dtype."""
-    name = str(value.dtype)
+    name = "float0" if value.dtype == jax.dtypes.float0 else str(value.dtype)
     stem = re.match("[a-z]*", name)[0]
     if stem in _SHORT and name != "float0":
         name = _SHORT[stem] + name[len(stem) :]
@@ -90,6 +91,7 @@ class Equation:
       length: how often the body of a `scan` runs; 1 for everything else.
       first_carry, carries: where in `inputs` a loop's carried values start, and how many there are.
       calls: the jit, checkpoint and custom-rule equations that it was inlined from, innermost first.
+      index: the letter that counts a loop's iterations.
     """
 
     primitive: str
@@ -103,6 +105,7 @@ class Equation:
     first_carry: int = 0
     carries: int = 0
     calls: tuple[jax.extend.core.JaxprEqn, ...] = ()
+    index: str = ""
 
     @cached_property
     def source(self) -> Source | None:
@@ -340,12 +343,23 @@ def _without_dead_code(equations: list[Equation], outputs: Sequence[Value]) -> l
             if fenced:
                 live.append(dataclasses.replace(equation, inputs=fenced, outputs=fenced))
         elif equation.eqn.effects or not needed.isdisjoint(equation.outputs):
+            if equation.primitive == "scan":
+                equation = _without_dead_stacks(equation, needed)
             live.append(equation)
             needed.update(equation.inputs)
             # A body's own constants are read through the body alone.
             for body in equation.bodies:
                 needed |= reads(body)
     return live[::-1]
+
+
+def _without_dead_stacks(scan: Equation, needed: set[Value]) -> Equation:
+    """Drops stacked results that nothing reads, and what a scan's body computes for them alone."""
+    (body,) = scan.bodies
+    kept = [i for i, v in enumerate(scan.outputs) if i < scan.carries or v in needed]
+    outputs = tuple(body.outputs[i] for i in kept)
+    body = dataclasses.replace(body, equations=_without_dead_code(body.equations, outputs), outputs=outputs)
+    return dataclasses.replace(scan, outputs=tuple(scan.outputs[i] for i in kept), bodies=(body,))
 
 
 def reads(program: Program) -> set[Value]:

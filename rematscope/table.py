@@ -76,6 +76,9 @@ class ResidualTable:
         yield table
         yield Text(self.total)
 
+    def __repr__(self):
+        return plain_text(self)
+
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
         return {"text/plain": plain_text(self), "text/html": html_table(self._cells(), self.total)}
 

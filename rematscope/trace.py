@@ -1,7 +1,9 @@
 """`trace(f, *args)`: the forward and the backward program of a function, without running either."""
 
 import dataclasses
+import functools
 import inspect
+import itertools
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any
@@ -10,8 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import source_info_util
+from jax.extend.core import jaxprs_in_params
 
-from rematscope import roles
+from rematscope import _jax, roles
 from rematscope.cost import Cost, program_cost
 from rematscope.errors import TraceError
 from rematscope.naming import name_values
@@ -100,6 +103,18 @@ class Passes:
         """What the backward pass computes first although it does not depend on the cotangent: the sum over `L`."""
         return program_cost(self.backward, roles.LATE)
 
+    def __repr__(self):
+        return f"<{self.function}: saves {self.saved_bytes():,} bytes, recomputes {self.recompute_cost}>"
+
+    @cached_property
+    def unopened(self) -> tuple[str, ...]:
+        """Primitives with a program of their own that stand as one equation: kernels, `shard_map`, linear solvers.
+
+        What they save is seen; what they recompute inside is not.
+        """
+        equations = itertools.chain(self.forward.walk(), self.backward.walk())
+        return tuple(sorted({e.primitive for e, _ in equations if any(map(_on_arrays, jaxprs_in_params(e.params)))}))
+
     def bytes_by_kind(self) -> dict[str, int]:
         """Bytes saved of each kind of residual, those the function computed first; one array counts once."""
         once = {r.value: r for r in self.residuals}.values()
@@ -127,7 +142,7 @@ def trace(f: Callable, *args: Any, **kwargs: Any) -> Passes:
     """
     __tracebackhide__ = True
     paths, leaves, tree = _flatten(f, args, kwargs)
-    function = getattr(f, "__name__", type(f).__name__)
+    function = _called(f)
 
     def flat(*leaves):
         args, kwargs = jax.tree.unflatten(tree, leaves)
@@ -152,7 +167,7 @@ def trace(f: Callable, *args: Any, **kwargs: Any) -> Passes:
             )
         backward_jaxpr = jax.make_jaxpr(backward)(residuals, cotangents)
     except (ValueError, TypeError, NotImplementedError) as error:
-        if (explained := _explained(error, function)) is None:
+        if (explained := _explained(error, function, leaves)) is None:
             if "object is not callable" in str(error):
                 # JAX calls a policy late and does not say that it was the policy.
                 error.add_note(
@@ -190,9 +205,10 @@ def _flatten(f, args, kwargs):
         parameters = inspect.signature(f).parameters
         names = []
         for name, value in bound.items():
-            if parameters[name].kind is inspect.Parameter.VAR_POSITIONAL:
+            kind = parameters[name].kind
+            if kind is kind.VAR_POSITIONAL:
                 names += [f"{name}[{i}]" for i in range(len(value))]
-            elif name not in kwargs and parameters[name].kind is not inspect.Parameter.VAR_KEYWORD:
+            elif kind is kind.POSITIONAL_ONLY or (kind is not kind.VAR_KEYWORD and name not in kwargs):
                 names.append(name)
     except (TypeError, ValueError):
         names = [f"arg{i}" for i in range(len(args))]
@@ -200,7 +216,7 @@ def _flatten(f, args, kwargs):
     paths = []
     for (which, first, *rest), _ in with_paths:
         root = first.key if which.idx else names[first.idx]
-        paths.append(root + (f".{jax.tree_util.keystr(tuple(rest), simple=True, separator='.')}" if rest else ""))
+        paths.append(root + "".join(map(_step, rest)))
     leaves = [leaf for _, leaf in with_paths]
     if leaves and not any(jnp.issubdtype(jax.typeof(leaf).dtype, np.inexact) for leaf in leaves):
         raise TraceError(
@@ -210,6 +226,25 @@ def _flatten(f, args, kwargs):
     if not leaves:
         raise TraceError("there are no arguments to differentiate with respect to. Pass f's arguments after f.")
     return paths, leaves, tree
+
+
+def _on_arrays(jaxpr) -> bool:
+    """False for a rule on scalars, such as the addition in a scatter-add."""
+    jaxpr, _, _ = _jax.body_of(jaxpr)
+    return any(getattr(v.aval, "shape", ()) for eqn in jaxpr.eqns for v in eqn.outvars)
+
+
+def _step(key) -> str:
+    """One step of a path into a pytree: `.w` for a field or a dictionary's plain key, `.0` for a place, `['a b']`."""
+    text = jax.tree_util.keystr((key,), simple=True)
+    return f".{text}" if text.isidentifier() or text.isdecimal() else f"[{getattr(key, 'key', text)!r}]"
+
+
+def _called(f: Callable) -> str:
+    """What people call `f`: a partial by the function in it."""
+    while isinstance(f, functools.partial):
+        f = f.func
+    return getattr(f, "__name__", type(f).__name__)
 
 
 def _described(leaf) -> str:
@@ -228,16 +263,23 @@ def _cotangent(leaf) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(leaf.shape, dtype)
 
 
-def _explained(error: Exception, function: str) -> TraceError | None:
+def _explained(error: Exception, function: str, leaves) -> TraceError | None:
     """What JAX's refusal to differentiate means and what to do; None for an error of the function's own."""
     text = str(error)
+    needs_value = isinstance(error, (jax.errors.JAXTypeError, jax.errors.JAXIndexError))
+    if (needs_value or "Non-hashable static arguments" in text) and any(isinstance(v, int) for v in leaves):
+        return TraceError(
+            f"{function} looks at the value of an argument, and trace gives it only shapes. Bind flags, axes and other "
+            "settings before: functools.partial(f, training=True)."
+        )
     if "Reverse-mode differentiation does not work" in text:
         return TraceError(
             f"{function} has no backward pass: it runs a while_loop, or a fori_loop whose bounds are not known when it "
             "is traced, and JAX would have to keep an unknown number of residuals. Use jax.lax.scan, or a fori_loop "
             "with bounds that are Python integers."
         )
-    if "do not support JVP" in text or ("not implemented" in text and "ifferentiation rule" in text):
+    refusals = ("do not support JVP", "Linearization failed", "ifferentiation rule")
+    if any(refusal in text for refusal in refusals):
         return TraceError(
             f"{function} has no backward pass: {text.splitlines()[0].rstrip('.')}. Give that operation a derivative "
             "with jax.custom_vjp, or keep it out with jax.lax.stop_gradient."

@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterable
 
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
@@ -55,6 +56,9 @@ class FwdBwd:
             coloured = [(text, COLOURS.get(style, style)) for text, style in line]
             yield Text.assemble(*coloured, no_wrap=True, overflow="crop")
 
+    def __repr__(self):
+        return plain_text(self)
+
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
         columns = [
             [*_title(title, header), *_layout(rows, None)]
@@ -96,7 +100,8 @@ class FwdBwd:
             rows.append(_Row("", f"return d{argument.name} = {value.name}", type_text(value)))
         recomputed = _work(p.backward.count(role=roles.RECOMPUTED), p.recompute_cost)
         late = _work(p.backward.count(role=roles.LATE), p.late_cost)
-        return f"recomputes {recomputed}; late {late}", rows
+        unopened = f"; not looked into: {', '.join(p.unopened)}" if p.unopened else ""
+        return f"recomputes {recomputed}; late {late}{unopened}", rows
 
 
 def print_fwd_bwd(f: Callable, *args, **kwargs) -> None:
@@ -155,10 +160,12 @@ def _layout(rows: list[_Row], width: int | None) -> list[_Pieces]:
     source = width is None or width >= _WITH_SOURCE
     type_width = min(max(len(r.type) for r in rows), 22)
     saved_width = max(len(r.saved) for r in rows)
-    source_width = min(max(len(r.source) for r in rows), 28) if source else 0
+    source_width = min(max(cell_len(r.source) for r in rows), 28) if source else 0
     fixed = 3 + sum(w + 2 for w in (type_width, saved_width, source_width) if w)
-    longest = max(len(r.code) for r in rows)
-    code_width = min(longest, 60) if width is None else max(min(longest, width - fixed), 16)
+    longest = max(cell_len(r.code) for r in rows)
+    code_width = min(longest, 60 if width is None else max(width - fixed, 16))
+    if width is not None and (over := fixed + code_width - width) > 0:  # types fold first, the bytes never
+        type_width -= min(over, max(type_width - 6, 0))
 
     out = []
     for row in rows:
@@ -167,11 +174,11 @@ def _layout(rows: list[_Row], width: int | None) -> list[_Pieces]:
         types = _folded(row.type, type_width)
         for i, (code, kind) in enumerate(itertools.zip_longest(codes, types, fillvalue="")):
             style = f"rs-{row.gutter}" if row.gutter else ""
-            pieces = [(f"{row.gutter if i == 0 else '':<2} ", style), (code.ljust(code_width), style)]
+            pieces = [(f"{row.gutter if i == 0 else '':<2} ", style), (_filled(code, code_width), style)]
             pieces.append((f"  {kind:<{type_width}}", "rs-type"))
             if source_width:
                 origin = _shortened(row.source, source_width) if i == 0 else ""
-                pieces.append((f"  {origin:<{source_width}}", "rs-source"))
+                pieces.append((f"  {_filled(origin, source_width)}", "rs-source"))
             if saved_width:  # last, so that what crosses stands at the seam
                 pieces.append((f"  {row.saved if i == 0 else '':>{saved_width}}", style))
             out.append(pieces)
@@ -182,6 +189,7 @@ def _folded(text: str, width: int | None, hang: str = "") -> list[str]:
     """Breaks `text` after a comma or a space where it can, so that no part is longer than `width`."""
     if width is None or len(text) <= width:
         return [text]
+    hang = hang[: width // 2]  # deep nesting in a narrow column: what is left must still get shorter
     parts = []
     while len(text) > width:
         cut = max(text.rfind(" ", len(hang) + 1, width), text.rfind(",", len(hang), width - 1))
@@ -195,8 +203,13 @@ def _shortened(text: str, width: int) -> str:
     return text if len(text) <= width else text[: width - 1] + "…"
 
 
+def _filled(text: str, width: int) -> str:
+    """Like `str.ljust`, for characters that take two columns too."""
+    return text + " " * (width - cell_len(text))
+
+
 def _padded(pieces: _Pieces, width: int) -> _Pieces:
-    return [*pieces, (" " * (width - sum(len(text) for text, _ in pieces)), "")]
+    return [*pieces, (" " * (width - sum(cell_len(text) for text, _ in pieces)), "")]
 
 
 def _joined(*parts: _Pieces) -> _Pieces:

@@ -140,3 +140,18 @@ def test_a_policy_that_is_no_function_is_named_as_the_likely_cause():
         trace(jax.checkpoint(lambda x: jnp.sin(x @ x), policy="dots_saveable"), jnp.ones((2, 2)))
     (note,) = [note for note in raised.value.__notes__ if "policy" in note]
     assert "a policy is a function, jax.checkpoint_policies.dots_saveable for one" in note
+
+
+def test_a_flag_that_decides_is_to_be_bound_first():
+    def model(x, training):
+        return jnp.sin(x) if training else x
+
+    with pytest.raises(TraceError, match=r"looks at the value of an argument.*functools.partial"):
+        trace(model, 1.0, training=True)
+
+
+def test_a_positional_only_parameter_may_share_its_name_with_a_keyword():
+    def f(x, /, **rest):
+        return x * rest["x"]
+
+    assert len(trace(f, 1.0, x=2.0).residuals) == 2

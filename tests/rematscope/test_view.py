@@ -1,5 +1,6 @@
 """What a reader sees: exact text, at the width given, with totals that add up."""
 
+import functools
 import io
 import re
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 import rich.jupyter
 from jax.ad_checkpoint import checkpoint_name
+from rich.cells import cell_len
 from rich.console import Console
 from zoo import CASES
 
@@ -38,13 +40,13 @@ def test_stacked_at_80_columns():
         "forward",
         "net saves 260 B: computed 44 B + arguments 216 B",
         "",
-        "S  W1                f32[5,4]  argument                  80 B →",
-        "S  W2                f32[6,5]  argument                 120 B →",
-        "S  x                 f32[4]    argument                  16 B →",
-        f"S  a = W1 @ x        f32[5]    {where}   20 B →",
-        f"   b = sin(a)        f32[5]    {where}",
-        f"S  c = W2 @ b        f32[6]    {where}   24 B →",
-        f"   d = sin(c)        f32[6]    {where}",
+        "S  W1          f32[5,4]  argument                  80 B →",
+        "S  W2          f32[6,5]  argument                 120 B →",
+        "S  x           f32[4]    argument                  16 B →",
+        f"S  a = W1 @ x  f32[5]    {where}   20 B →",
+        f"   b = sin(a)  f32[5]    {where}",
+        f"S  c = W2 @ b  f32[6]    {where}   24 B →",
+        f"   d = sin(c)  f32[6]    {where}",
         "   return d",
         "─" * 80,
         "backward",
@@ -113,7 +115,7 @@ def test_branches_read_as_a_switch():
         return jax.lax.cond(x > 0, jnp.sin, jnp.exp, x)
 
     texts = [line.code for line in lines(trace(f, 1.0).forward)]
-    assert any(re.fullmatch(r"\w+, \w+, .* = switch\(\w+\):|.* = switch\(\w+\):", text) for text in texts)
+    assert any(re.fullmatch(r"\w+(, \w+)* = switch\(\w+\):", text) for text in texts)
     assert "  case 0:" in texts and "  case 1:" in texts
 
 
@@ -172,7 +174,6 @@ def test_html_says_what_the_text_says_and_is_safe():
 
     bundle = FwdBwd(trace(f, 1.0))._repr_mimebundle_()
     assert "x &lt; 1.0" in bundle["text/html"] and "x < 1.0" in bundle["text/plain"]
-    assert "<script" not in bundle["text/html"]
 
 
 def test_identical_layers_share_a_row():
@@ -235,3 +236,92 @@ def test_a_name_needs_nothing():
     saved = jax.checkpoint(f, policy=jax.checkpoint_policies.dots_saveable)
     (product,) = [row for row in residual_table(saved, jnp.ones((2, 3)), jnp.ones((3, 3))).rows if row.primitive]
     assert "tanh" in product.needed_by
+
+
+def deep_cond(depth):
+    if depth == 0:
+        return lambda x: jnp.sin(x) * x
+    inner = deep_cond(depth - 1)
+    return lambda x: jax.lax.cond(x.sum() > depth, inner, jnp.cos, x)
+
+
+@pytest.mark.parametrize("width", [20, 40, 80, 110, 120])
+def test_deep_nesting_fits_a_narrow_column(width):
+    view = FwdBwd(trace(lambda x: deep_cond(5)(x).sum(), jax.ShapeDtypeStruct((8, 128, 4096), jnp.float32)))
+    text = plain_text(view, width).splitlines()
+    assert max(map(len, text)) <= width
+    assert width < 40 or any("MiB →" in line for line in text), "the bytes at the seam are never cut"
+
+
+def test_an_argument_may_be_called_like_a_loop_index():
+    def f(i):
+        return jax.lax.scan(lambda c, x: (c * x, None), 1.0, i)[0]
+
+    codes = [line.code for line in lines(trace(f, jnp.ones(3)).forward)]
+    assert "for j in range(3):" in codes and any("i[j]" in code for code in codes)
+
+
+def test_the_cotangent_of_an_integer_is_nothing():
+    text = plain_text(FwdBwd(trace(lambda x, n: x * n, 1.0, 2)))
+    assert re.search(r"return dn = nothing +float0\[\]", text)
+
+
+def test_stacks_that_nothing_reads_are_dropped():
+    def f(x):
+        def body(c, _):
+            return jnp.sin(c), jnp.exp(c)
+
+        carry, _ = jax.lax.scan(body, x, None, length=5)
+        return carry
+
+    passes = trace(f, 1.0)
+    assert passes.forward.count("exp") == 0
+    (out, *residuals) = passes.forward(jnp.float32(1.0))
+    (gradient,) = passes.backward(*residuals, jnp.float32(1.0))
+    assert jnp.allclose(gradient, jax.grad(f)(1.0)) and jnp.allclose(out, f(1.0))
+
+
+def test_wide_characters_stay_in_their_columns():
+    def f(变量, x):
+        return jnp.sin(变量) * x
+
+    rows = plain_text(FwdBwd(trace(f, 1.0, 2.0)), 80).splitlines()
+    starts = {cell_len(row.partition("f32[]")[0]) for row in rows[2:6] if "f32[]" in row}
+    assert len(starts) == 1
+
+
+def test_a_terminal_without_arrows_gets_text(monkeypatch):
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", out)
+    print_fwd_bwd(layer, ARGUMENTS[0], ARGUMENTS[2])
+    out.flush()
+    assert b"layer saves 116 B" in out.buffer.getvalue()
+
+
+def test_what_is_printed_plainly_says_something():
+    passes = trace(functools.partial(layer, ARGUMENTS[0]), ARGUMENTS[2])
+    assert repr(passes).startswith("<layer: saves")
+    assert "layer saves" in repr(FwdBwd(passes)) and "layer saves" in repr(ResidualTable(passes))
+
+
+def test_paths_into_dictionaries_cannot_be_confused():
+    def f(p):
+        return p["a.b"] * p["a"]["b"] * p["plain"]
+
+    names = [v.name for v in trace(f, {"a.b": 1.0, "a": {"b": 2.0}, "plain": 3.0}).forward.inputs]
+    assert names == ["p.a.b", "p['a.b']", "p.plain"]
+
+
+def test_programs_that_are_not_opened_are_named():
+    solve = jax.lax.custom_linear_solve
+
+    def f(b):
+        return solve(lambda x: 2 * x, b, lambda _, y: y / 2, lambda _, y: y / 2)
+
+    assert "not looked into: custom_linear_solve" in plain_text(FwdBwd(trace(f, jnp.ones(3))))
+    assert trace(lambda x: x.at[0].add(1.0), jnp.ones(3)).unopened == ()
+
+
+def test_names_cannot_bring_html_along():
+    page = FwdBwd(trace(lambda p: jnp.sin(p["<script>"]), {"<script>": 1.0}))._repr_mimebundle_()["text/html"]
+    assert "<script>" not in page and "&lt;script&gt;" in page

@@ -1,6 +1,7 @@
 """The command line: `python -m grader check FILE`."""
 
 import json
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -23,6 +24,8 @@ def check(
     json_: Annotated[bool, typer.Option("--json", help="print the verdict as JSON")] = False,
 ):
     """Check the answer in FILE. Exit status: 0 passed, 1 not passed or not attempted, 2 could not be judged."""
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # a pipe or an old terminal that knows no arrows
     verdict = process.check_file(file)
     if json_:
         print(json.dumps(verdict.to_dict(), indent=2))

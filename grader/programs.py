@@ -257,9 +257,8 @@ class _Reader:
 
     def note_constant(self, op, value: int):
         kind = ir.RankedTensorType(op.results[0].type)
-        number = op.attributes["value"]
-        if kind.rank == 0 and isinstance(number, ir.DenseIntElementsAttr):
-            self.constants[value] = int(number[0])
+        if kind.rank == 0 and isinstance(kind.element_type, ir.IntegerType):
+            self.constants[value] = int(op.attributes["value"][0])
 
     def loop(self, op, starts: list[int], numbers: dict) -> list[int]:
         condition, body = (region.blocks[0] for region in op.regions)

@@ -5,9 +5,13 @@ page only those statements run that the answer builds on: imports, helper functi
 demonstrations and plots do not.
 """
 
+import __future__
+
 import ast
+import functools
 import json
 import linecache
+import operator
 import symtable
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -41,8 +45,14 @@ class Submission:
         for source, statement in self.statements:
             # So that tracebacks can quote the line.
             linecache.cache[source.place] = (len(source.text), None, source.text.splitlines(True), source.place)
-            exec(compile(ast.Module([statement], []), source.place, "exec"), namespace)
+            exec(compile(ast.Module([statement], []), source.place, "exec", self._future()), namespace)
         return namespace[self.exercise]
+
+    def _future(self) -> int:
+        """`from __future__ import …` holds for all of a file, and here each statement is compiled by itself."""
+        imports = [statement for _, statement in self.statements if _is_future(statement)]
+        features = [getattr(__future__, alias.name).compiler_flag for s in imports for alias in s.names]
+        return functools.reduce(operator.or_, features, 0)
 
 
 def read(path: Path) -> Submission:
@@ -139,8 +149,15 @@ def _needed(answer: str, statements: list[tuple[Source, ast.stmt]]) -> list[tupl
     return [
         (source, statement)
         for source, statement in statements
-        if _binds(statement) & wanted or "*" in _binds(statement) or _changes(statement) & variables
+        if _binds(statement) & wanted
+        or "*" in _binds(statement)
+        or _changes(statement) & variables
+        or _is_future(statement)
     ]
+
+
+def _is_future(statement: ast.stmt) -> bool:
+    return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
 
 
 def _is_script(statement: ast.stmt) -> bool:
@@ -172,7 +189,11 @@ def _binds(statement: ast.stmt) -> set[str]:
                 names |= _root(node)  # helper.cache = {}, table["a"] = 1
             case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
                 names |= {(alias.asname or alias.name).split(".")[0] for alias in aliases}
-            case ast.FunctionDef(name=name) | ast.ClassDef(name=name):
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.ExceptHandler(name=str(name)):
+                names.add(name)
+            case ast.MatchMapping(rest=str(name)):
                 names.add(name)
     return names
 

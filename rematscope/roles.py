@@ -41,22 +41,24 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
     numbering.program(forward)
     computed = {numbering.number(v): v for v in forward.inputs}
     named: dict[int, Value] = {}
-    for equation in _everything(forward):
+    # What a branch computed was computed only if it was taken: it counts for the branches of the backward pass.
+    in_branches: dict[int, Value] = {}
+    for equation, in_branch in _everything(forward):
+        known = named if equation.primitive == "name" else in_branches if in_branch else computed
         for value in equation.outputs:
-            (named if equation.primitive == "name" else computed).setdefault(numbering.number(value), value)
+            known.setdefault(numbering.number(value), value)
     numbering.program(backward)
 
     twins: dict[Value, Value] = {}
 
-    def assign(program: Program) -> None:
+    def assign(program: Program, in_branch: bool = False) -> None:
         for equation in program.equations:
             for body in equation.bodies:
-                assign(body)
-            known = [computed.get(numbering.number(v)) for v in equation.outputs]
+                assign(body, in_branch or equation.primitive == "cond")
+            numbers = [numbering.number(v) for v in equation.outputs]
+            known = [computed.get(n) or (in_branches.get(n) if in_branch else None) for n in numbers]
             if equation.primitive == "name":
-                known = [
-                    named.get(numbering.number(v)) or twin for v, twin in zip(equation.outputs, known, strict=True)
-                ]
+                known = [named.get(n) or twin for n, twin in zip(numbers, known, strict=True)]
             if equation.bodies:
                 inner = {e.role for body in equation.bodies for e in body.equations}
                 equation.role = inner.pop() if len(inner) == 1 else BACKWARD
@@ -74,11 +76,12 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
     return {v: twin for v, twin in twins.items() if v is not twin}
 
 
-def _everything(program: Program):
+def _everything(program: Program, in_branch: bool = False):
+    """Every equation, bodies included, and whether it stands in a branch."""
     for equation in program.equations:
-        yield equation
+        yield equation, in_branch
         for body in equation.bodies:
-            yield from _everything(body)
+            yield from _everything(body, in_branch or equation.primitive == "cond")
 
 
 def _mark(program: Program, marks: dict[Value, int]) -> None:

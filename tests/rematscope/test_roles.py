@@ -379,3 +379,14 @@ def test_a_recomputed_value_knows_what_it_repeats():
     (again,) = [e for e in passes.backward.equations if e.primitive == "sin"]
     first = next(e for e in passes.forward.equations if e.primitive == "sin")
     assert passes.twins[again.outputs[0]] is first.outputs[0]
+
+
+def test_what_only_a_branch_computed_is_not_recomputed_outside_of_it():
+    def f(p, x):
+        # The branch has cos(x), if it is taken; the checkpoint's backward pass computes cos(x) whatever p is.
+        y = jax.lax.cond(p > 0, jnp.cos, lambda x: x, x)
+        return y + jax.checkpoint(jnp.sin)(x)
+
+    backward = trace(f, 1.0, 2.0).backward
+    outside = [e for e in backward.equations if e.primitive == "cos"]
+    assert outside and all(e.role == "L" for e in outside)

@@ -18,8 +18,9 @@ import numpy as np
 from jax.interpreters import mlir
 
 import rematscope
+from grader.data import plain
 from grader.evidence import Evidence, Failure, Traced
-from grader.exercise import Case
+from grader.exercise import Case, Question
 from rematscope.source import place_of
 
 
@@ -27,13 +28,13 @@ class CaptureError(Exception):
     """The answer cannot be turned into programs; the message says why, in words for the learner."""
 
 
-def capture(answer: Callable, exercise: str, cases: Sequence[Case]) -> Evidence:
-    """Traces an answer in every case, without running it on any data.
+def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question]) -> Evidence:
+    """Traces an answer in every case, without running it on any data; or asks it every question.
 
     Args:
-      answer: a function of arrays that returns an array.
+      answer: a function of arrays that returns an array, or one that returns plain data if it is asked questions.
       exercise: the exercise's name.
-      cases: what to trace it for.
+      cases: what to trace it for, or what to ask it.
 
     Returns:
       The evidence. An answer that raises in a case leaves a `Failure` there instead of programs.
@@ -41,6 +42,8 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case]) -> Evidence:
     Raises:
       CaptureError: the traced programs cannot be written down, for instance because they call back into Python.
     """
+    if isinstance(cases[0], Question):
+        return Evidence(exercise, parameters(answer), "", "", tuple(_asked(answer, question) for question in cases))
     failures: dict[int, Failure] = {}
     outputs: dict[int, object] = {}
     trees: dict[int, object] = {}
@@ -93,6 +96,18 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case]) -> Evidence:
     )
 
 
+def _asked(answer: Callable, question: Question) -> Traced:
+    try:
+        returned = answer(*question.arguments)
+        _refuse_none(answer, returned)
+        try:
+            return Traced(question.name, data=plain(returned))
+        except TypeError as error:
+            raise _Unusable(Failure("returned", f"Your answer returns a {error}, which is no plain data.")) from None
+    except (Exception, SystemExit) as error:
+        return Traced(question.name, failure=failure_of(error))
+
+
 def parameters(answer: Callable) -> tuple[str, ...]:
     """The names of a function's positional parameters; empty where they cannot be known."""
     try:
@@ -124,27 +139,31 @@ def _structure(output) -> str:
     return str(jax.tree.structure(output)).removeprefix("PyTreeDef(").removesuffix(")")
 
 
-class _NoGradient(Exception):
-    """The answer returns something that jax.vjp would refuse in words of its own; holds a Failure."""
+class _Unusable(Exception):
+    """The answer returns something that cannot be differentiated, or is no data; holds a Failure."""
 
 
 def _returning_arrays(function: Callable) -> Callable:
     def checked(*arguments):
         output = function(*arguments)
-        if output is None:
-            stub = Failure("not attempted", "its body is empty")
-            forgotten = Failure("returned", "Your answer returns None: there is no return, or nothing behind it.")
-            raise _NoGradient(stub if _does_nothing(function) else forgotten)
+        _refuse_none(function, output)
         for leaf in jax.tree.leaves(output):
             if callable(leaf):
-                raise _NoGradient(Failure("returned", "Your answer returns a function, which it has not called."))
+                raise _Unusable(Failure("returned", "Your answer returns a function, which it has not called."))
             if not isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float | complex):
-                raise _NoGradient(Failure("returned", f"Your answer returns a {type(leaf).__name__}, not an array."))
+                raise _Unusable(Failure("returned", f"Your answer returns a {type(leaf).__name__}, not an array."))
             if not jnp.issubdtype(dtype := jnp.asarray(leaf).dtype, jnp.inexact):
-                raise _NoGradient(Failure("returned", f"Your answer returns {dtype}, which has no gradient."))
+                raise _Unusable(Failure("returned", f"Your answer returns {dtype}, which has no gradient."))
         return jax.tree.map(jnp.asarray, output)
 
     return checked
+
+
+def _refuse_none(function: Callable, output):
+    if output is None:
+        stub = Failure("not attempted", "its body is empty")
+        forgotten = Failure("returned", "Your answer returns None: there is no return, or nothing behind it.")
+        raise _Unusable(stub if _does_nothing(function) else forgotten)
 
 
 def _does_nothing(function: Callable) -> bool:
@@ -156,7 +175,7 @@ def _does_nothing(function: Callable) -> bool:
 
 def failure_of(error: BaseException) -> Failure:
     """What an exception of the learner's code says: its type and message, and the line it came from."""
-    if isinstance(error, _NoGradient):
+    if isinstance(error, _Unusable):
         return error.args[0]
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
@@ -167,6 +186,7 @@ def failure_of(error: BaseException) -> Failure:
 
 
 def _message(error: BaseException) -> str:
+    """An exception's type and what it says, in one line."""
     # As Python prints it, "Did you mean …?" included: the first paragraph, without memory addresses, so that the same
     # mistake is the same message.
     printed = "".join(traceback.TracebackException.from_exception(error).format_exception_only())

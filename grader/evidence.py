@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import asdict, dataclass
+from typing import Any
 
 MAX_CHARACTERS = 10_000_000
 
@@ -27,21 +28,23 @@ class Failure:
 
 @dataclass(frozen=True)
 class Traced:
-    """How one case's values lie in the two programs.
+    """How one case's values lie in the two programs, or what an answer that is plain data returned.
 
     Attributes:
-      case: the case's name.
+      case: the case's name, or the question's.
       output: the structure of what the answer returned, as text, `"*"` for a single array.
       outputs: the number of output arrays.
       sources: for each residual the learner's line that made it, or None, in the order in which forward returns them
         (after the outputs) and backward takes them (before the cotangents). Untrusted: it colours feedback.
-      failure: why there is nothing of this case in the programs, or None.
+      data: what the answer returned, in JSON's types, if it is plain data; the programs are empty then.
+      failure: why there is nothing of this case in the programs, or no data, or None.
     """
 
     case: str
     output: str = ""
     outputs: int = 0
     sources: tuple[str | None, ...] = ()
+    data: Any = None
     failure: Failure | None = None
 
 

@@ -1,4 +1,4 @@
-"""Exercises: the cases that an answer is tried on, and where the catalogue keeps them."""
+"""Exercises: the cases or questions that an answer is tried on, and where the catalogue keeps them."""
 
 import difflib
 import importlib
@@ -17,7 +17,7 @@ class UnknownExercise(LookupError):
 
 @dataclass(frozen=True)
 class Case:
-    """One way of trying an answer.
+    """One way of trying an answer that is differentiated.
 
     Attributes:
       name: what a finding calls it, such as `"bfloat16"`.
@@ -28,6 +28,19 @@ class Case:
     name: str
     arguments: tuple[Any, ...]  # jax.ShapeDtypeStruct: this module is read without importing JAX
     transform: Callable[[Callable], Callable] = lambda answer: answer
+
+
+@dataclass(frozen=True)
+class Question:
+    """One way of trying an answer that is plain data: it is called, and what it returns is compared.
+
+    Attributes:
+      name: what a finding calls it, such as `"a scan"`.
+      arguments: what the answer is called with: functions, arrays, whatever the exercise says.
+    """
+
+    name: str
+    arguments: tuple[Any, ...]
 
 
 def names() -> list[str]:

@@ -18,11 +18,11 @@ import numpy as np
 from jax.extend.mlir import serialize_portable_artifact
 from jax.interpreters import mlir
 
-from grader import programs
+from grader import data, programs
 from grader.evidence import Evidence, Failure, Traced
-from grader.exercise import Case
+from grader.exercise import Case, Question
 from grader.programs import Program, ProgramError, TensorType
-from grader.requirements import Behaviour, Residual
+from grader.requirements import Behaviour, Mistake, Residual
 from grader.verdict import NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, PASSED, Finding, Verdict
 
 # Relative to an array's largest element. Values and gradients pass through a handful of roundings.
@@ -30,15 +30,23 @@ TOLERANCE = {"float16": 8e-3, "bfloat16": 4e-2, "float32": 1e-5, "float64": 1e-1
 # A saved value is compared with a value of the reference's that is made in the same few operations.
 NAMING_TOLERANCE = {"float16": 1e-3, "bfloat16": 4e-3, "float32": 2e-6, "float64": 1e-14}
 
+_UNUSUAL = Mistake(
+    "its value is not the one asked for",
+    function=None,
+    next="Which step of the pipeline is missing, different, or one too many?",
+)
+
 _COMPILE_FAST = {"xla_backend_optimization_level": 0}
 
 
-def judge(evidence: Evidence, cases: Sequence[Case], task: ModuleType, expect: ModuleType, seed: int) -> Verdict:
+def judge(
+    evidence: Evidence, cases: Sequence[Case | Question], task: ModuleType, expect: ModuleType, seed: int
+) -> Verdict:
     """Judges what an answer does.
 
     Args:
       evidence: what capture made of the answer in these cases.
-      cases: the same cases.
+      cases: the same cases, or questions.
       task: the exercise's `task` module.
       expect: the exercise's `expect` module.
       seed: seed of the random inputs; draw a fresh one after capture.
@@ -55,6 +63,9 @@ def judge(evidence: Evidence, cases: Sequence[Case], task: ModuleType, expect: M
         with jax.default_device(jax.devices("cpu")[0]):
             if failures:
                 findings, shown = failures[:1], []
+            elif isinstance(cases[0], Question):
+                findings = _merge(data.differences(evidence, cases, task, expect))
+                shown = [f"Right for {', '.join(question.name for question in cases)}."]
             else:
                 findings, shown = Trial(evidence, cases, task, expect, seed).findings(expect.requirements)
     except ProgramError as error:
@@ -134,7 +145,7 @@ class Trial:
     def __init__(self, evidence: Evidence, cases: Sequence[Case], task: ModuleType, expect: ModuleType, seed: int):
         rng = np.random.default_rng(seed)
         self.evidence, self.cases, self.task, self.expect = evidence, cases, task, expect
-        self.mistake: str | None = None
+        self.mistake: Mistake | None = None
         self.asked = {name for _, group in expect.requirements for requirement in group for name in requirement.names}
         self.forward = programs.read(evidence.forward)
         self.backward = programs.read(evidence.backward)
@@ -258,12 +269,10 @@ class Trial:
             mistake = self._mistake(index)
             finding = Finding(
                 "wrong value",
-                f"Your answer computes something else: {mistake or 'its value is not the one asked for'}.",
+                f"Your answer computes something else: {mistake.says}.",
                 expected=_example(output),
                 got=_example(got),
-                next="Which of your lines does that?"
-                if mistake
-                else "Which step of the pipeline is missing, different, or one too many?",
+                next=mistake.next,
             )
             yield "value", finding
 
@@ -284,17 +293,18 @@ class Trial:
                 )
                 yield (name, zero), finding
 
-    def _mistake(self, index: int) -> str:
-        """Which of the exercise's usual mistakes gives the value, or ""; looked up for the first wrong case."""
+    def _mistake(self, index: int) -> Mistake:
+        """Which of the exercise's usual mistakes gives the value; looked up for the first wrong case."""
         if self.mistake is None:
             transform, arguments = self.cases[index].transform, self.inputs[index]
             wrong = jax.jit(
-                lambda *arguments: {why: transform(f)(*arguments) for why, f in self.expect.mistakes.items()},
+                lambda *arguments: [transform(mistake.function)(*arguments) for mistake in self.expect.mistakes],
                 compiler_options=_COMPILE_FAST,
             )(*arguments)
             got = self.got_outputs[index][0]
-            same = (why for why, value in wrong.items() if _close(got, np.asarray(value), TOLERANCE))
-            self.mistake = next(same, "")
+            pairs = zip(self.expect.mistakes, wrong, strict=True)
+            same = (mistake for mistake, value in pairs if _close(got, np.asarray(value), TOLERANCE))
+            self.mistake = next(same, _UNUSUAL)
         return self.mistake
 
     @cached_property

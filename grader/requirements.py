@@ -5,12 +5,27 @@ Each has `names`, the reference's values that it speaks of, `findings(seen)`, wh
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from grader.verdict import Finding
 
 _NO_CHECKPOINT = "Which function marks a computation as one to be recomputed, instead of kept, for the backward pass?"
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What is often computed in place of what is asked for; where an answer's results are these, the finding says so.
+
+    Attributes:
+      says: the mistake, in words.
+      function: computes what the mistake leads to; takes what an answer takes.
+      next: the question that leads on.
+    """
+
+    says: str
+    function: Callable
+    next: str = "Which of your lines does that?"
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,8 @@ def test_named_values_differ_by_a_hundred_tolerances_in_every_case(slug):
     for seed in range(4):
         rng = np.random.default_rng(seed)
         for case in task.cases(rng):
+            if isinstance(case, exercise.Question):
+                continue
             arguments = [expect.draw(rng, argument) for argument in case.arguments]
             values = jax.jit(case.transform(expect.reference))(*arguments)[1] | dict(enumerate(arguments))
             arrays = {name: np.asarray(value) for name, value in values.items()}

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.requirements import AdvisesBarrier, Recomputes, Saves
+from grader.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
 
 
 def reference(w1, w2, x):
@@ -35,17 +35,20 @@ def draw(rng, argument):
     return (scale * rng.choice(np.array([-3, -1, 1, 3]), size=argument.shape)).astype(argument.dtype)
 
 
-mistakes = {
-    "this is the value without relu": lambda w1, w2, x: jnp.sum((x @ w1 @ w2) ** 2),
-    "this is the value without the square": lambda w1, w2, x: jnp.sum(jax.nn.relu(x @ w1) @ w2),
-    "this is the mean of the squares, not their sum": lambda w1, w2, x: jnp.mean((jax.nn.relu(x @ w1) @ w2) ** 2),
-    "this is the value with w1 and w2 swapped": lambda w1, w2, x: reference(w2, w1, x)[0],
-    "this is the value with relu after the second matmul too": lambda w1, w2, x: jnp.sum(
-        jax.nn.relu(jax.nn.relu(x @ w1) @ w2) ** 2
+mistakes = (
+    Mistake("this is the value without relu", lambda w1, w2, x: jnp.sum((x @ w1 @ w2) ** 2)),
+    Mistake("this is the value without the square", lambda w1, w2, x: jnp.sum(jax.nn.relu(x @ w1) @ w2)),
+    Mistake(
+        "this is the mean of the squares, not their sum", lambda w1, w2, x: jnp.mean((jax.nn.relu(x @ w1) @ w2) ** 2)
     ),
-    "this is the value with w1 transposed": lambda w1, w2, x: reference(w1.T, w2, x)[0],
-    "this is the value with w2 transposed": lambda w1, w2, x: reference(w1, w2.T, x)[0],
-}
+    Mistake("this is the value with w1 and w2 swapped", lambda w1, w2, x: reference(w2, w1, x)[0]),
+    Mistake(
+        "this is the value with relu after the second matmul too",
+        lambda w1, w2, x: jnp.sum(jax.nn.relu(jax.nn.relu(x @ w1) @ w2) ** 2),
+    ),
+    Mistake("this is the value with w1 transposed", lambda w1, w2, x: reference(w1.T, w2, x)[0]),
+    Mistake("this is the value with w2 transposed", lambda w1, w2, x: reference(w1, w2.T, x)[0]),
+)
 
 error_questions = (
     (

@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from grader.requirements import AdvisesBarrier, Recomputes, Saves
+from grader.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
 
 
 def reference(W1, W2, W3, x):
@@ -31,13 +31,16 @@ def draw(rng, argument):
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
 
-mistakes = {
-    "this is the value without the last layer's sine": lambda W1, W2, W3, x: W3 @ jnp.sin(W2 @ jnp.sin(W1 @ x)),
-    "this is the value without the sines": lambda W1, W2, W3, x: W3 @ (W2 @ (W1 @ x)),
-    "this is the value with cosines in place of sines": lambda W1, W2, W3, x: jnp.cos(
-        W3 @ jnp.cos(W2 @ jnp.cos(W1 @ x))
+mistakes = (
+    Mistake(
+        "this is the value without the last layer's sine", lambda W1, W2, W3, x: W3 @ jnp.sin(W2 @ jnp.sin(W1 @ x))
     ),
-}
+    Mistake("this is the value without the sines", lambda W1, W2, W3, x: W3 @ (W2 @ (W1 @ x))),
+    Mistake(
+        "this is the value with cosines in place of sines",
+        lambda W1, W2, W3, x: jnp.cos(W3 @ jnp.cos(W2 @ jnp.cos(W1 @ x))),
+    ),
+)
 
 error_questions = (
     (

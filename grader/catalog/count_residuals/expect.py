@@ -1,0 +1,103 @@
+"""What is expected of an answer; only the judge reads this."""
+
+import jax
+import numpy as np
+
+from grader.requirements import Mistake
+
+
+def reference(f, *args):
+    """(number of residuals, their bytes): the leaves of what `jax.vjp` returns when it traces `f`."""
+    kept = _kept(f, *args)
+    return len(kept), _nbytes(kept)
+
+
+def _kept(f, *args):
+    # Traced, each argument is a value of its own. Run on arrays, jax.vjp tells arguments apart by the arrays they are.
+    return jax.eval_shape(lambda *args: jax.tree.leaves(jax.vjp(f, *args)[1]), *args)
+
+
+def _nbytes(arrays) -> int:
+    return sum(array.size * array.dtype.itemsize for array in arrays)
+
+
+def _without_literals(f, *args):
+    kept = [array for array in _kept(f, *args) if array.shape]
+    return len(kept), _nbytes(kept)
+
+
+def _one_iteration(f, *args):
+    lengths = {e.params["length"] for e in jax.make_jaxpr(f)(*args).eqns if e.primitive.name == "scan"}
+    kept = _kept(f, *args)
+    return len(kept), sum(_nbytes([a]) // (a.shape[0] if a.shape and a.shape[0] in lengths else 1) for a in kept)
+
+
+def _arguments_again(f, *args):
+    n, nbytes = reference(f, *args)
+    given = jax.tree.leaves(args)
+    return n + len(given), nbytes + _nbytes(given)
+
+
+def _run(f, *args):
+    kept = jax.tree.leaves(jax.vjp(f, *args)[1])
+    return len(kept), _nbytes(kept)
+
+
+def _different_arrays(f, *args):
+    kept = list({id(array): array for array in jax.tree.leaves(jax.vjp(f, *args)[1])}.values())
+    return len(kept), _nbytes(kept)
+
+
+def _first_argument(f, *args):
+    return reference(lambda first: f(first, *args[1:]), args[0])
+
+
+_SEEN_APART = "If f is only traced, with jax.eval_shape or by rematscope, what does it know of the arrays behind its "
+_SEEN_APART += "arguments?"
+
+mistakes = (
+    Mistake(
+        "it leaves out the numbers that are written in the function",
+        _without_literals,
+        "To send a gradient through 3 * x, which number must the backward pass know?",
+    ),
+    Mistake(
+        "it counts one iteration of the scan",
+        _one_iteration,
+        "How often does the loop's body run, and does every iteration keep its own?",
+    ),
+    Mistake(
+        "it counts arguments twice, or those too that are not kept",
+        _arguments_again,
+        "Are arguments that the backward pass needs among the residuals already?",
+    ),
+    Mistake("it counts an array twice that is given in two places", _run, _SEEN_APART),
+    Mistake("it counts an array once that is given for two parameters", _different_arrays, _SEEN_APART),
+    Mistake(
+        "it is right for the gradient of the first argument alone",
+        _first_argument,
+        "With respect to which arguments does jax.vjp differentiate, and with respect to which jax.grad?",
+    ),
+    Mistake(
+        "it counts elements, not bytes",
+        lambda f, *args: (reference(f, *args)[0], int(sum(np.prod(a.shape) for a in _kept(f, *args)))),
+        "How many bytes does one element take, and where do arrays tell?",
+    ),
+    Mistake(
+        "it takes every element for 4 bytes",
+        lambda f, *args: (reference(f, *args)[0], 4 * int(sum(np.prod(a.shape) for a in _kept(f, *args)))),
+        "How many bytes do a bfloat16 and a bool take?",
+    ),
+    Mistake(
+        "these are the bytes, then the number",
+        lambda f, *args: reference(f, *args)[::-1],
+        "Which of the two does the page ask for first?",
+    ),
+)
+
+error_questions = (
+    (r"[Tt]racer|[Cc]oncret", "What does your answer do with arrays that needs their numbers, not only their shapes?"),
+    (r"positional argument", "How many arguments does f take, and are they all handed on to it?"),
+)
+
+requirements = ()

@@ -53,7 +53,7 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question]) -
         results = []
         for index, case in enumerate(cases):
             try:
-                output, pullback = jax.vjp(_returning_arrays(case.transform(answer)), *arguments[index])
+                output, pullback = jax.vjp(_returning_arrays(_applied(answer, case)), *arguments[index])
             except (Exception, SystemExit) as error:
                 failures[index] = failure_of(error)
                 results.append(([], []))
@@ -143,6 +143,15 @@ class _Unusable(Exception):
     """The answer returns something that cannot be differentiated, or is no data; holds a Failure."""
 
 
+def _applied(answer: Callable, case: Case) -> Callable:
+    """The function that is differentiated."""
+    function = case.apply(answer)
+    _refuse_none(answer, function)
+    if not callable(function):
+        raise _Unusable(Failure("returned", f"Your answer returns a {type(function).__name__}, not a function."))
+    return case.transform(function)
+
+
 def _returning_arrays(function: Callable) -> Callable:
     def checked(*arguments):
         output = function(*arguments)
@@ -210,7 +219,7 @@ def _source(frame: traceback.FrameSummary) -> str:
 def _sources(answer: Callable, case: Case, count: int) -> tuple[str | None, ...]:
     """For each residual the learner's line that made it. Feedback only: whatever goes wrong here costs a label."""
     try:
-        residuals = rematscope.trace(case.transform(answer), *case.arguments).residuals
+        residuals = rematscope.trace(_applied(answer, case), *case.arguments).residuals
     except (Exception, SystemExit):
         residuals = ()
     if len(residuals) != count:

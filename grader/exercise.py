@@ -17,17 +17,24 @@ class UnknownExercise(LookupError):
 
 @dataclass(frozen=True)
 class Case:
-    """One way of trying an answer that is differentiated.
+    """One way of trying an answer: as a function that is differentiated.
 
     Attributes:
       name: what a finding calls it, such as `"bfloat16"`.
-      arguments: shapes and dtypes of the arguments.
-      transform: makes the function that is differentiated from the answer (or from the reference), such as `jax.vmap`.
+      arguments: shapes and dtypes of that function's arguments.
+      transform: what is done to that function, such as `jax.vmap`.
+      apply: makes that function from an answer that is none itself: calls a transformation of functions with its
+        arguments, or gives a policy to `jax.checkpoint`.
+      function: what such an answer is applied to, and what the outcome must compute. It names its values with a
+        keyword-only argument `name=jax.ad_checkpoint.checkpoint_name`, by which the judge learns them. None if the
+        answer is the function itself, since then `expect.reference` says what it must compute.
     """
 
     name: str
     arguments: tuple[Any, ...]  # jax.ShapeDtypeStruct: this module is read without importing JAX
-    transform: Callable[[Callable], Callable] = lambda answer: answer
+    transform: Callable[[Callable], Callable] = lambda function: function
+    apply: Callable[[Callable], Callable] = lambda answer: answer
+    function: Callable | None = None
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,10 @@ Nothing here runs a line of the learner's code, and nothing is looked up in a mo
 """
 
 import dataclasses
+import functools
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from types import ModuleType
 
 import jax
@@ -18,7 +18,7 @@ import numpy as np
 from jax.extend.mlir import serialize_portable_artifact
 from jax.interpreters import mlir
 
-from grader import data, programs
+from grader import capture, data, programs
 from grader.evidence import Evidence, Failure, Traced
 from grader.exercise import Case, Question
 from grader.programs import Program, ProgramError, TensorType
@@ -150,6 +150,7 @@ class Trial:
         self.forward = programs.read(evidence.forward)
         self.backward = programs.read(evidence.backward)
         self.inputs = [[expect.draw(rng, argument) for argument in case.arguments] for case in cases]
+        self.parameters = [capture.parameters(right(case, self.expect)) for case in cases]
         self._lay_out()
         self.cotangents = [[_cotangent(rng, kind) for kind in kinds] for kinds in self.output_types]
         self._run()
@@ -205,7 +206,7 @@ class Trial:
     def _reference(self, inputs, cotangents):
         results = []
         for case, arguments, given in zip(self.cases, inputs, cotangents, strict=True):
-            output, pullback, named = jax.vjp(case.transform(self.expect.reference), *arguments, has_aux=True)
+            output, pullback, named = jax.vjp(right(case, self.expect), *arguments, has_aux=True)
             # To an answer that returns something else no cotangent of the reference's fits, and it fails on that first.
             fits = jax.tree.map(jnp.shape, [output]) == jax.tree.map(jnp.shape, given)
             asked = {name: value for name, value in named.items() if name in self.asked}
@@ -241,9 +242,9 @@ class Trial:
             if mistakes:
                 return mistakes, []
             advice += found
-            claims = [requirement.claim() for requirement in group]
             where = ", ".join(behaviour.case for behaviour in seen)
-            shown.append(f"{where}: {'; '.join(claim for claim in claims if claim)}.")
+            if claims := [claim for requirement in group if (claim := requirement.claim())]:
+                shown.append(f"{where}: {'; '.join(claims)}.")
         return advice, ["Values and gradients match the reference in every case.", *shown]
 
     # Each of these yields a key, the same for the same finding in another case, and a finding.
@@ -278,7 +279,7 @@ class Trial:
 
     def wrong_gradients(self, index: int) -> Iterator[tuple[object, Finding]]:
         gradients = self.wanted[index][1]
-        for name, got, want in zip(self.task.parameters, self.got_gradients[index], gradients, strict=True):
+        for name, got, want in zip(self.parameters[index], self.got_gradients[index], gradients, strict=True):
             if not _close(got, want, TOLERANCE):
                 zero = bool((_float(got) == 0).all())
                 finding = Finding(
@@ -296,35 +297,37 @@ class Trial:
     def _mistake(self, index: int) -> Mistake:
         """Which of the exercise's usual mistakes gives the value; looked up for the first wrong case."""
         if self.mistake is None:
-            transform, arguments = self.cases[index].transform, self.inputs[index]
+            case = self.cases[index]
             wrong = jax.jit(
-                lambda *arguments: [transform(mistake.function)(*arguments) for mistake in self.expect.mistakes],
+                lambda *arguments: [
+                    case.transform(case.apply(mistake.function))(*arguments) for mistake in self.expect.mistakes
+                ],
                 compiler_options=_COMPILE_FAST,
-            )(*arguments)
+            )(*self.inputs[index])
             got = self.got_outputs[index][0]
             pairs = zip(self.expect.mistakes, wrong, strict=True)
             same = (mistake for mistake, value in pairs if _close(got, np.asarray(value), TOLERANCE))
             self.mistake = next(same, _UNUSUAL)
         return self.mistake
 
-    @cached_property
+    @functools.cached_property
     def usual_values(self) -> list[dict[str, np.ndarray]]:
         """All values that the exercise has a name for, case by case; compiled only when an answer saves another one."""
 
         def run(inputs):
             pairs = zip(self.cases, inputs, strict=True)
-            return [case.transform(self.expect.reference)(*arguments)[1] for case, arguments in pairs]
+            return [right(case, self.expect)(*arguments)[1] for case, arguments in pairs]
 
         return jax.tree.map(np.asarray, jax.jit(run, compiler_options=_COMPILE_FAST)(self.inputs))
 
-    @cached_property
+    @functools.cached_property
     def behaviours(self) -> list[Behaviour]:
         """What each case shows of saving and recomputing."""
         return [self._behaviour(index) for index in range(len(self.cases))]
 
     def _behaviour(self, index: int) -> Behaviour:
         asked = self.wanted[index][2]
-        copies = {f"a copy of {n}": a for n, a in zip(self.task.parameters, self.inputs[index], strict=True)}
+        copies = {f"a copy of {n}": a for n, a in zip(self.parameters[index], self.inputs[index], strict=True)}
         from_inputs = self.forward.dependent_on(self.forward_inputs[index])
         residuals = []
         for value, array, memory, source in zip(
@@ -335,7 +338,7 @@ class Trial:
             strict=True,
         ):
             if value in self.forward_inputs[index]:
-                kind, name = "argument", self.task.parameters[self.forward_inputs[index].index(value)]
+                kind, name = "argument", self.parameters[index][self.forward_inputs[index].index(value)]
             elif value not in from_inputs:
                 kind, name = "constant", "a constant"
             else:
@@ -347,7 +350,7 @@ class Trial:
         again = [m for m in self.backward.matmuls if m.value in backward]
         return Behaviour(
             case=self.cases[index].name,
-            arguments=self.task.parameters,
+            arguments=self.parameters[index],
             residuals=tuple(residuals),
             wanted={name: _residual(name, "computed", array) for name, array in asked.items()},
             recomputed=tuple(
@@ -357,6 +360,27 @@ class Trial:
             reference_flops=self.reference_flops[index],
             barriers=sum(not backward.isdisjoint(barrier.values) for barrier in self.backward.barriers),
         )
+
+
+def right(case: Case, expect: ModuleType) -> Callable:
+    """A case's reference: a function that returns the result and the values that have names."""
+    return case.transform(expect.reference if case.function is None else _with_names(case.function))
+
+
+def _with_names(function: Callable) -> Callable:
+    """A case's function, which also returns the values that it names."""
+
+    @functools.wraps(function)
+    def both(*arguments):
+        named = {}
+
+        def name(value, called):
+            named[called] = value
+            return value
+
+        return function(*arguments, name=name), named
+
+    return both
 
 
 def _callable(program: Program) -> Callable:

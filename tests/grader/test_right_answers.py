@@ -41,7 +41,7 @@ def test_named_values_differ_by_a_hundred_tolerances_in_every_case(slug):
             if isinstance(case, exercise.Question):
                 continue
             arguments = [expect.draw(rng, argument) for argument in case.arguments]
-            values = jax.jit(case.transform(expect.reference))(*arguments)[1] | dict(enumerate(arguments))
+            values = jax.jit(judge.right(case, expect))(*arguments)[1] | dict(enumerate(arguments))
             arrays = {name: np.asarray(value) for name, value in values.items()}
             for (name, value), (other_name, other) in itertools.permutations(arrays.items(), 2):
                 for axes in itertools.permutations(range(value.ndim)) if value.ndim == other.ndim else ():

@@ -1,0 +1,1 @@
+"""Exercise 7: save the values that have certain names."""

@@ -1,0 +1,1 @@
+"""Exercise 8: name the value whose saving spares a matmul."""

@@ -1,0 +1,28 @@
+"""What an answer is tried on."""
+
+import jax
+import jax.numpy as jnp
+
+from grader.exercise import Case
+
+parameters = ("x", "W1", "W2")
+signature = "name_preactivation(x, W1, W2)"
+
+
+def cases(rng):
+    """Cases of shapes drawn anew. All widths of a case differ."""
+    return (
+        Case("float32", _arguments(rng, jnp.float32)),
+        Case("float16", _arguments(rng, jnp.float16)),
+        Case(
+            "vmap over x",
+            _arguments(rng, jnp.float32, batch=(2,)),
+            transform=lambda answer: jax.vmap(answer, in_axes=(0, None, None)),
+        ),
+    )
+
+
+def _arguments(rng, dtype, batch=()):
+    n, a, b, c = map(int, rng.permutation([5, 6, 7, 8, 9])[:4])
+    shapes = [(*batch, n, a), (a, b), (b, c)]
+    return tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in shapes)

@@ -123,7 +123,7 @@ def _export(function, *arguments) -> jax.export.Exported:
         return jax.export.export(jax.jit(function, keep_unused=True), platforms=["cpu"])(*arguments)
     except Exception as error:
         raise CaptureError(
-            f"Your answer cannot be written down as two programs ({_message(error)}): does it call back into Python, "
+            f"Your answer cannot be written down as two programs ({message_of(error)}): does it call back into Python, "
             "as jax.debug.print does, or keep a traced value outside of the function? Take that out, then check again."
         ) from error
 
@@ -191,10 +191,10 @@ def failure_of(error: BaseException) -> Failure:
     # JAX raises NotImplementedError too; a stub is one that the learner's own line raises.
     if isinstance(error, NotImplementedError) and own and frames[-1] is own[-1]:
         return Failure("not attempted", "it raises NotImplementedError", _source(own[-1]))
-    return Failure("raised", _message(error), _source(own[-1]) if own else None)
+    return Failure("raised", message_of(error), _source(own[-1]) if own else None)
 
 
-def _message(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
     """An exception's type and what it says, in one line."""
     # As Python prints it, "Did you mean …?" included: the first paragraph, without memory addresses, so that the same
     # mistake is the same message.

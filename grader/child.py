@@ -52,7 +52,12 @@ def limit(processor_seconds: int, memory: int):
 def main():
     path, written, limits = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
     limit(limits["processor_seconds"], limits["memory"])
-    verdict = check(path)
+    try:
+        verdict = check(path)
+    except Exception as error:
+        text = f"the grader itself failed, with {capture.message_of(error)}."
+        advice = "That is a defect of the grader's: please report it, with the answer that brought it about."
+        verdict = Verdict(path.stem, NOT_JUDGED, (Finding("could not be judged", text, next=advice),))
     # Whole or not at all: half a verdict would read as damaged.
     part = written.with_suffix(".part")
     part.write_text(json.dumps(verdict.to_dict()))

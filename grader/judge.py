@@ -24,6 +24,7 @@ from grader.exercise import Case, Question
 from grader.programs import Program, ProgramError, TensorType
 from grader.requirements import Behaviour, Mistake, Residual
 from grader.verdict import NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, PASSED, Finding, Verdict
+from rematscope.program import type_text
 
 # Relative to an array's largest element. Values and gradients pass through a handful of roundings.
 TOLERANCE = {"float16": 8e-3, "bfloat16": 4e-2, "float32": 1e-5, "float64": 1e-12}
@@ -253,12 +254,12 @@ class Trial:
         output, structure = self.wanted[index][0], self.evidence.cases[index].output
         asked = TensorType(output.shape, str(output.dtype))
         if structure != "*" or self.output_types[index] != [asked]:
-            kinds = ", ".join(map(_type, self.output_types[index]))
+            kinds = ", ".join(map(type_text, self.output_types[index]))
             got = kinds if structure == "*" else f"{structure} of {kinds}"
             finding = Finding(
                 "wrong type",
-                f"Your answer returns {got} where {_type(asked)} is asked for.",
-                expected=_type(asked),
+                f"Your answer returns {got} where {type_text(asked)} is asked for.",
+                expected=type_text(asked),
                 got=got,
                 next=f"What should {self.task.signature} return?",
             )
@@ -437,16 +438,8 @@ def _name(array: np.ndarray, named: dict[str, np.ndarray]) -> str | None:
 
 
 def _residual(name, kind, array: np.ndarray, memory: str = "device", source: str | None = None) -> Residual:
-    type_ = _type(TensorType(array.shape, str(array.dtype)))
+    type_ = type_text(TensorType(array.shape, str(array.dtype)))
     return Residual(name, kind, type_, array.size * array.dtype.itemsize, memory, source)
-
-
-_SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
-
-
-def _type(kind: TensorType) -> str:
-    name, bits = re.fullmatch(r"(\D+)(\d*)", kind.dtype).groups()
-    return f"{_SHORT.get(name, name)}{bits}[{','.join(map(str, kind.shape))}]"
 
 
 def _example(array) -> str:
@@ -455,4 +448,4 @@ def _example(array) -> str:
     if array.ndim == 0:
         return f"{float(values):.6g}"
     largest = abs(values).max(initial=0.0)
-    return f"{_type(TensorType(array.shape, str(array.dtype)))}, up to {largest:.6g} in absolute value"
+    return f"{type_text(TensorType(array.shape, str(array.dtype)))}, up to {largest:.6g} in absolute value"

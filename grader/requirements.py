@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from grader.verdict import Finding
+from rematscope.units import bytes_text
 
 _NO_CHECKPOINT = "Which function marks a computation as one to be recomputed, instead of kept, for the backward pass?"
 
@@ -50,7 +51,7 @@ class Residual:
 
     def __str__(self) -> str:
         where = "" if self.memory == "device" else f" in {self.memory} memory"
-        return f"{self.name or 'a value that is none of the usual ones'}, {self.type}, {amount(self.nbytes)}{where}"
+        return f"{self.name or 'a value that is none of the usual ones'}, {self.type}, {bytes_text(self.nbytes)}{where}"
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,7 @@ class Saves:
             yield Finding(
                 "also saved",
                 f"Your forward pass also saves {'; '.join(map(str, extra))}: "
-                f"{amount(sum(residual.nbytes for residual in extra))} that were not asked for.",
+                f"{bytes_text(sum(residual.nbytes for residual in extra))} that were not asked for.",
                 **words,
                 nbytes=sum(residual.nbytes for residual in extra),
                 source="; ".join(dict.fromkeys(residual.source for residual in extra if residual.source)) or None,
@@ -200,14 +201,6 @@ class AdvisesBarrier:
 
     def claim(self) -> None:
         return None
-
-
-def amount(nbytes: int) -> str:
-    """Bytes for people: `768 B`, `16 KiB`."""
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if nbytes < 1024 or unit == "GiB":
-            return f"{nbytes:.4g} {unit}"
-        nbytes /= 1024
 
 
 def _matmuls(count: int) -> str:

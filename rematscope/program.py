@@ -63,7 +63,9 @@ _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 
 def type_text(value) -> str:
     """`f32[5,4]`, for anything with a shape and a dtype."""
-    name = "float0" if value.dtype == jax.dtypes.float0 else str(value.dtype)
+    name = str(value.dtype)
+    if "float0" in name:  # NumPy writes it as the structure that it is
+        name = "float0"
     stem = re.match("[a-z]*", name)[0]
     if stem in _SHORT and name != "float0":
         name = _SHORT[stem] + name[len(stem) :]

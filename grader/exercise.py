@@ -1,4 +1,8 @@
-"""Exercises: the cases or questions that an answer is tried on, and where the catalogue keeps them."""
+"""Exercises: the cases or questions that an answer is tried on, and where the catalogue keeps them.
+
+A `task` module has `parameters` and `signature` (for messages), `cases(rng)`, and `shown`: the case, with the shapes of
+the exercise's page, whose bytes and FLOPs a learner is shown as a picture; None where an answer is plain data.
+"""
 
 import difflib
 import importlib

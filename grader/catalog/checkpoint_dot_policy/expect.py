@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from grader.hints import Hint
 from grader.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
 
 
@@ -73,6 +74,31 @@ error_questions = (
     (
         r"dot_general|matmul|contracting|einsum",
         "Which shapes do the two operands have? w1 and w2 are (d, d), x is (N, d), and they come in this order.",
+    ),
+)
+
+hints = (
+    Hint(
+        "Can you write the five steps as a plain function first, and check that? The findings will tell which values "
+        "are saved that should not be. What turns a plain function into one that saves less?"
+    ),
+    Hint(
+        "If you wrap each step by itself, what is handed from one step to the next? Is that saved?",
+        after=("also saved",),
+    ),
+    Hint(
+        "What does `jax.checkpoint` save if it is given no policy? What did the page's table of four policies say of "
+        "`nothing_saveable`?",
+        after=("not saved", "recomputes"),
+    ),
+    Hint(
+        "Look at the table of the four policies. Which row has no product computed again for `f`, but "
+        "one for `vmap(f)`?"
+    ),
+    Hint(
+        "Nearly the answer: define the pipeline as an inner function of `w1`, `w2` and `x`. Wrap it in "
+        "`jax.checkpoint` with `policy=jax.checkpoint_policies.…`, call the wrapped function on the arguments, and "
+        "return what it returns."
     ),
 )
 

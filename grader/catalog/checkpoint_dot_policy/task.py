@@ -26,3 +26,6 @@ def cases(rng):
 def _arguments(d, n, dtype, batch=()):
     shapes = [(d, d), (d, d), (n, d)]
     return tuple(jax.ShapeDtypeStruct((*batch, *map(int, shape)), dtype) for shape in shapes)
+
+
+shown = Case("the page's shapes", _arguments(64, 256, jnp.float32))

@@ -8,12 +8,15 @@ demonstrations and plots do not.
 import __future__
 
 import ast
+import bisect
+import collections
 import functools
+import itertools
 import json
 import linecache
 import operator
 import symtable
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,6 +51,20 @@ class Submission:
             exec(compile(ast.Module([statement], []), source.place, "exec", self._future()), namespace)
         return namespace[self.exercise]
 
+    @property
+    def text(self) -> str:
+        """The statements as a program of their own, formatted and commented as they were; "" if there are none."""
+        pieces = [_segment(source, (s,)) for source, s in self.statements if _is_future(s)]  # Python wants them first
+        for source, group in itertools.groupby(self.statements, key=operator.itemgetter(0)):
+            kept = {(s.lineno, s.col_offset) for _, s in group if not _is_future(s)}
+            # What stood together stays together, with the lines between.
+            for together, run in itertools.groupby(
+                ast.parse(source.text).body, key=lambda s, kept=kept: (s.lineno, s.col_offset) in kept
+            ):
+                if together:
+                    pieces.append(_segment(source, tuple(run)))
+        return "\n\n".join(pieces) + "\n" if pieces else ""
+
     def _future(self) -> int:
         """`from __future__ import …` holds for all of a file, and here each statement is compiled by itself."""
         imports = [statement for _, statement in self.statements if _is_future(statement)]
@@ -55,17 +72,47 @@ class Submission:
         return functools.reduce(operator.or_, features, 0)
 
 
-def read(path: Path) -> Submission:
-    """Finds the answer in a file, without running anything. Raises SubmissionError."""
-    sources = _sources(path)
-    statements, broken = _parse(sources)
+def read(path: Path, exercise: str | None = None) -> Submission:
+    """Finds the answer in a file, without running anything.
+
+    Args:
+      path: a notebook or a Python file.
+      exercise: which exercise's answer to look for; None for the one that there is.
+
+    Raises:
+      SubmissionError: there is none, or more than one.
+    """
+    statements, broken = _parse(_sources(path))
     defined = {name for _, statement in statements for name in _binds(statement)}
-    found = [name for name in exercises.names() if name in defined]
+    found = [name for name in exercises.names() if name in defined and exercise in (None, name)]
     if len(found) > 1:
         raise SubmissionError(f"{path.name} answers {' and '.join(found)}: put each answer into a file of its own.")
     if not found:
         raise SubmissionError(_no_answer(path, defined, broken))
     return Submission(found[0], tuple(_needed(found[0], statements)))
+
+
+def of_cells(cells: Sequence[str], exercise: str) -> Submission:
+    """Finds the answer in what a session has run.
+
+    Args:
+      cells: the cells' texts in the order in which they ran, each as often as it ran, as in IPython's `In`.
+      exercise: the exercise's name.
+
+    Returns:
+      What the answer builds on, but for definitions that others have replaced since; no statements if it is not among
+      the cells. Cells that are not Python are left out.
+    """
+    statements, _ = _parse(Source(f"In [{number}]", text) for number, text in enumerate(cells))
+    return Submission(exercise, tuple(_needed(exercise, statements)))
+
+
+def fingerprint(text: str) -> frozenset[str]:
+    """What two texts of an answer share if they differ in nothing but comments, formatting and order."""
+    try:
+        return frozenset(map(ast.dump, ast.parse(text).body))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return frozenset({text})
 
 
 def _sources(path: Path) -> list[Source]:
@@ -93,7 +140,9 @@ def _parse(sources: Iterable[Source]) -> tuple[list[tuple[Source, ast.stmt]], li
     statements, broken = [], []
     for source in sources:
         try:
-            tree = _tree(source.text)
+            source = _python(source)
+            tree = ast.parse(source.text)
+            symtable.symtable(source.text, source.place, "exec")  # refuses more: a return outside of a function, say
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             broken.append((source, error))
             continue
@@ -101,12 +150,33 @@ def _parse(sources: Iterable[Source]) -> tuple[list[tuple[Source, ast.stmt]], li
     return statements, broken
 
 
-def _tree(text: str) -> ast.Module:
+def _python(source: Source) -> Source:
+    text = source.text.replace("\r\n", "\n").replace("\r", "\n")  # as Python counts lines
     try:
-        return ast.parse(text)
+        ast.parse(text)
     except SyntaxError:
         # Only now: a line of plain Python may begin with % too, inside a string or an expression.
-        return ast.parse(_without_magics(text))
+        text = _without_magics(text)
+    return Source(source.place, text)
+
+
+def _segment(source: Source, statements: Sequence[ast.stmt]) -> str:
+    """The text of statements that follow each other, with the comments above them and behind them."""
+    lines = [line.encode() for line in source.text.split("\n")]  # columns count bytes
+    first, last = statements[0], statements[-1]
+    start = min([first.lineno, *(decorator.lineno for decorator in getattr(first, "decorator_list", ()))]) - 1
+    end, column = last.end_lineno - 1, last.end_col_offset
+    rest = lines[end][column:].strip()
+    if not rest or rest.startswith(b"#"):
+        column = len(lines[end].rstrip())
+    if end > start:
+        piece = [lines[start][first.col_offset :], *lines[start + 1 : end], lines[end][:column]]
+    else:
+        piece = [lines[start][first.col_offset : column]]
+    above = start
+    while first.col_offset == 0 and above and lines[above - 1].startswith(b"#"):
+        above -= 1
+    return b"\n".join([*lines[above:start], *piece]).decode()
 
 
 def _without_magics(text: str) -> str:
@@ -132,28 +202,49 @@ def _no_answer(path: Path, defined: set[str], broken: list[tuple[Source, Excepti
 
 
 def _needed(answer: str, statements: list[tuple[Source, ast.stmt]]) -> list[tuple[Source, ast.stmt]]:
-    """The statements that the answer builds on, and all definitions of the answer but stubs (unless all are)."""
+    """The statements that the answer builds on. A definition that is replaced before anything uses it is none of them.
+
+    Neither is a stub of the answer, unless there is nothing else.
+    """
     statements = [pair for pair in statements if not _is_script(pair[1])]
     definitions = [statement for _, statement in statements if answer in _binds(statement)]
     if not all(map(_is_stub, definitions)):
         statements = [pair for pair in statements if not (answer in _binds(pair[1]) and _is_stub(pair[1]))]
-    wanted, done, variables = {answer}, set(), set()
-    while wanted != done:
-        done = set(wanted)
-        for _, statement in statements:
-            binds = _binds(statement)
-            if binds & wanted or "*" in binds or _changes(statement) & variables:
-                wanted |= _uses(statement)
-                if not isinstance(statement, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef):
-                    variables |= binds
-    return [
-        (source, statement)
-        for source, statement in statements
-        if _binds(statement) & wanted
-        or "*" in _binds(statement)
-        or _changes(statement) & variables
-        or _is_future(statement)
-    ]
+    binding, changing = collections.defaultdict(list), collections.defaultdict(list)
+    for index, (_, statement) in enumerate(statements):
+        for name in _binds(statement):
+            binding[name].append(index)
+        for name in _changes(statement):
+            changing[name].append(index)
+    uses = functools.cache(lambda index: _uses(*statements[index]))
+    kept = {index for index, (_, statement) in enumerate(statements) if _is_future(statement)}
+    # A name's value at a moment, counted in statements: what bound it last, and what changed it since.
+    todo, done = {(answer, len(statements))}, set()
+    while todo:
+        done.add(asked := todo.pop())
+        name, when = asked
+        bound, since, is_variable = [], -1, False
+        for index in _before(sorted({*binding[name], *binding["*"]}), when):
+            statement = statements[index][1]
+            bound.append(index)
+            is_variable |= not isinstance(statement, _DEFINITIONS)
+            if name in _replaces(statement):
+                since = index
+                break
+        changed = [index for index in _before(changing[name], when) if index > since] if is_variable else []
+        for index in (*bound, *changed):
+            kept.add(index)
+            at_once, whenever = uses(index)
+            todo |= ({(used, index) for used in at_once} | {(used, when) for used in whenever}) - done
+    return [pair for index, pair in enumerate(statements) if index in kept]
+
+
+_DEFINITIONS = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+def _before(indices: Sequence[int], when: int) -> Iterator[int]:
+    """Those of sorted indices that are less than `when`, last first."""
+    return reversed(indices[: bisect.bisect_left(indices, when)])
 
 
 def _is_future(statement: ast.stmt) -> bool:
@@ -161,7 +252,7 @@ def _is_future(statement: ast.stmt) -> bool:
 
 
 def _is_script(statement: ast.stmt) -> bool:
-    return isinstance(statement, ast.If) and "__name__" in _uses(statement)
+    return isinstance(statement, ast.If) and "__name__" in {getattr(n, "id", None) for n in ast.walk(statement.test)}
 
 
 def _is_stub(statement: ast.stmt) -> bool:
@@ -198,12 +289,31 @@ def _binds(statement: ast.stmt) -> set[str]:
     return names
 
 
-def _changes(statement: ast.stmt) -> set[str]:
-    """The variable that a call for its effect changes, as in `names.append("a")`."""
+def _replaces(statement: ast.stmt) -> set[str]:
+    """Those of the names that a statement binds of which no earlier value is left."""
     match statement:
-        case ast.Expr(value=ast.Call(func=ast.Attribute() as method)):
-            return _root(method)
-    return set()
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name}
+        case ast.ImportFrom(names=aliases):
+            return {alias.asname or alias.name for alias in aliases}
+        case ast.Import(names=aliases):  # `import a.b` leaves a.c as it is
+            return {alias.asname or alias.name for alias in aliases if alias.asname or "." not in alias.name}
+        case ast.Assign(targets=targets):
+            nodes = [node for target in targets for node in ast.walk(target)]
+            return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr()):
+            return {name}
+    return set()  # an if, a loop, `x += 1`, `table["a"] = 1`
+
+
+def _changes(statement: ast.stmt) -> set[str]:
+    """The variables that calls for their effect change, as in `names.append("a")`."""
+    names = set()
+    for node in _outside_functions(statement):
+        match node:
+            case ast.Expr(value=ast.Call(func=ast.Attribute() as method)):
+                names |= _root(method)
+    return names
 
 
 def _root(node: ast.expr) -> set[str]:
@@ -221,15 +331,30 @@ def _outside_functions(statement: ast.stmt) -> Iterable[ast.AST]:
             todo += ast.iter_child_nodes(node)
 
 
-def _uses(statement: ast.stmt) -> set[str]:
-    """The names of the page that a statement looks up, in functions too, where a local variable is none of them."""
-    names, tables = set(), [symtable.symtable(ast.unparse(statement), "<page>", "exec")]
-    while tables:
-        table = tables.pop()
-        names |= {
-            symbol.get_name()
-            for symbol in table.get_symbols()
-            if symbol.is_referenced() and (symbol.is_global() or table.get_type() == "module")
-        }
-        tables += table.get_children()
-    return names
+def _uses(source: Source, statement: ast.stmt) -> tuple[set[str], set[str]]:
+    """The names of the page that a statement looks up when it runs, and those that it looks up whenever it is called.
+
+    A local variable of a function is neither.
+    """
+    table = symtable.symtable(_segment(source, (statement,)), source.place, "exec")
+    names = set(_looked_up(table))
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and not statement.decorator_list:
+        body = set().union(*(_looked_up(inner) for inner in _tables(table) if inner is not table))
+        return names, body
+    everything = set().union(*map(_looked_up, _tables(table)))
+    return everything, everything
+
+
+def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+    todo = [table]
+    while todo:
+        yield (table := todo.pop())
+        todo += table.get_children()
+
+
+def _looked_up(table: symtable.SymbolTable) -> set[str]:
+    return {
+        symbol.get_name()
+        for symbol in table.get_symbols()
+        if symbol.is_referenced() and (symbol.is_global() or table.get_type() == "module")
+    }

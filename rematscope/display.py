@@ -7,7 +7,7 @@ from rich.console import Console
 
 # Okabe and Ito's colours, which the colour-blind can tell apart. The gutter letters say the same without colour.
 COLOURS = {"rs-S": "bold #0072b2", "rs-R": "bold #d55e00", "rs-L": "bold #cc79a7", "rs-B": ""}
-COLOURS |= {"rs-type": "dim", "rs-source": "dim"}
+COLOURS |= {"rs-type": "dim", "rs-source": "dim", "rs-marked": "reverse"}
 
 # JupyterLab says on <body> which theme is on. Without this sheet (GitHub, an untrusted notebook) the text still stands
 # in its columns.
@@ -27,6 +27,8 @@ _SHEET = """<style>
 .rs-S, .rs-R, .rs-L { font-weight: 600; }
 .rs-S { color: #005a8f; } .rs-R { color: #a34700; } .rs-L { color: #8a3a6b; }
 .rs-type, .rs-source { opacity: 0.75; }
+.rs-marked { background: #ffedb3; outline: 1px solid #946200; font-weight: 600; }
+[data-jp-theme-light="false"] .rs-marked { background: #4d3b00; outline-color: #ffd257; }
 [data-jp-theme-light="false"] .rs-S { color: #6cbcf5; }
 [data-jp-theme-light="false"] .rs-R { color: #ffa45c; }
 [data-jp-theme-light="false"] .rs-L { color: #ee9fcb; }

@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -12,7 +12,7 @@ from rematscope import roles
 from rematscope.cost import Cost
 from rematscope.display import COLOURS, html_page, plain_text, show
 from rematscope.notation import Line, lines
-from rematscope.program import type_text
+from rematscope.program import Value, type_text
 from rematscope.trace import Passes, Residual, trace
 from rematscope.units import bytes_text, count_text
 
@@ -31,13 +31,24 @@ class _Row:
     type: str = ""
     saved: str = ""
     source: str = ""
+    mark: str = ""
+
+    @property
+    def style(self) -> str:
+        return " ".join([f"rs-{self.gutter}"] * bool(self.gutter) + ["rs-marked"] * bool(self.mark))
 
 
 class FwdBwd:
-    """Forward and backward side by side: rich renders it in a terminal, JupyterLab as HTML, GitHub as text."""
+    """Forward and backward side by side: rich renders it in a terminal, JupyterLab as HTML, GitHub as text.
 
-    def __init__(self, passes: Passes):
+    Args:
+      passes: what `trace` returned.
+      marked: values to point at, of either program: the lines that define them say `◀ here`, and stand out.
+    """
+
+    def __init__(self, passes: Passes, marked: Collection[Value] = ()):
         self.passes = passes
+        self.marked = frozenset(marked)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
@@ -53,7 +64,7 @@ class FwdBwd:
             body = [*self._column("forward", width), seam, *self._column("backward", width)]
         legend = [("  ".join(f"{letter} {word}" for letter, word in LEGEND.items()), "dim")]
         for line in [*body, legend]:
-            coloured = [(text, COLOURS.get(style, style)) for text, style in line]
+            coloured = [(text, " ".join(COLOURS.get(s, s) for s in style.split())) for text, style in line]
             yield Text.assemble(*coloured, no_wrap=True, overflow="crop")
 
     def __repr__(self):
@@ -83,10 +94,11 @@ class FwdBwd:
         for value in dict.fromkeys([*p.forward.inputs, *constants]):
             residual = saved.pop(value, None)
             kind = residual.kind if residual else "argument"
-            rows.append(_Row("S" if residual else "", value.name, type_text(value), _bytes([residual]), kind))
+            mark = self._mark([value])
+            rows.append(_Row("S" if residual else "", value.name, type_text(value), _bytes([residual]), kind, mark))
         for line in lines(p.forward):
             crossing = [saved.pop(v) for v in line.defines if v in saved]
-            rows.append(_row(line, "S" if crossing else "", _bytes(crossing)))
+            rows.append(self._row(line, "S" if crossing else "", _bytes(crossing)))
         outputs = p.forward.outputs[: len(p.cotangents)]
         rows.append(_Row("", f"return {', '.join(v.name for v in outputs)}"))
 
@@ -95,13 +107,23 @@ class FwdBwd:
     def _backward(self) -> tuple[str, list[_Row]]:
         p = self.passes
         rows = [_Row("", v.name, type_text(v), "", "cotangent") for v in p.cotangents]
-        rows += [_row(line, line.role) for line in lines(p.backward)]
+        rows += [self._row(line, line.role) for line in lines(p.backward)]
         for argument, value in zip(p.forward.inputs, p.backward.outputs, strict=True):
             rows.append(_Row("", f"return d{argument.name} = {value.name}", type_text(value)))
         recomputed = _work(p.backward.count(role=roles.RECOMPUTED), p.recompute_cost)
         late = _work(p.backward.count(role=roles.LATE), p.late_cost)
         unopened = f"; not looked into: {', '.join(p.unopened)}" if p.unopened else ""
         return f"recomputes {recomputed}; late {late}{unopened}", rows
+
+    def _row(self, line: Line, gutter: str, saved: str = "") -> _Row:
+        return _Row(gutter, line.code, line.type, saved, str(line.source or ""), self._mark(line.defines))
+
+    def _mark(self, defines: Collection[Value]) -> str:
+        """`◀ here`; where one of several values is meant, its name."""
+        marked = [v.name for v in defines if v in self.marked]
+        if not marked:
+            return ""
+        return "◀ here" if len(marked) == len(defines) else f"◀ {', '.join(marked)} here"
 
 
 def print_fwd_bwd(f: Callable, *args, **kwargs) -> None:
@@ -127,10 +149,6 @@ def saved_text(passes: Passes) -> str:
     kinds = {"computed": "computed", "constant": "constants", "argument": "arguments"}
     parts = [f"{kinds[kind]} {bytes_text(size)}" for kind, size in passes.bytes_by_kind().items()]
     return f"{bytes_text(passes.saved_bytes())}: {' + '.join(parts)}"
-
-
-def _row(line: Line, gutter: str, saved: str = "") -> _Row:
-    return _Row(gutter, line.code, line.type, saved, str(line.source or ""))
 
 
 def _bytes(residuals: Iterable[Residual | None]) -> str:
@@ -162,18 +180,19 @@ def _layout(rows: list[_Row], width: int | None) -> list[_Pieces]:
     saved_width = max(len(r.saved) for r in rows)
     source_width = min(max(cell_len(r.source) for r in rows), 28) if source else 0
     fixed = 3 + sum(w + 2 for w in (type_width, saved_width, source_width) if w)
-    longest = max(cell_len(r.code) for r in rows)
+    codes = [f"{row.code}  {row.mark}".rstrip() for row in rows]
+    longest = max(map(cell_len, codes))
     code_width = min(longest, 60 if width is None else max(width - fixed, 16))
     if width is not None and (over := fixed + code_width - width) > 0:  # types fold first, the bytes never
         type_width -= min(over, max(type_width - 6, 0))
 
     out = []
-    for row in rows:
-        hang = " " * (len(row.code) - len(row.code.lstrip()) + 4)
-        codes = _folded(row.code, code_width, hang)
+    for row, code in zip(rows, codes, strict=True):
+        hang = " " * (len(code) - len(code.lstrip()) + 4)
+        folded = _folded(code, code_width, hang)
         types = _folded(row.type, type_width)
-        for i, (code, kind) in enumerate(itertools.zip_longest(codes, types, fillvalue="")):
-            style = f"rs-{row.gutter}" if row.gutter else ""
+        for i, (code, kind) in enumerate(itertools.zip_longest(folded, types, fillvalue="")):
+            style = row.style
             pieces = [(f"{row.gutter if i == 0 else '':<2} ", style), (_filled(code, code_width), style)]
             pieces.append((f"  {kind:<{type_width}}", "rs-type"))
             if source_width:

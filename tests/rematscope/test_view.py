@@ -325,3 +325,37 @@ def test_programs_that_are_not_opened_are_named():
 def test_names_cannot_bring_html_along():
     page = FwdBwd(trace(lambda p: jnp.sin(p["<script>"]), {"<script>": 1.0}))._repr_mimebundle_()["text/html"]
     assert "<script>" not in page and "&lt;script&gt;" in page
+
+
+def test_a_marked_value_stands_out_in_every_form():
+    passes = trace(FRUGAL, *ARGUMENTS)
+    product = next(r.value for r in passes.residuals if r.kind == "computed")
+    again = next(e.outputs[0] for e in passes.backward.equations if e.role == "R")
+    weights = passes.forward.inputs[0]
+    view = FwdBwd(passes, marked=[product, weights, again])
+
+    text = plain_text(view, 80)
+    assert max(map(cell_len, text.splitlines())) <= 80
+    marked = [line for line in text.splitlines() if "◀ here" in line]
+    assert [line.partition("◀")[0].split() for line in marked] == [
+        ["S", "W1"],
+        [*"Sa=", "W1", "@", "x"],
+        [*"Rb=", "sin(a)"],
+    ]
+    assert "20 B →" in marked[1], "the bytes stay in their place"
+
+    page = view._repr_mimebundle_()["text/html"]
+    assert page.count("◀ here") == 3 and 'class="rs-S rs-marked"' in page and ".rs-marked {" in page
+    console = Console(width=120, force_terminal=True, color_system="truecolor", file=io.StringIO())
+    console.print(view)
+    assert console.file.getvalue().count("\x1b[1;7;38;2;0;114;178m") == 2 * 3  # letter, code and bytes: bold, reversed
+    assert "◀" not in plain_text(FwdBwd(passes))
+
+
+def test_a_mark_says_which_of_several_values_it_means():
+    def swap(a, b):
+        return jax.lax.scan(lambda c, _: ((c[1], jnp.sin(c[0])), None), (a, b), None, length=3)[0]
+
+    passes = trace(swap, 1.0, 2.0)
+    (loop,) = [e for e in passes.forward.equations if e.primitive == "scan"]
+    assert "c, d = d, e  ◀ d here" in plain_text(FwdBwd(passes, [loop.outputs[1]]))

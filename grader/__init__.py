@@ -1,40 +1,50 @@
-"""The grader: `check(answer)` says what an answer's backward pass really saves and recomputes."""
+"""The grader: `check(answer)` says what an answer's backward pass really saves and recomputes.
+
+`hint()` and `solution()` help on, and `board()` shows how far one is.
+"""
 
 import sys
 from collections.abc import Callable
 
-__all__ = ["check"]
+from grader.board import board
+from grader.display import Displayed
+
+__all__ = ["board", "check", "hint", "solution"]
 
 
-def check(answer: Callable):
-    """Checks an answer to the exercise that has its name.
+def check(answer: Callable) -> Displayed:
+    """Checks an answer to the exercise that has its name, and writes the attempt down.
 
     Args:
       answer: the function that you wrote, under the name that the exercise's page gives it.
 
     Returns:
-      A `Verdict`, which shows itself: what was found, with the sizes (bytes, FLOPs) of the first case that shows it.
+      A `Checked`, which shows itself: the verdict, and in a notebook buttons for what comes next. Its `verdict` has the
+      findings, with the sizes (bytes, FLOPs) of the first case that shows each; `passed` is True or False.
     """
-    from grader import exercise, grading, verdict  # importing JAX takes its time: not before there is something to do
+    from grader import session  # importing JAX takes its time: not before there is something to do
 
-    # What is bound to an exercise's name is the answer to it, whatever it calls itself: jax.checkpoint(f) is called f.
-    bound = sys._getframe(1).f_globals
-    own = getattr(answer, "__name__", None)
-    name = next((exercise_ for exercise_ in exercise.names() if bound.get(exercise_) is answer), own)
-    if not callable(answer):
-        problem = f"check takes the function itself, not what it returns: this is {_kind(answer)}."
-        hint = "Leave out the parentheses: check(my_answer), not check(my_answer(…))."
-    elif name not in exercise.names():
-        called = f"is called {name}" if name else "has no name"
-        problem = f"This function {called}, which is not an exercise; {exercise.closest(name or '')}"
-        hint = "Give your answer the name that the exercise's page gives it, then check that."
-    else:
-        return grading.grade(answer, name)
-    finding = verdict.Finding("could not be judged", problem, next=hint)
-    return verdict.Verdict(name if isinstance(name, str) else "?", verdict.NOT_JUDGED, (finding,))
+    return session.check(answer, sys._getframe(1).f_globals)
 
 
-def _kind(value) -> str:
-    return (
-        f"an array, {value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else f"of type {type(value).__name__}"
-    )
+def hint(exercise: str | None = None) -> Displayed:
+    """Gives the next hint: a question that fits what the last check found.
+
+    Args:
+      exercise: an exercise's name; None for the one that this page is about.
+    """
+    from grader import session
+
+    return session.hint(exercise, sys._getframe(1).f_globals)
+
+
+def solution(exercise: str | None = None, anyway: bool = False) -> Displayed:
+    """Shows the worked answer beside your own, once you have passed or after three different attempts.
+
+    Args:
+      exercise: an exercise's name; None for the one that this page is about.
+      anyway: True shows it in any case.
+    """
+    from grader import session
+
+    return session.solution(exercise, anyway, sys._getframe(1).f_globals)

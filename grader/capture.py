@@ -19,7 +19,7 @@ from jax.interpreters import mlir
 
 import rematscope
 from grader.data import plain
-from grader.evidence import Evidence, Failure, Traced
+from grader.evidence import Evidence, Failure, Traced, Unusable
 from grader.exercise import Case, Question
 from rematscope.source import place_of
 
@@ -53,7 +53,7 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question]) -
         results = []
         for index, case in enumerate(cases):
             try:
-                output, pullback = jax.vjp(_returning_arrays(_applied(answer, case)), *arguments[index])
+                output, pullback = jax.vjp(_returning_arrays(applied(answer, case)), *arguments[index])
             except (Exception, SystemExit) as error:
                 failures[index] = failure_of(error)
                 results.append(([], []))
@@ -99,11 +99,11 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question]) -
 def _asked(answer: Callable, question: Question) -> Traced:
     try:
         returned = answer(*question.arguments)
-        _refuse_none(answer, returned)
+        refuse_none(answer, returned)
         try:
             return Traced(question.name, data=plain(returned))
         except TypeError as error:
-            raise _Unusable(Failure("returned", f"Your answer returns a {error}, which is no plain data.")) from None
+            raise Unusable(Failure("returned", f"Your answer returns a {error}, which is no plain data.")) from None
     except (Exception, SystemExit) as error:
         return Traced(question.name, failure=failure_of(error))
 
@@ -139,40 +139,37 @@ def _structure(output) -> str:
     return str(jax.tree.structure(output)).removeprefix("PyTreeDef(").removesuffix(")")
 
 
-class _Unusable(Exception):
-    """The answer returns something that cannot be differentiated, or is no data; holds a Failure."""
-
-
-def _applied(answer: Callable, case: Case) -> Callable:
+def applied(answer: Callable, case: Case) -> Callable:
     """The function that is differentiated."""
     function = case.apply(answer)
-    _refuse_none(answer, function)
+    refuse_none(answer, function)
     if not callable(function):
-        raise _Unusable(Failure("returned", f"Your answer returns a {type(function).__name__}, not a function."))
+        raise Unusable(Failure("returned", f"Your answer returns a {type(function).__name__}, not a function."))
     return case.transform(function)
 
 
 def _returning_arrays(function: Callable) -> Callable:
     def checked(*arguments):
         output = function(*arguments)
-        _refuse_none(function, output)
+        refuse_none(function, output)
         for leaf in jax.tree.leaves(output):
             if callable(leaf):
-                raise _Unusable(Failure("returned", "Your answer returns a function, which it has not called."))
+                raise Unusable(Failure("returned", "Your answer returns a function, which it has not called."))
             if not isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float | complex):
-                raise _Unusable(Failure("returned", f"Your answer returns a {type(leaf).__name__}, not an array."))
+                raise Unusable(Failure("returned", f"Your answer returns a {type(leaf).__name__}, not an array."))
             if not jnp.issubdtype(dtype := jnp.asarray(leaf).dtype, jnp.inexact):
-                raise _Unusable(Failure("returned", f"Your answer returns {dtype}, which has no gradient."))
+                raise Unusable(Failure("returned", f"Your answer returns {dtype}, which has no gradient."))
         return jax.tree.map(jnp.asarray, output)
 
     return checked
 
 
-def _refuse_none(function: Callable, output):
+def refuse_none(function: Callable, output: object):
+    """Raises Unusable if a learner's function returned None: it is a stub, or a return is missing."""
     if output is None:
         stub = Failure("not attempted", "its body is empty")
         forgotten = Failure("returned", "Your answer returns None: there is no return, or nothing behind it.")
-        raise _Unusable(stub if _does_nothing(function) else forgotten)
+        raise Unusable(stub if _does_nothing(function) else forgotten)
 
 
 def _does_nothing(function: Callable) -> bool:
@@ -184,7 +181,7 @@ def _does_nothing(function: Callable) -> bool:
 
 def failure_of(error: BaseException) -> Failure:
     """What an exception of the learner's code says: its type and message, and the line it came from."""
-    if isinstance(error, _Unusable):
+    if isinstance(error, Unusable):
         return error.args[0]
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
@@ -219,7 +216,7 @@ def _source(frame: traceback.FrameSummary) -> str:
 def _sources(answer: Callable, case: Case, count: int) -> tuple[str | None, ...]:
     """For each residual the learner's line that made it. Feedback only: whatever goes wrong here costs a label."""
     try:
-        residuals = rematscope.trace(_applied(answer, case), *case.arguments).residuals
+        residuals = rematscope.trace(applied(answer, case), *case.arguments).residuals
     except (Exception, SystemExit):
         residuals = ()
     if len(residuals) != count:

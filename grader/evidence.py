@@ -26,6 +26,10 @@ class Failure:
     source: str | None = None
 
 
+class Unusable(Exception):
+    """The answer returns something that is no evidence of anything; holds the `Failure` that says what."""
+
+
 @dataclass(frozen=True)
 class Traced:
     """How one case's values lie in the two programs, or what an answer that is plain data returned.

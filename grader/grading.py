@@ -1,5 +1,7 @@
 """Capture and judge one answer: what `check` does in a notebook and in the command line's child process."""
 
+import dataclasses
+import hashlib
 import secrets
 from collections.abc import Callable
 
@@ -7,6 +9,7 @@ import numpy as np
 
 from grader import exercise as exercises
 from grader.capture import CaptureError, capture
+from grader.effect import illustrated
 from grader.evidence import Evidence
 from grader.judge import judge
 from grader.verdict import NOT_JUDGED, Finding, Verdict
@@ -31,5 +34,7 @@ def grade(answer: Callable, exercise: str, seed: int | None = None) -> Verdict:
     except CaptureError as error:
         return Verdict(exercise, NOT_JUDGED, (Finding("could not be judged", str(error)),))
     # Through text, as if someone else were to judge it: what is judged here is what would be judged there.
-    evidence = Evidence.from_json(evidence.to_json())
-    return judge(evidence, cases, task, exercises.expect(exercise), int(seeds[1]))
+    text = evidence.to_json()
+    verdict = judge(Evidence.from_json(text), cases, task, exercises.expect(exercise), int(seeds[1]))
+    verdict = dataclasses.replace(verdict, evidence=hashlib.sha256(text.encode()).hexdigest())
+    return illustrated(verdict, answer, cases, task)

@@ -94,16 +94,18 @@ class Saves:
     too_little: str | None = None
 
     def findings(self, seen: Behaviour) -> Iterator[Finding]:
-        computed = [residual for residual in seen.residuals if residual.kind == "computed"]
         left = Counter(self.names)
-        extra = []
-        for residual in computed:
+        extra, marked = [], []
+        for place, residual in enumerate(seen.residuals):
+            if residual.kind != "computed":
+                continue
             wanted = seen.wanted.get(residual.name)
             as_wanted = wanted and residual.memory == wanted.memory and residual.nbytes <= wanted.nbytes
             if left[residual.name] > 0 and as_wanted:
                 left[residual.name] -= 1
             else:
                 extra.append(residual)
+                marked.append(place)
         missing = [seen.wanted[name] for name in left.elements()]
         asked = [*seen.arguments, *self.names]
         words = {
@@ -120,6 +122,7 @@ class Saves:
                 source="; ".join(dict.fromkeys(residual.source for residual in extra if residual.source)) or None,
                 # Without a barrier nothing shows that jax.checkpoint was called at all.
                 next=self.too_much if seen.barriers else f"{_NO_CHECKPOINT} If you call it: {self.too_much}",
+                marked=tuple(marked),
             )
         if missing:
             yield Finding(

@@ -3,6 +3,9 @@
 import dataclasses
 import html
 from dataclasses import dataclass
+from typing import Any
+
+from grader.display import Displayed, box, view_html, view_rich
 
 PASSED = "passed"
 NOT_PASSED = "not passed"
@@ -29,6 +32,9 @@ class Finding:
       next: the next thing to look at, a question, or None.
       cases: names of the cases that show it; the figures are those of the first.
       advice: True if the finding stands beside a pass and does not prevent it.
+      marked: positions of the residuals that it is about, among those of the first case.
+      programs: the answer's two programs in that case, a `rematscope` view with those residuals marked, or its text;
+        None where they would explain nothing.
     """
 
     kind: str
@@ -41,6 +47,8 @@ class Finding:
     next: str | None = None
     cases: tuple[str, ...] = ()
     advice: bool = False
+    marked: tuple[int, ...] = ()
+    programs: Any = None
 
     def details(self) -> list[tuple[str, str]]:
         """The finding beyond its text as (label, words), in the order in which they are shown."""
@@ -55,7 +63,22 @@ class Finding:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Effect:
+    """What one way of differentiating an exercise's function costs, for the shapes of its page.
+
+    Attributes:
+      label: whose way it is, such as `"your answer"`.
+      saved_bytes: bytes that the forward pass keeps besides arguments.
+      recomputed_flops: FLOPs that the backward pass spends on what the forward pass has computed before.
+    """
+
+    label: str
+    saved_bytes: int
+    recomputed_flops: int
+
+
+@dataclass(frozen=True, repr=False)
+class Verdict(Displayed):
     """The outcome of checking one answer.
 
     Attributes:
@@ -63,28 +86,42 @@ class Verdict:
       outcome: `"passed"`, `"not passed"`, `"not attempted"` or `"could not be judged"`.
       findings: what is wrong, most telling first, then advice.
       shown: what the answer was shown to do, one sentence each; empty unless it passed.
+      evidence: SHA-256 of what was judged, or None if there was nothing to judge.
+      effects: the answer's costs beside others', or empty where they cannot be had.
+      residuals: what the answer saves at the page's shapes, a `rematscope.ResidualTable` or its text, or None.
     """
 
     exercise: str
     outcome: str
     findings: tuple[Finding, ...] = ()
     shown: tuple[str, ...] = ()
+    evidence: str | None = None
+    effects: tuple[Effect, ...] = ()
+    residuals: Any = None
 
     @property
     def passed(self) -> bool:
         return self.outcome == PASSED
 
     def to_dict(self) -> dict:
-        """The verdict as JSON's types."""
-        return dataclasses.asdict(self)
+        """The verdict as JSON's types: views become their texts, for 80 columns."""
+        findings = [dataclasses.replace(finding, programs=_text(finding.programs)) for finding in self.findings]
+        return dataclasses.asdict(dataclasses.replace(self, findings=findings, residuals=_text(self.residuals)))
 
     @classmethod
     def from_dict(cls, fields: dict) -> "Verdict":
         """The verdict that `to_dict` described. Raises TypeError, KeyError or ValueError if it is none."""
         if fields["outcome"] not in EXIT_STATUS:
             raise ValueError(f"unknown outcome {fields['outcome']!r}")
-        findings = tuple(Finding(**finding | {"cases": tuple(finding["cases"])}) for finding in fields["findings"])
-        return cls(**fields | {"findings": findings, "shown": tuple(fields["shown"])})
+        parts = {
+            "findings": tuple(
+                Finding(**finding | {"cases": tuple(finding["cases"]), "marked": tuple(finding["marked"])})
+                for finding in fields["findings"]
+            ),
+            "shown": tuple(fields["shown"]),
+            "effects": tuple(Effect(**effect) for effect in fields["effects"]),
+        }
+        return cls(**fields | parts)
 
     def __rich_console__(self, console, options):
         from rich.padding import Padding
@@ -99,35 +136,37 @@ class Verdict:
             yield Padding(Text.assemble((label, "bold"), finding.text), (0, 0, 0, 2))
             for name, words in finding.details():
                 yield Padding(Text.assemble((f"{name}: ", "dim"), words), (0, 0, 0, 5))
+        if self.effects:
+            yield Text()
+            yield _effect_table(self.effects)
+        for finding in self.findings:
+            if finding.programs is not None:
+                yield Text.assemble("\n", (_programs_title(finding), "bold"))
+                yield view_rich(finding.programs)
 
-    def __str__(self) -> str:
-        import io
-
-        from rich.console import Console
-
-        # 100 columns whatever the terminal: the same verdict is the same text wherever it is stored.
-        console = Console(file=io.StringIO(), width=100, color_system=None, force_jupyter=False)
-        console.print(self)
-        lines = console.file.getvalue().splitlines()
-        return "\n".join(line.rstrip() for line in lines)
-
-    __repr__ = __str__
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        return {"text/plain": str(self), "text/html": self._html()}
-
-    def _html(self) -> str:
-        # JupyterLab's variables follow its theme; where they or all styles are missing, plain elements remain.
+    def html(self) -> str:
         colour = {PASSED: "--jp-success-color1", NOT_PASSED: "--jp-warn-color1"}.get(self.outcome, "--jp-info-color1")
-        findings = "".join(_finding_html(finding) for finding in self.findings)
-        return (
-            f'<div style="color: var(--jp-ui-font-color1, inherit); border-left: 4px solid var({colour}, currentColor);'
-            f' padding: 0.25em 1em; max-width: 60em"><p><strong>{_HEADLINE[self.outcome]}</strong>: '
-            f"<code>{html.escape(self.exercise)}</code></p>"
+        findings = "".join(map(_finding_html, self.findings))
+        return box(
+            f"<p><strong>{_HEADLINE[self.outcome]}</strong>: <code>{html.escape(self.exercise)}</code></p>"
             + (f"<ul>{''.join(f'<li>{html.escape(s)}</li>' for s in self.shown)}</ul>" if self.shown else "")
             + (f"<ol>{findings}</ol>" if findings else "")
-            + "</div>"
+            + (_effects_html(self.effects) if self.effects else ""),
+            colour,
         )
+
+
+def _text(view) -> str | None:
+    if view is None or isinstance(view, str):
+        return view
+    from rematscope.display import plain_text  # imports JAX, which whoever has the text can do without
+
+    return plain_text(view, 80)
+
+
+def _programs_title(finding: Finding) -> str:
+    marks = ", what the finding is about marked" if finding.marked else ""
+    return f"Both programs of your answer ({finding.cases[0]}){marks}:"
 
 
 def _finding_html(finding: Finding) -> str:
@@ -137,4 +176,59 @@ def _finding_html(finding: Finding) -> str:
         for label, words in finding.details()
     )
     advice = "<strong>Advice:</strong> " if finding.advice else ""
-    return f"<li><p>{advice}{html.escape(finding.text)}</p>{f'<table>{rows}</table>' if rows else ''}</li>"
+    programs = ""
+    if finding.programs is not None:
+        # <details> opens without a kernel too, by mouse and by keyboard.
+        title = html.escape(_programs_title(finding).rstrip(":"))
+        programs = f"<details><summary>{title}</summary>{view_html(finding.programs)}</details>"
+    return f"<li><p>{advice}{html.escape(finding.text)}</p>{f'<table>{rows}</table>' if rows else ''}{programs}</li>"
+
+
+_EFFECT_TITLE = "What that costs, at the page's shapes"
+_BAR = 16  # characters
+
+
+def _effect_rows(effects) -> list[tuple[Effect, int, int]]:
+    """Each effect with the lengths of its two bars, in characters: the largest of each kind is `_BAR` long."""
+    most = [max(max(sizes), 1) for sizes in zip(*((e.saved_bytes, e.recomputed_flops) for e in effects), strict=True)]
+    return [
+        (e, *(_length(n, m) for n, m in zip((e.saved_bytes, e.recomputed_flops), most, strict=True))) for e in effects
+    ]
+
+
+def _length(size: int, most: int) -> int:
+    return max(round(_BAR * size / most), 1) if size else 0
+
+
+def _effect_table(effects):
+    from rich.table import Table
+
+    table = Table(box=None, title=_EFFECT_TITLE, title_justify="left", title_style="bold", pad_edge=False)
+    table.add_column("")
+    for title, style in (("saved", "blue"), ("computed again", "dark_orange")):
+        table.add_column(title, justify="right")
+        table.add_column("", style=style, min_width=_BAR)
+    for effect, saved, again in _effect_rows(effects):
+        bytes_, flops = f"{effect.saved_bytes:,} B", f"{effect.recomputed_flops:,} FLOPs"
+        table.add_row(effect.label, bytes_, "█" * saved, flops, "█" * again)
+    return table
+
+
+def _effects_html(effects) -> str:
+    def bar(length, colour):
+        # Only a picture of the number beside it. Untrusted pages lose the style, and with it the bar.
+        inner = (
+            f'<span style="display: inline-block; height: 0.7em; width: {length / 2}em; background: {colour}"></span>'
+        )
+        return f'<td aria-hidden="true" style="text-align: left; min-width: {_BAR / 2}em">{inner}</td>'
+
+    right = 'style="text-align: right; white-space: nowrap"'
+    rows = "".join(
+        f'<tr><th scope="row" style="text-align: left">{html.escape(effect.label)}</th>'
+        f"<td {right}>{effect.saved_bytes:,} B</td>{bar(saved, 'var(--jp-info-color1, #0072b2)')}"
+        f"<td {right}>{effect.recomputed_flops:,} FLOPs</td>{bar(again, 'var(--jp-warn-color1, #d55e00)')}</tr>"
+        for effect, saved, again in _effect_rows(effects)
+    )
+    titles = "".join(f'<th scope="col" {right}>{title}</th><td></td>' for title in ("saved", "computed again"))
+    head = f"<thead><tr><td></td>{titles}</tr></thead>"
+    return f"<p><strong>{_EFFECT_TITLE}</strong></p><table>{head}<tbody>{rows}</tbody></table>"

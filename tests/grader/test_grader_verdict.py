@@ -109,11 +109,11 @@ def checkpoint_dot_polcy(w1, w2, x): ...
             checkpoint_dot_polcy,
             "called checkpoint_dot_polcy, which is not an exercise; did you mean checkpoint_dot_policy?",
         ),
-        (print, "called print, which is not an exercise; the exercises are: checkpoint_dot_policy, "),
+        (print, "called print, which is not an exercise; the exercises are: "),
         (lambda x: x, "called <lambda>, which is not an exercise"),
     ],
 )
 def test_what_check_cannot_judge(answer, words):
-    verdict = check(answer)
+    verdict = check(answer).verdict
     assert verdict.outcome == "could not be judged"
     assert words in verdict.findings[0].text and verdict.findings[0].next

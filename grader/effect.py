@@ -1,0 +1,81 @@
+"""What an answer looks like to the instrument: its costs beside others', and its programs beside a finding.
+
+This is feedback. It traces the answer again, where the answer runs, and decides nothing.
+"""
+
+import dataclasses
+import functools
+import importlib
+from collections.abc import Callable, Sequence
+from types import ModuleType
+
+import jax
+
+import rematscope
+from grader import exercise as exercises
+from grader.capture import applied
+from grader.exercise import Case
+from grader.judge import right
+from grader.verdict import Effect, Finding, Verdict
+
+
+def illustrated(verdict: Verdict, answer: Callable, cases: Sequence[Case], task: ModuleType) -> Verdict:
+    """The verdict with what shows its findings: programs, costs and what the answer saves. Whatever cannot be traced
+    is left out."""
+    if getattr(task, "shown", None) is None:
+        return verdict
+    by_name = {case.name: case for case in cases}
+    findings = [
+        dataclasses.replace(finding, programs=_programs(finding, answer, by_name[finding.cases[0]]))
+        if finding.kind in _ABOUT_PROGRAMS and (finding.marked or finding is verdict.findings[0])
+        else finding
+        for finding in verdict.findings
+    ]
+    effects, residuals = (), None
+    if passes := _traced(answer, task.shown):
+        effects = (_effect("your answer", passes), *_others(verdict.exercise))
+        residuals = rematscope.ResidualTable(passes)
+    return dataclasses.replace(verdict, findings=tuple(findings), effects=effects, residuals=residuals)
+
+
+# The kinds of findings that the two programs explain.
+_ABOUT_PROGRAMS = {"also saved", "not saved", "recomputes", "extra matmuls"}
+
+
+def _programs(finding: Finding, answer: Callable, case: Case) -> rematscope.FwdBwd | None:
+    passes = _traced(answer, case)
+    if passes is None or any(place >= len(passes.residuals) for place in finding.marked):
+        return None
+    return rematscope.FwdBwd(passes, marked={passes.residuals[place].value for place in finding.marked})
+
+
+def _traced(answer: Callable, case: Case) -> rematscope.Passes | None:
+    try:
+        return rematscope.trace(applied(answer, case), *case.arguments)
+    except (Exception, SystemExit):
+        return None
+
+
+def _effect(label: str, passes: rematscope.Passes) -> Effect:
+    arguments = passes.bytes_by_kind().get("argument", 0)
+    return Effect(label, passes.saved_bytes() - arguments, passes.recompute_cost.flops)
+
+
+@functools.cache
+def _others(exercise: str) -> tuple[Effect, ...]:
+    """The costs of the worked answer, and of the two ends between which every answer lies."""
+    task, expect = exercises.task(exercise), exercises.expect(exercise)
+    case = task.shown
+    plain = _first(right(case, expect))
+    worked = getattr(importlib.import_module(f"solutions.{exercise}"), exercise)
+    ways = {
+        "the worked answer": applied(worked, case),
+        "no checkpoint": plain,
+        "everything recomputed": jax.checkpoint(plain),
+    }
+    return tuple(_effect(label, rematscope.trace(way, *case.arguments)) for label, way in ways.items())
+
+
+def _first(function: Callable) -> Callable:
+    # jit drops the values that are only there to have names.
+    return jax.jit(lambda *arguments: function(*arguments)[0])

@@ -1,0 +1,103 @@
+"""What helps a learner on: the next hint, and the worked answer beside their own."""
+
+import importlib
+import inspect
+
+import rematscope
+from grader import exercise as exercises
+from grader.capture import applied
+from grader.display import Displayed, Remark, box, python_html, view_html, view_rich
+from grader.hints import next_hint
+from grader.progress import Progress
+from grader.verdict import Verdict
+
+HONEST_ATTEMPTS = 3
+
+
+def hint(exercise: str, progress: Progress) -> Remark:
+    """Gives the next hint, below those that were given before, and notes that it was given."""
+    hints = exercises.expect(exercise).hints
+    if progress.passed(exercise):
+        return Remark("You have passed this exercise", "`solution()` shows a worked answer beside yours.")
+    attempts = progress.attempts(exercise)
+    findings = attempts[-1].verdict.findings if attempts else ()
+    given = progress.hints(exercise)
+    index = next_hint(hints, findings, given)
+    if index is not None:
+        progress.note_hint(exercise, index)
+        given = [*given, index]
+    texts = [f"{number}. {hints[i].text}" for number, i in enumerate(given, 1)]
+    if next_hint(hints, findings, given) is not None:
+        return Remark(f"Hint {len(given)}", *texts, "Ask again for the next one.")
+    after = "" if attempts else " They know more once you have checked an answer."
+    return Remark(
+        f"Hint {len(given)}" if index is not None else "All hints so far",
+        *texts,
+        f"There is no other that fits what was found.{after} `solution()` says when the worked answer opens.",
+    )
+
+
+def solution(exercise: str, progress: Progress, anyway: bool, last: Verdict | None = None) -> Displayed:
+    """The worked answer beside the learner's own, or what is to be done before it opens.
+
+    Args:
+      exercise: the exercise's name.
+      progress: where the learner's attempts are.
+      anyway: True opens it in any case.
+      last: the verdict of the last attempt as it was shown, if it is at hand; progress has its text.
+    """
+    attempts = progress.attempts(exercise)
+    done = progress.honest_attempts(exercise)
+    if not (anyway or progress.passed(exercise) or done >= HONEST_ATTEMPTS):
+        so_far = ("none", "one", "two")[done]
+        return Remark(
+            "The worked answer is still closed",
+            f"It opens once you have passed, or after three different attempts: {so_far} so far. A hint may be the "
+            "better next step.",
+            "To see it anyway: `solution(anyway=True)`, or `--anyway` in a terminal.",
+        )
+    own = attempts[-1] if attempts else None
+    return Worked(exercise, own.source if own else "", (last or own.verdict).residuals if own else None)
+
+
+class Worked(Displayed):
+    """An exercise's worked answer beside the learner's own, and what each of them saves.
+
+    Args:
+      exercise: the exercise's name.
+      own: the learner's answer, Python, or "" if there is none.
+      saved: what the learner's answer saves, a table or its text, or None.
+    """
+
+    def __init__(self, exercise: str, own: str, saved):
+        self.exercise = exercise
+        module = importlib.import_module(f"solutions.{exercise}")
+        case = getattr(exercises.task(exercise), "shown", None)
+        table = case and rematscope.residual_table(applied(getattr(module, exercise), case), *case.arguments)
+        self.columns = [("The worked answer", inspect.getsource(module), table)]
+        if own:
+            self.columns.insert(0, ("Your last attempt", own, saved))
+
+    def __rich_console__(self, console, options):
+        from rich.syntax import Syntax
+        from rich.text import Text
+
+        for title, text, saved in self.columns:
+            yield Text(f"{title}: {self.exercise}\n", style="bold")
+            yield Syntax(text.rstrip(), "python", background_color="default", theme="ansi_dark", word_wrap=True)
+            yield Text()
+            if saved is not None:
+                yield Text("It saves, at the page's shapes:", style="bold")
+                yield view_rich(saved)
+                yield Text()
+
+    def html(self) -> str:
+        columns = "".join(
+            f'<div style="flex: 1 1 30em; min-width: 0">{box(self._column(text, saved), headline=title)}</div>'
+            for title, text, saved in self.columns
+        )
+        return f'<div style="display: flex; flex-wrap: wrap; gap: 1em">{columns}</div>'
+
+    def _column(self, text: str, saved) -> str:
+        table = "" if saved is None else f"<p><strong>It saves, at the page's shapes:</strong></p>{view_html(saved)}"
+        return python_html(text.strip()) + table

@@ -1,0 +1,98 @@
+"""Hints and worked answers: which hint comes next, and when the worked answer opens."""
+
+import pytest
+
+from grader import exercise, lesson
+from grader.hints import Hint, next_hint
+from grader.progress import Progress
+from grader.verdict import Finding, Verdict
+
+NAME = "checkpoint_dot_policy"
+HINTS = (Hint("Where to begin?"), Hint("Too much?", after=("also saved",)), Hint("And then?"), Hint("Nearly."))
+WRONG = "def checkpoint_dot_policy(w1, w2, x):\n    return {}\n"
+
+
+@pytest.fixture
+def progress(tmp_path):
+    return Progress(tmp_path / "progress.sqlite")
+
+
+def attempt(progress, source="", outcome="not passed", kind="also saved"):
+    progress.record(NAME, Verdict(NAME, outcome, (Finding(kind, "…"),)), source)
+
+
+@pytest.mark.parametrize(
+    ("kinds", "given", "index"),
+    [
+        ([], [], 0),
+        ([], [0], 2),
+        (["also saved"], [], 1),
+        (["also saved"], [1], 0),
+        (["wrong value", "also saved"], [0], 1),
+        (["recomputes"], [0, 2, 3], None),
+        (["also saved"], [0, 2, 3], 1),
+        (["also saved"], [0, 1, 2, 3], None),
+    ],
+)
+def test_the_next_hint_knows_the_last_findings(kinds, given, index):
+    assert next_hint(HINTS, [Finding(kind, "…") for kind in kinds], given) == index
+
+
+def test_hints_come_one_at_a_time_and_stay(progress):
+    hints = exercise.expect(NAME).hints
+    general = [hint.text for hint in hints if not hint.after]
+    first, second = (lesson.hint(NAME, progress) for _ in range(2))
+    assert first.headline == "Hint 1" and general[0] in first.sentences[0] and general[1] not in str(first)
+    assert general[0] in second.sentences[0] and general[1] in second.sentences[1]
+    attempt(progress)
+    fitting = next(hint.text for hint in hints if "also saved" in hint.after)
+    third = lesson.hint(NAME, progress)
+    assert fitting in third.sentences[2] and third.headline == "Hint 3"
+    for _ in hints:
+        last = lesson.hint(NAME, progress)
+    assert last.headline == "All hints so far" and "There is no other that fits" in last.sentences[-1]
+    assert sum("also saved" in hint.after or not hint.after for hint in hints) == len(last.sentences) - 1
+
+
+def test_whoever_has_passed_needs_no_hint(progress):
+    attempt(progress, outcome="passed")
+    assert "solution()" in str(lesson.hint(NAME, progress)) and progress.hints(NAME) == []
+
+
+def test_the_worked_answer_opens_after_three_different_attempts(progress):
+    def is_open():
+        return isinstance(lesson.solution(NAME, progress, anyway=False), lesson.Worked)
+
+    assert "none so far" in str(lesson.solution(NAME, progress, anyway=False))
+    for number in range(3):
+        assert not is_open()
+        for _ in range(4):  # the same answer again is no new attempt
+            attempt(progress, WRONG.format(number))
+    assert is_open()
+
+
+def test_the_worked_answer_opens_after_a_pass_or_when_it_is_insisted_on(progress):
+    assert isinstance(lesson.solution(NAME, progress, anyway=True), lesson.Worked)
+    attempt(progress, WRONG, outcome="passed")
+    assert isinstance(lesson.solution(NAME, progress, anyway=False), lesson.Worked)
+
+
+def test_the_worked_answer_stands_beside_ones_own(progress):
+    progress.record(NAME, Verdict(NAME, "not passed", residuals="a table of mine"), WRONG.format("x < 3"))
+    shown = lesson.solution(NAME, progress, anyway=True)
+    text, html = str(shown), shown.html()
+    assert "return x < 3" in text and "a table of mine" in text
+    assert "dots_with_no_batch_dims_saveable" in text and "checkpoint_dot_policy saves" in text
+    assert (
+        "x &lt; 3" not in html
+        and "&lt;" in html
+        and "a table of mine" in html
+        and "checkpoint_dot_policy saves" in html
+    )
+
+
+@pytest.mark.parametrize("slug", exercise.names())
+def test_every_worked_answer_can_be_shown(slug, progress):
+    shown = lesson.solution(slug, progress, anyway=True)
+    assert f"def {slug}" in str(shown)
+    assert ("It saves" in str(shown)) == (getattr(exercise.task(slug), "shown", None) is not None)

@@ -27,12 +27,15 @@ _SHEET = """<style>
 .rs-S, .rs-R, .rs-L { font-weight: 600; }
 .rs-S { color: #005a8f; } .rs-R { color: #a34700; } .rs-L { color: #8a3a6b; }
 .rs-type, .rs-source { opacity: 0.75; }
-.rs-marked { background: #ffedb3; outline: 1px solid #946200; font-weight: 600; }
-[data-jp-theme-light="false"] .rs-marked { background: #4d3b00; outline-color: #ffd257; }
 [data-jp-theme-light="false"] .rs-S { color: #6cbcf5; }
 [data-jp-theme-light="false"] .rs-R { color: #ffa45c; }
 [data-jp-theme-light="false"] .rs-L { color: #ee9fcb; }
 @container (max-width: 1150px) { .rematscope .rs-source { display: none; } }
+</style>"""
+# Apart, so that pages on which nothing is marked stay as they are stored.
+_MARKS = """<style>
+.rs-marked { background: #ffedb3; outline: 1px solid #946200; font-weight: 600; }
+[data-jp-theme-light="false"] .rs-marked { background: #4d3b00; outline-color: #ffd257; }
 </style>"""
 
 
@@ -89,7 +92,8 @@ def html_page(columns, footer) -> str:
     # Said inline too: a notebook that is not trusted loses the sheet, and JupyterLab aligns cells to the right.
     cells = "".join(f'<td style="text-align: left; vertical-align: top">{_pre(lines)}</td>' for lines in columns)
     table = f'<table class="rs-programs"><tbody><tr>{cells}</tr></tbody></table>'
-    return f'{_SHEET}\n<div class="rematscope">{table}{_pre(footer)}</div>'
+    sheets = _SHEET + _MARKS * any("rs-marked" in style for lines in columns for line in lines for _, style in line)
+    return f'{sheets}\n<div class="rematscope">{table}{_pre(footer)}</div>'
 
 
 def html_table(rows, footer: str) -> str:

@@ -71,7 +71,7 @@ def _others(exercise: str) -> tuple[Effect, ...]:
     ways = {
         "the worked answer": applied(worked, case),
         "no checkpoint": plain,
-        "everything recomputed": jax.checkpoint(plain),
+        "full recompute": jax.checkpoint(plain),
     }
     return tuple(_effect(label, rematscope.trace(way, *case.arguments)) for label, way in ways.items())
 

@@ -165,7 +165,7 @@ def _text(view) -> str | None:
 
 
 def _programs_title(finding: Finding) -> str:
-    marks = ", what the finding is about marked" if finding.marked else ""
+    marks = ", the values of the finding marked" if finding.marked else ""
     return f"Both programs of your answer ({finding.cases[0]}){marks}:"
 
 
@@ -185,7 +185,7 @@ def _finding_html(finding: Finding) -> str:
 
 
 _EFFECT_TITLE = "What that costs, at the page's shapes"
-_BAR = 16  # characters
+_BAR = 12  # characters
 
 
 def _effect_rows(effects) -> list[tuple[Effect, int, int]]:

@@ -83,9 +83,9 @@ def test_programs_open_under_the_finding_with_its_residuals_marked():
 
 def test_effects_stand_beside_those_of_others():
     effects = {effect.label: effect for effect in grade(right, NAME).effects}
-    assert list(effects) == ["your answer", "the worked answer", "no checkpoint", "everything recomputed"]
+    assert list(effects) == ["your answer", "the worked answer", "no checkpoint", "full recompute"]
     assert effects["your answer"] == dataclasses.replace(effects["the worked answer"], label="your answer")
-    assert effects["no checkpoint"].recomputed_flops == effects["everything recomputed"].saved_bytes == 0
+    assert effects["no checkpoint"].recomputed_flops == effects["full recompute"].saved_bytes == 0
 
 
 def test_an_answer_that_raises_has_no_effects():

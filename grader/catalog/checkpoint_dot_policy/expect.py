@@ -83,7 +83,8 @@ hints = (
         "are saved that should not be. What turns a plain function into one that saves less?"
     ),
     Hint(
-        "If you wrap each step by itself, what is handed from one step to the next? Is that saved?",
+        "Is the whole pipeline inside one `jax.checkpoint`? If you wrap each step by itself, what is handed from one "
+        "step to the next, and is that saved?",
         after=("also saved",),
     ),
     Hint(
@@ -104,14 +105,14 @@ hints = (
 
 requirements = (
     (
-        ("float32", "bfloat16"),
+        ("float32", "bfloat16", "vmap over x", "vmap over w1"),
         (
             Saves(
                 ("x @ w1", "relu(x @ w1) @ w2"),
                 too_much="Which operation made that value, and what does your policy say to that operation? Is all of "
                 "the pipeline inside one jax.checkpoint?",
                 too_little="What does jax.checkpoint keep if it is given no policy, and to which operations should "
-                "yours say yes?",
+                "yours say yes, whatever the shapes of their operands?",
             ),
             Recomputes(dots=0, too_many="Of which operations must the results be saved, so that none is run again?"),
             AdvisesBarrier(),

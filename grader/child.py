@@ -1,4 +1,5 @@
-"""The process that runs a learner's file: `python -m grader.child FILE VERDICT LIMITS`. Started by `grader.process`."""
+"""The process that runs a learner's file: `python -m grader.child FILE VERDICT LIMITS EXERCISE`. Started by
+`grader.process`."""
 
 import json
 import os
@@ -10,9 +11,9 @@ from grader import capture, grading, submission
 from grader.verdict import NOT_JUDGED, NOT_PASSED, Finding, Verdict
 
 
-def check(path: Path) -> Verdict:
+def check(path: Path, exercise: str | None = None) -> Verdict:
     try:
-        submitted = submission.read(path)
+        submitted = submission.read(path, exercise)
     except submission.SubmissionError as error:
         return Verdict(path.stem, NOT_JUDGED, (Finding("could not be judged", str(error)),))
     sys.path.insert(0, str(path.parent))  # a notebook's own folder is where it imports from
@@ -53,7 +54,7 @@ def main():
     path, written, limits = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
     limit(limits["processor_seconds"], limits["memory"])
     try:
-        verdict = check(path)
+        verdict = check(path, sys.argv[4] or None)
     except Exception as error:
         text = f"the grader itself failed, with {capture.message_of(error)}."
         advice = "That is a defect of the grader's: please report it, with the answer that brought it about."

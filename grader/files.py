@@ -7,7 +7,7 @@ from pathlib import Path
 def fresh(path: Path) -> Path:
     """Makes an empty file under a name that no file has: `path` itself, else with `_2`, `_3`, … before its suffix.
 
-    Whoever writes to it, or moves another file over it, overwrites nobody's work: two processes never get the same name.
+    Whoever writes to it, or moves another file over it, overwrites nobody's work: no two processes get the same name.
 
     Args:
       path: the name to begin with.

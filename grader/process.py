@@ -24,13 +24,19 @@ class Limits:
 _VERDICT_BYTES = 1_000_000
 
 
-def check_file(path: Path, limits: Limits = Limits()) -> Verdict:
-    """Checks the answer in a notebook or a Python file. Whatever happens in there, a verdict comes back."""
+def check_file(path: Path, limits: Limits = Limits(), exercise: str | None = None) -> Verdict:
+    """Checks the answer in a notebook or a Python file. Whatever happens in there, a verdict comes back.
+
+    Args:
+      path: the file.
+      limits: what the check may use.
+      exercise: which exercise's answer to look for; None for the one that there is.
+    """
     with tempfile.TemporaryDirectory() as folder:
         # A file, not standard output: an answer may print as much as it likes.
         written = Path(folder) / "verdict.json"
         child = subprocess.Popen(
-            [sys.executable, "-m", "grader.child", str(path), str(written), json.dumps(vars(limits))],
+            [sys.executable, "-m", "grader.child", str(path), str(written), json.dumps(vars(limits)), exercise or ""],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

@@ -71,7 +71,7 @@ class Attempt:
 
 
 def default_path() -> Path:
-    """The file that progress is kept in, in the folder that REMAT_WORKBOOK_DATA names, else in the user's data folder."""
+    """Where progress is kept: in the folder that REMAT_WORKBOOK_DATA names, else in the user's data folder."""
     folder = os.environ.get(_FOLDER) or platformdirs.user_data_dir("remat-workbook", appauthor=False)
     return Path(folder).expanduser() / "progress.sqlite"
 

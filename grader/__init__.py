@@ -6,8 +6,8 @@
 import sys
 from collections.abc import Callable
 
-from grader.board import board
 from grader.display import Displayed
+from grader.overview import board
 
 __all__ = ["board", "check", "hint", "solution"]
 

@@ -3,12 +3,12 @@
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
-from grader import exercise, pages, process, submission
-from grader.progress import Progress
+from grader import exercise, handin, overview, pages, process, submission
+from grader.progress import Progress, default_path
 from grader.verdict import EXIT_STATUS, NOT_ATTEMPTED, Verdict
 
 Exercise = Annotated[str, typer.Argument(metavar="EXERCISE", help="its name, its number, or its page")]
@@ -16,14 +16,23 @@ Exercise = Annotated[str, typer.Argument(metavar="EXERCISE", help="its name, its
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Says what a backward pass saves and recomputes.")
 
 
+@app.callback()
+def _commands():
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="replace")  # a pipe or an old terminal that knows no arrows
+
+
 @app.command()
 def check(
-    file: Annotated[Path, typer.Argument(help="an exercise's page (.ipynb) or a Python file with the answer")],
+    file: Annotated[
+        Path,
+        typer.Argument(help="an exercise's page (.ipynb), a Python file with the answer, or a file to hand in (.json)"),
+    ],
     json_: Annotated[bool, typer.Option("--json", help="print the verdict as JSON")] = False,
 ):
     """Check the answer in FILE. Exit status: 0 passed, 1 not passed or not attempted, 2 could not be judged."""
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # a pipe or an old terminal that knows no arrows
+    if file.suffix == ".json":
+        raise typer.Exit(_check_again(file, json_))
     verdict = process.check_file(file)
     for notice in _record(file, verdict):
         print(notice, file=sys.stderr)
@@ -42,6 +51,26 @@ def _record(file: Path, verdict: Verdict) -> list[str]:
     if verdict.exercise in exercise.names() and verdict.outcome != NOT_ATTEMPTED:
         progress.record(verdict.exercise, verdict, submission.read(file).text)
     return progress.notices
+
+
+def _check_again(file: Path, json_: bool) -> int:
+    """Grades anew what was handed in, and returns the exit status: that of the worst verdict."""
+    try:
+        answers, unchanged = handin.read(file)
+    except handin.HandInError as error:
+        print(error, file=sys.stderr)
+        return 2
+    verdicts = []
+    for answer in answers:
+        verdicts.append(verdict := handin.grade_again(answer))
+        if not json_:
+            before = "" if verdict.outcome == answer.outcome else f"  (handed in as {answer.outcome})"
+            print(f"{verdict.outcome:<20}{answer.exercise}{before}", flush=True)
+    if json_:
+        print(json.dumps({"unchanged": unchanged, "verdicts": [v.to_dict() for v in verdicts]}, indent=2))
+    if not unchanged:
+        print(f"{file.name} was changed or damaged after it was written: its checksum is wrong.", file=sys.stderr)
+    return max(EXIT_STATUS[verdict.outcome] for verdict in verdicts)
 
 
 @app.command()
@@ -75,3 +104,47 @@ def _find(name: str) -> pages.Page:
         return pages.find(name)
     except exercise.UnknownExercise as error:
         raise typer.BadParameter(str(error)) from None
+
+
+@app.command()
+def progress():
+    """Show chapters and exercises, how far you are, and what to do next."""
+    from rich.console import Console
+
+    Console().print(overview.board())
+    print(f"\nYour progress is kept in {default_path()}")
+
+
+@app.command()
+def submit(
+    out: Annotated[Path | None, typer.Option(help="the file to write; a file that is there already stays")] = None,
+):
+    """Write one file to hand in, with your answers and their verdicts."""
+    try:
+        file = handin.submit(out)
+    except handin.HandInError as error:
+        _end(error)
+    print(f"Your answers and their verdicts are in {file}: hand in that file.")
+    for sentence in handin.unchecked():
+        print(f"Please note: {sentence}")
+
+
+@app.command()
+def reset(name: Exercise):
+    """Put the page of EXERCISE back as it came, and keep yours beside it."""
+    page = _find(name)
+    if pages.is_as_it_came(page):
+        print(f"{page.path.name} is as it came: there is nothing to do.")
+        return
+    try:
+        kept = pages.reset(page)
+    except pages.ResetError as error:
+        _end(error)
+    if kept:
+        print(f"Your page is kept as {kept.name}, beside the others.")
+    print(f"{page.path.name} is as it came. If JupyterLab has it open, choose File → Reload Notebook from Disk.")
+
+
+def _end(error: Exception) -> NoReturn:
+    print(error, file=sys.stderr)
+    raise typer.Exit(1)

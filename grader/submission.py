@@ -51,6 +51,10 @@ class Submission:
             exec(compile(ast.Module([statement], []), source.place, "exec", self._future()), namespace)
         return namespace[self.exercise]
 
+    def is_stub(self) -> bool:
+        """Whether there is no answer yet, but the stub that the page came with."""
+        return all(_is_stub(statement) for _, statement in self.statements if self.exercise in _binds(statement))
+
     @property
     def text(self) -> str:
         """The statements as a program of their own, formatted and commented as they were; "" if there are none."""

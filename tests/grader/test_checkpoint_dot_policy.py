@@ -37,10 +37,15 @@ def test_no_input_meets_relus_kink():
 def test_cases_differ_in_shape_and_dtype():
     task = exercise.task(NAME)
     for seed in range(20):
-        plain, half, mapped = task.cases(np.random.default_rng(seed))
-        shapes = {case.arguments[2].shape[-2:] for case in (plain, half, mapped)}
+        plain, half, rows, weights, mapped = task.cases(np.random.default_rng(seed))
+        shapes = {case.arguments[2].shape[-2:] for case in (plain, half, rows)}
         assert len(shapes) == 3 and all(rows != width for rows, width in shapes)
-        assert half.arguments[0].dtype == jnp.bfloat16 and len(mapped.arguments[0].shape) == 3
+        assert half.arguments[0].dtype == jnp.bfloat16
+        # A product of this case has more elements than one of the page's.
+        assert rows.arguments[2].size > task.shown.arguments[2].size
+        assert [len(a.shape) for a in rows.arguments] == [2, 2, 3]
+        assert [len(a.shape) for a in weights.arguments] == [3, 2, 2]
+        assert [len(a.shape) for a in mapped.arguments] == [3, 3, 3]
 
 
 def write(folder, module, name):

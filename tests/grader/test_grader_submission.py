@@ -118,7 +118,7 @@ def test_no_notebook(tmp_path, text):
     [
         (
             [],
-            "page.ipynb has no answer: it needs a function named checkpoint_dot_policy or ",
+            "page.ipynb has no answer: it needs a function named ",
         ),
         (["x = 1"], "page.ipynb has no answer"),
         (

@@ -19,13 +19,29 @@ def cases(rng):
     return (
         Case("float32", _arguments(widths[0], rows[0], jnp.float32)),
         Case("bfloat16", _arguments(widths[1], rows[1], jnp.bfloat16)),
-        Case("vmap over w1, w2 and x", _arguments(widths[2], rows[2], jnp.float32, batch=(2,)), transform=jax.vmap),
+        # One array mapped gives its products another dimension, but no batch dimension. The rows are so many that a
+        # product has more elements than on the page, which a policy may ask about.
+        Case(
+            "vmap over x",
+            _arguments(widths[2], 64 * rows[2], jnp.float32, x=(10,)),
+            transform=lambda answer: jax.vmap(answer, in_axes=(None, None, 0)),
+        ),
+        Case(
+            "vmap over w1",
+            _arguments(widths[0], rows[1], jnp.float32, w1=(2,)),
+            transform=lambda answer: jax.vmap(answer, in_axes=(0, None, None)),
+        ),
+        Case(
+            "vmap over w1, w2 and x",
+            _arguments(widths[2], rows[2], jnp.float32, w1=(2,), w2=(2,), x=(2,)),
+            transform=jax.vmap,
+        ),
     )
 
 
-def _arguments(d, n, dtype, batch=()):
-    shapes = [(d, d), (d, d), (n, d)]
-    return tuple(jax.ShapeDtypeStruct((*batch, *map(int, shape)), dtype) for shape in shapes)
+def _arguments(d, n, dtype, w1=(), w2=(), x=()):
+    shapes = [(*w1, d, d), (*w2, d, d), (*x, n, d)]
+    return tuple(jax.ShapeDtypeStruct(tuple(map(int, shape)), dtype) for shape in shapes)
 
 
 shown = Case("the page's shapes", _arguments(64, 256, jnp.float32))

@@ -17,9 +17,9 @@ def pipeline(w1, w2, x):
     return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)
 
 
-ALL = ("float32", "bfloat16", "vmap over w1, w2 and x")
-PLAIN = ("float32", "bfloat16")
+PLAIN = ("float32", "bfloat16", "vmap over x", "vmap over w1")
 VMAP = ("vmap over w1, w2 and x",)
+ALL = PLAIN + VMAP
 
 
 # What is saved and recomputed
@@ -64,6 +64,35 @@ def names(w1, w2, x):
 @fails_with("also saved", "x @ w1, f32[2,", cases=VMAP)
 def policy_without_the_batch_test(w1, w2, x):
     return jax.checkpoint(pipeline, policy=lambda prim, *_, **__: prim.name == "dot_general")(w1, w2, x)
+
+
+def dots_where(condition):
+    """Right but for a condition on the operands' shapes."""
+
+    def policy(prim, *operands, **parameters):
+        return NO_BATCH(prim, *operands, **parameters) and condition(*operands)
+
+    return jax.checkpoint(pipeline, policy=policy)
+
+
+@fails_with("not saved", "x @ w1, f32[", "whatever the shapes", cases=("vmap over x",))
+def large_products_refused(w1, w2, x):
+    return dots_where(lambda left, right: left.size < 1000)(w1, w2, x)
+
+
+@fails_with("not saved", "x @ w1, f32[", "whatever the shapes", cases=("vmap over x",))
+def products_larger_than_the_pages_refused(w1, w2, x):
+    return dots_where(lambda left, right: left.size <= 256 * 64)(w1, w2, x)
+
+
+@fails_with("not saved", "x @ w1, f32[", "whatever the shapes", cases=("vmap over x", "vmap over w1"))
+def matrices_only(w1, w2, x):
+    return dots_where(lambda left, right: left.ndim == right.ndim == 2)(w1, w2, x)
+
+
+@fails_with("not saved", "x @ w1, f32[", "whatever the shapes", cases=("vmap over w1",))
+def weights_that_are_matrices_only(w1, w2, x):
+    return dots_where(lambda left, right: right.ndim == 2)(w1, w2, x)
 
 
 @fails_with("also saved", "relu(x @ w1), f32[", cases=PLAIN)

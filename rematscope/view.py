@@ -11,7 +11,7 @@ from rich.text import Text
 from rematscope import roles
 from rematscope.cost import Cost
 from rematscope.display import COLOURS, html_page, plain_text, show
-from rematscope.notation import Line, lines
+from rematscope.notation import Line, Pieces, lines, listed, text
 from rematscope.program import Value, type_text
 from rematscope.trace import Passes, Residual, trace
 from rematscope.units import bytes_text, count_text
@@ -25,13 +25,30 @@ LEGEND = {"S": "saved", "R": "recomputed", "L": "late", "B": "backward"}
 
 
 @dataclasses.dataclass(frozen=True)
-class _Row:
+class Row:
+    """One line of a view.
+
+    Attributes:
+      gutter: `S`, `R`, `L`, `B` or nothing.
+      pieces: the code, and the values in it.
+      type: dtype and shape of what the line defines.
+      saved: the bytes that cross, `20 B →`.
+      source: the user's line, or what an input is.
+      defines: the values that it defines.
+      mark: `◀ here`, where the reader should look.
+    """
+
     gutter: str
-    code: str
+    pieces: Pieces
     type: str = ""
     saved: str = ""
     source: str = ""
+    defines: tuple[Value, ...] = ()
     mark: str = ""
+
+    @property
+    def code(self) -> str:
+        return f"{text(self.pieces)}  {self.mark}".rstrip()
 
     @property
     def style(self) -> str:
@@ -54,38 +71,35 @@ class FwdBwd:
         width = options.max_width
         if width >= _SIDE_BY_SIDE:
             half = (width - 3) // 2
-            left, right = self._column("forward", half), self._column("backward", half)
+            left, right = self._columns(half)
             body = [
                 _joined(_padded(a, half), [(" │ ", "dim")], b)
                 for a, b in itertools.zip_longest(left, right, fillvalue=[])
             ]
         else:
             seam = [("─" * width, "dim")]
-            body = [*self._column("forward", width), seam, *self._column("backward", width)]
+            forward, backward = self._columns(width)
+            body = [*forward, seam, *backward]
         legend = [("  ".join(f"{letter} {word}" for letter, word in LEGEND.items()), "dim")]
         for line in [*body, legend]:
-            coloured = [(text, " ".join(COLOURS.get(s, s) for s in style.split())) for text, style in line]
+            coloured = [(piece, " ".join(COLOURS.get(s, s) for s in style.split())) for piece, style in line]
             yield Text.assemble(*coloured, no_wrap=True, overflow="crop")
 
     def __repr__(self):
         return plain_text(self)
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        columns = [
-            [*_title(title, header), *_layout(rows, None)]
-            for title, header, rows in map(self._program, ("forward", "backward"))
-        ]
         legend = [(f"{letter} {word}  ", f"rs-{letter}") for letter, word in LEGEND.items()]
-        return {"text/plain": plain_text(self), "text/html": html_page(columns, [legend])}
+        return {"text/plain": plain_text(self), "text/html": html_page(self._columns(None), [legend])}
 
-    def _column(self, which: str, width: int):
-        title, header, rows = self._program(which)
-        return [*_title(title, header, width), *_layout(rows, width)]
+    def programs(self) -> list[tuple[str, str, list[Row]]]:
+        """Title, header and lines of both programs."""
+        return [("forward", *self._forward()), ("backward", *self._backward())]
 
-    def _program(self, which: str) -> tuple[str, str, list[_Row]]:
-        return (which, *(self._forward() if which == "forward" else self._backward()))
+    def _columns(self, width: int | None) -> list[list["_Line"]]:
+        return [[*_title(title, header, width), *_layout(rows, width)] for title, header, rows in self.programs()]
 
-    def _forward(self) -> tuple[str, list[_Row]]:
+    def _forward(self) -> tuple[str, list[Row]]:
         """Arguments and constants first, then the equations. Each residual's bytes stand on one line, and add up."""
         p = self.passes
         saved = {r.value: r for r in p.residuals}
@@ -94,29 +108,30 @@ class FwdBwd:
         for value in dict.fromkeys([*p.forward.inputs, *constants]):
             residual = saved.pop(value, None)
             kind = residual.kind if residual else "argument"
-            mark = self._mark([value])
-            rows.append(_Row("S" if residual else "", value.name, type_text(value), _bytes([residual]), kind, mark))
+            line = Line((value,), (value,))
+            rows.append(self._row(line, "S" if residual else "", _bytes([residual]), kind))
         for line in lines(p.forward):
             crossing = [saved.pop(v) for v in line.defines if v in saved]
             rows.append(self._row(line, "S" if crossing else "", _bytes(crossing)))
         outputs = p.forward.outputs[: len(p.cotangents)]
-        rows.append(_Row("", f"return {', '.join(v.name for v in outputs)}"))
+        rows.append(Row("", ("return ", *listed(outputs))))
 
         return f"{p.function} saves {saved_text(p)}", rows
 
-    def _backward(self) -> tuple[str, list[_Row]]:
+    def _backward(self) -> tuple[str, list[Row]]:
         p = self.passes
-        rows = [_Row("", v.name, type_text(v), "", "cotangent") for v in p.cotangents]
+        rows = [self._row(Line((v,), (v,)), source="cotangent") for v in p.cotangents]
         rows += [self._row(line, line.role) for line in lines(p.backward)]
         for argument, value in zip(p.forward.inputs, p.backward.outputs, strict=True):
-            rows.append(_Row("", f"return d{argument.name} = {value.name}", type_text(value)))
+            rows.append(Row("", (f"return d{argument.name} = ", value), type_text(value)))
         recomputed = _work(p.backward.count(role=roles.RECOMPUTED), p.recompute_cost)
         late = _work(p.backward.count(role=roles.LATE), p.late_cost)
         unopened = f"; not looked into: {', '.join(p.unopened)}" if p.unopened else ""
         return f"recomputes {recomputed}; late {late}{unopened}", rows
 
-    def _row(self, line: Line, gutter: str, saved: str = "") -> _Row:
-        return _Row(gutter, line.code, line.type, saved, str(line.source or ""), self._mark(line.defines))
+    def _row(self, line: Line, gutter: str = "", saved: str = "", source: str = "") -> Row:
+        source = source or str(line.source or "")
+        return Row(gutter, line.pieces, line.type, saved, source, line.defines, self._mark(line.defines))
 
     def _mark(self, defines: Collection[Value]) -> str:
         """`◀ here`; where one of several values is meant, its name."""
@@ -165,33 +180,32 @@ def _work(count: int, cost: Cost) -> str:
     return f"{count:,}" + (f" ({', '.join(parts)})" if parts else "")
 
 
-# A line is a list of (text, style) pieces, from which the terminal's and the notebook's view are both made.
-_Pieces = list[tuple[str, str]]
+# A line as it is laid out, in (text, style) pieces: the terminal's and the notebook's view are both made from it.
+_Line = list[tuple[str, str]]
 
 
-def _title(title: str, header: str, width: int | None = None) -> list[_Pieces]:
+def _title(title: str, header: str, width: int | None = None) -> list[_Line]:
     return [[(title, "bold")], *([(part, "")] for part in _folded(header, width)), []]
 
 
-def _layout(rows: list[_Row], width: int | None) -> list[_Pieces]:
+def _layout(rows: list[Row], width: int | None) -> list[_Line]:
     """Aligns rows in columns; code too long for its column goes on below itself."""
     source = width is None or width >= _WITH_SOURCE
     type_width = min(max(len(r.type) for r in rows), 22)
     saved_width = max(len(r.saved) for r in rows)
     source_width = min(max(cell_len(r.source) for r in rows), 28) if source else 0
     fixed = 3 + sum(w + 2 for w in (type_width, saved_width, source_width) if w)
-    codes = [f"{row.code}  {row.mark}".rstrip() for row in rows]
-    longest = max(map(cell_len, codes))
+    longest = max(cell_len(r.code) for r in rows)
     code_width = min(longest, 60 if width is None else max(width - fixed, 16))
     if width is not None and (over := fixed + code_width - width) > 0:  # types fold first, the bytes never
         type_width -= min(over, max(type_width - 6, 0))
 
     out = []
-    for row, code in zip(rows, codes, strict=True):
-        hang = " " * (len(code) - len(code.lstrip()) + 4)
-        folded = _folded(code, code_width, hang)
+    for row in rows:
+        hang = " " * (len(row.code) - len(row.code.lstrip()) + 4)
+        codes = _folded(row.code, code_width, hang)
         types = _folded(row.type, type_width)
-        for i, (code, kind) in enumerate(itertools.zip_longest(folded, types, fillvalue="")):
+        for i, (code, kind) in enumerate(itertools.zip_longest(codes, types, fillvalue="")):
             style = row.style
             pieces = [(f"{row.gutter if i == 0 else '':<2} ", style), (_filled(code, code_width), style)]
             pieces.append((f"  {kind:<{type_width}}", "rs-type"))
@@ -227,9 +241,9 @@ def _filled(text: str, width: int) -> str:
     return text + " " * (width - cell_len(text))
 
 
-def _padded(pieces: _Pieces, width: int) -> _Pieces:
+def _padded(pieces: _Line, width: int) -> _Line:
     return [*pieces, (" " * (width - sum(cell_len(text) for text, _ in pieces)), "")]
 
 
-def _joined(*parts: _Pieces) -> _Pieces:
+def _joined(*parts: _Line) -> _Line:
     return [piece for part in parts for piece in part]

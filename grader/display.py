@@ -38,13 +38,13 @@ class Remark(Displayed):
             yield Padding(Text(sentence.replace("`", "")), (0, 0, 0, 2))
 
     def html(self) -> str:
-        return box("".join(f"<p>{_code(s)}</p>" for s in self.sentences), headline=self.headline)
+        return box("".join(f"<p>{text_html(s)}</p>" for s in self.sentences), headline=self.headline)
 
 
 def box(inner: str, colour: str = "--jp-info-color1", headline: str | None = None) -> str:
     """HTML under a headline, with a line at its left in the colour of one of JupyterLab's variables."""
     # They follow the theme; where they or all styles are missing, plain elements remain.
-    title = f"<p><strong>{_code(headline)}</strong></p>" if headline else ""
+    title = f"<p><strong>{text_html(headline)}</strong></p>" if headline else ""
     return (
         f'<div style="color: var(--jp-ui-font-color1, inherit); border-left: 4px solid var({colour}, currentColor);'
         f' padding: 0.25em 1em; line-height: var(--jp-content-line-height, 1.5)">{title}{inner}</div>'
@@ -76,7 +76,7 @@ def python_html(text: str) -> str:
         pieces.append(
             f'<span style="color: var(--jp-mirror-editor-{colour}-color)">{piece}</span>' if colour else piece
         )
-    return f'<pre style="overflow-x: auto">{"".join(pieces)}</pre>'
+    return f'<pre style="white-space: pre-wrap">{"".join(pieces)}</pre>'
 
 
 _CODE_COLOURS = {
@@ -85,5 +85,6 @@ _CODE_COLOURS = {
 }  # fmt: skip
 
 
-def _code(text: str) -> str:
+def text_html(text: str) -> str:
+    """Words as HTML, with what stands in backquotes as code."""
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False))

@@ -1,12 +1,13 @@
 """What helps a learner on: the next hint, and the worked answer beside their own."""
 
+import ast
 import importlib
 import inspect
 
 import rematscope
 from grader import exercise as exercises
 from grader.capture import applied
-from grader.display import Displayed, Remark, box, python_html, view_html, view_rich
+from grader.display import Displayed, Remark, box, python_html, text_html, view_html, view_rich
 from grader.hints import next_hint
 from grader.progress import Progress
 from grader.verdict import Verdict
@@ -74,17 +75,23 @@ class Worked(Displayed):
         module = importlib.import_module(f"solutions.{exercise}")
         case = getattr(exercises.task(exercise), "shown", None)
         table = case and rematscope.residual_table(applied(getattr(module, exercise), case), *case.arguments)
-        self.columns = [("The worked answer", inspect.getsource(module), table)]
+        # What the module says of itself are paragraphs, which flow into whatever room there is; code does not.
+        text = inspect.getsource(module)
+        head, *_ = ast.parse(text).body
+        code = "\n".join(text.splitlines()[head.end_lineno :]).strip()
+        self.columns = [("The worked answer", inspect.cleandoc(module.__doc__).split("\n\n"), code, table)]
         if own:
-            self.columns.insert(0, ("Your last attempt", own, saved))
+            self.columns.insert(0, ("Your last attempt", [], own.strip(), saved))
 
     def __rich_console__(self, console, options):
         from rich.syntax import Syntax
         from rich.text import Text
 
-        for title, text, saved in self.columns:
+        for title, paragraphs, code, saved in self.columns:
             yield Text(f"{title}: {self.exercise}\n", style="bold")
-            yield Syntax(text.rstrip(), "python", background_color="default", theme="ansi_dark", word_wrap=True)
+            for paragraph in paragraphs:
+                yield Text(paragraph.replace("\n", " ") + "\n")
+            yield Syntax(code, "python", background_color="default", theme="ansi_dark", word_wrap=True)
             yield Text()
             if saved is not None:
                 yield Text("It saves, at the page's shapes:", style="bold")
@@ -93,11 +100,12 @@ class Worked(Displayed):
 
     def html(self) -> str:
         columns = "".join(
-            f'<div style="flex: 1 1 30em; min-width: 0">{box(self._column(text, saved), headline=title)}</div>'
-            for title, text, saved in self.columns
+            f'<div style="flex: 1 1 30em; min-width: 0">{box(_column(*column), headline=title)}</div>'
+            for title, *column in self.columns
         )
         return f'<div style="display: flex; flex-wrap: wrap; gap: 1em">{columns}</div>'
 
-    def _column(self, text: str, saved) -> str:
-        table = "" if saved is None else f"<p><strong>It saves, at the page's shapes:</strong></p>{view_html(saved)}"
-        return python_html(text.strip()) + table
+
+def _column(paragraphs: list[str], code: str, saved) -> str:
+    table = "" if saved is None else f"<p><strong>It saves, at the page's shapes:</strong></p>{view_html(saved)}"
+    return "".join(f"<p>{text_html(paragraph)}</p>" for paragraph in paragraphs) + python_html(code) + table

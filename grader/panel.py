@@ -75,10 +75,10 @@ def _button(label: str, verb: Callable[[], Displayed], page, below):
         finally:
             button.description, button.disabled = label, False
         # A new verdict takes the old one's place, and what was said about the old one goes.
-        checked = isinstance(result, Checked)
-        (page if checked else below).value = f'<div role="status">{result.html()}</div>'
+        checked, said = isinstance(result, Checked), f'<div role="status">{result.html()}</div>'
+        below.value = "" if checked else said
         if checked:
-            below.value = ""
+            page.value = said
 
     button.on_click(press)
     return button

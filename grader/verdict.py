@@ -171,7 +171,7 @@ def _programs_title(finding: Finding) -> str:
 
 def _finding_html(finding: Finding) -> str:
     rows = "".join(
-        f'<tr><th scope="row" style="text-align: left; vertical-align: top">{label}</th>'
+        f'<tr><th scope="row" style="text-align: left; vertical-align: top; white-space: nowrap">{label}</th>'
         f'<td style="text-align: left">{html.escape(words)}</td></tr>'
         for label, words in finding.details()
     )
@@ -217,10 +217,9 @@ def _effect_table(effects):
 def _effects_html(effects) -> str:
     def bar(length, colour):
         # Only a picture of the number beside it. Untrusted pages lose the style, and with it the bar.
-        inner = (
-            f'<span style="display: inline-block; height: 0.7em; width: {length / 2}em; background: {colour}"></span>'
-        )
-        return f'<td aria-hidden="true" style="text-align: left; min-width: {_BAR / 2}em">{inner}</td>'
+        style = f"display: inline-block; height: 0.7em; width: {length * 0.75}em; background: {colour}"
+        cell = f"text-align: left; min-width: {_BAR * 0.75}em"
+        return f'<td aria-hidden="true" style="{cell}"><span style="{style}"></span></td>'
 
     right = 'style="text-align: right; white-space: nowrap"'
     rows = "".join(

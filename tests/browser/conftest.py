@@ -37,6 +37,7 @@ def lab(request, tmp_path_factory):
         shutil.copytree(ROOT / name, folder / name)
 
     with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("REMAT_WORKBOOK_DATA", str(folder / "data"))
         patch.setattr(start, "SETTINGS", folder / ".settings")
         start.answer_dialogs()
         _choose_theme(folder / ".settings" / "config" / "labconfig", request.param)

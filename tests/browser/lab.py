@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import nbformat
+from axe_playwright_python.sync_playwright import Axe
 
 # A cell's prompt is [ ] before it runs and [*] while it does.
 _ALL_RAN = """() => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].every(
@@ -67,6 +68,24 @@ class OpenPage:
         editor.click()
         self.page.keyboard.press("Control+a")
         self.page.keyboard.insert_text(code)
+
+    def run_cell(self, containing: str, code: str):
+        """Types `code` in place of the cell that contains a text, and runs that cell."""
+        self.replace_cell(containing, code)
+        self.page.keyboard.press("Control+Enter")
+        self.page.wait_for_function(_ALL_RAN)
+
+    @property
+    def panel(self):
+        """The panel of the page's check."""
+        return self.page.locator(".remat-panel")
+
+    def assert_accessible(self, selector: str):
+        """axe-core finds nothing in an element that WCAG 2.2 AA would not allow."""
+        levels = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+        results = Axe().run(self.page, selector, {"runOnly": levels, "resultTypes": ["violations"]})
+        assert results.response["passes"], f"axe-core found nothing to look at: {selector}"
+        assert not results.violations_count, results.generate_report()
 
     def show(self, selector: str):
         """Scrolls to the first element that a selector finds, and returns it."""

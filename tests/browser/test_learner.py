@@ -1,0 +1,92 @@
+"""A learner solves exercise 6 in JupyterLab: wrong twice, right once, with the panel's buttons; and is told when the
+kernel has ended."""
+
+import pytest
+
+STUB = "def checkpoint_dot_policy("
+PLAIN = """
+def checkpoint_dot_policy(w1, w2, x):
+    return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)
+"""
+NO_POLICY = """
+@jax.checkpoint
+def checkpoint_dot_policy(w1, w2, x):
+    return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)
+"""
+RIGHT = NO_POLICY.replace(
+    "@jax.checkpoint",
+    "import functools\n\n@functools.partial(jax.checkpoint, "
+    "policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable)",
+)
+
+
+@pytest.fixture(scope="module")
+def exercise(lab):
+    notebook = lab.open("exercises/06_checkpoint_dot_policy.ipynb")
+    notebook.run_all()
+    notebook.show(".jp-CodeCell:has-text('from grader import check')")  # what is out of sight is not rendered
+    notebook.panel.wait_for()
+    return notebook
+
+
+def press(notebook, label: str):
+    """Presses one of the panel's buttons, with the keyboard."""
+    button = notebook.panel.get_by_role("button", name=label, exact=True)
+    button.focus()
+    notebook.page.keyboard.press("Enter")
+
+
+def test_an_answer_finds_its_way_through_the_panel(exercise):
+    panel = exercise.panel
+    assert panel.get_by_text("Not attempted").count() == 1
+
+    exercise.run_cell(STUB, PLAIN)
+    press(exercise, "Check again")
+    panel.get_by_text("Not passed yet").wait_for()
+    assert "Your forward pass also saves relu's mask" in panel.inner_text()
+    assert panel.get_by_role("row", name="no checkpoint").count() == 1
+
+    # A finding opens to the two programs; what it is about is marked.
+    programs = panel.locator("details")
+    mark = programs.get_by_text("◀ here").first
+    assert not mark.is_visible()
+    programs.locator("summary").press("Enter")
+    assert mark.is_visible()
+    left, right = programs.locator(".rs-programs td").all()
+    assert left.bounding_box()["y"] == right.bounding_box()["y"], "the two programs stand side by side"
+    exercise.picture("panel")
+    exercise.assert_accessible(".remat-panel")
+
+    press(exercise, "Hint")
+    panel.get_by_text("Hint 1").wait_for()
+    press(exercise, "Solution")
+    panel.get_by_text("The worked answer is still closed").wait_for()
+
+    exercise.run_cell(STUB, NO_POLICY)
+    press(exercise, "Check again")
+    panel.get_by_text("also saves").wait_for(state="hidden")
+    assert panel.get_by_text("Your forward pass does not save x @ w1").count() == 1
+    assert panel.get_by_text("still closed").count() == 0, "what was said about the answer before is gone"
+
+    exercise.run_cell(STUB, RIGHT)
+    press(exercise, "Check again")
+    panel.get_by_text("Values and gradients match the reference").wait_for()
+    press(exercise, "Solution")
+    panel.get_by_text("Your last attempt").wait_for()
+    panel.get_by_text("Passed", exact=True).scroll_into_view_if_needed()
+    exercise.picture("panel_passed")
+    panel.get_by_text("Your last attempt").scroll_into_view_if_needed()
+    exercise.picture("panel_solution")
+    exercise.assert_accessible(".remat-panel")
+    assert exercise.problems == []
+
+
+def test_the_panel_says_when_its_kernel_has_ended(exercise):
+    lost = exercise.panel.get_by_text("The kernel that ran this check has ended")
+    assert not lost.is_visible()
+    exercise.replace_cell("print(asked)", "import os\nos._exit(1)")
+    exercise.page.keyboard.press("Control+Enter")
+    lost.wait_for()
+    assert not exercise.panel.get_by_role("button").first.is_visible()
+    exercise.page.locator(".jp-Dialog button").click()  # JupyterLab says that it starts another one
+    exercise.picture("panel_lost")

@@ -161,6 +161,9 @@ class Progress:
         elif not self.path.exists():
             return None
         with closing(self._open()) as file:
+            # With SQLite's usual journal: the other one, the write-ahead log, wants shared memory, which home folders
+            # on a network do not have. EXTRA waits until the disk has the folder's entries too.
+            file.execute("PRAGMA synchronous = EXTRA")
             # Before the schema is read, which a newer version may have written in a way that this SQLite cannot read.
             version = file.execute("PRAGMA user_version").fetchone()[0]
             if version not in (0, _SCHEMA_VERSION):
@@ -190,21 +193,38 @@ class Progress:
             timeout=_PATIENCE,
             isolation_level=None,
         )
-        # With SQLite's usual journal: the other one, the write-ahead log, wants shared memory, which home folders on a
-        # network do not have. EXTRA waits until the disk has the folder's entries too.
-        file.execute("PRAGMA synchronous = EXTRA")
         file.text_factory = lambda text: text.decode(errors="replace")  # what is damaged is not to raise
         return file
 
     def _begin_anew(self) -> None:
         """Moves a damaged file aside, and begins a new one with what can still be read in it."""
-        self._looked_through = False
-        try:
-            self._transaction(lambda file: None, to_write=None)
-            return  # another process was faster
-        except sqlite3.DatabaseError as error:
-            if not _is_damage(error):
+        with closing(sqlite3.connect(self.path.with_suffix(".lock"), timeout=_PATIENCE, isolation_level=None)) as lock:
+            lock.execute("BEGIN EXCLUSIVE")  # two notebooks may find the damage at once
+            self._looked_through = False
+            try:
+                self._transaction(lambda file: None, to_write=None)
+                return  # the other one was faster
+            except sqlite3.DatabaseError as error:
+                if not _is_damage(error):
+                    raise
+            aside = self._move_aside()
+            kept = f"The file with your progress was damaged, and is kept as {aside}."
+            attempts, hints = _salvaged(aside)
+
+            def fill(file):
+                file.executemany(_ADD_ATTEMPT, attempts)
+                file.executemany(_ADD_HINT, hints)
+
+            try:
+                self._transaction(fill, "What could be read")
+            except (sqlite3.Error, OSError):
+                self._notice(kept)
                 raise
+            number = f"{len(attempts)} {'attempt' if len(attempts) == 1 else 'attempts'}"
+            self._notice(f"{kept} A new one was begun, with the {number} that could still be read.")
+
+    def _move_aside(self) -> Path:
+        """Gives the file a name that no other has."""
         aside = files.fresh(self.path.with_name("progress.damaged.sqlite"))
         try:
             os.replace(self.path, aside)
@@ -215,20 +235,7 @@ class Progress:
         journal = self.path.with_name(f"{self.path.name}-journal")
         if journal.exists():
             os.replace(journal, aside.with_name(f"{aside.name}-journal"))
-        attempts, hints = _salvaged(aside)
-
-        def fill(file):
-            file.executemany(_ADD_ATTEMPT, attempts)
-            file.executemany(_ADD_HINT, hints)
-
-        kept = f"The file with your progress was damaged, and is kept as {aside}."
-        try:
-            self._transaction(fill, "What could be read")
-        except (sqlite3.Error, OSError):
-            self._notice(kept)
-            raise
-        number = f"{len(attempts)} {'attempt' if len(attempts) == 1 else 'attempts'}"
-        self._notice(f"{kept} A new one was begun, with the {number} that could still be read.")
+        return aside
 
     def _reason(self, error: Exception) -> tuple[str, str]:
         """Why the file cannot be used, and what to do, without the full stops."""

@@ -92,7 +92,7 @@ def read(path: Path, exercise: str | None = None) -> Submission:
     if len(found) > 1:
         raise SubmissionError(f"{path.name} answers {' and '.join(found)}: put each answer into a file of its own.")
     if not found:
-        raise SubmissionError(_no_answer(path, defined, broken))
+        raise SubmissionError(_no_answer(path, defined, broken, [exercise] if exercise else exercises.names()))
     return Submission(found[0], tuple(_needed(found[0], statements)))
 
 
@@ -193,13 +193,13 @@ def _without_magics(text: str) -> str:
     return "\n".join("" if line.lstrip().startswith(magic) or line.rstrip().endswith("?") else line for line in lines)
 
 
-def _no_answer(path: Path, defined: set[str], broken: list[tuple[Source, Exception]]) -> str:
+def _no_answer(path: Path, defined: set[str], broken: list[tuple[Source, Exception]], names: list[str]) -> str:
     for source, error in broken:
-        if any(name in source.text for name in exercises.names()):
+        if any(name in source.text for name in names):
             line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
             return f"The answer is not valid Python: {source.place}{line}: {getattr(error, 'msg', error)}."
-    asked = " or ".join(exercises.names())
-    for name in sorted(defined):
+    asked = " or ".join(names)
+    for name in sorted(defined.difference(exercises.names())):
         if exercises.closest(name).startswith("did you mean"):
             return f"{path.name} defines {name}, which is not an exercise; {exercises.closest(name)}"
     return f"{path.name} has no answer: it needs a function named {asked}, as the exercise's page has it."
@@ -340,13 +340,15 @@ def _uses(source: Source, statement: ast.stmt) -> tuple[set[str], set[str]]:
 
     A local variable of a function is neither.
     """
-    table = symtable.symtable(_segment(source, (statement,)), source.place, "exec")
-    names = set(_looked_up(table))
+    tables = list(_tables(symtable.symtable(_segment(source, (statement,)), source.place, "exec")))
+    at_once = set().union(*(_looked_up(table) for table in tables if table.get_type() in ("module", "class")))
+    called = set().union(*(_looked_up(table) for table in tables if table.get_type() not in ("module", "class")))
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and not statement.decorator_list:
-        body = set().union(*(_looked_up(inner) for inner in _tables(table) if inner is not table))
-        return names, body
-    everything = set().union(*map(_looked_up, _tables(table)))
-    return everything, everything
+        return at_once, called
+    return (
+        at_once | called,
+        called,
+    )  # a lambda, a comprehension, what a decorator is given: it may be called at once too
 
 
 def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:

@@ -145,3 +145,130 @@ def test_no_file(tmp_path):
     with pytest.raises(SubmissionError, match="as UTF-8"):
         (tmp_path / "latin.py").write_bytes(b"# \xe9\xff")
         submission.read(tmp_path / "latin.py")
+
+
+# What a session ran
+
+
+def text(*cells):
+    return submission.of_cells(["", *cells], NAME).text
+
+
+def test_a_session_in_the_order_of_execution():
+    found = text(
+        "import math, numpy  # the usual\nimport no_such_module",
+        "# twice as much\n# is enough\nk = 2  # exactly",
+        f"def {NAME}(v):\n    return helper(v)  # first try",
+        "def helper(v):\n    return v",
+        f"{NAME}(3)\nprint(1 / 0)",
+        "def helper(v):\n\n    # better\n    return math.floor(v) * k\n\nplot(helper)",
+        "once = lambda f: f\ndef twice(n):\n    return once",
+        f"@once\n@twice(1)\ndef {NAME}(v):\n    return helper(v)   # second",
+        f"check({NAME})",
+    )
+    assert found == (
+        "import math, numpy  # the usual\n\n"
+        "# twice as much\n# is enough\nk = 2  # exactly\n\n"
+        "def helper(v):\n\n    # better\n    return math.floor(v) * k\n\n"
+        "once = lambda f: f\ndef twice(n):\n    return once\n\n"
+        f"@once\n@twice(1)\ndef {NAME}(v):\n    return helper(v)   # second\n"
+    )
+
+
+def test_what_stood_together_stays_together():
+    cell = f"import math\n\n\ndef helper(v):\n    return v\n\n\n# The answer.\ndef {NAME}(v):\n    return helper(v)"
+    assert text(cell + "\n\n\nprint(1)") == cell.replace("import math\n\n\n", "") + "\n"
+    assert text(cell.replace("return v", "return math.pi")) == cell.replace("return v", "return math.pi") + "\n"
+
+
+@pytest.mark.parametrize(
+    ("kept", "cells"),
+    [
+        # A later definition replaces an earlier one, but not for what was computed with the earlier one.
+        ([1, 2], ["def h(): return 1", "def h(): return 2", f"def {NAME}(): return h()"]),
+        ([0, 1, 2, 3], ["def h(): return 1", "k = h()", "def h(): return 2", f"def {NAME}(): return h(), k"]),
+        ([0, 1, 3], ["def h(): return 1", "k = h()", "def h(): return 2", f"def {NAME}(): return k"]),
+        ([0, 1, 2, 4], ["k = 1", "def h(): return k", "t = h()", "k = 2", f"def {NAME}(): return t"]),
+        # A function looks its globals up when it is called.
+        ([0, 2], [f"def {NAME}(): return h()", "def h(): return 1", "def h(): return 2"]),
+        ([0, 1], ["k = 1", f"def {NAME}(n=k): return n", "k = 2"]),
+        ([1, 2], ["k = 1", f"def {NAME}(n): return k", "k = 2"]),
+        ([0, 1, 3], ["class A:\n    k = 1", "class B(A): pass", "A = 3", f"def {NAME}(): return B().k"]),
+        # A cell that was run again and again.
+        ([0, 2, 3, 4], ["k = 3", f"{NAME} = 0", f"{NAME} = 1", *[f"{NAME} = wrap({NAME}, k)"] * 2]),
+        ([3, 4, 5], ["x = 1", "x += 1", "x += 1", f"def {NAME}(): return x", "x = 7", "x += 2"]),
+        ([2, 3, 4], ["x = [1]", "x.append(2)", "x = [3]", "for v in [4]: x.append(v)", f"def {NAME}(): return x"]),
+        ([2, 3, 4], ["t = {}", "t['a'] = 1", "t = {}", "t['b'] = 1", f"def {NAME}(): return t"]),
+        ([1, 2], ["k: int = 1", "k: int = 2", f"def {NAME}(): return k", "k: str"][:3]),
+        ([0, 1, 2], ["k = 1", "if k: k = 2", f"def {NAME}(): return k"]),
+        # Imports.
+        ([0, 1, 2], ["import a.b", "import a.c", f"def {NAME}(): return a.b"]),
+        ([1, 2], ["import a", "import b as a", f"def {NAME}(): return a"]),
+        ([1, 2], ["from m import *", "def h(): return 1", f"def {NAME}(): return h()"]),
+        ([0, 1, 2], ["def h(): return 1", "from m import *", f"def {NAME}(): return h()"]),
+    ],
+)
+def test_only_live_definitions(kept, cells):
+    assert text(*cells) == "\n\n".join(cells[index] for index in kept) + "\n"
+
+
+def test_odd_cells_are_left_out():
+    found = text(
+        "%matplotlib inline\nimport math",
+        "get_ipython().run_line_magic('timeit', '1')",
+        "def broken(",
+        "return 3",
+        "files = !ls",
+        "\0",
+        "'\ud800'",
+        "(" * 5000,
+        "%%bash\necho",
+        "",
+        "await something()",
+        f"%%time\nk = 1; j = 2; print(j)\r\ndef {NAME}():\r\n    %timeit 3\r\n    return math.pi, k",
+        f"{NAME}?",
+    )
+    assert found == f"import math\n\nk = 1\n\ndef {NAME}():\n\n    return math.pi, k\n"
+
+
+def test_a_session_without_the_answer():
+    assert text() == text("k = 1", "def other(): return k") == ""
+
+
+def test_the_future_comes_first():
+    found = text("k = 1", f"from __future__ import annotations\ndef {NAME}(v: Unknown = k): return v")
+    assert found.startswith("from __future__ import annotations\n\nk = 1\n\n")
+    compile(found, "text", "exec")
+
+
+def test_columns_count_bytes():
+    assert text(f"é = 'ü'; w = 'ö'; {NAME} = é + w; print('ß')") == f"é = 'ü'; w = 'ö'; {NAME} = é + w\n"
+
+
+def test_a_deep_expression(tmp_path):
+    answer_ = f"{NAME} = " + " + ".join(["1"] * 900)
+    assert text(answer_) == answer_ + "\n"
+
+
+def test_the_text_of_a_file_is_an_answer(tmp_path):
+    path = notebook(tmp_path, "import math, nothing_here", "k = 3", STUB, f"def {NAME}(): return math.floor(k + 0.5)")
+    path.write_text(path.read_text().replace("import math, nothing_here", "import math\\nimport nothing_here"))
+    found = submission.read(path)
+    assert found.text == f"import math\n\nk = 3\n\ndef {NAME}(): return math.floor(k + 0.5)\n"
+    assert answer(script(tmp_path, found.text))() == 3
+    assert not found.is_stub() and submission.read(notebook(tmp_path, STUB)).is_stub()
+
+
+def test_one_of_several_answers(tmp_path):
+    path = script(tmp_path, f"def {NAME}(): return 1\ndef count_residuals(): return {NAME}() + 1")
+    with pytest.raises(SubmissionError, match="put each answer into a file of its own"):
+        submission.read(path)
+    assert submission.read(path, "count_residuals").answer()() == 2
+    with pytest.raises(SubmissionError, match=r"answer\.py has no answer: it needs a function named save_named, as"):
+        submission.read(path, "save_named")
+
+
+def test_fingerprints():
+    same = ["import math\ndef f(x): return (x)", "def f(x):\n    # more\n    return x\n\n\nimport math"]
+    assert len(set(map(submission.fingerprint, same))) == 1
+    assert len({submission.fingerprint(t) for t in (same[0], "def f(x): return -x", "no Python", "nor this", "")}) == 5

@@ -3,6 +3,7 @@
 import html
 import io
 import re
+from collections.abc import Iterable
 
 
 class Displayed:
@@ -39,6 +40,19 @@ class Remark(Displayed):
 
     def html(self) -> str:
         return box("".join(f"<p>{text_html(s)}</p>" for s in self.sentences), headline=self.headline)
+
+
+class Noted(Displayed):
+    """A view, and below it sentences that the learner must read."""
+
+    def __init__(self, view: Displayed, notices: Iterable[str]):
+        self._parts = [view, *(Remark("Please note", notice) for notice in notices)]
+
+    def __rich_console__(self, console, options):
+        yield from self._parts
+
+    def html(self) -> str:
+        return "".join(part.html() for part in self._parts)
 
 
 def box(inner: str, colour: str = "--jp-info-color1", headline: str | None = None) -> str:

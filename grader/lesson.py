@@ -90,7 +90,8 @@ class Worked(Displayed):
         for title, paragraphs, code, saved in self.columns:
             yield Text(f"{title}: {self.exercise}\n", style="bold")
             for paragraph in paragraphs:
-                yield Text(paragraph.replace("\n", " ") + "\n")
+                indented = paragraph.startswith("    ")  # code, which keeps its lines
+                yield Text((paragraph if indented else paragraph.replace("\n", " ")) + "\n")
             yield Syntax(code, "python", background_color="default", theme="ansi_dark", word_wrap=True)
             yield Text()
             if saved is not None:
@@ -108,4 +109,5 @@ class Worked(Displayed):
 
 def _column(paragraphs: list[str], code: str, saved) -> str:
     table = "" if saved is None else f"<p><strong>It saves, at the page's shapes:</strong></p>{view_html(saved)}"
-    return "".join(f"<p>{text_html(paragraph)}</p>" for paragraph in paragraphs) + python_html(code) + table
+    prose = (python_html(p) if p.startswith("    ") else f"<p>{text_html(p)}</p>" for p in paragraphs)
+    return "".join(prose) + python_html(code) + table

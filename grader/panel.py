@@ -1,8 +1,8 @@
 """What a check shows in a notebook: the verdict, and buttons for what one does next."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from grader.display import Displayed, Remark
+from grader.display import Displayed, Noted, Remark
 from grader.verdict import Verdict
 
 # JupyterLab marks a widget whose kernel is gone with this class; without a kernel no button can answer for itself.
@@ -19,29 +19,22 @@ _LOST = Remark(
 )
 
 
-class Checked(Displayed):
+class Checked(Noted):
     """A check that was made: shows its verdict, in a notebook with buttons under it.
 
-    Attributes:
+    Args:
       verdict: the verdict.
       notices: sentences that the learner must read besides, about what could not be written down.
+      verbs: what the buttons do: each label's function returns what it has to show.
     """
 
-    def __init__(self, verdict: Verdict, notices: tuple[str, ...] = (), verbs: dict[str, Callable] | None = None):
-        self.verdict, self.notices = verdict, notices
-        self._verbs = verbs or {}
+    def __init__(self, verdict: Verdict, notices: Iterable[str] = (), verbs: dict[str, Callable] | None = None):
+        super().__init__(verdict, notices)
+        self.verdict, self._verbs = verdict, verbs or {}
 
     @property
     def passed(self) -> bool:
         return self.verdict.passed
-
-    def __rich_console__(self, console, options):
-        yield self.verdict
-        for notice in self.notices:
-            yield Remark("Please note", notice)
-
-    def html(self) -> str:
-        return self.verdict.html() + "".join(Remark("Please note", notice).html() for notice in self.notices)
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
         # A front end shows the richest form that it can: the widget where its model lives, else the same as HTML, else

@@ -5,8 +5,8 @@ from collections.abc import Callable
 from types import ModuleType
 
 from grader import exercise as exercises
-from grader import grading, lesson, submission
-from grader.display import Displayed, Remark
+from grader import grading, handin, lesson, submission
+from grader.display import Displayed, Noted, Remark
 from grader.panel import Checked
 from grader.progress import Progress
 from grader.verdict import NOT_ATTEMPTED, NOT_JUDGED, Finding, Verdict
@@ -41,18 +41,18 @@ def check(answer: Callable, bound: dict) -> Checked:
         "Solution": lambda: solution(name, False, bound),
         "Submit": _submit,
     }
-    return Checked(verdict, tuple(progress.notices), verbs)
+    return Checked(verdict, progress.notices, verbs)
 
 
 def hint(exercise: str | None, bound: dict) -> Displayed:
-    return _about(exercise, bound, lambda name: lesson.hint(name, Progress()))
+    return _about(exercise, bound, lesson.hint)
 
 
 def solution(exercise: str | None, anyway: bool, bound: dict) -> Displayed:
-    return _about(exercise, bound, lambda name: lesson.solution(name, Progress(), anyway, _last.get(name)))
+    return _about(exercise, bound, lambda name, progress: lesson.solution(name, progress, anyway, last=_last.get(name)))
 
 
-def _about(exercise: str | None, bound: dict, say: Callable[[str], Displayed]) -> Displayed:
+def _about(exercise: str | None, bound: dict, say: Callable[[str, Progress], Displayed]) -> Displayed:
     """What is to be said about the exercise that is meant: the one named, else that of the page's answer or stub."""
     here = [name for name in exercises.names() if callable(bound.get(name)) and not isinstance(bound[name], ModuleType)]
     checked = [name for name in _last if name in here]
@@ -67,14 +67,17 @@ def _about(exercise: str | None, bound: dict, say: Callable[[str], Displayed]) -
         exercises.task(name)
     except exercises.UnknownExercise as error:
         return Remark("Which exercise?", str(error))
-    return say(name)
+    progress = Progress()
+    return Noted(say(name, progress), progress.notices)
 
 
-def _submit() -> Remark:
-    from grader import handin
-
-    path = handin.submit()
-    return Remark("Ready to hand in", f"All your answers are in `{path}`: give that file to your instructor.")
+def _submit() -> Displayed:
+    try:
+        path = handin.submit()
+    except handin.HandInError as error:
+        return Remark("Nothing was written", str(error))
+    written = Remark("Ready to hand in", f"All your answers are in `{path}`: give that file to your instructor.")
+    return Noted(written, handin.unchecked())
 
 
 def _not_judged(name, problem: str, advice: str) -> Checked:

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+from pathlib import Path
 
 import ipywidgets
 import pytest
@@ -20,6 +21,7 @@ NAME = "checkpoint_dot_policy"
 def page(tmp_path, monkeypatch):
     """The global names of a page of exercise 6, with a wrong answer; progress is empty."""
     monkeypatch.setenv("REMAT_WORKBOOK_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(session, "_last", {})
     return {NAME: wrong(NAME)["no_checkpoint"].answer}
 
@@ -46,6 +48,8 @@ def test_a_learners_way_through_the_panel(page):
     panel.press("Check again")
     assert "Passed" in panel.page.value and "Not passed" not in panel.page.value
     assert "The worked answer" in panel.press("Solution") and "Your last attempt" in panel.below.value
+    assert "Ready to hand in" in panel.press("Submit")
+    assert len(list(Path().glob("*.json"))) == 1
 
 
 def test_a_verb_that_fails_says_so():
@@ -130,3 +134,12 @@ def test_buttons_can_be_told_apart_by_their_names(page):
     assert list(panel.buttons) == ["Check again", "Hint", "Solution", "Submit"]
     assert all(isinstance(button, ipywidgets.Button) for button in panel.buttons.values())
     assert "The kernel that ran this check has ended" in panel.lost.value
+
+
+def test_nothing_to_hand_in_is_said(page):
+    panel = Panel(session.check(_stub, {"checkpoint_dot_policy": _stub}))
+    assert "Nothing was written" in panel.press("Submit") and not list(Path().glob("*.json"))
+
+
+def _stub(w1, w2, x):
+    raise NotImplementedError

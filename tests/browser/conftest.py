@@ -4,14 +4,11 @@ import json
 import os
 import shutil
 import socket
-import subprocess
 import sys
-import time
-import urllib.request
 from pathlib import Path
 
 import pytest
-from lab import Lab
+from lab import Lab, Server
 from playwright.sync_api import sync_playwright
 
 import start
@@ -45,19 +42,15 @@ def lab(request, tmp_path_factory):
         command = [sys.executable, *start.jupyterlab()[1:]]
         command = [word for word in command if "root_dir" not in word]
         command += [f"--ServerApp.root_dir={folder}", "--no-browser", f"--port={port}", "--IdentityProvider.token="]
-        log = folder / "server.log"
-        with log.open("w") as out:
-            server = subprocess.Popen(command, cwd=folder, env=start.environment(), stdout=out, stderr=out)
+        server = Server(command, f"http://127.0.0.1:{port}", folder, start.environment())
     try:
-        address = f"http://127.0.0.1:{port}"
-        _wait_for(address, server, log)
+        server.start()
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM)
-            yield Lab(browser, address, folder, request.param)
+            yield Lab(browser, server, folder, request.param)
             browser.close()
     finally:
-        server.terminate()
-        server.wait(30)
+        server.stop()
 
 
 def _choose_theme(folder: Path, theme: str):
@@ -71,15 +64,3 @@ def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return probe.getsockname()[1]
-
-
-def _wait_for(address: str, server, log: Path):
-    for _ in range(120):
-        if server.poll() is not None:
-            pytest.fail(f"JupyterLab did not start:\n{log.read_text()}")
-        try:
-            urllib.request.urlopen(f"{address}/api", timeout=5).close()
-            return
-        except OSError:
-            time.sleep(0.5)
-    pytest.fail(f"JupyterLab did not answer:\n{log.read_text()}")

@@ -1,8 +1,12 @@
 """What a test does in JupyterLab: open a page, run it, type into it, look at it."""
 
+import subprocess
+import time
+import urllib.request
 from pathlib import Path
 
 import nbformat
+import pytest
 from axe_playwright_python.sync_playwright import Axe
 
 # A cell's prompt is [ ] before it runs and [*] while it does.
@@ -11,15 +15,46 @@ _ALL_RAN = """() => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt'
 _OUTPUT = Path(__file__).parents[2] / "test-output"
 
 
+class Server:
+    """JupyterLab's server, which can be stopped and started again."""
+
+    def __init__(self, command: list[str], address: str, folder: Path, environment: dict[str, str]):
+        self.address = address
+        self._command, self._folder, self._environment = command, folder, environment
+        self._process = None
+
+    def start(self):
+        log = self._folder / "server.log"
+        with log.open("a") as out:
+            self._process = subprocess.Popen(
+                self._command, cwd=self._folder, env=self._environment, stdout=out, stderr=out
+            )
+        for _ in range(120):
+            if self._process.poll() is not None:
+                pytest.fail(f"JupyterLab did not start:\n{log.read_text()}")
+            try:
+                urllib.request.urlopen(f"{self.address}/api", timeout=5).close()
+                return
+            except OSError:
+                time.sleep(0.5)
+        pytest.fail(f"JupyterLab did not answer:\n{log.read_text()}")
+
+    def stop(self):
+        if self._process:
+            self._process.terminate()
+            self._process.wait(30)
+
+
 class Lab:
     """JupyterLab in a browser.
 
     Attributes:
+      server: its server.
       theme: `"light"` or `"dark"`.
     """
 
-    def __init__(self, browser, address: str, folder: Path, theme: str):
-        self._browser, self._address, self._folder, self.theme = browser, address, folder, theme
+    def __init__(self, browser, server: Server, folder: Path, theme: str):
+        self._browser, self.server, self._folder, self.theme = browser, server, folder, theme
 
     def open(self, path: str) -> "OpenPage":
         """Opens a notebook in a workspace of its own."""
@@ -30,7 +65,7 @@ class Lab:
         page.on("pageerror", lambda error: problems.append(f"page error: {error}"))
         page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
         workspace = f"{Path(path).stem}-{self.theme}"
-        page.goto(f"{self._address}/lab/workspaces/{workspace}/tree/{path}")
+        page.goto(f"{self.server.address}/lab/workspaces/{workspace}/tree/{path}")
         page.wait_for_selector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell")
         # What is run before the kernel is there is lost.
         page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()

@@ -220,6 +220,9 @@ def _needed(answer: str, statements: list[tuple[Source, ast.stmt]]) -> list[tupl
             binding[name].append(index)
         for name in _changes(statement):
             changing[name].append(index)
+    everything = binding.pop("*", [])
+    binders = {name: sorted({*indices, *everything}) for name, indices in binding.items()}
+    replaces = [_replaces(statement) for _, statement in statements]
     uses = functools.cache(lambda index: _uses(*statements[index]))
     kept = {index for index, (_, statement) in enumerate(statements) if _is_future(statement)}
     # A name's value at a moment, counted in statements: what bound it last, and what changed it since.
@@ -227,19 +230,21 @@ def _needed(answer: str, statements: list[tuple[Source, ast.stmt]]) -> list[tupl
     while todo:
         done.add(asked := todo.pop())
         name, when = asked
-        bound, since, is_variable = [], -1, False
-        for index in _before(sorted({*binding[name], *binding["*"]}), when):
-            statement = statements[index][1]
-            bound.append(index)
-            is_variable |= not isinstance(statement, _DEFINITIONS)
-            if name in _replaces(statement):
+        found, since = [], -1
+        for index in _before(binders.get(name, everything), when):
+            found.append(index)
+            if name in replaces[index]:
                 since = index
                 break
-        changed = [index for index in _before(changing[name], when) if index > since] if is_variable else []
-        for index in (*bound, *changed):
-            kept.add(index)
+        if not all(isinstance(statements[index][1], _DEFINITIONS) for index in found):
+            found += itertools.takewhile(lambda index, since=since: index > since, _before(changing[name], when))
+        for index in found:
             at_once, whenever = uses(index)
-            todo |= ({(used, index) for used in at_once} | {(used, when) for used in whenever}) - done
+            if index not in kept:
+                kept.add(index)
+                todo |= {(used, index) for used in at_once} - done
+            if whenever:
+                todo |= {(used, when) for used in whenever} - done
     return [pair for index, pair in enumerate(statements) if index in kept]
 
 
@@ -248,7 +253,7 @@ _DEFINITIONS = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunction
 
 def _before(indices: Sequence[int], when: int) -> Iterator[int]:
     """Those of sorted indices that are less than `when`, last first."""
-    return reversed(indices[: bisect.bisect_left(indices, when)])
+    return (indices[place] for place in range(bisect.bisect_left(indices, when) - 1, -1, -1))
 
 
 def _is_future(statement: ast.stmt) -> bool:

@@ -37,7 +37,7 @@ class Board(Displayed):
     """Shows itself in a notebook, a terminal and as text.
 
     Attributes:
-      sections: the chapters in their order, each with the exercises that it leads to; None for those that need none.
+      sections: the chapters in their order, each with the exercises that need it; None for those that need none.
       next: what to do next, a sentence in pieces: texts and pages.
       notices: what the learner must read about the file with their progress.
     """
@@ -152,7 +152,7 @@ def _passed(entries: Sequence[Entry], what: str = "") -> str:
 
 
 def _plain(page: Page | None) -> str:
-    return page.title.replace("`", "") if page else "Before the chapters"
+    return page.title.replace("`", "") if page else "Exercises"
 
 
 def _short(page: Page) -> str:

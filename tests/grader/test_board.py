@@ -1,0 +1,164 @@
+"""The board says where a learner is and what comes next, the same in a notebook, in a terminal and as text."""
+
+import json
+import re
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from grader import board, overview, pages
+from grader.cli import app
+from grader.pages import Page
+from grader.progress import Progress, default_path
+from grader.verdict import NOT_JUDGED, NOT_PASSED, PASSED, Verdict
+
+
+@pytest.fixture
+def course(monkeypatch, tmp_path):
+    """A course of four chapters and three exercises."""
+    chapters = [
+        Page(n, title, tmp_path / f"0{n}.ipynb")
+        for n, title in enumerate(["1 · A `b` < c", "2 · D", "3 · E", "4 · F"], 1)
+    ]
+    exercises = [
+        Page(number, f"Exercise {number} · {title}", tmp_path / f"0{number}_{name}.ipynb", chapter)
+        for number, title, name, chapter in [(1, "One", "one", 1), (2, "Two", "two", 1), (7, "Seven", "seven", 4)]
+    ]
+    monkeypatch.setattr(pages, "chapters", lambda: chapters)
+    monkeypatch.setattr(pages, "exercises", lambda: exercises)
+
+
+def did(*attempts):
+    for exercise, outcome in attempts:
+        Progress().record(exercise, Verdict(exercise, outcome), "")
+
+
+def said(shown):
+    return "".join(piece if isinstance(piece, str) else overview._short(piece) for piece in shown.next)
+
+
+def test_text(course):
+    did(("one", NOT_PASSED), ("one", PASSED), ("two", NOT_PASSED))
+    assert str(board()) == (
+        "■◧□ 1 of 3 exercises passed\n"
+        "page                  state             attempts\n"
+        "1 · A b < c           1 of 2 passed\n"
+        "  Exercise 1 · One    ■ passed                 2\n"
+        "  Exercise 2 · Two    ◧ not passed yet         1\n"
+        "2 · D\n"
+        "3 · E\n"
+        "4 · F                 0 of 1 passed\n"
+        "  Exercise 7 · Seven  □ not begun\n"
+        "\n"
+        "Next: go on with exercise 2."
+    )
+
+
+@pytest.mark.parametrize(
+    ("attempts", "next_"),
+    [
+        ([], "Next: read chapter 1, then solve exercise 1."),
+        ([("one", PASSED)], "Next: exercise 2."),
+        ([("two", PASSED)], "Next: exercise 1."),
+        ([("one", PASSED), ("two", PASSED)], "Next: read chapter 2, chapter 3 and chapter 4, then solve exercise 7."),
+        ([("one", NOT_PASSED), ("seven", NOT_JUDGED), ("two", PASSED)], "Next: go on with exercise 7."),
+        ([("one", PASSED), ("one", NOT_PASSED)], "Next: exercise 2."),
+        ([("gone", NOT_PASSED)], "Next: read chapter 1, then solve exercise 1."),
+        ([("seven", PASSED), ("one", PASSED), ("two", PASSED)], "You have passed every exercise."),
+    ],
+)
+def test_what_comes_next(course, attempts, next_):
+    did(*attempts)
+    shown = board()
+    assert said(shown) == next_ and next_ in str(shown)
+
+
+def test_states(course):
+    did(("one", NOT_PASSED), ("one", PASSED), ("one", NOT_PASSED), ("two", NOT_JUDGED))
+    assert [(entry.state, entry.attempts) for entry in board().entries] == [
+        ("passed", 3),
+        ("not passed yet", 1),
+        ("not begun", 0),
+    ]
+
+
+def test_every_way_of_showing_says_the_same(course):
+    did(("one", PASSED), ("two", NOT_PASSED))
+    bundle = board()._repr_mimebundle_()
+    plain = re.sub(r"</?(a|code)\b[^>]*>", "", bundle["text/html"])
+    plain = re.sub(r"<[^>]+>", " ", plain).replace("&lt;", "<")
+    assert sorted(plain.split()) == sorted(bundle["text/plain"].split())
+    with (console := Console(width=80, force_terminal=True, color_system=None)).capture() as capture:
+        console.print(board())
+    assert sorted(re.sub(r"\x1b\[\d*m", "", capture.get()).split()) == sorted(plain.split())
+
+
+def test_html_follows_the_theme_and_leads_to_the_pages(monkeypatch):
+    monkeypatch.chdir(pages.ROOT / "notebooks")
+    html = board()._repr_mimebundle_()["text/html"]
+    assert "var(--jp-ui-font-color1, inherit)" in html and "color: #" not in html and "background" not in html
+    links = re.findall(r'href="([^"]+)"', html)
+    assert "01_residuals.ipynb" in links and "../exercises/01_count_residuals.ipynb" in links
+    assert all((pages.ROOT / "notebooks" / link).exists() for link in links)
+
+
+def test_what_became_of_the_file_is_said(course):
+    did(("one", PASSED))
+    default_path().write_bytes(b"damaged" * 100)
+    shown = board()
+    assert "was damaged, and is kept as" in " ".join(str(shown).split())
+    assert "was damaged, and is kept as" in shown._repr_mimebundle_()["text/html"]
+    assert shown.entries[0].state == "not begun"
+
+
+def test_in_a_terminal_of_80_columns():
+    did(("checkpoint_dot_policy", PASSED))
+    done = CliRunner().invoke(app, ["progress"], env={"COLUMNS": "80"})
+    assert done.exit_code == 0 and max(map(len, done.output.splitlines()[:-1])) <= 80
+    assert "Exercise 6 · Checkpoint with a save policy" in done.output and "■ passed" in done.output
+    assert done.output.splitlines()[-1] == f"Your progress is kept in {default_path()}"
+
+
+def test_long_titles_wrap(course, monkeypatch, tmp_path):
+    long = Page(1, "Exercise 1 · " + "long " * 30, tmp_path / "01_one.ipynb", 1)
+    monkeypatch.setattr(pages, "exercises", lambda: [long])
+    with (console := Console(width=80)).capture() as capture:
+        console.print(board())
+    assert "not begun" in capture.get() and capture.get().count("long") == 30
+
+
+# The pages
+
+
+def test_every_page_is_on_the_board():
+    shown = board()
+    on_it = {page.path for page, _ in shown.sections if page} | {entry.page.path for entry in shown.entries}
+    numbered = {
+        path for path in pages.ROOT.glob("*/[0-9][0-9]_*.ipynb") if path.parent.name in ("notebooks", "exercises")
+    }
+    assert on_it == {path for path in numbered if path.name != "00_start_here.ipynb"}
+
+
+def test_titles_and_chapters_are_the_pages_own():
+    chapters = {page.number: page.title for page in pages.chapters()}
+    assert chapters[2] == "2 · Two passes" and list(chapters) == sorted(chapters)
+    for page in pages.exercises():
+        assert page.title.startswith(f"Exercise {page.number} · ") and page.chapter in chapters
+
+
+def test_a_chapter_that_cannot_be_read_keeps_its_place(monkeypatch, tmp_path):
+    (tmp_path / "notebooks").mkdir()
+    for name, content in [("01_first_one", "{"), ("02_two", json.dumps({"cells": []})), ("00_start", "{}")]:
+        (tmp_path / "notebooks" / f"{name}.ipynb").write_text(content)
+    (tmp_path / "notebooks" / "my own.ipynb").write_text("{}")
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    assert [page.title for page in pages.chapters()] == ["1 · first one", "2 · two"]
+
+
+def test_exercises_without_their_chapters(monkeypatch, tmp_path):
+    """As where only the packages are installed."""
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    shown = board()
+    assert [page for page, _ in shown.sections] == [None] and len(shown.entries) == len(pages.exercises())
+    assert "Next: exercise 1." in str(shown)

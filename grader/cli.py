@@ -65,7 +65,7 @@ def _check_again(file: Path, json_: bool) -> int:
         verdicts.append(verdict := handin.grade_again(answer))
         if not json_:
             before = "" if verdict.outcome == answer.outcome else f"  (handed in as {answer.outcome})"
-            print(f"{verdict.outcome:<20}{answer.exercise}{before}", flush=True)
+            print(f"{verdict.outcome:<21}{answer.exercise}{before}", flush=True)
     if json_:
         print(json.dumps({"unchanged": unchanged, "verdicts": [v.to_dict() for v in verdicts]}, indent=2))
     if not unchanged:

@@ -1,0 +1,207 @@
+"""One file with all answers is written without touching another, and graded again without trusting what it claims."""
+
+import json
+import re
+
+import pytest
+from typer.testing import CliRunner
+
+from grader import handin, pages
+from grader.cli import app
+from grader.handin import HandInError
+from grader.process import check_file
+from grader.progress import Progress, default_path
+from grader.verdict import NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, PASSED, Verdict
+
+NAME = "count_residuals"
+RIGHT = (pages.ROOT / "solutions" / f"{NAME}.py").read_text()
+WRONG = f"def {NAME}(f, *args):\n    return 1, 2\n"
+
+
+@pytest.fixture(autouse=True)
+def in_a_folder(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+
+
+def did(outcome, source, exercise=NAME):
+    return Progress().record(exercise, Verdict(exercise, outcome, evidence="e"), source)
+
+
+def run(*arguments):
+    done = CliRunner().invoke(app, [*map(str, arguments)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.stdout, done.stderr
+
+
+def answers(path):
+    return {entry["exercise"]: entry for entry in json.loads(path.read_text())["answers"]}
+
+
+def test_the_best_attempts(tmp_path):
+    did(NOT_PASSED, "first")
+    passed = did(PASSED, "second é")
+    did(NOT_PASSED, "third")
+    did(NOT_PASSED, "older", "save_named")
+    did(NOT_JUDGED, "newer", "save_named")
+    did(PASSED, "with its text", "all_but")
+    did(PASSED, "", "all_but")
+    path = handin.submit()
+    assert re.fullmatch(r"remat-workbook-\d{4}-\d\d-\d\d\.json", path.name) and (tmp_path / path).exists()
+    found = answers(path)
+    assert {name: entry["source"] for name, entry in found.items()} == {
+        NAME: "second é",
+        "save_named": "newer",
+        "all_but": "with its text",
+    }
+    entry = found[NAME]
+    assert Verdict.from_dict(entry["verdict"]) == passed.verdict and entry["verdict"]["evidence"] == "e"
+    assert (entry["time"], entry["versions"], entry["attempts"]) == (passed.time, passed.versions, 3)
+    assert json.loads(path.read_text())["versions"]["jax"]
+
+
+def test_nothing_is_overwritten(tmp_path):
+    did(PASSED, RIGHT)
+    path = tmp_path / "mine.json"
+    path.write_text("kept")
+    assert [handin.submit(path).name for _ in range(2)] == ["mine_2.json", "mine_3.json"]
+    assert path.read_text() == "kept"
+    assert handin.submit() != handin.submit()
+
+
+def test_nothing_to_hand_in():
+    with pytest.raises(HandInError, match=r"nothing to hand in\. No answer was checked so far"):
+        handin.submit()
+    default_path().parent.mkdir(exist_ok=True)
+    default_path().write_bytes(b"damaged" * 100)
+    with pytest.raises(HandInError, match="was damaged, and is kept as"):
+        handin.submit()
+
+
+def test_a_file_that_cannot_be_written(tmp_path):
+    did(PASSED, RIGHT)
+    with pytest.raises(HandInError, match="cannot be written: No such file or directory"):
+        handin.submit(tmp_path / "nowhere" / "mine.json")
+    status, out, err = run("submit", "--out", tmp_path / "nowhere" / "mine.json")
+    assert (status, out) == (1, "") and "Name another file, or another folder." in err
+
+
+def test_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
+    did(PASSED, RIGHT)
+
+    def full(self, *_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("pathlib.Path.write_text", full)
+    with pytest.raises(HandInError, match="No space left on device"):
+        handin.submit(tmp_path / "mine.json")
+    assert list(tmp_path.glob("*.json")) == []
+
+
+def test_what_was_never_checked_is_said(monkeypatch, tmp_path):
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    folder = tmp_path / "exercises"
+    folder.mkdir()
+    assert handin.unchecked() == []  # not even the pages are there
+    for page in pages.exercises():
+        pages.reset(page)
+    assert handin.unchecked() == []  # stubs
+    page = pages.find(NAME)
+    notebook = json.loads(page.path.read_text())
+    (stub,) = [cell for cell in notebook["cells"] if f"def {NAME}" in "".join(cell["source"])]
+    stub["source"] = WRONG
+    page.path.write_text(json.dumps(notebook))
+    (sentence,) = handin.unchecked()
+    assert f"exercises/{page.path.name} now holds was never checked" in sentence
+    did(NOT_PASSED, RIGHT)
+    assert len(handin.unchecked()) == 1
+    status, out, _ = run("submit")
+    assert status == 0 and "Please note: The answer that exercises/" in out
+    did(NOT_PASSED, f"# The same.\n{WRONG}")
+    assert handin.unchecked() == []
+
+
+def test_graded_again(tmp_path):
+    """What counts is what the answers do now, not what the file claims."""
+    did(PASSED, RIGHT)
+    did(PASSED, f"import no_such_module\n\ndef save_named(f, names):\n    return f({NAME})\n", "save_named")
+    did(PASSED, "", "all_but")
+    did(NOT_PASSED, "def name_preactivation(x, W1, W2):\n    raise NotImplementedError", "name_preactivation")
+    path = handin.submit()
+    status, out, err = run("check", path)
+    assert (status, err) == (2, "")
+    assert [line.split("  ")[0] for line in out.splitlines()] == [NOT_JUDGED, PASSED, NOT_ATTEMPTED, NOT_PASSED]
+    assert out.splitlines()[1] == f"passed               {NAME}"
+    assert out.splitlines()[3] == "not passed           save_named  (handed in as passed)"
+    assert Progress().attempts(NAME)[-1].source == RIGHT and len(Progress().attempts()) == 4  # grading is no attempt
+
+
+def test_graded_again_as_json():
+    did(PASSED, f"{WRONG}\ndef save_named(): return 3")  # one answer may use another's name
+    status, out, err = run("check", handin.submit(), "--json")
+    found = json.loads(out)
+    assert (status, err, found["unchanged"]) == (1, "", True)
+    (verdict,) = found["verdicts"]
+    assert (verdict["exercise"], verdict["outcome"]) == (NAME, NOT_PASSED) and verdict["findings"]
+
+
+def test_a_changed_file_is_graded_and_said(tmp_path):
+    did(NOT_PASSED, WRONG)
+    path = handin.submit()
+    path.write_text(path.read_text().replace('"not passed"', '"passed"'))
+    status, out, err = run("check", path)
+    assert status == 1 and "(handed in as passed)" in out
+    assert f"{path.name} was changed or damaged after it was written" in err
+
+
+def test_the_checksum_is_of_the_content(tmp_path):
+    did(PASSED, RIGHT)
+    path = handin.submit()
+    content = json.loads(path.read_text())
+    path.write_text(json.dumps(dict(reversed(content.items()))))  # formatted anew
+    assert handin.read(path)[1]
+    for change in ({"time": "then"}, {"answers": content["answers"] * 2}, {"checksum": None}, {"more": 1}):
+        path.write_text(json.dumps(content | change))
+        assert not handin.read(path)[1]
+
+
+def changed(**fields):
+    entry = {"exercise": NAME, "source": "", "verdict": {"outcome": PASSED}} | fields
+    return json.dumps({"format": handin._FORMAT, "answers": [entry]})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "not json",
+        "[]",
+        "{}",
+        "3",
+        "[" * 100_000,
+        '{"answers": 3}',
+        '{"answers": [3], "format": ""}',
+        changed(exercise="../../etc/passwd"),
+        changed(exercise=[]),
+        changed(source=3),
+        changed(verdict={"outcome": "great"}),
+        changed(verdict=3),
+        changed().replace("submission 1", "submission 2"),
+        json.dumps({"format": handin._FORMAT, "answers": []}),
+    ],
+)
+def test_a_file_that_is_none(tmp_path, text):
+    path = tmp_path / "mine.json"
+    path.write_text(text)
+    status, out, err = run("check", path)
+    assert (status, out) == (2, "") and "is not a file that `python -m grader submit` of this version writes" in err
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    status, _, err = run("check", tmp_path / "none.json")
+    assert status == 2 and "cannot be read: No such file or directory. Check its name." in err
+
+
+def test_checking_a_file_for_one_exercise(tmp_path):
+    path = tmp_path / "both.py"
+    path.write_text(f"{RIGHT}\n\ndef save_named(f, names):\n    raise NotImplementedError\n")
+    assert check_file(path, exercise=NAME).passed
+    assert check_file(path).outcome == NOT_JUDGED

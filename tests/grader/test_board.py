@@ -140,6 +140,19 @@ def test_every_page_is_on_the_board():
     assert on_it == {path for path in numbered if path.name != "00_start_here.ipynb"}
 
 
+@pytest.mark.parametrize("name", ["README.md", "notebooks/00_start_here.ipynb"])
+def test_every_page_is_listed_where_readers_begin(name):
+    """Under its title, or the part of it that fits a table."""
+    path = pages.ROOT / name
+    text = path.read_text()
+    if path.suffix == ".ipynb":
+        cells = json.loads(text)["cells"]
+        text = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    listed = re.findall(r"^\| (\w* ?\d+) \| \[[^\]]+\]\(([^)]+)\) \|", text, re.MULTILINE)
+    found = {(path.parent / link).resolve(): int(label.split()[-1]) for label, link in listed}
+    assert found == {page.path: page.number for page in [*pages.chapters(), *pages.exercises()]}
+
+
 def test_titles_and_chapters_are_the_pages_own():
     chapters = {page.number: page.title for page in pages.chapters()}
     assert chapters[2] == "2 · Two passes" and list(chapters) == sorted(chapters)

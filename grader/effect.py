@@ -39,7 +39,7 @@ def illustrated(verdict: Verdict, answer: Callable, cases: Sequence[Case], task:
 
 
 # The kinds of findings that the two programs explain.
-_ABOUT_PROGRAMS = {"also saved", "not saved", "recomputes", "extra matmuls"}
+_ABOUT_PROGRAMS = {"also saved", "not saved", "wrong memory", "recomputes", "extra matmuls"}
 
 
 def _programs(finding: Finding, answer: Callable, case: Case) -> rematscope.FwdBwd | None:

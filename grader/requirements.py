@@ -4,6 +4,7 @@ Each has `names`, the reference's values that it speaks of, `findings(seen)`, wh
 `claim()`, what has been shown once nothing does.
 """
 
+import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -87,42 +88,64 @@ class Saves:
       names: names of the reference's values, as `expect.reference` gives them.
       too_much: the question that leads on from an answer that keeps more.
       too_little: the question that leads on from an answer that keeps less.
+      by_hand: True where an answer need not call `jax.checkpoint`, so that nothing leads there.
+      on_host: those of the names whose values lie in the host's memory; the others lie on the device.
     """
 
     names: tuple[str, ...]
     too_much: str
     too_little: str | None = None
+    by_hand: bool = False
+    on_host: tuple[str, ...] = ()
 
     def findings(self, seen: Behaviour) -> Iterator[Finding]:
+        wanted = {
+            name: dataclasses.replace(seen.wanted[name], memory="pinned_host" if name in self.on_host else "device")
+            for name in self.names
+        }
         left = Counter(self.names)
-        extra, marked = [], []
+        extra = {}
         for place, residual in enumerate(seen.residuals):
             if residual.kind != "computed":
                 continue
-            wanted = seen.wanted.get(residual.name)
-            as_wanted = wanted and residual.memory == wanted.memory and residual.nbytes <= wanted.nbytes
+            want = wanted.get(residual.name)
+            as_wanted = want and residual.memory == want.memory and residual.nbytes <= want.nbytes
             if left[residual.name] > 0 and as_wanted:
                 left[residual.name] -= 1
             else:
-                extra.append(residual)
-                marked.append(place)
-        missing = [seen.wanted[name] for name in left.elements()]
+                extra[place] = residual
+        missing = [wanted[name] for name in left.elements()]
         asked = [*seen.arguments, *self.names]
         words = {
             "expected": f"{len(asked)} saved values: {', '.join(asked)}",
             "got": f"{len(seen.residuals)} saved values: {', '.join(r.name or r.type for r in seen.residuals)}",
         }
+        moved = {p: r for p, r in extra.items() if left[r.name] > 0 and r.memory != wanted[r.name].memory}
+        if moved:
+            yield Finding(
+                "wrong memory",
+                f"Your forward pass saves {'; '.join(map(str, moved.values()))}: the right value in the wrong memory.",
+                expected=", ".join(f"{r.name} in {wanted[r.name].memory} memory" for r in moved.values()),
+                got=", ".join(f"{r.name} in {r.memory} memory" for r in moved.values()),
+                nbytes=sum(residual.nbytes for residual in moved.values()),
+                next=self.too_much,
+                marked=tuple(moved),
+            )
+            return
         if extra:
             yield Finding(
                 "also saved",
-                f"Your forward pass also saves {'; '.join(map(str, extra))}: "
-                f"{bytes_text(sum(residual.nbytes for residual in extra))} that were not asked for.",
+                f"Your forward pass also saves {'; '.join(map(str, extra.values()))}: "
+                f"{bytes_text(sum(residual.nbytes for residual in extra.values()))} that were not asked for.",
                 **words,
-                nbytes=sum(residual.nbytes for residual in extra),
-                source="; ".join(dict.fromkeys(residual.source for residual in extra if residual.source)) or None,
+                nbytes=sum(residual.nbytes for residual in extra.values()),
+                source="; ".join(dict.fromkeys(residual.source for residual in extra.values() if residual.source))
+                or None,
                 # Without a barrier nothing shows that jax.checkpoint was called at all.
-                next=self.too_much if seen.barriers else f"{_NO_CHECKPOINT} If you call it: {self.too_much}",
-                marked=tuple(marked),
+                next=self.too_much
+                if seen.barriers or self.by_hand
+                else f"{_NO_CHECKPOINT} If you call it: {self.too_much}",
+                marked=tuple(extra),
             )
         if missing:
             yield Finding(
@@ -136,7 +159,8 @@ class Saves:
     def claim(self) -> str:
         if not self.names:
             return "it saves nothing but arguments"
-        return f"besides arguments it saves {' and '.join(self.names)}, and nothing else"
+        places = [f"{name} (on the host)" if name in self.on_host else name for name in self.names]
+        return f"besides arguments it saves {' and '.join(places)}, and nothing else"
 
 
 @dataclass(frozen=True)

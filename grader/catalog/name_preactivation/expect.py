@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 
+from grader.hints import Hint
 from grader.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
 
 
@@ -32,6 +33,30 @@ error_questions = (
     (
         r"dot_general|matmul|contracting|einsum",
         "Which shapes do the two operands have, and in which order are they?",
+    ),
+)
+
+hints = (
+    Hint(
+        "Which value does the gradient of `W2` need, and which one does the derivative of the sine need? From which "
+        "single value do both follow, without a matrix product?"
+    ),
+    Hint(
+        "Follow the named value: which line makes it, and which uses it? And does the policy have the same string?",
+        after=("not saved",),
+    ),
+    Hint(
+        "A name alone changes nothing. What asks for it, and is all of the function inside of that?",
+        after=("also saved",),
+    ),
+    Hint(
+        "The sine's derivative is the cosine of what went *in*. Did you save what goes in, or what comes out?",
+        after=("recomputes",),
+    ),
+    Hint(
+        "Nearly the answer: write the function with a name on the one value, wrap it in `jax.checkpoint`, and give "
+        "that a policy made by `save_only_these_names`. As a decorator: "
+        "`@functools.partial(jax.checkpoint, policy=...)`."
     ),
 )
 

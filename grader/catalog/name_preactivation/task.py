@@ -24,5 +24,11 @@ def cases(rng):
 
 def _arguments(rng, dtype, batch=()):
     n, a, b, c = map(int, rng.permutation([5, 6, 7, 8, 9])[:4])
-    shapes = [(*batch, n, a), (a, b), (b, c)]
+    return _arrays((*batch, n, a), (a, b), (b, c), dtype=dtype)
+
+
+def _arrays(*shapes, dtype=jnp.float32):
     return tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in shapes)
+
+
+shown = Case("the page's shapes", _arrays((256, 64), (64, 64), (64, 64)))

@@ -1,5 +1,6 @@
 """What is expected of an answer; only the judge reads this."""
 
+from grader.hints import Hint
 from grader.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
 
 
@@ -20,6 +21,30 @@ error_questions = (
     (r"save_\w+\(\) got an", "What do you give as policy=, a policy or a function that makes one?"),
     (r"unhashable|not iterable", "Does the function that makes a policy take a list of names, or names?"),
     (r"not callable", "Which of the values in that line is a function, and which is what a function returned?"),
+)
+
+hints = (
+    Hint(
+        "Is what `jax.checkpoint(f)` returns a value or a function? Do you know `f`'s arguments here, and do you need "
+        "them?"
+    ),
+    Hint(
+        'In the mini-example the policy got `"product"`. What does it get in your answer: strings, or one tuple of '
+        "strings? How does Python hand over the elements of a tuple as single arguments?",
+        after=("not saved", "raises"),
+    ),
+    Hint(
+        "Has the value that was saved too much a name that is in the list, or only one that begins like it? And if it "
+        "has no name at all: which function takes the policy, and is what that returns what you return?",
+        after=("also saved",),
+    ),
+    Hint(
+        "How often is `f` called when the function that you return is called once?", after=("recomputes", "wrong value")
+    ),
+    Hint(
+        "Nearly the answer: which line of the mini-example makes a policy from names, and which wraps `f`? Put the two "
+        'together, with your `names`, unpacked, where `"product"` stands.'
+    ),
 )
 
 

@@ -41,8 +41,20 @@ def _case(name, function, names, rng, batch=()):
     }[function]
     return Case(
         name,
-        tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes),
+        _arrays(*shapes),
         transform=(lambda f: jax.vmap(f, in_axes=(None, None, None, 0))) if batch else (lambda f: f),
         apply=lambda answer: answer(function, names),
         function=function,
     )
+
+
+def _arrays(*shapes):
+    return tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
+
+
+shown = Case(
+    "the page's shapes",
+    _arrays((64, 256), (64, 256), (256, 64), (256, 64)),
+    apply=lambda answer: answer(_gated, ("mlp", "out")),
+    function=_gated,
+)

@@ -1,0 +1,68 @@
+"""What is expected of an answer; only the judge reads this."""
+
+from grader.hints import Hint
+from grader.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
+
+
+def draw(rng, argument):
+    """Numbers whose products are large enough that a sine is not about its argument, small enough to round little."""
+    size = rng.uniform(0.3, 1.2, argument.shape)
+    return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
+
+
+mistakes = (
+    Mistake(
+        "this is the value of f called twice over",
+        lambda f, name: lambda *arguments: 2 * f(*arguments),
+    ),
+)
+
+error_questions = (
+    (r"save_\w+\(\) got an", "What do you give as policy=, a policy or a function that makes one?"),
+    (r"unhashable", "Does the function that makes a policy take a list of names, or names?"),
+    (r"not callable", "Which of the values in that line is a function, and which is what a function returned?"),
+)
+
+hints = (
+    Hint(
+        "A policy is asked about every operation, and a name is one of those. What must yours say to another name than "
+        "the given one, what to the given one, and what to all that is no name?"
+    ),
+    Hint(
+        "Is the value that was saved too much one that has a name in `f`? If not: which policy of JAX's says no to "
+        "all that has no name? And if it is the given one: how did the policy come by it, whole or letter by letter?",
+        after=("also saved",),
+    ),
+    Hint(
+        "Which names may `f` have besides the given one? Is a name that merely begins or ends like it another one?",
+        after=("not saved", "recomputes"),
+    ),
+    Hint(
+        "You know the names to leave out, but not those to keep. Which rows of the page's table are made from names to "
+        "leave out, and which of them does what it is called?"
+    ),
+    Hint(
+        "Nearly the answer: `save_any_names_but_these` takes names and makes a policy. Give it `name`, give what it "
+        "returns to `jax.checkpoint` together with `f`, and return the function that you get."
+    ),
+)
+
+
+def _saves(case, names, recomputed):
+    saves = Saves(
+        names,
+        too_much="Does that value have a name in f, and is it the given one? What does your policy say to what has "
+        "no name?",
+        too_little="Which names does f have besides the given one, and does your policy say yes to each of them?",
+    )
+    once = Recomputes(recomputed, too_many="How often does your answer run f in the forward pass, and how often again?")
+    return (case,), (saves, once)
+
+
+requirements = (
+    _saves("one name of three", ("mlp_gate", "out"), recomputed=1),
+    _saves("a product without a name", ("pre_mix",), recomputed=1),
+    _saves("a name that is not there", ("mlp", "mlp_gate", "out"), recomputed=0),
+    _saves("vmap over x", ("mlp", "out"), recomputed=1),
+    (("one name of three", "a product without a name", "a name that is not there"), (AdvisesBarrier(),)),
+)

@@ -1,0 +1,1 @@
+"""Exercise 10: a policy that says yes where either of two does."""

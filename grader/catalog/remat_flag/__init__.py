@@ -1,0 +1,1 @@
+"""Exercise 11: checkpoint a function with a flag that Python reads."""

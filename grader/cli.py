@@ -2,6 +2,7 @@
 
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -48,8 +49,10 @@ def check(
 def _record(file: Path, verdict: Verdict) -> list[str]:
     """Writes the attempt down, if it was one; returns what has to be said about that."""
     progress = Progress()
-    if verdict.exercise in exercise.names() and verdict.outcome != NOT_ATTEMPTED:
-        progress.record(verdict.exercise, verdict, submission.read(file).text)
+    with suppress(submission.SubmissionError):  # no answer, no attempt
+        answer = submission.read(file)
+        if verdict.outcome != NOT_ATTEMPTED:
+            progress.record(answer.exercise, verdict, answer.text)
     return progress.notices
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from grader import child
 from grader.process import Limits, check_file
+from grader.progress import Progress
 
 NAME = "checkpoint_dot_policy"
 HEAD = "import os, sys, time, signal\nimport jax, jax.numpy as jnp\n"
@@ -71,6 +72,17 @@ def test_files_that_cannot_be_judged(tmp_path, name, text, message):
 def test_the_reason_reaches_the_terminal(tmp_path):
     status, out, err = run("check", tmp_path / "missing.py")
     assert (status, err) == (2, "") and "Not judged: missing" in out and "There is no file" in out
+
+
+def test_what_is_written_down(tmp_path):
+    """An answer that was judged, or took its process along; not a stub, and not a file that only has the name."""
+    path = tmp_path / f"{NAME}.py"
+    for text in ("x = 1", f"def {NAME}(w1, w2, x): ...", f"import os\ndef {NAME}(w1, w2, x): os._exit(0)"):
+        path.write_text(text)
+        status, _, err = run("check", path)
+        assert status and err == ""
+    (attempt,) = Progress().attempts()
+    assert (attempt.exercise, attempt.verdict.outcome, attempt.source) == (NAME, "could not be judged", text + "\n")
 
 
 LIMITS = Limits(seconds=10, processor_seconds=10, memory=2**30)

@@ -15,6 +15,7 @@ import jax
 import jax.export
 import jax.numpy as jnp
 import numpy as np
+from jax.extend import source_info_util
 from jax.interpreters import mlir
 
 import rematscope
@@ -22,6 +23,9 @@ from grader.data import plain
 from grader.evidence import Evidence, Failure, Traced, Unusable
 from grader.exercise import Case, Question
 from rematscope.source import place_of
+
+# A value that a function of the catalogue's makes comes from the learner's line that calls it.
+source_info_util.register_exclusion(os.path.dirname(os.path.abspath(__file__)))
 
 
 class CaptureError(Exception):
@@ -193,10 +197,10 @@ def failure_of(error: BaseException) -> Failure:
 
 def message_of(error: BaseException) -> str:
     """An exception's type and what it says, in one line."""
-    # As Python prints it, "Did you mean …?" included: the first paragraph, without memory addresses, so that the same
-    # mistake is the same message.
+    # As Python prints it, "Did you mean …?" included: the first paragraph, without memory addresses and files, so that
+    # the same mistake is the same message.
     printed = "".join(traceback.TracebackException.from_exception(error).format_exception_only())
-    message = re.sub(r" at 0x[0-9a-f]+", "", " ".join(printed.split("\n\n")[0].split()))
+    message = re.sub(r" at (0x[0-9a-f]+|\S+\.py:\d+)", "", " ".join(printed.split("\n\n")[0].split()))
     message = message.removeprefix(f"{type(error).__module__}.")
     return message if len(message) <= 300 else message[:300].rstrip() + " …"
 

@@ -1,6 +1,7 @@
 """Answers that are plain data: what they return, in JSON's types, compared with the reference's."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
 
@@ -9,10 +10,27 @@ from grader.exercise import Question
 from grader.verdict import Finding
 
 
+@dataclass(frozen=True)
+class Choice:
+    """What a reference returns where some names are to be chosen: order and spaces do not matter.
+
+    A finding says how many are right, not which: the names are what a learner is to find out.
+
+    Attributes:
+      chosen: the right names.
+      among: all names that the exercise's page offers.
+    """
+
+    chosen: tuple[str, ...]
+    among: tuple[str, ...]
+
+
 def plain(value: Any) -> Any:
     """A value in JSON's types. Raises TypeError, with the type's name, for what is no plain data."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
+    if isinstance(value, Choice):
+        return sorted(value.chosen)
     if isinstance(value, list | tuple):
         return [plain(element) for element in value]
     if getattr(value, "shape", None) == () and hasattr(value, "item"):  # a number that came from an array
@@ -27,9 +45,11 @@ def differences(
     for asked, question in zip(evidence.cases, questions, strict=True):
         want = expect.reference(*question.arguments)
         got = asked.data
-        if got == plain(want):
+        if _comparable(got, want) == _comparable(plain(want), want):
             continue
-        words = {"expected": _shown(plain(want), want), "got": _shown(got, want)}
+        names = isinstance(want, Choice)
+        asked_for = f"{len(want.chosen)} of the page's names" if names else _shown(plain(want), want)
+        words = {"expected": asked_for, "got": _shown(got, want)}
         if not _fits(got, want):
             text = f"Your answer returns {words['got']} where {task.returns} is asked for."
             yield (
@@ -38,16 +58,36 @@ def differences(
                 Finding("wrong type", text, **words, next=f"What should {task.signature} return?"),
             )
             continue
-        same = (m for m in expect.mistakes if plain(m.function(*question.arguments)) == got)
+        if names and (unknown := _unknown(got, want)):
+            text = f"{unknown!r} is none of the names on the page."
+            ask = "Which of the page's names means the same value?"
+            yield "unknown", question.name, Finding("unknown name", text, got=words["got"], next=ask)
+            continue
+        given = _comparable(got, want)
+        same = (m for m in expect.mistakes if _comparable(plain(m.function(*question.arguments)), want) == given)
         mistake = next(same, None)
         text = f"Your answer is not what JAX does{f': {mistake.says}' if mistake else ''}."
         ask = mistake.next if mistake else "What does rematscope's residual_table show for something of this kind?"
         yield mistake and mistake.says, question.name, Finding("wrong value", text, **words, next=ask)
 
 
+def _comparable(data, want):
+    """Data as it is compared: names that are chosen come in any order, with or without spaces."""
+    if isinstance(want, Choice) and isinstance(data, list) and all(isinstance(name, str) for name in data):
+        return sorted("".join(name.split()) for name in data)
+    return data
+
+
+def _unknown(got: list[str], want: Choice) -> str | None:
+    known = _comparable(list(want.among), want)
+    return next((name for name in got if "".join(name.split()) not in known), None)
+
+
 def _fits(got, want) -> bool:
     """Whether data has the form of what is wanted: a tuple's length is fixed, a list's is not."""
     match want:
+        case Choice():
+            return _fits(got, [""])
         case tuple():
             return isinstance(got, list) and len(got) == len(want) and all(map(_fits, got, want))
         case list():

@@ -1,0 +1,58 @@
+"""Wrong answers to predict_residuals, each with the finding that must name its mistake."""
+
+from answers import Answers
+
+WRONG = Answers()
+fails_with = WRONG.fails_with
+RIGHT = {
+    "sin": ["cos(x)"],
+    "exp": ["exp(x)"],
+    "relu": ["x > 0"],
+    "tanh": ["1 - tanh(x)**2"],
+    "dot": ["W", "x"],
+}
+
+
+def but(name, **changes):
+    """The right answer but for this."""
+
+    def answer(op):
+        return changes.get(op, RIGHT[op])
+
+    answer.__name__ = name
+    return answer
+
+
+def wrong(name, *words, op, kept, kind="wrong value"):
+    fails_with(kind, *words, cases=(op,))(but(name, **{op: kept}))
+
+
+wrong("relu_saves_x", "it says that relu saves x", "how large x is", "1 of the page's names", op="relu", kept=["x"])
+wrong("relu_saves_its_output", "relu saves its own output", "smallest array", op="relu", kept=["relu(x)"])
+wrong("sin_saves_x", "it says that sin saves x", "compute the derivative", op="sin", kept=["x"])
+wrong("sin_saves_its_output", "is not what JAX does.", "residual_table", op="sin", kept=["sin(x)"])
+wrong("exp_saves_x", "it says that exp saves x", "derivative of exp", op="exp", kept=["x"])
+wrong("tanh_saves_x", "it says that tanh saves x", "compute the derivative", op="tanh", kept=["x"])
+wrong("tanh_saves_its_output", "tanh saves its own output", "or the derivative?", op="tanh", kept=["tanh(x)"])
+wrong("dot_saves_x", "a product saves x alone", "2 of the page's names", op="dot", kept=["x"])
+wrong("dot_saves_w", "a product saves W alone", "each of these need", op="dot", kept=["W"])
+wrong("dot_saves_its_result", "a product saves its result", op="dot", kept=["W @ x"])
+wrong("dot_saves_all", "is not what JAX does.", "['W', 'x', 'W @ x']", op="dot", kept=["W", "x", "W @ x"])
+wrong("one_too_many", "is not what JAX does.", op="relu", kept=["x > 0", "x"])
+wrong("one_twice", "is not what JAX does.", op="exp", kept=["exp(x)", "exp(x)"])
+wrong("other_words", "'mask' is none of the names", "means the same", op="relu", kept=["mask"], kind="unknown name")
+wrong("a_name_in_no_list", "returns cos(x) where a list of names", op="sin", kept="cos(x)", kind="wrong type")
+wrong("a_number_of_values", "returns [1] where a list of names", op="exp", kept=[1], kind="wrong type")
+wrong("a_set", "returns a set, which is no plain data", op="dot", kept={"x", "W"}, kind="wrong type")
+wrong("nothing_for_one", "returns None", "What should predict_residuals(op)", op="relu", kept=None, kind="wrong type")
+
+
+@fails_with("wrong value", "it says that relu saves x", cases=("relu",))
+@fails_with("wrong value", "it says that sin saves x", cases=("sin",))
+def x_for_all(op):
+    return ["W", "x"] if op == "dot" else ["x"]
+
+
+@fails_with("raises", "KeyError: 'dot'", "They are named on the page", cases=("dot",))
+def one_forgotten(op):
+    return {name: kept for name, kept in RIGHT.items() if name != "dot"}[op]

@@ -1,0 +1,43 @@
+"""What exercise 2 expects is what JAX does, not what we know by heart."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from grader.catalog.predict_residuals import expect
+from grader.grading import grade
+from solutions.predict_residuals import KEPT, predict_residuals
+
+
+@pytest.fixture(autouse=True)
+def measured_anew():
+    expect.reference.cache_clear()
+    yield
+    expect.reference.cache_clear()
+
+
+@pytest.mark.parametrize("wrap", [lambda function: function, jax.jit], ids=["plain", "jit"])
+def test_expected_is_what_jax_keeps(wrap, remat3, monkeypatch):
+    operations = {op: (wrap(function), *arrays) for op, (function, *arrays) in expect._OPERATIONS.items()}
+    monkeypatch.setattr(expect, "_OPERATIONS", operations)
+    assert {op: sorted(expect.reference(op).chosen) for op in KEPT} == {op: sorted(kept) for op, kept in KEPT.items()}
+
+
+def test_another_rule_is_another_answer(monkeypatch):
+    """Whoever changes what an operation keeps changes what is right."""
+    monkeypatch.setitem(expect._OPERATIONS, "sin", (jnp.exp, expect._X))
+    verdict = grade(predict_residuals, "predict_residuals")
+    assert [finding.cases for finding in verdict.findings] == [("sin",)]
+
+
+def test_what_has_no_name_is_not_judged(monkeypatch):
+    monkeypatch.setitem(expect._OPERATIONS, "sin", (jnp.square, expect._X))
+    verdict = grade(predict_residuals, "predict_residuals")
+    assert verdict.outcome == "could not be judged"
+    assert "keeps something for sin that none of the page's names stands for" in verdict.findings[0].text
+
+
+def test_a_finding_does_not_tell_the_answer():
+    verdict = grade(lambda op: ["sin(x)"], "predict_residuals")
+    assert sorted(verdict.findings[0].cases) == sorted(KEPT)
+    assert not [name for kept in KEPT.values() for name in kept if len(name) > 1 and name in str(verdict)]

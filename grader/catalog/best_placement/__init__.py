@@ -1,0 +1,1 @@
+"""Exercise 5: checkpoint every stage but the last."""

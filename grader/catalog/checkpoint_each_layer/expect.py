@@ -2,6 +2,7 @@
 
 import jax.numpy as jnp
 
+from grader.hints import Hint
 from grader.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
 
 
@@ -48,6 +49,27 @@ error_questions = (
         "Which shapes do the two operands have? W1 is (b, a) and x is (a,): the weights stand on the left.",
     ),
     (r"positional argument", "Which arguments does a layer take, and does the checkpointed layer take the same?"),
+)
+
+hints = (
+    Hint("Which of the two steps of a layer keeps a cosine? Where must that step be, so that it keeps nothing?"),
+    Hint(
+        "Which of your layers has a step outside of every checkpoint? What does that step keep?",
+        after=("also saved",),
+    ),
+    Hint(
+        "In the mini-example the exponential's output was kept because it went from one checkpoint into the next. "
+        "Between which checkpoints do the outputs of layers 1 and 2 go? And if there is only one checkpoint?",
+        after=("not saved",),
+    ),
+    Hint(
+        "From which value does each layer's product start again: from the layer's input, or from `x`?",
+        after=("recomputes",),
+    ),
+    Hint(
+        "Nearly the answer: `jax.checkpoint(layer)` is a function that takes a `W` and an `x`, as `layer` does. How "
+        "often do you have to call it?"
+    ),
 )
 
 requirements = (

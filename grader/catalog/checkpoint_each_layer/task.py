@@ -23,6 +23,12 @@ def cases(rng):
 
 
 def _arguments(rng, dtype, batch=()):
-    a, b, c, d = map(int, rng.permutation([5, 6, 7, 8, 9])[:4])
+    return _shapes(*map(int, rng.permutation([5, 6, 7, 8, 9])[:4]), dtype, batch)
+
+
+def _shapes(a, b, c, d, dtype, batch=()):
     shapes = [(b, a), (c, b), (d, c), (*batch, a)]
     return tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in shapes)
+
+
+shown = Case("the page's shapes", _shapes(4, 5, 6, 7, jnp.float32))

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 
+from grader.hints import Hint
 from grader.requirements import Mistake
 
 
@@ -98,6 +99,33 @@ mistakes = (
 error_questions = (
     (r"[Tt]racer|[Cc]oncret", "What does your answer do with arrays that needs their numbers, not only their shapes?"),
     (r"positional argument", "How many arguments does f take, and are they all handed on to it?"),
+)
+
+hints = (
+    Hint(
+        "Which of the two things that `jax.vjp` returns must bring the residuals along? How do you take it apart?",
+    ),
+    Hint(
+        "Does your answer return two plain integers, first how many values there are, then their bytes?",
+        after=("wrong type",),
+    ),
+    Hint(
+        "Look at the case that the finding names. Which kind of value on this page's list of what counts is in it?",
+        after=("wrong value",),
+    ),
+    Hint(
+        "When one array is given twice: what would your answer do if it never saw an array, only shapes and dtypes? "
+        "Which function on this page runs another one in that way?",
+        after=("wrong value", "raises"),
+    ),
+    Hint(
+        "Is there another way? `residual_table(f, *args)` has `nbytes`. Residuals that are alike share a row of it: "
+        "how many `values` does a row have?"
+    ),
+    Hint(
+        "Nearly the answer: write an inner function of `*args` that calls `jax.vjp(f, *args)` and returns the leaves "
+        "of the second result. What does `jax.eval_shape` of that function give, and how many bytes is each of these?"
+    ),
 )
 
 requirements = ()

@@ -48,3 +48,6 @@ def _cubic(x, y):
 
 def _wave(parameters):
     return jnp.sin(parameters["time"]) * parameters["phase"]
+
+
+shown = None

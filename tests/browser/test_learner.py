@@ -1,5 +1,5 @@
-"""A learner solves exercise 6 in JupyterLab: wrong twice, right once, with the panel's buttons; and is told when the
-kernel has ended."""
+"""A learner's way: a chapter's widget, an exercise wrong twice and right once through the panel, the board, and the board
+again after JupyterLab was restarted. And what they are told when the kernel has ended."""
 
 import pytest
 
@@ -90,3 +90,17 @@ def test_the_panel_says_when_its_kernel_has_ended(exercise):
     assert not exercise.panel.get_by_role("button").first.is_visible()
     exercise.page.locator(".jp-Dialog button").click()  # JupyterLab says that it starts another one
     exercise.picture("panel_lost")
+
+
+def test_the_board_knows_and_remembers(exercise, lab):
+    for _ in range(2):
+        notebook = lab.open("notebooks/00_start_here.ipynb")
+        notebook.run_all()
+        row = notebook.page.locator(".jp-OutputArea").get_by_role("row", name="Checkpoint with a save policy")
+        row.scroll_into_view_if_needed()
+        assert row.inner_text().split()[-2:] == ["passed", "3"]
+        notebook.picture("board")
+        assert notebook.problems == []
+        notebook.page.context.close()
+        lab.server.stop()
+        lab.server.start()

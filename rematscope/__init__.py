@@ -7,6 +7,8 @@ Nothing here runs the function: arguments may be arrays or `jax.ShapeDtypeStruct
 
 from rematscope.cost import Cost
 from rematscope.errors import TraceError
+from rematscope.explore import explore
+from rematscope.linked import linked
 from rematscope.program import Equation, Literal, Program, Value
 from rematscope.source import Source
 from rematscope.table import ResidualTable, residual_table
@@ -25,6 +27,8 @@ __all__ = [
     "Source",
     "TraceError",
     "Value",
+    "explore",
+    "linked",
     "print_fwd_bwd",
     "residual_table",
     "trace",

@@ -1,9 +1,10 @@
 """How a view reaches the reader: a terminal through rich, JupyterLab as HTML, GitHub as text."""
 
 import html
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.text import Text
 
 # Okabe and Ito's colours, which the colour-blind can tell apart. The gutter letters say the same without colour.
 COLOURS = {"rs-S": "bold #0072b2", "rs-R": "bold #d55e00", "rs-L": "bold #cc79a7", "rs-B": ""}
@@ -11,7 +12,7 @@ COLOURS |= {"rs-type": "dim", "rs-source": "dim", "rs-marked": "reverse"}
 
 # JupyterLab says on <body> which theme is on. Without this sheet (GitHub, an untrusted notebook) the text still stands
 # in its columns.
-_SHEET = """<style>
+SHEET = """<style>
 .rematscope { color: inherit; container-type: inline-size; }
 .rematscope .rs-programs, .rematscope .rs-programs tbody { display: block; width: 100%; margin: 0; border: 0; }
 .rematscope .rs-programs tr { display: flex; flex-wrap: wrap; gap: 0 1em; background: none !important; }
@@ -39,6 +40,41 @@ _MARKS = """<style>
 </style>"""
 
 
+class Lines:
+    """Text in lines that stay as they are."""
+
+    def __init__(self, lines: Sequence[str]):
+        self.lines = lines
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from map(Text, self.lines)
+
+    def __repr__(self):
+        return plain_text(self)
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        page = f'{SHEET}\n<div class="rematscope">{_pre([[(line, "")] for line in self.lines])}</div>'
+        return {"text/plain": plain_text(self), "text/html": page}
+
+
+class Stack:
+    """Views one above another."""
+
+    def __init__(self, *views):
+        self.views = views
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for i, view in enumerate(self.views):
+            yield Group(*[""] * (i > 0), view)
+
+    def __repr__(self):
+        return plain_text(self)
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        pages = [view._repr_mimebundle_()["text/html"] for view in self.views]
+        return {"text/plain": plain_text(self), "text/html": "\n<br>\n".join(pages)}
+
+
 def show(view) -> None:
     """Displays in a notebook, prints in a terminal."""
     console = Console()
@@ -54,29 +90,43 @@ def show(view) -> None:
 
 
 def live(view: Callable, **controls) -> None:
-    """Shows `view(**values)` under widgets that set the values, in a notebook.
+    """Shows `view(**values)` under widgets that set the values, in a notebook. A view may be lively without any.
 
-    Where no widget runs (on GitHub, in a page that was stored), the same output shows the view for the first values.
+    Where no widget runs (on GitHub, in a page that was stored, in a terminal), `view` is shown for the first values.
 
     Args:
-      view: a function of the controls' values that returns something that displays itself.
+      view: a function of the controls' values that returns something that displays itself. A `Linked` lights up.
       **controls: an ipywidgets control for each argument of `view`.
     """
+
+    def current():
+        return view(**{name: control.value for name, control in controls.items()})
+
+    if not Console().is_jupyter:
+        show(current())
+        return
     import ipywidgets
     from IPython.display import display
 
-    page = ipywidgets.HTML()
+    from rematscope.linked import widget
 
-    def update(_change=None):
-        twin = view(**{name: control.value for name, control in controls.items()})._repr_mimebundle_()
-        page.value = twin["text/html"]
-        return twin
+    def state() -> dict:
+        shown = current()
+        return shown.pane() if hasattr(shown, "pane") else {"html": shown._repr_mimebundle_()["text/html"]}
+
+    pane = widget(**state())
+
+    def update(_change):
+        with pane.hold_sync():
+            for name, value in state().items():
+                setattr(pane, name, value)
 
     for control in controls.values():
         control.observe(update, "value")
-    widget = ipywidgets.VBox([*controls.values(), page])
+    row = ipywidgets.Box(list(controls.values()), layout={"flex_flow": "row wrap"})
+    page = ipywidgets.VBox([row, pane] if controls else [pane])
     # A front end shows the richest form that it can: the widget where its model lives, else the twin.
-    display({**widget._repr_mimebundle_(), **update()}, raw=True)
+    display({**page._repr_mimebundle_(), **current()._repr_mimebundle_()}, raw=True)
 
 
 def plain_text(view, width: int = 100) -> str:
@@ -92,17 +142,20 @@ def html_page(columns, footer) -> str:
     # Said inline too: a notebook that is not trusted loses the sheet, and JupyterLab aligns cells to the right.
     cells = "".join(f'<td style="text-align: left; vertical-align: top">{_pre(lines)}</td>' for lines in columns)
     table = f'<table class="rs-programs"><tbody><tr>{cells}</tr></tbody></table>'
-    sheets = _SHEET + _MARKS * any("rs-marked" in style for lines in columns for line in lines for _, style in line)
+    sheets = SHEET + _MARKS * any("rs-marked" in style for lines in columns for line in lines for _, style in line)
     return f'{sheets}\n<div class="rematscope">{table}{_pre(footer)}</div>'
 
 
-def html_table(rows, footer: str) -> str:
-    """A table of texts, its first row the header."""
+def html_table(rows, footer: str, about: Sequence[str] = ()) -> str:
+    """A table of texts, its first row the header; `about` numbers the values that each of the others is about."""
     header, *body = [[html.escape(cell, quote=False) for cell in row] for row in rows]
     head = "".join(f'<th scope="col" style="text-align: left">{cell}</th>' for cell in header)
-    lines = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in body)
+    starts = [f'<tr data-value="{numbers}">' for numbers in about] or ["<tr>"] * len(body)
+    lines = "".join(
+        start + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for start, row in zip(starts, body, strict=True)
+    )
     table = f'<table class="rs-table"><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>'
-    return f'{_SHEET}\n<div class="rematscope">{table}<p>{html.escape(footer, quote=False)}</p></div>'
+    return f'{SHEET}\n<div class="rematscope">{table}<p>{html.escape(footer, quote=False)}</p></div>'
 
 
 def _pre(lines) -> str:

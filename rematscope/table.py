@@ -67,7 +67,7 @@ class ResidualTable:
         self.rows = _rows(passes)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        header, *rows = self._cells()
+        header, *rows = self.cells()
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
         for title in header:
             table.add_column(title, justify="right" if title in ("bytes", "share") else "left", overflow="fold")
@@ -80,14 +80,15 @@ class ResidualTable:
         return plain_text(self)
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        return {"text/plain": plain_text(self), "text/html": html_table(self._cells(), self.total)}
+        return {"text/plain": plain_text(self), "text/html": html_table(self.cells(), self.total)}
 
     @property
     def total(self) -> str:
         """`f saves 456 B: computed 72 B + arguments 384 B`."""
         return f"{self.passes.function} saves {saved_text(self.passes)}"
 
-    def _cells(self) -> list[list[str]]:
+    def cells(self) -> list[list[str]]:
+        """The header, and a list of texts for each of `rows`."""
         named = any(row.name for row in self.rows)
         header = ["saved", "type", "bytes", "share", "made by", *["name"] * named, "line", "needed by"]
         cells = [header]

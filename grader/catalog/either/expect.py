@@ -23,7 +23,7 @@ error_questions = (
     ),
     (r"unsupported operand", "A policy may answer with something that is neither True nor False: what do you do then?"),
     (
-        r"argument",
+        r"argument|^KeyError|^IndexError",
         "JAX calls a policy with the operation and its operands by position, and with parameters by keyword. Does "
         "yours take all of those, and hand all of them on?",
     ),
@@ -68,7 +68,8 @@ def _saves(case, *names, on_host=()):
 
 requirements = (
     _saves("two that say yes or no", "a", "b", "c"),
-    _saves("products, or a name", "a", "b", "d"),
+    _saves("a name, or products", "a", "b", "d"),
+    _saves("products offloaded, or a name", "a", "b", "d", on_host=("a", "b")),
     _saves("the first offloads", "a", "b", "c", on_host=("a",)),
     _saves("the second offloads", "a", "b", on_host=("b",)),
 )

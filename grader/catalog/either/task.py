@@ -11,12 +11,13 @@ signature = "either(p1, p2)"
 
 
 def cases(rng):
-    """One function under four pairs of policies, at shapes drawn anew. All widths of a case differ."""
-    policies = jax.checkpoint_policies
-    named = policies.save_only_these_names
+    """One function under five pairs of policies, at shapes drawn anew. All widths of a case differ."""
+    named = jax.checkpoint_policies.save_only_these_names
+    offloaded_products = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
     return (
         _case("two that say yes or no", named("a", "c"), named("c", "b"), rng),
-        _case("products, or a name", policies.dots_with_no_batch_dims_saveable, named("d"), rng),
+        _case("a name, or products", named("d"), _products, rng),
+        _case("products offloaded, or a name", offloaded_products, named("d"), rng),
         _case("the first offloads", _offload("a", save=["c"]), named("a", "b"), rng),
         _case("the second offloads", named("a"), _offload("a", "b"), rng),
     )
@@ -28,6 +29,14 @@ def _net(w, v, x, *, name=checkpoint_name):
     c = name(b * b / 4, "c")
     d = name(jnp.sin(b) / 2, "d")
     return jnp.sum(jnp.sin(c) * jnp.sin(d))
+
+
+def _products(operation, *operands, **parameters):
+    # As dots_with_no_batch_dims_saveable, but it looks at all that a policy is told.
+    if operation.name != "dot_general" or operands[0].dtype != jnp.float32:
+        return False
+    _, batch = parameters["dimension_numbers"]
+    return batch == ((), ())
 
 
 def _offload(*names, save=()):

@@ -6,9 +6,10 @@ from jax.ad_checkpoint import Offloadable, Recompute, Saveable
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
-BOOLEANS, PRODUCTS, FIRST, SECOND = (
+BOOLEANS, PRODUCTS, OFFLOADED, FIRST, SECOND = (
     "two that say yes or no",
-    "products, or a name",
+    "a name, or products",
+    "products offloaded, or a name",
     "the first offloads",
     "the second offloads",
 )
@@ -28,7 +29,7 @@ def exactly_one_must_say_yes(p1, p2):
     return lambda *a, **k: is_yes(p1(*a, **k)) != is_yes(p2(*a, **k))
 
 
-@fails_with("not saved", "b, f32[", "False or Recompute", cases=(FIRST,))
+@fails_with("not saved", "d, f32[", "False or Recompute", cases=(OFFLOADED,))
 def or_of_what_they_say(p1, p2):
     return lambda *a, **k: p1(*a, **k) or p2(*a, **k)
 
@@ -81,12 +82,12 @@ def the_seconds_offload_lost(p1, p2):
     return policy
 
 
-@fails_with("wrong memory", "a, f32[", "a in pinned_host memory", cases=(FIRST,))
+@fails_with("wrong memory", "a, f32[", "a in pinned_host memory", cases=(OFFLOADED,))
 def the_firsts_offload_lost(p1, p2):
     return lambda *a, **k: True if is_yes(p1(*a, **k)) else p2(*a, **k)
 
 
-@fails_with("wrong memory", "a, f32[", "a in pinned_host memory", cases=(FIRST,))
+@fails_with("not saved", "a, f32[", "b, f32[", cases=(OFFLOADED,))
 def offload_is_no_yes(p1, p2):
     return lambda *a, **k: any(p(*a, **k) in (True, Saveable) for p in (p1, p2))
 
@@ -103,12 +104,28 @@ def saveable_is_no_yes(p1, p2):
 
 
 @fails_with("not saved", "a, f32[", "b, f32[", cases=(PRODUCTS,))
-def names_only(p1, p2):
+def the_second_for_names_only(p1, p2):
     def policy(operation, *operands, **parameters):
-        if operation.name != "name":
-            return False
         first = p1(operation, *operands, **parameters)
+        return first if is_yes(first) else operation.name == "name" and p2(operation, *operands, **parameters)
+
+    return policy
+
+
+@fails_with("not saved", "a, f32[", "b, f32[", cases=(OFFLOADED,))
+def the_first_for_names_only(p1, p2):
+    def policy(operation, *operands, **parameters):
+        first = operation.name == "name" and p1(operation, *operands, **parameters)
         return first if is_yes(first) else p2(operation, *operands, **parameters)
+
+    return policy
+
+
+@fails_with("raises", "hand all of them on", cases=(PRODUCTS,))
+def operands_not_handed_on(p1, p2):
+    def policy(operation, *operands, **parameters):
+        first = p1(operation, **parameters)
+        return first if is_yes(first) else p2(operation, **parameters)
 
     return policy
 
@@ -118,7 +135,7 @@ def every_name(p1, p2):
     return lambda operation, *_, **__: operation.name == "name"
 
 
-@fails_with("raises", "should be a boolean", "True and False only", cases=(FIRST, SECOND))
+@fails_with("raises", "should be a boolean", "True and False only", cases=(OFFLOADED, FIRST, SECOND))
 def the_helper_for_booleans(p1, p2):
     return jax.checkpoint_policies.save_from_both_policies(p1, p2)
 
@@ -133,7 +150,7 @@ def says_nothing_for_no(p1, p2):
     return policy
 
 
-@fails_with("raises", "unsupported operand", "neither True nor False", cases=(FIRST, SECOND))
+@fails_with("raises", "unsupported operand", "neither True nor False", cases=(OFFLOADED, FIRST, SECOND))
 def bitwise_or(p1, p2):
     return lambda *a, **k: p1(*a, **k) | p2(*a, **k)
 

@@ -231,10 +231,6 @@ class Progress:
         except OSError:
             aside.unlink()
             raise
-        # SQLite would roll the journal back into the next file of this name.
-        journal = self.path.with_name(f"{self.path.name}-journal")
-        if journal.exists():
-            os.replace(journal, aside.with_name(f"{aside.name}-journal"))
         return aside
 
     def _reason(self, error: Exception) -> tuple[str, str]:

@@ -342,8 +342,8 @@ def test_nothing_kept_is_ever_overwritten(path):
     }
 
 
-def test_a_journal_goes_with_its_file(path):
-    """Left behind, it would be rolled back into the new one."""
+def test_a_journal_that_stays_behind_does_no_harm(path):
+    """SQLite does not roll it back into the new file."""
     path.parent.mkdir()
     path.write_bytes(b"damaged" * 100)
     journal = path.with_name("progress.sqlite-journal")
@@ -370,6 +370,26 @@ def test_two_notebooks_find_the_damage_at_once(path):
     assert sorted(int(process.communicate()[0]) for process in both) == [0, 1]
     assert len(sources(path)) == 20
     assert len(list(path.parent.glob("*damaged*"))) == 1
+
+
+def test_who_moves_a_damaged_file_does_so_alone(path, monkeypatch):
+    monkeypatch.setattr("grader.progress._PATIENCE", 0.1)
+    path.parent.mkdir()
+    path.write_bytes(b"damaged" * 100)
+    with closing(sqlite3.connect(path.with_suffix(".lock"), isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        progress = Progress(path)
+        progress.record("a", verdict(), "lost")
+    assert path.read_bytes() == b"damaged" * 100 and "Another program" in progress.notices[0]
+    Progress(path).record("a", verdict(), "new")
+    assert sources(path) == ["new"]
+
+
+def test_damaged_text_is_shown_as_far_as_it_goes(path):
+    filled(path, 1)
+    with closing(sqlite3.connect(path, isolation_level=None)) as file:
+        file.execute("UPDATE attempts SET source = CAST(x'61ff62' AS TEXT)")
+    assert sources(path) == ["a\N{REPLACEMENT CHARACTER}b"]
 
 
 def test_a_damaged_attempt_costs_that_attempt(path):

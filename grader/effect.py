@@ -22,7 +22,7 @@ from grader.verdict import Effect, Finding, Verdict
 def illustrated(verdict: Verdict, answer: Callable, cases: Sequence[Case], task: ModuleType) -> Verdict:
     """The verdict with what shows its findings: programs, costs and what the answer saves. Whatever cannot be traced
     is left out."""
-    if getattr(task, "shown", None) is None:
+    if task.shown is None:
         return verdict
     by_name = {case.name: case for case in cases}
     findings = [

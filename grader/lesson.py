@@ -73,7 +73,7 @@ class Worked(Displayed):
     def __init__(self, exercise: str, own: str, saved):
         self.exercise = exercise
         module = importlib.import_module(f"solutions.{exercise}")
-        case = getattr(exercises.task(exercise), "shown", None)
+        case = exercises.task(exercise).shown
         table = case and rematscope.residual_table(applied(getattr(module, exercise), case), *case.arguments)
         # What the module says of itself are paragraphs, which flow into whatever room there is; code does not.
         text = inspect.getsource(module)

@@ -28,6 +28,27 @@ def test_an_exercise_is_four_things():
 
 
 @pytest.mark.parametrize("slug", exercise.names())
+def test_hints_are_questions_and_know_what_was_found(slug):
+    """At least three; the first asks, and some fit only what is found of a wrong answer."""
+    hints = exercise.expect(slug).hints
+    assert len(hints) >= 3
+    assert "?" in hints[0].text and not hints[0].after, "the first hint asks a question, whatever was found"
+    assert not hints[-1].after, "what is nearly the answer helps whatever was found"
+    found = {answer.kind for answer in wrong(slug).values()}
+    assert any(hint.after for hint in hints)
+    for hint in hints:
+        assert not hint.after or found.intersection(hint.after), f"no wrong answer gets what {hint} is for"
+
+
+@pytest.mark.parametrize("slug", exercise.names())
+def test_an_answer_is_shown_at_the_pages_shapes_unless_it_is_plain_data(slug):
+    task = exercise.task(slug)
+    is_data = isinstance(task.cases(np.random.default_rng(0))[0], Question)
+    assert (task.shown is None) == is_data
+    assert is_data or {str(argument.dtype) for argument in task.shown.arguments} <= {"float32", "bool"}
+
+
+@pytest.mark.parametrize("slug", exercise.names())
 def test_no_requirement_is_decoration(slug, unpatched):
     """Without any one requirement, a wrong answer passes or is not told its mistake, or a right one its advice."""
     task, expect = exercise.task(slug), exercise.expect(slug)

@@ -43,7 +43,10 @@ error_questions = (
     (r"not callable", "Which of the values in that line is a function, and which is what a function returned?"),
     (r"positional argument", "best_placement takes the stages; what does the function that it returns take?"),
     (r"index|empty|unpack", "What does that line do with a list of one stage?"),
-    (r"JAX type|[Tt]racer", "jax.checkpoint takes a function: is that one stage, or the list of them?"),
+    (
+        r"JAX type|[Tt]racer|abstract array|weak reference",
+        "A stage takes an array, and jax.checkpoint takes a stage: does either of them get the whole list?",
+    ),
 )
 
 hints = (
@@ -76,7 +79,8 @@ def _placed(case, wrapped, recomputed):
         (
             Recomputes(
                 recomputed,
-                too_many="Of which stage does the backward pass need the values first? Were they there a moment ago?",
+                too_many="Of which stage does the backward pass need the values first? Were they there a moment ago? "
+                "And does any stage stand in the checkpoint of another?",
             ),
             Saves(
                 (*wrapped, "the last stage's first cosine", "the last stage's second cosine"),

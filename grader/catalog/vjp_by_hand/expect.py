@@ -69,7 +69,7 @@ requirements = (
         ("sines", "h keeps its input", "vmap over x"),
         (
             Saves(
-                ("h's residual",),
+                ("what h's pullback holds",),
                 too_much="Which names from outside does bwd use, and what do they hold on to?",
                 too_little="Which pullback can be made in the forward pass already, so that bwd need not run h again?",
                 by_hand=True,

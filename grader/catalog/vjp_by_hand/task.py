@@ -32,18 +32,18 @@ def cases(rng):
 
 def _sine_of_product(y, c, name):
     u = name(name(y, "g(x)") @ c, "h's product")
-    name(jnp.cos(u), "h's residual")
+    name(jnp.cos(u), "what h's pullback holds")
     return jnp.sin(u)
 
 
 def _square(y, c, name):
-    name(y, "h's residual")
+    name(y, "what h's pullback holds")
     return y * y
 
 
 def _positive_part(y, c, name):
     u = name(name(y, "g(x)") @ c, "h's product")
-    mask = name(u > 0, "h's residual")
+    mask = name(u > 0, "what h's pullback holds")
     return jnp.where(mask, u, 0)
 
 
@@ -115,6 +115,8 @@ def _run(jaxpr, consts, dz):
 def _kind(value) -> str:
     if isinstance(value, tuple | list):
         return f"a {type(value).__name__} of length {len(value)}"
+    if value is None:
+        return "None"
     return "an array" if isinstance(value, jax.Array) else f"a {type(value).__name__}"
 
 

@@ -48,6 +48,17 @@ def one_checkpoint_around_the_earlier_ones(stages):
     return lambda x: stages[-1](earlier(x))
 
 
+@fails_with("recomputes", "12 matmuls again", "in the checkpoint of another", cases=(FOUR,))
+def each_in_the_checkpoint_of_the_next(stages):
+    first, *others = stages
+    return functools.reduce(lambda before, stage: lambda x: stage(jax.checkpoint(before)(x)), others, first)
+
+
+@fails_with("raises", "weak reference", "get the whole list", cases=ALL)
+def the_list_checkpointed(stages):
+    return jax.checkpoint(stages)
+
+
 @fails_with("not saved", "the last stage's first cosine", cases=(ONE,))
 def wraps_a_single_stage(stages):
     return jax.checkpoint(stages[0]) if len(stages) == 1 else right(stages)

@@ -30,7 +30,7 @@ def value_of_g_in_the_closure(g, h, x):
     return h(y), bwd
 
 
-@fails_with("not saved", "h's residual", "so that bwd need not run h again", cases=ALL)
+@fails_with("not saved", "what h's pullback holds", "so that bwd need not run h again", cases=ALL)
 def everything_again(g, h, x):
     def bwd(dz):
         return jax.vjp(lambda x: h(g(x)), x)[1](dz)[0]
@@ -83,6 +83,11 @@ def bwd_first(g, h, x):
 def gradient_in_place_of_bwd(g, h, x):
     z, h_vjp = jax.vjp(h, g(x))
     return z, jax.vjp(g, x)[1](*h_vjp(jnp.ones_like(z)))[0]
+
+
+@fails_with("wrong type", "bwd, is None, not a function", cases=ALL)
+def no_bwd_yet(g, h, x):
+    return h(g(x)), None
 
 
 @fails_with("wrong type", "bwd(dz) returns a tuple of length 1, not the array dx", cases=ALL)

@@ -57,8 +57,7 @@ def _traced(answer: Callable, case: Case) -> rematscope.Passes | None:
 
 
 def _effect(label: str, passes: rematscope.Passes) -> Effect:
-    arguments = passes.bytes_by_kind().get("argument", 0)
-    return Effect(label, passes.saved_bytes() - arguments, passes.recompute_cost.flops)
+    return Effect(label, passes.bytes_by_kind()["computed"], passes.recompute_cost.flops)
 
 
 @functools.cache

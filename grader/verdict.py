@@ -68,7 +68,8 @@ class Effect:
 
     Attributes:
       label: whose way it is, such as `"your answer"`.
-      saved_bytes: bytes that the forward pass keeps besides arguments.
+      saved_bytes: bytes of the computed values that the forward pass keeps; arguments and constants are in memory
+        anyway.
       recomputed_flops: FLOPs that the backward pass spends on what the forward pass has computed before.
     """
 

@@ -1,5 +1,5 @@
-"""A learner's way: a chapter's widget, an exercise wrong twice and right once through the panel, the board, and the board
-again after JupyterLab was restarted. And what they are told when the kernel has ended."""
+"""A learner's way: a chapter's widget; an exercise, wrong twice and right once through the panel; the board, and the
+board again after JupyterLab was restarted. And what they are told when the kernel has ended."""
 
 import pytest
 

@@ -8,7 +8,6 @@ import jax
 from jax.extend.core import jaxprs_in_params
 
 from rematscope import _jax
-from rematscope.cost import Cost
 from rematscope.display import Lines, live
 from rematscope.linked import Linked
 from rematscope.trace import Passes, trace
@@ -123,31 +122,26 @@ def _comparison(passes: Passes, plain: Passes) -> list[str]:
     share = f" ({100 * (saved - before) / before:+.0f} %)".replace("-", "−") if before and saved != before else ""
     rows = [
         ["", "this choice", "no checkpoint", "change"],
-        ["saved", bytes_text(saved), bytes_text(before), _signed(saved - before, bytes_text) + share],
+        ["bytes saved", bytes_text(saved), bytes_text(before), _signed(saved - before, bytes_text) + share],
     ]
-    for title, here, there in [
-        ("recomputed", passes.recompute_cost, plain.recompute_cost),
-        ("late", passes.late_cost, plain.late_cost),
-    ]:
-        rows.append([title, _work(here), _work(there), _work_change(here, there)])
+    for title, cost, unit in _WORK:
+        now, then = (getattr(getattr(p, cost), unit) for p in (passes, plain))
+        if unit == "flops" or now or then:
+            rows.append([title, _number(now), _number(then), _signed(now - then, _number)])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["   ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
-_UNITS = ("FLOPs", "transcendentals")
+_WORK = [
+    ("FLOPs recomputed", "recompute_cost", "flops"),
+    ("FLOPs late", "late_cost", "flops"),
+    ("transcendentals recomputed", "recompute_cost", "transcendentals"),
+    ("transcendentals late", "late_cost", "transcendentals"),
+]
 
 
-def _work(cost: Cost) -> str:
-    parts = [count_text(getattr(cost, unit.lower()), unit) for unit in _UNITS if getattr(cost, unit.lower())]
-    return ", ".join(parts) or "0 FLOPs"
-
-
-def _work_change(here: Cost, there: Cost) -> str:
-    changes = [(getattr(here, unit.lower()) - getattr(there, unit.lower()), unit) for unit in _UNITS]
-    return (
-        ", ".join(_signed(change, lambda n, unit=unit: count_text(n, unit)) for change, unit in changes if change)
-        or "none"
-    )
+def _number(count: int) -> str:
+    return count_text(count, "").rstrip()
 
 
 def _signed(change: int, text: Callable[[int], str]) -> str:
@@ -158,10 +152,13 @@ def _checkpoint_names(f: Callable, *args, **kwargs) -> list[str]:
     """The names that `f` and its derivative give to values, in the order of the program."""
     leaves, tree = jax.tree.flatten((args, kwargs))
 
-    def both(*leaves):
+    def flat(*leaves):
         args, kwargs = jax.tree.unflatten(tree, leaves)
-        # The function itself has the names whose values are dropped; its derivative those of custom rules.
-        return f(*args, **kwargs), jax.vjp(lambda *args: f(*args, **kwargs), *args)
+        return f(*args, **kwargs)
+
+    def both(*leaves):
+        # The function itself has the names whose values are dropped; its derivative has those of custom rules.
+        return flat(*leaves), jax.vjp(flat, *leaves)
 
     return list(dict.fromkeys(_names_in(jax.make_jaxpr(both)(*leaves))))
 

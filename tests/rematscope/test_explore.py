@@ -93,8 +93,8 @@ def test_costs_of_a_choice_beside_those_without_a_checkpoint(panel):
     shown.policy.value = "no policy"
     costs = shown.costs()
     # Kept are arguments alone: 256·64 + 64·128 + 128·64 floats. Both products are made again, 2·256·64·128 FLOPs each,
-    # and tanh of 256·128 elements; 1 − tanh² and the cosines come late. Without a checkpoint three more are kept: tanh's
-    # result, its derivative (128 KiB each) and the cosines (64 KiB).
+    # and tanh of 256·128 elements; 1 − tanh² and the cosines come late. Without a checkpoint three more are kept:
+    # tanh's result, its derivative (128 KiB each) and the cosines (64 KiB).
     assert costs["bytes saved"] == ["128 KiB", "448 KiB", "−320 KiB (−71 %)"]
     assert costs["FLOPs recomputed"] == ["8.39 M", "0", "+8.39 M"]
     assert costs["FLOPs late"] == ["32.8 k", "0", "+32.8 k"]

@@ -1,0 +1,92 @@
+"""The linked programs and the panel, by pointer and by keyboard."""
+
+import nbformat
+import pytest
+
+PAGE = """
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+
+from rematscope import explore, linked
+
+
+def layer(W, x):
+    return jnp.sin(checkpoint_name(W @ x, "product"))
+
+
+def net(W1, W2, x):
+    return layer(W2, layer(W1, x))
+
+
+arguments = jnp.ones((5, 4)), jnp.ones((6, 5)), jnp.ones(4)
+linked(jax.checkpoint(net, policy=jax.checkpoint_policies.dots_saveable), *arguments)
+"""
+
+
+@pytest.fixture(scope="module")
+def notebook(lab):
+    """A page with both, run once."""
+    page = nbformat.v4.new_notebook(
+        cells=[nbformat.v4.new_code_cell(code) for code in (PAGE.strip(), "explore(net, *arguments)")],
+        metadata={"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}},
+    )
+    nbformat.write(page, lab._folder / "notebooks" / "widgets.ipynb")
+    notebook = lab.open("notebooks/widgets.ipynb")
+    notebook.run_all()
+    notebook.page.locator(".rs-pane").nth(1).wait_for()
+    return notebook
+
+
+def lit(pane) -> list[str]:
+    return [text.split()[0] for text in pane.locator(".rs-lit").all_inner_texts()]
+
+
+def test_pointing_at_a_value_lights_both_programs_and_the_table(notebook):
+    pane = notebook.page.locator(".rs-pane").first
+    forward, backward = pane.get_by_role("listbox").all()
+    backward.get_by_text("a", exact=True).first.hover()
+    assert forward.locator(".rs-lit").all_inner_texts() == ["a", "a"] and backward.locator(".rs-lit").count() == 1
+    assert pane.locator("tr.rs-lit").all_inner_texts()[0].startswith("a\tf32[5]\t20 B")
+    assert pane.get_by_role("status").inner_text().startswith("a · f32[5] · saved, 20 B")
+    assert notebook.contrast(".rs-value.rs-lit") >= 4.5 and notebook.contrast("tr.rs-lit td") >= 4.5
+    notebook.picture("linked")
+    notebook.page.mouse.move(2, 2)
+    assert lit(pane) == []
+
+
+def test_keyboard_walks_lines_and_crosses_over(notebook):
+    pane, press = notebook.page.locator(".rs-pane").first, notebook.page.keyboard.press
+    forward, backward = pane.get_by_role("listbox").all()
+    forward.get_by_role("option").first.focus()
+    press("ArrowDown")
+    assert set(lit(pane)) == {"W2"}
+    press("ArrowRight")
+    assert "W2" in backward.locator(":focus").inner_text(), "to where the other program mentions it"
+    press("Home")
+    assert set(lit(pane)) == {"ct"}
+    press("Escape")
+    assert lit(pane) == [] and backward.locator(":focus").count() == 1
+    press("Shift+Tab")
+    assert "W2" in forward.locator(":focus").inner_text(), "Tab comes back to the line that was left"
+
+
+def test_choosing_a_policy_or_a_name_changes_the_table(notebook):
+    panel = notebook.page.locator(".jupyter-widgets.widget-vbox").nth(1)
+    panel.scroll_into_view_if_needed()
+    panel.get_by_text("recomputes 1").wait_for()
+    assert panel.locator(".rs-table").inner_text().count("product") == 2
+    panel.get_by_label("save 'product'").uncheck()
+    panel.get_by_text("save_only_these_names())").wait_for()
+    assert "product" not in panel.locator(".rs-table").inner_text()
+    panel.get_by_label("policy").select_option("everything_saveable")
+    panel.get_by_text("recomputes 0").wait_for()
+    assert panel.get_by_role("status").inner_text().startswith("This choice saves")
+    panel.locator(".rs-table tr", has_text="cos").first.hover()
+    assert panel.locator(".rs-value.rs-lit").count() >= 2, "a row lights its values"
+    notebook.picture("explore")
+
+
+def test_nothing_to_complain_about(notebook):
+    notebook.assert_accessible(".jupyter-widgets.widget-vbox")
+    assert notebook.problems == []

@@ -44,7 +44,7 @@ def test_cases_differ_in_shape_and_dtype():
         # A product of this case has more elements than one of the page's.
         assert rows.arguments[2].size > task.shown.arguments[2].size
         assert [len(a.shape) for a in rows.arguments] == [2, 2, 3]
-        assert [len(a.shape) for a in weights.arguments] == [3, 2, 2]
+        assert [len(a.shape) for a in weights.arguments] == [3, 2, 3]
         assert [len(a.shape) for a in mapped.arguments] == [3, 3, 3]
 
 

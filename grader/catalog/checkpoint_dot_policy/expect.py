@@ -105,7 +105,7 @@ hints = (
 
 requirements = (
     (
-        ("float32", "bfloat16", "vmap over x", "vmap over w1"),
+        ("float32", "bfloat16", "vmap over x", "vmap over x, then over w1"),
         (
             Saves(
                 ("x @ w1", "relu(x @ w1) @ w2"),

@@ -19,17 +19,17 @@ def cases(rng):
     return (
         Case("float32", _arguments(widths[0], rows[0], jnp.float32)),
         Case("bfloat16", _arguments(widths[1], rows[1], jnp.bfloat16)),
-        # One array mapped gives its products another dimension, but no batch dimension. The rows are so many that a
-        # product has more elements than on the page, which a policy may ask about.
+        # What is mapped by itself gives a product another dimension, but no batch dimension, even if w1 and x both have
+        # one more. Rows are so many here that a product has more elements than on the page: a policy may ask for both.
         Case(
             "vmap over x",
             _arguments(widths[2], 64 * rows[2], jnp.float32, x=(10,)),
             transform=lambda answer: jax.vmap(answer, in_axes=(None, None, 0)),
         ),
         Case(
-            "vmap over w1",
-            _arguments(widths[0], rows[1], jnp.float32, w1=(2,)),
-            transform=lambda answer: jax.vmap(answer, in_axes=(0, None, None)),
+            "vmap over x, then over w1",
+            _arguments(widths[0], rows[1], jnp.float32, w1=(2,), x=(2,)),
+            transform=lambda answer: jax.vmap(jax.vmap(answer, in_axes=(None, None, 0)), in_axes=(0, None, None)),
         ),
         Case(
             "vmap over w1, w2 and x",

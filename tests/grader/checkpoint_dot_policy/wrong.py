@@ -17,7 +17,7 @@ def pipeline(w1, w2, x):
     return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)
 
 
-PLAIN = ("float32", "bfloat16", "vmap over x", "vmap over w1")
+PLAIN = ("float32", "bfloat16", "vmap over x", "vmap over x, then over w1")
 VMAP = ("vmap over w1, w2 and x",)
 ALL = PLAIN + VMAP
 
@@ -85,14 +85,14 @@ def products_larger_than_the_pages_refused(w1, w2, x):
     return dots_where(lambda left, right: left.size <= 256 * 64)(w1, w2, x)
 
 
-@fails_with("not saved", "x @ w1, f32[", "whatever the shapes", cases=("vmap over x", "vmap over w1"))
+@fails_with("not saved", "x @ w1, f32[", "whatever the shapes", cases=("vmap over x", "vmap over x, then over w1"))
 def matrices_only(w1, w2, x):
     return dots_where(lambda left, right: left.ndim == right.ndim == 2)(w1, w2, x)
 
 
-@fails_with("not saved", "x @ w1, f32[", "whatever the shapes", cases=("vmap over w1",))
-def weights_that_are_matrices_only(w1, w2, x):
-    return dots_where(lambda left, right: right.ndim == 2)(w1, w2, x)
+@fails_with("not saved", "x @ w1, f32[", "whatever the shapes", cases=("vmap over x, then over w1",))
+def not_two_of_three_dimensions(w1, w2, x):
+    return dots_where(lambda left, right: not left.ndim == right.ndim == 3)(w1, w2, x)
 
 
 @fails_with("also saved", "relu(x @ w1), f32[", cases=PLAIN)

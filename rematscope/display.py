@@ -35,8 +35,8 @@ SHEET = """<style>
 </style>"""
 # Apart, so that pages on which nothing is marked stay as they are stored.
 _MARKS = """<style>
-.rs-marked { background: #ffedb3; outline: 1px solid #946200; font-weight: 600; }
-[data-jp-theme-light="false"] .rs-marked { background: #4d3b00; outline-color: #ffd257; }
+.rs-marked { background: #ffedb3; border-block: 1px solid #946200; font-weight: 600; }
+[data-jp-theme-light="false"] .rs-marked { background: #4d3b00; border-color: #ffd257; }
 </style>"""
 
 

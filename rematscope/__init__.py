@@ -1,6 +1,6 @@
 """What a JAX function's backward pass keeps, what it computes again, and what that costs.
 
-    from rematscope import print_fwd_bwd, residual_table, trace
+    from rematscope import explore, linked, print_fwd_bwd, residual_table, trace
 
 Nothing here runs the function: arguments may be arrays or `jax.ShapeDtypeStruct`s.
 """
@@ -9,6 +9,7 @@ from rematscope.cost import Cost
 from rematscope.errors import TraceError
 from rematscope.explore import explore
 from rematscope.linked import linked
+from rematscope.liveness import liveness
 from rematscope.program import Equation, Literal, Program, Value
 from rematscope.source import Source
 from rematscope.table import ResidualTable, residual_table
@@ -29,6 +30,7 @@ __all__ = [
     "Value",
     "explore",
     "linked",
+    "liveness",
     "print_fwd_bwd",
     "residual_table",
     "trace",

@@ -13,7 +13,7 @@ from rematscope.trace import Passes, trace
 from rematscope.units import bytes_text
 from rematscope.view import LEGEND, FwdBwd, Row
 
-_HINT = "Point at a value, or walk through the lines with Tab and the arrow keys: it lights up wherever it stands."
+_HINT = "Point at a value, or walk with Tab and the arrow keys: it lights up wherever it stands."
 
 
 class Linked(Stack):
@@ -118,7 +118,7 @@ def _sliced(program: Program) -> Iterator[tuple[Value, Value]]:
 def _program(title: str, header: str, rows: list[Row], numbers: _Numbers) -> str:
     lines = "".join(_line(row, numbers) for row in rows)
     return (
-        f'<section><b>{title}</b><div>{_escaped(header)}</div><div role="listbox" class="rs-lines" '
+        f'<section><b>{title}</b><div class="rs-header">{_escaped(header)}</div><div role="listbox" class="rs-lines" '
         f'aria-label="{title} program">{lines}</div></section>'
     )
 

@@ -35,7 +35,9 @@ def illustrated(verdict: Verdict, answer: Callable, cases: Sequence[Case], task:
     if passes := _traced(answer, task.shown):
         effects = (_effect("your answer", passes), *_others(verdict.exercise))
         residuals = rematscope.ResidualTable(passes)
-    return dataclasses.replace(verdict, findings=tuple(findings), effects=effects, residuals=residuals)
+    return dataclasses.replace(
+        verdict, findings=tuple(findings), effects=effects, scene=task.shown.name, residuals=residuals
+    )
 
 
 # The kinds of findings that the two programs explain.

@@ -1,7 +1,7 @@
 """Exercises: the cases or questions that an answer is tried on, and where the catalogue keeps them.
 
-A `task` module has `parameters` and `signature` (for messages), `cases(rng)`, and `shown`: the case, with the shapes of
-the exercise's page, whose bytes and FLOPs a learner is shown as a picture; None where an answer is plain data.
+A `task` module has `parameters` and `signature` (for messages), `cases(rng)`, and `shown`: the case whose bytes and
+FLOPs a learner is shown as a picture, with a name that follows on "what that costs"; None where answers are plain data.
 """
 
 import difflib

@@ -105,6 +105,13 @@ def _not_attempted(evidence: Evidence) -> Finding:
 _ERROR_QUESTIONS = (
     (r"^NameError|^UnboundLocalError", "Is that name spelled right, and is it imported or defined above?"),
     (r"^AttributeError|^ImportError", "Is that name spelled right, and is it where you look for it?"),
+    (r"^KeyError", "Is that key there every time that line runs? What does it run for when the key is missing?"),
+    (
+        r"positional argument|unexpected keyword|multiple values",
+        "Which arguments does that function take, and which is it given?",
+    ),
+    (r"unhashable", "Which value there is a list or a dict, where one is wanted that cannot change, such as a string?"),
+    (r"not callable|Expected a callable", "Which value there is called as a function, and what is it really?"),
 )
 
 
@@ -241,9 +248,9 @@ class Trial:
             )
             mistakes = [finding for finding in found if not finding.advice]
             if mistakes:
-                return mistakes, []
+                return list(_without_consequences(mistakes)), []
             advice += found
-            where = ", ".join(behaviour.case for behaviour in seen)
+            where = "; ".join(behaviour.case for behaviour in seen)
             if claims := [claim for requirement in group if (claim := requirement.claim())]:
                 shown.append(f"{where}: {'; '.join(claims)}.")
         return advice, ["Values and gradients match the reference in every case.", *shown]
@@ -361,6 +368,16 @@ class Trial:
             reference_flops=self.reference_flops[index],
             barriers=sum(not backward.isdisjoint(barrier.values) for barrier in self.backward.barriers),
         )
+
+
+def _without_consequences(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """What is computed again since it is not saved is no mistake of its own, and asks no question of its own."""
+    missing = False
+    for finding in findings:
+        missing = missing or finding.kind in ("not saved", "wrong memory")
+        if missing and finding.kind == "recomputes":
+            finding = dataclasses.replace(finding, next="Does this follow from what is not saved?")
+        yield finding
 
 
 def right(case: Case, expect: ModuleType) -> Callable:

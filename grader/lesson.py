@@ -27,12 +27,16 @@ def hint(exercise: str, progress: Progress) -> Remark:
     if index is not None:
         progress.note_hint(exercise, index)
         given = [*given, index]
-    texts = [f"{number}. {hints[i].text}" for number, i in enumerate(given, 1)]
+    # The newest first, since it may be about another finding than those before.
+    texts = [hints[i].text for i in reversed(given)]
+    if index is not None and len(texts) > 1:
+        texts.insert(1, "Those before, the latest first:")
+    headline = f"Hint {len(given)}" if index is not None else "All hints so far, the latest first"
     if next_hint(hints, findings, given) is not None:
-        return Remark(f"Hint {len(given)}", *texts, "Ask again for the next one.")
+        return Remark(headline, *texts, "Ask again for the next one.")
     after = "" if attempts else " They know more once you have checked an answer."
     return Remark(
-        f"Hint {len(given)}" if index is not None else "All hints so far",
+        headline,
         *texts,
         f"There is no other that fits what was found.{after} `solution()` says when the worked answer opens.",
     )
@@ -75,6 +79,7 @@ class Worked(Displayed):
         module = importlib.import_module(f"solutions.{exercise}")
         case = exercises.task(exercise).shown
         table = case and rematscope.residual_table(applied(getattr(module, exercise), case), *case.arguments)
+        self.saves = case and f"It saves, {case.name}:"
         # What the module says of itself are paragraphs, which flow into whatever room there is; code does not.
         text = inspect.getsource(module)
         head, *_ = ast.parse(text).body
@@ -90,24 +95,35 @@ class Worked(Displayed):
         for title, paragraphs, code, saved in self.columns:
             yield Text(f"{title}: {self.exercise}\n", style="bold")
             for paragraph in paragraphs:
-                indented = paragraph.startswith("    ")  # code, which keeps its lines
-                yield Text((paragraph if indented else paragraph.replace("\n", " ")) + "\n")
+                yield Text((paragraph if _keeps_its_lines(paragraph) else paragraph.replace("\n", " ")) + "\n")
             yield Syntax(code, "python", background_color="default", theme="ansi_dark", word_wrap=True)
             yield Text()
             if saved is not None:
-                yield Text("It saves, at the page's shapes:", style="bold")
+                yield Text(self.saves, style="bold")
                 yield view_rich(saved)
                 yield Text()
 
     def html(self) -> str:
         columns = "".join(
-            f'<div style="flex: 1 1 30em; min-width: 0">{box(_column(*column), headline=title)}</div>'
+            f'<div style="flex: 1 1 30em; min-width: 0">{box(self._column(*column), headline=title)}</div>'
             for title, *column in self.columns
         )
         return f'<div style="display: flex; flex-wrap: wrap; gap: 1em">{columns}</div>'
 
+    def _column(self, paragraphs: list[str], code: str, saved) -> str:
+        table = "" if saved is None else f"<p><strong>{text_html(self.saves)}</strong></p>{view_html(saved)}"
+        return "".join(map(_paragraph_html, paragraphs)) + python_html(code) + table
 
-def _column(paragraphs: list[str], code: str, saved) -> str:
-    table = "" if saved is None else f"<p><strong>It saves, at the page's shapes:</strong></p>{view_html(saved)}"
-    prose = (python_html(p) if p.startswith("    ") else f"<p>{text_html(p)}</p>" for p in paragraphs)
-    return "".join(prose) + python_html(code) + table
+
+def _keeps_its_lines(paragraph: str) -> bool:
+    """Whether a paragraph of a docstring is code or a list."""
+    return paragraph.startswith(("    ", "* "))
+
+
+def _paragraph_html(paragraph: str) -> str:
+    if paragraph.startswith("    "):
+        return python_html(paragraph)
+    if paragraph.startswith("* "):
+        points = paragraph.removeprefix("* ").split("\n* ")
+        return f"<ul>{''.join(f'<li>{text_html(point)}</li>' for point in points)}</ul>"
+    return f"<p>{text_html(paragraph)}</p>"

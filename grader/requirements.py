@@ -6,7 +6,7 @@ Each has `names`, the reference's values that it speaks of, `findings(seen)`, wh
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from grader.verdict import Finding
@@ -90,6 +90,7 @@ class Saves:
       too_little: the question that leads on from an answer that keeps less.
       by_hand: True where an answer need not call `jax.checkpoint`, so that nothing leads there.
       on_host: those of the names whose values lie in the host's memory; the others lie on the device.
+      unnamed: True where it is for the learner to find out which values are meant: then no finding tells.
     """
 
     names: tuple[str, ...]
@@ -97,6 +98,7 @@ class Saves:
     too_little: str | None = None
     by_hand: bool = False
     on_host: tuple[str, ...] = ()
+    unnamed: bool = False
 
     def findings(self, seen: Behaviour) -> Iterator[Finding]:
         wanted = {
@@ -115,11 +117,7 @@ class Saves:
             else:
                 extra[place] = residual
         missing = [wanted[name] for name in left.elements()]
-        asked = [*seen.arguments, *self.names]
-        words = {
-            "expected": f"{len(asked)} saved values: {', '.join(asked)}",
-            "got": f"{len(seen.residuals)} saved values: {', '.join(r.name or r.type for r in seen.residuals)}",
-        }
+        words = self._listed(seen)
         moved = {p: r for p, r in extra.items() if left[r.name] > 0 and r.memory != wanted[r.name].memory}
         if moved:
             yield Finding(
@@ -135,26 +133,42 @@ class Saves:
         if extra:
             yield Finding(
                 "also saved",
-                f"Your forward pass also saves {'; '.join(map(str, extra.values()))}: "
+                f"Your forward pass also saves {_enumerated(extra.values())}: "
                 f"{bytes_text(sum(residual.nbytes for residual in extra.values()))} that were not asked for.",
                 **words,
                 nbytes=sum(residual.nbytes for residual in extra.values()),
                 source="; ".join(dict.fromkeys(residual.source for residual in extra.values() if residual.source))
                 or None,
                 # Without a barrier nothing shows that jax.checkpoint was called at all.
-                next=self.too_much
-                if seen.barriers or self.by_hand
-                else f"{_NO_CHECKPOINT} If you call it: {self.too_much}",
+                next=self.too_much if seen.barriers or self.by_hand else _NO_CHECKPOINT,
                 marked=tuple(extra),
             )
         if missing:
             yield Finding(
                 "not saved",
-                f"Your forward pass does not save {'; '.join(map(str, missing))}.",
+                f"Your forward pass does not save {self._missing(missing)}.",
                 **({} if extra else words),
                 nbytes=sum(residual.nbytes for residual in missing),
                 next=None if extra else self.too_little,
             )
+
+    def _listed(self, seen: Behaviour) -> dict[str, str]:
+        """What is asked for and what is saved. Constants cost nothing more, and are counted apart."""
+        asked = [*seen.arguments, *self.names]
+        saved = [residual.name or residual.type for residual in seen.residuals if residual.kind != "constant"]
+        constants = len(seen.residuals) - len(saved)
+        beside = f"; and {constants} {'constant' if constants == 1 else 'constants'}, which does not matter"
+        if self.unnamed:
+            expected = f"the arguments and {len(self.names)} computed {'value' if len(self.names) == 1 else 'values'}"
+        else:
+            expected = f"{len(asked)} saved values: {', '.join(asked)}"
+        got = f"{len(saved)} saved values: {', '.join(saved)}{beside if constants else ''}"
+        return {"expected": expected, "got": got}
+
+    def _missing(self, missing: Sequence[Residual]) -> str:
+        if self.unnamed:
+            return "the value that is asked for" if len(missing) == 1 else "the values that are asked for"
+        return "; ".join(map(str, missing))
 
     def claim(self) -> str:
         if not self.names:
@@ -193,6 +207,7 @@ class Recomputes:
                 flops=flops,
                 next=self.too_many,
             )
+            return  # what else is spent is most often the same
         # A whole matmul must be over: a sum of squares written as a dot product costs FLOPs here too, but few.
         over = seen.matmul_flops - sum(seen.recomputed) - sum(seen.reference_flops)
         if over >= min(seen.reference_flops, default=1):
@@ -228,6 +243,17 @@ class AdvisesBarrier:
 
     def claim(self) -> None:
         return None
+
+
+def _enumerated(residuals: Iterable[Residual]) -> str:
+    """Residuals one by one, but those together that have no name."""
+    named = [str(residual) for residual in residuals if residual.name]
+    others = [residual for residual in residuals if not residual.name]
+    if len(others) > 1:
+        types = ", ".join(f"{n} × {type_}" if n > 1 else type_ for type_, n in Counter(r.type for r in others).items())
+        total = bytes_text(sum(residual.nbytes for residual in others))
+        return "; ".join([*named, f"{len(others)} values that are none of the usual ones ({types}), {total}"])
+    return "; ".join([*named, *map(str, others)])
 
 
 def _matmuls(count: int) -> str:

@@ -56,7 +56,7 @@ class Finding:
             ("asked for", self.expected),
             ("yours", self.got),
             ("in your code", self.source),
-            ("seen in", ", ".join(self.cases) or None),
+            ("seen in", "; ".join(self.cases) or None),
             ("next", self.next),
         ]
         return [(label, words) for label, words in rows if words is not None]
@@ -89,7 +89,8 @@ class Verdict(Displayed):
       shown: what the answer was shown to do, one sentence each; empty unless it passed.
       evidence: SHA-256 of what was judged, or None if there was nothing to judge.
       effects: the answer's costs beside others', or empty where they cannot be had.
-      residuals: what the answer saves at the page's shapes, a `rematscope.ResidualTable` or its text, or None.
+      scene: what the effects are those of, in words that follow on "what that costs".
+      residuals: what the answer saves there, a `rematscope.ResidualTable` or its text, or None.
     """
 
     exercise: str
@@ -98,6 +99,7 @@ class Verdict(Displayed):
     shown: tuple[str, ...] = ()
     evidence: str | None = None
     effects: tuple[Effect, ...] = ()
+    scene: str = ""
     residuals: Any = None
 
     @property
@@ -139,7 +141,7 @@ class Verdict(Displayed):
                 yield Padding(Text.assemble((f"{name}: ", "dim"), words), (0, 0, 0, 5))
         if self.effects:
             yield Text()
-            yield _effect_table(self.effects)
+            yield _effect_table(self.effects, self.scene)
         for finding in self.findings:
             if finding.programs is not None:
                 yield Text.assemble("\n", (_programs_title(finding), "bold"))
@@ -152,7 +154,7 @@ class Verdict(Displayed):
             f"<p><strong>{_HEADLINE[self.outcome]}</strong>: <code>{html.escape(self.exercise)}</code></p>"
             + (f"<ul>{''.join(f'<li>{html.escape(s)}</li>' for s in self.shown)}</ul>" if self.shown else "")
             + (f"<ol>{findings}</ol>" if findings else "")
-            + (_effects_html(self.effects) if self.effects else ""),
+            + (_effects_html(self.effects, self.scene) if self.effects else ""),
             colour,
         )
 
@@ -185,7 +187,6 @@ def _finding_html(finding: Finding) -> str:
     return f"<li><p>{advice}{html.escape(finding.text)}</p>{f'<table>{rows}</table>' if rows else ''}{programs}</li>"
 
 
-_EFFECT_TITLE = "What that costs, at the page's shapes"
 _BAR = 12  # characters
 
 
@@ -201,10 +202,10 @@ def _length(size: int, most: int) -> int:
     return max(round(_BAR * size / most), 1) if size else 0
 
 
-def _effect_table(effects):
+def _effect_table(effects, scene: str):
     from rich.table import Table
 
-    table = Table(box=None, title=_EFFECT_TITLE, title_justify="left", title_style="bold", pad_edge=False)
+    table = Table(box=None, title=f"What that costs, {scene}", title_justify="left", title_style="bold", pad_edge=False)
     table.add_column("")
     for title, style in (("saved", "blue"), ("computed again", "dark_orange")):
         table.add_column(title, justify="right")
@@ -215,7 +216,7 @@ def _effect_table(effects):
     return table
 
 
-def _effects_html(effects) -> str:
+def _effects_html(effects, scene: str) -> str:
     def bar(length, colour):
         # Only a picture of the number beside it. Untrusted pages lose the style, and with it the bar.
         style = f"display: inline-block; height: 0.7em; width: {length * 0.75}em; background: {colour}"
@@ -231,4 +232,4 @@ def _effects_html(effects) -> str:
     )
     titles = "".join(f'<th scope="col" {right}>{title}</th><td></td>' for title in ("saved", "computed again"))
     head = f"<thead><tr><td></td>{titles}</tr></thead>"
-    return f"<p><strong>{_EFFECT_TITLE}</strong></p><table>{head}<tbody>{rows}</tbody></table>"
+    return f"<p><strong>What that costs, {html.escape(scene)}</strong></p><table>{head}<tbody>{rows}</tbody></table>"

@@ -43,14 +43,14 @@ def test_hints_come_one_at_a_time_and_stay(progress):
     general = [hint.text for hint in hints if not hint.after]
     first, second = (lesson.hint(NAME, progress) for _ in range(2))
     assert first.headline == "Hint 1" and general[0] in first.sentences[0] and general[1] not in str(first)
-    assert general[0] in second.sentences[0] and general[1] in second.sentences[1]
+    assert general[1] == second.sentences[0] and general[0] == second.sentences[2]
     attempt(progress)
     fitting = next(hint.text for hint in hints if "also saved" in hint.after)
     third = lesson.hint(NAME, progress)
-    assert fitting in third.sentences[2] and third.headline == "Hint 3"
+    assert third.sentences[0] == fitting and third.headline == "Hint 3"
     for _ in hints:
         last = lesson.hint(NAME, progress)
-    assert last.headline == "All hints so far" and "There is no other that fits" in last.sentences[-1]
+    assert last.headline.startswith("All hints so far") and "There is no other that fits" in last.sentences[-1]
     assert sum("also saved" in hint.after or not hint.after for hint in hints) == len(last.sentences) - 1
 
 

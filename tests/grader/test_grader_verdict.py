@@ -33,7 +33,7 @@ Not passed yet: checkpoint_dot_policy
      asked for: 5 saved values
      yours: 6 saved values
      in your code: In [3], line 7 (f): y = a < b
-     seen in: float32, bfloat16
+     seen in: float32; bfloat16
      next: Which function marks a computation?
   Advice: Beware."""
 

@@ -12,7 +12,7 @@ NAME = "checkpoint_dot_policy"
 
 
 @pytest.mark.parametrize(("slug", "name"), [(slug, name) for slug in exercise.names() for name in wrong(slug)])
-def test_wrong_answers_fail_with_the_finding_that_names_the_mistake(slug, name, remat3, unpatched):
+def test_wrong_answers_fail_with_the_finding_that_names_the_mistake(slug, name, remat3, unpatched, judged_once):
     answer = wrong(slug)[name]
     # One seed: whether a wrong value differs by more than bfloat16's tolerance, and so which cases show it, is chance.
     verdict = grade(answer.answer, slug, seed=0)

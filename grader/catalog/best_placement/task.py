@@ -70,4 +70,4 @@ def _weights(rng, width):
     return (size * rng.uniform(0.5, 1, (width, width)) * rng.choice([-1, 1], (width, width))).astype(np.float32)
 
 
-shown = _case("the page's shapes", 4, np.random.default_rng(0), shape=(256, 64))
+shown = _case("for four stages of the checker's", 4, np.random.default_rng(0), shape=(256, 64))

@@ -31,4 +31,4 @@ def _shapes(a, b, c, d, dtype, batch=()):
     return tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in shapes)
 
 
-shown = Case("the page's shapes", _shapes(4, 5, 6, 7, jnp.float32))
+shown = Case("at the page's shapes", _shapes(4, 5, 6, 7, jnp.float32))

@@ -67,7 +67,7 @@ def _arrays(*shapes):
 
 
 shown = Case(
-    "the page's shapes",
+    "where one policy offloads a, and the other saves b",
     _arrays((64, 256), (256, 128), (256, 64)),
     **_under(_offload("a"), jax.checkpoint_policies.save_only_these_names("b")),
 )

@@ -31,4 +31,4 @@ def _arrays(*shapes, dtype=jnp.float32):
     return tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in shapes)
 
 
-shown = Case("the page's shapes", _arrays((256, 64), (64, 64), (64, 64)))
+shown = Case("at the page's shapes", _arrays((256, 64), (64, 64), (64, 64)))

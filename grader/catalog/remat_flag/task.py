@@ -74,4 +74,8 @@ def _arrays(*shapes):
     return tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
 
 
-shown = Case("the page's shapes", _arrays((64, 256), (256, 64), (128, 64)), **_with(_two_layers, True))
+shown = Case(
+    "for two layers of the checker's, the flag being True",
+    _arrays((64, 256), (256, 64), (128, 64)),
+    **_with(_two_layers, True),
+)

@@ -53,7 +53,7 @@ def _arrays(*shapes):
 
 
 shown = Case(
-    "the page's shapes",
+    "for a function of the checker's, saving mlp and out",
     _arrays((64, 256), (64, 256), (256, 64), (256, 64)),
     apply=lambda answer: answer(_gated, ("mlp", "out")),
     function=_gated,

@@ -124,4 +124,11 @@ def _refuse(text):
     raise Unusable(Failure("returned", text))
 
 
-shown = _case("the page's shapes", np.random.default_rng(0), jnp.sin, jnp.cos, _sine_of_product, shape=(256, 64))
+shown = _case(
+    "where g is two products with a sine between, h a cosine",
+    np.random.default_rng(0),
+    jnp.sin,
+    jnp.cos,
+    _sine_of_product,
+    shape=(256, 64),
+)

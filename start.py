@@ -118,7 +118,7 @@ def set_up():
         # The build backend is among the pins: building the project downloads nothing.
         attempt(install + ["--no-deps", "--no-build-isolation", "--editable", "."])
         subprocess.call([python(VENV), "-m", "compileall", "-q", "rematscope", "grader", "solutions"], cwd=str(ROOT))
-        answer_dialogs()
+        choose_settings()
         trust_pages()
         STAMP.write_text(wanted)
     except OSError as error:
@@ -153,12 +153,16 @@ def make_venv(uv, existing):
         attempt(command + [">=3.12"])
 
 
-def answer_dialogs():
-    """Answers JupyterLab's questions about news and updates with no, unless the user has said otherwise."""
+def choose_settings():
+    """Answers JupyterLab's questions about news and updates with no, and has it save widgets with their page, so that a
+    verdict is still there when the page is opened again; unless the user has said otherwise."""
     folder = SETTINGS / "config" / "labconfig"
     folder.mkdir(parents=True, exist_ok=True)
-    answers = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False}}
-    (folder / "default_setting_overrides.json").write_text(json.dumps(answers))
+    settings = {
+        "@jupyterlab/apputils-extension:notification": {"fetchNews": "false", "checkForUpdates": False},
+        "@jupyter-widgets/jupyterlab-manager:plugin": {"saveState": True},
+    }
+    (folder / "default_setting_overrides.json").write_text(json.dumps(settings))
 
 
 def trust_pages():

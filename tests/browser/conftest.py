@@ -36,7 +36,7 @@ def lab(request, tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REMAT_WORKBOOK_DATA", str(folder / "data"))
         patch.setattr(start, "SETTINGS", folder / ".settings")
-        start.answer_dialogs()
+        start.choose_settings()
         _choose_theme(folder / ".settings" / "config" / "labconfig", request.param)
         port = _free_port()
         command = [sys.executable, *start.jupyterlab()[1:]]

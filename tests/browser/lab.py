@@ -89,12 +89,16 @@ class OpenPage:
         self.page.get_by_role("menuitem", name="Run", exact=True).click()
         self.page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
         self.page.wait_for_function(_ALL_RAN)
+        self.save()
+        return [c for c in nbformat.read(self._file, as_version=4).cells if c.cell_type == "code"]
+
+    def save(self):
+        """Saves the notebook, and waits until that is done."""
         before = self._file.stat().st_mtime_ns
         self.page.keyboard.press("Control+s")
         while self._file.stat().st_mtime_ns == before:
             self.page.wait_for_timeout(100)
         self.page.wait_for_timeout(500)  # the file is written in place
-        return [c for c in nbformat.read(self._file, as_version=4).cells if c.cell_type == "code"]
 
     def replace_cell(self, containing: str, code: str):
         """Types `code` in place of the cell that contains a text."""

@@ -20,6 +20,21 @@ RIGHT = NO_POLICY.replace(
 )
 
 
+def test_a_chapters_widget_shows_what_another_policy_saves(lab):
+    notebook = lab.open("notebooks/04_policies.ipynb")
+    notebook.run_all()
+    panel = notebook.show(".jupyter-widgets.widget-vbox")
+    table = panel.get_by_role("table").first
+    before = table.inner_text()
+    panel.get_by_label("policy").select_option("everything_saveable")
+    panel.get_by_text("policy=jax.checkpoint_policies.everything_saveable").wait_for()
+    assert table.inner_text() != before
+    notebook.assert_accessible(".jupyter-widgets.widget-vbox")
+    notebook.picture("explore")
+    assert notebook.problems == []
+    notebook.page.context.close()
+
+
 @pytest.fixture(scope="module")
 def exercise(lab):
     notebook = lab.open("exercises/06_checkpoint_dot_policy.ipynb")
@@ -79,6 +94,7 @@ def test_an_answer_finds_its_way_through_the_panel(exercise):
     exercise.picture("panel_solution")
     exercise.assert_accessible(".remat-panel")
     assert exercise.problems == []
+    exercise.save()
 
 
 def test_the_panel_says_when_its_kernel_has_ended(exercise):
@@ -104,3 +120,10 @@ def test_the_board_knows_and_remembers(exercise, lab):
         notebook.page.context.close()
         lab.server.stop()
         lab.server.start()
+
+
+def test_a_page_that_is_opened_again_shows_its_last_verdict(exercise, lab):
+    again = lab.open("exercises/06_checkpoint_dot_policy.ipynb")
+    again.show(".jp-CodeCell:has-text('from grader import check')")
+    again.panel.get_by_text("Passed", exact=True).wait_for()
+    assert again.panel.get_by_text("The kernel that ran this check has ended").is_visible()

@@ -1,18 +1,20 @@
 """What a JAX function's backward pass keeps, what it computes again, and what that costs.
 
-    from rematscope import explore, linked, print_fwd_bwd, residual_table, trace
+    from rematscope import explore, linked, liveness, measure, print_fwd_bwd, residual_table, trace
 
-Nothing here runs the function: arguments may be arrays or `jax.ShapeDtypeStruct`s.
+Nothing here runs the function, unless its time is asked for: arguments may be arrays or `jax.ShapeDtypeStruct`s.
 """
 
 from rematscope.cost import Cost
-from rematscope.errors import TraceError
+from rematscope.errors import TargetError, TraceError
 from rematscope.explore import explore
 from rematscope.linked import linked
 from rematscope.liveness import liveness
+from rematscope.measure import Measurement, measure
 from rematscope.program import Equation, Literal, Program, Value
 from rematscope.source import Source
 from rematscope.table import ResidualTable, residual_table
+from rematscope.timeline import Moment, Timeline
 from rematscope.trace import Passes, Residual, trace
 from rematscope.view import FwdBwd, print_fwd_bwd
 
@@ -21,16 +23,21 @@ __all__ = [
     "Equation",
     "FwdBwd",
     "Literal",
+    "Measurement",
+    "Moment",
     "Passes",
     "Program",
     "Residual",
     "ResidualTable",
     "Source",
+    "TargetError",
+    "Timeline",
     "TraceError",
     "Value",
     "explore",
     "linked",
     "liveness",
+    "measure",
     "print_fwd_bwd",
     "residual_table",
     "trace",

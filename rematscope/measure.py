@@ -90,7 +90,8 @@ class Measurement:
       argument_bytes, output_bytes: what goes in (arguments, cotangents) and comes out (outputs, gradients).
       temp_bytes: what XLA sets aside for everything between; None for a TPU, which reports none.
       peak_bytes: what the program takes while it runs, arguments, constants and outputs included. XLA's own peak for a
-        TPU; for a CPU or GPU, where all is set aside before it runs, the sum.
+        TPU; for a CPU or GPU the sum, since all is set aside before it runs, gradients too, which the prediction
+        counts only from where they are made.
       cost: FLOPs and transcendentals of the optimised program, its loops multiplied out; see `hlo.Module.cost`.
       notes: what the figures leave out, in sentences.
     """

@@ -1,0 +1,89 @@
+"""What ways to checkpoint a chain of layers cost, predicted and compiled for this CPU: README's table, in Markdown.
+
+    python benchmarks/compiled.py
+
+Layers are sin(sin(x @ w) @ w.T) in f32, x of 1024 × 128, unrolled. Bytes are the peak of both passes together.
+Predictions come from the trace alone. Times are medians of five rounds in which every way has its turn, as multiples of
+the time without a checkpoint, so that a busy machine slows all alike.
+"""
+
+import sys
+
+# Python looks for modules in a script's folder first, and `inspect.py` there is not the standard library's.
+sys.path.pop(0)
+
+import math
+import statistics
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+
+from rematscope import measure
+from rematscope.units import bytes_text, count_text
+
+LAYERS = (4, 16, 64)
+D, ROWS, ROUNDS = 128, 1024, 5
+policies = jax.checkpoint_policies
+
+
+def layer(w, x):
+    hidden = checkpoint_name(x @ w, "hidden")
+    return jnp.sin(jnp.sin(hidden) @ w.T)
+
+
+def chain(step):
+    def f(ws, x):
+        for w in ws:
+            x = step(w, x)
+        return x
+
+    return f
+
+
+def segments(ws, x):
+    size = math.isqrt(len(ws))
+    for start in range(0, len(ws), size):
+        x = jax.checkpoint(chain(layer))(ws[start : start + size], x)
+    return x
+
+
+def recursive(ws, x):
+    """The first half runs under a checkpoint, and so on in each half."""
+    if len(ws) <= 2:
+        return chain(layer)(ws, x)
+    half = len(ws) // 2
+    return recursive(ws[half:], jax.checkpoint(recursive)(ws[:half], x))
+
+
+WAYS = {
+    "none": chain(layer),
+    "full: each layer": chain(jax.checkpoint(layer)),
+    "dots": chain(jax.checkpoint(layer, policy=policies.dots_saveable)),
+    "names: the first product": chain(jax.checkpoint(layer, policy=policies.save_only_these_names("hidden"))),
+    "√n segments": segments,
+    "recursive": recursive,
+}
+
+
+def loss(way):
+    return lambda ws, x: jnp.sum(way(ws, x))
+
+
+def main():
+    print("| layers | checkpoint | peak predicted | compiled | FLOPs predicted | compiled | time |")
+    print("|---:|---|---:|---:|---:|---:|---:|")
+    for layers in LAYERS:
+        ws = [jax.ShapeDtypeStruct((D, D), jnp.float32)] * layers
+        x = jax.ShapeDtypeStruct((ROWS, D), jnp.float32)
+        found = {name: measure(loss(way), ws, x) for name, way in WAYS.items()}
+        rounds = [[m.time(runs=1).median for m in found.values()] for _ in range(ROUNDS)]
+        medians = list(map(statistics.median, zip(*rounds, strict=True)))
+        for (name, m), median in zip(found.items(), medians, strict=True):
+            bytes_ = [bytes_text(m.predicted.peak_bytes), bytes_text(m.peak_bytes)]
+            flops = [count_text(count, "").rstrip() for count in (m.passes.cost.flops, m.cost.flops)]
+            print("|", " | ".join([str(layers), name, *bytes_, *flops, f"{median / medians[0]:.2f}"]), "|", flush=True)
+
+
+if __name__ == "__main__":
+    main()

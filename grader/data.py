@@ -1,5 +1,6 @@
 """Answers that are plain data: what they return, in JSON's types, compared with the reference's."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
@@ -45,8 +46,6 @@ def differences(
     for asked, question in zip(evidence.cases, questions, strict=True):
         want = expect.reference(*question.arguments)
         got = asked.data
-        if _comparable(got, want) == _comparable(plain(want), want):
-            continue
         names = isinstance(want, Choice)
         asked_for = f"{len(want.chosen)} of the page's names" if names else _shown(plain(want), want)
         words = {"expected": asked_for, "got": _shown(got, want)}
@@ -64,11 +63,16 @@ def differences(
             yield "unknown", question.name, Finding("unknown name", text, got=words["got"], next=ask)
             continue
         given = _comparable(got, want)
+        if given == _comparable(plain(want), want):
+            continue
         same = (m for m in expect.mistakes if _comparable(plain(m.function(*question.arguments)), want) == given)
         mistake = next(same, None)
-        text = f"Your answer is not what JAX does{f': {mistake.says}' if mistake else ''}."
+        says = mistake.says if mistake else _how_many(given, want) if names else None
+        text = f"Your answer is not what JAX does{f': {says}' if says else ''}."
         ask = mistake.next if mistake else "What does rematscope's residual_table show for something of this kind?"
-        yield mistake and mistake.says, question.name, Finding("wrong value", text, **words, next=ask)
+        # Numbers of names belong to a question; where they differ from one to the other, so do the findings.
+        key = (says, *words.values()) if names and not mistake else says
+        yield key, question.name, Finding("wrong value", text, **words, next=ask)
 
 
 def _comparable(data, want):
@@ -76,6 +80,14 @@ def _comparable(data, want):
     if isinstance(want, Choice) and isinstance(data, list) and all(isinstance(name, str) for name in data):
         return sorted("".join(name.split()) for name in data)
     return data
+
+
+def _how_many(given: list[str], want: Choice) -> str:
+    """How many of the given names are right, in words."""
+    kept = sum((Counter(given) & Counter(_comparable(list(want.chosen), want))).values())
+    if len(given) == 1:
+        return "that is kept, but not alone" if kept else "that is not kept"
+    return f"of these {len(given)} names, {kept or 'none'} {'is' if kept <= 1 else 'are'} kept"
 
 
 def _unknown(got: list[str], want: Choice) -> str | None:

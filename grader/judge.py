@@ -123,15 +123,15 @@ def _gist(failure: Failure) -> tuple:
 def _failure(traced: Traced, task: ModuleType, expect: ModuleType) -> Finding:
     failure = traced.failure
     if failure.kind == "returned":
-        return Finding("wrong type", failure.text, source=failure.source, next=f"What should {task.signature} return?")
-    questions = (*expect.error_questions, *_ERROR_QUESTIONS)
-    question = next((text for pattern, text in questions if re.search(pattern, failure.text)), None)
-    return Finding(
-        "raises",
-        f"Your answer raises {failure.text}",
-        source=failure.source,
-        next=question or "What are the shapes and types of the values in that line?",
-    )
+        kind, text = "wrong type", failure.text
+        questions = expect.error_questions
+        default = f"What should {task.signature} return?"
+    else:
+        kind, text = "raises", f"Your answer raises {failure.text}"
+        questions = (*expect.error_questions, *_ERROR_QUESTIONS)
+        default = "What are the shapes and types of the values in that line?"
+    question = next((question for pattern, question in questions if re.search(pattern, failure.text)), default)
+    return Finding(kind, text, source=failure.source, next=question)
 
 
 def _argument_order(evidence: Evidence, task: ModuleType) -> Iterator[Finding]:

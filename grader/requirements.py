@@ -187,10 +187,12 @@ class Recomputes:
     Attributes:
       dots: the number of matmuls.
       too_many: the question that leads on from an answer that recomputes more.
+      elsewhere: the question that leads on from an answer with matmuls too many that are not recomputed ones.
     """
 
     dots: int
     too_many: str
+    elsewhere: str = "Which matmul is not among those of the plain function and its gradient?"
     names = ()
 
     def findings(self, seen: Behaviour) -> Iterator[Finding]:
@@ -218,7 +220,7 @@ class Recomputes:
                 expected=f"{sum(seen.reference_flops):,} FLOPs of matmuls, recomputed ones aside",
                 got=f"{over + sum(seen.reference_flops):,} FLOPs",
                 flops=over,
-                next="Which matmul is not among those of the plain function and its gradient?",
+                next=self.elsewhere,
             )
 
     def claim(self) -> str:

@@ -1,8 +1,10 @@
 """Hints and worked answers: which hint comes next, and when the worked answer opens."""
 
 import pytest
+from answers import wrong
 
 from grader import exercise, lesson
+from grader.grading import grade
 from grader.hints import Hint, next_hint
 from grader.progress import Progress
 from grader.verdict import Finding, Verdict
@@ -36,6 +38,44 @@ def attempt(progress, source="", outcome="not passed", kind="also saved"):
 )
 def test_the_next_hint_knows_the_last_findings(kinds, given, index):
     assert next_hint(HINTS, [Finding(kind, "…") for kind in kinds], given) == index
+
+
+@pytest.mark.parametrize(
+    ("found", "order"),
+    [
+        ([], [0, 4]),
+        ([Finding("also saved", "saves a mask")], [2, 1, 0, 4]),
+        ([Finding("also saved", "saves a sine"), Finding("recomputes", "a mask")], [1, 0, 4]),
+        (
+            [Finding("also saved", "…", expected="a mask"), Finding("not saved", "…", next="And a mask?")],
+            [2, 3, 1, 0, 4],
+        ),
+        ([Finding("also saved", "…", cases=("a mask", "two"))], [2, 1, 0, 4]),
+        ([Finding("also saved", "…", got="a mask"), Finding("not saved", "…", source="mask = …")], [2, 1, 0, 4]),
+    ],
+)
+def test_a_hint_that_knows_a_findings_words_comes_before_one_that_knows_its_kind(found, order):
+    hints = (
+        Hint("Where to begin?"),
+        Hint("Too much?", after=("also saved",)),
+        Hint("A mask?", after=("also saved",), says="mask"),
+        Hint("No mask?", after=("not saved",), says="mask"),
+        Hint("Nearly."),
+    )
+    given = []
+    while (index := next_hint(hints, found, given)) is not None:
+        given.append(index)
+    assert given == order
+
+
+@pytest.mark.parametrize("slug", exercise.names())
+def test_every_hint_for_a_findings_words_fits_a_wrong_answer(slug, unpatched):
+    left = {hint for hint in exercise.expect(slug).hints if hint.says}
+    for answer in wrong(slug).values():
+        if any(answer.kind in hint.after for hint in left):
+            findings = grade(answer.answer, slug, seed=0).findings
+            left = {hint for hint in left if hint.closeness(findings) < 0}
+    assert not left
 
 
 def test_hints_come_one_at_a_time_and_stay(progress):

@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 
+import rematscope
 from grader.hints import Hint
 from grader.requirements import Mistake
 
@@ -39,6 +40,16 @@ def _arguments_again(f, *args):
     return n + len(given), nbytes + _nbytes(given)
 
 
+def _output_too(f, *args):
+    kept = jax.eval_shape(lambda *args: jax.tree.leaves(jax.vjp(f, *args)), *args)
+    return len(kept), _nbytes(kept)
+
+
+def _rows(f, *args):
+    table = rematscope.residual_table(f, *args)
+    return len(table.rows), table.nbytes
+
+
 def _run(f, *args):
     kept = jax.tree.leaves(jax.vjp(f, *args)[1])
     return len(kept), _nbytes(kept)
@@ -72,7 +83,22 @@ mistakes = (
         _arguments_again,
         "Are arguments that the backward pass needs among the residuals already?",
     ),
-    Mistake("it counts an array twice that is given in two places", _run, _SEEN_APART),
+    Mistake(
+        "it counts f's output too",
+        _output_too,
+        "Which two things does jax.vjp return, and which of them holds what is kept?",
+    ),
+    Mistake(
+        "it counts rows of the table, and residuals that are alike share one",
+        _rows,
+        "How many values is a row that begins with 6 ×?",
+    ),
+    Mistake(
+        "it counts an argument that is not kept, but is the same array as one that is: run on arrays, jax.vjp takes "
+        "the one for the other",
+        _run,
+        _SEEN_APART,
+    ),
     Mistake("it counts an array once that is given for two parameters", _different_arrays, _SEEN_APART),
     Mistake(
         "it is right for the gradient of the first argument alone",
@@ -97,6 +123,8 @@ mistakes = (
 )
 
 error_questions = (
+    (r"^IndexError", "What is the shape of a literal, and does that line work for it?"),
+    (r"as an abstract array", "jax.eval_shape hands on shapes in place of arrays: is f an array?"),
     (r"[Tt]racer|[Cc]oncret", "What does your answer do with arrays that needs their numbers, not only their shapes?"),
     (r"positional argument", "How many arguments does f take, and are they all handed on to it?"),
 )
@@ -110,13 +138,20 @@ hints = (
         after=("wrong type",),
     ),
     Hint(
-        "Look at the case that the finding names. Which kind of value on this page's list of what counts is in it?",
-        after=("wrong value",),
-    ),
-    Hint(
         "When one array is given twice: what would your answer do if it never saw an array, only shapes and dtypes? "
         "Which function on this page runs another one in that way?",
-        after=("wrong value", "raises"),
+        after=("wrong value",),
+        says="only traced",
+    ),
+    Hint(
+        "`jax.eval_shape(function, *arrays)` takes a function of arrays. Which inner function of `*args` could call "
+        "`jax.vjp(f, *args)`, with an `f` that it knows from outside?",
+        after=("raises",),
+        says="is f an array",
+    ),
+    Hint(
+        "Look at the case that the finding names. Which kind of value on this page's list of what counts is in it?",
+        after=("wrong value",),
     ),
     Hint(
         "Is there another way? `residual_table(f, *args)` has `nbytes`. Residuals that are alike share a row of it: "

@@ -11,6 +11,7 @@ fails_with = WRONG.fails_with
 ALL = (
     "a product and relu, in bfloat16",
     "a number written in the function",
+    "a chain of sines",
     "a scan",
     "one array given for two parameters",
     "one array twice in a dict",
@@ -48,9 +49,32 @@ def only_computed_values(f, *args):
     return total([residual for residual in residuals(f, *args) if residual.kind == "computed"])
 
 
-@fails_with("wrong value", "counts an array twice", "only traced", cases=("one array twice in a dict",))
+@fails_with("wrong value", "an argument that is not kept", "only traced", cases=("one array twice in a dict",))
 def run_on_arrays(f, *args):
     return total(jax.tree.leaves(jax.vjp(f, *args)[1]))
+
+
+@fails_with("wrong value", "counts rows of the table", "begins with 6 ×", cases=("a chain of sines",))
+def rows_of_the_table(f, *args):
+    table = rematscope.residual_table(f, *args)
+    return len(table.rows), table.nbytes
+
+
+@fails_with("wrong value", "counts f's output too", "Which two things", cases=ALL)
+def leaves_of_the_pair(f, *args):
+    shapes = jax.tree.leaves(jax.eval_shape(lambda *args: jax.vjp(f, *args), *args))
+    return total([jnp.zeros(shape.shape, shape.dtype) for shape in shapes])
+
+
+@fails_with("raises", "IndexError", "shape of a literal", cases=("a number written in the function",))
+def first_dimension_of_each(f, *args):
+    kept = jax.eval_shape(lambda *args: jax.tree.leaves(jax.vjp(f, *args)[1]), *args)
+    return len(kept), sum(array.shape[0] * array.dtype.itemsize for array in kept)
+
+
+@fails_with("raises", "abstract array", "is f an array?", cases=ALL)
+def vjp_itself_traced(f, *args):
+    return total(jax.tree.leaves(jax.eval_shape(jax.vjp, f, *args)[1]))
 
 
 @fails_with("wrong value", "counts an array once", "only traced", cases=("one array given for two parameters",))
@@ -90,9 +114,10 @@ def the_table(f, *args):
     return rematscope.residual_table(f, *args)
 
 
-@fails_with("wrong type", "two integers", "5.0", cases=ALL)
+@fails_with("wrong type", "two integers", ".0)", cases=ALL)
 def as_floats(f, *args):
-    return 5.0, float(total(residuals(f, *args))[1])
+    n, nbytes = total(residuals(f, *args))
+    return n, float(nbytes)
 
 
 @fails_with("raises", "positional argument", "handed on")

@@ -49,7 +49,7 @@ class Row:
     @property
     def origin(self) -> str:
         """`sin, also returned`."""
-        notes = ["also returned"] * self.is_output + ["on the host"] * (self.memory == "host")
+        notes = ["also returned"] * self.is_output + ["kept on the host"] * (self.memory == "host")
         return ", ".join([self.primitive or self.kind, *notes])
 
 

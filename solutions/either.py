@@ -1,10 +1,10 @@
-"""Worked answer to exercise 10: a policy answers in four ways, and two of them mean no.
+"""Worked answer to exercise 10: a policy answers in five ways, and two of them mean no.
 
-A policy may say `True`, `False`, or one of `Saveable`, `Recompute` and `Offloadable(src, dst)`. All three of those are
+A policy may say `True`, `False`, or one of `Saveable`, `Recompute` and `Offloadable(src, dst)`. The last three are all
 true in Python's sense, since they are objects like any other, `Recompute` too. So `p1(...) or p2(...)` never asks `p2`
 once `p1` has said `Recompute`, and `save_from_both_policies` refuses them altogether.
 
-Whoever asks what is *no*, in place of what is yes, needs not know the ways of saying yes: what the first policy says
+Whoever asks what is *no*, instead of what is yes, need not know the ways of saying yes: what the first policy says
 counts unless it is a no, and it is handed on as it is. So an offload stays an offload, with its source and destination.
 """
 

@@ -38,11 +38,23 @@ hints = (
     Hint(
         "Is `Recompute` true? `bool(Recompute)` tells you what `or` and `if` make of it. How else can you find out "
         "that an answer means no?",
+        after=("not saved",),
+        says="does not save sines",
+    ),
+    Hint(
+        "One of the answers to that value is an `Offloadable`. How do you recognise those: by `is`, by `==` or by "
+        "`isinstance`? Or can you do without recognising them?",
+        after=("not saved", "wrong memory"),
+        says="isinstance",
+    ),
+    Hint(
+        "Take a value to which `p2` alone says yes. Does your policy ask `p2` about it at all, and what does it make "
+        "of the two answers?",
         after=("not saved", "also saved"),
     ),
     Hint(
-        "Where the first policy claims a value, is its answer handed on as it is? And is the second one's, where the "
-        "first says no?",
+        "Where the first policy claims a value, is its answer handed on as it is, with its own `src` and `dst`? And is "
+        "the second one's, where the first says no?",
         after=("wrong memory",),
     ),
     Hint("What do you return where neither says yes?", after=("raises",)),
@@ -53,23 +65,35 @@ hints = (
     ),
 )
 
+_WHICH = (
+    "What does each of the two policies say to that value, which of them is asked first, and what does your policy "
+    "make of the two answers?"
+)
+_PRINT = (
+    "Print what each of the two policies answers to that value, and what yours returns. Which answers does yours take "
+    "for a yes, and how does it recognise an Offloadable: by `is` or by `isinstance`?"
+)
 
-def _saves(case, *names, on_host=()):
-    saves = Saves(
-        names,
-        too_much="What does each of the two policies say to that value, which of them is asked first, and what does "
-        "your policy make of the two answers?",
-        too_little="Which of the two policies says yes to that value, and what does the other one say: False or "
-        "Recompute?",
-        on_host=on_host,
-    )
-    return (case,), (saves,)
+
+def _saves(case, *names, next=_WHICH, on_host=()):
+    return (case,), (Saves(names, too_much=next, too_little=next, on_host=on_host),)
 
 
 requirements = (
-    _saves("two that say yes or no", "a", "b", "c"),
-    _saves("a name, or products", "a", "b", "d"),
-    _saves("products offloaded, or a name", "a", "b", "d", on_host=("a", "b")),
-    _saves("the first offloads", "a", "b", "c", on_host=("a",)),
-    _saves("the second offloads", "a", "b", on_host=("b",)),
+    _saves("p1 saves hidden and squares while p2 saves squares and logits", "hidden", "logits", "squares"),
+    _saves("p1 saves sines while p2 saves products", "hidden", "logits", "sines"),
+    _saves(
+        "p1 offloads products while p2 saves sines",
+        *("hidden", "logits", "sines"),
+        next=_PRINT,
+        on_host=("hidden", "logits"),
+    ),
+    _saves(
+        "p1 offloads hidden and saves squares while p2 saves hidden and logits",
+        *("hidden", "logits", "squares"),
+        next=_PRINT,
+        on_host=("hidden",),
+    ),
+    _saves("p1 saves hidden while p2 offloads hidden and logits", "hidden", "logits", on_host=("logits",)),
+    _saves("p1 offloads hidden and p2 logits from device to device", "hidden", "logits"),
 )

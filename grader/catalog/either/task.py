@@ -11,24 +11,36 @@ signature = "either(p1, p2)"
 
 
 def cases(rng):
-    """One function under five pairs of policies, at shapes drawn anew. All widths of a case differ."""
+    """One function under six pairs of policies, at shapes drawn anew. All widths of a case differ."""
     named = jax.checkpoint_policies.save_only_these_names
     offloaded_products = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
-    return (
-        _case("two that say yes or no", named("a", "c"), named("c", "b"), rng),
-        _case("a name, or products", named("d"), _products, rng),
-        _case("products offloaded, or a name", offloaded_products, named("d"), rng),
-        _case("the first offloads", _offload("a", save=["c"]), named("a", "b"), rng),
-        _case("the second offloads", named("a"), _offload("a", "b"), rng),
-    )
+    pairs = {
+        "p1 saves hidden and squares while p2 saves squares and logits": (
+            named("hidden", "squares"),
+            named("squares", "logits"),
+        ),
+        "p1 saves sines while p2 saves products": (named("sines"), _products),
+        "p1 offloads products while p2 saves sines": (offloaded_products, named("sines")),
+        "p1 offloads hidden and saves squares while p2 saves hidden and logits": (
+            _offload("hidden", save=["squares"]),
+            named("hidden", "logits"),
+        ),
+        "p1 saves hidden while p2 offloads hidden and logits": (named("hidden"), _offload("hidden", "logits")),
+        # An answer that makes an Offloadable of its own sends it to the host.
+        "p1 offloads hidden and p2 logits from device to device": (
+            _offload("hidden", to="device"),
+            _offload("logits", to="device"),
+        ),
+    }
+    return tuple(_case(name, *pair, rng) for name, pair in pairs.items())
 
 
 def _net(w, v, x, *, name=checkpoint_name):
-    a = name(x @ w, "a")
-    b = name(jnp.tanh(a) @ v, "b")
-    c = name(b * b / 4, "c")
-    d = name(jnp.sin(b) / 2, "d")
-    return jnp.sum(jnp.sin(c) * jnp.sin(d))
+    hidden = name(x @ w, "hidden")
+    logits = name(jnp.tanh(hidden) @ v, "logits")
+    squares = name(logits * logits / 4, "squares")
+    sines = name(jnp.sin(logits) / 2, "sines")
+    return jnp.sum(jnp.sin(squares) * jnp.sin(sines))
 
 
 def _products(operation, *operands, **parameters):
@@ -39,12 +51,12 @@ def _products(operation, *operands, **parameters):
     return batch == ((), ())
 
 
-def _offload(*names, save=()):
+def _offload(*names, save=(), to="pinned_host"):
     return jax.checkpoint_policies.save_and_offload_only_these_names(
         names_which_can_be_saved=save,
         names_which_can_be_offloaded=names,
         offload_src="device",
-        offload_dst="pinned_host",
+        offload_dst=to,
     )
 
 
@@ -67,7 +79,7 @@ def _arrays(*shapes):
 
 
 shown = Case(
-    "where one policy offloads a, and the other saves b",
+    "where p1 offloads hidden and p2 saves logits",
     _arrays((64, 256), (256, 128), (256, 64)),
-    **_under(_offload("a"), jax.checkpoint_policies.save_only_these_names("b")),
+    **_under(_offload("hidden"), jax.checkpoint_policies.save_only_these_names("logits")),
 )

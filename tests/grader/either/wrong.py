@@ -6,12 +6,13 @@ from jax.ad_checkpoint import Offloadable, Recompute, Saveable
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
-BOOLEANS, PRODUCTS, OFFLOADED, FIRST, SECOND = (
-    "two that say yes or no",
-    "a name, or products",
-    "products offloaded, or a name",
-    "the first offloads",
-    "the second offloads",
+BOOLEANS, PRODUCTS, OFFLOADED, FIRST, SECOND, ELSEWHERE = (
+    "p1 saves hidden and squares while p2 saves squares and logits",
+    "p1 saves sines while p2 saves products",
+    "p1 offloads products while p2 saves sines",
+    "p1 offloads hidden and saves squares while p2 saves hidden and logits",
+    "p1 saves hidden while p2 offloads hidden and logits",
+    "p1 offloads hidden and p2 logits from device to device",
 )
 
 
@@ -19,32 +20,32 @@ def is_yes(said):
     return said is True or said is Saveable or isinstance(said, Offloadable)
 
 
-@fails_with("not saved", "a, f32[", "b, f32[", "Which of the two policies", cases=(BOOLEANS,))
+@fails_with("not saved", "hidden, f32[", "logits, f32[", "What does each of the two policies say", cases=(BOOLEANS,))
 def both_must_say_yes(p1, p2):
     return lambda *a, **k: p1(*a, **k) and p2(*a, **k)
 
 
-@fails_with("not saved", "c, f32[", cases=(BOOLEANS,))
+@fails_with("not saved", "squares, f32[", cases=(BOOLEANS,))
 def exactly_one_must_say_yes(p1, p2):
     return lambda *a, **k: is_yes(p1(*a, **k)) != is_yes(p2(*a, **k))
 
 
-@fails_with("not saved", "d, f32[", "False or Recompute", cases=(OFFLOADED,))
+@fails_with("not saved", "sines, f32[", "Which answers does yours take for a yes", cases=(OFFLOADED,))
 def or_of_what_they_say(p1, p2):
     return lambda *a, **k: p1(*a, **k) or p2(*a, **k)
 
 
-@fails_with("not saved", "b, f32[", cases=(BOOLEANS,))
+@fails_with("not saved", "logits, f32[", cases=(BOOLEANS,))
 def or_of_the_policies(p1, p2):
     return p1 or p2
 
 
-@fails_with("not saved", "a, f32[", cases=(BOOLEANS,))
+@fails_with("not saved", "hidden, f32[", cases=(BOOLEANS,))
 def and_of_the_policies(p1, p2):
     return p1 and p2
 
 
-@fails_with("wrong memory", "a, f32[", "a in pinned_host memory", "asked first", cases=(FIRST,))
+@fails_with("wrong memory", "hidden, f32[", "hidden in pinned_host memory", "Print what each", cases=(FIRST,))
 def the_second_wins(p1, p2):
     def policy(*a, **k):
         second = p2(*a, **k)
@@ -53,7 +54,7 @@ def the_second_wins(p1, p2):
     return policy
 
 
-@fails_with("wrong memory", "a, f32[", "a in pinned_host memory", cases=(FIRST,))
+@fails_with("wrong memory", "hidden, f32[", "hidden in pinned_host memory", cases=(FIRST,))
 def the_device_wins(p1, p2):
     def policy(*a, **k):
         said = p1(*a, **k), p2(*a, **k)
@@ -63,7 +64,7 @@ def the_device_wins(p1, p2):
     return policy
 
 
-@fails_with("wrong memory", "in pinned_host memory", "a in device memory", cases=(SECOND,))
+@fails_with("wrong memory", "in pinned_host memory", "hidden in device memory", cases=(SECOND,))
 def the_host_wins(p1, p2):
     def policy(*a, **k):
         said = p1(*a, **k), p2(*a, **k)
@@ -73,7 +74,7 @@ def the_host_wins(p1, p2):
     return policy
 
 
-@fails_with("wrong memory", "b, f32[", "b in pinned_host memory", cases=(SECOND,))
+@fails_with("wrong memory", "logits, f32[", "logits in pinned_host memory", cases=(SECOND,))
 def the_seconds_offload_lost(p1, p2):
     def policy(*a, **k):
         first = p1(*a, **k)
@@ -82,17 +83,48 @@ def the_seconds_offload_lost(p1, p2):
     return policy
 
 
-@fails_with("wrong memory", "a, f32[", "a in pinned_host memory", cases=(OFFLOADED,))
+@fails_with("wrong memory", "hidden, f32[", "hidden in pinned_host memory", cases=(OFFLOADED,))
 def the_firsts_offload_lost(p1, p2):
     return lambda *a, **k: True if is_yes(p1(*a, **k)) else p2(*a, **k)
 
 
-@fails_with("not saved", "a, f32[", "b, f32[", cases=(OFFLOADED,))
+@fails_with("not saved", "hidden, f32[", "logits, f32[", "by `is` or by `isinstance`", cases=(OFFLOADED,))
+def offload_is_the_class(p1, p2):
+    def policy(*a, **k):
+        said = p1(*a, **k)
+        return said if any(said is yes for yes in (True, Saveable, Offloadable)) else p2(*a, **k)
+
+    return policy
+
+
+@fails_with("wrong memory", "hidden, f32[", "hidden in device memory", "what does your policy make", cases=(ELSEWHERE,))
+def the_firsts_offload_made_anew(p1, p2):
+    def policy(*a, **k):
+        said = p1(*a, **k)
+        if isinstance(said, Offloadable):
+            return Offloadable("device", "pinned_host")
+        return said if is_yes(said) else p2(*a, **k)
+
+    return policy
+
+
+@fails_with("wrong memory", "logits, f32[", "logits in device memory", cases=(ELSEWHERE,))
+def the_seconds_offload_made_anew(p1, p2):
+    def policy(*a, **k):
+        first, second = p1(*a, **k), p2(*a, **k)
+        if is_yes(first):
+            return first
+        return Offloadable("device", "pinned_host") if isinstance(second, Offloadable) else second
+
+    return policy
+
+
+@fails_with("not saved", "hidden, f32[", "logits, f32[", cases=(OFFLOADED,))
 def offload_is_no_yes(p1, p2):
     return lambda *a, **k: any(p(*a, **k) in (True, Saveable) for p in (p1, p2))
 
 
-@fails_with("not saved", "c, f32[", cases=(FIRST,))
+@fails_with("not saved", "squares, f32[", cases=(FIRST,))
 def saveable_is_no_yes(p1, p2):
     def policy(*a, **k):
         for said in (p1(*a, **k), p2(*a, **k)):
@@ -103,7 +135,7 @@ def saveable_is_no_yes(p1, p2):
     return policy
 
 
-@fails_with("not saved", "a, f32[", "b, f32[", cases=(PRODUCTS,))
+@fails_with("not saved", "hidden, f32[", "logits, f32[", cases=(PRODUCTS,))
 def the_second_for_names_only(p1, p2):
     def policy(operation, *operands, **parameters):
         first = p1(operation, *operands, **parameters)
@@ -112,7 +144,7 @@ def the_second_for_names_only(p1, p2):
     return policy
 
 
-@fails_with("not saved", "a, f32[", "b, f32[", cases=(OFFLOADED,))
+@fails_with("not saved", "hidden, f32[", "logits, f32[", cases=(OFFLOADED,))
 def the_first_for_names_only(p1, p2):
     def policy(operation, *operands, **parameters):
         first = operation.name == "name" and p1(operation, *operands, **parameters)
@@ -130,12 +162,12 @@ def operands_not_handed_on(p1, p2):
     return policy
 
 
-@fails_with("also saved", "d, f32[", cases=(BOOLEANS,))
+@fails_with("also saved", "sines, f32[", cases=(BOOLEANS,))
 def every_name(p1, p2):
     return lambda operation, *_, **__: operation.name == "name"
 
 
-@fails_with("raises", "should be a boolean", "True and False only", cases=(OFFLOADED, FIRST, SECOND))
+@fails_with("raises", "should be a boolean", "True and False only", cases=(OFFLOADED, FIRST, SECOND, ELSEWHERE))
 def the_helper_for_booleans(p1, p2):
     return jax.checkpoint_policies.save_from_both_policies(p1, p2)
 
@@ -150,7 +182,7 @@ def says_nothing_for_no(p1, p2):
     return policy
 
 
-@fails_with("raises", "unsupported operand", "neither True nor False", cases=(OFFLOADED, FIRST, SECOND))
+@fails_with("raises", "unsupported operand", "neither True nor False", cases=(OFFLOADED, FIRST, SECOND, ELSEWHERE))
 def bitwise_or(p1, p2):
     return lambda *a, **k: p1(*a, **k) | p2(*a, **k)
 
@@ -172,6 +204,6 @@ def returns_an_answer(p1, p2):
     return p1 is not None or p2 is not None
 
 
-@fails_with("wrong memory", "a, f32[", "a in pinned_host memory", cases=(FIRST,))
+@fails_with("wrong memory", "hidden, f32[", "hidden in pinned_host memory", cases=(FIRST,))
 def policies_swapped(p2, p1):
     return lambda *a, **k: p1(*a, **k) if is_yes(p1(*a, **k)) else p2(*a, **k)

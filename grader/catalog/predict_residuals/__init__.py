@@ -1,1 +1,1 @@
-"""Exercise 2: say what five operations keep for their backward pass."""
+"""Exercise 2: say what operations keep for their backward pass."""

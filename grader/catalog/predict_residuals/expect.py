@@ -13,6 +13,7 @@ from grader.programs import ProgramError
 from grader.requirements import Mistake
 
 _X = np.array([-1.5, -0.3, 0.4, 1.2], np.float32)
+_Y = np.array([1, 2, 3, 4], np.float32)
 _W = np.linspace(0.5, 2, 12, dtype=np.float32).reshape(3, 4)
 
 _OPERATIONS = {
@@ -20,22 +21,37 @@ _OPERATIONS = {
     "exp": (jnp.exp, _X),
     "relu": (jax.nn.relu, _X),
     "tanh": (jnp.tanh, _X),
+    "log": (jnp.log, _X),
+    "sigmoid": (jax.nn.sigmoid, _X),
+    "cube": (lambda x: x**3, _X),
+    "add": (jnp.add, _X, _Y),
     "dot": (jnp.dot, _W, _X),
 }
 
-# The names that the page offers, and what they mean.
-_NAMES = {
-    "x": lambda W, x: x,
-    "W": lambda W, x: W,
-    "sin(x)": lambda W, x: jnp.sin(x),
-    "cos(x)": lambda W, x: jnp.cos(x),
-    "exp(x)": lambda W, x: jnp.exp(x),
-    "tanh(x)": lambda W, x: jnp.tanh(x),
-    "1 - tanh(x)**2": lambda W, x: 1 - jnp.tanh(x) ** 2,
-    "relu(x)": lambda W, x: jax.nn.relu(x),
-    "x > 0": lambda W, x: x > 0,
-    "W @ x": lambda W, x: W @ x,
-}
+
+@functools.cache
+def _values() -> dict:
+    """The names that the page offers, and what they mean."""
+    return {
+        "x": _X,
+        "y": _Y,
+        "W": _W,
+        "sin(x)": jnp.sin(_X),
+        "cos(x)": jnp.cos(_X),
+        "exp(x)": jnp.exp(_X),
+        "relu(x)": jax.nn.relu(_X),
+        "x > 0": _X > 0,
+        "tanh(x)": jnp.tanh(_X),
+        "1 - tanh(x)**2": 1 - jnp.tanh(_X) ** 2,
+        "log(x)": jnp.log(_X),
+        "1 / x": 1 / _X,
+        "sigmoid(x)": jax.nn.sigmoid(_X),
+        "sigmoid(x) * (1 - sigmoid(x))": jax.nn.sigmoid(_X) * (1 - jax.nn.sigmoid(_X)),
+        "x**2": _X**2,
+        "3 * x**2": 3 * _X**2,
+        "x + y": _X + _Y,
+        "W @ x": _W @ _X,
+    }
 
 
 @functools.cache
@@ -43,25 +59,33 @@ def reference(op) -> Choice:
     """What JAX keeps for this operation's backward pass and reads there: its residuals' values, by their names."""
     function, *arguments = _OPERATIONS[op]
     passes = rematscope.trace(function, *arguments)
-    kept = passes.forward(*arguments)[-len(passes.residuals) :]
+    returned = passes.forward(*arguments)
+    kept = returned[len(returned) - len(passes.residuals) :]
     read = [array for array, residual in zip(kept, passes.residuals, strict=True) if residual.needed_by is not None]
-    values = {name: value(_W, _X) for name, value in _NAMES.items()}
-    return Choice(tuple(_name(op, array, values) for array in read), tuple(_NAMES))
+    return Choice(tuple(_name(op, array) for array in read), tuple(_values()))
 
 
-def _name(op, array, values) -> str:
-    for name, value in values.items():
+def _name(op, array) -> str:
+    for name, value in _values().items():
         if (array.shape, array.dtype) == (value.shape, value.dtype) and np.allclose(array, value, rtol=1e-6, atol=1e-6):
             return name
     raise ProgramError(f"JAX {jax.__version__} keeps something for {op} that none of the page's names stands for.")
 
 
 def _keeps(op, *names):
-    """An answer that is this for one operation."""
-    return lambda asked: names if asked == op else ()
+    """An answer that has something to say of one operation only."""
+    return lambda asked: names if asked == op else None
 
+
+_AHEAD = "would do, but then the backward pass would have to compute the derivative. Does JAX compute it before?"
+_SUM = "By what is a gradient multiplied on its way back from x + y to x? Is that a value that has to be kept?"
 
 mistakes = (
+    Mistake(
+        "it says that nothing is kept",
+        lambda op: (),
+        "Is the operation linear? If not, what must the backward pass know?",
+    ),
     Mistake(
         "it says that relu saves x",
         _keeps("relu", "x"),
@@ -77,56 +101,89 @@ mistakes = (
         _keeps("exp", "x"),
         "What is the derivative of exp, and is it at hand when the forward pass is through?",
     ),
+    *(Mistake(f"it says that {op} saves x", _keeps(op, "x"), f"x {_AHEAD}") for op in ("sin", "tanh", "sigmoid")),
+    Mistake("it says that x ** 3 saves x", _keeps("cube", "x"), f"x {_AHEAD}"),
+    Mistake("it says that x ** 3 saves x ** 2", _keeps("cube", "x**2"), f"x ** 2 {_AHEAD}"),
+    Mistake(
+        "it says that sin saves its own output",
+        _keeps("sin", "sin(x)"),
+        "Can the derivative be told from the output alone, its sign too?",
+    ),
     *(
         Mistake(
-            f"it says that {op} saves x",
-            _keeps(op, "x"),
-            "x would do, but then the backward pass would have to compute the derivative. Does JAX compute it before?",
+            f"it says that {op} saves its own output",
+            _keeps(op, f"{op}(x)"),
+            "Does JAX keep what the derivative can be computed from, or the derivative?",
         )
-        for op in ("sin", "tanh")
+        for op in ("tanh", "sigmoid")
     ),
     Mistake(
-        "it says that tanh saves its own output",
-        _keeps("tanh", "tanh(x)"),
-        "Does JAX keep what the derivative can be computed from, or the derivative?",
+        "it says that log saves its own output",
+        _keeps("log", "log(x)"),
+        "What is the derivative of log, and of what is it made?",
+    ),
+    Mistake(
+        "it says that log saves its derivative",
+        _keeps("log", "1 / x"),
+        "A gradient can be multiplied by 1 / x in another way. Which operation does it, and what does that one need?",
+    ),
+    *(
+        Mistake(f"it says that a sum saves {what}", _keeps("add", *names), _SUM)
+        for what, *names in (("its result", "x + y"), ("its arguments", "x", "y"), ("x", "x"), ("y", "y"))
     ),
     *(
         Mistake(
-            f"it says that a product saves {name} alone",
+            f"it says that a matrix product saves {name} alone",
             _keeps("dot", name),
             "For which of its two arguments does the product have a gradient, and what does each of these need?",
         )
         for name in ("x", "W")
     ),
     Mistake(
-        "it says that a product saves its result",
+        "it says that a matrix product saves its result",
         _keeps("dot", "W @ x"),
         "What is the gradient with respect to W multiplied by, and what the one with respect to x?",
     ),
 )
 
 error_questions = (
-    (r"KeyError", "For which of the five operations has your answer nothing to say? They are named on the page."),
+    (r"KeyError", "For which of the operations has your answer nothing to say? They are named on the page."),
 )
 
 hints = (
     Hint("To send a gradient back through the operation, what is it multiplied by? Which of the page's names is that?"),
     Hint(
-        "You know the derivatives. On the page, did `x ** 2` keep `x`, or the derivative, computed ahead?",
-        after=("wrong value",),
-    ),
-    Hint("Are all your names in the page's list, letter by letter?", after=("unknown name", "wrong type")),
-    Hint(
         "relu's derivative is 1 or 0. Which dtype says that in the fewest bytes, and which of the names has it?",
         after=("wrong value", "unknown name"),
+        says="relu",
+    ),
+    Hint(
+        "The derivative of `log(x)` is `1 / x`. Written as one operation, what does the backward pass do with `dy`, "
+        "and what must be at hand for that?",
+        after=("wrong value",),
+        says="log",
+    ),
+    Hint(
+        "If `x` grows by 1, by how much does `x + y` grow? Is there an `x` or a `y` in that number?",
+        after=("wrong value",),
+        says="add",
     ),
     Hint(
         "For `dot`, the gradient with respect to `W` is `outer(dy, x)`, and that with respect to `x` is `dy @ W`. What "
-        "stands there besides `dy`?"
+        "stands there besides `dy`?",
+        after=("wrong value",),
+        says="dot",
     ),
     Hint(
-        "Nearly the answer: `residual_table(jnp.sin, x)`, and likewise for the other four, says which operation made "
-        "each kept value. For `tanh`, what is 1 minus the square of its output?"
+        "You know the derivative. On the page, did `x ** 2` keep `x`, or the derivative, computed ahead?",
+        after=("wrong value",),
+        says="derivative",
+    ),
+    Hint("Are all your names in the page's list, letter by letter?", after=("unknown name", "wrong type")),
+    Hint("Which of the operations are linear? What does a gradient that comes back through one of these depend on?"),
+    Hint(
+        "Nearly the answer: `residual_table(jnp.sin, x)`, and likewise for the others, says which operation made each "
+        "kept value, or that it is an argument. For `tanh`, what is 1 minus the square of its output?"
     ),
 )
 

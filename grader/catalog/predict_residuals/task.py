@@ -8,8 +8,9 @@ returns = "a list of names"
 
 
 def cases(rng):
-    """The five operations, in an order drawn anew. There are no others to ask about."""
-    return tuple(Question(str(op), (str(op),)) for op in rng.permutation(["sin", "exp", "relu", "tanh", "dot"]))
+    """The page's operations, in an order drawn anew. There are no others to ask about."""
+    operations = ["sin", "exp", "relu", "tanh", "log", "sigmoid", "cube", "add", "dot"]
+    return tuple(Question(str(op), (str(op),)) for op in rng.permutation(operations))
 
 
 shown = None

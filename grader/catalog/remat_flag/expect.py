@@ -19,7 +19,8 @@ mistakes = (
     Mistake(
         "this is what f computes for True both times",
         lambda f: lambda *arguments: f(*arguments[:-1], True),
-        next="Where does your answer learn the flag, and does it learn it anew in each call?",
+        next="A checkpoint keeps what it has traced, for the same function and shapes: does it see a new function, or "
+        "a new static argument, for the new flag?",
     ),
 )
 
@@ -27,12 +28,13 @@ error_questions = (
     (
         r"^TracerBoolConversionError",
         "Inside jax.checkpoint an argument is a tracer, which has no value that `if` could look at, unless it is named "
-        "as static, by position. How does the flag get in, in your answer, and at which position?",
+        "as static, by position. How does the flag get in, in your answer, and at which position, in the cases where "
+        "this is seen?",
     ),
     (
         r"static_argnums",
-        "static_argnums counts the arguments that are passed by position. How many are those in this call, and is the "
-        "flag one of them?",
+        "static_argnums counts the arguments that are passed by position. How many are those in the case where this is "
+        "seen, and which of them is the flag?",
     ),
     (
         r"Non-hashable static",
@@ -48,17 +50,30 @@ hints = (
         "that an argument stays a Python value? Or could the flag get in without being an argument at all?",
     ),
     Hint(
-        "`static_argnames` looks right, but on JAX's default path nobody reads it. What is there besides names to say "
-        "which argument is meant?",
+        "The functions have different numbers of arrays before the flag: the verdict says in which it is seen. How do "
+        "you count from the end, in Python?",
         after=("raises",),
+        says="static_argnums counts",
     ),
     Hint(
-        "The functions have different numbers of arrays before the flag. How do you count from the end, in Python?",
+        "Is it seen in every case, or in some? If in some: at which position is the flag there, and where does your "
+        "answer look for it? If in every one: which of the page's six attempts is like yours?",
+        after=("raises",),
+        says="Bool",
+    ),
+    Hint(
+        "Must the flag be an argument of what is checkpointed? How else can a function come to know a value?",
         after=("raises",),
     ),
     Hint(
         "When is the flag known: when `remat_flag(f)` is called, or when what it returns is called?",
         after=("wrong value",),
+    ),
+    Hint(
+        "`jax.checkpoint` traces a function once, and remembers that. Which function do you give it in the second "
+        "call: the one of the first, or a new one?",
+        after=("wrong value",),
+        says="both times",
     ),
     Hint(
         "Does your answer trace `f` once a call, for the flag at hand, or for both values?",
@@ -73,13 +88,18 @@ hints = (
 
 requirements = (
     (
-        ("the flag is True", "the flag is False", "True, then False", "vmap over x"),
+        (
+            "f(x, soft) under vmap",
+            "f(w1, w2, x, True)",
+            "f(w1, w2, x, False)",
+            "f(w, x, True) and then f(w, x, False)",
+        ),
         (
             Saves(
                 (),
                 too_much="Is all of f inside jax.checkpoint, for both values of the flag, and without a policy?",
             ),
-            Recomputes(dots=2, too_many="How often does your answer run f, for a flag that has one value?"),
+            Recomputes(dots=2, too_many="How often does your answer trace f, for a flag that has one value?"),
             AdvisesBarrier(),
         ),
     ),

@@ -16,6 +16,13 @@ def _chain(stages):
     return lambda x: functools.reduce(lambda x, stage: stage(x), stages, x)
 
 
+def _last_again(stages, which):
+    """The stages of a loop are all the last one of it, `which`, when they are called."""
+    return _chain([which] * (len(stages) - 1) + stages[-1:])
+
+
+_IN_A_LOOP = "A function that is defined in a loop and called later: which stage does it call then?"
+
 mistakes = (
     Mistake(
         "this is the value with the last stage run first",
@@ -32,16 +39,30 @@ mistakes = (
         lambda stages: stages[-1],
         "What does each stage get: x, or what the stage before has returned?",
     ),
+    Mistake(
+        "this is the value with the last stage run in place of each of the others",
+        lambda stages: _last_again(stages, stages[-1]),
+        _IN_A_LOOP,
+    ),
+    Mistake(
+        "this is the value with the last stage but one run in place of those before it",
+        lambda stages: _last_again(stages, stages[max(len(stages) - 2, 0)]),
+        _IN_A_LOOP,
+    ),
 )
 
 error_questions = (
     (
         r"recursion",
-        "A function that is defined in a loop and called later: which stage does it call then, the one of that turn, "
-        "or the last?",
+        f"{_IN_A_LOOP} And where such a function calls f, as in f = lambda x: stage(f(x)), which f is that by then?",
     ),
     (r"not callable", "Which of the values in that line is a function, and which is what a function returned?"),
     (r"positional argument", "best_placement takes the stages; what does the function that it returns take?"),
+    (
+        r"^Your answer changes the list",
+        "Which line puts something into the list or takes something out? The list belongs to whoever calls you: how do "
+        "you make one of your own?",
+    ),
     (r"index|empty|unpack", "What does that line do with a list of one stage?"),
     (
         r"JAX type|[Tt]racer|abstract array|weak reference",
@@ -52,17 +73,37 @@ error_questions = (
 hints = (
     Hint("With which stage does the backward pass begin? At that moment, how long ago did the forward pass run it?"),
     Hint(
-        "Which stages are inside a checkpoint in your answer? Write the list for four stages. Is the last one on it?",
-        after=("recomputes", "not saved"),
+        "The functions of a loop look their stage up when they are called, and the loop is over by then. What is wrapped "
+        "in a `lambda`, and does `jax.checkpoint(stage)` without one have its stage at once?",
+        after=("wrong value", "raises"),
+        says="defined in a loop",
+    ),
+    Hint(
+        "`best_placement(stages)` is called before there is any `x`. What does it return, and who calls that with `x`?",
+        after=("raises",),
+        says="positional argument",
+    ),
+    Hint(
+        "How many stages are inside each of your checkpoints? What goes from one checkpoint into the next is kept, and "
+        "what goes from stage to stage inside one is not.",
+        after=("not saved",),
+        says="does not save stage",
+    ),
+    Hint(
+        "Which stages are inside a checkpoint in your answer? Write the list for four stages. Where does the backward "
+        "pass begin, and is that stage on your list?",
+        after=("not saved",),
+        says="does not save the last stage",
+    ),
+    Hint(
+        "How do you know which stage is the last: by its place in the list, or by what function it is? The same "
+        "function may stand in two places.",
+        after=("recomputes", "also saved"),
+        says="the same function",
     ),
     Hint(
         "What is inside a stage is kept if no checkpoint is around that stage. Which stages have none in your answer?",
         after=("also saved",),
-    ),
-    Hint(
-        "What goes from one checkpoint into the next is kept. How many values would be handed on in this way if one "
-        "checkpoint held several stages?",
-        after=("not saved",),
     ),
     Hint("For a list of one stage, which stages are wrapped? What do you get from `stages[:-1]` then?"),
     Hint(
@@ -94,7 +135,8 @@ def _placed(case, wrapped, recomputed):
 
 requirements = (
     _placed("four stages", ("stage 1's output", "stage 2's output"), recomputed=6),
-    _placed("two stages, under vmap", (), recomputed=2),
+    _placed("two stages under vmap", (), recomputed=2),
     _placed("one stage", (), recomputed=0),
-    (("four stages", "two stages, under vmap"), (AdvisesBarrier(),)),
+    _placed("stages 1 and 3 the same function", ("stage 1's output",), recomputed=4),
+    (("four stages", "two stages under vmap"), (AdvisesBarrier(),)),
 )

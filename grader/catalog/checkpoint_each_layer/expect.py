@@ -45,6 +45,12 @@ mistakes = (
 
 error_questions = (
     (
+        # What jax.checkpoint makes of a value instead of a function fails in its own way in each place.
+        r"which it has not called|unhashable type: '\w*Tracer|Expected a callable",
+        "jax.checkpoint takes a function and returns one: is layer(W1, x) a function, and who calls the one that comes "
+        "back?",
+    ),
+    (
         r"dot_general|matmul|contracting|einsum",
         "Which shapes do the two operands have? W1 is (b, a) and x is (a,): the weights stand on the left.",
     ),
@@ -55,6 +61,17 @@ hints = (
     Hint("Which of the two steps of a layer keeps a cosine? Where must that step be, so that it keeps nothing?"),
     Hint(
         "Which of your layers has a step outside of every checkpoint? What does that step keep?",
+        after=("also saved",),
+        says="cosine",
+    ),
+    Hint(
+        "Is a product handed into a checkpoint, from outside or from another one? Then it is an argument there, and "
+        "kept. What must stand together inside one checkpoint?",
+        after=("also saved",),
+        says="'s product",
+    ),
+    Hint(
+        "Has your checkpoint a policy? What does that allow to be saved, and which values does the exercise want?",
         after=("also saved",),
     ),
     Hint(

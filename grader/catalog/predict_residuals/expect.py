@@ -146,6 +146,8 @@ mistakes = (
     ),
 )
 
+otherwise = "What does rematscope's residual_table show for something of this kind?"
+
 error_questions = (
     (r"KeyError", "For which of the operations has your answer nothing to say? They are named on the page."),
 )

@@ -16,11 +16,16 @@ mistakes = (
 )
 
 error_questions = (
+    (r"^bwd\(dz\) returns", "What should bwd(dz) return?"),
+    (
+        r"^NotImplementedError",
+        "What does bwd get, what must it return, and which two pullbacks lead from the one to the other?",
+    ),
     (r"UnexpectedTracer", "Which value leaves your answer in another way than through bwd?"),
     (r"Tracer|Concret", "What in that line needs an array's numbers, where only its shape is known?"),
     (r"unhashable|not a valid JAX type|not subscriptable", "What does jax.vjp return, and what does its pullback?"),
     (
-        r"tuple|tree structure",
+        r"Error.*(tuple|tree structure)",
         "A pullback returns a tuple, of one gradient an argument: where do you take the gradient out of it?",
     ),
     (
@@ -43,6 +48,13 @@ hints = (
         "In which of the two passes does your answer call `jax.vjp(g, x)`? What does the pullback that comes back "
         "hold on to from then on?",
         after=("also saved",),
+        says="g's",
+    ),
+    Hint(
+        "Which line of `bwd` works with `g(x)`? If it is the one that makes `h`'s pullback: can that pullback be made "
+        "before, in the forward pass?",
+        after=("also saved",),
+        says="g(x)",
     ),
     Hint(
         "Both pullbacks of the page's `plain_vjp` come from the forward pass. Which of the two may stay there, and "
@@ -56,6 +68,11 @@ hints = (
     Hint(
         "What is in the tuple that a pullback returns? And what does `bwd` have to return?",
         after=("wrong type", "raises"),
+    ),
+    Hint(
+        "`jax.vjp(g, …)` makes a pullback that is right at one point, the one that it is given. At which point does "
+        "`g` have to be differentiated: at `x`, or at `g(x)`?",
+        after=("wrong gradient",),
     ),
     Hint("What goes into the pullback of `h`, what comes out, and whose gradient is that?", after=("wrong gradient",)),
     Hint(
@@ -74,7 +91,12 @@ requirements = (
                 too_little="Which pullback can be made in the forward pass already, so that bwd need not run h again?",
                 by_hand=True,
             ),
-            Recomputes(dots=2, too_many="Which functions does bwd run, and how often each?"),
+            Recomputes(
+                dots=2,
+                too_many="Which functions does bwd run, and how often each?",
+                elsewhere="Is g or h run twice in your forward pass? And does bwd run one of them on a value that has "
+                "dz in it?",
+            ),
         ),
     ),
 )

@@ -5,6 +5,7 @@ So that it can be differentiated like any other, it is made a `jax.custom_vjp` w
 traced, and the values that this trace takes from outside are handed from one pass to the other. Nothing else can be.
 """
 
+import dataclasses
 import functools
 
 import jax
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from grader.capture import refuse_none
+from grader.capture import failure_of, message_of, refuse_none
 from grader.evidence import Failure, Unusable
 from grader.exercise import Case
 
@@ -94,8 +95,11 @@ def _differentiable(answer, g, h):
             _refuse(f"The first of the two that your answer returns, z, is {_kind(z)}, not an array.")
         if not callable(bwd):
             _refuse(f"The second of the two that your answer returns, bwd, is {_kind(bwd)}, not a function.")
-        traced, dx = jax.make_jaxpr(bwd, return_shape=True)(z)
-        refuse_none(bwd, dx)
+        try:
+            traced, dx = jax.make_jaxpr(bwd, return_shape=True)(z)
+        except NotImplementedError as error:
+            # Where the forward pass is there, the answer has been attempted.
+            raise Unusable(dataclasses.replace(failure_of(error), kind="raised", text=message_of(error))) from error
         if not isinstance(dx, jax.ShapeDtypeStruct):
             _refuse(f"bwd(dz) returns {_kind(dx)}, not the array dx.")
         if (dx.shape, dx.dtype) != (x.shape, x.dtype):

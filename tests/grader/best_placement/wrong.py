@@ -7,7 +7,12 @@ from answers import Answers
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
-FOUR, TWO, ONE = ALL = ("four stages", "two stages, under vmap", "one stage")
+FOUR, TWO, ONE, SAME = ALL = (
+    "four stages",
+    "two stages under vmap",
+    "one stage",
+    "stages 1 and 3 the same function",
+)
 
 
 def chain(stages):
@@ -84,7 +89,7 @@ def last_stage_dropped(stages):
     return chain([jax.checkpoint(stage) for stage in stages[:-1]])
 
 
-@fails_with("wrong value", "the last stage alone", "what the stage before has returned", cases=(FOUR, TWO))
+@fails_with("wrong value", "the last stage alone", "what the stage before has returned", cases=(FOUR, TWO, SAME))
 def each_stage_on_x(stages):
     def run(x):
         for stage in stages[:-1]:
@@ -94,7 +99,51 @@ def each_stage_on_x(stages):
     return run
 
 
-@fails_with("raises", "RecursionError", "the one of that turn", cases=ALL)
+@fails_with("wrong value", "the last stage but one run in place", "defined in a loop", cases=(FOUR, SAME))
+def functions_of_a_loop(stages):
+    wrapped = []
+    for stage in stages[:-1]:
+        wrapped.append(lambda x: jax.checkpoint(stage)(x))  # noqa: B023
+    return chain([*wrapped, stages[-1]])
+
+
+@fails_with(
+    "wrong value", "the last stage run in place of each", "which stage does it call then", cases=(FOUR, TWO, SAME)
+)
+def functions_of_a_loop_over_all(stages):
+    wrapped = [lambda x: jax.checkpoint(stage)(x) for stage in stages]  # noqa: B023
+    return chain([*wrapped[:-1], stages[-1]])
+
+
+@fails_with("also saved", "stage 1's first cosine", "have a checkpoint of its own", cases=(SAME,))
+def the_last_by_its_identity(stages):
+    return wrapping(stages, [stage is not stages[-1] for stage in stages])
+
+
+@fails_with("recomputes", "6 matmuls again", cases=(SAME,))
+def the_last_by_its_index(stages):
+    return wrapping(stages, [stages.index(stage) < len(stages) - 1 for stage in stages])
+
+
+@fails_with("wrong type", "changes the list of stages", "how do you make one of your own?", cases=ALL)
+def last_taken_out(stages):
+    last = stages.pop()
+    return chain([*map(jax.checkpoint, stages), last])
+
+
+@fails_with("wrong type", "changes the list of stages", "belongs to whoever", cases=(FOUR, TWO, SAME))
+def wrapped_in_place(stages):
+    for number in range(len(stages) - 1):
+        stages[number] = jax.checkpoint(stages[number])
+    return chain(stages)
+
+
+@fails_with("raises", "missing 1 required positional argument: 'x'", "function that it returns take", cases=ALL)
+def takes_x_too(stages, x):
+    return right(stages)(x)
+
+
+@fails_with("raises", "RecursionError", "defined in a loop", "which f is that", cases=ALL)
 def late_binding(stages):
     run = lambda x: x  # noqa: E731
     for stage in stages:
@@ -148,7 +197,7 @@ def with_a_second_run(count):
     return answer
 
 
-for length, case in ((4, FOUR), (2, TWO), (1, ONE)):
+for length, case in ((4, FOUR), (2, TWO), (1, ONE), (3, SAME)):
     twice = with_a_second_run(length)
     twice.__name__ = f"stages_twice_for_{length}"
     fails_with("recomputes", "need the values first", cases=(case,))(twice)

@@ -148,3 +148,13 @@ def x_first(x, W1, W2, W3):
 @fails_with("wrong type", "a function, which it has not called")
 def not_called(W1, W2, W3, x):
     return jax.checkpoint(net)
+
+
+@fails_with("raises", "unhashable type", "is layer(W1, x) a function", cases=ALL)
+def a_value_checkpointed(W1, W2, W3, x):
+    return jax.checkpoint(layer(W1, x))(W2)
+
+
+@fails_with("wrong type", "a function, which it has not called", "who calls the one that comes back")
+def a_value_checkpointed_and_returned(W1, W2, W3, x):
+    return jax.checkpoint(layer(W3, layer(W2, layer(W1, x))))

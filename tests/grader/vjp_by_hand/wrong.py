@@ -30,6 +30,19 @@ def value_of_g_in_the_closure(g, h, x):
     return h(y), bwd
 
 
+@fails_with("also saved", "g(x), f32[", "Which names from outside", cases=("sines", "vmap over x"))
+def pullback_of_h_in_bwd(g, h, x):
+    y = g(x)
+    z = h(y)
+
+    def bwd(dz):
+        _, h_vjp = jax.vjp(h, y)
+        _, g_vjp = jax.vjp(g, x)
+        return g_vjp(*h_vjp(dz))[0]
+
+    return z, bwd
+
+
 @fails_with("not saved", "what h's pullback holds", "so that bwd need not run h again", cases=ALL)
 def everything_again(g, h, x):
     def bwd(dz):
@@ -49,7 +62,7 @@ def g_twice_in_the_backward_pass(g, h, x):
     return z, bwd
 
 
-@fails_with("extra matmuls", "the forward pass", cases=ALL)
+@fails_with("extra matmuls", "the forward pass", "Is g or h run twice", cases=ALL)
 def g_twice_in_the_forward_pass(g, h, x):
     z = h(g(x))
     _, h_vjp = jax.vjp(h, g(2 * x / 2))
@@ -90,13 +103,15 @@ def no_bwd_yet(g, h, x):
     return h(g(x)), None
 
 
-@fails_with("wrong type", "bwd(dz) returns a tuple of length 1, not the array dx", cases=ALL)
+@fails_with(
+    "wrong type", "bwd(dz) returns a tuple of length 1, not the array dx", "What should bwd(dz) return?", cases=ALL
+)
 def gradient_in_a_tuple(g, h, x):
     z, h_vjp = jax.vjp(h, g(x))
     return z, lambda dz: jax.vjp(g, x)[1](*h_vjp(dz))
 
 
-@fails_with("wrong type", "returns None", cases=ALL)
+@fails_with("wrong type", "bwd(dz) returns None", "What should bwd(dz) return?", cases=ALL)
 def bwd_without_return(g, h, x):
     z, h_vjp = jax.vjp(h, g(x))
 
@@ -104,6 +119,22 @@ def bwd_without_return(g, h, x):
         jax.vjp(g, x)[1](*h_vjp(dz))
 
     return z, bwd
+
+
+@fails_with("raises", "NotImplementedError: my turn", "which two pullbacks", cases=ALL)
+def bwd_not_written_yet(g, h, x):
+    def bwd(dz):
+        raise NotImplementedError("my turn")
+
+    return h(g(x)), bwd
+
+
+@fails_with("wrong type", "bwd(dz) returns None", cases=ALL)
+def bwd_with_an_empty_body(g, h, x):
+    def bwd(dz):
+        """The gradient of x."""
+
+    return h(g(x)), bwd
 
 
 @fails_with("wrong type", "returns None", cases=ALL)
@@ -121,6 +152,13 @@ def gradient_summed(g, h, x):
 def dz_ignored(g, h, x):
     z, h_vjp = jax.vjp(h, g(x))
     return z, lambda dz: jax.vjp(g, x)[1](*h_vjp(jnp.ones_like(z)))[0]
+
+
+@fails_with("wrong gradient", "with respect to x is wrong", cases=ALL)
+def pullback_of_g_at_its_value(g, h, x):
+    y = g(x)
+    z, h_vjp = jax.vjp(h, y)
+    return z, lambda dz: jax.vjp(g, y)[1](*h_vjp(dz))[0]
 
 
 @fails_with("wrong value", "this is g(h(x))", "comes first", cases=ALL)

@@ -8,7 +8,7 @@ import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import ModuleType
 
 import jax
@@ -21,7 +21,7 @@ from jax.interpreters import mlir
 from grader import capture, data, programs
 from grader.evidence import Evidence, Failure, Traced
 from grader.exercise import Case, Question
-from grader.programs import Program, ProgramError, TensorType
+from grader.programs import Matmul, Program, ProgramError, TensorType
 from grader.requirements import Behaviour, Mistake, Residual
 from grader.verdict import NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, PASSED, Finding, Verdict
 from rematscope.program import type_text
@@ -226,7 +226,7 @@ class Trial:
         program = programs.read(reference.mlir_module())
         values = jax.tree.unflatten(reference.out_tree, program.outputs)
         needed = [program.needed_for([output, *gradients]) for output, gradients, _ in values]
-        return [tuple(m.flops for m in program.matmuls if m.value in case) for case in needed]
+        return [tuple(_each(m for m in program.matmuls if m.value in case)) for case in needed]
 
     def findings(self, requirements) -> tuple[list[Finding], list[str]]:
         """What stands against the answer, by these requirements; or advice and what was shown if nothing does.
@@ -361,13 +361,16 @@ class Trial:
             arguments=self.parameters[index],
             residuals=tuple(residuals),
             wanted={name: _residual(name, "computed", array) for name, array in asked.items()},
-            recomputed=tuple(
-                m.flops // m.times for m in again if m.value not in from_cotangent for _ in range(m.times)
-            ),
+            recomputed=tuple(_each(m for m in again if m.value not in from_cotangent)),
             matmul_flops=sum(m.flops for m in self.forward.matmuls if m.value in forward) + sum(m.flops for m in again),
             reference_flops=self.reference_flops[index],
             barriers=sum(not backward.isdisjoint(barrier.values) for barrier in self.backward.barriers),
         )
+
+
+def _each(matmuls: Iterable[Matmul]) -> Iterator[int]:
+    """FLOPs of each single matmul: one in a loop is as many as the loop has turns."""
+    return (matmul.flops // matmul.times for matmul in matmuls for _ in range(matmul.times))
 
 
 def _without_consequences(findings: Sequence[Finding]) -> Iterator[Finding]:

@@ -1,0 +1,1 @@
+"""Exercise 12: layers in a scan, of which only the carries are kept."""

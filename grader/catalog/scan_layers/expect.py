@@ -1,0 +1,129 @@
+"""What is expected of an answer; only the judge reads this."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+
+from grader.hints import Hint
+from grader.requirements import Mistake, Recomputes, Saves
+
+
+def reference(ws, x):
+    """The result, and the values that an answer might save, stacked and one by one, by the names of findings."""
+
+    def layer(x, w):
+        sine = jnp.sin(x)
+        y = w @ sine
+        return x + jnp.sin(y), (x, sine, jnp.cos(x), y, jnp.cos(y))
+
+    result, stacked = jax.lax.scan(layer, x, ws)
+    names = ("input", "sine", "first cosine", "product", "second cosine")
+    named = {f"the layers' {what}s": values for what, values in zip(names, stacked, strict=True)}
+    for what, values in zip((*names, "weights"), (*stacked, ws), strict=True):
+        named |= {f"layer {number}'s {what}": value for number, value in enumerate(values, 1)}
+    del named["layer 1's input"]  # that is x
+    return result, named | {"the result": result}
+
+
+def draw(rng, argument):
+    """Numbers that a sine is not about equal to; weights that let neither values nor their errors grow."""
+    size = rng.uniform(0.5, 1.5, argument.shape) / (argument.shape[-1] ** 0.5 if argument.ndim == 3 else 1)
+    return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
+
+
+def _layers(step):
+    return lambda ws, x: functools.reduce(step, ws, x)
+
+
+mistakes = (
+    Mistake(
+        "this is the value with the last layer run first",
+        lambda ws, x: reference(ws[::-1], x)[0],
+        "From which end of ws does jax.lax.scan begin, unless it is told otherwise?",
+    ),
+    Mistake(
+        "this is the value with x @ w where w @ x belongs",
+        _layers(lambda x, w: x + jnp.sin(jnp.sin(x) @ w)),
+        "What do you call layer with: its weight first, and its input second?",
+    ),
+    Mistake(
+        "this is x itself",
+        lambda ws, x: x,
+        "Which of the two things that the body returns goes into the next turn?",
+    ),
+    Mistake(
+        "this is the value of the last layer alone",
+        lambda ws, x: reference(ws[-1:], x)[0],
+        "What does each layer get: x, or what the layer before has returned?",
+    ),
+)
+
+error_questions = (
+    (
+        r"carry input and carry output|carry",
+        "Does the body return the new carry first, and of the same shape? And does layer get its weight first, though "
+        "the body gets the carry first?",
+    ),
+    (r"must be a pair", "Which two things does the body of a scan return?"),
+    (r"positional argument", "Which two things does the body of a scan take? And what does layer take?"),
+)
+
+hints = (
+    Hint(
+        "Of one turn of the scan, what has to be there for the backward pass, if everything inside the layer may be "
+        "computed again?"
+    ),
+    Hint(
+        "How many layers does one checkpoint hold in your answer? What is kept of a layer's input that is made and "
+        "used inside one and the same checkpoint?",
+        after=("not saved",),
+    ),
+    Hint(
+        "These are values of single layers: as many as there are layers, each by itself. In the mini-example, which "
+        "way kept its values so, and which kept them stacked in one array?",
+        after=("also saved",),
+        says="layer 2's",
+    ),
+    Hint(
+        "The rows of `ws` were copied before the checkpoint, and each copy was an argument of what it is around. Can "
+        "the scan hand out the rows as elements? Or can the row be taken from `ws` inside the checkpoint?",
+        after=("also saved",),
+        says="a copy of ws",
+    ),
+    Hint(
+        "What is inside a layer is kept if it stands outside of every checkpoint, or if a policy says so. Which values "
+        "from inside a layer does the finding name, and which of your lines make them?",
+        after=("also saved",),
+    ),
+    Hint(
+        "`jax.lax.scan` calls the body as `body(carry, element)`, and `layer` is called as `layer(w, x)`. Which of the "
+        "two is the carry? And what two things does `scan` return?",
+        after=("raises", "wrong type", "wrong value"),
+    ),
+    Hint("How often does one turn of your scan call `layer`?", after=("recomputes",)),
+    Hint(
+        "Nearly the answer: the body of the scan is a function like any other. What does `jax.checkpoint(layer)` take "
+        "and return, and what may the body do with it?"
+    ),
+)
+
+
+_CASES = {"five layers": 5, "three layers in float16": 3, "two layers under vmap over x": 2}
+_TOO_MANY = "How often does one turn call layer? And is a checkpoint inside another one?"
+
+requirements = (
+    (
+        tuple(_CASES),
+        (
+            Saves(
+                ("the layers' inputs",),
+                too_much="Which function runs the layers in your answer, and what does one of its turns keep if all "
+                "of the turn is inside a checkpoint?",
+                too_little="What is inside your checkpoint: one layer, or all of them? Where do the carries go then?",
+                by_hand=True,  # with prevent_cse=False, which is right inside a scan, there is no barrier to see
+            ),
+        ),
+    ),
+    *(((case,), (Recomputes(dots=layers, too_many=_TOO_MANY),)) for case, layers in _CASES.items()),
+)

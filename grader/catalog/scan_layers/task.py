@@ -1,0 +1,33 @@
+"""What an answer is tried on."""
+
+import jax
+import jax.numpy as jnp
+
+from grader.exercise import Case
+
+parameters = ("ws", "x")
+signature = "scan_layers(ws, x)"
+
+
+def cases(rng):
+    """Stacks of several heights, of a width drawn anew that is none of the heights."""
+    return (
+        Case("five layers", _arguments(rng, 5, jnp.float32)),
+        Case("three layers in float16", _arguments(rng, 3, jnp.float16)),
+        Case(
+            "two layers under vmap over x",
+            _arguments(rng, 2, jnp.float32, batch=(3,)),
+            transform=lambda answer: jax.vmap(answer, in_axes=(None, 0)),
+        ),
+    )
+
+
+def _arguments(rng, layers, dtype, batch=()):
+    return _shapes(layers, int(rng.integers(6, 10)), dtype, batch)
+
+
+def _shapes(layers, width, dtype, batch=()):
+    return tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in ((layers, width, width), (*batch, width)))
+
+
+shown = Case("for 48 layers of width 256", _shapes(48, 256, jnp.float32))

@@ -17,6 +17,7 @@ def cases(rng):
         _case("two names of three", _gated, ("mlp_gate", "out"), rng),
         _case("a list, with a name that is not there", _layer, ["h", "out"], rng),
         _case("vmap over x", _gated, ("out", "mlp"), rng, batch=(2,)),
+        _case("an empty list", _layer, [], rng),
     )
 
 

@@ -7,7 +7,13 @@ from answers import Answers
 WRONG = Answers()
 fails_with = WRONG.fails_with
 policies = jax.checkpoint_policies
-ALL = ("one name of three", "two names of three", "a list, with a name that is not there", "vmap over x")
+ALL = (
+    "one name of three",
+    "two names of three",
+    "a list, with a name that is not there",
+    "vmap over x",
+    "an empty list",
+)
 
 
 @fails_with("also saved", "mlp_gate, f32[", "out, f32[", "exactly the given ones", cases=ALL[:1])
@@ -34,7 +40,36 @@ def names_not_unpacked(f, names):
 
 @fails_with("not saved", "mlp_gate, f32[", "Which policy", cases=ALL[1:2])
 def last_name_only(f, names):
-    return jax.checkpoint(f, policy=policies.save_only_these_names(names[-1]))
+    return jax.checkpoint(f, policy=policies.save_only_these_names(*names[-1:]))
+
+
+@fails_with("raises", "IndexError", "What if there is none", cases=ALL[4:])
+def first_name_at_least(f, names):
+    return jax.checkpoint(f, policy=policies.save_only_these_names(names[0], *names[1:]))
+
+
+@fails_with("also saved", "not asked for", "Which function marks", cases=ALL[4:])
+def f_itself_for_no_name(f, names):
+    return jax.checkpoint(f, policy=policies.save_only_these_names(*names)) if names else f
+
+
+# Which values this one saves besides differs between JAX's two rematerializations.
+@fails_with("also saved", "not asked for", "what has no name", cases=ALL[:1])
+def unnamed_values_too(f, names):
+    def policy(operation, *_, **parameters):
+        return operation.name != "name" or parameters["name"] in names
+
+    return jax.checkpoint(f, policy=policy)
+
+
+@fails_with("raises", "KeyError: 'name'", "besides names", cases=ALL)
+def asks_every_operation_for_its_name(f, names):
+    return jax.checkpoint(f, policy=lambda operation, *_, **parameters: parameters["name"] in names)
+
+
+@fails_with("raises", "unhashable", "a list of names, or names", cases=(ALL[2], ALL[4]))
+def names_given_whole(f, names):
+    return jax.checkpoint(f, policy=policies.save_only_these_names(names))
 
 
 @fails_with("also saved", "Which function marks", cases=ALL[:1])
@@ -49,7 +84,7 @@ def named_by_its_first_letter(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names(*names, *picked))
 
 
-@fails_with("not saved", "mlp, f32[2,", cases=ALL[3:])
+@fails_with("not saved", "mlp, f32[2,", cases=ALL[3:4])
 def names_in_order_of_the_alphabet(f, names):
     picked = [name for name, last in zip(names, ["", *names], strict=False) if name > last]
     return jax.checkpoint(f, policy=policies.save_only_these_names(*picked))
@@ -78,6 +113,7 @@ for place, (name, words) in enumerate(
         "f_twice_for_two_names": ["mlp_gate", "out"],
         "f_twice_for_a_list": ["h", "out"],
         "f_twice_for_two_others": ["out", "mlp"],
+        "f_twice_for_no_name": [],
     }.items()
 ):
     twice = with_a_second_run(lambda names, words=words: names == words)

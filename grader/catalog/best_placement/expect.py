@@ -73,8 +73,8 @@ error_questions = (
 hints = (
     Hint("With which stage does the backward pass begin? At that moment, how long ago did the forward pass run it?"),
     Hint(
-        "The functions of a loop look their stage up when they are called, and the loop is over by then. What is wrapped "
-        "in a `lambda`, and does `jax.checkpoint(stage)` without one have its stage at once?",
+        "The functions of a loop look their stage up when they are called, and the loop is over by then. What is in "
+        "a `lambda` of yours, and does `jax.checkpoint(stage)` without one have its stage at once?",
         after=("wrong value", "raises"),
         says="defined in a loop",
     ),

@@ -1,7 +1,7 @@
 """Answers that are plain data: what they return, in JSON's types, compared with the reference's."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any
@@ -26,6 +26,28 @@ class Choice:
     among: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What a reference returns where many answers are right: they are carried out, and what they cost is compared.
+
+    Attributes:
+      what: what such an answer is, such as `"schedule"`; it is a list.
+      cost: what a list costs, a number of `unit`. It takes the answer as it came, and raises Impossible if that cannot
+        be carried out.
+      least: what the best ones cost.
+      unit: what the cost is a number of, such as `"steps"`.
+    """
+
+    what: str
+    cost: Callable[[list], int]
+    least: int
+    unit: str
+
+
+class Impossible(Exception):
+    """A plan that cannot be carried out: the first argument says why, the second is the question that leads on."""
+
+
 def plain(value: Any) -> Any:
     """A value in JSON's types. Raises TypeError, with the type's name, for what is no plain data."""
     if value is None or isinstance(value, bool | int | float | str):
@@ -34,6 +56,10 @@ def plain(value: Any) -> Any:
         return sorted(value.chosen)
     if isinstance(value, list | tuple):
         return [plain(element) for element in value]
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise TypeError("dict whose keys are not all strings")
+        return {key: plain(element) for key, element in value.items()}
     if getattr(value, "shape", None) == () and hasattr(value, "item"):  # a number that came from an array
         return plain(value.item())
     raise TypeError(type(value).__name__)
@@ -45,34 +71,62 @@ def differences(
     """What an answer got wrong: a key that is the same for the same mistake, the question's name, the finding."""
     for asked, question in zip(evidence.cases, questions, strict=True):
         want = expect.reference(*question.arguments)
-        got = asked.data
-        names = isinstance(want, Choice)
-        asked_for = f"{len(want.chosen)} of the page's names" if names else _shown(plain(want), want)
-        words = {"expected": asked_for, "got": _shown(got, want)}
-        if not _fits(got, want):
-            text = f"Your answer returns {words['got']} where {task.returns} is asked for."
-            yield (
-                "type",
-                question.name,
-                Finding("wrong type", text, **words, next=f"What should {task.signature} return?"),
-            )
-            continue
-        if names and (unknown := _unknown(got, want)):
-            text = f"{unknown!r} is none of the names on the page."
-            ask = "Which of the page's names means the same value?"
-            yield "unknown", question.name, Finding("unknown name", text, got=words["got"], next=ask)
-            continue
-        given = _comparable(got, want)
-        if given == _comparable(plain(want), want):
-            continue
-        same = (m for m in expect.mistakes if _comparable(plain(m.function(*question.arguments)), want) == given)
-        mistake = next(same, None)
-        says = mistake.says if mistake else _how_many(given, want) if names else None
-        text = f"Your answer is not what JAX does{f': {says}' if says else ''}."
-        ask = mistake.next if mistake else "What does rematscope's residual_table show for something of this kind?"
-        # Numbers of names belong to a question; where they differ from one to the other, so do the findings.
-        key = (says, *words.values()) if names and not mistake else says
-        yield key, question.name, Finding("wrong value", text, **words, next=ask)
+        differs = _costs_more if isinstance(want, Plan) else _differs
+        for key, finding in differs(asked.data, want, question, task, expect):
+            yield key, question.name, finding
+
+
+def _differs(got, want, question: Question, task: ModuleType, expect: ModuleType) -> Iterator[tuple[object, Finding]]:
+    names = isinstance(want, Choice)
+    asked_for = f"{len(want.chosen)} of the page's names" if names else _shown(plain(want), want)
+    words = {"expected": asked_for, "got": _shown(got, want)}
+    if not _fits(got, want):
+        yield _wrong_type(task, **words)
+        return
+    if names and (unknown := _unknown(got, want)):
+        text = f"{unknown!r} is none of the names on the page."
+        ask = "Which of the page's names means the same value?"
+        yield "unknown", Finding("unknown name", text, got=words["got"], next=ask)
+        return
+    given = _comparable(got, want)
+    if given == _comparable(plain(want), want):
+        return
+    same = (m for m in expect.mistakes if _comparable(plain(m.function(*question.arguments)), want) == given)
+    mistake = next(same, None)
+    says = mistake.says if mistake else _how_many(given, want) if names else None
+    text = f"Your answer is not what JAX does{f': {says}' if says else ''}."
+    ask = mistake.next if mistake else expect.otherwise
+    # Numbers of names belong to a question; where they differ from one to the other, so do the findings.
+    key = (says, *words.values()) if names and not mistake else says
+    yield key, Finding("wrong value", text, **words, next=ask)
+
+
+def _costs_more(
+    got, want: Plan, question: Question, task: ModuleType, expect: ModuleType
+) -> Iterator[tuple[object, Finding]]:
+    if not isinstance(got, list):
+        yield _wrong_type(task, expected=task.returns, got=_shown(got, got))
+        return
+    try:
+        cost = want.cost(got)
+    except Impossible as error:
+        text, ask = error.args
+        yield ask, Finding("impossible", f"Your {want.what} cannot be carried out: {text}", next=ask)
+        return
+    if cost <= want.least:
+        return
+    # Two mistakes may cost the same: then the cost tells neither.
+    same = {m.says: m for m in expect.mistakes if m.function(*question.arguments) == cost}
+    mistake = next(iter(same.values())) if len(same) == 1 else None
+    text = f"Your {want.what} takes more {want.unit} than it has to{f': {mistake.says}' if mistake else ''}."
+    words = {"expected": f"{want.least} {want.unit}", "got": f"{cost} {want.unit}"}
+    ask = mistake.next if mistake else expect.otherwise
+    yield mistake and mistake.says, Finding("costs more", text, **words, next=ask)
+
+
+def _wrong_type(task: ModuleType, expected: str, got: str) -> tuple[str, Finding]:
+    text = f"Your answer returns {got} where {task.returns} is asked for."
+    return "type", Finding("wrong type", text, expected=expected, got=got, next=f"What should {task.signature} return?")
 
 
 def _comparable(data, want):
@@ -104,8 +158,21 @@ def _fits(got, want) -> bool:
             return isinstance(got, list) and len(got) == len(want) and all(map(_fits, got, want))
         case list():
             return isinstance(got, list) and (not want or all(_fits(element, want[0]) for element in got))
+        case dict():
+            return (
+                isinstance(got, dict) and got.keys() == want.keys() and all(_fits(got[key], want[key]) for key in want)
+            )
     return type(got) is type(plain(want))
 
 
 def _shown(data, like) -> str:
-    return str(tuple(data) if isinstance(data, list) and isinstance(like, tuple) else data)
+    return str(_spelled(data, like))
+
+
+def _spelled(data, like):
+    """Data as Python spells it: JSON has no tuples."""
+    if isinstance(data, list) and isinstance(like, tuple):
+        return tuple(data)
+    if isinstance(data, dict) and isinstance(like, dict):
+        return {key: _spelled(element, like.get(key)) for key, element in data.items()}
+    return data

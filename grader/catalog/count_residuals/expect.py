@@ -122,6 +122,8 @@ mistakes = (
     ),
 )
 
+otherwise = "What does rematscope's residual_table show for something of this kind?"
+
 error_questions = (
     (r"^IndexError", "What is the shape of a literal, and does that line work for it?"),
     (r"as an abstract array", "jax.eval_shape hands on shapes in place of arrays: is f an array?"),

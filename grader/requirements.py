@@ -161,8 +161,8 @@ class Saves:
         if self.unnamed:
             expected = f"the arguments and {len(self.names)} computed {'value' if len(self.names) == 1 else 'values'}"
         else:
-            expected = f"{len(asked)} saved values: {', '.join(asked)}"
-        got = f"{len(saved)} saved values: {', '.join(saved)}{beside if constants else ''}"
+            expected = f"{_values(asked)}: {', '.join(asked)}"
+        got = f"{_values(saved)}: {', '.join(saved)}{beside if constants else ''}"
         return {"expected": expected, "got": got}
 
     def _missing(self, missing: Sequence[Residual]) -> str:
@@ -256,6 +256,10 @@ def _enumerated(residuals: Iterable[Residual]) -> str:
         total = bytes_text(sum(residual.nbytes for residual in others))
         return "; ".join([*named, f"{len(others)} values that are none of the usual ones ({types}), {total}"])
     return "; ".join([*named, *map(str, others)])
+
+
+def _values(saved: Sequence[str]) -> str:
+    return f"{len(saved)} saved {'value' if len(saved) == 1 else 'values'}"
 
 
 def _matmuls(count: int) -> str:

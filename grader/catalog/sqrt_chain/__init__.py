@@ -1,0 +1,1 @@
+"""Exercise 14: a chain of functions in k checkpointed segments."""

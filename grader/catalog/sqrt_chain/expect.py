@@ -1,0 +1,138 @@
+"""What is expected of an answer; only the judge reads this."""
+
+import functools
+
+from grader.hints import Hint
+from grader.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
+
+
+def draw(rng, argument):
+    """Numbers whose sines, and those of their products, are not about equal to them."""
+    size = rng.uniform(0.5, 1.5, argument.shape)
+    return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
+
+
+def _lengths(n, k):
+    """How many functions are in each segment: as equal as can be, the longer ones first."""
+    return [n // k + (number < n % k) for number in range(k)]
+
+
+def _chain(fs):
+    return lambda x: functools.reduce(lambda x, f: f(x), fs, x)
+
+
+def _last_segment(fs, k):
+    return fs[len(fs) - _lengths(len(fs), k)[-1] :]
+
+
+mistakes = (
+    Mistake(
+        "this is the value without the functions that remain when n is divided by k",
+        lambda fs, k: _chain(fs[: len(fs) // k * k]),
+        "How many functions are in your segments, all taken together?",
+    ),
+    Mistake(
+        "this is the value with the last function run first",
+        lambda fs, k: _chain(fs[::-1]),
+        "In which order do the functions stand in the list, and in which are they called?",
+    ),
+    Mistake(
+        "this is the value of the last segment alone",
+        lambda fs, k: _chain(_last_segment(fs, k)),
+        "What does each segment get: x, or what the segment before has returned?",
+    ),
+    Mistake(
+        "this is the value of the last segment, run k times",
+        lambda fs, k: _chain(_last_segment(fs, k) * k),
+        "A function that is made in a loop and called later: which segment does it see then, that of its turn or the "
+        "last?",
+    ),
+)
+
+error_questions = (
+    (
+        r"recursion",
+        "A function that is made in a loop and called later: which function does it call then, that of its turn, or "
+        "the last?",
+    ),
+    (r"not callable", "Which of the values in that line is a function, and which is a list or what one returned?"),
+    (r"positional argument", "sqrt_chain takes the functions and k; what does the function that it returns take?"),
+    (
+        r"index|empty|unpack|zero|step",
+        "What does that line do if k is 1, or if there are as many segments as functions?",
+    ),
+    (
+        r"JAX type|[Tt]racer|abstract array|weak reference",
+        "jax.checkpoint takes a function: does it get one, or a list of them?",
+    ),
+)
+
+hints = (
+    Hint("What does `jax.checkpoint` of a function keep that calls three of the functions, one after another?"),
+    Hint(
+        "Write down for 7 functions and k = 3 which functions are in which segment in your answer. Are there three "
+        "segments, of 3, 2 and 2?",
+        after=("also saved", "not saved"),
+    ),
+    Hint(
+        "Functions 6 and 7 keep cosines, so they are in no checkpoint. Exercise 5 left its last stage free. "
+        "What is asked for here?",
+        after=("also saved",),
+        says="also saves function 6's cosine",
+    ),
+    Hint(
+        "A segment begins with what is handed from one checkpoint to the next. In your answer, how many checkpoints "
+        "stand side by side, and is there another one around them?",
+        after=("not saved",),
+        says="1 saved value",
+    ),
+    Hint(
+        "How many functions are in each segment if `n` is no multiple of `k`? `divmod(n, k)` gives two numbers. What "
+        "is the second one for?",
+        after=("wrong value", "also saved"),
+    ),
+    Hint(
+        "Is a function that is made in a loop called while the loop is at its turn, or later? How does it come by its "
+        "own segment?",
+        after=("wrong value", "raises"),
+    ),
+    Hint("How often does your answer run each of the functions in the forward pass?", after=("recomputes",)),
+    Hint(
+        "Nearly the answer: a helper takes a list of functions and returns one function, which runs them one after "
+        "another. Wrap what it returns for each segment, and what does the helper make of the list of these?"
+    ),
+)
+
+
+def _segments(case, n, k):
+    """What goes into each segment is saved (into the first goes x); of each, all but the last product is recomputed."""
+    ends = [sum(_lengths(n, k)[:number]) for number in range(1, k)]
+    return (
+        (case,),
+        (
+            Saves(
+                tuple(f"function {end}'s output" for end in ends),
+                too_much="In which of your segments is the function that makes or keeps that value? Where should that "
+                "segment begin and end, and is all of it inside one checkpoint?",
+                too_little="How many checkpoints stand side by side in your answer, and what is handed from one to the "
+                "next?",
+            ),
+            Recomputes(
+                n - k,
+                too_many="How often is each function run in the forward pass, and how often in the backward pass?",
+            ),
+        ),
+    )
+
+
+_CASES = {
+    "7 functions in 3 segments": (7, 3),
+    "6 functions in 2 segments with one function twice and under vmap": (6, 2),
+    "3 functions in 3 segments": (3, 3),
+    "2 functions in 1 segment": (2, 1),
+}
+
+requirements = (
+    *(_segments(case, n, k) for case, (n, k) in _CASES.items()),
+    (tuple(_CASES), (AdvisesBarrier(),)),
+)

@@ -20,6 +20,10 @@ mistakes = (
 error_questions = (
     (r"save_\w+\(\) got an", "What do you give as policy=, a policy or a function that makes one?"),
     (r"unhashable", "Does the function that makes a policy take a list of names, or names?"),
+    (
+        r"^KeyError: 'name'",
+        "What is a policy asked about besides names, and do those have a parameter `name`?",
+    ),
     (r"not callable", "Which of the values in that line is a function, and which is what a function returned?"),
 )
 
@@ -29,17 +33,28 @@ hints = (
         "the given one, what to the given one, and what to all that is no name?"
     ),
     Hint(
-        "Is the value that was saved too much one that has a name in `f`? If not: which policy of JAX's says no to "
-        "all that has no name? And if it is the given one: how did the policy come by it, whole or letter by letter?",
+        "Which function takes the policy, and is what that returns what you return?",
+        after=("also saved",),
+        says="Which function marks",
+    ),
+    Hint(
+        "What does your policy say to what has no name? Print its answers, as the page does.",
+        after=("also saved",),
+        says="none of the usual ones",
+    ),
+    Hint(
+        "Is the value that was saved too much the given one? How did the policy come by its name: as what to keep, or "
+        "as what to leave out, and whole or letter by letter?",
         after=("also saved",),
     ),
     Hint(
-        "Which names may `f` have besides the given one? Is a name that merely begins or ends like it another one?",
-        after=("not saved", "recomputes"),
+        "Does `jax.checkpoint` get a policy at all? And which names may `f` have besides the given one: is a name that "
+        "merely begins or ends like it another one?",
+        after=("not saved",),
     ),
     Hint(
-        "You know the names to leave out, but not those to keep. Which rows of the page's table are made from names to "
-        "leave out, and which of them does what it is called?"
+        "You know the name to leave out, but not those to keep. Which of the policies in chapter 5 is made from names "
+        "to leave out? Or else: what would you ask about an operation, and its parameter, in a policy of your own?"
     ),
     Hint(
         "Nearly the answer: `save_any_names_but_these` takes names and makes a policy. Give it `name`, give what it "

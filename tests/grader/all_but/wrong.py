@@ -120,6 +120,11 @@ def a_list_of_names(f, name):
     return jax.checkpoint(f, policy=policies.save_any_names_but_these([name]))
 
 
+@fails_with("raises", "KeyError: 'name'", "besides names", cases=ALL)
+def asks_every_operation_for_its_name(f, name):
+    return jax.checkpoint(f, policy=lambda operation, *_, **parameters: parameters["name"] != name)
+
+
 @fails_with("raises", "policy", "a policy or a function that makes one")
 def factory_for_policy(f, name):
     return jax.checkpoint(f, policy=policies.save_any_names_but_these)

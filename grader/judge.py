@@ -196,13 +196,17 @@ class Trial:
             self.inputs, self.cotangents
         )
 
-        def run(inputs, cotangents):
+        def passes(inputs, cotangents):
             returned = forward(*jax.tree.leaves(inputs))
             parts = _split(returned, [n for t in self.evidence.cases for n in (t.outputs, len(t.sources))])
             outputs, residuals = parts[::2], parts[1::2]
             gradients = backward(*jax.tree.leaves(residuals), *jax.tree.leaves(cotangents))
-            return outputs, residuals, gradients, reference.call(inputs, cotangents)
+            return outputs, residuals, gradients
 
+        def run(inputs, cotangents):
+            return *passes(inputs, cotangents), reference.call(inputs, cotangents)
+
+        self._passes = passes
         try:
             results = jax.jit(run, compiler_options=_COMPILE_FAST)(self.inputs, self.cotangents)
         except (jax.errors.JaxRuntimeError, ValueError, mlir.ir.MLIRError) as error:
@@ -365,7 +369,23 @@ class Trial:
             matmul_flops=sum(m.flops for m in self.forward.matmuls if m.value in forward) + sum(m.flops for m in again),
             reference_flops=self.reference_flops[index],
             barriers=sum(not backward.isdisjoint(barrier.values) for barrier in self.backward.barriers),
+            peak=functools.cache(lambda: self._peak(index)),
         )
+
+    def _peak(self, index: int) -> float:
+        """What XLA sets aside for both passes of one case, beside arguments and results, in sizes of the arguments."""
+
+        def run(inputs, cotangents):
+            # Of the other cases nothing is asked for, so nothing of them is left.
+            outputs, _, gradients = self._passes(
+                [*self.inputs[:index], inputs, *self.inputs[index + 1 :]],
+                [*self.cotangents[:index], cotangents, *self.cotangents[index + 1 :]],
+            )
+            return outputs[index], _split(gradients, [len(case.arguments) for case in self.cases])[index]
+
+        inputs = self.inputs[index]
+        compiled = jax.jit(run).lower(inputs, self.cotangents[index]).compile()
+        return compiled.memory_analysis().temp_size_in_bytes / sum(array.nbytes for array in inputs)
 
 
 def _each(matmuls: Iterable[Matmul]) -> Iterator[int]:

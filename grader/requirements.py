@@ -68,6 +68,8 @@ class Behaviour:
       matmul_flops: FLOPs of all matmuls of both passes.
       reference_flops: FLOPs of each matmul of the reference's two passes, which keep everything.
       barriers: the number of optimization barriers in the backward pass.
+      peak: compiles both passes, and returns what XLA sets aside for values between arguments and results, in sizes of
+        the arguments.
     """
 
     case: str
@@ -78,6 +80,7 @@ class Behaviour:
     matmul_flops: int
     reference_flops: tuple[int, ...]
     barriers: int
+    peak: Callable[[], float]
 
 
 @dataclass(frozen=True)
@@ -225,6 +228,36 @@ class Recomputes:
 
     def claim(self) -> str:
         return f"it recomputes {self.dots or 'no'} {_matmuls(self.dots)}"
+
+
+@dataclass(frozen=True)
+class PeakAtMost:
+    """Both passes, compiled, take no more memory at once than this, besides arguments and results.
+
+    Residuals do not tell: what is rebuilt, and what waits meanwhile, is in memory too.
+
+    Attributes:
+      vectors: the most that XLA may set aside, in sizes of the case's arguments.
+      too_high: the question that leads on from an answer that takes more.
+    """
+
+    vectors: int
+    too_high: str
+    names = ()
+
+    def findings(self, seen: Behaviour) -> Iterator[Finding]:
+        if (peak := seen.peak()) > self.vectors:
+            yield Finding(
+                "peak",
+                f"Compiled, your two passes have {peak:.1f} vectors of x's size in memory at the worst moment, besides "
+                "x and the results.",
+                expected=f"{self.vectors} at most",
+                got=f"{peak:.1f}",
+                next=self.too_high,
+            )
+
+    def claim(self) -> str:
+        return f"compiled, it has at most {self.vectors} vectors in memory at once"
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,109 @@
+"""What is expected of an answer; only the judge reads this."""
+
+import functools
+
+from grader.hints import Hint
+from grader.requirements import Mistake, PeakAtMost, Recomputes, Saves
+
+
+def draw(rng, argument):
+    """Numbers whose sines, and those of their products, are not about equal to them."""
+    size = rng.uniform(0.5, 1.5, argument.shape)
+    return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
+
+
+def _chain(funs):
+    return lambda x: functools.reduce(lambda x, f: f(x), funs[::-1], x)
+
+
+mistakes = (
+    Mistake(
+        "this is the value with funs[0] run first",
+        lambda funs: _chain(funs[::-1]),
+        "In `f1(f2(x))`, which of the two runs first?",
+    ),
+    Mistake(
+        "this is the value of the first half of the list alone",
+        lambda funs: _chain(funs[: max(1, len(funs) // 2)]),
+        "What does each half get: x, or what the other half has returned?",
+    ),
+    Mistake(
+        "this is the value of the second half of the list alone",
+        lambda funs: _chain(funs[len(funs) // 2 :]),
+        "Where does your answer call the other half?",
+    ),
+)
+
+error_questions = (
+    (r"recursion", "For how many functions does the recursion end, and does each call get fewer than the one before?"),
+    (r"index|unpack", "What does that line do for a list of one function, or of two?"),
+    (r"not callable", "Which of the values in that line is a function, and which is a list or what one returned?"),
+    (r"positional argument", "What do you call with the list, and what with x?"),
+    (
+        r"JAX type|[Tt]racer|abstract array|weak reference",
+        "jax.checkpoint takes a function: does it get one, or a list of them?",
+    ),
+)
+
+hints = (
+    Hint("If you have a function for each half of the list, how do you make one of them that runs the whole list?"),
+    Hint(
+        "Of the half that is wrapped only its input is kept. Of the other half all is kept that it keeps itself. "
+        "Which of the two does the backward pass need first, and which can wait?",
+        after=("also saved",),
+    ),
+    Hint(
+        "Which functions does the outermost call wrap, and is there another checkpoint around that?",
+        after=("not saved",),
+    ),
+    Hint(
+        "What happens when the wrapped half is run again: does it keep something of each of its functions then, or is "
+        "it cut in two like the whole?",
+        after=("peak",),
+    ),
+    Hint(
+        "With `prevent_cse=False` XLA may take what the first run computed for what the second one should. Is that set "
+        "in your answer?",
+        after=("peak",),
+    ),
+    Hint("Does anything run in your answer whose result is not used?", after=("recomputes",)),
+    Hint(
+        "Nearly the answer: for one function return it, for two return `lambda x: f1(f2(x))`. Else make `f1` of the "
+        "first half of the list and `f2` of the second, both by calling `recursive_checkpoint`. Which of them goes "
+        "into `jax.checkpoint`?"
+    ),
+)
+
+
+def _saves(names):
+    return Saves(
+        names,
+        too_much="Which half of the list does your answer wrap? Which half does the backward pass need first?",
+        too_little="Is there a checkpoint around what runs last, funs[0] and funs[1]?",
+    )
+
+
+def _recomputes(products):
+    return Recomputes(products, too_many="How often is each function run, and by which of your checkpoints?")
+
+
+requirements = (
+    (
+        ("16 functions",),
+        (
+            _saves(("funs[8]'s output", "funs[4]'s output", "funs[1]'s cosine", "funs[0]'s cosine")),
+            _recomputes(17),
+            PeakAtMost(
+                6,
+                too_high="When the half that is wrapped is run again, what is kept of each of its functions? And may "
+                "XLA tell the second run from the first?",
+            ),
+        ),
+    ),
+    (
+        ("8 functions under vmap",),
+        (_saves(("funs[4]'s output", "funs[1]'s cosine", "funs[0]'s cosine")), _recomputes(5)),
+    ),
+    (("2 functions",), (_saves(("funs[1]'s cosine", "funs[0]'s cosine")), _recomputes(0))),
+    (("1 function",), (_saves(("funs[0]'s cosine",)), _recomputes(0))),
+)

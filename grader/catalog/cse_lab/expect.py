@@ -182,14 +182,14 @@ mistakes = (
         "How many barriers are there for one checkpoint, and how many checkpoints does the page ask for?",
     ),
     Mistake(
-        "there is no checkpoint",
-        _other_program(_of_layers(_none)),
-        "What is a barrier put around, and which function do you call for each layer?",
-    ),
-    Mistake(
         "the last layer has no checkpoint",
         _other_program(_of_layers(_all_but_the_last)),
         "How many of the n layers are called through jax.checkpoint?",
+    ),
+    Mistake(
+        "there is no checkpoint",
+        _other_program(_of_layers(_none)),
+        "What is a barrier put around, and which function do you call for each layer?",
     ),
     Mistake(
         "it is the gradient without the value",

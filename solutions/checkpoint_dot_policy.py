@@ -2,8 +2,9 @@
 
 The pipeline is two matrix multiplications with a relu between them, a square and a sum. Without `jax.checkpoint` the
 forward pass keeps what each operation's derivative rule asks for: relu's mask, relu's result and twice the second
-product. None of these is a matmul's result, though the mask and relu's result follow from the first one at the cost of
-one comparison each, and twice the second product at the cost of one multiplication.
+product. (JAX keeps an array of zeros for relu as well, which nothing reads.) None of these is a matmul's result, though
+the mask and relu's result follow from the first one at the cost of one comparison each, and twice the second product at
+the cost of one multiplication.
 
 So it is enough to keep the two products. A matmul of (N, d) by (d, d) takes 2·N·d² FLOPs; relu, its mask and the square
 take N·d each. Saving the products and recomputing the rest costs some 1/d of a matmul, and the backward pass gets along
@@ -15,9 +16,9 @@ recomputed whether or not it is cheap; that is what leaving it out of the policy
 
 Why "no batch dims"? In `x @ w1` all rows of x meet the same weights: d² weights make N·d numbers. Once all three
 arguments get a batch dimension, as under `jax.vmap` over all of them, each example has a product of its own.
-Attention scores are of that kind: large, and cheap beside the layer's other products. There this policy saves nothing,
-and the backward pass recomputes both products. Another policy, `dots_saveable`, would save them too; by the gradient
-alone nobody could tell the two apart.
+Attention scores are of that kind. They are large, and as long as a sequence is shorter than the layer is wide, they are
+cheap beside the layer's other products. There this policy saves nothing, and the backward pass recomputes both
+products. Another policy, `dots_saveable`, would save them too; by the gradient alone nobody could tell the two apart.
 """
 
 import jax

@@ -58,6 +58,7 @@ mistakes = (
 )
 
 error_questions = (
+    (r"has not called", "What jax.checkpoint returns is a function. Who calls it, and with which arguments?"),
     (
         r"missing \d+ required positional argument: 'prim'",
         "JAX calls the policy itself, once for every operation: what do you give it as policy=, the policy or what it "
@@ -89,9 +90,32 @@ hints = (
         "are saved that should not be. What turns a plain function into one that saves less?"
     ),
     Hint(
+        "You save products that have a batch dimension. Look at the table of the four policies: which row has no "
+        "product computed again for `f`, but one for `vmap(f)`?",
+        after=("also saved",),
+        says="Under vmap",
+    ),
+    Hint(
+        "Is there a `jax.checkpoint` around it, and does your function return what that one returns?",
+        after=("also saved",),
+        says="Which function marks",
+    ),
+    Hint(
+        "Relu's mask and its result are made by relu. What does your policy, if there is one, say to relu?",
+        after=("also saved",),
+        says="relu's mask, bool",
+    ),
+    Hint(
         "Is the whole pipeline inside one `jax.checkpoint`? If you wrap each step by itself, what is handed from one "
         "step to the next, and is that saved?",
         after=("also saved",),
+    ),
+    Hint(
+        "Does a policy of yours count dimensions? Under `jax.vmap` an operand may have three, and none of them a batch "
+        "dimension of the product. `dimension_numbers` in chapter 4 tells which are, and one of the page's four "
+        "policies asks for just that.",
+        after=("not saved",),
+        says="bf16[",
     ),
     Hint(
         "What does `jax.checkpoint` save if it is given no policy? What did the page's table of four policies say of "
@@ -99,8 +123,19 @@ hints = (
         after=("not saved", "recomputes"),
     ),
     Hint(
-        "Look at the table of the four policies. Which row has no product computed again for `f`, but "
-        "one for `vmap(f)`?"
+        "What stands behind `policy=`? It has to be a function, one of those in `jax.checkpoint_policies`: without "
+        "quotes, and without brackets behind it.",
+        after=("raises",),
+        says="policy=",
+    ),
+    Hint(
+        "`jax.checkpoint` takes a function and returns a function. What do you do with that one, to get a number?",
+        after=("wrong type",),
+        says="has not called",
+    ),
+    Hint(
+        "Which of the page's four policies say yes to a product, and which of those says no to it under `vmap`, as the "
+        "problem asks?"
     ),
     Hint(
         "Nearly the answer: define the pipeline as an inner function of `w1`, `w2` and `x`. Wrap it in "
@@ -111,7 +146,7 @@ hints = (
 
 requirements = (
     (
-        ("float32", "bfloat16, vmap over x, then over w1"),
+        ("float32", "bfloat16 under vmap over x and then w1"),
         (
             Saves(
                 ("x @ w1", "relu(x @ w1) @ w2"),
@@ -125,7 +160,7 @@ requirements = (
         ),
     ),
     (
-        ("vmap over w1, w2 and x",),
+        ("vmap over all three arguments",),
         (
             Saves(
                 (),

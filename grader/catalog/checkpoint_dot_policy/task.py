@@ -22,12 +22,12 @@ def cases(rng):
         # It may ask for dimensions too. What is mapped by itself gives a product one more, but no batch dimension, even
         # if x and w1 each have one.
         Case(
-            "bfloat16, vmap over x, then over w1",
+            "bfloat16 under vmap over x and then w1",
             _arguments(widths[1], rows[1], jnp.bfloat16, w1=(2,), x=(2,)),
             transform=lambda answer: jax.vmap(jax.vmap(answer, in_axes=(None, None, 0)), in_axes=(0, None, None)),
         ),
         Case(
-            "vmap over w1, w2 and x",
+            "vmap over all three arguments",
             _arguments(widths[2], rows[2], jnp.float32, w1=(2,), w2=(2,), x=(2,)),
             transform=jax.vmap,
         ),

@@ -17,8 +17,8 @@ def pipeline(w1, w2, x):
     return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)
 
 
-PLAIN = ("float32", "bfloat16, vmap over x, then over w1")
-VMAP = ("vmap over w1, w2 and x",)
+PLAIN = ("float32", "bfloat16 under vmap over x and then w1")
+VMAP = ("vmap over all three arguments",)
 ALL = PLAIN + VMAP
 
 
@@ -399,7 +399,7 @@ def policy_misspelled(w1, w2, x):
     return jax.checkpoint(pipeline, policy=jax.checkpoint_policies.dots_with_no_batch_dim_saveable)(w1, w2, x)
 
 
-@fails_with("wrong type", "a function, which it has not called")
+@fails_with("wrong type", "a function, which it has not called", "Who calls it")
 def not_called(w1, w2, x):
     return jax.checkpoint(pipeline, policy=NO_BATCH)
 

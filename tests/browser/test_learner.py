@@ -20,6 +20,11 @@ RIGHT = NO_POLICY.replace(
 )
 
 
+# The panel is looked at in both themes; for the rest of the way one is enough.
+in_one_theme = pytest.mark.parametrize("lab", ["light"], indirect=True)
+
+
+@in_one_theme
 def test_a_chapters_widget_shows_what_another_policy_saves(lab):
     notebook = lab.open("notebooks/04_policies.ipynb")
     notebook.run_all()
@@ -97,6 +102,7 @@ def test_an_answer_finds_its_way_through_the_panel(exercise):
     exercise.save()
 
 
+@in_one_theme
 def test_the_panel_says_when_its_kernel_has_ended(exercise):
     lost = exercise.panel.get_by_text("The kernel that ran this check has ended")
     assert not lost.is_visible()
@@ -108,6 +114,7 @@ def test_the_panel_says_when_its_kernel_has_ended(exercise):
     exercise.picture("panel_lost")
 
 
+@in_one_theme
 def test_the_board_knows_and_remembers(exercise, lab):
     for _ in range(2):
         notebook = lab.open("notebooks/00_start_here.ipynb")
@@ -122,6 +129,7 @@ def test_the_board_knows_and_remembers(exercise, lab):
         lab.server.start()
 
 
+@in_one_theme
 def test_a_page_that_is_opened_again_shows_its_last_verdict(exercise, lab):
     again = lab.open("exercises/06_checkpoint_dot_policy.ipynb")
     again.show(".jp-CodeCell:has-text('from grader import check')")

@@ -25,9 +25,9 @@ def test_right_answers_pass(slug, name, remat3):
 def test_the_verdict_is_the_same_for_every_seed(slug):
     solution = getattr(importlib.import_module(f"solutions.{slug}"), slug)
     answers = list(wrong(slug).values())
-    for seed in range(4):
+    for seed in range(2):
         assert grade(solution, slug, seed).passed, seed
-        answer = answers[seed * len(answers) // 4]
+        answer = answers[seed * len(answers) // 2]
         assert named(answer, grade(answer.answer, slug, seed).findings), (answer, seed)
 
 
@@ -35,7 +35,7 @@ def test_the_verdict_is_the_same_for_every_seed(slug):
 def test_named_values_differ_by_a_hundred_tolerances_in_every_case(slug):
     task, expect = exercise.task(slug), exercise.expect(slug)
     far = {dtype: 100 * tolerance for dtype, tolerance in judge.NAMING_TOLERANCE.items()}
-    for seed in range(4):
+    for seed in range(2):
         rng = np.random.default_rng(seed)
         for case in task.cases(rng):
             if isinstance(case, exercise.Question):

@@ -2,11 +2,13 @@
 
 import ast
 import re
+import sys
 
 import nbformat
 import pytest
-from nbclient import NotebookClient
 from store import ROOT, cleaned, pages
+
+from grader import child
 
 EXERCISES = [path for path in pages() if path.parent.name == "exercises"]
 
@@ -68,16 +70,18 @@ def test_every_way_of_showing_says_the_same(path):
 
 
 @pytest.mark.parametrize("path", EXERCISES, ids=name_of)
-def test_exercise_page_passes_with_its_solution_in_place(path):
+def test_exercise_page_passes_with_its_solution_in_place(path, tmp_path, monkeypatch):
+    # nbval runs the page as it is; this runs what a learner's answer needs of it, as the command line does.
     notebook = nbformat.read(path, as_version=4)
     slug = re.sub(r"^\d+_", "", path.stem)
-    solution = (ROOT / "solutions" / f"{slug}.py").read_text()
     (stub,) = [cell for cell in code_cells(notebook) if defines(cell.source, slug)]
     assert "NotImplementedError" in stub.source
-    stub.source = solution
-    NotebookClient(notebook, timeout=120, kernel_name="python3").execute(cwd=path.parent)
-    verdicts = [text for cell in code_cells(notebook) if f"check({slug})" in cell.source for text in texts(cell)]
-    assert verdicts and all("Passed" in text for text in verdicts if text)
+    assert [cell for cell in code_cells(notebook) if f"check({slug})" in cell.source]
+    stub.source = (ROOT / "solutions" / f"{slug}.py").read_text()
+    nbformat.write(notebook, tmp_path / path.name)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # a check adds the page's folder
+    verdict = child.check(tmp_path / path.name)
+    assert verdict.exercise == slug and verdict.passed, verdict
 
 
 def defines(source: str, name: str) -> bool:

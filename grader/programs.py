@@ -80,8 +80,8 @@ class Program:
     """A program's values, numbered; `sources[v]` are the values that value `v` is computed from.
 
     `output_memory` is where each output lies: `"device"`, or for instance `"pinned_host"` if it is offloaded.
-    A value that is only handed on (through a call, a barrier, a loop that leaves it alone) keeps its number, so an
-    output that is an input has the input's number.
+    A value that is only handed on (through a call, a barrier, a reshape, a loop that leaves it alone) keeps its number,
+    so an output that is an input has the input's number.
     """
 
     text: str
@@ -229,6 +229,8 @@ class _Reader:
                 # cotangent through the same barrier as the residuals.
                 self.barriers.append(Barrier(tuple(operands)))
                 return operands
+            case "stablehlo.reshape":
+                return operands  # the same array under another shape
             case "stablehlo.while":
                 return self.loop(op, operands, numbers)
             case "stablehlo.case" | "stablehlo.if":

@@ -25,6 +25,11 @@ def test_an_output_that_is_an_input_keeps_its_number():
     assert [kind.shape for kind in program.output_types] == [(3,), (3,), (4,)]
 
 
+def test_a_reshape_hands_on_and_a_transposition_does_not():
+    program = programs.read(text(lambda x: (x.reshape(3, 4), x.reshape(4, 3).T, x.reshape(3, 2, 2).reshape(12)), (12,)))
+    assert [output in program.inputs for output in program.outputs] == [True, False, True]
+
+
 def test_a_barriers_result_depends_on_its_own_operand_only():
     def function(x, ct):
         x, ct = jax.lax.optimization_barrier((x, ct))

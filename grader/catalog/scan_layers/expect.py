@@ -61,7 +61,7 @@ mistakes = (
 
 error_questions = (
     (
-        r"carry input and carry output|carry",
+        r"carry",
         "Does the body return the new carry first, and of the same shape? And does layer get its weight first, though "
         "the body gets the carry first?",
     ),
@@ -73,11 +73,6 @@ hints = (
     Hint(
         "Of one turn of the scan, what has to be there for the backward pass, if everything inside the layer may be "
         "computed again?"
-    ),
-    Hint(
-        "How many layers does one checkpoint hold in your answer? What is kept of a layer's input that is made and "
-        "used inside one and the same checkpoint?",
-        after=("not saved",),
     ),
     Hint(
         "These are values of single layers: as many as there are layers, each by itself. In the mini-example, which "
@@ -97,9 +92,19 @@ hints = (
         after=("also saved",),
     ),
     Hint(
+        "How many layers does one checkpoint hold in your answer? What is kept of a layer's input that is made and "
+        "used inside one and the same checkpoint?",
+        after=("not saved",),
+    ),
+    Hint(
         "`jax.lax.scan` calls the body as `body(carry, element)`, and `layer` is called as `layer(w, x)`. Which of the "
         "two is the carry? And what two things does `scan` return?",
-        after=("raises", "wrong type", "wrong value"),
+        after=("raises", "wrong type"),
+    ),
+    Hint(
+        "Take two layers with different weights. Which of them runs first in your answer, what does the second get as "
+        "its input, and is its weight on the left in the product?",
+        after=("wrong value",),
     ),
     Hint("How often does one turn of your scan call `layer`?", after=("recomputes",)),
     Hint(

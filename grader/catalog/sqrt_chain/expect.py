@@ -89,12 +89,14 @@ hints = (
     Hint(
         "How many functions are in each segment if `n` is no multiple of `k`? `divmod(n, k)` gives two numbers. What "
         "is the second one for?",
-        after=("wrong value", "also saved"),
+        after=("wrong value",),
+        says="remain",
     ),
     Hint(
         "Is a function that is made in a loop called while the loop is at its turn, or later? How does it come by its "
         "own segment?",
         after=("wrong value", "raises"),
+        says="made in a loop",
     ),
     Hint("How often does your answer run each of the functions in the forward pass?", after=("recomputes",)),
     Hint(

@@ -39,4 +39,5 @@ def judged_once():
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(grading, "judge", cached)
+        patch.setattr(grading, "illustrated", lambda verdict, *_: verdict)  # what pictures show decides nothing
         yield

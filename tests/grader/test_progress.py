@@ -258,13 +258,14 @@ def test_a_full_disk(tmp_path):
 
 
 def test_a_file_that_may_not_grow(path):
-    resource = pytest.importorskip("resource")
-
-    def no_larger():
-        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-        resource.setrlimit(resource.RLIMIT_FSIZE, (2**17, 2**17))
-
-    number, notices, kept = json.loads(written_by(FILL, path, preexec_fn=no_larger).communicate()[0])
+    pytest.importorskip("resource")
+    # In the child itself: a fork of this process, which may have run JAX, could hang.
+    no_larger = (
+        "import resource, signal\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2**17, 2**17))\n"
+    )
+    number, notices, kept = json.loads(written_by(no_larger + textwrap.dedent(FILL), path).communicate()[0])
     assert number > 10 and kept == number and len(notices) == 1
     assert "could not be written down; earlier ones are safe" in notices[0]
     assert len(sources(path)) == number

@@ -13,7 +13,7 @@ from grader.grading import grade
 
 
 @pytest.mark.parametrize(("slug", "name"), [(slug, name) for slug in exercise.names() for name in right(slug)])
-def test_right_answers_pass(slug, name, remat3):
+def test_right_answers_pass(slug, name, remat3, judged_once):
     answer = right(slug)[name]
     verdict = grade(answer.answer, slug)
     assert verdict.passed, verdict

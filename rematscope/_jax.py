@@ -10,7 +10,9 @@ Four things have no public door (JAX 0.11 to 0.12):
 Everything here takes a `JaxprEqn` and returns plain data or arrays; a release that moves one of them is mended here.
 """
 
-from jax.extend.core import JaxprEqn, Literal
+from jax.extend.core import JaxprEqn, Literal, jaxprs_in_params
+
+_CHECKPOINTS = ("remat2", "checkpoint")
 
 # Primitives that only call a body: where the body is, and nothing else to know.
 _CALLS = {
@@ -47,6 +49,43 @@ def called_body(eqn: JaxprEqn):
     return None
 
 
+def is_checkpoint(eqn: JaxprEqn) -> bool:
+    """True for an equation that `jax.checkpoint` made."""
+    return eqn.primitive.name in _CHECKPOINTS or type(hi_primitive(eqn)).__name__ == "RematTraced"
+
+
+def bodies(eqn: JaxprEqn) -> list:
+    """The programs that `eqn` runs: what it calls, or those of a loop or a branch."""
+    body = called_body(eqn)
+    return [body] if body is not None else list(jaxprs_in_params(eqn.params))
+
+
+def with_policy(jaxpr, policy):
+    """`jaxpr` with `policy` in every checkpoint, those in jit, loops, branches and other checkpoints included.
+
+    The bodies of custom rules stay as they are: their rules are opaque functions, which would not change with them.
+    """
+    if isinstance(jaxpr, (tuple, list)):
+        return type(jaxpr)(with_policy(part, policy) for part in jaxpr)
+    if not hasattr(jaxpr, "eqns"):
+        return jaxpr
+    if not hasattr(jaxpr, "invars"):  # a closed jaxpr around an open one
+        return jaxpr.replace(jaxpr=with_policy(jaxpr.jaxpr, policy))
+    return jaxpr.replace(eqns=[_eqn_with_policy(eqn, policy) for eqn in jaxpr.eqns])
+
+
+def _eqn_with_policy(eqn: JaxprEqn, policy) -> JaxprEqn:
+    if (prim := hi_primitive(eqn)) is not None:
+        if not is_checkpoint(eqn):
+            return eqn
+        prim = type(prim)(with_policy(prim.jaxpr, policy), policy, prim.prevent_cse)
+        return eqn.replace(params={**eqn.params, "_prim": prim})
+    if eqn.primitive.name.startswith("custom_"):
+        return eqn
+    params = {key: with_policy(value, policy) for key, value in eqn.params.items()}
+    return eqn.replace(params={**params, "policy": policy} if is_checkpoint(eqn) else params)
+
+
 def checkpoint_name(eqn: JaxprEqn) -> str | None:
     """The name that `eqn` gives its operand, or None if `eqn` names nothing."""
     if eqn.primitive.name == "name":
@@ -67,7 +106,7 @@ def barrier_operands(eqn: JaxprEqn) -> list[int]:
 
     remat3 writes that barrier as an equation of its own; the default path hides it in the lowering.
     """
-    if eqn.primitive.name not in ("remat2", "checkpoint") or not eqn.params["differentiated"]:
+    if eqn.primitive.name not in _CHECKPOINTS or not eqn.params["differentiated"]:
         return []
     prevent = eqn.params["prevent_cse"]
     flags = [prevent] * len(eqn.invars) if isinstance(prevent, bool) else prevent

@@ -139,6 +139,8 @@ class _Numbering:
         # Kept because the bodies of nested loops are numbered many times.
         self._params: dict[Equation, Hashable] = {}
         self._grouped: dict[Equation, list] = {}
+        # (loop, start of a carry) → the carries seen with them: their number, and that of what an iteration makes of it
+        self._carries: dict[Hashable, list[tuple[int, int]]] = {}
 
     def number(self, value: Value) -> int:
         if isinstance(value, Literal):
@@ -220,12 +222,28 @@ class _Numbering:
                 self.of_value.update(zip(program.inputs[:carries], numbers, strict=True))
                 self.program(program, depth + 1)
 
+        tainted = [v in self.tainted for v in body.inputs[:carries]]
+        # A carry is one seen before if an iteration makes the same of it, supposing that it is: that holds at its
+        # start, and then after each iteration. So a loop is known that reads some of its values where they were saved.
+        seen = [[] if bad else list(self._carries.get((loop, start), ())) for bad, start in zip(tainted, starts, strict=True)]
+        while any(seen):
+            numbers = [known[0][0] if known else number for known, number in zip(seen, numbers, strict=True)]
+            iterate()
+            wrong = [i for i, known in enumerate(seen) if known and self.number(body.outputs[i]) != known[0][1]]
+            if not wrong:
+                break
+            for i in wrong:
+                numbers[i] = self._intern("given", body.inputs[i])
+                del seen[i][0]
+
         if equation not in self._grouped:
-            self._grouped[equation] = _groups(body, [i for i in range(carries) if body.inputs[i] not in self.tainted])
-        pending = self._grouped[equation]
+            self._grouped[equation] = _groups(body, [i for i in range(carries) if not tainted[i]])
+        matched = {i for i in range(carries) if seen[i]}
+        pending = [(group, needs) for group, needs in self._grouped[equation] if not matched.issuperset(group)]
         while pending:
-            waiting = {i for group, _ in pending for i in group}
+            waiting = {i for group, _ in pending for i in group} - matched
             ready = [group for group, needs in pending if needs.isdisjoint(waiting - set(group))]
+            ready = [tuple(i for i in group if i not in matched) for group in ready]
             for group in ready:
                 for place, i in enumerate(group):
                     numbers[i] = self._intern("carry", loop, starts[i], place)
@@ -234,8 +252,14 @@ class _Numbering:
                 system = tuple((starts[i], self.number(body.outputs[i])) for i in group)
                 for place, i in enumerate(group):
                     numbers[i] = self._intern("carry", loop, system, place)
-            pending = [(group, needs) for group, needs in pending if group not in ready]
+            done = {i for group in ready for i in group} | matched
+            pending = [(group, needs) for group, needs in pending if not done.issuperset(group)]
         iterate()
+        for i in range(carries):
+            pair = numbers[i], self.number(body.outputs[i])
+            known = self._carries.setdefault((loop, starts[i]), [])
+            if not tainted[i] and pair not in known:
+                known.append(pair)
         return numbers
 
 

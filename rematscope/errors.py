@@ -13,3 +13,7 @@ class TraceError(_Sentence):
 
 class TargetError(_Sentence):
     """A device that cannot be compiled for, or run on, and what to do about it."""
+
+
+class PlanError(_Sentence):
+    """A choice of names that cannot be made, and what to do about it."""

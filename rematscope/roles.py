@@ -4,8 +4,9 @@ Value numbering: two values with the same number are equal on every input. A num
 parameters and its operands' numbers, so the forward program's numbers tell whether a value of the backward program was
 computed before. Names, barriers, moves to another memory and roundings to a value's own precision are transparent.
 
-Inside a loop a number says "this value, as a function of the loop's index". An index is known by how deep its loop is
-nested and by its length, so the bodies of two loops can be compared, and a slice of a stack is what was stacked.
+Inside a loop a number says "this value, as a function of the loop's index". An index is known by its loop's length and
+by how many loops of that length are around it, so the bodies of two loops can be compared, and a slice of a stack is
+what was stacked.
 """
 
 import functools
@@ -40,13 +41,16 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
     numbering = _Numbering(tainted)
     numbering.program(forward)
     computed = {numbering.number(v): v for v in forward.inputs}
-    named: dict[int, Value] = {}
+    named: dict[int, list[Value]] = {}
     # What a branch computed was computed only if it was taken: it counts for the branches of the backward pass.
     in_branches: dict[int, Value] = {}
     for equation, in_branch in _everything(forward):
-        known = named if equation.primitive == "name" else in_branches if in_branch else computed
+        known = in_branches if in_branch else computed
         for value in equation.outputs:
-            known.setdefault(numbering.number(value), value)
+            if equation.primitive == "name":
+                named.setdefault(numbering.number(value), []).append(value)
+            else:
+                known.setdefault(numbering.number(value), value)
     numbering.program(backward)
 
     twins: dict[Value, Value] = {}
@@ -58,7 +62,8 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
             numbers = [numbering.number(v) for v in equation.outputs]
             known = [computed.get(n) or (in_branches.get(n) if in_branch else None) for n in numbers]
             if equation.primitive == "name":
-                known = [named.get(n) or twin for n, twin in zip(numbers, known, strict=True)]
+                # Equal values that are named apart are saved apart, and come again in the order in which they came.
+                known = [_next(named[n]) if n in named else twin for n, twin in zip(numbers, known, strict=True)]
             if equation.bodies:
                 inner = {e.role for body in equation.bodies for e in body.equations}
                 equation.role = inner.pop() if len(inner) == 1 else BACKWARD
@@ -74,6 +79,11 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
 
     assign(backward)
     return {v: twin for v, twin in twins.items() if v is not twin}
+
+
+def _next(values: list[Value]) -> Value:
+    values.append(values.pop(0))
+    return values[-1]
 
 
 def _everything(program: Program, in_branch: bool = False):
@@ -152,22 +162,22 @@ class _Numbering:
     def _intern(self, *key: Hashable) -> int:
         return self._keys.setdefault(key, len(self._keys))
 
-    def program(self, program: Program, depth: int = 0) -> None:
-        """Numbers what `program` computes; `depth` counts the loops around it."""
+    def program(self, program: Program, around: tuple = ()) -> None:
+        """Numbers what `program` computes; `around` holds the lengths of the loops around it."""
         for equation in program.equations:
             if equation.primitive != "optimization_barrier":
-                self.of_value.update(zip(equation.outputs, self._outputs(equation, depth), strict=True))
+                self.of_value.update(zip(equation.outputs, self._outputs(equation, around), strict=True))
 
-    def _outputs(self, equation: Equation, depth: int) -> list[int]:
+    def _outputs(self, equation: Equation, around: tuple) -> list[int]:
         match equation.primitive:
             case "name" | "device_put":
                 return list(map(self.number, equation.inputs))
             case "scan":
-                return self._scan(equation, depth)
+                return self._scan(equation, around)
             case "while":
-                return self._while(equation, depth)
+                return self._while(equation, around)
             case "cond":
-                return self._cond(equation, depth)
+                return self._cond(equation, around)
         if equation.eqn.effects:  # a print or a callback is never "the same value again"
             return [self._intern("effect", equation, i) for i in range(len(equation.outputs))]
         if equation not in self._params:
@@ -178,35 +188,35 @@ class _Numbering:
         key = (equation.primitive, self._params[equation], operands)
         return [self._intern(*key, i) for i in range(len(equation.outputs))]
 
-    def _cond(self, equation: Equation, depth: int) -> list[int]:
+    def _cond(self, equation: Equation, around: tuple) -> list[int]:
         for body in equation.bodies:
-            self.program(body, depth)
+            self.program(body, around)
         which = self.number(equation.inputs[0])
         branches = [map(self.number, body.outputs) for body in equation.bodies]
         return [self._intern("cond", which, out) for out in zip(*branches, strict=True)]
 
-    def _scan(self, equation: Equation, depth: int) -> list[int]:
+    def _scan(self, equation: Equation, around: tuple) -> list[int]:
         (body,) = equation.bodies
         carries = equation.carries
-        index = (depth, equation.length)
+        index = (around.count(equation.length), equation.length)
         for array, part in zip(equation.stacked_inputs, body.inputs[carries:], strict=True):
             number = self.number(array)
             whole, inner = self._stacked.get(number, (None, None))
             self.of_value[part] = inner if whole == index else self._intern("slice", index, number)
-        carried = self._carried(equation, ("scan", index, equation.params["reverse"]), depth)
+        carried = self._carried(equation, ("scan", index, equation.params["reverse"]), (*around, equation.length))
         outs = list(map(self.number, body.outputs))
         stacks = [self._intern("stack", index, out) for out in outs[carries:]]
         self._stacked.update((stack, (index, out)) for stack, out in zip(stacks, outs[carries:], strict=True))
         return [self._intern("last", *pair) for pair in zip(carried, outs[:carries], strict=True)] + stacks
 
-    def _while(self, equation: Equation, depth: int) -> list[int]:
+    def _while(self, equation: Equation, around: tuple) -> list[int]:
         condition, body = equation.bodies
-        carried = self._carried(equation, ("while", depth), depth)
+        carried = self._carried(equation, ("while", len(around)), (*around, None))
         tested = self.number(condition.outputs[0])
         outs = map(self.number, body.outputs)
         return [self._intern("last", tested, *pair) for pair in zip(carried, outs, strict=True)]
 
-    def _carried(self, equation: Equation, loop: Hashable, depth: int) -> list[int]:
+    def _carried(self, equation: Equation, loop: Hashable, inside: tuple) -> list[int]:
         """Numbers a loop's bodies. A carry is known by its start and by what one iteration makes of it.
 
         Carries that depend on each other are known together, by all their starts and what an iteration makes of all
@@ -220,7 +230,7 @@ class _Numbering:
         def iterate():
             for program in equation.bodies:
                 self.of_value.update(zip(program.inputs[:carries], numbers, strict=True))
-                self.program(program, depth + 1)
+                self.program(program, inside)
 
         tainted = [v in self.tainted for v in body.inputs[:carries]]
         # A carry is one seen before if an iteration makes the same of it, supposing that it is: that holds at its

@@ -1,0 +1,264 @@
+"""What the backward pass computes again for every choice of names, from one trace.
+
+The trace is that of a function whose checkpoints save nothing. Its backward program computes again all that any choice
+of names could ask for, so it is a graph in which a choice is a walk: from what the backward pass proper reads, back
+through what makes it, as far as a saved name or something that was there anyway.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterable
+from functools import cached_property
+
+import numpy as np
+
+from rematscope import roles
+from rematscope.cost import cost_of
+from rematscope.errors import PlanError
+from rematscope.program import BOOKKEEPING, Equation, Literal, Program, Value
+from rematscope.trace import Passes
+
+
+def work(equation: Equation) -> int:
+    """FLOPs, and one for each element that a transcendental function is applied to."""
+    cost = cost_of(equation)
+    return cost.flops + cost.transcendentals
+
+
+@dataclasses.dataclass(eq=False)
+class Node:
+    """An operation of the backward pass, or something that it is given.
+
+    Attributes:
+      reads: the nodes whose results it reads.
+      cost: what computing it again takes, over all iterations of the loops around it.
+      name: the `checkpoint_name` that it gives to what it reads, or None.
+      array: what is kept if it is saved: the forward pass's value of a name, or a residual. Each is kept once.
+      nbytes: bytes of `array`.
+      equation: the operation; None for a residual or a loop's carry.
+      kept: it is a residual, so it is kept as soon as anything reads it.
+      loops: the scans around it.
+      changes_with: the scan that it is a carry or a slice of.
+    """
+
+    reads: list["Node"] = dataclasses.field(default_factory=list)
+    cost: float = 0
+    name: str | None = None
+    array: Value | None = None
+    nbytes: int = 0
+    equation: Equation | None = None
+    kept: bool = False
+    loops: frozenset[Equation] = frozenset()
+    changes_with: frozenset[Equation] = frozenset()
+
+
+class RecomputeGraph:
+    """The recomputations of a function under every choice of names.
+
+    Attributes:
+      nodes: everything that the backward program computes, in its order.
+      names: the names that some choice can save, in the order of the program.
+      least_bytes: computed residuals that no choice of names avoids.
+    """
+
+    def __init__(self, passes: Passes, cost: Callable[[Equation], float] = work):
+        self.passes = passes
+        self._cost = cost
+        self._node: dict[Value, Node] = {}
+        self.nodes: list[Node] = []
+        for residual in passes.residuals:
+            if residual.value not in self._node:
+                computed = residual.kind == "computed"
+                size = residual.nbytes if computed else 0
+                self._new(residual.value, array=residual.value, nbytes=size, kept=computed)
+        self._program(passes.backward, 1, ())
+        self._roots = self._reading(passes.backward.outputs)
+        self._roots += [node for node in self.nodes if node.equation and node.equation.eqn.effects]
+        self._lengths_of_names()
+
+        reached = self._walk(frozenset())
+        everything = frozenset(node.name for node in reached if node.name is not None)
+        needed = self._walk(everything)
+        self.names = tuple(name for name in dict.fromkeys(n.name for n in self.nodes) if name in everything)
+        self.least_bytes = _bytes(node for node in needed if node.kept)
+
+    def evaluate(self, names: Iterable[str]) -> tuple[int, float]:
+        """Bytes of computed residuals, and the cost of what is computed again, if these names are saved."""
+        names = frozenset(names)
+        reached = self._walk(names)
+        saved = _bytes(node for node in reached if node.kept or node.name in names)
+        return saved, sum(node.cost for node in reached)
+
+    def helpful(self, names: Iterable[str]) -> tuple[str, ...]:
+        """Those of `names` that are saved if all of them may be, in the order of the program."""
+        names = frozenset(names)
+        saved = {node.name for node in self._walk(names)} & names
+        return tuple(name for name in self.names if name in saved)
+
+    @cached_property
+    def digest(self) -> str:
+        """A hash of all that a choice depends on: operations, shapes, costs, bytes, names."""
+        number = {node: i for i, node in enumerate(self.nodes)}
+        digest = hashlib.sha256()
+        for node in self.nodes:
+            made = node.equation and (node.equation.primitive, [str(v.aval) for v in node.equation.outputs])
+            line = made, node.cost, node.name, node.nbytes, node.kept, [number[n] for n in node.reads]
+            digest.update(repr(line).encode())
+        digest.update(repr([number[n] for n in self._roots]).encode())
+        return digest.hexdigest()
+
+    def _walk(self, saved: frozenset[str]) -> set[Node]:
+        reached = set(self._roots)
+        pending = list(reached)
+        while pending:
+            node = pending.pop()
+            if node.name is None or node.name not in saved:
+                new = [n for n in node.reads if n not in reached]
+                reached.update(new)
+                pending += new
+        return reached
+
+    # How the graph is made
+
+    def _new(self, value: Value | None = None, reads: Iterable[Value] = (), **attributes) -> Node:
+        node = Node(self._reading(reads), **attributes)
+        self.nodes.append(node)
+        if value is not None:
+            self._node[value] = node
+        return node
+
+    def _reading(self, values: Iterable[Value]) -> list[Node]:
+        # What is not computed in the backward program is an argument, a constant or a cotangent: always there.
+        return list(dict.fromkeys(self._node[v] for v in values if not isinstance(v, Literal) and v in self._node))
+
+    def _program(self, program: Program, times: int, loops: tuple) -> None:
+        for equation in program.equations:
+            if equation.primitive == "optimization_barrier":
+                continue
+            if equation.primitive == "scan":
+                self._scan(equation, times, loops)
+                continue
+            name = equation.params["name"] if equation.primitive == "name" else None
+            nbytes = sum(v.nbytes for v in equation.outputs) if name is not None else 0
+            cost = self._recomputed(equation) * times
+            node = self._new(None, equation.inputs, cost=cost, name=name, nbytes=nbytes, equation=equation)
+            if name is not None:
+                (value,) = equation.outputs
+                node.array = self.passes.twins.get(value, value)
+            node.loops = frozenset(loops)
+            self._node.update(dict.fromkeys(equation.outputs, node))
+
+    def _scan(self, equation: Equation, times: int, loops: tuple) -> None:
+        """A loop is as many nodes as its body; its carries lead from an iteration back to the one before."""
+        (body,) = equation.bodies
+        carries = equation.carries
+        inside = (*loops, equation)
+        carried = [self._new(v, [start]) for v, start in zip(body.inputs, equation.initial, strict=False)]
+        slices = [
+            self._new(v, [array]) for v, array in zip(body.inputs[carries:], equation.stacked_inputs, strict=True)
+        ]
+        for node in (*carried, *slices):
+            node.loops, node.changes_with = frozenset(inside), frozenset([equation])
+        self._program(body, times * equation.length, inside)
+        for node, out in zip(carried, body.outputs, strict=False):
+            node.reads = list(dict.fromkeys([*node.reads, *self._reading([out])]))
+        for value, out in zip(equation.outputs, body.outputs, strict=True):
+            self._new(value, [out]).loops = frozenset(loops)
+
+    def _recomputed(self, equation: Equation) -> float:
+        """What an equation, or a branch or dynamic loop with all in it, spends on computing again."""
+        if equation.bodies:
+            parts = [sum(map(self._recomputed, body.equations)) for body in equation.bodies]
+            return max(parts) if equation.primitive == "cond" else sum(parts)
+        if equation.role != roles.RECOMPUTED or equation.primitive in BOOKKEEPING:
+            return 0
+        cost = self._cost(equation)
+        if not cost >= 0:
+            raise PlanError(
+                f"cost= says that {equation.primitive} costs {cost!r}. What an equation costs is a number, and not less "
+                "than 0."
+            )
+        return cost
+
+    def _lengths_of_names(self) -> None:
+        """Multiplies the bytes of a name in a loop by its length, unless it is the same in every iteration.
+
+        JAX takes what does not change out of a loop before it stacks what is saved.
+        """
+        changes = {node: node.changes_with for node in self.nodes}
+        before = None
+        while changes != before:  # once more for what a carry brings from the iteration before
+            before = dict(changes)
+            for node in self.nodes:
+                changes[node] = node.changes_with.union(*(changes[n] for n in node.reads)) & node.loops
+        for node in self.nodes:
+            if node.name is not None:
+                node.nbytes *= int(np.prod([loop.length for loop in changes[node]], dtype=np.int64))
+
+
+    # The same graph, small
+
+    @cached_property
+    def parts(self) -> list["Part"]:
+        """The part of the graph that depends on the choice, with everything merged that is reached together."""
+        needed = self._walk(frozenset(self.names))
+        free = [n for n in self.nodes if n in self._walk(frozenset()) and (n not in needed or n.name is not None)]
+        readers: dict[Node, set[Node]] = {node: set() for node in free}
+        for node in free:
+            for read in node.reads:
+                if read in readers:
+                    readers[read].add(node)
+        merged = {node: node for node in free}
+
+        def into(node: Node) -> Node:
+            while merged[node] is not node:
+                node = merged[node]
+            return node
+
+        changed = True
+        while changed:
+            changed = False
+            alike: dict[frozenset, Node] = {}
+            for node in reversed(free):
+                if node.name is not None or merged[node] is not node:
+                    continue
+                by = frozenset(map(into, readers[node])) - {node}
+                other = next(iter(by)) if len(by) == 1 and next(iter(by)).name is None else alike.setdefault(by, node)
+                if other is not node:
+                    merged[node] = other
+                    readers[other] |= readers[node]
+                    changed = True
+
+        parts = {node: Part(node.name, node in needed) for node in free if merged[node] is node}
+        for node in free:
+            part = parts[into(node)]
+            part.cost += node.cost
+            if node.kept or node.name is not None:
+                part.arrays[node.array] = node.nbytes
+            for reader in map(into, readers[node]):
+                if parts[reader] is not part and parts[reader] not in part.readers:
+                    part.readers.append(parts[reader])
+        return list(parts.values())
+
+
+def _bytes(nodes: Iterable[Node]) -> int:
+    return sum({node.array: node.nbytes for node in nodes}.values())
+
+
+@dataclasses.dataclass(eq=False)
+class Part:
+    """What is reached together: a name, or operations and the residuals that only they read.
+
+    Attributes:
+      name: a name that stops the walk if it is saved, or None.
+      entry: it is a name that the backward pass reads whatever is saved.
+      readers: the parts from which it is reached.
+      cost: what computing it again takes.
+      arrays: what is kept if it is saved (a name) or reached (residuals), with its bytes.
+    """
+
+    name: str | None
+    entry: bool
+    readers: list["Part"] = dataclasses.field(default_factory=list)
+    cost: float = 0
+    arrays: dict[Value, int] = dataclasses.field(default_factory=dict)

@@ -4,7 +4,7 @@ import functools
 from collections.abc import Callable, Iterator
 
 import jax
-from jax.extend.core import jaxpr_as_fun, jaxprs_in_params
+from jax.extend.core import jaxpr_as_fun
 
 from rematscope import _jax
 

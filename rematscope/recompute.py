@@ -58,7 +58,9 @@ class RecomputeGraph:
     Attributes:
       nodes: everything that the backward program computes, in its order.
       names: the names that some choice can save, in the order of the program.
-      least_bytes: computed residuals that no choice of names avoids.
+      least_bytes: bytes of computed residuals that are kept whatever is chosen.
+      least_cost: cost of what is computed again whatever is chosen.
+      parts: what depends on the choice.
     """
 
     def __init__(self, passes: Passes, cost: Callable[[Equation], float] = work):
@@ -76,24 +78,37 @@ class RecomputeGraph:
         self._roots += [node for node in self.nodes if node.equation and node.equation.eqn.effects]
         self._lengths_of_names()
 
-        reached = self._walk(frozenset())
-        everything = frozenset(node.name for node in reached if node.name is not None)
-        needed = self._walk(everything)
-        self.names = tuple(name for name in dict.fromkeys(n.name for n in self.nodes) if name in everything)
-        self.least_bytes = _bytes(node for node in needed if node.kept)
+        everything = self._walk(frozenset())
+        names = frozenset(node.name for node in everything if node.name is not None)
+        needed = self._walk(names)
+        self.names = tuple(name for name in dict.fromkeys(n.name for n in self.nodes) if name in names)
+        self.least_bytes = sum({n.array: n.nbytes for n in needed if n.kept}.values())
+        self.least_cost = sum(node.cost for node in needed)
+        self.parts = self._parts([node for node in self.nodes if node in everything], needed)
 
     def evaluate(self, names: Iterable[str]) -> tuple[int, float]:
         """Bytes of computed residuals, and the cost of what is computed again, if these names are saved."""
         names = frozenset(names)
-        reached = self._walk(names)
-        saved = _bytes(node for node in reached if node.kept or node.name in names)
-        return saved, sum(node.cost for node in reached)
+        reached = self._reached(names)
+        arrays = {array: size for p in reached if p.name is None or p.name in names for array, size in p.arrays.items()}
+        return self.least_bytes + sum(arrays.values()), self.least_cost + sum(part.cost for part in reached)
 
     def helpful(self, names: Iterable[str]) -> tuple[str, ...]:
         """Those of `names` that are saved if all of them may be, in the order of the program."""
         names = frozenset(names)
-        saved = {node.name for node in self._walk(names)} & names
+        saved = {part.name for part in self._reached(names)} & names
         return tuple(name for name in self.names if name in saved)
+
+    def _reached(self, saved: frozenset[str]) -> set["Part"]:
+        reached = {part for part in self.parts if part.entry}
+        pending = list(reached)
+        while pending:
+            part = pending.pop()
+            if part.name is None or part.name not in saved:
+                new = [p for p in part.reads if p not in reached]
+                reached.update(new)
+                pending += new
+        return reached
 
     @cached_property
     def digest(self) -> str:
@@ -175,8 +190,8 @@ class RecomputeGraph:
         cost = self._cost(equation)
         if not cost >= 0:
             raise PlanError(
-                f"cost= says that {equation.primitive} costs {cost!r}. What an equation costs is a number, and not less "
-                "than 0."
+                f"cost= says that {equation.primitive} costs {cost!r}. Return a number for each equation, and none "
+                "below 0."
             )
         return cost
 
@@ -195,14 +210,10 @@ class RecomputeGraph:
             if node.name is not None:
                 node.nbytes *= int(np.prod([loop.length for loop in changes[node]], dtype=np.int64))
 
-
-    # The same graph, small
-
-    @cached_property
-    def parts(self) -> list["Part"]:
-        """The part of the graph that depends on the choice, with everything merged that is reached together."""
-        needed = self._walk(frozenset(self.names))
-        free = [n for n in self.nodes if n in self._walk(frozenset()) and (n not in needed or n.name is not None)]
+    def _parts(self, everything: list[Node], needed: set[Node]) -> list["Part"]:
+        """What depends on the choice, with all merged that is reached together."""
+        free = [node for node in everything if node not in needed or node.name is not None]
+        kept_anyway = {node.array for node in needed if node.kept}
         readers: dict[Node, set[Node]] = {node: set() for node in free}
         for node in free:
             for read in node.reads:
@@ -233,16 +244,13 @@ class RecomputeGraph:
         for node in free:
             part = parts[into(node)]
             part.cost += node.cost
-            if node.kept or node.name is not None:
+            if (node.kept or node.name is not None) and node.array not in kept_anyway:
                 part.arrays[node.array] = node.nbytes
-            for reader in map(into, readers[node]):
-                if parts[reader] is not part and parts[reader] not in part.readers:
-                    part.readers.append(parts[reader])
+            for reader in dict.fromkeys(map(into, readers[node])):
+                if (other := parts[reader]) is not part and other not in part.readers:
+                    part.readers.append(other)
+                    other.reads.append(part)
         return list(parts.values())
-
-
-def _bytes(nodes: Iterable[Node]) -> int:
-    return sum({node.array: node.nbytes for node in nodes}.values())
 
 
 @dataclasses.dataclass(eq=False)
@@ -252,13 +260,14 @@ class Part:
     Attributes:
       name: a name that stops the walk if it is saved, or None.
       entry: it is a name that the backward pass reads whatever is saved.
-      readers: the parts from which it is reached.
+      reads, readers: the parts that are reached from it, and those from which it is reached.
       cost: what computing it again takes.
       arrays: what is kept if it is saved (a name) or reached (residuals), with its bytes.
     """
 
     name: str | None
     entry: bool
+    reads: list["Part"] = dataclasses.field(default_factory=list)
     readers: list["Part"] = dataclasses.field(default_factory=list)
     cost: float = 0
     arrays: dict[Value, int] = dataclasses.field(default_factory=dict)

@@ -235,7 +235,8 @@ class _Numbering:
         tainted = [v in self.tainted for v in body.inputs[:carries]]
         # A carry is one seen before if an iteration makes the same of it, supposing that it is: that holds at its
         # start, and then after each iteration. So a loop is known that reads some of its values where they were saved.
-        seen = [[] if bad else list(self._carries.get((loop, start), ())) for bad, start in zip(tainted, starts, strict=True)]
+        seen = [list(self._carries.get((loop, start), ())) for start in starts]
+        seen = [[] if bad else known for bad, known in zip(tainted, seen, strict=True)]
         while any(seen):
             numbers = [known[0][0] if known else number for known, number in zip(seen, numbers, strict=True)]
             iterate()

@@ -1,0 +1,206 @@
+"""The cheapest choice of names under a budget: a 0/1 program for HiGHS, and all choices at once where they are few."""
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import scipy
+from scipy.optimize import Bounds, LinearConstraint, milp
+from scipy.sparse import csc_array
+
+from rematscope.recompute import Part, RecomputeGraph
+
+SOLVER = f"HiGHS, in SciPy {scipy.__version__}"
+FEW = 16  # names of which every subset is looked at
+_SECONDS = 120  # after which HiGHS says how far it is
+
+
+class ZeroOne:
+    """Which names to save, as a 0/1 program.
+
+    Minimise the cost of all that is reached. The variables lie between 0 and 1: `x` for each name (saved or not; whole
+    numbers), `r` for each part that may or may not be reached, `k` for each array that several choices may keep.
+
+    * What a reached part reads is reached: r[read] ≥ r[part], and r[read] ≥ r[name] − x[name] behind a name.
+    * An array is kept if it is reached and saved: k ≥ r[name] + x[name] − 1; a residual if it is reached: k ≥ r[part].
+    * The bytes of what is kept stay within the budget.
+    """
+
+    def __init__(self, graph: RecomputeGraph):
+        self.graph = graph
+        parts = graph.parts
+        self._columns: dict[object, int] = {name: i for i, name in enumerate(graph.names)}
+        rows: list[dict[int, float]] = []  # each ≥ its bound
+        bounds: list[float] = []
+
+        def column(key) -> int:
+            return self._columns.setdefault(key, len(self._columns))
+
+        def reached(part: Part, sign: int) -> tuple[dict[int, int], int]:
+            """sign × (the part is reached and not saved), as columns and a constant."""
+            if part.name is None:
+                return {column(part): sign}, 0
+            saved = {self._columns[part.name]: -sign}
+            return (saved, sign) if part.entry else ({column(part): sign, **saved}, 0)
+
+        def at_least(row: dict[int, int], bound: float) -> None:
+            rows.append(row)
+            bounds.append(bound)
+
+        for part in parts:
+            for reader in part.readers:
+                if part.entry:
+                    break
+                row, constant = reached(reader, -1)
+                at_least({**row, column(part): 1}, -constant)
+        kept: dict[object, list[Part]] = {}
+        for part in parts:
+            for array in part.arrays:
+                kept.setdefault(array, []).append(part)
+        weights: dict[int, int] = {}
+        for array, owners in kept.items():
+            size = owners[0].arrays[array]
+            first = owners[0]
+            if len(owners) == 1 and (first.name is None or first.entry or self._once(first.name)):
+                # Saving a name that is not reached gains nothing, so a name on one value is saved if it is chosen.
+                k = self._columns[first.name] if first.name else column(first)
+            else:
+                k = column(array)
+                for owner in owners:
+                    if owner.name is None:
+                        at_least({k: 1, column(owner): -1}, 0)
+                    elif owner.entry:
+                        at_least({k: 1, self._columns[owner.name]: -1}, 0)
+                    else:
+                        at_least({k: 1, column(owner): -1, self._columns[owner.name]: -1}, -1)
+            weights[k] = weights.get(k, 0) + size
+
+        size = len(self._columns)
+        self.cost = np.zeros(size, object)
+        for part in parts:
+            if part.name is None:
+                self.cost[self._columns[part]] += part.cost
+        self.weights = np.zeros(size, object)
+        for k, weight in weights.items():
+            self.weights[k] += weight
+        places = [(i, j, value) for i, row in enumerate(rows) for j, value in row.items()]
+        i, j, values = map(np.array, zip(*places, strict=True)) if places else ((), (), ())
+        self.rows = csc_array((values, (i, j)), shape=(len(rows), size), dtype=float)
+        self.bounds = np.array(bounds, float)
+
+    def _once(self, name: str) -> bool:
+        return sum(part.name == name for part in self.graph.parts) == 1
+
+    def cheapest(self, budget: int) -> tuple[tuple[str, ...], float]:
+        """The names that are best to save within `budget` bytes, and a cost below which no choice gets.
+
+        The bound is what HiGHS proves: the cost of the choice itself, unless its time limit stopped it.
+        """
+        names, bound = self._solve(self.cost, self.weights, budget - self.graph.least_bytes, lambda c: c[0] <= budget)
+        return self._without_idle(names), bound + self.graph.least_cost
+
+    def smallest(self, cost: float) -> tuple[str, ...]:
+        """The names that keep the fewest bytes among all choices that recompute no more than `cost`."""
+        most = cost - self.graph.least_cost
+        return self._solve(self.weights, self.cost, most, lambda c: c[1] <= cost)[0]
+
+    def _solve(self, objective, limited, limit, holds) -> tuple[tuple[str, ...], float]:
+        names = self.graph.names
+        if not names:
+            return (), 0
+        scale, unit = _unit(objective), _unit(limited)
+        constraints = [LinearConstraint((limited / unit).astype(float), -np.inf, float(limit / unit))]
+        if len(self.bounds):
+            constraints.append(LinearConstraint(self.rows, self.bounds, np.inf))
+        whole = np.zeros(len(self._columns))
+        whole[: len(names)] = 1
+        while True:
+            result = milp(
+                (objective / scale).astype(float),
+                integrality=whole,
+                bounds=Bounds(0, 1),
+                constraints=constraints,
+                options={"mip_rel_gap": 0, "time_limit": _SECONDS},
+            )
+            if result.x is None:
+                raise RuntimeError(f"HiGHS found no choice of names: {result.message}")
+            picked = result.x[: len(names)] > 0.5
+            chosen = self.graph.helpful(name for name, x in zip(names, picked, strict=True) if x)
+            if holds(self.graph.evaluate(chosen)):
+                break
+            # HiGHS takes a sum for kept that is over the limit by a millionth. Then this choice is forbidden.
+            row = np.zeros(len(self._columns))
+            row[: len(names)] = np.where(picked, -1, 1)
+            constraints.append(LinearConstraint(row, 1 - picked.sum(), np.inf))
+        bound = result.mip_dual_bound
+        if all(isinstance(c, int) for c in objective):
+            bound = math.ceil(bound - 1e-6)  # costs are whole numbers of units
+        return chosen, bound * scale
+
+    def _without_idle(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Leaves out the names that spare nothing beside the others, the largest first."""
+        alone = {name: sum(sum(p.arrays.values()) for p in self.graph.parts if p.name == name) for name in names}
+        _, cost = self.graph.evaluate(names)
+        for name in sorted(names, key=alone.get, reverse=True):
+            rest = tuple(n for n in names if n != name)
+            if self.graph.evaluate(rest)[1] <= cost:
+                names = rest
+        return names
+
+
+def _unit(numbers: np.ndarray) -> float:
+    """What to divide by before HiGHS computes in floating point: the greatest common divisor of whole numbers."""
+    if all(isinstance(n, int) for n in numbers):
+        return math.gcd(*numbers) or 1
+    return max(numbers) / 1e6 or 1
+
+
+def every_choice(graph: RecomputeGraph) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes kept and cost of every subset of `graph.names`; bit i of an index says that name i is saved.
+
+    Meant for up to `FEW` names, 2 ** 16 subsets.
+    """
+    subsets = np.arange(2 ** len(graph.names))
+    chosen = {name: (subsets >> i & 1).astype(bool) for i, name in enumerate(graph.names)}
+    everywhere = np.ones(len(subsets), bool)
+    reached = {part: everywhere if part.entry else ~everywhere for part in graph.parts}
+    changed = True
+    while changed:  # once more where a loop's carry leads back
+        changed = False
+        for part in graph.parts:
+            now = reached[part]
+            for reader in part.readers:
+                passed = reached[reader]
+                now = now | (passed if reader.name is None else passed & ~chosen[reader.name])
+            if not np.array_equal(now, reached[part]):
+                reached[part] = now
+                changed = True
+
+    whole = all(isinstance(part.cost, int) for part in graph.parts)
+    cost = np.full(len(subsets), graph.least_cost, np.int64 if whole else float)
+    kept: dict = {}
+    sizes: dict = {}
+    for part in graph.parts:
+        cost += np.where(reached[part], part.cost, 0)
+        saved = reached[part] if part.name is None else reached[part] & chosen[part.name]
+        for array, size in part.arrays.items():
+            kept[array] = kept[array] | saved if array in kept else saved
+            sizes[array] = size
+    nbytes = np.full(len(subsets), graph.least_bytes, np.int64)
+    for array, mask in kept.items():
+        nbytes += np.where(mask, sizes[array], 0)
+    return nbytes, cost
+
+
+def subset(graph: RecomputeGraph, index: int) -> tuple[str, ...]:
+    """The names that a place in `every_choice` stands for."""
+    return tuple(name for i, name in enumerate(graph.names) if index >> i & 1)
+
+
+def best_points(nbytes: np.ndarray, cost: np.ndarray) -> Iterator[int]:
+    """Indices of the choices that no other one beats in bytes and cost, by rising bytes."""
+    least = None
+    for i in np.lexsort((cost, nbytes)):
+        if least is None or cost[i] < least:
+            least = cost[i]
+            yield int(i)

@@ -1,16 +1,17 @@
 """What a JAX function's backward pass keeps, what it computes again, and what that costs.
 
-    from rematscope import explore, linked, liveness, measure, print_fwd_bwd, residual_table, trace
+    from rematscope import explore, linked, liveness, measure, plan, print_fwd_bwd, residual_table, trace
 
 Nothing here runs the function, unless its time is asked for: arguments may be arrays or `jax.ShapeDtypeStruct`s.
 """
 
-from rematscope.cost import Cost
-from rematscope.errors import TargetError, TraceError
+from rematscope.cost import Cost, cost_of
+from rematscope.errors import PlanError, TargetError, TraceError
 from rematscope.explore import explore
 from rematscope.linked import linked
 from rematscope.liveness import liveness
 from rematscope.measure import Measurement, measure
+from rematscope.plan import Certificate, Plan, plan
 from rematscope.program import Equation, Literal, Program, Value
 from rematscope.source import Source
 from rematscope.table import ResidualTable, residual_table
@@ -19,6 +20,7 @@ from rematscope.trace import Passes, Residual, trace
 from rematscope.view import FwdBwd, print_fwd_bwd
 
 __all__ = [
+    "Certificate",
     "Cost",
     "Equation",
     "FwdBwd",
@@ -26,6 +28,8 @@ __all__ = [
     "Measurement",
     "Moment",
     "Passes",
+    "Plan",
+    "PlanError",
     "Program",
     "Residual",
     "ResidualTable",
@@ -34,10 +38,12 @@ __all__ = [
     "Timeline",
     "TraceError",
     "Value",
+    "cost_of",
     "explore",
     "linked",
     "liveness",
     "measure",
+    "plan",
     "print_fwd_bwd",
     "residual_table",
     "trace",

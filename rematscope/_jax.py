@@ -1,16 +1,20 @@
 """The one module that reaches behind JAX's public API, and why.
 
-Four things have no public door (JAX 0.11 to 0.12):
+Five things have no public door (JAX 0.11 to 0.12):
 
 * `scan` keeps how its operands divide into constants, carries and slices in parameters that changed between releases.
 * Under `JAX_REMAT3=1` checkpoints and names are `HiPrim` objects in the private `_prim` parameter of one primitive.
 * A call primitive's body sits under a parameter name of its own.
+* The switch between the two is a state that only a private module can set for a while.
 * How an equation's parameters are handed to its primitive changed between releases.
 
 Everything here takes a `JaxprEqn` and returns plain data or arrays; a release that moves one of them is mended here.
 """
 
-from jax.extend.core import JaxprEqn, Literal, jaxprs_in_params
+import jax
+from jax._src import config
+from jax.ad_checkpoint import checkpoint_name as name_value
+from jax.extend.core import JaxprEqn, Literal, jaxpr_as_fun, jaxprs_in_params
 
 _CHECKPOINTS = ("remat2", "checkpoint")
 
@@ -76,6 +80,8 @@ def with_policy(jaxpr, policy):
 
 def _eqn_with_policy(eqn: JaxprEqn, policy) -> JaxprEqn:
     if (prim := hi_primitive(eqn)) is not None:
+        if not config.remat3.value:
+            return _in_default_remat(eqn, policy)
         if not is_checkpoint(eqn):
             return eqn
         prim = type(prim)(with_policy(prim.jaxpr, policy), policy, prim.prevent_cse)
@@ -84,6 +90,28 @@ def _eqn_with_policy(eqn: JaxprEqn, policy) -> JaxprEqn:
         return eqn
     params = {key: with_policy(value, policy) for key, value in eqn.params.items()}
     return eqn.replace(params={**params, "policy": policy} if is_checkpoint(eqn) else params)
+
+
+def default_remat():
+    """A context in which JAX's default rematerialization is on, whatever `JAX_REMAT3` says."""
+    return config.remat3(False)
+
+
+def _in_default_remat(eqn: JaxprEqn, policy) -> JaxprEqn:
+    """A checkpoint or a name of remat3, as the equation that the default would have made."""
+    if is_checkpoint(eqn):
+        prim = hi_primitive(eqn)
+        made = jax.checkpoint(
+            jaxpr_as_fun(with_policy(prim.jaxpr, policy)), policy=policy, prevent_cse=prim.prevent_cse
+        )
+    elif (name := checkpoint_name(eqn)) is not None:
+
+        def made(x):
+            return name_value(x, name)
+    else:
+        return eqn
+    (only,) = body_of(jax.make_jaxpr(made)(*(v.aval for v in eqn.invars)))[0].eqns
+    return eqn.replace(primitive=only.primitive, params=only.params, effects=only.effects)
 
 
 def checkpoint_name(eqn: JaxprEqn) -> str | None:

@@ -139,7 +139,7 @@ class Measurement:
         rows = [
             Row("arguments", given, self.argument_bytes, "bytes", "with cotangents", "memory_analysis"),
             Row("outputs", returned, self.output_bytes, "bytes", "with gradients", "memory_analysis"),
-            Row("saved", saved, kept, "bytes", "computed residuals", "buffers that cross the turn"),
+            Row("saved", saved, kept, "bytes", "computed residuals", "buffers between the passes"),
             Row("temporaries", None, self.temp_bytes, "bytes", "", "memory_analysis"),
             Row("peak", self.predicted.peak_bytes, self.peak_bytes, "bytes", "live after an equation", peak),
             Row("FLOPs", cost.flops, self.cost.flops, "FLOPs", *_COUNTED),

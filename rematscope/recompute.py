@@ -93,6 +93,11 @@ class RecomputeGraph:
         arrays = {array: size for p in reached if p.name is None or p.name in names for array, size in p.arrays.items()}
         return self.least_bytes + sum(arrays.values()), self.least_cost + sum(part.cost for part in reached)
 
+    @property
+    def all_recomputed(self) -> float:
+        """The cost of everything that the traced backward program computes again."""
+        return sum(node.cost for node in self.nodes)
+
     def helpful(self, names: Iterable[str]) -> tuple[str, ...]:
         """Those of `names` that are saved if all of them may be, in the order of the program."""
         names = frozenset(names)

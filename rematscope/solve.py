@@ -1,12 +1,13 @@
 """The cheapest choice of names under a budget: a 0/1 program for HiGHS, and all choices at once where they are few."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from fractions import Fraction
 
 import numpy as np
 import scipy
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csc_array
+from scipy.optimize import Bounds, LinearConstraint, linprog, milp
+from scipy.sparse import csc_array, vstack
 
 from rematscope.recompute import Part, RecomputeGraph
 
@@ -136,6 +137,38 @@ class ZeroOne:
         if all(isinstance(c, int) for c in objective):
             bound = math.ceil(bound - 1e-6)  # costs are whole numbers of units
         return chosen, bound * scale
+
+    def multipliers(self, budget: int) -> tuple[int, ...]:
+        """A price for each row and for the budget, in units of 2⁻²⁰, with which `proven` gives the best bound.
+
+        They are those of the program whose names may be saved in part.
+        """
+        scale, unit = _unit(self.cost), _unit(self.weights)
+        limited = csc_array((self.weights / unit).astype(float)[None])
+        result = linprog(
+            (self.cost / scale).astype(float),
+            A_ub=vstack([-self.rows, limited]),
+            b_ub=[*-self.bounds, (budget - self.graph.least_bytes) / unit],
+            bounds=(0, 1),
+        )
+        prices = [-price * scale for price in result.ineqlin.marginals]
+        prices[-1] /= unit
+        return tuple(max(0, round(price * 2**20)) for price in prices)
+
+    def proven(self, budget: int, prices: Sequence[Fraction]) -> Fraction:
+        """A cost below which no choice within `budget` gets, by weak duality, whatever the prices (none below 0).
+
+        Instead of keeping to a row, one pays its price for each unit below its bound. What then costs least is at most
+        what keeping to all rows costs, and each variable can be set by itself.
+        """
+        *prices, price = prices
+        left = [Fraction(c) + price * w for c, w in zip(self.cost, self.weights, strict=True)]
+        total = -price * (budget - self.graph.least_bytes)
+        rows = self.rows.tocoo()
+        for i, j, value in zip(*rows.coords, rows.data, strict=True):
+            left[j] -= prices[i] * int(value)
+        total += sum(p * int(b) for p, b in zip(prices, self.bounds, strict=True))
+        return self.graph.least_cost + total + sum(min(c, Fraction(0)) for c in left)
 
     def _without_idle(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Leaves out the names that spare nothing beside the others, the largest first."""

@@ -78,14 +78,15 @@ class Timeline:
         colours = [BANDS[band] for band in shown]
         ax.stackplot(steps, *(bands[band] for band in shown), labels=shown, colors=colours, step="mid", linewidth=0)
         ax.axvline(self.turn, color="black", linestyle="--", linewidth=1)
-        ax.annotate(
-            "turn", (self.turn, 1), (3, -3), xycoords=("data", "axes fraction"), textcoords="offset points", va="top"
-        )
+        ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 1}  # so that lines do not cross words
+        place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "top"}
+        ax.annotate("backward →", (self.turn, 1), (3, -3), bbox=ground, **place)
         peak = self.moments.index(self.peak)
         ax.plot(peak, self.peak_bytes / scale, "v", color="black")
         side = "right" if peak > len(self.moments) / 2 else "left"
         text = f"peak {bytes_text(self.peak_bytes)}"
-        ax.annotate(text, (peak, self.peak_bytes / scale), (0, 7), textcoords="offset points", ha=side)
+        ax.annotate(text, (peak, self.peak_bytes / scale), (0, 7), textcoords="offset points", ha=side, bbox=ground)
+        ax.xaxis.get_major_locator().set_params(integer=True)
         ax.set(xlabel="steps: forward, then backward", ylabel=unit, title=self.title)
         ax.set(xlim=(0, max(1, len(self.moments) - 1)), ylim=(0, 1.2 * self.peak_bytes / scale or 1))
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize="small")

@@ -1,6 +1,6 @@
 """What a JAX function's backward pass keeps, what it computes again, and what that costs.
 
-    from rematscope import explore, linked, liveness, measure, plan, print_fwd_bwd, residual_table, trace
+    from rematscope import explore, fit, linked, liveness, measure, plan, print_fwd_bwd, residual_table, trace
 
 Nothing here runs the function, unless its time is asked for: arguments may be arrays or `jax.ShapeDtypeStruct`s.
 """
@@ -8,6 +8,7 @@ Nothing here runs the function, unless its time is asked for: arguments may be a
 from rematscope.cost import Cost, cost_of
 from rematscope.errors import PlanError, TargetError, TraceError
 from rematscope.explore import explore
+from rematscope.fit import Fit, fit
 from rematscope.linked import linked
 from rematscope.liveness import liveness
 from rematscope.measure import Measurement, measure
@@ -23,6 +24,7 @@ __all__ = [
     "Certificate",
     "Cost",
     "Equation",
+    "Fit",
     "FwdBwd",
     "Literal",
     "Measurement",
@@ -40,6 +42,7 @@ __all__ = [
     "Value",
     "cost_of",
     "explore",
+    "fit",
     "linked",
     "liveness",
     "measure",

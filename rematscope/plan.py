@@ -69,9 +69,16 @@ def plan(f: Callable, *args, budget: int | str | float, cost: Callable[[Equation
     """
     __tracebackhide__ = True
     graph = recompute_graph(f, *args, cost=cost, **kwargs)
+    if isinstance(budget, float):
+        return best(f, graph, _part(budget, graph), args, kwargs, cost)
+    return best(f, graph, budget_bytes(budget), args, kwargs, cost)
+
+
+def best(f: Callable, graph: RecomputeGraph, limit: int, args, kwargs, cost: Callable = work) -> "Plan":
+    """The plan of `f`, whose recompute graph is known, within `limit` bytes; see `plan`."""
+    __tracebackhide__ = True
     if not graph.names:
         raise PlanError(no_names(graph))
-    limit = budget_bytes(budget, graph)
     if limit < graph.least_bytes:
         raise PlanError(
             f"a budget of {bytes_text(limit)} is too small: {graph.passes.function} keeps at least "
@@ -272,16 +279,23 @@ class Certificate:
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
-def budget_bytes(budget: int | str | float, graph: RecomputeGraph) -> int:
-    """What a budget is in bytes; a fraction is one of the way from the least to what every name takes."""
-    if isinstance(budget, float):
-        if not 0 <= budget <= 1:
-            raise PlanError(
-                f"a budget of {budget!r} is no fraction. Give a float from 0.0 (as little as possible) to 1.0 (every "
-                "name), bytes as a whole number, or a text like '12 MiB'."
-            )
-        most, _ = graph.evaluate(graph.names)
-        return graph.least_bytes + int(budget * (most - graph.least_bytes))
+def _part(share: float, graph: RecomputeGraph) -> int:
+    """Bytes that lie `share` of the way from the least to what every name takes."""
+    if not 0 <= share <= 1:
+        raise PlanError(
+            f"a budget of {share!r} is no fraction. Give a float from 0.0 (as little as possible) to 1.0 (every "
+            "name), bytes as a whole number, or a text like '12 MiB'."
+        )
+    most, _ = graph.evaluate(graph.names)
+    return graph.least_bytes + int(share * (most - graph.least_bytes))
+
+
+def budget_bytes(budget: int | str) -> int:
+    """Bytes that a number or a text like `"12 MiB"` or `"1.5 GB"` means.
+
+    Raises:
+      PlanError: if it means none.
+    """
     if isinstance(budget, str):
         parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?(?:ytes)?\s*", budget.lower().replace(",", ""))
         if parts is None or parts[2] not in _UNITS:

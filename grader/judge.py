@@ -15,13 +15,12 @@ import jax
 import jax.export
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.mlir import serialize_portable_artifact
-from jax.interpreters import mlir
 
 from grader import capture, data, programs
 from grader.evidence import Evidence, Failure, Traced
+from grader.execution import COMPILE_FAST, Execution, split
 from grader.exercise import Case, Question
-from grader.programs import Matmul, Program, ProgramError, TensorType
+from grader.programs import Matmul, ProgramError, TensorType
 from grader.requirements import Behaviour, Mistake, Residual
 from grader.verdict import NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, PASSED, Finding, Verdict
 from rematscope.program import type_text
@@ -37,11 +36,14 @@ _UNUSUAL = Mistake(
     next="Which step of the pipeline is missing, different, or one too many?",
 )
 
-_COMPILE_FAST = {"xla_backend_optimization_level": 0}
-
 
 def judge(
-    evidence: Evidence, cases: Sequence[Case | Question], task: ModuleType, expect: ModuleType, seed: int
+    evidence: Evidence,
+    cases: Sequence[Case | Question],
+    task: ModuleType,
+    expect: ModuleType,
+    seed: int,
+    execute: Callable[..., Execution] = Execution,
 ) -> Verdict:
     """Judges what an answer does.
 
@@ -51,6 +53,7 @@ def judge(
       task: the exercise's `task` module.
       expect: the exercise's `expect` module.
       seed: seed of the random inputs; draw a fresh one after capture.
+      execute: makes of the answer's programs what runs them; `Execution` runs them in this process.
     """
     if any(traced.failure and traced.failure.kind == "not attempted" for traced in evidence.cases):
         return Verdict(evidence.exercise, NOT_ATTEMPTED, (_not_attempted(evidence),))
@@ -68,7 +71,7 @@ def judge(
                 findings = _merge(data.differences(evidence, cases, task, expect))
                 shown = [f"Right for {', '.join(question.name for question in cases)}."]
             else:
-                findings, shown = Trial(evidence, cases, task, expect, seed).findings(expect.requirements)
+                findings, shown = Trial(evidence, cases, task, expect, seed, execute).findings(expect.requirements)
     except ProgramError as error:
         reason = Finding("could not be judged", f"Your answer could not be judged: {error}")
         return Verdict(evidence.exercise, NOT_JUDGED, (reason,))
@@ -150,13 +153,21 @@ def _argument_order(evidence: Evidence, task: ModuleType) -> Iterator[Finding]:
 class Trial:
     """One run of an answer's programs and of the reference on the same inputs. Raises ProgramError."""
 
-    def __init__(self, evidence: Evidence, cases: Sequence[Case], task: ModuleType, expect: ModuleType, seed: int):
+    def __init__(
+        self,
+        evidence: Evidence,
+        cases: Sequence[Case],
+        task: ModuleType,
+        expect: ModuleType,
+        seed: int,
+        execute: Callable[..., Execution] = Execution,
+    ):
         rng = np.random.default_rng(seed)
-        self.evidence, self.cases, self.task, self.expect = evidence, cases, task, expect
+        self.evidence, self.cases, self.task, self.expect = evidence, tuple(cases), task, expect
         self.mistake: Mistake | None = None
-        self.asked = {name for _, group in expect.requirements for requirement in group for name in requirement.names}
-        self.forward = programs.read(evidence.forward)
-        self.backward = programs.read(evidence.backward)
+        self.sizes = [n for traced in evidence.cases for n in (traced.outputs, len(traced.sources))]
+        self.execution = execute(evidence.forward, evidence.backward, self.sizes)
+        self.forward, self.backward = self.execution.forward, self.execution.backward
         self.inputs = [[expect.draw(rng, argument) for argument in case.arguments] for case in cases]
         self.parameters = [capture.parameters(right(case, self.expect)) for case in cases]
         self._lay_out()
@@ -165,16 +176,15 @@ class Trial:
 
     def _lay_out(self):
         """Finds each case's values in the two programs and refuses evidence that does not add up."""
-        self.forward_inputs = _split(self.forward.inputs, [len(case.arguments) for case in self.cases])
+        self.forward_inputs = split(self.forward.inputs, [len(case.arguments) for case in self.cases])
         arguments = [TensorType(a.shape, str(a.dtype)) for case in self.cases for a in case.arguments]
         traced = self.evidence.cases
-        sizes = [n for t in traced for n in (t.outputs, len(t.sources))]
-        outputs, types = _split(self.forward.outputs, sizes), _split(self.forward.output_types, sizes)
+        outputs, types = split(self.forward.outputs, self.sizes), split(self.forward.output_types, self.sizes)
         self.outputs, self.residuals = outputs[::2], outputs[1::2]
         self.output_types, self.residual_types = types[::2], types[1::2]
-        self.residual_memory = _split(self.forward.output_memory, sizes)[1::2]
-        self.gradients = _split(self.backward.outputs, [len(case.arguments) for case in self.cases])
-        self.cotangent_inputs = _split(
+        self.residual_memory = split(self.forward.output_memory, self.sizes)[1::2]
+        self.gradients = split(self.backward.outputs, [len(case.arguments) for case in self.cases])
+        self.cotangent_inputs = split(
             self.backward.inputs[sum(map(len, self.residuals)) :], [len(kind) for kind in self.output_types]
         )
         crossing = [kind for kinds in (self.residual_types, self.output_types) for case in kinds for kind in case]
@@ -187,50 +197,11 @@ class Trial:
             raise ProgramError("its two programs do not fit this exercise's cases.")
 
     def _run(self):
-        """Runs the answer's programs and the reference, compiled as one: a module costs more than the operations in it.
-
-        The backward program is handed what the forward program returned, and nothing else but cotangents.
-        """
-        forward, backward = _callable(self.forward), _callable(self.backward)
-        reference = jax.export.export(jax.jit(self._reference, keep_unused=True), platforms=["cpu"])(
-            self.inputs, self.cotangents
+        """Runs the answer's programs and the reference."""
+        reference, self.reference_flops = _reference(self.cases, self.expect, tuple(map(tuple, self.output_types)))
+        self.got_outputs, self.got_residuals, self.got_gradients, self.wanted = self.execution.run(
+            self.inputs, self.cotangents, reference
         )
-
-        def passes(inputs, cotangents):
-            returned = forward(*jax.tree.leaves(inputs))
-            parts = _split(returned, [n for t in self.evidence.cases for n in (t.outputs, len(t.sources))])
-            outputs, residuals = parts[::2], parts[1::2]
-            gradients = backward(*jax.tree.leaves(residuals), *jax.tree.leaves(cotangents))
-            return outputs, residuals, gradients
-
-        def run(inputs, cotangents):
-            return *passes(inputs, cotangents), reference.call(inputs, cotangents)
-
-        self._passes = passes
-        try:
-            results = jax.jit(run, compiler_options=_COMPILE_FAST)(self.inputs, self.cotangents)
-        except (jax.errors.JaxRuntimeError, ValueError, mlir.ir.MLIRError) as error:
-            raise ProgramError("its two programs do not compile and run.") from error
-        self.got_outputs, self.got_residuals, gradients, self.wanted = jax.tree.map(np.asarray, results)
-        self.got_gradients = _split(gradients, [len(case.arguments) for case in self.cases])
-        self.reference_flops = self._count(reference)
-
-    def _reference(self, inputs, cotangents):
-        results = []
-        for case, arguments, given in zip(self.cases, inputs, cotangents, strict=True):
-            output, pullback, named = jax.vjp(right(case, self.expect), *arguments, has_aux=True)
-            # To an answer that returns something else no cotangent of the reference's fits, and it fails on that first.
-            fits = jax.tree.map(jnp.shape, [output]) == jax.tree.map(jnp.shape, given)
-            asked = {name: value for name, value in named.items() if name in self.asked}
-            results.append((output, pullback(given[0].astype(output.dtype) if fits else output), asked))
-        return results
-
-    def _count(self, reference: jax.export.Exported) -> list[tuple[int, ...]]:
-        """FLOPs of each of the reference's matmuls, case by case."""
-        program = programs.read(reference.mlir_module())
-        values = jax.tree.unflatten(reference.out_tree, program.outputs)
-        needed = [program.needed_for([output, *gradients]) for output, gradients, _ in values]
-        return [tuple(_each(m for m in program.matmuls if m.value in case)) for case in needed]
 
     def findings(self, requirements) -> tuple[list[Finding], list[str]]:
         """What stands against the answer, by these requirements; or advice and what was shown if nothing does.
@@ -309,13 +280,7 @@ class Trial:
     def _mistake(self, index: int) -> Mistake:
         """Which of the exercise's usual mistakes gives the value; looked up for the first wrong case."""
         if self.mistake is None:
-            case = self.cases[index]
-            wrong = jax.jit(
-                lambda *arguments: [
-                    case.transform(case.apply(mistake.function))(*arguments) for mistake in self.expect.mistakes
-                ],
-                compiler_options=_COMPILE_FAST,
-            )(*self.inputs[index])
+            wrong = _usual_mistakes(self.cases[index], self.expect)(*self.inputs[index])
             got = self.got_outputs[index][0]
             pairs = zip(self.expect.mistakes, wrong, strict=True)
             same = (mistake for mistake, value in pairs if _close(got, np.asarray(value), TOLERANCE))
@@ -326,11 +291,7 @@ class Trial:
     def usual_values(self) -> list[dict[str, np.ndarray]]:
         """All values that the exercise has a name for, case by case; compiled only when an answer saves another one."""
 
-        def run(inputs):
-            pairs = zip(self.cases, inputs, strict=True)
-            return [right(case, self.expect)(*arguments)[1] for case, arguments in pairs]
-
-        return jax.tree.map(np.asarray, jax.jit(run, compiler_options=_COMPILE_FAST)(self.inputs))
+        return jax.tree.map(np.asarray, _named_values(self.cases, self.expect)(self.inputs))
 
     @functools.cached_property
     def behaviours(self) -> list[Behaviour]:
@@ -375,17 +336,60 @@ class Trial:
     def _peak(self, index: int) -> float:
         """What XLA sets aside for both passes of one case, beside arguments and results, in sizes of the arguments."""
 
-        def run(inputs, cotangents):
-            # Of the other cases nothing is asked for, so nothing of them is left.
-            outputs, _, gradients = self._passes(
-                [*self.inputs[:index], inputs, *self.inputs[index + 1 :]],
-                [*self.cotangents[:index], cotangents, *self.cotangents[index + 1 :]],
-            )
-            return outputs[index], _split(gradients, [len(case.arguments) for case in self.cases])[index]
+        nbytes = self.execution.peak(index, self.inputs, self.cotangents)
+        return nbytes / sum(array.nbytes for array in self.inputs[index])
 
-        inputs = self.inputs[index]
-        compiled = jax.jit(run).lower(inputs, self.cotangents[index]).compile()
-        return compiled.memory_analysis().temp_size_in_bytes / sum(array.nbytes for array in inputs)
+
+# The reference depends on the exercise's cases and on nothing of the answer's but the types of what it returns. Whoever
+# judges many answers in the same cases traces and compiles it once.
+
+
+@functools.lru_cache(maxsize=32)
+def _reference(
+    cases: tuple[Case, ...], expect: ModuleType, returned: tuple[tuple[TensorType, ...], ...]
+) -> tuple[Callable, list[tuple[int, ...]]]:
+    """A function of inputs and cotangents that returns each case's result, gradients and named values; and the FLOPs of
+    each of its matmuls, case by case."""
+    required = {name for _, group in expect.requirements for requirement in group for name in requirement.names}
+
+    def reference(inputs, cotangents):
+        results = []
+        for case, arguments, given in zip(cases, inputs, cotangents, strict=True):
+            output, pullback, named = jax.vjp(right(case, expect), *arguments, has_aux=True)
+            # To an answer that returns something else no cotangent of the reference's fits, and it fails on that first.
+            fits = jax.tree.map(jnp.shape, [output]) == jax.tree.map(jnp.shape, given)
+            asked = {name: value for name, value in named.items() if name in required}
+            results.append((output, pullback(given[0].astype(output.dtype) if fits else output), asked))
+        return results
+
+    inputs = [list(case.arguments) for case in cases]
+    cotangents = [[jax.ShapeDtypeStruct(kind.shape, kind.dtype) for kind in kinds] for kinds in returned]
+    exported = jax.export.export(jax.jit(reference, keep_unused=True), platforms=["cpu"])(inputs, cotangents)
+    program = programs.read(exported.mlir_module())
+    values = jax.tree.unflatten(exported.out_tree, program.outputs)
+    needed = [program.needed_for([output, *gradients]) for output, gradients, _ in values]
+    flops = [tuple(_each(m for m in program.matmuls if m.value in case)) for case in needed]
+    return exported.call, flops
+
+
+@functools.lru_cache(maxsize=32)
+def _named_values(cases: tuple[Case, ...], expect: ModuleType) -> Callable:
+    """What computes all values that the exercise has a name for, case by case."""
+
+    def run(inputs):
+        return [right(case, expect)(*arguments)[1] for case, arguments in zip(cases, inputs, strict=True)]
+
+    return jax.jit(run, compiler_options=COMPILE_FAST)
+
+
+@functools.lru_cache(maxsize=32)
+def _usual_mistakes(case: Case, expect: ModuleType) -> Callable:
+    """What computes the value that each of the exercise's usual mistakes leads to."""
+
+    def run(*arguments):
+        return [case.transform(case.apply(mistake.function))(*arguments) for mistake in expect.mistakes]
+
+    return jax.jit(run, compiler_options=COMPILE_FAST)
 
 
 def _each(matmuls: Iterable[Matmul]) -> Iterator[int]:
@@ -424,30 +428,9 @@ def _with_names(function: Callable) -> Callable:
     return both
 
 
-def _callable(program: Program) -> Callable:
-    """A program as a function of arrays: its text as an artifact of our own making, in place of that of a function of
-    the same types."""
-
-    def same_types(*_):
-        return [jnp.zeros(kind.shape, kind.dtype) for kind in program.output_types]
-
-    own = jax.export.export(jax.jit(same_types, keep_unused=True), platforms=["cpu"])(
-        *[jax.ShapeDtypeStruct(kind.shape, kind.dtype) for kind in program.input_types]
-    )
-    version = re.search(rb"StableHLO_v([\d.]+)", own.mlir_module_serialized)[1].decode()
-    with mlir.make_ir_context():
-        artifact = serialize_portable_artifact(program.text, version)
-    return dataclasses.replace(own, mlir_module_serialized=artifact).call
-
-
 def _cotangent(rng: np.random.Generator, kind: TensorType) -> np.ndarray:
     # Powers of two, so that they round nothing, but not 1: a gradient that ignores its cotangent is wrong.
     return rng.choice([-4, -2, -0.5, 0.5, 2, 4], size=kind.shape).astype(kind.dtype)
-
-
-def _split(values: Sequence, sizes: Sequence[int]) -> list[list]:
-    ends = list(itertools.accumulate(sizes))
-    return [list(values[end - size : end]) for end, size in zip(ends, sizes, strict=True)]
 
 
 def _float(array: np.ndarray) -> np.ndarray:

@@ -1,0 +1,122 @@
+"""Run an answer's two programs: all of an answer that is ever run when it is judged.
+
+Where nobody knows the answer this happens in a process of its own (`grader.judges`), which is told the programs and the
+inputs, and nothing of what is expected.
+"""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.mlir import serialize_portable_artifact
+from jax.interpreters import mlir
+
+from grader import programs
+from grader.programs import Program, ProgramError
+
+COMPILE_FAST = {"xla_backend_optimization_level": 0}
+MAX_BYTES = 2**30  # of arguments, results and all between; the largest exercise's programs take some 5 MiB
+
+Arrays = Sequence[Sequence[np.ndarray]]  # case by case
+
+
+class Execution:
+    """An answer's two programs, ready to run.
+
+    Attributes:
+      forward: the forward program.
+      backward: the backward program.
+    """
+
+    def __init__(self, forward: str, backward: str, sizes: Sequence[int]):
+        """Reads both programs.
+
+        Args:
+          forward: StableHLO text.
+          backward: StableHLO text.
+          sizes: the number of outputs of the first case, of its residuals, of the second case's outputs, and so on.
+
+        Raises:
+          ProgramError: a program cannot be judged.
+        """
+        self.forward, self.backward, self._sizes = programs.read(forward), programs.read(backward), sizes
+
+    def run(self, inputs: Arrays, cotangents: Arrays, reference: Callable) -> tuple[Arrays, Arrays, Arrays, Any]:
+        """Runs forward, then backward on what forward returned and on nothing else but cotangents, and the reference.
+
+        Args:
+          inputs: what forward takes.
+          cotangents: what backward takes, after the residuals.
+          reference: a function that JAX can trace, of the same inputs and cotangents.
+
+        Returns:
+          Outputs, residuals and gradients, and what the reference returns, as NumPy arrays.
+
+        Raises:
+          ProgramError: the programs do not compile, do not run, or take too much memory.
+        """
+
+        def run(inputs, cotangents):
+            return *self._passes(inputs, cotangents), reference(inputs, cotangents)
+
+        # Compiled as one: a module costs more than the operations in it.
+        return self._compiled_and_run(run, inputs, cotangents)
+
+    def _compiled_and_run(self, function: Callable, inputs: Arrays, cotangents: Arrays):
+        try:
+            compiled = jax.jit(function, compiler_options=COMPILE_FAST).lower(inputs, cotangents).compile()
+            memory = compiled.memory_analysis()
+            nbytes = memory.temp_size_in_bytes + memory.output_size_in_bytes
+            if nbytes <= MAX_BYTES:
+                return jax.tree.map(np.asarray, compiled(inputs, cotangents))
+        except (jax.errors.JaxRuntimeError, ValueError, mlir.ir.MLIRError) as error:
+            raise ProgramError("its two programs do not compile and run.") from error
+        raise ProgramError(f"its two programs take {nbytes // 2**20:,} MiB; at most {MAX_BYTES // 2**20:,} are given.")
+
+    def peak(self, index: int, inputs: Arrays, cotangents: Arrays) -> int:
+        """Bytes that XLA sets aside for both passes of one case, beside arguments and results."""
+
+        def run(own_inputs, own_cotangents):
+            # Of the other cases nothing is asked for, so nothing of them is left.
+            outputs, _, gradients = self._passes(
+                [*inputs[:index], own_inputs, *inputs[index + 1 :]],
+                [*cotangents[:index], own_cotangents, *cotangents[index + 1 :]],
+            )
+            return outputs[index], gradients[index]
+
+        return jax.jit(run).lower(inputs[index], cotangents[index]).compile().memory_analysis().temp_size_in_bytes
+
+    def _passes(self, inputs, cotangents):
+        returned = _callable(self.forward)(*jax.tree.leaves(inputs))
+        parts = split(returned, self._sizes)
+        outputs, residuals = parts[::2], parts[1::2]
+        gradients = _callable(self.backward)(*jax.tree.leaves(residuals), *jax.tree.leaves(cotangents))
+        return outputs, residuals, split(gradients, [len(arguments) for arguments in inputs])
+
+
+def _callable(program: Program) -> Callable:
+    """A program as a function of arrays: its text as an artifact of our own making, in place of that of a function of
+    the same types."""
+
+    def same_types(*_):
+        return [jnp.zeros(kind.shape, kind.dtype) for kind in program.output_types]
+
+    own = jax.export.export(jax.jit(same_types, keep_unused=True), platforms=["cpu"])(
+        *[jax.ShapeDtypeStruct(kind.shape, kind.dtype) for kind in program.input_types]
+    )
+    version = re.search(rb"StableHLO_v([\d.]+)", own.mlir_module_serialized)[1].decode()
+    with mlir.make_ir_context():
+        artifact = serialize_portable_artifact(program.text, version)
+    return dataclasses.replace(own, mlir_module_serialized=artifact).call
+
+
+def split(values: Sequence, sizes: Sequence[int]) -> list[list]:
+    """A sequence cut into lists of these sizes, one after the other."""
+    ends = list(itertools.accumulate(sizes))
+    return [list(values[end - size : end]) for end, size in zip(ends, sizes, strict=True)]

@@ -69,7 +69,7 @@ def with_policy(jaxpr, policy):
 
     The bodies of custom rules stay as they are: their rules are opaque functions, which would not change with them.
     """
-    if isinstance(jaxpr, (tuple, list)):
+    if type(jaxpr) in (tuple, list):  # the branches of a cond; a named tuple says how an operation works
         return type(jaxpr)(with_policy(part, policy) for part in jaxpr)
     if not hasattr(jaxpr, "eqns"):
         return jaxpr

@@ -18,7 +18,7 @@ from jax.extend.mlir import serialize_portable_artifact
 from jax.interpreters import mlir
 
 from grader import programs
-from grader.programs import Program, ProgramError
+from grader.programs import Program, ProgramError, TensorType
 
 COMPILE_FAST = {"xla_backend_optimization_level": 0}
 MAX_BYTES = 2**30  # of arguments, results and all between; the largest exercise's programs take some 5 MiB
@@ -34,20 +34,24 @@ class Execution:
       backward: the backward program.
     """
 
-    def __init__(self, forward: str, backward: str, sizes: Sequence[int]):
+    def __init__(self, forward: str, backward: str, sizes: Sequence[int], max_turns: int | None = None):
         """Reads both programs.
 
         Args:
           forward: StableHLO text.
           backward: StableHLO text.
           sizes: the number of outputs of the first case, of its residuals, of the second case's outputs, and so on.
+          max_turns: the turns at which an open loop is ended; None if there must be no such loop.
 
         Raises:
           ProgramError: a program cannot be judged.
         """
-        self.forward, self.backward, self._sizes = programs.read(forward), programs.read(backward), sizes
+        self.forward, self.backward = (programs.read(text, max_turns) for text in (forward, backward))
+        self._sizes = sizes
 
-    def run(self, inputs: Arrays, cotangents: Arrays, reference: Callable) -> tuple[Arrays, Arrays, Arrays, Any]:
+    def run(
+        self, inputs: Arrays, cotangents: Arrays, reference: Callable
+    ) -> tuple[Arrays, Arrays, Arrays, Arrays, Any]:
         """Runs forward, then backward on what forward returned and on nothing else but cotangents, and the reference.
 
         Args:
@@ -56,7 +60,8 @@ class Execution:
           reference: a function that JAX can trace, of the same inputs and cotangents.
 
         Returns:
-          Outputs, residuals and gradients, and what the reference returns, as NumPy arrays.
+          Outputs, residuals and gradients, case by case; the turns of forward's and of backward's open loops; and what
+          the reference returns. All as NumPy arrays.
 
         Raises:
           ProgramError: the programs do not compile, do not run, or take too much memory.
@@ -84,7 +89,7 @@ class Execution:
 
         def run(own_inputs, own_cotangents):
             # Of the other cases nothing is asked for, so nothing of them is left.
-            outputs, _, gradients = self._passes(
+            outputs, _, gradients, _ = self._passes(
                 [*inputs[:index], own_inputs, *inputs[index + 1 :]],
                 [*cotangents[:index], own_cotangents, *cotangents[index + 1 :]],
             )
@@ -97,15 +102,18 @@ class Execution:
         parts = split(returned, self._sizes)
         outputs, residuals = parts[::2], parts[1::2]
         gradients = _callable(self.backward)(*jax.tree.leaves(residuals), *jax.tree.leaves(cotangents))
-        return outputs, residuals, split(gradients, [len(arguments) for arguments in inputs])
+        turns = returned[len(self.forward.outputs) :], gradients[len(self.backward.outputs) :]
+        return outputs, residuals, split(gradients, [len(arguments) for arguments in inputs]), turns
 
 
 def _callable(program: Program) -> Callable:
     """A program as a function of arrays: its text as an artifact of our own making, in place of that of a function of
     the same types."""
 
+    returned = [*program.output_types, *[TensorType((), "int32")] * program.open_loops]
+
     def same_types(*_):
-        return [jnp.zeros(kind.shape, kind.dtype) for kind in program.output_types]
+        return [jnp.zeros(kind.shape, kind.dtype) for kind in returned]
 
     own = jax.export.export(jax.jit(same_types, keep_unused=True), platforms=["cpu"])(
         *[jax.ShapeDtypeStruct(kind.shape, kind.dtype) for kind in program.input_types]

@@ -166,7 +166,8 @@ class Trial:
         self.evidence, self.cases, self.task, self.expect = evidence, tuple(cases), task, expect
         self.mistake: Mistake | None = None
         self.sizes = [n for traced in evidence.cases for n in (traced.outputs, len(traced.sources))]
-        self.execution = execute(evidence.forward, evidence.backward, self.sizes)
+        self.max_turns = getattr(task, "max_turns", None)
+        self.execution = execute(evidence.forward, evidence.backward, self.sizes, self.max_turns)
         self.forward, self.backward = self.execution.forward, self.execution.backward
         self.inputs = [[expect.draw(rng, argument) for argument in case.arguments] for case in cases]
         self.parameters = [capture.parameters(right(case, self.expect)) for case in cases]
@@ -199,15 +200,19 @@ class Trial:
     def _run(self):
         """Runs the answer's programs and the reference."""
         reference, self.reference_flops = _reference(self.cases, self.expect, tuple(map(tuple, self.output_types)))
-        self.got_outputs, self.got_residuals, self.got_gradients, self.wanted = self.execution.run(
+        self.got_outputs, self.got_residuals, self.got_gradients, turns, self.wanted = self.execution.run(
             self.inputs, self.cotangents, reference
         )
+        self.forward, self.backward = self.forward.counted(turns[0]), self.backward.counted(turns[1])
+        self.turns = sum(int(count) for counts in turns for count in counts)
 
     def findings(self, requirements) -> tuple[list[Finding], list[str]]:
         """What stands against the answer, by these requirements; or advice and what was shown if nothing does.
 
         One step at a time: what stands in the way of the next step is all that is said.
         """
+        if self.max_turns is not None and self.turns >= self.max_turns:
+            return [self._endless()], []
         for results in (self.wrong_type, self.wrong_value, self.wrong_gradients):
             wrong = _merge((key, case.name, found) for i, case in enumerate(self.cases) for key, found in results(i))
             if wrong:
@@ -229,6 +234,13 @@ class Trial:
             if claims := [claim for requirement in group if (claim := requirement.claim())]:
                 shown.append(f"{where}: {'; '.join(claims)}.")
         return advice, ["Values and gradients match the reference in every case.", *shown]
+
+    def _endless(self) -> Finding:
+        return Finding(
+            "does not end",
+            f"The loops of your two passes were stopped: they had taken {self.max_turns:,} turns.",
+            next="What ends each of your loops, in the backward pass too? Does every turn come closer to it?",
+        )
 
     # Each of these yields a key, the same for the same finding in another case, and a finding.
 

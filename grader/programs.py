@@ -2,15 +2,19 @@
 
 The judge asks three things of a program: which operations it is made of, which values depend on which, and how many
 FLOPs its matrix multiplications cost. All three come from the text alone, so they hold whatever the code that the
-text was traced from looked like.
+text was traced from looked like. Only how many turns an open loop takes is not in the text; it is counted when the
+program runs.
 """
 
+import dataclasses
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from jax.interpreters import mlir
+
+from grader import turns
 
 ir = mlir.ir
 
@@ -53,11 +57,15 @@ class ProgramError(ValueError):
 
 @dataclass(frozen=True)
 class Matmul:
-    """A matrix multiplication (or convolution): the value it makes, its FLOPs and how often it runs, loops counted."""
+    """A matrix multiplication (or convolution): the value it makes, its FLOPs and how often it runs, loops counted.
+
+    In an open loop, `loop` is that loop's place among the program's, and the other two are for one of its turns.
+    """
 
     value: int
     flops: int
     times: int
+    loop: int | None = None
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,9 @@ class Program:
     `output_memory` is where each output lies: `"device"`, or for instance `"pinned_host"` if it is offloaded.
     A value that is only handed on (through a call, a barrier, a reshape, a loop that leaves it alone) keeps its number,
     so an output that is an input has the input's number.
+
+    An open loop is one that runs until its condition says so. When the program runs, it returns behind its outputs how
+    many turns each of its `open_loops` has taken, an int32 each.
     """
 
     text: str
@@ -93,6 +104,15 @@ class Program:
     sources: tuple[tuple[int, ...], ...]
     matmuls: tuple[Matmul, ...]
     barriers: tuple[Barrier, ...]
+    open_loops: int = 0
+
+    def counted(self, turns: Sequence[int]) -> "Program":
+        """The program with its matmuls as they ran, given the turns that each open loop took."""
+        matmuls = [
+            matmul if matmul.loop is None else dataclasses.replace(_repeated(matmul, turns[matmul.loop]), loop=None)
+            for matmul in self.matmuls
+        ]
+        return dataclasses.replace(self, matmuls=tuple(matmuls), open_loops=0)
 
     def needed_for(self, values: Iterable[int]) -> set[int]:
         """All values that `values` are computed from, themselves included."""
@@ -107,6 +127,10 @@ class Program:
         return _reach(values, users)
 
 
+def _repeated(matmul: Matmul, times: int) -> Matmul:
+    return dataclasses.replace(matmul, flops=matmul.flops * times, times=matmul.times * times)
+
+
 def _reach(start, edges) -> set[int]:
     # Loops make the graph cyclic (a carry depends on itself); reaching every value once is the fixpoint.
     seen, todo = set(start), list(start)
@@ -118,12 +142,16 @@ def _reach(start, edges) -> set[int]:
     return seen
 
 
-def read(text: str) -> Program:
+def read(text: str, max_turns: int | None = None) -> Program:
     """Reads StableHLO text.
 
+    Args:
+      text: the program.
+      max_turns: the turns after which an open loop is ended, if such loops are allowed.
+
     Raises:
-      ProgramError: the text is too long, does not parse, uses an operation that is not allowed, or has a loop whose
-        number of iterations is not a constant.
+      ProgramError: the text is too long, does not parse, uses an operation that is not allowed, or has an open loop
+        where there must be none.
     """
     if len(text) > MAX_TEXT:
         raise ProgramError(f"the traced program is {len(text):,} characters long; at most {MAX_TEXT:,} are judged.")
@@ -132,27 +160,35 @@ def read(text: str) -> Program:
             module = ir.Module.parse(text)
         except ir.MLIRError as error:
             raise ProgramError("the traced program is not valid StableHLO.") from error
-        return read_module(module, text)
+        _refuse_unknown_operations(module)
+        program = _read(module, text)
+        if not program.open_loops:
+            return program
+        if max_turns is None:
+            raise ProgramError("the traced program has a loop whose number of iterations is not a constant.")
+        turns.count(module, max_turns)
+        # Read again: a loop that is open in one call of its function has a counter in every call.
+        return _read(module, module.operation.get_asm(), outputs=len(program.outputs))
 
 
-def read_module(module: ir.Module, text: str) -> Program:
-    """Reads a parsed module; `text` is kept for whoever runs the program. Raises ProgramError as `read` does."""
-    _refuse_unknown_operations(module)
+def _read(module: ir.Module, text: str, outputs: int | None = None) -> Program:
+    """Reads a module, of whose results only so many are its outputs."""
     reader = _Reader(module)
     block = reader.function("main")
     inputs = [reader.new() for _ in block.arguments]
-    outputs = reader.block(block, inputs, {})
+    returned = reader.block(block, inputs, {})
     types = block.owner.attributes["function_type"].value
     return Program(
         text=text,
         inputs=tuple(inputs),
-        outputs=tuple(outputs),
+        outputs=tuple(returned[:outputs]),
         input_types=tuple(map(_tensor_type, types.inputs)),
-        output_types=tuple(map(_tensor_type, types.results)),
-        output_memory=_output_memory(block.owner, len(types.results)),
+        output_types=tuple(map(_tensor_type, types.results[:outputs])),
+        output_memory=_output_memory(block.owner, len(types.results))[:outputs],
         sources=tuple(map(tuple, reader.sources)),
         matmuls=tuple(reader.matmuls),
         barriers=tuple(reader.barriers),
+        open_loops=reader.open_loops,
     )
 
 
@@ -195,6 +231,7 @@ class _Reader:
         self.made_by: dict[int, tuple[str, list[int]]] = {}
         self.matmuls: list[Matmul] = []
         self.barriers: list[Barrier] = []
+        self.open_loops = 0
 
     def new(self, sources=()) -> int:
         if len(self.sources) >= MAX_VALUES:
@@ -220,6 +257,14 @@ class _Reader:
             numbers.update(zip(op.results, results, strict=True))
         raise ProgramError("the traced program has a block that returns nothing.")
 
+    def closed(self, block, arguments: list[int], outer: dict) -> list[int]:
+        """Reads a block out of which no count can be handed."""
+        before = self.open_loops
+        returned = self.block(block, arguments, outer)
+        if self.open_loops > before:
+            raise ProgramError("the traced program has, in a loop's condition, a loop whose length is not a constant.")
+        return returned
+
     def operation(self, op, operands: list[int], numbers: dict) -> list[int]:
         match op.name:
             case "func.call":
@@ -239,7 +284,7 @@ class _Reader:
         sources = list(operands)
         for region in op.regions:  # reduce, sort, scatter, …: how elements are combined
             block = region.blocks[0]
-            sources += self.block(block, [self.new(operands) for _ in block.arguments], numbers)
+            sources += self.closed(block, [self.new(operands) for _ in block.arguments], numbers)
         results = [self.new(sources) for _ in op.results]
         if op.name == "stablehlo.constant":
             self.note_constant(op, results[0])
@@ -265,17 +310,27 @@ class _Reader:
     def loop(self, op, starts: list[int], numbers: dict) -> list[int]:
         condition, body = (region.blocks[0] for region in op.regions)
         carries = [self.new([start]) for start in starts]
-        (going_on,) = self.block(condition, carries, numbers)
         first = len(self.matmuls)
+        (going_on,) = self.closed(condition, carries, numbers)
         nexts = self.block(body, carries, numbers)
         trips = self.trips(going_on, starts, carries, nexts)
-        self.matmuls[first:] = [Matmul(m.value, m.flops * trips, m.times * trips) for m in self.matmuls[first:]]
+        if trips is None:
+            turns.mark(op)
+            for carry in carries:
+                self.sources[carry].append(going_on)  # how many turns there are decides what comes out
+        for place, matmul in enumerate(self.matmuls[first:], first):
+            if matmul.loop is None:
+                self.matmuls[place] = (
+                    dataclasses.replace(matmul, loop=self.open_loops) if trips is None else _repeated(matmul, trips)
+                )
+        self.open_loops += trips is None
         for carry, value in zip(carries, nexts, strict=True):
             self.sources[carry].append(value)
         return [start if value == carry else carry for start, carry, value in zip(starts, carries, nexts, strict=True)]
 
-    def trips(self, going_on: int, starts: list[int], carries: list[int], nexts: list[int]) -> int:
-        """The trip count of `while counter < bound: counter += step`, which is what scan and fori_loop become."""
+    def trips(self, going_on: int, starts: list[int], carries: list[int], nexts: list[int]) -> int | None:
+        """The trip count of `while counter < bound: counter += step`, which is what scan and fori_loop become; None if
+        it is no constant."""
         comparison, (counter, bound) = self.made_by.get(going_on, ("", [-1, -1]))
         if comparison == "stablehlo.compare LT" and counter in carries:
             index = carries.index(counter)
@@ -290,7 +345,7 @@ class _Reader:
                     if trips > MAX_TRIPS:
                         raise ProgramError(f"the traced program has a loop of {trips:,} iterations.")
                     return trips
-        raise ProgramError("the traced program has a loop whose number of iterations is not a constant.")
+        return None
 
 
 def _with_direction(op) -> str:

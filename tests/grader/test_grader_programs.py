@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 from grader import programs
+from grader.execution import _callable
 from grader.programs import ProgramError
 
 
@@ -158,6 +159,56 @@ def test_a_loop_without_a_constant_length_is_refused():
 
     with pytest.raises(ProgramError, match="not a constant"):
         programs.read(text(function, (3,)))
+
+
+def count_to(n, value, w):
+    """An open loop, of as many matmuls if these are matrices."""
+    return jax.lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, jnp.sin(jnp.dot(c[1], w))), (0, value))[1]
+
+
+def open_loops(w, n):
+    """In a loop, in a function called several times, in a loop of constant length, in a branch."""
+    n = n.astype(int)
+    inner = jax.jit(count_to)
+    value = jax.lax.fori_loop(0, n, lambda i, value: inner(i, value, w), w)
+    value = jax.lax.fori_loop(0, 3, lambda _, value: inner(n, count_to(2, value, w), w), value)
+    return jax.lax.cond(n > 2, lambda: count_to(2 * n, value, w), lambda: inner(n, value, w))
+
+
+@pytest.mark.parametrize("n", [0, 2, 5])
+def test_turns_of_open_loops_are_counted_when_they_run(n):
+    program = programs.read(text(open_loops, (4, 4), ()), max_turns=1000)
+    assert [kind.shape for kind in program.output_types] == [(4, 4)] and len(program.outputs) == 1
+    w = jnp.linspace(-1, 1, 16).reshape(4, 4)
+    value, *turns = jax.jit(_callable(program))(w, jnp.float32(n))
+    assert jnp.array_equal(value, jax.jit(open_loops)(w, n := jnp.float32(n)))
+    n = int(n)
+    inside, last = n * (n - 1) // 2, (0, 2 * n) if n > 2 else (n, 0)
+    assert sorted(map(int, turns)) == sorted([inside, n, 3 * n, *last])
+    times = [matmul.times for matmul in program.counted(turns).matmuls]
+    assert sorted(times) == sorted([inside, 3 * 2, 3 * n, *last])
+
+
+def test_a_loop_that_does_not_end_is_ended():
+    def function(x):
+        return jax.lax.while_loop(lambda c: c[0] >= 0, lambda c: (count_to(7, c[0] + 1, 1.0) ** 2, c[1] + x), (x, x))[1]
+
+    program = programs.read(text(jax.vmap(function), (3,)), max_turns=100)
+    _, *turns = jax.jit(_callable(program))(jnp.ones(3))
+    assert 100 <= sum(turns) <= 100 + 1 + 7
+
+
+def test_a_loop_in_a_condition_is_refused():
+    def function(x):
+        return jax.lax.while_loop(lambda c: count_to(x, c, 1.0) < 1, lambda c: c * 2, x)
+
+    with pytest.raises(ProgramError, match="in a loop's condition"):
+        programs.read(text(function, ()), max_turns=100)
+
+
+def test_how_often_a_loop_runs_decides_what_it_returns():
+    program = programs.read(text(lambda n: count_to(n, 1.0, 2.0), ()), max_turns=100)
+    assert program.inputs[0] in program.needed_for(program.outputs)
 
 
 def test_a_very_long_loop_is_refused():

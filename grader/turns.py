@@ -1,0 +1,151 @@
+"""Give a program's loops a counter, where their number of turns is known only when they run.
+
+A loop that never ends would take the judge along: XLA cannot be interrupted. And what such a loop costs is nowhere in
+its text. So each gets a counter, which goes round with its carries, ends it at a limit, and is handed on to what the
+program returns.
+"""
+
+import numpy as np
+from jax.extend.mlir.dialects import func, stablehlo
+from jax.interpreters import mlir
+
+ir = mlir.ir
+
+
+_OPEN = "open"
+
+
+def mark(loop: ir.Operation) -> None:
+    """Marks a `stablehlo.while` as open: how many turns it takes is not in the text."""
+    loop.attributes[_OPEN] = ir.UnitAttr.get(loop.context)
+
+
+def count(module: ir.Module, limit: int) -> None:
+    """Changes a module so that `main` returns, behind its results, how many turns each open loop has taken.
+
+    Args:
+      module: a module whose functions do not call themselves, and whose open loops are marked; none is in the condition
+        of another loop.
+      limit: a loop ends once it has taken as many turns, those of the open loops in it included.
+
+    The turns are int32 scalars, those of all entries of a loop together: one for each of the loops in the order in
+    which they end in the text, where every call of a function stands for what is in the function.
+    """
+    with module.context, ir.Location.unknown():
+        _Counter(module, limit).function("main")
+
+
+class _Counter:
+    def __init__(self, module: ir.Module, limit: int):
+        self.functions = {
+            op.attributes["sym_name"].value: op for op in (view.operation for view in module.body.operations)
+        }
+        self.counted: dict[str, int] = {}  # functions that are done: how many counts they return
+        self.limit = limit
+        self.type = ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
+
+    def function(self, name: str) -> int:
+        """Makes a function return its counts; how many there are."""
+        if name not in self.counted:
+            function = self.functions[name]
+            counts = self.block(function.regions[0].blocks[0])
+            self.counted[name] = len(counts)
+            if counts:
+                type_ = function.attributes["function_type"].value
+                results = [*type_.results, *[self.type] * len(counts)]
+                function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(type_.inputs, results))
+                if "res_attrs" in function.attributes:
+                    notes = [*function.attributes["res_attrs"], *[ir.DictAttr.get({})] * len(counts)]
+                    function.attributes["res_attrs"] = ir.ArrayAttr.get(notes)
+                self.returning(function.regions[0].blocks[0], counts)
+        return self.counted[name]
+
+    def block(self, block: ir.Block) -> list[ir.Value]:
+        """Counts the loops in a block; the counts, which stand before what it returns."""
+        counts: list[ir.Value] = []
+        for op in [view.operation for view in block.operations]:
+            match op.name:
+                case "func.call":
+                    counts += self.call(op)
+                case "stablehlo.while":
+                    counts += self.loop(op)
+                case "stablehlo.case" | "stablehlo.if":
+                    counts += self.branches(op)
+        return counts
+
+    def call(self, op: ir.Operation) -> list[ir.Value]:
+        if not (more := self.function(op.attributes["callee"].value)):
+            return []
+        return self.widened(op, op.operands, more)
+
+    def branches(self, op: ir.Operation) -> list[ir.Value]:
+        blocks = [region.blocks[0] for region in op.regions]
+        counts = [self.block(block) for block in blocks]
+        total = sum(map(len, counts))
+        if not total:
+            return []
+        for number, block in enumerate(blocks):
+            with ir.InsertionPoint(_last(block)):
+                zero = self.number(0)
+            # A branch that is not taken has taken no turn.
+            own = [count if place == number else zero for place, part in enumerate(counts) for count in part]
+            self.returning(block, own)
+        return self.widened(op, op.operands, total)
+
+    def loop(self, op: ir.Operation) -> list[ir.Value]:
+        condition, body = (region.blocks[0] for region in op.regions)
+        turns = self.block(body)
+        is_open = _OPEN in op.attributes
+        if not turns and not is_open:
+            return []
+        more = len(turns) + is_open
+        before = [body.add_argument(self.type, ir.Location.unknown()) for _ in range(more)]
+        with ir.InsertionPoint(_last(body)):
+            turns += [self.number(1)] if is_open else []
+            self.returning(body, [stablehlo.add(old, new) for old, new in zip(before, turns, strict=True)])
+        so_far = [condition.add_argument(self.type, ir.Location.unknown()) for _ in range(more)]
+        if is_open:
+            with ir.InsertionPoint(_last(condition)):
+                total = self.number(0)
+                for turns in so_far:
+                    total = stablehlo.add(total, turns)
+                direction = stablehlo.ComparisonDirectionAttr.get("LT")
+                may_go_on = stablehlo.compare(total, self.number(self.limit), direction)
+                going_on = _last(condition).operands[0]
+                _last(condition).operands[0] = stablehlo.and_(going_on, may_go_on)
+        with ir.InsertionPoint(op):
+            zero = self.number(0)
+        return self.widened(op, [*op.operands, *[zero] * more], more)
+
+    def widened(self, op: ir.Operation, operands, more: int) -> list[ir.Value]:
+        """Puts an operation with so many results more in an operation's place; the results that are new."""
+        with ir.InsertionPoint(op):
+            new = ir.Operation.create(
+                op.name,
+                results=[*(result.type for result in op.results), *[self.type] * more],
+                operands=list(operands),
+                attributes={name: op.attributes[name] for name in op.attributes if name != _OPEN},
+                regions=len(op.regions),
+            )
+        for old, region in zip(op.regions, new.regions, strict=True):
+            old.blocks[0].append_to(region)
+        count = len(op.results)
+        for old, result in zip(op.results, list(new.results)[:count], strict=True):
+            old.replace_all_uses_with(result)
+        op.erase()
+        return list(new.results)[count:]
+
+    def returning(self, block: ir.Block, counts: list[ir.Value]) -> None:
+        """Makes a block return counts behind what it returns."""
+        last = _last(block)
+        make = func.ReturnOp if last.name == "func.return" else stablehlo.ReturnOp
+        with ir.InsertionPoint(last):
+            make([*last.operands, *counts])
+        last.erase()
+
+    def number(self, value: int) -> ir.Value:
+        return stablehlo.constant(ir.DenseElementsAttr.get(np.asarray(value, np.int32)))
+
+
+def _last(block: ir.Block) -> ir.Operation:
+    return list(block.operations)[-1].operation

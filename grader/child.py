@@ -1,21 +1,40 @@
-"""The process that runs a learner's file: `python -m grader.child FILE VERDICT LIMITS EXERCISE`. Started by
-`grader.process`."""
+"""The process that runs a learner's file: `python -m grader.child FILE VERDICT ASKED`. Started by `grader.process`."""
 
+import functools
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 # Before anything of the learner's runs, so that what it patches is bound already.
 from grader import capture, grading, submission
 from grader.verdict import NOT_JUDGED, NOT_PASSED, Finding, Verdict
 
 
-def check(path: Path, exercise: str | None = None) -> Verdict:
+def check(
+    path: Path,
+    exercise: str | None = None,
+    then: Callable[[Callable, str], Any] = grading.grade,
+    found: Callable[[str], None] = lambda exercise: None,
+) -> Any:
+    """Runs a file as far as its answer needs.
+
+    Args:
+      path: a notebook or a Python file.
+      exercise: which exercise's answer to look for; None for the one that there is.
+      then: what to do with the answer; it is given the exercise's name too.
+      found: told the exercise's name before anything of the learner's runs.
+
+    Returns:
+      What `then` returns, or the verdict that there is no answer.
+    """
     try:
         submitted = submission.read(path, exercise)
     except submission.SubmissionError as error:
-        return Verdict(path.stem, NOT_JUDGED, (Finding("could not be judged", str(error)),))
+        return Verdict(exercise or path.stem, NOT_JUDGED, (Finding("could not be judged", str(error)),))
+    found(submitted.exercise)
     sys.path.insert(0, str(path.parent))  # a notebook's own folder is where it imports from
     try:
         answer = submitted.answer()
@@ -31,7 +50,7 @@ def check(path: Path, exercise: str | None = None) -> Verdict:
     if not callable(answer):
         problem = f"{submitted.exercise} is of type {type(answer).__name__}, not a function."
         return Verdict(submitted.exercise, NOT_JUDGED, (Finding("could not be judged", problem),))
-    return grading.grade(answer, submitted.exercise)
+    return then(answer, submitted.exercise)
 
 
 def limit(processor_seconds: int, memory: int):
@@ -51,10 +70,10 @@ def limit(processor_seconds: int, memory: int):
 
 
 def main():
-    path, written, limits = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
-    limit(limits["processor_seconds"], limits["memory"])
+    path, written, asked = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
+    limit(asked["limits"]["processor_seconds"], asked["limits"]["memory"])
     try:
-        verdict = check(path, sys.argv[4] or None)
+        verdict = check(path, asked["exercise"], functools.partial(grading.grade, seed=asked["seed"]))
     except Exception as error:
         text = f"the grader itself failed, with {capture.message_of(error)}."
         advice = "That is a defect of the grader's: please report it, with the answer that brought it about."

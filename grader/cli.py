@@ -1,7 +1,10 @@
 """The command line: `python -m grader COMMAND`."""
 
 import json
+import os
+import secrets
 import sys
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -74,6 +77,42 @@ def _check_again(file: Path, json_: bool) -> int:
     if not unchanged:
         print(f"{file.name} was changed or damaged after it was written: its checksum is wrong.", file=sys.stderr)
     return max(EXIT_STATUS[verdict.outcome] for verdict in verdicts)
+
+
+@app.command()
+def batch(
+    submissions: Annotated[
+        Path,
+        typer.Argument(help="a folder with a folder for each learner, or with files that have the learners' names"),
+    ],
+    out: Annotated[Path, typer.Option(help="the folder for grades.csv and grades.json")],
+    exercise: Annotated[
+        str | None, typer.Option(help="grade this exercise only; its name, its number, or its page")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="the seed of an earlier run, for the same grades again")] = None,
+    jobs: Annotated[int, typer.Option(help="how many to grade at a time")] = os.cpu_count() or 1,
+    unsandboxed: Annotated[bool, typer.Option("--unsandboxed", help="run answers with your own rights")] = False,
+):
+    """Grade a class: every answer in a sandbox of its own. Exit status: 0, or 2 if there is no sandbox."""
+    from grader import batch  # imports JAX
+
+    name = _find(exercise).name if exercise else None
+    if not submissions.is_dir():
+        raise typer.BadParameter(f"There is no folder {submissions}: check its name and the folder you are in.")
+    if seed is None:
+        seed = secrets.randbits(63)
+    try:
+        graded = batch.grade_folder(submissions, out, seed, jobs, name, sandboxed=not unsandboxed)
+    except batch.SandboxError as error:
+        print(error, file=sys.stderr)
+        raise typer.Exit(2) from None
+    for outcome, count in sorted(Counter(grade.verdict.outcome for grade in graded).items()):
+        print(f"{count:>6}  {outcome}")
+    print(f"The grades are in {out / 'grades.csv'}; the seed was {seed}.")
+    if unsandboxed:
+        print(
+            "They were graded without a sandbox: an answer may have changed its own grade, and anything else of yours."
+        )
 
 
 @app.command()

@@ -24,19 +24,21 @@ class Limits:
 _VERDICT_BYTES = 1_000_000
 
 
-def check_file(path: Path, limits: Limits = Limits(), exercise: str | None = None) -> Verdict:
+def check_file(path: Path, limits: Limits = Limits(), exercise: str | None = None, seed: int | None = None) -> Verdict:
     """Checks the answer in a notebook or a Python file. Whatever happens in there, a verdict comes back.
 
     Args:
       path: the file.
       limits: what the check may use.
       exercise: which exercise's answer to look for; None for the one that there is.
+      seed: seeds the shapes and the inputs; fresh ones are drawn if None.
     """
+    asked = json.dumps({"limits": vars(limits), "exercise": exercise, "seed": seed})
     with tempfile.TemporaryDirectory() as folder:
         # A file, not standard output: an answer may print as much as it likes.
         written = Path(folder) / "verdict.json"
         child = subprocess.Popen(
-            [sys.executable, "-m", "grader.child", str(path), str(written), json.dumps(vars(limits)), exercise or ""],
+            [sys.executable, "-m", "grader.child", str(path), str(written), asked],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -54,7 +56,7 @@ def check_file(path: Path, limits: Limits = Limits(), exercise: str | None = Non
             with written.open("rb") as file:
                 return Verdict.from_dict(json.loads(file.read(_VERDICT_BYTES)))
         except (OSError, ValueError, TypeError, KeyError):
-            reason, advice = _reason(status, limits)
+            reason, advice = why(status, limits)
     finding = Finding("could not be judged", f"{path.name} could not be judged: {reason}.", next=advice)
     return Verdict(path.stem, NOT_JUDGED, (finding,))
 
@@ -70,7 +72,8 @@ def _end(child: subprocess.Popen):
     child.wait()
 
 
-def _reason(status: int | None, limits: Limits) -> tuple[str, str]:
+def why(status: int | None, limits: Limits) -> tuple[str, str]:
+    """Why there is no verdict, and the question that leads on, by a process's exit status (None if time was up)."""
     if status is None:
         return f"it was not done after {limits.seconds} s", "Is there a loop that does not end?"
     if status < 0:

@@ -374,9 +374,9 @@ def _convolution_flops(op) -> int:
 
 _MATMUL_FLOPS = {"stablehlo.dot_general": _dot_flops, "stablehlo.convolution": _convolution_flops}
 
-_DTYPES = {"i1": "bool", "bf16": "bfloat16", "complex<f32>": "complex64", "complex<f64>": "complex128"}
-_DTYPES |= {f"f{bits}": f"float{bits}" for bits in (16, 32, 64)}
-_DTYPES |= {f"{sign}i{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+DTYPES = {"i1": "bool", "bf16": "bfloat16", "complex<f32>": "complex64", "complex<f64>": "complex128"}
+DTYPES |= {f"f{bits}": f"float{bits}" for bits in (16, 32, 64)}
+DTYPES |= {f"{sign}i{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
 
 
 def _tensor_type(type_: ir.Type) -> TensorType:
@@ -384,6 +384,6 @@ def _tensor_type(type_: ir.Type) -> TensorType:
         tensor = ir.RankedTensorType(type_)
         if not tensor.has_static_shape:
             raise ValueError(type_)
-        return TensorType(tuple(tensor.shape), _DTYPES[str(tensor.element_type)])
+        return TensorType(tuple(tensor.shape), DTYPES[str(tensor.element_type)])
     except (ValueError, KeyError):
         raise ProgramError(f"the traced program takes or returns a {type_}, which is not an array to judge.") from None

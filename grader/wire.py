@@ -1,0 +1,79 @@
+"""Messages between the processes that grade a class: JSON and the bytes of arrays. Nothing that is read is ever run."""
+
+import json
+import math
+import socket
+import struct
+import time
+from collections.abc import Sequence
+
+import numpy as np
+
+from grader.programs import DTYPES
+
+_LENGTHS = struct.Struct("<QQ")
+
+
+class WireError(Exception):
+    """What came is no message: it is too long, or not what `send` writes."""
+
+
+class HungUp(WireError):
+    """The other side ended, or closed the connection, before there was a message."""
+
+
+def send(line: socket.socket, fields: dict, arrays: Sequence[np.ndarray] = ()):
+    """Sends a message. Raises OSError, TimeoutError among them, if the other side does not take it."""
+    kinds = [[str(array.dtype), list(array.shape)] for array in arrays]
+    header = json.dumps([fields, kinds]).encode()
+    line.sendall(_LENGTHS.pack(len(header), sum(array.nbytes for array in arrays)) + header)
+    for array in arrays:
+        line.sendall(array.tobytes())
+
+
+def receive(line: socket.socket, limit: int, seconds: float | None = None) -> tuple[dict, list[np.ndarray]]:
+    """Receives a message.
+
+    Args:
+      line: where it comes from.
+      limit: the most bytes that it may have.
+      seconds: how long to wait for all of it.
+
+    Raises:
+      WireError: what comes is no message, or nothing comes since the other side has hung up (`HungUp`).
+      TimeoutError: it was not there in time.
+    """
+    deadline = None if seconds is None else time.monotonic() + seconds
+    header, body = _LENGTHS.unpack(_exactly(line, _LENGTHS.size, deadline))
+    if header + body > limit:
+        raise WireError(f"a message of {header + body:,} bytes")
+    try:
+        fields, kinds = json.loads(_exactly(line, header, deadline))
+        rest, arrays = memoryview(_exactly(line, body, deadline)), []
+        for name, shape in kinds:
+            if name not in DTYPES.values() or not all(type(size) is int and size >= 0 for size in shape):
+                raise WireError("an array of no known kind")
+            dtype = np.dtype(name)
+            nbytes = math.prod(shape) * dtype.itemsize
+            arrays.append(np.frombuffer(rest[:nbytes], dtype).reshape(shape))
+            rest = rest[nbytes:]
+    except (ValueError, TypeError, RecursionError) as error:
+        raise WireError("no message") from error
+    if not isinstance(fields, dict) or rest:
+        raise WireError("no message")
+    return fields, arrays
+
+
+def _exactly(line: socket.socket, count: int, deadline: float | None) -> bytes:
+    received = bytearray()
+    while len(received) < count:
+        if deadline is not None:
+            line.settimeout(max(deadline - time.monotonic(), 1e-3))
+        try:
+            piece = line.recv(min(count - len(received), 1 << 20))
+        except ConnectionError:
+            piece = b""
+        if not piece:
+            raise HungUp("the other side has hung up")
+        received += piece
+    return bytes(received)

@@ -58,6 +58,22 @@ def is_checkpoint(eqn: JaxprEqn) -> bool:
     return eqn.primitive.name in _CHECKPOINTS or type(hi_primitive(eqn)).__name__ == "RematTraced"
 
 
+def is_differentiated(eqn: JaxprEqn) -> bool:
+    """True for a checkpoint whose gradient was taken in the program that it stands in."""
+    return bool(eqn.params.get("differentiated"))
+
+
+def is_custom_rule(eqn: JaxprEqn) -> bool:
+    """True for a function with a derivative of its own, which is opaque."""
+    return eqn.primitive.name.startswith("custom_")
+
+
+def policy_of(checkpoint: JaxprEqn):
+    """The policy of an equation that `jax.checkpoint` made."""
+    prim = hi_primitive(checkpoint)
+    return prim.policy if prim is not None else checkpoint.params["policy"]
+
+
 def bodies(eqn: JaxprEqn) -> list:
     """The programs that `eqn` runs: what it calls, or those of a loop or a branch."""
     body = called_body(eqn)
@@ -86,7 +102,7 @@ def _eqn_with_policy(eqn: JaxprEqn, policy) -> JaxprEqn:
             return eqn
         prim = type(prim)(with_policy(prim.jaxpr, policy), policy, prim.prevent_cse)
         return eqn.replace(params={**eqn.params, "_prim": prim})
-    if eqn.primitive.name.startswith("custom_"):
+    if is_custom_rule(eqn):
         return eqn
     params = {key: with_policy(value, policy) for key, value in eqn.params.items()}
     return eqn.replace(params={**params, "policy": policy} if is_checkpoint(eqn) else params)

@@ -7,14 +7,24 @@ import jax
 from jax.extend.core import jaxpr_as_fun
 
 from rematscope import _jax
+from rematscope.errors import PlanError
+
+
+def nothing(*_, **__) -> bool:
+    """A policy that saves nothing. A checkpoint that has it was given it here."""
+    return False
 
 
 def with_policy(f: Callable, policy: Callable | None) -> Callable:
     """Returns `f` with `policy` in each of its checkpoints; with one checkpoint around all of it if it has none.
 
     Args:
-      f: a function of pytrees of arrays. Checkpoints are found in functions that it calls, in jit, loops and branches.
+      f: a function of pytrees of arrays. Checkpoints are found in functions that it calls, in jit, loops and branches,
+        but not in custom rules.
       policy: what `jax.checkpoint` takes: None saves nothing.
+
+    Raises:
+      PlanError: when the function is called, if a checkpoint of `f` is differentiated in it.
     """
 
     @functools.wraps(f)
@@ -26,7 +36,14 @@ def with_policy(f: Callable, policy: Callable | None) -> Callable:
             return f(*args, **kwargs)
 
         jaxpr, out = jax.make_jaxpr(flat, return_shape=True)(*leaves)
-        if not any(checkpoints(jaxpr)):
+        found = list(checkpoints(jaxpr))
+        if any(map(_jax.is_differentiated, found)):
+            # What the gradient inside keeps was decided when it was taken: another policy would not change that.
+            raise PlanError(
+                f"{getattr(f, '__name__', 'the function')} takes the gradient of a function that has a checkpoint, and "
+                "names can only be chosen before that. Give the function itself and not its gradient."
+            )
+        if not found:
             return jax.checkpoint(flat, policy=policy)(*leaves)
         results = jaxpr_as_fun(_jax.with_policy(jaxpr, policy))(*leaves)
         return jax.tree.unflatten(jax.tree.structure(out), results)
@@ -35,10 +52,9 @@ def with_policy(f: Callable, policy: Callable | None) -> Callable:
 
 
 def checkpoints(jaxpr) -> Iterator[jax.extend.core.JaxprEqn]:
-    """Every checkpoint that stands in no other one."""
+    """Every checkpoint that `with_policy` reaches, those in other ones included."""
     for eqn in _jax.body_of(jaxpr)[0].eqns:
         if _jax.is_checkpoint(eqn):
             yield eqn
-        else:
-            for body in _jax.bodies(eqn):
-                yield from checkpoints(body)
+        for body in () if _jax.is_custom_rule(eqn) else _jax.bodies(eqn):
+            yield from checkpoints(body)

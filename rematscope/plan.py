@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from rematscope import _jax
-from rematscope.checkpoints import with_policy
+from rematscope.checkpoints import nothing, with_policy
 from rematscope.display import html_table, plain_text
 from rematscope.errors import PlanError
 from rematscope.lint import no_names
@@ -39,7 +39,7 @@ def recompute_graph(f: Callable, *args, cost: Callable[[Equation], float] = work
       PlanError: if `cost` gives something that is no cost.
     """
     with _jax.default_remat():  # the next one forgets the names that it does not save
-        return RecomputeGraph(trace(with_policy(f, None), *args, **kwargs), cost)
+        return RecomputeGraph(trace(with_policy(f, nothing), *args, **kwargs), cost)
 
 
 def plan(f: Callable, *args, budget: int | str | float, cost: Callable[[Equation], float] = work, **kwargs) -> "Plan":

@@ -10,9 +10,11 @@ import hashlib
 from collections.abc import Callable, Iterable
 from functools import cached_property
 
+import jax.numpy as jnp
 import numpy as np
 
-from rematscope import roles
+from rematscope import _jax, roles
+from rematscope.checkpoints import nothing
 from rematscope.cost import cost_of
 from rematscope.errors import PlanError
 from rematscope.program import BOOKKEEPING, Equation, Literal, Program, Value
@@ -58,6 +60,7 @@ class RecomputeGraph:
     Attributes:
       nodes: everything that the backward program computes, in its order.
       names: the names that some choice can save, in the order of the program.
+      barred: names that no choice may save, and why.
       least_bytes: bytes of computed residuals that are kept whatever is chosen.
       least_cost: cost of what is computed again whatever is chosen.
       parts: what depends on the choice.
@@ -68,12 +71,16 @@ class RecomputeGraph:
         self._cost = cost
         self._node: dict[Value, Node] = {}
         self.nodes: list[Node] = []
+        self.barred: dict[str, str] = {}
         for residual in passes.residuals:
             if residual.value not in self._node:
                 computed = residual.kind == "computed"
                 size = residual.nbytes if computed else 0
                 self._new(residual.value, array=residual.value, nbytes=size, kept=computed)
         self._program(passes.backward, 1, ())
+        for node in self.nodes:
+            if node.name in self.barred:
+                node.name, node.array, node.nbytes = None, None, 0
         self._roots = self._reading(passes.backward.outputs)
         self._roots += [node for node in self.nodes if node.equation and node.equation.eqn.effects]
         self._lengths_of_names()
@@ -151,12 +158,16 @@ class RecomputeGraph:
         # What is not computed in the backward program is an argument, a constant or a cotangent: always there.
         return list(dict.fromkeys(self._node[v] for v in values if not isinstance(v, Literal) and v in self._node))
 
-    def _program(self, program: Program, times: int, loops: tuple) -> None:
+    def _program(self, program: Program, times: int, around: tuple) -> None:
+        """Makes the nodes of a program that runs `times` times; `around` are the loops and branches that it is in."""
         for equation in program.equations:
             if equation.primitive == "optimization_barrier":
                 continue
             if equation.primitive == "scan":
-                self._scan(equation, times, loops)
+                self._scan(equation, times, around)
+                continue
+            if equation.primitive == "cond":
+                self._cond(equation, times, around)
                 continue
             name = equation.params["name"] if equation.primitive == "name" else None
             nbytes = sum(v.nbytes for v in equation.outputs) if name is not None else 0
@@ -165,14 +176,16 @@ class RecomputeGraph:
             if name is not None:
                 (value,) = equation.outputs
                 node.array = self.passes.twins.get(value, value)
-            node.loops = frozenset(loops)
+                if reason := _barred(equation, around):
+                    self.barred.setdefault(name, reason)
+            node.loops = frozenset(around)
             self._node.update(dict.fromkeys(equation.outputs, node))
 
-    def _scan(self, equation: Equation, times: int, loops: tuple) -> None:
+    def _scan(self, equation: Equation, times: int, around: tuple) -> None:
         """A loop is as many nodes as its body; its carries lead from an iteration back to the one before."""
         (body,) = equation.bodies
         carries = equation.carries
-        inside = (*loops, equation)
+        inside = (*around, equation)
         carried = [self._new(v, [start]) for v, start in zip(body.inputs, equation.initial, strict=False)]
         slices = [
             self._new(v, [array]) for v, array in zip(body.inputs[carries:], equation.stacked_inputs, strict=True)
@@ -183,13 +196,19 @@ class RecomputeGraph:
         for node, out in zip(carried, body.outputs, strict=False):
             node.reads = list(dict.fromkeys([*node.reads, *self._reading([out])]))
         for value, out in zip(equation.outputs, body.outputs, strict=True):
-            self._new(value, [out]).loops = frozenset(loops)
+            self._new(value, [out]).loops = frozenset(around)
+
+    def _cond(self, equation: Equation, times: int, around: tuple) -> None:
+        """Branches are as many nodes as they have operations. All count, for which is taken is not in the program."""
+        for body in equation.bodies:
+            self._program(body, times, (*around, equation))
+        for value, *results in zip(equation.outputs, *(body.outputs for body in equation.bodies), strict=True):
+            self._new(value, [equation.inputs[0], *results]).loops = frozenset(around)
 
     def _recomputed(self, equation: Equation) -> float:
-        """What an equation, or a branch or dynamic loop with all in it, spends on computing again."""
+        """What an equation, or an iteration of a dynamic loop with all in it, spends on computing again."""
         if equation.bodies:
-            parts = [sum(map(self._recomputed, body.equations)) for body in equation.bodies]
-            return max(parts) if equation.primitive == "cond" else sum(parts)
+            return sum(self._recomputed(inner) for body in equation.bodies for inner in body.equations)
         if equation.role != roles.RECOMPUTED or equation.primitive in BOOKKEEPING:
             return 0
         cost = self._cost(equation)
@@ -256,6 +275,17 @@ class RecomputeGraph:
                     part.readers.append(other)
                     other.reads.append(part)
         return list(parts.values())
+
+
+def _barred(named: Equation, around: tuple) -> str | None:
+    """Why a value cannot be saved by its name although the backward pass computes it again, or None."""
+    if any(equation.primitive == "cond" for equation in around):
+        return "stands in a branch, and what branches save shares its memory"
+    if any(_jax.is_checkpoint(eqn) and _jax.policy_of(eqn) is not nothing for eqn in named.calls):
+        return "stands in a checkpoint of a custom rule, which keeps its own policy"
+    if any(jnp.issubdtype(value.dtype, jnp.complexfloating) for value in named.outputs):
+        return "is the name of complex numbers, which JAX fails to save by name"
+    return None
 
 
 @dataclasses.dataclass(eq=False)

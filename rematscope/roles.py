@@ -149,6 +149,9 @@ class _Numbering:
         # Kept because the bodies of nested loops are numbered many times.
         self._params: dict[Equation, Hashable] = {}
         self._grouped: dict[Equation, list] = {}
+        # What a branch computed is known in the branch of another `cond` that is taken under the same condition.
+        self._branches: dict[int, tuple[int, list[int]]] = {}
+        self._taken: dict[int, int] = {}
         # (loop, start of a carry) → the carries seen with them: their number, and that of what an iteration makes of it
         self._carries: dict[Hashable, list[tuple[int, int]]] = {}
 
@@ -157,7 +160,11 @@ class _Numbering:
             return self._intern("literal", *_literal(value.value, value))
         if value not in self.of_value:
             self.of_value[value] = self._intern("given", value)
-        return self.of_value[value]
+        number = self.of_value[value]
+        while number in self._branches and self._branches[number][0] in self._taken:
+            which, results = self._branches[number]
+            number = results[self._taken[which]]
+        return number
 
     def _intern(self, *key: Hashable) -> int:
         return self._keys.setdefault(key, len(self._keys))
@@ -189,11 +196,19 @@ class _Numbering:
         return [self._intern(*key, i) for i in range(len(equation.outputs))]
 
     def _cond(self, equation: Equation, around: tuple) -> list[int]:
-        for body in equation.bodies:
-            self.program(body, around)
         which = self.number(equation.inputs[0])
-        branches = [map(self.number, body.outputs) for body in equation.bodies]
-        return [self._intern("cond", which, out) for out in zip(*branches, strict=True)]
+        outer = self._taken.get(which)
+        results = []
+        for taken, body in enumerate(equation.bodies):
+            self._taken[which] = taken
+            self.program(body, around)
+            results.append(list(map(self.number, body.outputs)))
+        del self._taken[which]
+        if outer is not None:
+            self._taken[which] = outer
+        numbers = [self._intern("cond", which, out) for out in zip(*results, strict=True)]
+        self._branches.update(zip(numbers, ((which, out) for out in zip(*results, strict=True)), strict=True))
+        return numbers
 
     def _scan(self, equation: Equation, around: tuple) -> list[int]:
         (body,) = equation.bodies

@@ -24,7 +24,7 @@ import numpy as np
 
 from grader import capture, grading, handin, process, wire
 from grader import exercise as exercises
-from grader.evidence import EvidenceError
+from grader.evidence import Evidence, EvidenceError
 from grader.jail import Limits
 from grader.judges import Judge
 from grader.process import check_file
@@ -35,7 +35,9 @@ LIMITS = process.Limits(seconds=60, processor_seconds=30)
 MAX_FILE = 20 * 2**20  # bytes; a page with its pictures has less than one million
 _MAX_MESSAGE = 20 * 2**20
 # So many sets of shapes are drawn for a class. What the reference does in each is traced and compiled once.
-_SETS_OF_SHAPES = 16
+_SETS_OF_SHAPES = 8
+# The zygote may be lost, to the system's memory running out say, and with it what is graded at the same time.
+_ATTEMPTS = 3
 
 
 @dataclass(frozen=True)
@@ -97,14 +99,16 @@ def grade(submission: Submission, seed: int) -> Grade:
     Raises:
       SandboxError: there is no sandbox to be had here.
     """
-    start = time.monotonic()
-    workshop = _workshop()
-    try:
-        verdict, printed = workshop.grade(submission, seed)
-    except SandboxError:
-        # The zygote may have been lost, to the system's memory running out say. It is not the submission's doing: that
-        # is limited. A second one is asked, and if there is none, there is no sandbox.
-        verdict, printed = _workshop(instead_of=workshop).grade(submission, seed)
+    start, lost = time.monotonic(), None
+    for _ in range(_ATTEMPTS):
+        workshop = _workshop(instead_of=lost)
+        try:
+            verdict, printed = workshop.grade(submission, seed)
+            break
+        except SandboxError:
+            lost = workshop
+    else:
+        verdict, printed = _not_judged(submission.exercise, submission.name, "the sandbox was lost meanwhile"), ""
     return Grade(submission.learner, submission.name, verdict, printed, time.monotonic() - start)
 
 
@@ -141,11 +145,10 @@ def grades(
 
 
 class _Workshop:
-    """A zygote, and the judges that are not at work."""
+    """What grades one submission after the other, or several at a time."""
 
     def __init__(self):
         self.zygote = Zygote()
-        self._judges: list[Judge] = []
 
     def grade(self, submission: Submission, seed: int) -> tuple[Verdict, str]:
         shapes = _number(seed, _number(seed, submission.learner) % _SETS_OF_SHAPES)
@@ -153,7 +156,7 @@ class _Workshop:
         if isinstance(traced, Verdict):
             return _cleaned(traced), printed
         exercise, text = traced
-        return _cleaned(self._judged(exercise, text, shapes, _number(seed, text))), printed
+        return _cleaned(self._judged(exercise, text, shapes, seed)), printed
 
     def _traced(self, submission: Submission, shapes: int) -> tuple[Verdict | tuple[str, str], str]:
         """The exercise and evidence as text, or the verdict that there is none; and what was printed."""
@@ -189,25 +192,21 @@ class _Workshop:
 
     def _judged(self, exercise: str, text: str, shapes: int, seed: int) -> Verdict:
         try:
-            judge = self._judges.pop()
-        except IndexError:
-            judge = Judge(self.zygote)
-        try:
-            verdict = grading.judged(text, _cases(exercise, shapes), exercise, seed, judge.execute)
-            if verdict.exercise != exercise:
-                raise EvidenceError(f"the evidence is that of {verdict.exercise}.")
+            evidence = Evidence.from_json(text)
+            if evidence.exercise != exercise:
+                raise EvidenceError(f"the evidence is not that of {exercise}.")
+            # What identical programs are tried on is identical, and nobody knows it who has not seen the seed.
+            content = evidence.forward, evidence.backward, [traced.data for traced in evidence.cases]
+            with Judge(self.zygote) as judge:
+                return grading.judged(text, _cases(exercise, shapes), exercise, _number(seed, *content), judge.execute)
+        except SandboxError:
+            raise
         except EvidenceError as error:
-            verdict = Verdict(exercise, NOT_JUDGED, (Finding("could not be judged", str(error)),))
+            return Verdict(exercise, NOT_JUDGED, (Finding("could not be judged", str(error)),))
         except Exception as error:
-            judge.close()
             why = f"the grader itself failed, with {capture.message_of(error)}."
             advice = "That is a defect of the grader's: please report it, with the answer that brought it about."
-            verdict = Verdict(exercise, NOT_JUDGED, (Finding("could not be judged", why, next=advice),))
-        if judge.worn:
-            judge.close()
-        else:
-            self._judges.append(judge)
-        return verdict
+            return Verdict(exercise, NOT_JUDGED, (Finding("could not be judged", why, next=advice),))
 
 
 _the_workshop: list[_Workshop] = []
@@ -307,11 +306,16 @@ def find(folder: Path) -> Iterator[tuple[str, Path]]:
         if entry.name.startswith("."):
             continue
         if entry.is_symlink() or not entry.is_dir():
-            yield entry.stem, entry
+            yield _readable(entry.stem), entry
             continue
         for path, folders, names in os.walk(entry):
             folders[:] = sorted(name for name in folders if not name.startswith("."))
-            yield from ((entry.name, Path(path, name)) for name in sorted(names) if not name.startswith("."))
+            yield from ((_readable(entry.name), Path(path, name)) for name in sorted(names) if name[0] != ".")
+
+
+def _readable(name: str) -> str:
+    """A name with whatever cannot be printed, or is no Unicode, written as Python does; two names stay two."""
+    return repr(name)[1:-1]
 
 
 def read(learner: str, path: Path, exercise: str | None = None) -> Iterator[Submission | Grade]:
@@ -334,6 +338,8 @@ def read(learner: str, path: Path, exercise: str | None = None) -> Iterator[Subm
 
 def _content(path: Path) -> bytes:
     # A link may lead anywhere, and reading a pipe may take forever.
+    if path.is_symlink():
+        raise ValueError("it is a link")
     with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
@@ -355,9 +361,9 @@ def completed(graded: Iterable[Grade], learners: Iterable[str], asked: Iterable[
         if key not in best or order[grade.verdict.outcome] > order[best[key].verdict.outcome]:
             best[key] = grade
     found = {exercise for _, exercise in best if exercise in exercises.names()} | set(asked)
+    missing = Finding("not attempted", "There is no answer to this exercise.")
     for learner in learners:
-        for exercise in found:
-            missing = Finding("not attempted", "There is no answer to this exercise.")
+        for exercise in found or {""}:
             best.setdefault((learner, exercise), Grade(learner, "", Verdict(exercise, NOT_ATTEMPTED, (missing,))))
     return [best[key] for key in sorted(best)]
 

@@ -1,7 +1,7 @@
 """Run an answer's programs in a process that knows nothing worth stealing and may be lost.
 
 On one side `serve`, in the sandbox: it reads, compiles and runs programs, and is told neither what is expected nor
-whose programs they are. On the other `Judge` and `RemoteExecution`, with the interface of `grader.execution.Execution`.
+whose programs they are. On the other `Judge`, with the interface of `grader.execution.Execution`.
 """
 
 import dataclasses
@@ -13,14 +13,14 @@ import jax
 import numpy as np
 
 from grader import sandbox, wire
+from grader.capture import message_of
 from grader.execution import COMPILE_FAST, MAX_BYTES, Arrays, Execution
 from grader.jail import Limits
 from grader.programs import Barrier, Matmul, Program, ProgramError, TensorType
 
 SECONDS = 60  # for one answer's programs
-LIMITS = Limits(processor_seconds=3600, memory=6 * 2**30)
+LIMITS = Limits(processor_seconds=SECONDS, memory=4 * 2**30)
 _MESSAGE = 64 * 2**20 + MAX_BYTES
-_ANSWERS = 100  # that one process judges: whatever compiling leaves behind does not add up
 
 
 def serve(line: socket.socket):
@@ -44,6 +44,8 @@ def serve(line: socket.socket):
                     wire.send(line, {"nbytes": execution.peak(asked["index"], *_nested(asked["counts"], arrays))})
         except ProgramError as error:
             wire.send(line, {"refused": str(error)})
+        except Exception as error:
+            wire.send(line, {"refused": f"its two programs lead to {message_of(error)}"})
 
 
 def _counts(groups: Sequence[Arrays]) -> list[list[int]]:
@@ -57,43 +59,55 @@ def _nested(counts: list[list[int]], arrays: Sequence[np.ndarray]) -> list[list[
 
 
 class Judge:
-    """A sandboxed process that runs programs. `close` it, or use it as a context.
+    """An `Execution` in a process of its own, which runs one answer's programs and then ends. Use it as a context.
 
-    Attributes:
-      used: the number of answers that it has run.
+    A process that ran the next answer's too would save a seventh of the time. But programs are not known to leave the
+    process that runs them as it was: a sort whose comparison contradicts itself reads and writes where it should not.
     """
 
     def __init__(self, zygote: "sandbox.Zygote"):
-        self._inmate = zygote.start("judge", LIMITS)
-        self.used = 0
+        self._zygote = zygote
+        self._inmate: sandbox.Inmate | None = None
 
     def __enter__(self):
         return self
 
     def __exit__(self, *_):
-        self.close()
+        if self._inmate:
+            self._inmate.end()
 
-    def close(self):
-        self._inmate.end()
+    def execute(self, forward: str, backward: str, sizes: Sequence[int], max_turns: int | None = None) -> "Judge":
+        """Reads an answer's programs; takes and raises what `Execution` does, and returns this judge."""
+        self._inmate = self._zygote.start("judge", LIMITS)
+        self._tell({"do": "read", "forward": forward, "backward": backward, "sizes": sizes, "max_turns": max_turns})
+        fields, _ = self._reply()
+        self.forward, self.backward = map(_program, fields["programs"])
+        return self
 
-    @property
-    def worn(self) -> bool:
-        return self.used >= _ANSWERS or self._inmate.ended
+    def run(self, inputs: Arrays, cotangents: Arrays, reference: Callable):
+        """As `Execution.run`; the reference runs in the caller's process."""
+        self._ask("run", inputs, cotangents)
+        wanted = _compiled(reference)(inputs, cotangents)  # meanwhile
+        fields, arrays = self._reply()
+        return *_nested(fields["counts"], arrays), jax.tree.map(np.asarray, wanted)
 
-    def execute(
-        self, forward: str, backward: str, sizes: Sequence[int], max_turns: int | None = None
-    ) -> "RemoteExecution":
-        """Has the judge read an answer's programs; what `Execution` takes, and what it raises."""
-        self.used += 1
-        return RemoteExecution(self, forward, backward, sizes, max_turns)
+    def peak(self, index: int, inputs: Arrays, cotangents: Arrays) -> int:
+        """As `Execution.peak`."""
+        self._ask("peak", inputs, cotangents, index=index)
+        return int(self._reply()[0]["nbytes"])
 
-    def tell(self, fields: dict, arrays: Sequence[np.ndarray] = ()):
+    def _ask(self, do: str, inputs: Arrays, cotangents: Arrays, **more):
+        groups = inputs, cotangents
+        self._tell({"do": do, "counts": _counts(groups), **more}, jax.tree.leaves(groups))
+
+    def _tell(self, fields: dict, arrays: Sequence[np.ndarray] = ()):
+        self._inmate.line.settimeout(SECONDS)
         try:
             wire.send(self._inmate.line, fields, arrays)
         except OSError as error:
             raise self._lost(error) from None
 
-    def reply(self) -> tuple[dict, list[np.ndarray]]:
+    def _reply(self) -> tuple[dict, list[np.ndarray]]:
         try:
             fields, arrays = wire.receive(self._inmate.line, _MESSAGE, SECONDS)
         except (OSError, wire.WireError) as error:
@@ -103,35 +117,12 @@ class Judge:
         return fields, arrays
 
     def _lost(self, error: Exception) -> ProgramError:
+        if isinstance(error, wire.HungUp):
+            self._inmate.wait(SECONDS)
         ended = self._inmate.end()
-        if isinstance(error, TimeoutError):
+        if isinstance(error, TimeoutError) or ended.how() == "SIGXCPU":
             return ProgramError(f"its two programs were not done after {SECONDS} s.")
         return ProgramError(f"its two programs took the process along that ran them ({ended.how()}).")
-
-
-class RemoteExecution:
-    """An `Execution` in a judge's process."""
-
-    def __init__(self, judge: Judge, forward: str, backward: str, sizes: Sequence[int], max_turns: int | None):
-        self._judge = judge
-        asked = {"forward": forward, "backward": backward, "sizes": list(sizes), "max_turns": max_turns}
-        judge.tell({"do": "read", **asked})
-        fields, _ = judge.reply()
-        self.forward, self.backward = map(_program, fields["programs"])
-
-    def run(self, inputs: Arrays, cotangents: Arrays, reference: Callable):
-        self._ask("run", inputs, cotangents)
-        wanted = _compiled(reference)(inputs, cotangents)  # meanwhile, and not where the programs run
-        fields, arrays = self._judge.reply()
-        return *_nested(fields["counts"], arrays), jax.tree.map(np.asarray, wanted)
-
-    def peak(self, index: int, inputs: Arrays, cotangents: Arrays) -> int:
-        self._ask("peak", inputs, cotangents, index=index)
-        return self._judge.reply()[0]["nbytes"]
-
-    def _ask(self, do: str, inputs: Arrays, cotangents: Arrays, **more):
-        groups = inputs, cotangents
-        self._judge.tell({"do": do, "counts": _counts(groups), **more}, jax.tree.leaves(groups))
 
 
 @functools.lru_cache(maxsize=32)

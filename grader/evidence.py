@@ -85,7 +85,7 @@ class Evidence:
             evidence = cls(**fields | {"cases": cases, "parameters": tuple(fields["parameters"])})
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise EvidenceError("the evidence is damaged: it is not what a capture writes.") from error
-        if not all(isinstance(s, str) for s in (evidence.exercise, evidence.forward, evidence.backward)):
+        if not _is_text(evidence.exercise, evidence.forward, evidence.backward, *evidence.parameters):
             raise EvidenceError("the evidence is damaged: it is not what a capture writes.")
         return evidence
 
@@ -93,6 +93,29 @@ class Evidence:
 def _traced(fields: dict) -> Traced:
     failure = fields["failure"] and Failure(**fields["failure"])
     traced = Traced(**fields | {"sources": tuple(fields["sources"]), "failure": failure})
-    if not isinstance(traced.outputs, int) or traced.outputs < 0:
+    texts = [traced.case, traced.output, *(source for source in traced.sources if source is not None)]
+    if failure:
+        texts += [failure.text, failure.source or ""]
+    known = failure is None or failure.kind in _FAILURES
+    if not (known and _is_text(*texts) and type(traced.outputs) is int and traced.outputs >= 0):
         raise ValueError(traced)
+    if _depth(traced.data) > _DEPTH:
+        raise ValueError("data in data in data")
     return traced
+
+
+_FAILURES = ("not attempted", "raised", "returned")
+_DEPTH = 20  # of lists in lists; whatever is done with data goes through it recursively
+
+
+def _is_text(*values) -> bool:
+    return all(isinstance(value, str) for value in values)
+
+
+def _depth(data: Any) -> int:
+    depth, level = 0, [data]
+    while level and depth <= _DEPTH:
+        depth += 1
+        inner = [list(value.values()) if isinstance(value, dict) else value for value in level]
+        level = [element for value in inner if isinstance(value, list) for element in value]
+    return depth

@@ -21,6 +21,7 @@ ir = mlir.ir
 MAX_TEXT = 4_000_000  # characters; the largest exercise's evidence is some 100 kB
 MAX_VALUES = 50_000  # functions are read once per call, so that nested calls could grow without bound
 MAX_TRIPS = 100_000
+MAX_ELEMENTS = 2**24  # of one array, and of all that a program returns; the largest exercise's have some 100,000
 
 # Whatever is not here is refused: above all custom calls, which may run any code in the judge's process. The list is
 # StableHLO's and CHLO's pure array operations, control flow and functions.
@@ -178,6 +179,8 @@ def _read(module: ir.Module, text: str, outputs: int | None = None) -> Program:
     inputs = [reader.new() for _ in block.arguments]
     returned = reader.block(block, inputs, {})
     types = block.owner.attributes["function_type"].value
+    if (size := sum(map(_elements, types.results))) > MAX_ELEMENTS:
+        raise ProgramError(f"the traced program returns {size:,} elements.")
     return Program(
         text=text,
         inputs=tuple(inputs),
@@ -193,7 +196,7 @@ def _read(module: ir.Module, text: str, outputs: int | None = None) -> Program:
 
 
 def _refuse_unknown_operations(module: ir.Module):
-    refused = set()
+    refused, sizes = set(), [0]
 
     def look(op):
         name = op.name
@@ -203,11 +206,22 @@ def _refuse_unknown_operations(module: ir.Module):
                 refused.add(f"{name} @{target}")
         elif name not in ALLOWED:
             refused.add(name)
+        sizes.extend(_elements(result.type) for result in op.results)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(look)
     if refused:
         raise ProgramError(f"the traced program uses {', '.join(sorted(refused))}, which this exercise does not need.")
+    if max(sizes) > MAX_ELEMENTS:
+        raise ProgramError(f"the traced program has an array of {max(sizes):,} elements.")
+
+
+def _elements(type_: ir.Type) -> int:
+    try:
+        tensor = ir.RankedTensorType(type_)
+    except ValueError:  # a token
+        return 0
+    return math.prod(tensor.shape) if tensor.has_static_shape else 0
 
 
 def _output_memory(main, count: int) -> tuple[str, ...]:

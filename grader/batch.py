@@ -25,6 +25,7 @@ import numpy as np
 from grader import capture, grading, handin, process, wire
 from grader import exercise as exercises
 from grader.evidence import Evidence, EvidenceError
+from grader.exercise import Case, Question
 from grader.jail import Limits
 from grader.judges import Judge
 from grader.process import check_file
@@ -151,7 +152,7 @@ class _Workshop:
         self.zygote = Zygote()
 
     def grade(self, submission: Submission, seed: int) -> tuple[Verdict, str]:
-        shapes = _number(seed, _number(seed, submission.learner) % _SETS_OF_SHAPES)
+        shapes = seed_of_shapes(seed, submission.learner)
         traced, printed = self._traced(submission, shapes)
         if isinstance(traced, Verdict):
             return _cleaned(traced), printed
@@ -195,10 +196,9 @@ class _Workshop:
             evidence = Evidence.from_json(text)
             if evidence.exercise != exercise:
                 raise EvidenceError(f"the evidence is not that of {exercise}.")
-            # What identical programs are tried on is identical, and nobody knows it who has not seen the seed.
-            content = evidence.forward, evidence.backward, [traced.data for traced in evidence.cases]
+            cases = cases_for(exercise, shapes)
             with Judge(self.zygote) as judge:
-                return grading.judged(text, _cases(exercise, shapes), exercise, _number(seed, *content), judge.execute)
+                return grading.judged(text, cases, exercise, seed_of_inputs(seed, evidence), judge.execute)
         except SandboxError:
             raise
         except EvidenceError as error:
@@ -213,17 +213,38 @@ _the_workshop: list[_Workshop] = []
 _opening = threading.Lock()
 
 
+def close():
+    """Ends this process's sandbox, if it has one; the next grade starts another."""
+    with _opening:
+        while _the_workshop:
+            _the_workshop.pop().zygote.close()
+
+
 def _workshop(instead_of: _Workshop | None = None) -> _Workshop:
     """This process's workshop; a new one if it is to be instead of the one that there is."""
     with _opening:
         if not _the_workshop or _the_workshop[0] is instead_of:
-            _the_workshop[:] = [_Workshop()]
+            while _the_workshop:
+                _the_workshop.pop().zygote.close()
+            _the_workshop.append(_Workshop())
         return _the_workshop[0]
 
 
+def seed_of_shapes(seed: int, learner: str) -> int:
+    """The seed of the shapes that a learner's answers are traced for."""
+    return _number(seed, _number(seed, learner) % _SETS_OF_SHAPES)
+
+
+def seed_of_inputs(seed: int, evidence: Evidence) -> int:
+    """The seed of what an answer's programs are tried on: the same for the same programs, and unknown to whoever has
+    not seen the seed."""
+    return _number(seed, evidence.forward, evidence.backward, [traced.data for traced in evidence.cases])
+
+
 @functools.lru_cache(maxsize=4 * _SETS_OF_SHAPES)
-def _cases(exercise: str, shapes: int):
-    return exercises.task(exercise).cases(np.random.default_rng(shapes))
+def cases_for(exercise: str, shapes: int) -> tuple[Case | Question, ...]:
+    """An exercise's cases of these shapes, the same objects each time, so that what is compiled for them is kept."""
+    return tuple(exercises.task(exercise).cases(np.random.default_rng(shapes)))
 
 
 def _number(seed: int, *what) -> int:
@@ -292,8 +313,11 @@ def grade_folder(
                     yield found
 
     # Threads, not processes: what takes time runs in processes of its own already.
-    with ThreadPoolExecutor(jobs) as executor:
-        graded = list(grades(submissions(), seed, executor, grade if sandboxed else grade_unsandboxed))
+    try:
+        with ThreadPoolExecutor(jobs) as executor:
+            graded = list(grades(submissions(), seed, executor, grade if sandboxed else grade_unsandboxed))
+    finally:
+        close()
     learners = {learner for learner, _ in files}
     graded = completed([*graded, *at_once], learners, [exercise] if exercise else [])
     write(out, graded, seed, sandboxed)

@@ -214,15 +214,24 @@ def _view() -> list[str]:
     packages = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
     installed = _ROOT in packages  # as a package, not as a folder with tests and pages beside it
     show(Path(sys.base_prefix).resolve())
+    hidden = []
+
+    def hide(path: Path):
+        options.extend(["--tmpfs", str(path)])
+        hidden.append(str(path))
+
     if not installed:
-        options.extend(["--tmpfs", str(_ROOT)])
+        hide(_ROOT)
     show(sys.prefix)
-    options.extend(["--tmpfs", str(_PACKAGE), "--tmpfs", str(_ROOT / "solutions")])
+    hide(_PACKAGE)
+    hide(_ROOT / "solutions")
     show(_ROOT / "rematscope")
     for path in sorted([*_PACKAGE.glob("*.py"), *_PACKAGE.glob("catalog/**/*.py")]):
         if path.name != "expect.py":
             show(path)
     for name in ("null", "zero", "random", "urandom"):
         options.extend(["--dev-bind", f"/dev/{name}", f"/dev/{name}"])
-    options.extend(["--proc", "/proc", "--tmpfs", "/tmp", "--remount-ro", "/", "--chdir", "/tmp"])
+    options.extend(["--proc", "/proc", "--tmpfs", "/tmp", "--chdir", "/tmp"])
+    for place in (*hidden, "/"):  # whatever one process leaves there the next one would find
+        options.extend(["--remount-ro", place])
     return options

@@ -12,7 +12,7 @@ from rematscope.fit import Fit, fit
 from rematscope.linked import linked
 from rematscope.liveness import liveness
 from rematscope.measure import Measurement, measure
-from rematscope.plan import Certificate, Plan, plan
+from rematscope.plan import Certificate, Plan, plan, recompute_graph
 from rematscope.program import Equation, Literal, Program, Value
 from rematscope.source import Source
 from rematscope.table import ResidualTable, residual_table
@@ -48,6 +48,7 @@ __all__ = [
     "measure",
     "plan",
     "print_fwd_bwd",
+    "recompute_graph",
     "residual_table",
     "trace",
 ]

@@ -31,10 +31,10 @@ def judged_once():
     """What both rematerializations trace alike is judged once: a verdict follows from the evidence and a seed."""
     verdicts, judge = {}, grading.judge
 
-    def cached(evidence, cases, task, expect, seed):
+    def cached(evidence, cases, task, expect, seed, execute):
         key = evidence.to_json(), seed
         if key not in verdicts:
-            verdicts[key] = judge(evidence, cases, task, expect, seed)
+            verdicts[key] = judge(evidence, cases, task, expect, seed, execute)
         return verdicts[key]
 
     with pytest.MonkeyPatch.context() as patch:

@@ -106,16 +106,24 @@ def read(path: Path) -> tuple[list[Answer], bool]:
       HandInError: the file is none that `submit` writes.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        answers = [_answer(fields) for fields in content["answers"]]
-        known = bool(answers) and content["format"] == _FORMAT
+        return parse(path.read_text(encoding="utf-8"), path.name)
     except OSError as error:
         raise HandInError(f"{path} cannot be read: {error.strerror or error}. Check its name.") from None
+    except UnicodeDecodeError:
+        return parse("", path.name)
+
+
+def parse(text: str, name: str) -> tuple[list[Answer], bool]:
+    """As `read`, for a text; `name` is that of its file."""
+    try:
+        content = json.loads(text)
+        answers = [_answer(fields) for fields in content["answers"]]
+        known = bool(answers) and content["format"] == _FORMAT
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
         known = False
     if not known:
         raise HandInError(
-            f"{path.name} is not a file that `python -m grader submit` of this version writes: ask for a new one."
+            f"{name} is not a file that `python -m grader submit` of this version writes: ask for a new one."
         )
     return answers, content.pop("checksum", None) == _checksum(content)
 

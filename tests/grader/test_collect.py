@@ -1,0 +1,179 @@
+"""Whatever a folder or a zip holds is graded, refused with a reason, or listed; nothing in it is believed."""
+
+import json
+import os
+import zipfile
+
+import pytest
+
+from grader import collect
+from grader.collect import CollectError, Refused
+
+
+@pytest.fixture
+def put(tmp_path):
+    """Writes files into a folder, given as {path: text}, and returns it."""
+
+    def put(files):
+        for name, text in files.items():
+            path = tmp_path / "class" / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        return tmp_path / "class"
+
+    return put
+
+
+@pytest.fixture
+def packed(tmp_path):
+    """Writes members, given as (name or ZipInfo, content) pairs, into a zip, and returns it."""
+
+    def packed(members):
+        with zipfile.ZipFile(tmp_path / "class.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in members:
+                archive.writestr(name, content)
+        return tmp_path / "class.zip"
+
+    return packed
+
+
+def submissions(place):
+    """(learner, file, exercise): its content, or why there is none."""
+    items = list(collect.collect(place).submissions())
+    return {(i.learner, i.name, i.exercise): i.reason if isinstance(i, Refused) else i.content.decode() for i in items}
+
+
+PLAIN = {
+    "ada/a.py": "1",
+    "ada/in/deep.ipynb": "2",
+    "ben b./b.py": "3",
+    "Zoë 李.py": "4",
+    ".DS_Store": "",
+    "cy/x.txt": "",
+}
+NBGRADER = {
+    "submitted/ada/week 1/a.py": "1",
+    "submitted/ada/week 2/deep.ipynb": "2",
+    "submitted/ben b./week 1/b.py": "3",
+    "submitted/Zoë 李/week 1/Zoë 李.py": "4",
+    "submitted/cy/week 1/x.txt": "",
+    "source/week 1/a.py": "the teacher's",
+    "gradebook.db": "",
+}
+
+
+@pytest.mark.parametrize("files", [PLAIN, NBGRADER], ids=["plain", "nbgrader"])
+@pytest.mark.parametrize("kind", ["folder", "zip", "zip of the folder"])
+def test_layouts(put, packed, kind, files):
+    if kind == "folder":
+        place = put(files)
+    else:
+        top = "class/" * (kind == "zip of the folder")
+        place = packed([(top + name, text) for name, text in files.items()] + [("__MACOSX/._x.py", "")])
+    assert submissions(place) == {
+        ("ada", "a.py", None): "1",
+        ("ada", "deep.ipynb", None): "2",
+        ("ben b.", "b.py", None): "3",
+        ("Zoë 李", "Zoë 李.py", None): "4",
+    }
+    seen = collect.collect(place)
+    assert seen.learners == {"ada": [], "ben b.": [], "Zoë 李": [], "cy": ["x.txt"]} and seen.aside == []
+
+
+def test_what_a_file_of_submit_holds(put):
+    answers = [("either", "a"), ("save_named", "b"), ("sqrt_chain", ""), ("all_but", "\ud800")]
+    given = [{"exercise": name, "source": text, "verdict": {"outcome": "passed"}} for name, text in answers]
+    place = put({"ada.json": json.dumps({"format": "remat-workbook submission 1", "answers": given}), "ben.json": "{}"})
+    found = submissions(place)
+    assert found["ada", "either.py", "either"] == "a" and found["ada", "save_named.py", "save_named"] == "b"
+    assert "no text" in found["ada", "ada.json", "sqrt_chain"] and "no text" in found["ada", "ada.json", "all_but"]
+    assert "grader submit" in found["ben", "ben.json", None]
+    assert next(iter(collect.collect(place).submissions("either"))).name == "either.py"
+
+
+def test_what_cannot_be_read_has_a_reason(put):
+    place = put({"ada/ok.py": "", "ada/.hidden.py": "", "ada/notes": "", "ben\n/=1+1.py": "x", "é" * 120 + ".py": "y"})
+    (place / "ada" / "away").symlink_to("/")
+    (place / "cy.py").symlink_to(place / "ada" / "ok.py")
+    (place / "dee").symlink_to(place / "ada")
+    os.mkfifo(place / "pipe.py")
+    (place / "ada" / "all.zip").write_bytes(b"")
+    (place / os.fsdecode(b"\xff.py")).write_text("z")
+    (place / ".git").mkdir()
+    with (place / "big.ipynb").open("wb") as file:
+        file.truncate(500 * 2**20)
+    seen = collect.collect(place)
+    assert seen.learners["ada"] == [".hidden.py", "notes"] and seen.aside == [".git"]
+    found = submissions(place)
+    link = "it is a link, and links are not followed"
+    assert found == {
+        ("ada", "ok.py", None): "",
+        ("ada", "away", None): link,
+        ("ada", "all.zip", None): "it is a zip in the folder: unpack it there",
+        ("ben\\n", "=1+1.py", None): "x",
+        ("é" * 120, "é" * 120 + ".py", None): "y",
+        ("cy", "cy.py", None): link,
+        ("dee", "dee", None): link,
+        ("pipe", "pipe.py", None): "it is not a file",
+        ("\\udcff", "\\udcff.py", None): "z",
+        ("big", "big.ipynb", None): "it has 524,288,000 bytes; at most 20,971,520 are read",
+    }
+
+
+def test_hostile_zips(packed, monkeypatch):
+    monkeypatch.setattr(collect, "MAX_FILE", 10**6)
+    link = zipfile.ZipInfo("cy/link.py")
+    link.external_attr = 0o120777 << 16
+    place = packed(
+        [
+            ("../../out.py", "1"),
+            ("/etc/abs.py", "2"),
+            ("ada/../ben/x.py", "3"),
+            ("C:\\windows.py", "4"),
+            ("dee/" + "n" * 300 + "\n.py", "5"),
+            (link, "/etc/passwd"),
+            ("bomb/bomb.ipynb", bytes(2 * 10**6)),
+            ("liar.py", bytes(2 * 10**6)),
+            ("torn.py", "torn and torn"),
+            ("empty/", ""),
+        ]
+    )
+    # One says that it unpacks to less than it does, another's bytes are not those that were packed.
+    content = bytearray(place.read_bytes())
+    entry = content.rindex(b"liar.py") - 46
+    content[entry + 24 : entry + 28] = (1000).to_bytes(4, "little")
+    entry = content.index(b"torn.py")
+    content[entry + 8] ^= 0xFF
+    place.write_bytes(content)
+    found = {(learner, name): text for (learner, name, _), text in submissions(place).items()}
+    for key in [("out", "out.py"), ("etc", "abs.py"), ("ada", "x.py")]:
+        assert found.pop(key) == "its place in the zip leads out of the folder"
+    assert found.pop(("C:", "windows.py")) == "4"
+    assert found.pop(("dee", "n" * 300 + "\\n.py")) == "5"
+    assert "is a link" in found.pop(("cy", "link.py"))
+    assert found.pop(("bomb", "bomb.ipynb")) == "it has 2,000,000 bytes; at most 1,000,000 are read"
+    assert "the zip does not give it out" in found.pop(("liar", "liar.py"))
+    assert "the zip does not give it out" in found.pop(("torn", "torn.py"))
+    assert found == {} and "empty" in collect.collect(place).learners
+
+
+def test_one_learner_cannot_keep_all_others_waiting(put, packed, monkeypatch):
+    monkeypatch.setattr(collect, "MAX_ANSWERS", 3)
+    files = {f"ada/{number}.py": "x" for number in range(9)} | {"ben/b.py": "x"}
+    for place in (put(files), packed(files.items())):
+        found = submissions(place)
+        assert len(found) == 5 and "more than 3 answers" in found["ada", "", None]
+    monkeypatch.setattr(collect, "MAX_ANSWERS", 100)
+    monkeypatch.setattr(collect, "_MAX_ENTRIES", 5)
+    for place in (put(files), packed(files.items())):
+        assert sum(file.learner == "ada" for file in collect.collect(place).files) <= 6
+        assert any("were not looked at" in reason for reason in submissions(place).values())
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no zip", b"PK\x05\x06" + bytes(10)])
+def test_no_folder_and_no_zip(tmp_path, content):
+    (tmp_path / "class.zip").write_bytes(content)
+    with pytest.raises(CollectError, match="neither a folder nor a zip"):
+        collect.collect(tmp_path / "class.zip")
+    with pytest.raises(CollectError, match="There is no"):
+        collect.collect(tmp_path / "nothing.zip")

@@ -4,7 +4,6 @@ A submission becomes evidence in a sandboxed process of its own (`grader.zygote`
 another one (`grader.judges`), and what they return is compared here.
 """
 
-import contextlib
 import csv
 import dataclasses
 import functools
@@ -30,11 +29,12 @@ from grader.jail import Limits
 from grader.judges import Judge
 from grader.process import check_file
 from grader.sandbox import SandboxError, Zygote
-from grader.verdict import NOT_ATTEMPTED, NOT_JUDGED, PASSED, Finding, Verdict
+from grader.verdict import NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, PASSED, Finding, Verdict
 
 LIMITS = process.Limits(seconds=60, processor_seconds=30)
 MAX_FILE = 20 * 2**20  # bytes; a page with its pictures has less than one million
 _MAX_MESSAGE = 20 * 2**20
+_MAX_TEXT = 1000  # characters of one text of a verdict
 # So many sets of shapes are drawn for a class. What the reference does in each is traced and compiled once.
 _SETS_OF_SHAPES = 8
 # The zygote may be lost, to the system's memory running out say, and with it what is graded at the same time.
@@ -124,19 +124,24 @@ def grade_unsandboxed(submission: Submission, seed: int) -> Grade:
 
 
 def grades(
-    submissions: Iterable[Submission], seed: int, executor: Executor, grade: Callable[[Submission, int], Grade] = grade
+    submissions: Iterable[Submission],
+    seed: int,
+    executor: Executor,
+    ahead: int,
+    grade: Callable[[Submission, int], Grade] = grade,
 ) -> Iterator[Grade]:
     """Grades submissions, as many at a time as the executor will; yields each grade when it is there.
 
     Args:
-      submissions: what was handed in; read as far as the executor keeps up.
+      submissions: what was handed in.
       seed: see `grade`.
       executor: what calls `grade`.
+      ahead: how many submissions are read, and handed to the executor, before their grades are there.
       grade: how to grade one.
     """
     pending: set[Future] = set()
     for submission in submissions:
-        if len(pending) >= 4 * (os.cpu_count() or 1):
+        if len(pending) >= ahead:
             done, pending = wait(pending, return_when=FIRST_COMPLETED)
             yield from (future.result() for future in done)
         pending.add(executor.submit(grade, submission, seed))
@@ -167,6 +172,7 @@ class _Workshop:
         exercise, outcome, late = submission.exercise, None, False
         inmate = self.zygote.start("capture", limits)
         try:
+            inmate.line.settimeout(LIMITS.seconds)
             wire.send(inmate.line, asked, [np.frombuffer(submission.content, np.uint8)])
             outcome, _ = wire.receive(inmate.line, _MAX_MESSAGE, deadline - time.monotonic())
             if outcome.get("exercise") in exercises.names():
@@ -178,16 +184,15 @@ class _Workshop:
             late = not inmate.wait(deadline - time.monotonic())
         except (OSError, wire.WireError):
             outcome = {}
-        ended = inmate.end()
+        finally:
+            ended = inmate.end()
         if outcome is None:
             reason, advice = process.why(None if late else ended.status, LIMITS)
         elif exercise is not None and isinstance(outcome.get("evidence"), str):
             return (exercise, outcome["evidence"]), ended.output
+        elif refusal := _refusal(outcome.get("verdict"), exercise):
+            return refusal, ended.output
         else:
-            with contextlib.suppress(KeyError, TypeError, ValueError, AttributeError):
-                verdict = Verdict.from_dict(outcome["verdict"])
-                if not verdict.passed:
-                    return verdict, ended.output
             reason, advice = "what its process handed over is no evidence", None
         return _not_judged(exercise, submission.name, reason, advice), ended.output
 
@@ -256,6 +261,22 @@ def _not_judged(exercise: str | None, name: str, reason: str, advice: str | None
     return Verdict(exercise or "", NOT_JUDGED, (Finding("could not be judged", text, next=advice),))
 
 
+def _refusal(fields, exercise: str | None) -> Verdict | None:
+    """The verdict that there is no evidence, as an answer's process describes it; None if it describes anything else.
+
+    That process may say what it likes, so nothing is taken over but an outcome that gives no points and a few texts.
+    """
+    try:
+        outcome, finding = fields["outcome"], fields["findings"][0]
+        texts = {name: finding[name] for name in ("kind", "text", "source", "next")}
+    except (TypeError, LookupError):
+        return None
+    known = outcome in (NOT_PASSED, NOT_JUDGED) and isinstance(texts["kind"], str) and isinstance(texts["text"], str)
+    if not known or not all(isinstance(text, str | None) for text in texts.values()):
+        return None
+    return Verdict(exercise or "", outcome, (Finding(**texts),))
+
+
 def _safe(name: str) -> str:
     """A file's name as it may be used and shown; another one if it is too long or cannot be printed."""
     path = Path(name)
@@ -266,22 +287,17 @@ def _cleaned(verdict: Verdict) -> Verdict:
     """The verdict, with all text that may come from a learner made printable and short."""
 
     def clean(value):
-        if isinstance(value, str):
-            value = "".join(c if c.isprintable() else " " for c in value)
-            return value if len(value) <= 1000 else value[:1000] + " …"
-        return value
+        if isinstance(value, tuple):
+            return tuple(map(clean, value))
+        if not isinstance(value, str):
+            return value
+        printable = "".join(c if c.isprintable() else " " for c in value[: _MAX_TEXT + 1])
+        return printable if len(value) <= _MAX_TEXT else printable[:_MAX_TEXT] + " …"
 
-    findings = tuple(
-        Finding(
-            **{
-                field.name: tuple(map(clean, value)) if isinstance(value, tuple) else clean(value)
-                for field in dataclasses.fields(Finding)
-                for value in [getattr(finding, field.name)]
-            }
-        )
-        for finding in verdict.findings
+    findings = (
+        Finding(**{name: clean(value) for name, value in vars(finding).items()}) for finding in verdict.findings
     )
-    return dataclasses.replace(verdict, exercise=clean(verdict.exercise), findings=findings)
+    return dataclasses.replace(verdict, findings=tuple(findings))
 
 
 def grade_folder(
@@ -315,7 +331,8 @@ def grade_folder(
     # Threads, not processes: what takes time runs in processes of its own already.
     try:
         with ThreadPoolExecutor(jobs) as executor:
-            graded = list(grades(submissions(), seed, executor, grade if sandboxed else grade_unsandboxed))
+            how = grade if sandboxed else grade_unsandboxed
+            graded = list(grades(submissions(), seed, executor, 2 * jobs, how))
     finally:
         close()
     learners = {learner for learner, _ in files}
@@ -378,11 +395,11 @@ def completed(graded: Iterable[Grade], learners: Iterable[str], asked: Iterable[
 
     A file in which nobody could tell what it answers keeps a row of its own.
     """
-    order = {PASSED: 3, "not passed": 2, NOT_JUDGED: 1, NOT_ATTEMPTED: 0}
+    order = [NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, PASSED]
     best: dict[tuple[str, str], Grade] = {}
     for grade in graded:
-        key = grade.learner, grade.verdict.exercise
-        if key not in best or order[grade.verdict.outcome] > order[best[key].verdict.outcome]:
+        key = grade.learner, grade.verdict.exercise or grade.name
+        if key not in best or order.index(grade.verdict.outcome) > order.index(best[key].verdict.outcome):
             best[key] = grade
     found = {exercise for _, exercise in best if exercise in exercises.names()} | set(asked)
     missing = Finding("not attempted", "There is no answer to this exercise.")

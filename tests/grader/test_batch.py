@@ -51,9 +51,15 @@ class Answers(dict):
 """
 
 
+def worked(imported):
+    text = (ROOT / "solutions" / f"{imported[1]}.py").read_text()
+    return f"_own = {{}}\nexec({text!r}, _own)\n{imported[2]} = _own[{imported[1]!r}]\n"
+
+
 def of_the_shipped(kind, slug, name):
     """A shipped answer as a learner's file: all of the module that it stands in, and what has its name there."""
     module = inspect.getsource(sys.modules[f"{slug}.{kind}"]).replace("from answers import Answers\n", MARKS)
+    module = re.sub(r"from solutions\.\w+ import (\w+) as (\w+)\n", worked, module)  # the sandbox has none
     text = f"""
 def shipped(module):
     namespace = {{"__name__": "shipped"}}
@@ -93,8 +99,6 @@ def test_both_ways_lead_to_the_same_verdict(slug, kind, name, unpatched):
         here = grading.judged(here.to_json(), cases, slug, batch.seed_of_inputs(SEED, here))
     submission = of_the_shipped(kind, slug, name)
     there = batch.grade(submission, SEED).verdict
-    if "'solutions" in str(there.findings):
-        pytest.skip("builds on a solution, which the sandbox does not have")
     assert comparable(there) == comparable(here)
     assert there.passed == (kind == "right")
 

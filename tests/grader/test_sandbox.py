@@ -134,6 +134,15 @@ def test_what_an_answer_sees_and_may_do(monkeypatch, tmp_path):
             "no evidence",
             {},
         ),
+        (
+            "from grader import wire\n"
+            "finding = {'kind': 5, 'text': [], 'source': {}, 'next': None}\n"
+            "forged = {'outcome': 'not passed', 'findings': [finding]}\n"
+            "wire.send(socket.socket(fileno=3), {'verdict': forged}); os._exit(0)",
+            "could not be judged",
+            "no evidence",
+            {},
+        ),
         ("raise ValueError('\\x1b[2Jhello ' + 'x' * 10**6)", "not passed", "ValueError:  [2Jhello", {}),
     ],
 )

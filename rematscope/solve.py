@@ -3,6 +3,8 @@
 import math
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
+from functools import cached_property
+from itertools import accumulate
 
 import numpy as np
 import scipy
@@ -95,22 +97,36 @@ class ZeroOne:
     def cheapest(self, budget: int) -> tuple[tuple[str, ...], float]:
         """The names that are best to save within `budget` bytes, and a cost below which no choice gets.
 
-        The bound is what HiGHS proves: the cost of the choice itself, unless its time limit stopped it.
+        Up to `FEW` names it is the cost of the choice itself. For more it is what HiGHS proves, in floating point: the
+        same, unless its time limit stopped it or the costs differ by more than a factor of a million.
         """
+        if len(self.graph.names) <= FEW:
+            nbytes, cost = self._all
+            names = subset(self.graph, _least(cost, nbytes, nbytes <= budget))
+            return self._without_idle(names), self.graph.evaluate(names)[1]
         names, bound = self._solve(self.cost, self.weights, budget - self.graph.least_bytes, lambda c: c[0] <= budget)
         return self._without_idle(names), bound + self.graph.least_cost
 
     def smallest(self, cost: float) -> tuple[str, ...]:
         """The names that keep the fewest bytes among all choices that recompute no more than `cost`."""
+        if len(self.graph.names) <= FEW:
+            nbytes, costs = self._all
+            return subset(self.graph, _least(nbytes, costs, costs <= cost))
         most = cost - self.graph.least_cost
         return self._solve(self.weights, self.cost, most, lambda c: c[1] <= cost)[0]
 
+    @cached_property
+    def _all(self) -> tuple[np.ndarray, np.ndarray]:
+        return every_choice(self.graph)
+
     def _solve(self, objective, limited, limit, holds) -> tuple[tuple[str, ...], float]:
+        """HiGHS's choice of the least `objective` that `holds`, and what it proves the least to be."""
         names = self.graph.names
-        if not names:
-            return (), 0
-        scale, unit = _unit(objective), _unit(limited)
-        constraints = [LinearConstraint((limited / unit).astype(float), -np.inf, float(limit / unit))]
+        scale, unit = _unit(objective, 10**6), _unit(limited, 10**3)
+        # At the limit itself, HiGHS's rounding errors have made it miss the best choice by far. Where sums are whole
+        # numbers of units, half a unit more lets no other choice in; else a little more may, which is cut off below.
+        room = limit // unit + 0.5 if isinstance(unit, int) else limit / unit + 1e-3
+        constraints = [LinearConstraint((limited / unit).astype(float), -np.inf, float(room))]
         if len(self.bounds):
             constraints.append(LinearConstraint(self.rows, self.bounds, np.inf))
         whole = np.zeros(len(self._columns))
@@ -125,17 +141,20 @@ class ZeroOne:
             )
             if result.x is None:
                 raise RuntimeError(f"HiGHS found no choice of names: {result.message}")
-            picked = result.x[: len(names)] > 0.5
-            chosen = self.graph.helpful(name for name, x in zip(names, picked, strict=True) if x)
+            on = result.x > 0.5
+            chosen = self.graph.helpful(name for name, x in zip(names, on, strict=False) if x)
             if holds(self.graph.evaluate(chosen)):
                 break
-            # HiGHS takes a sum for kept that is over the limit by a millionth. Then this choice is forbidden.
+            # Over the limit, by less than HiGHS sees. Summands that are over it together may not all be there.
+            largest = sorted(np.flatnonzero(on), key=limited.__getitem__, reverse=True)
+            sums = accumulate(limited[largest])
+            over = next((n for n, total in enumerate(sums, 1) if total > limit), len(largest))
             row = np.zeros(len(self._columns))
-            row[: len(names)] = np.where(picked, -1, 1)
-            constraints.append(LinearConstraint(row, 1 - picked.sum(), np.inf))
+            row[largest[:over]] = 1
+            constraints.append(LinearConstraint(row, -np.inf, over - 1))
+        # HiGHS's bound has rounding errors too; whole numbers of units hide them.
         bound = result.mip_dual_bound
-        if all(isinstance(c, int) for c in objective):
-            bound = math.ceil(bound - 1e-6)  # costs are whole numbers of units
+        bound = math.ceil(bound - 0.1) if isinstance(scale, int) else bound - 1
         return chosen, bound * scale
 
     def multipliers(self, budget: int) -> tuple[int, ...]:
@@ -143,7 +162,7 @@ class ZeroOne:
 
         They are those of the program whose names may be saved in part.
         """
-        scale, unit = _unit(self.cost), _unit(self.weights)
+        scale, unit = _unit(self.cost, 10**6), _unit(self.weights, 10**3)
         limited = csc_array((self.weights / unit).astype(float)[None])
         result = linprog(
             (self.cost / scale).astype(float),
@@ -173,19 +192,31 @@ class ZeroOne:
     def _without_idle(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Leaves out the names that spare nothing beside the others, the largest first."""
         alone = {name: sum(sum(p.arrays.values()) for p in self.graph.parts if p.name == name) for name in names}
-        _, cost = self.graph.evaluate(names)
+        nbytes, cost = self.graph.evaluate(names)
         for name in sorted(names, key=alone.get, reverse=True):
             rest = tuple(n for n in names if n != name)
-            if self.graph.evaluate(rest)[1] <= cost:
-                names = rest
+            less, again = self.graph.evaluate(rest)
+            if less <= nbytes and again <= cost:  # without a name, what it was made from may have to be kept
+                names, nbytes = rest, less
         return names
 
 
-def _unit(numbers: np.ndarray) -> float:
-    """What to divide by before HiGHS computes in floating point: the greatest common divisor of whole numbers."""
-    if all(isinstance(n, int) for n in numbers):
-        return math.gcd(*numbers) or 1
-    return max(numbers) / 1e6 or 1
+def _unit(numbers: np.ndarray, most: int) -> float:
+    """What to divide by so that HiGHS meets no number above `most`: its tolerances are absolute, and near 1e-6.
+
+    The greatest common divisor of whole numbers, an `int`, where that is enough.
+    """
+    least = max(numbers) / most or 1
+    if all(isinstance(n, int) for n in numbers) and (divisor := math.gcd(*numbers)) >= least:
+        return divisor
+    return least
+
+
+def _least(first: np.ndarray, second: np.ndarray, allowed: np.ndarray) -> int:
+    """Where `first` is least among what is allowed, and where it is equally small, `second`."""
+    places = np.flatnonzero(allowed)
+    places = places[first[places] == first[places].min()]
+    return int(places[second[places].argmin()])
 
 
 def every_choice(graph: RecomputeGraph) -> tuple[np.ndarray, np.ndarray]:
@@ -209,7 +240,8 @@ def every_choice(graph: RecomputeGraph) -> tuple[np.ndarray, np.ndarray]:
                 reached[part] = now
                 changed = True
 
-    whole = all(isinstance(part.cost, int) for part in graph.parts)
+    costs = [graph.least_cost, *(part.cost for part in graph.parts)]
+    whole = all(isinstance(c, int) for c in costs) and sum(costs) < 2**63
     cost = np.full(len(subsets), graph.least_cost, np.int64 if whole else float)
     kept: dict = {}
     sizes: dict = {}

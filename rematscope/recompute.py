@@ -7,6 +7,8 @@ through what makes it, as far as a saved name or something that was there anyway
 
 import dataclasses
 import hashlib
+import math
+import numbers
 from collections.abc import Callable, Iterable
 from functools import cached_property
 
@@ -90,13 +92,14 @@ class RecomputeGraph:
         needed = self._walk(names)
         self.names = tuple(name for name in dict.fromkeys(n.name for n in self.nodes) if name in names)
         self.least_bytes = sum({n.array: n.nbytes for n in needed if n.kept}.values())
-        self.least_cost = sum(node.cost for node in needed)
+        self.least_cost = sum(node.cost for node in self.nodes if node in needed)
         self.parts = self._parts([node for node in self.nodes if node in everything], needed)
 
     def evaluate(self, names: Iterable[str]) -> tuple[int, float]:
         """Bytes of computed residuals, and the cost of what is computed again, if these names are saved."""
         names = frozenset(names)
-        reached = self._reached(names)
+        found = self._reached(names)
+        reached = [part for part in self.parts if part in found]  # in order, for sums of floats to be the same again
         arrays = {array: size for p in reached if p.name is None or p.name in names for array, size in p.arrays.items()}
         return self.least_bytes + sum(arrays.values()), self.least_cost + sum(part.cost for part in reached)
 
@@ -124,12 +127,14 @@ class RecomputeGraph:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of all that a choice depends on: operations, shapes, costs, bytes, names."""
+        """A hash of all that a choice depends on: operations, shapes, costs, bytes, names, and what is kept once."""
         number = {node: i for i, node in enumerate(self.nodes)}
+        kept: dict[Value | None, int] = {None: 0}
         digest = hashlib.sha256()
         for node in self.nodes:
             made = node.equation and (node.equation.primitive, [str(v.aval) for v in node.equation.outputs])
-            line = made, node.cost, node.name, node.nbytes, node.kept, [number[n] for n in node.reads]
+            array = kept.setdefault(node.array, len(kept)), node.nbytes, node.kept
+            line = made, node.cost, node.name, array, [number[n] for n in node.reads]
             digest.update(repr(line).encode())
         digest.update(repr([number[n] for n in self._roots]).encode())
         return digest.hexdigest()
@@ -211,10 +216,14 @@ class RecomputeGraph:
             return sum(self._recomputed(inner) for body in equation.bodies for inner in body.equations)
         if equation.role != roles.RECOMPUTED or equation.primitive in BOOKKEEPING:
             return 0
-        cost = self._cost(equation)
-        if not cost >= 0:
+        said = self._cost(equation)
+        try:
+            cost = int(said) if isinstance(said, numbers.Integral) else float(said)
+        except (TypeError, ValueError):
+            cost = math.nan
+        if not 0 <= cost < math.inf:
             raise PlanError(
-                f"cost= says that {equation.primitive} costs {cost!r}. Return a number for each equation, and none "
+                f"cost= says that {equation.primitive} costs {said!r}. Return a number for each equation, and none "
                 "below 0."
             )
         return cost

@@ -11,13 +11,13 @@ import inspect
 import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import answers
+import bubblewrap
 import numpy as np
 import pytest
 
@@ -29,8 +29,6 @@ from grader.programs import ProgramError
 NAME = "checkpoint_dot_policy"
 ROOT = Path(__file__).parents[2]
 SEED = 5
-
-pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -91,6 +89,7 @@ def shipped():
 
 
 @pytest.mark.parametrize(("slug", "kind", "name"), shipped())
+@bubblewrap.needed
 def test_both_ways_lead_to_the_same_verdict(slug, kind, name, unpatched):
     answer = getattr(answers, kind)(slug)[name].answer
     cases = batch.cases_for(slug, batch.seed_of_shapes(SEED, "a learner"))
@@ -149,6 +148,7 @@ def folder(tmp_path):
     return folder
 
 
+@bubblewrap.needed
 def test_whatever_is_in_a_folder_has_a_row(folder, tmp_path):
     out = tmp_path / "grades"
     command = [sys.executable, "-m", "grader", "batch", folder, "--out", out, "--exercise", NAME, "--seed", "3"]
@@ -175,6 +175,7 @@ def test_whatever_is_in_a_folder_has_a_row(folder, tmp_path):
     assert content["sandboxed"] and content["seed"] == 3 and len(content["grades"]) == len(rows)
 
 
+@bubblewrap.needed
 def test_the_same_seed_gives_the_same_grades_and_another_one_other_shapes():
     wrong = RIGHT.replace("jax.checkpoint(", "(lambda f, policy: f)(")
     submission = batch.Submission("ada", "answer.py", wrong.encode())
@@ -247,6 +248,7 @@ def {NAME}(w1, w2, x):
         ("forged = 'x' * 30_000_000", "could not be judged", "no evidence"),
     ],
 )
+@bubblewrap.needed
 def test_forged_evidence(change, outcome, reason):
     text = FORGER.replace("CHANGE", change).replace("SHAPES", str(batch.seed_of_shapes(SEED, "a forger")))
     graded = batch.grade(batch.Submission("a forger", "answer.py", text.encode()), SEED)
@@ -264,11 +266,13 @@ SCALAR = "module {{ func.func public @main(%a: tensor<f32>) -> tensor<f32> {{ {}
         ("%b = stablehlo.negate %a : tensor<f32>" * 0 + "%b = " + "(" * 10, "not valid"),
     ],
 )
+@bubblewrap.needed
 def test_a_judge_refuses_in_words(body, reason):
     with Judge(batch._workshop().zygote) as judge, pytest.raises(ProgramError, match=re.escape(reason)):
         judge.execute(SCALAR.format(body), SCALAR.format(body), [1, 0])
 
 
+@bubblewrap.needed
 def test_a_judge_that_dies_or_hangs_is_a_reason(monkeypatch):
     plain = SCALAR.format("%b = stablehlo.negate %a : tensor<f32>")
     with Judge(batch._workshop().zygote) as judge:

@@ -2,7 +2,6 @@
 
 import ast
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -10,6 +9,7 @@ import textwrap
 import time
 from pathlib import Path
 
+import bubblewrap
 import pytest
 
 from grader import batch, process, sandbox
@@ -17,8 +17,6 @@ from grader import batch, process, sandbox
 NAME = "checkpoint_dot_policy"
 ROOT = Path(__file__).parents[2]
 HEAD = "import ctypes, json, os, resource, signal, socket, subprocess, sys, threading, time\n"
-
-pytestmark = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -79,6 +77,7 @@ os._exit(0)
 """
 
 
+@bubblewrap.needed
 def test_what_an_answer_sees_and_may_do(monkeypatch, tmp_path):
     secrets = [ROOT / "solutions" / f"{NAME}.py", ROOT / "tests", ROOT / "exercises", tmp_path, Path.home() / ".ssh"]
     secrets += [*ROOT.glob("grader/catalog/*/expect.py"), *ROOT.glob("grader/**/__pycache__"), "/etc/passwd", "/sys"]
@@ -146,6 +145,7 @@ def test_what_an_answer_sees_and_may_do(monkeypatch, tmp_path):
         ("raise ValueError('\\x1b[2Jhello ' + 'x' * 10**6)", "not passed", "ValueError:  [2Jhello", {}),
     ],
 )
+@bubblewrap.needed
 def test_whatever_an_answer_does_is_its_own_verdict(monkeypatch, body, outcome, reason, limits):
     start = time.monotonic()
     graded = grade(body, monkeypatch, **limits)
@@ -154,6 +154,7 @@ def test_whatever_an_answer_does_is_its_own_verdict(monkeypatch, body, outcome, 
     assert time.monotonic() - start < 25
 
 
+@bubblewrap.needed
 def test_of_what_is_printed_both_ends_are_kept(monkeypatch):
     graded = grade("print('begin' + 'x' * 10**8 + 'end', flush=True); os._exit(0)", monkeypatch)
     assert graded.printed.startswith("beginxxx") and graded.printed.endswith("xxxend\n")
@@ -175,6 +176,7 @@ def descendants(pid):
     return set(found)
 
 
+@bubblewrap.needed
 def test_nothing_is_left_running_when_whoever_grades_is_killed():
     script = f"""
 import threading
@@ -196,6 +198,7 @@ print("ready", flush=True)
         time.sleep(0.1)
 
 
+@bubblewrap.needed
 def test_a_sandbox_that_is_lost_is_replaced(monkeypatch):
     batch._workshop().zygote._process.kill()
     assert "exit status 0" in grade("os._exit(0)", monkeypatch).reason

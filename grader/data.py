@@ -69,11 +69,15 @@ def differences(
     evidence: Evidence, questions: Sequence[Question], task: ModuleType, expect: ModuleType
 ) -> Iterator[tuple[object, str, Finding]]:
     """What an answer got wrong: a key that is the same for the same mistake, the question's name, the finding."""
+    plans = []
     for asked, question in zip(evidence.cases, questions, strict=True):
         want = expect.reference(*question.arguments)
-        differs = _costs_more if isinstance(want, Plan) else _differs
-        for key, finding in differs(asked.data, want, question, task, expect):
-            yield key, question.name, finding
+        if isinstance(want, Plan):
+            plans.append((question, want, _tried(asked.data, want, question, task)))
+        else:
+            for key, finding in _differs(asked.data, want, question, task, expect):
+                yield key, question.name, finding
+    yield from _too_costly(plans, task, expect)
 
 
 def _differs(got, want, question: Question, task: ModuleType, expect: ModuleType) -> Iterator[tuple[object, Finding]]:
@@ -101,27 +105,46 @@ def _differs(got, want, question: Question, task: ModuleType, expect: ModuleType
     yield key, Finding("wrong value", text, **words, next=ask)
 
 
-def _costs_more(
-    got, want: Plan, question: Question, task: ModuleType, expect: ModuleType
-) -> Iterator[tuple[object, Finding]]:
+def _tried(got, want: Plan, question: Question, task: ModuleType) -> int | tuple[object, Finding]:
+    """What a plan costs; or, of one that cannot be carried out, a finding and its key."""
     if not isinstance(got, list):
-        yield _wrong_type(task, expected=task.returns, got=_shown(got, got))
-        return
+        return _wrong_type(task, expected=task.returns, got=_shown(got, got))
     try:
-        cost = want.cost(got)
+        return want.cost(got)
     except Impossible as error:
         text, ask = error.args
-        yield ask, Finding("impossible", f"Your {want.what} cannot be carried out: {text}", next=ask)
-        return
-    if cost <= want.least:
-        return
-    # Two mistakes may cost the same: then the cost tells neither.
-    same = {m.says: m for m in expect.mistakes if m.function(*question.arguments) == cost}
+        where = _for_numbers(question, task)
+        return ask, Finding("impossible", f"Your {want.what}{where} cannot be carried out: {text}", next=ask)
+
+
+def _too_costly(
+    plans: Sequence[tuple[Question, Plan, int | tuple[object, Finding]]], task: ModuleType, expect: ModuleType
+) -> Iterator[tuple[object, str, Finding]]:
+    over = [(question, tried) for question, want, tried in plans if isinstance(tried, int) and tried > want.least]
+    # By chance a mistake costs as much as another one. Which it is shows if only one fits wherever too much is spent.
+    same = {m.says: m for m in expect.mistakes if all(m.function(*q.arguments) == cost for q, cost in over)}
     mistake = next(iter(same.values())) if len(same) == 1 else None
-    text = f"Your {want.what} takes more {want.unit} than it has to{f': {mistake.says}' if mistake else ''}."
-    words = {"expected": f"{want.least} {want.unit}", "got": f"{cost} {want.unit}"}
-    ask = mistake.next if mistake else expect.otherwise
-    yield mistake and mistake.says, Finding("costs more", text, **words, next=ask)
+    for question, want, tried in plans:
+        if not isinstance(tried, int):
+            key, finding = tried
+            yield key, question.name, finding
+        elif tried > want.least:
+            text = f"Your {want.what}{_for_numbers(question, task)} takes more {want.unit} than it has to"
+            words = {"expected": f"{want.least} {want.unit}", "got": f"{tried} {want.unit}"}
+            finding = Finding(
+                "costs more",
+                f"{text}: {mistake.says}." if mistake else f"{text}.",
+                **words,
+                next=mistake.next if mistake else expect.otherwise,
+            )
+            yield "costs more", question.name, finding
+
+
+def _for_numbers(question: Question, task: ModuleType) -> str:
+    """The numbers that an answer was asked for, in words, so that it can be tried with the same ones."""
+    named = zip(task.parameters, question.arguments, strict=True)
+    numbers = [f"{name} = {value}" for name, value in named if isinstance(value, int)]
+    return f" for {' and '.join(numbers)}" if numbers else ""
 
 
 def _wrong_type(task: ModuleType, expected: str, got: str) -> tuple[str, Finding]:

@@ -237,24 +237,35 @@ class PeakAtMost:
     Residuals do not tell: what is rebuilt, and what waits meanwhile, is in memory too.
 
     Attributes:
-      vectors: the most that XLA may set aside, in sizes of the case's arguments.
+      vectors: the most that XLA may set aside, in sizes of the case's arguments, to the nearest one: a few bytes more
+        are buffers' alignment.
       too_high: the question that leads on from an answer that takes more.
+      merged: the question that leads on from one that has no barrier, so that XLA merges what is recomputed with what
+        was computed.
     """
 
     vectors: int
     too_high: str
+    merged: str
     names = ()
 
     def findings(self, seen: Behaviour) -> Iterator[Finding]:
-        if (peak := seen.peak()) > self.vectors:
-            yield Finding(
-                "peak",
-                f"Compiled, your two passes have {peak:.1f} vectors of x's size in memory at the worst moment, besides "
-                "x and the results.",
-                expected=f"{self.vectors} at most",
-                got=f"{peak:.1f}",
-                next=self.too_high,
+        if round(peak := seen.peak()) <= self.vectors:
+            return
+        text = f"Compiled, your two passes have {peak:.1f} vectors of x's size in memory at the worst moment, besides "
+        text += "x and the results."
+        if merged := bool(seen.recomputed) and not seen.barriers:
+            text += (
+                " Nothing keeps what is computed again apart from the forward pass (prevent_cse=False, perhaps), so "
             )
+            text += "that XLA computes it once and keeps it."
+        yield Finding(
+            "peak",
+            text,
+            expected=f"{self.vectors} at most",
+            got=f"{peak:.1f}",
+            next=self.merged if merged else self.too_high,
+        )
 
     def claim(self) -> str:
         return f"compiled, it has at most {self.vectors} vectors in memory at once"

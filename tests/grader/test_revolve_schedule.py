@@ -122,3 +122,5 @@ def test_a_finding_names_the_question_and_both_numbers():
     answer = importlib.import_module("revolve_schedule.wrong").equal_segments
     (finding,) = grade(answer, "revolve_schedule", seed=0).findings
     assert finding.cases == ("a long chain",) and finding.expected.endswith("steps") and finding.got.endswith("steps")
+    n, s = task.cases(np.random.default_rng(np.random.SeedSequence(0).generate_state(2)[0]))[-1].arguments
+    assert finding.text.startswith(f"Your schedule for n = {n} and s = {s} takes more steps")

@@ -43,6 +43,7 @@ mistakes = (
 )
 
 error_questions = (
+    (r"Reverse-mode", "Do your loops know how often they will turn? Which of JAX's loops always does?"),
     (
         r"must be a pair",
         "What do the bodies of both scans return? f returns the next carry alone, and a body two things.",
@@ -70,6 +71,12 @@ hints = (
         "is inside?",
         after=("also saved",),
         says="every cosine",
+    ),
+    Hint(
+        "Is `xs` part of what your outer body hands from one group to the next? Of all that is in the carry, each turn "
+        "keeps its own. Where else can a body get its elements from?",
+        after=("also saved",),
+        says="all of xs",
     ),
     Hint(
         "How many turns does your outer scan take, and how many the inner one? Which of the two numbers is `outer`?",
@@ -117,7 +124,6 @@ hints = (
 _CASES = {
     "6 elements in 3 groups": 6,
     "8 elements in 2 groups under vmap over c": 8,
-    "3 elements in 1 group": 3,
 }
 _TOO_MANY = "How often is each step run in the backward pass? Is there a checkpoint inside a checkpoint?"
 

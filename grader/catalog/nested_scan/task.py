@@ -11,11 +11,10 @@ signature = "nested_scan(f, c, xs, outer)"
 
 
 def cases(rng):
-    """Several numbers of elements, arrays or numbers, and of groups, at a width drawn anew that is none of them."""
+    """Elements that are arrays, and numbers; at a width drawn anew that is no number of groups or of elements."""
     return (
         _case("6 elements in 3 groups", 6, 3, rng, arrays=True),
         _case("8 elements in 2 groups under vmap over c", 8, 2, rng, batch=(3,)),
-        _case("3 elements in 1 group", 3, 1, rng),
     )
 
 
@@ -29,20 +28,21 @@ def _case(name, n, outer, rng, batch=(), arrays=False, width=None):
 
     def function(c, xs, *, name=lambda value, called: value):
         def body(c, x):
-            return step(c, x), (c, jnp.cos(w @ c + x))
+            return step(c, x), (c, w @ c, jnp.cos(w @ c + x))
 
-        result, (carries, cosines) = jax.lax.scan(body, c, xs)
+        result, (carries, products, cosines) = jax.lax.scan(body, c, xs)
         for gap in range(1, n + 1):
             if n % gap == 0:
                 every = "every carry" if gap == 1 else f"every {_ORDINAL[gap]} carry"
                 name(carries[::gap], "each group's first carry" if gap == inner else every)
-        for what, values in (("carry", carries), ("cosine", cosines)):
+        for what, values in (("carry", carries), ("product", products), ("cosine", cosines)):
             name(values.reshape(outer, inner, width), f"every {what}, group by group")
         name(cosines, "every cosine")
-        name(xs.reshape(outer, inner, *xs.shape[1:]), "a copy of xs, group by group")
+        groups = name(xs.reshape(outer, inner, *xs.shape[1:]), "a copy of xs, group by group")
+        name(jnp.broadcast_to(groups, (outer, *groups.shape)), "all of xs, once for each group")
         for number in range(1, outer):
             name(carries[number * inner], f"group {number + 1}'s first carry")
-        for number in range(outer if outer > 1 else 0):  # one group has all of xs
+        for number in range(outer):
             name(xs[number * inner : (number + 1) * inner], f"group {number + 1}'s elements")
         return name(result, "the result")
 

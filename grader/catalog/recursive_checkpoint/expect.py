@@ -16,11 +16,23 @@ def _chain(funs):
     return lambda x: functools.reduce(lambda x, f: f(x), funs[::-1], x)
 
 
+def _halves_exchanged(funs):
+    if len(funs) <= 2:
+        return funs
+    middle = len(funs) // 2
+    return _halves_exchanged(funs[middle:]) + _halves_exchanged(funs[:middle])
+
+
 mistakes = (
     Mistake(
         "this is the value with funs[0] run first",
         lambda funs: _chain(funs[::-1]),
         "In `f1(f2(x))`, which of the two runs first?",
+    ),
+    Mistake(
+        "this is the value with the first half of a list run before the second",
+        lambda funs: _chain(_halves_exchanged(funs)),
+        "In `f1(f2(x))`, which of the two runs first? Which half of the list is each of them in your answer?",
     ),
     Mistake(
         "this is the value of the first half of the list alone",
@@ -53,6 +65,11 @@ hints = (
         after=("also saved",),
     ),
     Hint(
+        "When does your recursion stop to cut? Lists of two are run without a checkpoint, and longer ones are not.",
+        after=("also saved",),
+        says="funs[2]'s",
+    ),
+    Hint(
         "Which functions does the outermost call wrap, and is there another checkpoint around that?",
         after=("not saved",),
     ),
@@ -62,9 +79,10 @@ hints = (
         after=("peak",),
     ),
     Hint(
-        "With `prevent_cse=False` XLA may take what the first run computed for what the second one should. Is that set "
-        "in your answer?",
+        "With `prevent_cse=False` XLA takes what the first run of a function computed for what the second one should. "
+        "What does `jax.checkpoint` do when you do not set it?",
         after=("peak",),
+        says="prevent_cse=False",
     ),
     Hint("Does anything run in your answer whose result is not used?", after=("recomputes",)),
     Hint(
@@ -78,7 +96,8 @@ hints = (
 def _saves(names):
     return Saves(
         names,
-        too_much="Which half of the list does your answer wrap? Which half does the backward pass need first?",
+        too_much="Which half of each list does your answer wrap, and which half does the backward pass need first? How "
+        "many functions are left when it stops to cut?",
         too_little="Is there a checkpoint around what runs last, funs[0] and funs[1]?",
     )
 
@@ -94,16 +113,13 @@ requirements = (
             _saves(("funs[8]'s output", "funs[4]'s output", "funs[1]'s cosine", "funs[0]'s cosine")),
             _recomputes(17),
             PeakAtMost(
-                6,
-                too_high="When the half that is wrapped is run again, what is kept of each of its functions? And may "
-                "XLA tell the second run from the first?",
+                5,
+                too_high="When the half that is wrapped is run again, what is kept of each of its functions?",
+                merged="Which option of jax.checkpoint keeps the compiler from doing that, and what is its default?",
             ),
         ),
     ),
-    (
-        ("8 functions under vmap",),
-        (_saves(("funs[4]'s output", "funs[1]'s cosine", "funs[0]'s cosine")), _recomputes(5)),
-    ),
+    (("4 functions under vmap",), (_saves(("funs[1]'s cosine", "funs[0]'s cosine")), _recomputes(1))),
     (("2 functions",), (_saves(("funs[1]'s cosine", "funs[0]'s cosine")), _recomputes(0))),
     (("1 function",), (_saves(("funs[0]'s cosine",)), _recomputes(0))),
 )

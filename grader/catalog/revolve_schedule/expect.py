@@ -45,6 +45,8 @@ def steps(schedule: list, n: int, s: int) -> int:
         elif verb == "step":
             at_hand = i + 1
             taken += 1
+        elif back_at == 0:
+            raise Impossible(f"{where}comes where every step has been gone back through.", _ORDER)
         elif i != back_at - 1:
             raise Impossible(f"{where}comes where step {back_at - 1} is next to go back through.", _ORDER)
         else:
@@ -109,6 +111,14 @@ def _splitting(where):
     return count
 
 
+@functools.cache
+def _slots_used_once(n, s):
+    """The best splits, for one who gives the front part the slots that the back part has, and no more."""
+    if n == 1 or s == 1:
+        return _pairs(n)
+    return min(k + _slots_used_once(n - k, s - 1) + _slots_used_once(k, s - 1) for k in range(1, n))
+
+
 def _first_states(n, s):
     kept = min(s, n)
     return kept - 1 + _pairs(n - kept + 1)
@@ -151,6 +161,11 @@ mistakes = (
     *(
         Mistake("it cuts every part into as many equal ones as there are slots", _splitting(equal), _WHERE)
         for equal in (lambda n, s: n // s, lambda n, s: -(-n // s))
+    ),
+    Mistake(
+        "its front parts get no more slots than its back parts",
+        _slots_used_once,
+        "When the backward pass is through with the back part, which slots are free? How many has the front part then?",
     ),
     Mistake(
         "it takes the last step to the end of the chain",

@@ -23,7 +23,8 @@ def reference(ws, x):
     for what, values in zip((*names, "weights"), (*stacked, ws), strict=True):
         named |= {f"layer {number}'s {what}": value for number, value in enumerate(values, 1)}
     del named["layer 1's input"]  # that is x
-    return result, named | {"the result": result}
+    in_every_turn = jnp.broadcast_to(ws, (len(ws), *ws.shape))
+    return result, named | {"all of ws, once for each layer": in_every_turn, "the result": result}
 
 
 def draw(rng, argument):
@@ -60,6 +61,7 @@ mistakes = (
 )
 
 error_questions = (
+    (r"Reverse-mode", "Does your loop know how often it will turn? Which of JAX's loops always does?"),
     (
         r"carry",
         "Does the body return the new carry first, and of the same shape? And does layer get its weight first, though "
@@ -85,6 +87,12 @@ hints = (
         "the scan hand out the rows as elements? Or can the row be taken from `ws` inside the checkpoint?",
         after=("also saved",),
         says="a copy of ws",
+    ),
+    Hint(
+        "Is all of `ws` part of what your body hands from one turn to the next? Of all that is in the carry, each turn "
+        "keeps its own. Where else can a body get a weight from?",
+        after=("also saved",),
+        says="all of ws",
     ),
     Hint(
         "What is inside a layer is kept if it stands outside of every checkpoint, or if a policy says so. Which values "
@@ -114,7 +122,7 @@ hints = (
 )
 
 
-_CASES = {"five layers": 5, "three layers in float16": 3, "two layers under vmap over x": 2}
+_CASES = {"five layers": 5, "three layers in float16 under vmap over x": 3}
 _TOO_MANY = "How often does one turn call layer? And is a checkpoint inside another one?"
 
 requirements = (

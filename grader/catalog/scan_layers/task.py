@@ -10,13 +10,12 @@ signature = "scan_layers(ws, x)"
 
 
 def cases(rng):
-    """Stacks of several heights, of a width drawn anew that is none of the heights."""
+    """Stacks of two heights, of a width drawn anew that is none of them. To compile a case is what takes time."""
     return (
         Case("five layers", _arguments(rng, 5, jnp.float32)),
-        Case("three layers in float16", _arguments(rng, 3, jnp.float16)),
         Case(
-            "two layers under vmap over x",
-            _arguments(rng, 2, jnp.float32, batch=(3,)),
+            "three layers in float16 under vmap over x",
+            _arguments(rng, 3, jnp.float16, batch=(2,)),
             transform=lambda answer: jax.vmap(answer, in_axes=(None, 0)),
         ),
     )

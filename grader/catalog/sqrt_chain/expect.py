@@ -1,6 +1,7 @@
 """What is expected of an answer; only the judge reads this."""
 
 import functools
+import itertools
 
 from grader.hints import Hint
 from grader.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
@@ -21,8 +22,13 @@ def _chain(fs):
     return lambda x: functools.reduce(lambda x, f: f(x), fs, x)
 
 
+def _cut(fs, k):
+    rest = iter(fs)
+    return [[*itertools.islice(rest, length)] for length in _lengths(len(fs), k)]
+
+
 def _last_segment(fs, k):
-    return fs[len(fs) - _lengths(len(fs), k)[-1] :]
+    return _cut(fs, k)[-1]
 
 
 mistakes = (
@@ -40,6 +46,22 @@ mistakes = (
         "this is the value of the last segment alone",
         lambda fs, k: _chain(_last_segment(fs, k)),
         "What does each segment get: x, or what the segment before has returned?",
+    ),
+    Mistake(
+        "this is the value with the functions dealt out to the segments in turn",
+        lambda fs, k: _chain([f for number in range(k) for f in fs[number::k]]),
+        "Which functions are in your first segment? Write down their places in the list.",
+    ),
+    Mistake(
+        "this is the value with the functions of each segment in the opposite order",
+        lambda fs, k: _chain([f for segment in _cut(fs, k) for f in segment[::-1]]),
+        "In a chain of two functions, which one gets x, and which one gets what the other has returned?",
+    ),
+    Mistake(
+        "this is x itself",
+        lambda fs, k: lambda x: x,
+        "Does your function hold a list of segments, or something that is empty once a loop has been through it, as a "
+        "generator, map or zip is?",
     ),
     Mistake(
         "this is the value of the last segment, run k times",
@@ -70,15 +92,15 @@ error_questions = (
 hints = (
     Hint("What does `jax.checkpoint` of a function keep that calls three of the functions, one after another?"),
     Hint(
-        "Write down for 7 functions and k = 3 which functions are in which segment in your answer. Are there three "
-        "segments, of 3, 2 and 2?",
+        "Write down for 10 functions and k = 4 which functions are in which segment in your answer. Are there four "
+        "segments, of 3, 3, 2 and 2?",
         after=("also saved", "not saved"),
     ),
     Hint(
-        "Functions 6 and 7 keep cosines, so they are in no checkpoint. Exercise 5 left its last stage free. "
+        "The last two functions keep cosines, so they are in no checkpoint. Exercise 5 left its last stage free. "
         "What is asked for here?",
         after=("also saved",),
-        says="also saves function 6's cosine",
+        says="also saves fs[8]'s cosine",
     ),
     Hint(
         "A segment begins with what is handed from one checkpoint to the next. In your answer, how many checkpoints "
@@ -113,7 +135,7 @@ def _segments(case, n, k):
         (case,),
         (
             Saves(
-                tuple(f"function {end}'s output" for end in ends),
+                tuple(f"fs[{end - 1}]'s output" for end in ends),
                 too_much="In which of your segments is the function that makes or keeps that value? Where should that "
                 "segment begin and end, and is all of it inside one checkpoint?",
                 too_little="How many checkpoints stand side by side in your answer, and what is handed from one to the "
@@ -128,9 +150,9 @@ def _segments(case, n, k):
 
 
 _CASES = {
-    "7 functions in 3 segments": (7, 3),
-    "6 functions in 2 segments with one function twice and under vmap": (6, 2),
-    "3 functions in 3 segments": (3, 3),
+    "10 functions in 4 segments": (10, 4),
+    "4 functions in 2 segments with one function twice and under vmap": (4, 2),
+    "3 functions in 3 segments, used a second time": (3, 3),
     "2 functions in 1 segment": (2, 1),
 }
 

@@ -13,35 +13,37 @@ signature = "sqrt_chain(fs, k)"
 def cases(rng):
     """Chains of several lengths, at a width drawn anew. Of each function JAX keeps one cosine."""
     return (
-        _case("7 functions in 3 segments", 7, 3, rng),
-        _case("6 functions in 2 segments with one function twice and under vmap", 6, 2, rng, twice=True),
-        _case("3 functions in 3 segments", 3, 3, rng),
+        # Two longer segments, two shorter ones: where fewer remain, many another way to cut a chain leads to the same.
+        _case("10 functions in 4 segments", 10, 4, rng),
+        _case("4 functions in 2 segments with one function twice and under vmap", 4, 2, rng, twice=True),
+        _case("3 functions in 3 segments, used a second time", 3, 3, rng, used=True),
         _case("2 functions in 1 segment", 2, 1, rng),
     )
 
 
-def _case(name, n, k, rng, twice=False, shape=None):
+def _case(name, n, k, rng, twice=False, used=False, shape=None):
     rows, width = shape or map(int, rng.permutation([5, 6, 7, 8, 9])[:2])
+    argument = jax.ShapeDtypeStruct((*((2,) if twice else ()), rows, width), jnp.float32)
     weights = [_weights(rng, width) for _ in range(n)]
     functions = [_function(w) for w in weights]
     if twice:
         weights[-2], functions[-2] = weights[0], functions[0]
 
     def function(x, *, name=lambda value, called: value):
-        for number, w in enumerate(weights, 1):
-            name(jnp.cos(x), f"function {number}'s cosine")
-            sine = name(jnp.sin(x), f"function {number}'s sine")
-            x = name(sine @ w, "the result" if number == n else f"function {number}'s output")
+        for place, w in enumerate(weights):
+            name(jnp.cos(x), f"fs[{place}]'s cosine")
+            sine = name(jnp.sin(x), f"fs[{place}]'s sine")
+            x = name(sine @ w, "the result" if place == n - 1 else f"fs[{place}]'s output")
         return x
 
-    return Case(
-        name,
-        (jax.ShapeDtypeStruct((*((2,) if twice else ()), rows, width), jnp.float32),),
-        transform=jax.vmap if twice else lambda f: f,
+    def apply(answer):
         # A list of its own each time: an answer may change it.
-        apply=lambda answer: answer([*functions], k),
-        function=function,
-    )
+        made = answer([*functions], k)
+        if used and callable(made):
+            jax.eval_shape(made, argument)
+        return made
+
+    return Case(name, (argument,), transform=jax.vmap if twice else lambda f: f, apply=apply, function=function)
 
 
 def _function(w):

@@ -123,9 +123,20 @@ def barriers_after_compiling(n):
     return counted(n) | {"barriers": [text.count("opt-barrier(") for text in texts]}
 
 
+# How many names there are in which a dot stands depends on the answer's own text: the question leads on.
 @fails_with("wrong value", "Your answer is not what JAX does.", "which lines of each of your two texts", cases=ALL)
 def every_dot(n):
     return counted(n) | {"compiled": [lower(n, p).compile().as_text().count("dot") for p in SETTINGS]}
+
+
+def in_a_scan(ws, x, prevent_cse):
+    remat = jax.checkpoint(layer, prevent_cse=prevent_cse)
+    return jnp.sum(jax.lax.scan(lambda x, w: (remat(w, x), None), x, jnp.stack(ws))[0])
+
+
+@fails_with("wrong value", "Your answer is not what JAX does.", "which lines of each of your two texts", cases=ALL)
+def layers_in_a_scan(n):
+    return counted(n, in_a_scan)
 
 
 @fails_with("wrong value", "one checkpoint, around all", "How many barriers", cases=("several layers",))

@@ -55,9 +55,37 @@ def equal_segments_with_the_best_inside(n, s):
     return in_segments(n, s, within)
 
 
-@fails_with("costs more", "saves half-way", "one step earlier, or one later")
+@fails_with(
+    "costs more", "saves half-way", "one step earlier, or one later", cases=("more slots than steps", "a long chain")
+)
 def halves(n, s):
     return by_splitting(n, s, lambda n, _: n // 2)
+
+
+@fails_with("costs more", "it has to.", "Where does your schedule save its first state")
+def thirds(n, s):
+    """By chance, of a short chain they take as many steps as other mistakes do."""
+    return by_splitting(n, s, lambda n, _: n // 3)
+
+
+@functools.cache
+def taken_with_slots_used_once(n, s):
+    if n == 1 or s == 1:
+        return n * (n - 1) // 2, None
+    ways = (
+        (k + taken_with_slots_used_once(n - k, s - 1)[0] + taken_with_slots_used_once(k, s - 1)[0], k)
+        for k in range(1, n)
+    )
+    return min(ways)
+
+
+@fails_with("costs more", "no more slots than its back parts", "which slots are free", cases=("a long chain",))
+def slots_used_once(n, s, start=0):
+    if n == 1 or s == 1:
+        return from_one_state(start, start + n)
+    k = taken_with_slots_used_once(n, s)[1]
+    back = slots_used_once(n - k, s - 1, start + k)
+    return [("load", start), *go(start, start + k), ("save", start + k), *back, *slots_used_once(k, s - 1, start)]
 
 
 @fails_with("costs more", "as many equal ones as there are slots", cases=("a long chain",))
@@ -127,6 +155,11 @@ def loads_what_is_free(n, s):
 @fails_with("impossible", "is next to go back through", "the last one first")
 def forwards(n, s):
     return [a for i in range(n) for a in (("back", i), ("step", i))]
+
+
+@fails_with("impossible", "comes where every step has been gone back through", "once", cases=ALL)
+def once_more_through_the_first(n, s):
+    return [*best(n, s), ("back", 0)]
 
 
 @fails_with("impossible", "has no step to go through: the last one", "states 0 to n", cases=ALL)

@@ -8,8 +8,7 @@ from answers import Answers
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
-ALL = ("five layers", "three layers in float16", "two layers under vmap over x")
-FIVE, THREE, TWO = ALL
+FIVE, THREE = ALL = ("five layers", "three layers in float16 under vmap over x")
 
 
 def layer(w, x):
@@ -64,6 +63,26 @@ def weights_sliced_outside(ws, x):
     return jax.lax.fori_loop(0, len(ws), lambda i, x: jax.checkpoint(layer)(ws[i], x), x)
 
 
+@fails_with("also saved", "all of ws, once for each layer, f32[5,5,", "if all of the turn", cases=ALL)
+def weights_in_the_carry(ws, x):
+    def body(carry, i):
+        ws, x = carry
+        return (ws, layer(ws[i], x)), None
+
+    return jax.lax.scan(jax.checkpoint(body), (ws, x), jnp.arange(len(ws)))[0][1]
+
+
+@fails_with("also saved", "layer 5's second cosine", "if all of the turn", cases=ALL)
+def last_layer_left_out(ws, x):
+    """As in exercise 5."""
+    return layer(ws[-1], scanned(jax.checkpoint(layer), ws[:-1], x))
+
+
+@fails_with("also saved", "the layers' inputs, f32[3,", "a copy of ws, f32[3,", cases=(THREE,))
+def computed_in_float32(ws, x):
+    return scanned(jax.checkpoint(layer), ws.astype(jnp.float32), x.astype(jnp.float32)).astype(x.dtype)
+
+
 @fails_with("also saved", "the layers' second cosines", "if all of the turn", cases=ALL)
 def half_a_layer(ws, x):
     product = jax.checkpoint(lambda w, x: w @ jnp.sin(x))
@@ -80,7 +99,7 @@ def layers_twice(times):
     return answer
 
 
-for height, case in ((5, FIVE), (3, THREE), (2, TWO)):
+for height, case in ((5, FIVE), (3, THREE)):
     twice = layers_twice(height)
     twice.__name__ = f"layers_twice_for_{height}"
     again = f"{2 * height} matmuls again"
@@ -120,6 +139,11 @@ def every_layers_output(ws, x):
 @fails_with("raises", "the body gets the carry first", cases=ALL)
 def layer_as_the_body(ws, x):
     return jax.lax.scan(lambda x, w: (jax.checkpoint(layer)(x, w), None), x, ws)[0]
+
+
+@fails_with("raises", "know how often it will turn", cases=ALL)
+def until_the_last_layer(ws, x):
+    return jax.lax.while_loop(lambda c: c[0] < len(ws), lambda c: (c[0] + 1, layer(ws[c[0]], c[1])), (0, x))[1]
 
 
 @fails_with("raises", "Which two things does the body", cases=ALL)

@@ -44,7 +44,7 @@ def recursive(fs, k):
 
 @passes
 def by_its_number(fs, k):
-    numbers = [number * k // len(fs) for number in range(len(fs))]
+    numbers = np.concatenate([[number] * len(part) for number, part in enumerate(np.array_split(range(len(fs)), k))])
 
     @functools.partial(jax.checkpoint, static_argnums=0)
     def run(segment, x):

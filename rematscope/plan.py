@@ -1,6 +1,7 @@
 """`plan(f, *args, budget=…)`: the names to save so that the backward pass computes least again, with a certificate."""
 
 import dataclasses
+import math
 import operator
 import re
 from collections.abc import Callable
@@ -20,7 +21,7 @@ from rematscope.errors import PlanError
 from rematscope.lint import no_names
 from rematscope.program import Equation
 from rematscope.recompute import RecomputeGraph, work
-from rematscope.solve import FEW, SOLVER, ZeroOne, every_choice
+from rematscope.solve import FEW, SOLVER, ZeroOne
 from rematscope.trace import Passes, trace
 from rematscope.units import bytes_text, count_text
 
@@ -39,7 +40,16 @@ def recompute_graph(f: Callable, *args, cost: Callable[[Equation], float] = work
       PlanError: if `cost` gives something that is no cost.
     """
     with _jax.default_remat():  # the next one forgets the names that it does not save
-        return RecomputeGraph(trace(with_policy(f, nothing), *args, **kwargs), cost)
+        try:
+            passes = trace(with_policy(f, nothing), *args, **kwargs)
+        except NotImplementedError as error:
+            if "Effects not supported" not in str(error):
+                raise
+            raise PlanError(
+                f"{getattr(f, '__name__', 'the function')} calls back to Python in a way that a checkpoint may not "
+                "repeat, such as io_callback. Put checkpoints around the parts that do not."
+            ) from None
+    return RecomputeGraph(passes, cost)
 
 
 def plan(f: Callable, *args, budget: int | str | float, cost: Callable[[Equation], float] = work, **kwargs) -> "Plan":
@@ -79,21 +89,25 @@ def best(f: Callable, graph: RecomputeGraph, limit: int, args, kwargs, cost: Cal
     __tracebackhide__ = True
     if not graph.names:
         raise PlanError(no_names(graph))
-    if limit < graph.least_bytes:
+    if limit < (least := least_possible(graph)):
         raise PlanError(
-            f"a budget of {bytes_text(limit)} is too small: {graph.passes.function} keeps at least "
-            f"{graph.least_bytes:,} bytes ({bytes_text(graph.least_bytes)}) of computed values whatever is chosen: "
-            "what goes into its checkpoints, and what the backward pass needs of the rest. Give that much, or put a "
-            "checkpoint around more of it."
+            f"a budget of {bytes_text(limit)} is too small: {graph.passes.function} keeps at least {least:,} bytes "
+            f"({bytes_text(least)}) of computed values whatever is chosen: what goes into its checkpoints, and what "
+            "the backward pass needs of the rest. Give that much, or put a checkpoint around more of it."
         )
-    program = ZeroOne(graph)
-    names, bound = program.cheapest(limit)
+    names, bound = ZeroOne(graph).cheapest(limit)
     policy = jax.checkpoint_policies.save_only_these_names(*names)
     planned = with_policy(f, policy)
     passes = trace(planned, *args, **kwargs)
     made = Plan(f, graph, names, policy, planned, passes, limit, min(bound, graph.evaluate(names)[1]))
     made.check(cost)
     return made
+
+
+def least_possible(graph: RecomputeGraph) -> int:
+    """Bytes of computed residuals that the choice which keeps fewest keeps."""
+    nbytes, cost = graph.evaluate(())  # nothing costs more, and mostly nothing keeps less
+    return nbytes if nbytes == graph.least_bytes else graph.evaluate(ZeroOne(graph).smallest(cost))[0]
 
 
 class Plan:
@@ -148,7 +162,7 @@ class Plan:
             saved_bytes=self.saved_bytes,
             objective=self.cost,
             bound=self.bound,
-            solver=SOLVER,
+            solver=SOLVER if many else "a look at every choice",
             multipliers=ZeroOne(self.graph).multipliers(self.budget) if many else (),
         )
 
@@ -156,12 +170,19 @@ class Plan:
         """Raises PlanError unless the trace of the planned function keeps and computes again what the plan says."""
         kept = self.passes.bytes_by_kind().get("computed", 0)
         again = RecomputeGraph(self.passes, cost).all_recomputed
-        if (kept, again) != (self.saved_bytes, self.cost):
-            raise PlanError(
-                f"the plan for {self.passes.function} keeps {self.saved_bytes:,} bytes at a cost of {self.cost:,}, but "
-                f"JAX keeps {kept:,} at {again:,} with these names. Under JAX_REMAT3=1 that can be: plan without it. "
-                "Else please report this function, for rematscope misreads one of its checkpoints."
-            )
+        if kept == self.saved_bytes and _same(again, self.cost):
+            return
+        if jax.config.jax_remat3:
+            why = "Under JAX_REMAT3=1 a name may do nothing: plan without it."
+        elif self.passes.unopened:
+            inside = " and ".join(self.passes.unopened)
+            why = f"What is saved inside {inside} cannot be told from outside: plan the function in it by itself."
+        else:
+            why = "Please report this function, for rematscope misreads one of its checkpoints."
+        raise PlanError(
+            f"the plan for {self.passes.function} keeps {self.saved_bytes:,} bytes at a cost of {self.cost:,}, but "
+            f"JAX keeps {kept:,} at {again:,} with these names. {why}"
+        )
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(self._headline())
@@ -224,8 +245,8 @@ class Certificate:
       objective: what it computes again.
       bound: what every choice within the budget costs at least.
       solver: what proved the bound.
-      multipliers: for more than 16 names, a price for each row of the 0/1 program, in units of 2⁻²⁰. Any prices prove a
-        bound, by weak duality; these prove that of the program whose names may be saved in part.
+      multipliers: for more than 16 names, a price for each row of the 0/1 program. Any prices prove a bound, by weak
+        duality; these prove that of the program whose names may be saved in part. Else empty.
     """
 
     function: str
@@ -255,39 +276,52 @@ class Certificate:
           PlanError: if the function is another one, or the claim does not hold.
         """
         graph = recompute_graph(f, *args, cost=cost, **kwargs)
-        if graph.digest != self.program:
+        if (graph.passes.function, graph.digest) != (self.function, self.program):
             raise PlanError(
                 f"this certificate is about another program than {graph.passes.function} with these arguments and this "
                 "cost. Verify it with what plan was given, or plan again."
             )
         kept, again = graph.evaluate(self.names)
-        if (kept, again) != (self.saved_bytes, self.objective) or kept > self.budget:
+        claimed = kept == self.saved_bytes <= self.budget and _same(again, self.objective)
+        if not claimed or tuple(self.names) != tuple(n for n in graph.names if n in self.names):
             raise PlanError(
                 f"the names keep {kept:,} bytes at a cost of {again:,}, and the certificate says "
-                f"{self.saved_bytes:,} of {self.budget:,} at {self.objective:,}: it was changed."
+                f"{self.saved_bytes:,} of {self.budget:,} at {self.objective:,}: it was changed. Plan again."
             )
+        program = ZeroOne(graph)
         if len(graph.names) <= FEW:
-            nbytes, costs = every_choice(graph)
-            least = costs[nbytes <= self.budget].min().item()
+            least = program.cheapest(self.budget)[1]
+            holds = not self.multipliers and _same(least, self.bound) and _same(least, self.objective)
+        elif len(self.multipliers) == len(program.bounds) + 1 and min(self.multipliers) >= 0:
+            least = program.proven(self.budget, self.multipliers)
+            holds = least <= self.bound <= self.objective
         else:
-            least = ZeroOne(graph).proven(self.budget, [Fraction(m, 2**20) for m in self.multipliers])
-        if len(graph.names) <= FEW and least != self.objective:
-            raise PlanError(f"a choice within the budget costs {least:,}, less than the {self.objective:,} claimed.")
+            least, holds = 0, False
+        if not holds:
+            raise PlanError(
+                f"that no choice within the budget costs less than {self.bound:,} is not what can be proven here, "
+                f"which is {float(least):,.0f}; and the choice costs {self.objective:,}. The certificate was changed."
+            )
         return least
+
+
+def _same(a: float, b: float) -> bool:
+    """Whether two costs are equal; sums of floats as far as their order lets them."""
+    return a == b if isinstance(a, int) and isinstance(b, int) else math.isclose(a, b, rel_tol=1e-9)
 
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
 def _part(share: float, graph: RecomputeGraph) -> int:
-    """Bytes that lie `share` of the way from the least to what every name takes."""
+    """Bytes that lie `share` of the way from the least possible to what every name takes."""
     if not 0 <= share <= 1:
         raise PlanError(
             f"a budget of {share!r} is no fraction. Give a float from 0.0 (as little as possible) to 1.0 (every "
             "name), bytes as a whole number, or a text like '12 MiB'."
         )
-    most, _ = graph.evaluate(graph.names)
-    return graph.least_bytes + int(share * (most - graph.least_bytes))
+    least, (most, _) = least_possible(graph), graph.evaluate(graph.names)
+    return least + int(share * (most - least))
 
 
 def budget_bytes(budget: int | str) -> int:

@@ -158,9 +158,9 @@ class ZeroOne:
         return chosen, bound * scale
 
     def multipliers(self, budget: int) -> tuple[int, ...]:
-        """A price for each row and for the budget, in units of 2⁻²⁰, with which `proven` gives the best bound.
+        """A price for each row and for the budget, with which `proven` gives the best bound.
 
-        They are those of the program whose names may be saved in part.
+        They are those of the program whose names may be saved in part, in the units that HiGHS is given, times 2²⁰.
         """
         scale, unit = _unit(self.cost, 10**6), _unit(self.weights, 10**3)
         limited = csc_array((self.weights / unit).astype(float)[None])
@@ -170,17 +170,17 @@ class ZeroOne:
             b_ub=[*-self.bounds, (budget - self.graph.least_bytes) / unit],
             bounds=(0, 1),
         )
-        prices = [-price * scale for price in result.ineqlin.marginals]
-        prices[-1] /= unit
-        return tuple(max(0, round(price * 2**20)) for price in prices)
+        return tuple(max(0, round(-price * 2**20)) for price in result.ineqlin.marginals)
 
-    def proven(self, budget: int, prices: Sequence[Fraction]) -> Fraction:
-        """A cost below which no choice within `budget` gets, by weak duality, whatever the prices (none below 0).
+    def proven(self, budget: int, multipliers: Sequence[int]) -> Fraction:
+        """A cost below which no choice within `budget` gets, by weak duality, whatever the multipliers (none below 0).
 
         Instead of keeping to a row, one pays its price for each unit below its bound. What then costs least is at most
         what keeping to all rows costs, and each variable can be set by itself.
         """
-        *prices, price = prices
+        scale = Fraction(_unit(self.cost, 10**6))
+        *prices, price = (scale * m / 2**20 for m in multipliers)
+        price /= Fraction(_unit(self.weights, 10**3))
         left = [Fraction(c) + price * w for c, w in zip(self.cost, self.weights, strict=True)]
         total = -price * (budget - self.graph.least_bytes)
         rows = self.rows.tocoo()

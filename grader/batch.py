@@ -1,90 +1,38 @@
-"""Grade a class: what coordinates, compares and writes, and runs nothing of a learner's.
+"""Grade one submission: what coordinates and compares, and runs nothing of a learner's.
 
 A submission becomes evidence in a sandboxed process of its own (`grader.zygote`), the evidence's programs run in
 another one (`grader.judges`), and what they return is compared here.
 """
 
-import csv
 import dataclasses
 import functools
 import hashlib
-import json
-import os
-import stat
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from grader import capture, grading, handin, process, wire
+from grader import capture, grading, process, wire
 from grader import exercise as exercises
+from grader.collect import Submission
 from grader.evidence import Evidence, EvidenceError
 from grader.exercise import Case, Question
 from grader.jail import Limits
 from grader.judges import Judge
 from grader.process import check_file
+from grader.report import Grade
 from grader.sandbox import SandboxError, Zygote
-from grader.verdict import NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, PASSED, Finding, Verdict
+from grader.verdict import NOT_JUDGED, NOT_PASSED, Finding, Verdict
 
 LIMITS = process.Limits(seconds=60, processor_seconds=30)
-MAX_FILE = 20 * 2**20  # bytes; a page with its pictures has less than one million
 _MAX_MESSAGE = 20 * 2**20
 _MAX_TEXT = 1000  # characters of one text of a verdict
 # So many sets of shapes are drawn for a class. What the reference does in each is traced and compiled once.
 _SETS_OF_SHAPES = 8
 # The zygote may be lost, to the system's memory running out say, and with it what is graded at the same time.
 _ATTEMPTS = 3
-
-
-@dataclass(frozen=True)
-class Submission:
-    """One file of one learner's.
-
-    Attributes:
-      learner: who handed it in.
-      name: the file's name.
-      content: what is in the file.
-      exercise: which exercise's answer to look for; None for the one that there is.
-    """
-
-    learner: str
-    name: str
-    content: bytes
-    exercise: str | None = None
-
-
-@dataclass(frozen=True)
-class Grade:
-    """A verdict on a submission.
-
-    Attributes:
-      learner: who handed it in.
-      name: the file's name; "" if there is no file.
-      verdict: the verdict.
-      printed: what the answer printed, shortened in the middle.
-      seconds: how long grading took.
-    """
-
-    learner: str
-    name: str
-    verdict: Verdict
-    printed: str = ""
-    seconds: float = 0.0
-
-    @property
-    def score(self) -> int:
-        return int(self.verdict.passed)
-
-    @property
-    def reason(self) -> str:
-        """The verdict in a line."""
-        findings = [finding.text for finding in self.verdict.findings if not finding.advice]
-        return findings[0] if findings else " ".join(self.verdict.shown)
 
 
 def grade(submission: Submission, seed: int) -> Grade:
@@ -121,33 +69,6 @@ def grade_unsandboxed(submission: Submission, seed: int) -> Grade:
         path.write_bytes(submission.content)
         verdict = check_file(path, LIMITS, submission.exercise, _number(seed, submission.learner))
     return Grade(submission.learner, submission.name, verdict, seconds=time.monotonic() - start)
-
-
-def grades(
-    submissions: Iterable[Submission],
-    seed: int,
-    executor: Executor,
-    ahead: int,
-    grade: Callable[[Submission, int], Grade] = grade,
-) -> Iterator[Grade]:
-    """Grades submissions, as many at a time as the executor will; yields each grade when it is there.
-
-    Args:
-      submissions: what was handed in.
-      seed: see `grade`.
-      executor: what calls `grade`.
-      ahead: how many submissions are read, and handed to the executor, before their grades are there.
-      grade: how to grade one.
-    """
-    pending: set[Future] = set()
-    for submission in submissions:
-        if len(pending) >= ahead:
-            done, pending = wait(pending, return_when=FIRST_COMPLETED)
-            yield from (future.result() for future in done)
-        pending.add(executor.submit(grade, submission, seed))
-    while pending:
-        done, pending = wait(pending, return_when=FIRST_COMPLETED)
-        yield from (future.result() for future in done)
 
 
 class _Workshop:
@@ -216,6 +137,11 @@ class _Workshop:
 
 _the_workshop: list[_Workshop] = []
 _opening = threading.Lock()
+
+
+def begin():
+    """Starts this process's sandbox, if it has none, or raises SandboxError."""
+    _workshop()
 
 
 def close():
@@ -298,137 +224,3 @@ def _cleaned(verdict: Verdict) -> Verdict:
         Finding(**{name: clean(value) for name, value in vars(finding).items()}) for finding in verdict.findings
     )
     return dataclasses.replace(verdict, findings=tuple(findings))
-
-
-def grade_folder(
-    folder: Path, out: Path, seed: int, jobs: int, exercise: str | None = None, sandboxed: bool = True
-) -> list[Grade]:
-    """Grades all that is in a folder, and writes grades.csv and grades.json.
-
-    Args:
-      folder: what was handed in; see `find`.
-      out: the folder for the grades.
-      seed: see `grade`.
-      jobs: how many submissions to grade at a time.
-      exercise: grade this one only; None for whatever a file answers.
-      sandboxed: False runs answers with the rights of whoever grades.
-
-    Raises:
-      SandboxError: there is no sandbox to be had here.
-    """
-    if sandboxed:
-        _workshop()  # fails before anything is read
-    files, at_once = list(find(folder)), []
-
-    def submissions():
-        for learner, path in files:
-            for found in read(learner, path, exercise):
-                if isinstance(found, Grade):
-                    at_once.append(found)
-                else:
-                    yield found
-
-    # Threads, not processes: what takes time runs in processes of its own already.
-    try:
-        with ThreadPoolExecutor(jobs) as executor:
-            how = grade if sandboxed else grade_unsandboxed
-            graded = list(grades(submissions(), seed, executor, 2 * jobs, how))
-    finally:
-        close()
-    learners = {learner for learner, _ in files}
-    graded = completed([*graded, *at_once], learners, [exercise] if exercise else [])
-    write(out, graded, seed, sandboxed)
-    return graded
-
-
-def find(folder: Path) -> Iterator[tuple[str, Path]]:
-    """The learners and files in a folder: a folder for each learner, or a file that has the learner's name."""
-    for entry in sorted(folder.iterdir()):
-        if entry.name.startswith("."):
-            continue
-        if entry.is_symlink() or not entry.is_dir():
-            yield _readable(entry.stem), entry
-            continue
-        for path, folders, names in os.walk(entry):
-            folders[:] = sorted(name for name in folders if not name.startswith("."))
-            yield from ((_readable(entry.name), Path(path, name)) for name in sorted(names) if name[0] != ".")
-
-
-def _readable(name: str) -> str:
-    """A name with whatever cannot be printed, or is no Unicode, written as Python does; two names stay two."""
-    return repr(name)[1:-1]
-
-
-def read(learner: str, path: Path, exercise: str | None = None) -> Iterator[Submission | Grade]:
-    """What a learner's file holds: submissions, one for each answer, or the grade that there is none to be had."""
-    if path.suffix not in (".py", ".ipynb", ".json"):
-        return
-    try:
-        content = _content(path)
-        if path.suffix != ".json":
-            yield Submission(learner, path.name, content, exercise)
-            return
-        answers, _ = handin.read(path)
-        for answer in answers:
-            if exercise in (None, answer.exercise):
-                yield Submission(learner, f"{answer.exercise}.py", answer.source.encode(), answer.exercise)
-    except (OSError, handin.HandInError, ValueError) as error:
-        said = getattr(error, "strerror", None) or str(error)
-        yield Grade(learner, path.name, _not_judged(exercise, path.name, said.rstrip(".")))
-
-
-def _content(path: Path) -> bytes:
-    # A link may lead anywhere, and reading a pipe may take forever.
-    if path.is_symlink():
-        raise ValueError("it is a link")
-    with open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
-        status = os.fstat(file.fileno())
-        if not stat.S_ISREG(status.st_mode):
-            raise ValueError("it is not a file")
-        if status.st_size > MAX_FILE:
-            raise ValueError(f"it has {status.st_size:,} bytes; at most {MAX_FILE:,} are read")
-        return file.read(MAX_FILE)
-
-
-def completed(graded: Iterable[Grade], learners: Iterable[str], asked: Iterable[str] = ()) -> list[Grade]:
-    """One grade for every learner and every exercise that was asked for, or that anybody answers: the best one.
-
-    A file in which nobody could tell what it answers keeps a row of its own.
-    """
-    order = [NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, PASSED]
-    best: dict[tuple[str, str], Grade] = {}
-    for grade in graded:
-        key = grade.learner, grade.verdict.exercise or grade.name
-        if key not in best or order.index(grade.verdict.outcome) > order.index(best[key].verdict.outcome):
-            best[key] = grade
-    found = {exercise for _, exercise in best if exercise in exercises.names()} | set(asked)
-    missing = Finding("not attempted", "There is no answer to this exercise.")
-    for learner in learners:
-        for exercise in found or {""}:
-            best.setdefault((learner, exercise), Grade(learner, "", Verdict(exercise, NOT_ATTEMPTED, (missing,))))
-    return [best[key] for key in sorted(best)]
-
-
-def write(folder: Path, graded: Iterable[Grade], seed: int, sandboxed: bool):
-    """Writes grades.csv and grades.json."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "grades.csv").open("w", newline="", encoding="utf-8") as file:
-        rows = csv.writer(file)
-        rows.writerow(["learner", "exercise", "verdict", "score", "reason"])
-        for grade in graded:
-            note = "" if sandboxed else " (graded without a sandbox)"
-            verdict = grade.verdict
-            rows.writerow([grade.learner, verdict.exercise, verdict.outcome, grade.score, grade.reason + note])
-    entries = [
-        {
-            "learner": grade.learner,
-            "file": grade.name,
-            "score": grade.score,
-            "seconds": round(grade.seconds, 3),
-            "printed": grade.printed,
-            "verdict": grade.verdict.to_dict(),
-        }
-        for grade in graded
-    ]
-    content = {"seed": seed, "sandboxed": sandboxed, "grades": entries}
-    (folder / "grades.json").write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -17,7 +17,8 @@ import numpy as np
 from jax.extend.mlir import serialize_portable_artifact
 from jax.interpreters import mlir
 
-from grader import programs
+from grader import interpreter, programs
+from grader.interpreter import Uninterpreted
 from grader.programs import Program, ProgramError, TensorType
 
 COMPILE_FAST = {"xla_backend_optimization_level": 0}
@@ -50,14 +51,16 @@ class Execution:
         self._sizes = sizes
 
     def run(
-        self, inputs: Arrays, cotangents: Arrays, reference: Callable
+        self, inputs: Arrays, cotangents: Arrays, reference: "Function"
     ) -> tuple[Arrays, Arrays, Arrays, Arrays, Any]:
         """Runs forward, then backward on what forward returned and on nothing else but cotangents, and the reference.
+
+        All are interpreted or all are compiled: XLA rounds small floats less often.
 
         Args:
           inputs: what forward takes.
           cotangents: what backward takes, after the residuals.
-          reference: a function that JAX can trace, of the same inputs and cotangents.
+          reference: a function of the same inputs and cotangents.
 
         Returns:
           Outputs, residuals and gradients, case by case; the turns of forward's and of backward's open loops; and what
@@ -66,16 +69,26 @@ class Execution:
         Raises:
           ProgramError: the programs do not compile, do not run, or take too much memory.
         """
-
-        def run(inputs, cotangents):
-            return *self._passes(inputs, cotangents), reference(inputs, cotangents)
-
-        # Compiled as one: a module costs more than the operations in it.
-        return self._compiled_and_run(run, inputs, cotangents)
-
-    def _compiled_and_run(self, function: Callable, inputs: Arrays, cotangents: Arrays):
         try:
-            compiled = jax.jit(function, compiler_options=COMPILE_FAST).lower(inputs, cotangents).compile()
+            return *self.interpreted(inputs, cotangents), reference.interpreted(inputs, cotangents)
+        except Uninterpreted:
+            return self._compiled(inputs, cotangents, reference.traced)
+
+    def interpreted(self, inputs: Arrays, cotangents: Arrays) -> tuple[Arrays, Arrays, Arrays, Arrays]:
+        """What `run` returns, without the reference. Raises Uninterpreted if the programs must be compiled."""
+        return self._passes(_interpreted, inputs, cotangents)
+
+    def compiled(self, inputs: Arrays, cotangents: Arrays) -> tuple[Arrays, Arrays, Arrays, Arrays]:
+        """What `run` returns, without the reference. Raises ProgramError as it does."""
+        return self._compiled(inputs, cotangents, lambda *_: None)[:-1]
+
+    def _compiled(self, inputs: Arrays, cotangents: Arrays, reference: Callable):
+        # Compiled as one: a module costs more than the operations in it.
+        def run(inputs, cotangents):
+            return *self._passes(_callable, inputs, cotangents), reference(inputs, cotangents)
+
+        try:
+            compiled = jax.jit(run, compiler_options=COMPILE_FAST).lower(inputs, cotangents).compile()
             memory = compiled.memory_analysis()
             nbytes = memory.temp_size_in_bytes + memory.output_size_in_bytes
             if nbytes <= MAX_BYTES:
@@ -90,6 +103,7 @@ class Execution:
         def run(own_inputs, own_cotangents):
             # Of the other cases nothing is asked for, so nothing of them is left.
             outputs, _, gradients, _ = self._passes(
+                _callable,
                 [*inputs[:index], own_inputs, *inputs[index + 1 :]],
                 [*cotangents[:index], own_cotangents, *cotangents[index + 1 :]],
             )
@@ -97,13 +111,46 @@ class Execution:
 
         return jax.jit(run).lower(inputs[index], cotangents[index]).compile().memory_analysis().temp_size_in_bytes
 
-    def _passes(self, inputs, cotangents):
-        returned = _callable(self.forward)(*jax.tree.leaves(inputs))
+    def _passes(self, function_of: Callable[[Program], Callable], inputs, cotangents):
+        returned = function_of(self.forward)(*jax.tree.leaves(inputs))
         parts = split(returned, self._sizes)
         outputs, residuals = parts[::2], parts[1::2]
-        gradients = _callable(self.backward)(*jax.tree.leaves(residuals), *jax.tree.leaves(cotangents))
+        gradients = function_of(self.backward)(*jax.tree.leaves(residuals), *jax.tree.leaves(cotangents))
         turns = returned[len(self.forward.outputs) :], gradients[len(self.backward.outputs) :]
         return outputs, residuals, split(gradients, [len(arguments) for arguments in inputs]), turns
+
+
+class Function:
+    """A function of the judge's own, such as an exercise's reference: traced once, to be run with any inputs.
+
+    Attributes:
+      text: its StableHLO.
+      traced: the function, for JAX to trace.
+    """
+
+    def __init__(self, function: Callable, *arguments):
+        """Traces a function of arguments of these shapes and dtypes."""
+        exported = jax.export.export(jax.jit(function, keep_unused=True), platforms=["cpu"])(*arguments)
+        self.text, self.traced, self.tree = exported.mlir_module(), exported.call, exported.out_tree
+        self._compiled = jax.jit(self.traced, compiler_options=COMPILE_FAST)
+
+    def __call__(self, *arguments):
+        """What it returns, as NumPy arrays."""
+        try:
+            return self.interpreted(*arguments)
+        except Uninterpreted:
+            return self.compiled(*arguments)
+
+    def interpreted(self, *arguments):
+        """What it returns. Raises Uninterpreted if it must be compiled."""
+        return jax.tree.unflatten(self.tree, interpreter.run(self.text, jax.tree.leaves(arguments)))
+
+    def compiled(self, *arguments):
+        return jax.tree.map(np.asarray, self._compiled(*arguments))
+
+
+def _interpreted(program: Program) -> Callable:
+    return lambda *arrays: interpreter.run(program.text, arrays)
 
 
 def _callable(program: Program) -> Callable:

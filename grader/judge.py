@@ -18,7 +18,7 @@ import numpy as np
 
 from grader import capture, data, programs
 from grader.evidence import Evidence, Failure, Traced
-from grader.execution import COMPILE_FAST, Execution, split
+from grader.execution import Execution, Function, split
 from grader.exercise import Case, Question
 from grader.programs import Matmul, ProgramError, TensorType
 from grader.requirements import Behaviour, Mistake, Residual
@@ -165,6 +165,7 @@ class Trial:
         rng = np.random.default_rng(seed)
         self.evidence, self.cases, self.task, self.expect = evidence, tuple(cases), task, expect
         self.mistake: Mistake | None = None
+        self.asked = {name for _, group in expect.requirements for requirement in group for name in requirement.names}
         self.sizes = [n for traced in evidence.cases for n in (traced.outputs, len(traced.sources))]
         self.max_turns = getattr(task, "max_turns", None)
         self.execution = execute(evidence.forward, evidence.backward, self.sizes, self.max_turns)
@@ -295,15 +296,9 @@ class Trial:
             wrong = _usual_mistakes(self.cases[index], self.expect)(*self.inputs[index])
             got = self.got_outputs[index][0]
             pairs = zip(self.expect.mistakes, wrong, strict=True)
-            same = (mistake for mistake, value in pairs if _close(got, np.asarray(value), TOLERANCE))
+            same = (mistake for mistake, value in pairs if _close(got, value, TOLERANCE))
             self.mistake = next(same, _UNUSUAL)
         return self.mistake
-
-    @functools.cached_property
-    def usual_values(self) -> list[dict[str, np.ndarray]]:
-        """All values that the exercise has a name for, case by case; compiled only when an answer saves another one."""
-
-        return jax.tree.map(np.asarray, _named_values(self.cases, self.expect)(self.inputs))
 
     @functools.cached_property
     def behaviours(self) -> list[Behaviour]:
@@ -311,7 +306,8 @@ class Trial:
         return [self._behaviour(index) for index in range(len(self.cases))]
 
     def _behaviour(self, index: int) -> Behaviour:
-        asked = self.wanted[index][2]
+        named = self.wanted[index][2]
+        asked = {name: value for name, value in named.items() if name in self.asked}
         copies = {f"a copy of {n}": a for n, a in zip(self.parameters[index], self.inputs[index], strict=True)}
         from_inputs = self.forward.dependent_on(self.forward_inputs[index])
         residuals = []
@@ -327,7 +323,7 @@ class Trial:
             elif value not in from_inputs:
                 kind, name = "constant", "a constant"
             else:
-                kind, name = "computed", _name(array, asked) or _name(array, self.usual_values[index] | copies)
+                kind, name = "computed", _name(array, asked) or _name(array, named | copies)
             residuals.append(_residual(name, kind, array, memory, source))
         forward = self.forward.needed_for([*self.outputs[index], *self.residuals[index]])
         backward = self.backward.needed_for(self.gradients[index])
@@ -359,10 +355,9 @@ class Trial:
 @functools.lru_cache(maxsize=32)
 def _reference(
     cases: tuple[Case, ...], expect: ModuleType, returned: tuple[tuple[TensorType, ...], ...]
-) -> tuple[Callable, list[tuple[int, ...]]]:
+) -> tuple[Function, list[tuple[int, ...]]]:
     """A function of inputs and cotangents that returns each case's result, gradients and named values; and the FLOPs of
     each of its matmuls, case by case."""
-    required = {name for _, group in expect.requirements for requirement in group for name in requirement.names}
 
     def reference(inputs, cotangents):
         results = []
@@ -370,38 +365,25 @@ def _reference(
             output, pullback, named = jax.vjp(right(case, expect), *arguments, has_aux=True)
             # To an answer that returns something else no cotangent of the reference's fits, and it fails on that first.
             fits = jax.tree.map(jnp.shape, [output]) == jax.tree.map(jnp.shape, given)
-            asked = {name: value for name, value in named.items() if name in required}
-            results.append((output, pullback(given[0].astype(output.dtype) if fits else output), asked))
+            results.append((output, pullback(given[0].astype(output.dtype) if fits else output), named))
         return results
 
-    inputs = [list(case.arguments) for case in cases]
     cotangents = [[jax.ShapeDtypeStruct(kind.shape, kind.dtype) for kind in kinds] for kinds in returned]
-    exported = jax.export.export(jax.jit(reference, keep_unused=True), platforms=["cpu"])(inputs, cotangents)
-    program = programs.read(exported.mlir_module())
-    values = jax.tree.unflatten(exported.out_tree, program.outputs)
+    function = Function(reference, [list(case.arguments) for case in cases], cotangents)
+    program = programs.read(function.text)
+    values = jax.tree.unflatten(function.tree, program.outputs)
     needed = [program.needed_for([output, *gradients]) for output, gradients, _ in values]
-    flops = [tuple(_each(m for m in program.matmuls if m.value in case)) for case in needed]
-    return exported.call, flops
+    return function, [tuple(_each(m for m in program.matmuls if m.value in case)) for case in needed]
 
 
 @functools.lru_cache(maxsize=32)
-def _named_values(cases: tuple[Case, ...], expect: ModuleType) -> Callable:
-    """What computes all values that the exercise has a name for, case by case."""
-
-    def run(inputs):
-        return [right(case, expect)(*arguments)[1] for case, arguments in zip(cases, inputs, strict=True)]
-
-    return jax.jit(run, compiler_options=COMPILE_FAST)
-
-
-@functools.lru_cache(maxsize=32)
-def _usual_mistakes(case: Case, expect: ModuleType) -> Callable:
+def _usual_mistakes(case: Case, expect: ModuleType) -> Function:
     """What computes the value that each of the exercise's usual mistakes leads to."""
 
     def run(*arguments):
         return [case.transform(case.apply(mistake.function))(*arguments) for mistake in expect.mistakes]
 
-    return jax.jit(run, compiler_options=COMPILE_FAST)
+    return Function(run, *case.arguments)
 
 
 def _each(matmuls: Iterable[Matmul]) -> Iterator[int]:

@@ -4,17 +4,18 @@ On one side `serve`, in the sandbox: it reads, compiles and runs programs, and i
 whose programs they are. On the other `Judge`, with the interface of `grader.execution.Execution`.
 """
 
+import contextlib
 import dataclasses
-import functools
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import jax
 import numpy as np
 
 from grader import sandbox, wire
 from grader.capture import message_of
-from grader.execution import COMPILE_FAST, MAX_BYTES, Arrays, Execution
+from grader.execution import MAX_BYTES, Arrays, Execution, Function
+from grader.interpreter import Uninterpreted
 from grader.jail import Limits
 from grader.programs import Barrier, Matmul, Program, ProgramError, TensorType
 
@@ -37,11 +38,14 @@ def serve(line: socket.socket):
                     execution = Execution(**asked)
                     passes = execution.forward, execution.backward
                     wire.send(line, {"programs": [dataclasses.asdict(dataclasses.replace(p, text="")) for p in passes]})
-                case "run":
-                    *results, _ = execution.run(*_nested(asked["counts"], arrays), reference=lambda *_: None)
+                case "interpret" | "compile" as do:
+                    run = execution.interpreted if do == "interpret" else execution.compiled
+                    results = run(*_nested(asked["counts"], arrays))
                     wire.send(line, {"counts": _counts(results)}, jax.tree.leaves(results))
                 case "peak":
                     wire.send(line, {"nbytes": execution.peak(asked["index"], *_nested(asked["counts"], arrays))})
+        except Uninterpreted:
+            wire.send(line, {"uninterpreted": True})
         except ProgramError as error:
             wire.send(line, {"refused": str(error)})
         except Exception as error:
@@ -84,12 +88,18 @@ class Judge:
         self.forward, self.backward = map(_program, fields["programs"])
         return self
 
-    def run(self, inputs: Arrays, cotangents: Arrays, reference: Callable):
+    def run(self, inputs: Arrays, cotangents: Arrays, reference: Function):
         """As `Execution.run`; the reference runs in the caller's process."""
-        self._ask("run", inputs, cotangents)
-        wanted = _compiled(reference)(inputs, cotangents)  # meanwhile
+        with contextlib.suppress(Uninterpreted):
+            wanted = reference.interpreted(inputs, cotangents)
+            self._ask("interpret", inputs, cotangents)
+            fields, arrays = self._reply()
+            if "uninterpreted" not in fields:
+                return *_nested(fields["counts"], arrays), wanted
+        self._ask("compile", inputs, cotangents)
+        wanted = reference.compiled(inputs, cotangents)  # meanwhile
         fields, arrays = self._reply()
-        return *_nested(fields["counts"], arrays), jax.tree.map(np.asarray, wanted)
+        return *_nested(fields["counts"], arrays), wanted
 
     def peak(self, index: int, inputs: Arrays, cotangents: Arrays) -> int:
         """As `Execution.peak`."""
@@ -123,11 +133,6 @@ class Judge:
         if isinstance(error, TimeoutError) or ended.how() == "SIGXCPU":
             return ProgramError(f"its two programs were not done after {SECONDS} s.")
         return ProgramError(f"its two programs took the process along that ran them ({ended.how()}).")
-
-
-@functools.lru_cache(maxsize=32)
-def _compiled(reference: Callable) -> Callable:
-    return jax.jit(reference, compiler_options=COMPILE_FAST)
 
 
 _PARTS = {"input_types": TensorType, "output_types": TensorType, "matmuls": Matmul, "barriers": Barrier}

@@ -1,8 +1,8 @@
 """The command line: `python -m grader COMMAND`."""
 
+import enum
 import json
 import os
-import secrets
 import sys
 from collections import Counter
 from contextlib import suppress
@@ -16,6 +16,12 @@ from grader.progress import Progress, default_path
 from grader.verdict import EXIT_STATUS, NOT_ATTEMPTED, Verdict
 
 Exercise = Annotated[str, typer.Argument(metavar="EXERCISE", help="its name, its number, or its page")]
+
+
+class Format(enum.StrEnum):
+    files = enum.auto()
+    gradescope = enum.auto()
+
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Says what a backward pass saves and recomputes.")
 
@@ -83,37 +89,52 @@ def _check_again(file: Path, json_: bool) -> int:
 def batch(
     submissions: Annotated[
         Path,
-        typer.Argument(help="a folder with a folder for each learner, or with files that have the learners' names"),
+        typer.Argument(
+            help="a folder with a folder for each learner, or with files that have the learners' names; nbgrader's "
+            "folders; or a zip of either"
+        ),
     ],
-    out: Annotated[Path, typer.Option(help="the folder for grades.csv and grades.json")],
+    out: Annotated[Path, typer.Option(help="the folder for grades.csv, grades.json and the learners' pages")],
     exercise: Annotated[
         str | None, typer.Option(help="grade this exercise only; its name, its number, or its page")
     ] = None,
     seed: Annotated[int | None, typer.Option(help="the seed of an earlier run, for the same grades again")] = None,
-    jobs: Annotated[int, typer.Option(help="how many to grade at a time")] = os.cpu_count() or 1,
+    resume: Annotated[bool, typer.Option("--resume", help="grade only what has no grade in OUT yet")] = False,
+    format_: Annotated[
+        Format, typer.Option("--format", help="gradescope: a results.json for each learner too")
+    ] = Format.files,
+    jobs: Annotated[int, typer.Option(min=1, help="how many to grade at a time")] = os.cpu_count() or 1,
     unsandboxed: Annotated[bool, typer.Option("--unsandboxed", help="run answers with your own rights")] = False,
 ):
-    """Grade a class: every answer in a sandbox of its own. Exit status: 0, or 2 if there is no sandbox."""
+    """Grade a class: every answer in a sandbox of its own. Exit status: 0, or 2 if there are no grades, or not all."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # evidence is exported for the CPU, and compared there
-    from grader import batch  # imports JAX
+    from grader import classroom, collect, sandbox  # imports JAX
 
     name = _find(exercise).name if exercise else None
-    if not submissions.is_dir():
-        raise typer.BadParameter(f"There is no folder {submissions}: check its name and the folder you are in.")
-    if seed is None:
-        seed = secrets.randbits(63)
     try:
-        graded = batch.grade_folder(submissions, out, seed, jobs, name, sandboxed=not unsandboxed)
-    except batch.SandboxError as error:
+        handed_in = collect.collect(submissions)
+        with classroom.here(jobs, not unsandboxed) as means:
+            run = (classroom.Run.resume if resume else classroom.Run.begin)(out, seed, name, not unsandboxed)
+            report, lost = classroom.grade_class(handed_in, run, **means)
+        report.write(out, gradescope=format_ == Format.gradescope)
+    except (collect.CollectError, classroom.RunError, sandbox.SandboxError) as error:
         print(error, file=sys.stderr)
         raise typer.Exit(2) from None
-    for outcome, count in sorted(Counter(grade.verdict.outcome for grade in graded).items()):
+    except KeyboardInterrupt:
+        print("\nInterrupted. The grades so far are kept: add --resume to go on.", file=sys.stderr, flush=True)
+        os._exit(130)  # waits for nobody, and what still runs ends with this process
+    for outcome, count in sorted(Counter(grade.verdict.outcome for grade in report.grades).items()):
         print(f"{count:>6}  {outcome}")
-    print(f"The grades are in {out / 'grades.csv'}; the seed was {seed}.")
+    print(f"The grades are in {out / 'grades.csv'}; the seed was {report.seed}.")
+    if handed_in.aside:
+        print(f"Not looked at, since it is nobody's: {', '.join(handed_in.aside)}.")
     if unsandboxed:
         print(
             "They were graded without a sandbox: an answer may have changed its own grade, and anything else of yours."
         )
+    if lost:
+        print(f"{lost} were lost with the machines that were to grade them: add --resume to grade them.")
+        raise typer.Exit(2)
 
 
 @app.command()

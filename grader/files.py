@@ -1,4 +1,4 @@
-"""Names for new files that no file has yet."""
+"""Files that appear whole, under names that no file has yet."""
 
 import itertools
 from pathlib import Path
@@ -22,3 +22,10 @@ def fresh(path: Path) -> Path:
         except FileExistsError:
             continue
         return name
+
+
+def write_whole(path: Path, text: str):
+    """Writes a file so that it has all of the text or what it had before, whenever the process is ended."""
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(text, encoding="utf-8")
+    part.replace(path)

@@ -21,7 +21,7 @@ import bubblewrap
 import numpy as np
 import pytest
 
-from grader import batch, exercise, grading, wire
+from grader import batch, exercise, grading, report, wire
 from grader.evidence import Evidence
 from grader.judges import Judge
 from grader.programs import ProgramError
@@ -164,7 +164,7 @@ def test_whatever_is_in_a_folder_has_a_row(folder, tmp_path):
         "dot.": ("could not be judged", "0"),
         "empty": ("not attempted", "0"),
         "forged": ("could not be judged", "0"),
-        "=cmd\\n": ("could not be judged", "0"),
+        "'=cmd\\n": ("could not be judged", "0"),
         "link": ("could not be judged", "0"),
         "pipe": ("could not be judged", "0"),
         "big": ("could not be judged", "0"),
@@ -190,9 +190,9 @@ def test_best_of_several_answers_counts():
         return batch.Grade("ada", outcome, batch.Verdict(NAME, outcome))
 
     graded = [grade(outcome) for outcome in ("not passed", "passed", "could not be judged", "not attempted")]
-    (best,) = batch.completed(graded, ["ada"])
+    (best,) = report.completed(graded, ["ada"])
     assert best.score == 1
-    rows = batch.completed(graded, ["ada", "ben"], ["either"])
+    rows = report.completed(graded, ["ada", "ben"], ["either"])
     assert [(g.learner, g.verdict.exercise, g.score) for g in rows] == [
         ("ada", NAME, 1),
         ("ada", "either", 0),

@@ -1,0 +1,184 @@
+"""Grade all that a class handed in: each grade is written down when it is there, so that a run can be resumed."""
+
+import contextlib
+import hashlib
+import json
+import secrets
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from grader.collect import Class, Refused, Submission
+from grader.files import write_whole
+from grader.report import Grade, Report, completed
+from grader.verdict import NOT_JUDGED, Finding, Verdict
+
+_RUN, _RESULTS = "run.json", "results"
+
+
+class RunError(Exception):
+    """These grades cannot be made in this folder; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Grades on their way, in a folder of their own: what they are made with, and those that are there.
+
+    Attributes:
+      folder: where they are.
+      settings: seed, exercise and sandboxed, which must be the same for all of them.
+    """
+
+    folder: Path
+    settings: dict[str, Any]
+
+    @classmethod
+    def begin(cls, folder: Path, seed: int | None, exercise: str | None, sandboxed: bool) -> "Run":
+        """Begins a run in a folder that has none; a seed is drawn if None. Raises RunError."""
+        settings = {"seed": secrets.randbits(63) if seed is None else seed}
+        settings |= {"exercise": exercise, "sandboxed": sandboxed}
+        if (folder / _RUN).exists():
+            raise RunError(
+                f"{folder} has grades already: add --resume to grade only what is missing, or name another folder."
+            )
+        try:
+            (folder / _RESULTS).mkdir(parents=True, exist_ok=True)
+            write_whole(folder / _RUN, json.dumps(settings) + "\n")
+        except OSError as error:
+            raise RunError(f"{folder} cannot be written ({error.strerror}): name another folder.") from None
+        return cls(folder, settings)
+
+    @classmethod
+    def resume(cls, folder: Path, seed: int | None, exercise: str | None, sandboxed: bool) -> "Run":
+        """Goes on with the run in a folder, or begins one. Raises RunError if that is one of other settings."""
+        try:
+            settings = json.loads((folder / _RUN).read_text())
+        except FileNotFoundError:
+            return cls.begin(folder, seed, exercise, sandboxed)
+        except (OSError, ValueError):
+            raise RunError(f"{folder / _RUN} cannot be read: name another folder, and begin anew.") from None
+        asked = {"seed": settings["seed"] if seed is None else seed, "exercise": exercise, "sandboxed": sandboxed}
+        if changed := [name for name, value in asked.items() if settings.get(name) != value]:
+            raise RunError(
+                f"The grades in {folder} were begun with another {' and '.join(changed)}: resume them as they were "
+                "begun, or name another folder."
+            )
+        return cls(folder, settings)
+
+    def grade_of(self, submission: Submission) -> Grade | None:
+        """The grade that is written down, or None."""
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+            return Grade.from_dict(json.loads(self._place(submission).read_text()))
+
+    def keep(self, submission: Submission, grade: Grade):
+        """Writes a grade down."""
+        write_whole(self._place(submission), json.dumps(grade.to_dict()))
+
+    def _place(self, submission: Submission) -> Path:
+        about = repr((self.settings["seed"], submission.learner, submission.name, submission.exercise)).encode()
+        name = hashlib.sha256(about + b"\0" + submission.content).hexdigest()
+        return self.folder / _RESULTS / f"{name}.json"
+
+
+def grade_class(
+    handed_in: Class,
+    run: Run,
+    executor: Executor,
+    ahead: int,
+    grade: Callable[[Submission, int], Grade],
+    losses: tuple[type[Exception], ...] = (),
+) -> tuple[Report, int]:
+    """Grades what is not graded yet, and shows how far it is.
+
+    Args:
+      handed_in: what the class handed in.
+      run: where grades are kept.
+      executor: what calls `grade`.
+      ahead: how many submissions are read, and handed to the executor, before their grades are there.
+      grade: grades a submission with a seed.
+      losses: what the executor raises for a submission whose machine is gone.
+
+    Returns:
+      The report, and how many submissions were lost. Their grades say so, and are not kept: whoever resumes the run
+      grades them.
+    """
+    seed, exercise = run.settings["seed"], run.settings["exercise"]
+    graded: list[Grade] = []
+    pending: dict[Future, Submission] = {}
+    lost = 0
+
+    def take(done: Iterable[Future]):
+        nonlocal lost
+        for future in done:
+            submission = pending.pop(future)
+            try:
+                found = future.result()
+                run.keep(submission, found)
+            except (CancelledError, *losses) as error:
+                lost += 1
+                found = _without(submission, f"what was to grade it was lost ({type(error).__name__})")
+            graded.append(found)
+            bar.advance(task)
+
+    missing = sum(isinstance(s, Submission) and run.grade_of(s) is None for s in handed_in.submissions(exercise))
+    with _bar() as bar:
+        task = bar.add_task("grading", total=missing)
+        try:
+            for submission in handed_in.submissions(exercise):
+                if isinstance(submission, Refused):
+                    graded.append(_without(submission, submission.reason))
+                elif found := run.grade_of(submission):
+                    graded.append(found)
+                else:
+                    if len(pending) >= ahead:
+                        take(wait(pending, return_when=FIRST_COMPLETED).done)
+                    pending[executor.submit(grade, submission, seed)] = submission
+            while pending:
+                take(wait(pending, return_when=FIRST_COMPLETED).done)
+        finally:
+            for future in pending:
+                future.cancel()
+    best = completed(graded, handed_in.learners, [exercise] if exercise else [], handed_in.learners)
+    counted = set(map(id, best))
+    others = sorted((g for g in graded if id(g) not in counted), key=lambda g: (g.learner, g.name, g.reason))
+    return Report(seed, run.settings["sandboxed"], best, others, handed_in.learners), lost
+
+
+@contextlib.contextmanager
+def here(jobs: int, sandboxed: bool) -> Iterator[dict[str, Any]]:
+    """What `grade_class` needs to grade on this machine, so many submissions at a time.
+
+    Raises:
+      SandboxError: there is no sandbox to be had here.
+    """
+    from grader import batch  # imports JAX
+
+    if sandboxed:
+        batch.begin()
+    # Threads, not processes: what takes time runs in processes of its own already.
+    executor = ThreadPoolExecutor(jobs)
+    try:
+        yield {"executor": executor, "ahead": 2 * jobs, "grade": batch.grade if sandboxed else batch.grade_unsandboxed}
+        executor.shutdown()
+        batch.close()
+    finally:
+        executor.shutdown(wait=False, cancel_futures=True)
+
+
+def _without(submission: Submission | Refused, reason: str) -> Grade:
+    finding = Finding("could not be judged", f"{submission.name or 'This'} could not be judged: {reason}.")
+    return Grade(submission.learner, submission.name, Verdict(submission.exercise or "", NOT_JUDGED, (finding,)))
+
+
+def _bar():
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = TextColumn("grading"), BarColumn(), MofNCompleteColumn(), TextColumn("about"), TimeRemainingColumn()
+    # One answer may take a minute: half of one, as rich has it, is too short to tell how fast it goes.
+    return Progress(
+        *columns, TextColumn("left"), console=console, disable=not console.is_terminal, speed_estimate_period=300
+    )

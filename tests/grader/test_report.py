@@ -1,0 +1,110 @@
+"""What comes out: rows that spreadsheets take for text, pages that need nothing and run nothing, Gradescope's JSON."""
+
+import csv
+import dataclasses
+import io
+import json
+import shutil
+
+import pytest
+
+from grader.report import Grade, Picture, Report, completed, file_names
+from grader.verdict import Effect, Finding, Verdict
+
+NAME = "checkpoint_dot_policy"
+WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
+HOSTILE = "<script>alert(1)</script>&\"'"
+ALSO = Finding("also saved", f"You also saved {HOSTILE}.", "x @ w1", "relu(x @ w1)", 16384, cases=("float32",))
+PICTURE = Picture(
+    "Both programs of your answer (float32)",
+    [
+        [[("forward", "bold")], [("S  ", "rs-S"), (f"a = dot x w1 {HOSTILE}", "rs-marked")]],
+        [[("R  b = sin a", "rs-R")]],
+    ],
+    [[("S saved  R recomputed", "")]],
+)
+FAILED = Grade("=ada", "answer.py", Verdict(NAME, "not passed", (ALSO,)), f"hello {HOSTILE}\n", 0.5, PICTURE)
+EFFECTS = Effect("your answer", 72, 4096), Effect("the worked answer", 72, 4096)
+PASSED = Grade(
+    "ben", "page.ipynb", Verdict(NAME, "passed", shown=("It saves x @ w1.",), effects=EFFECTS, scene="on two layers")
+)
+LOST = Grade("ben", "=link.py", Verdict("", "could not be judged", (Finding("could not be judged", "-1 is a link."),)))
+
+
+@pytest.fixture
+def report():
+    graded = [FAILED, PASSED, LOST, dataclasses.replace(FAILED, learner="ben")]
+    learners = {"=ada": [], "ben": ["notes.txt"], "cy": ["x.txt"] * 7}
+    best = completed(graded, learners, unread=learners)
+    return Report(5, True, best, [grade for grade in graded if grade not in best], learners)
+
+
+def test_rows(report):
+    rows = list(csv.reader(io.StringIO(report.csv())))
+    assert rows == [
+        ["learner", "exercise", "verdict", "score", "reason"],
+        ["'=ada", NAME, "not passed", "0", ALSO.text],
+        ["ben", "", "could not be judged", "0", "'-1 is a link."],
+        ["ben", NAME, "passed", "1", "It saves x @ w1."],
+        ["cy", NAME, "not attempted", "0", rows[4][4]],
+    ]
+    assert "x.txt and 2 more" in rows[4][4]
+    assert "without a sandbox" in dataclasses.replace(report, sandboxed=False).csv()
+
+
+def test_json_and_gradescope(report, tmp_path):
+    report.write(tmp_path, gradescope=True)
+    content = json.loads((tmp_path / "grades.json").read_text())
+    assert (content["seed"], content["sandboxed"]) == (5, True)
+    assert [grade["learner"] for grade in content["grades"]] == ["=ada", "ben", "ben", "cy"]
+    assert [grade["learner"] for grade in content["others"]] == ["ben"]
+    assert content["not_looked_at"]["ben"] == ["notes.txt"]
+    assert all((tmp_path / grade["feedback"]).is_file() for grade in content["grades"])
+    results = json.loads((tmp_path / "gradescope" / "ben" / "results.json").read_text())
+    assert results["score"] == sum(test["score"] for test in results["tests"]) == 1
+    assert [(test["name"], test["status"]) for test in results["tests"]] == [("=link.py", "failed"), (NAME, "passed")]
+    assert "The seed was 5" in results["output"] and "It saves x @ w1." in results["tests"][1]["output"]
+
+
+def test_a_grade_survives_json():
+    for grade in (FAILED, PASSED, LOST):
+        again = Grade.from_dict(json.loads(json.dumps(grade.to_dict())))
+        assert json.dumps(again.to_dict()) == json.dumps(grade.to_dict())
+        assert again.verdict == grade.verdict
+    with pytest.raises((KeyError, TypeError)):
+        Grade.from_dict({"learner": "ada"})
+
+
+def test_files_of_two_learners_are_two():
+    learners = ["ada", "Ada", "a/b", "a_b", "a?b", "..", ".", "", "x" * 300, "x" * 301, "Zoë", "CON\n"]
+    names = list(file_names(learners).values())
+    assert len({name.casefold() for name in names}) == len(learners)
+    assert all(name and len(name) < 80 and name.strip(".") and "/" not in name for name in names)
+    assert file_names(["ada b."])["ada b."].startswith("ada b-") and file_names(["ada-1"]) == {"ada-1": "ada-1"}
+
+
+def test_pages_need_nothing_and_are_accessible(report, tmp_path):
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("needs Chromium on PATH")
+    from axe_playwright_python.sync_playwright import Axe
+    from playwright.sync_api import sync_playwright
+
+    report.write(tmp_path)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        for grade in json.loads((tmp_path / "grades.json").read_text())["grades"]:
+            page, asked, ran = browser.new_page(viewport={"width": 400, "height": 800}), [], []
+            page.on("request", lambda request, asked=asked: asked.append(request.url))
+            page.on("dialog", lambda dialog, ran=ran: ran.append(dialog.message))
+            page.goto(f"file://{tmp_path / grade['feedback']}")
+            page.locator("details").evaluate_all("all => all.forEach(one => one.open = true)")
+            assert len(asked) == 1 and ran == [] and page.locator("script").count() == 0
+            text = page.locator("main").inner_text()
+            assert grade["learner"] in text and grade["reason"] in text and "The seed was 5" in text
+            assert page.locator(".rs-programs td").count() == 2 * (grade["learner"] == "=ada")
+            results = Axe().run(page, options={"runOnly": WCAG, "resultTypes": ["violations"]})
+            assert results.response["passes"] and not results.violations_count, results.generate_report()
+            page.set_viewport_size({"width": 1200, "height": 800})
+            page.screenshot(path=tmp_path / f"{grade['score']}.png")
+        browser.close()

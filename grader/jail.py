@@ -14,6 +14,8 @@ from pathlib import Path
 
 _libc = ctypes.CDLL(None, use_errno=True) if sys.platform == "linux" else None
 
+FOLDER = "/learner"  # home and temporary folder; not /tmp, for this project may be there
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -45,9 +47,9 @@ def lock(limits: Limits):
     """Gives up all that a learner's code does not need, for good. Call it in the first process after
     `enter_namespaces`."""
     _limit(limits)  # it reads /proc
-    _mount("/tmp", f"size={limits.disk},nr_inodes=4096,mode=0700")
+    _mount(FOLDER, f"size={limits.disk},nr_inodes=4096,mode=0700")
     _hide_processes()
-    os.chdir("/tmp")
+    os.chdir(FOLDER)
     _prctl(_PR_SET_PDEATHSIG, 9)
     _prctl(_PR_SET_NO_NEW_PRIVS, 1)
     _drop_capabilities()

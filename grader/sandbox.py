@@ -181,8 +181,8 @@ def _no_sandbox(why: str) -> str:
 def _environment() -> dict[str, str]:
     ours = {
         "PATH": "/usr/bin:/bin",
-        "HOME": "/tmp",
-        "TMPDIR": "/tmp",
+        "HOME": jail.FOLDER,
+        "TMPDIR": jail.FOLDER,
         "LANG": "C.UTF-8",
         "PYTHONPATH": str(_ROOT),
         "PYTHONDONTWRITEBYTECODE": "1",
@@ -231,7 +231,7 @@ def _view() -> list[str]:
             show(path)
     for name in ("null", "zero", "random", "urandom"):
         options.extend(["--dev-bind", f"/dev/{name}", f"/dev/{name}"])
-    options.extend(["--proc", "/proc", "--tmpfs", "/tmp", "--chdir", "/tmp"])
+    options.extend(["--proc", "/proc", "--dir", jail.FOLDER, "--chdir", jail.FOLDER])
     for place in (*hidden, "/"):  # whatever one process leaves there the next one would find
         options.extend(["--remount-ro", place])
     return options

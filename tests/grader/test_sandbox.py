@@ -42,12 +42,12 @@ def error(action, *arguments):
 
 def fill():
     for number in range(100):
-        with open(f"/tmp/{number}", "wb") as file:
+        with open(f"/learner/{number}", "wb") as file:
             file.write(bytes(2**20))
 
 def many_files():
     for number in range(10_000):
-        open(f"/tmp/many{number}", "w").close()
+        open(f"/learner/many{number}", "w").close()
 
 facts = {
     "pid": os.getpid(),
@@ -66,7 +66,7 @@ facts = {
     "shared memory": libc.shmget(0, 4096, 0o1600),
     "memfd": error(os.memfd_create, "a"),
     "trace": libc.ptrace(0, 0, 0, 0),
-    "mount": libc.mount(b"tmpfs", b"/tmp", b"tmpfs", 0, None),
+    "mount": libc.mount(b"tmpfs", b"/learner", b"tmpfs", 0, None),
     "more memory": error(resource.setrlimit, resource.RLIMIT_AS, (-1, -1)),
     "fill": error(fill),
     "many files": error(many_files),

@@ -277,18 +277,23 @@ class Trial:
         gradients = self.wanted[index][1]
         for name, got, want in zip(self.parameters[index], self.got_gradients[index], gradients, strict=True):
             if not _close(got, want, TOLERANCE):
-                zero = bool((_float(got) == 0).all())
+                if (_float(got) == 0).all():
+                    how = "zero everywhere"
+                    question = "What keeps a gradient from flowing from the result back to this argument?"
+                elif np.isnan(_float(got)).any():
+                    how = "NaN"
+                    question = "Which value that nobody uses has no finite derivative, so that zero times it is NaN?"
+                else:
+                    how = "wrong"
+                    question = "What takes part in the value but not, or differently, in the gradient?"
                 finding = Finding(
                     "wrong gradient",
-                    f"The value is right, but the gradient with respect to {name} is "
-                    + ("zero everywhere." if zero else "wrong."),
+                    f"The value is right, but the gradient with respect to {name} is {how}.",
                     expected=_example(want),
                     got=_example(got),
-                    next="What keeps a gradient from flowing from the result back to this argument?"
-                    if zero
-                    else "What takes part in the value but not, or differently, in the gradient?",
+                    next=question,
                 )
-                yield (name, zero), finding
+                yield (name, how), finding
 
     def _mistake(self, index: int) -> Mistake:
         """Which of the exercise's usual mistakes gives the value; looked up for the first wrong case."""

@@ -181,6 +181,75 @@ class Saves:
 
 
 @dataclass(frozen=True)
+class SavesAtMost:
+    """The computed values that the forward pass keeps take no more memory than one of the reference's would.
+
+    Attributes:
+      room: that value's name, several equal parts that are stacked.
+      part: the name of a value that is as large as one part. What is smaller, a loop's counters, does not count.
+      parts: what findings call several of them.
+      too_much: the question that leads on from an answer that keeps more.
+    """
+
+    room: str
+    part: str
+    parts: str
+    too_much: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.room, self.part
+
+    def findings(self, seen: Behaviour) -> Iterator[Finding]:
+        room, part = seen.wanted[self.room].nbytes, seen.wanted[self.part].nbytes
+        kept = {place: residual for place, residual in enumerate(seen.residuals) if residual.kind == "computed"}
+        nbytes = sum(residual.nbytes for residual in kept.values())
+        if nbytes >= room + part:
+            yield Finding(
+                "also saved",
+                f"Your forward pass saves {_enumerated(kept.values())}: as much as {nbytes // part} {self.parts}.",
+                expected=f"{room // part} {self.parts} at most, {bytes_text(room)}",
+                got=f"{nbytes // part} {self.parts}, {bytes_text(nbytes)}",
+                nbytes=nbytes - room,
+                next=self.too_much,
+                marked=tuple(kept),
+            )
+
+    def claim(self) -> str:
+        return f"besides arguments it saves no more {self.parts} than it may"
+
+
+@dataclass(frozen=True)
+class MatmulsAtMost:
+    """Both passes do at most so many times the matmuls of the reference's, which keeps everything.
+
+    Attributes:
+      times: how many times as many, in FLOPs.
+      too_many: the question that leads on from an answer that does more.
+    """
+
+    times: int
+    too_many: str
+    names = ()
+
+    def findings(self, seen: Behaviour) -> Iterator[Finding]:
+        once = sum(seen.reference_flops)
+        if seen.matmul_flops > self.times * once:
+            yield Finding(
+                "recomputes",
+                f"Your two passes spend {seen.matmul_flops:,} FLOPs on matmuls, {seen.matmul_flops / once:.1f} times "
+                "as many as without a checkpoint.",
+                expected=f"at most {self.times} times as many, {self.times * once:,} FLOPs",
+                got=f"{seen.matmul_flops:,} FLOPs",
+                flops=seen.matmul_flops - self.times * once,
+                next=self.too_many,
+            )
+
+    def claim(self) -> str:
+        return f"it does at most {self.times} times the matmuls that it would do without a checkpoint"
+
+
+@dataclass(frozen=True)
 class Recomputes:
     """The backward pass recomputes at most this many matmuls, and none behind the cotangent's back.
 
@@ -241,12 +310,12 @@ class PeakAtMost:
         are buffers' alignment.
       too_high: the question that leads on from an answer that takes more.
       merged: the question that leads on from one that has no barrier, so that XLA merges what is recomputed with what
-        was computed.
+        was computed; None where loops are recomputed, which it does not merge.
     """
 
     vectors: int
     too_high: str
-    merged: str
+    merged: str | None = None
     names = ()
 
     def findings(self, seen: Behaviour) -> Iterator[Finding]:
@@ -254,7 +323,7 @@ class PeakAtMost:
             return
         text = f"Compiled, your two passes have {peak:.1f} vectors of x's size in memory at the worst moment, besides "
         text += "x and the results."
-        if merged := bool(seen.recomputed) and not seen.barriers:
+        if merged := self.merged and seen.recomputed and not seen.barriers:
             text += (
                 " Nothing keeps what is computed again apart from the forward pass (prevent_cse=False, perhaps), so "
             )

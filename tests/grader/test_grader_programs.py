@@ -180,8 +180,9 @@ def test_turns_of_open_loops_are_counted_when_they_run(n):
     program = programs.read(text(open_loops, (4, 4), ()), max_turns=1000)
     assert [kind.shape for kind in program.output_types] == [(4, 4)] and len(program.outputs) == 1
     w = jnp.linspace(-1, 1, 16).reshape(4, 4)
-    value, *turns = jax.jit(_callable(program))(w, jnp.float32(n))
-    assert jnp.array_equal(value, jax.jit(open_loops)(w, n := jnp.float32(n)))
+    n = jnp.float32(n)
+    value, *turns = jax.jit(_callable(program))(w, n)
+    assert jnp.array_equal(value, jax.jit(open_loops)(w, n))
     n = int(n)
     inside, last = n * (n - 1) // 2, (0, 2 * n) if n > 2 else (n, 0)
     assert sorted(map(int, turns)) == sorted([inside, n, 3 * n, *last])

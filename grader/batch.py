@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from grader import capture, grading, process, wire
+from grader import capture, effect, grading, process, wire
 from grader import exercise as exercises
 from grader.collect import Submission
 from grader.evidence import Evidence, EvidenceError
@@ -22,12 +22,13 @@ from grader.exercise import Case, Question
 from grader.jail import Limits
 from grader.judges import Judge
 from grader.process import check_file
-from grader.report import Grade
+from grader.report import Grade, Picture
 from grader.sandbox import SandboxError, Zygote
-from grader.verdict import NOT_JUDGED, NOT_PASSED, Finding, Verdict
+from grader.verdict import NOT_JUDGED, NOT_PASSED, PASSED, Finding, Verdict
 
 LIMITS = process.Limits(seconds=60, processor_seconds=30)
 _MAX_MESSAGE = 20 * 2**20
+_SECONDS_TO_DRAW = 10  # what an answer looks like; it is traced once
 _MAX_TEXT = 1000  # characters of one text of a verdict
 # So many sets of shapes are drawn for a class. What the reference does in each is traced and compiled once.
 _SETS_OF_SHAPES = 8
@@ -52,13 +53,14 @@ def grade(submission: Submission, seed: int) -> Grade:
     for _ in range(_ATTEMPTS):
         workshop = _workshop(instead_of=lost)
         try:
-            verdict, printed = workshop.grade(submission, seed)
+            verdict, printed, picture = workshop.grade(submission, seed)
             break
         except SandboxError:
             lost = workshop
     else:
-        verdict, printed = _not_judged(submission.exercise, submission.name, "the sandbox was lost meanwhile"), ""
-    return Grade(submission.learner, submission.name, verdict, printed, time.monotonic() - start)
+        verdict = _not_judged(submission.exercise, submission.name, "the sandbox was lost meanwhile")
+        printed, picture = "", None
+    return Grade(submission.learner, submission.name, verdict, printed, time.monotonic() - start, picture)
 
 
 def grade_unsandboxed(submission: Submission, seed: int) -> Grade:
@@ -77,13 +79,14 @@ class _Workshop:
     def __init__(self):
         self.zygote = Zygote()
 
-    def grade(self, submission: Submission, seed: int) -> tuple[Verdict, str]:
+    def grade(self, submission: Submission, seed: int) -> tuple[Verdict, str, Picture | None]:
         shapes = seed_of_shapes(seed, submission.learner)
         traced, printed = self._traced(submission, shapes)
         if isinstance(traced, Verdict):
-            return _cleaned(traced), printed
+            return _cleaned(traced), printed, None
         exercise, text = traced
-        return _cleaned(self._judged(exercise, text, shapes, seed)), printed
+        verdict = _cleaned(self._judged(exercise, text, shapes, seed))
+        return verdict, printed, self._drawn(submission, verdict, shapes)
 
     def _traced(self, submission: Submission, shapes: int) -> tuple[Verdict | tuple[str, str], str]:
         """The exercise and evidence as text, or the verdict that there is none; and what was printed."""
@@ -116,6 +119,25 @@ class _Workshop:
         else:
             reason, advice = "what its process handed over is no evidence", None
         return _not_judged(exercise, submission.name, reason, advice), ended.output
+
+    def _drawn(self, submission: Submission, verdict: Verdict, shapes: int) -> Picture | None:
+        """The answer's two programs, for feedback, or None where they cannot be had. Nothing is decided any more."""
+        task = exercises.task(verdict.exercise)
+        if verdict.outcome not in (PASSED, NOT_PASSED) or task.shown is None:
+            return None
+        case, marked, title = effect.scene(verdict, task)
+        asked = {"name": _safe(submission.name), "exercise": verdict.exercise, "seed": shapes}
+        asked |= {"case": case, "marked": marked}
+        inmate = self.zygote.start("draw", Limits(processor_seconds=_SECONDS_TO_DRAW, memory=LIMITS.memory))
+        try:
+            inmate.line.settimeout(_SECONDS_TO_DRAW)
+            wire.send(inmate.line, asked, [np.frombuffer(submission.content, np.uint8)])
+            drawn = wire.receive(inmate.line, _MAX_MESSAGE, _SECONDS_TO_DRAW)[0]["drawn"]
+            return Picture.of(title, drawn["columns"], drawn["footer"])
+        except (OSError, wire.WireError, TypeError, LookupError, ValueError):
+            return None
+        finally:
+            inmate.end()
 
     def _judged(self, exercise: str, text: str, shapes: int, seed: int) -> Verdict:
         try:

@@ -16,7 +16,7 @@ from grader import exercise as exercises
 from grader.capture import applied
 from grader.exercise import Case
 from grader.judge import right
-from grader.verdict import Effect, Finding, Verdict
+from grader.verdict import Effect, Finding, Verdict, programs_title
 
 
 def illustrated(verdict: Verdict, answer: Callable, cases: Sequence[Case], task: ModuleType) -> Verdict:
@@ -42,6 +42,25 @@ def illustrated(verdict: Verdict, answer: Callable, cases: Sequence[Case], task:
 
 # The kinds of findings that the two programs explain.
 _ABOUT_PROGRAMS = {"also saved", "not saved", "wrong memory", "recomputes", "extra matmuls"}
+
+
+def scene(verdict: Verdict, task: ModuleType) -> tuple[str | None, tuple[int, ...], str]:
+    """What shows an answer best where one picture must do: a case's name (None for the page's shapes), positions of the
+    residuals to mark there, and a title."""
+    for finding in verdict.findings:
+        if finding.kind in _ABOUT_PROGRAMS and (finding.marked or finding is verdict.findings[0]):
+            return finding.cases[0], finding.marked, programs_title(finding).rstrip(":")
+    return None, (), f"Both programs of your answer ({task.shown.name})"
+
+
+def drawn(answer: Callable, cases: Sequence[Case], task: ModuleType, case: str | None, marked: Sequence[int]) -> dict:
+    """An answer's two programs as `FwdBwd.pieces` has them, and what it costs, in JSON's types."""
+    seen = next((one for one in cases if one.name == case), task.shown)
+    passes = rematscope.trace(applied(answer, seen), *seen.arguments)
+    places = [place for place in marked if place < len(passes.residuals)]
+    view = rematscope.FwdBwd(passes, marked={passes.residuals[place].value for place in places})
+    columns, footer = view.pieces()
+    return {"columns": columns, "footer": footer}
 
 
 def _programs(finding: Finding, answer: Callable, case: Case) -> rematscope.FwdBwd | None:

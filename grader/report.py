@@ -9,7 +9,7 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,10 +36,35 @@ class Picture:
     columns: Sequence
     footer: Sequence
 
+    @classmethod
+    def of(cls, title: str, columns: Any, footer: Any) -> "Picture":
+        """Takes over what an answer's process says. Raises TypeError or ValueError if that is no picture."""
+        if not (isinstance(columns, list) and len(columns) == 2):
+            raise ValueError("not two programs")
+        budget = itertools.count()
+        return cls(title, [_lines(column, budget) for column in columns], _lines(footer, budget))
+
     def html(self) -> str:
         from rematscope.display import html_page  # imports JAX
 
         return html_page(self.columns, self.footer)
+
+
+# What `rematscope` gives lines to: its letters and types, and nothing else that could be a name of the page's.
+_STYLES = {"", "bold", "rs-type", "rs-source", "rs-marked", *(f"rs-{x}{m}" for x in "SRLB" for m in ("", " rs-marked"))}
+_MAX_PIECES = 20_000
+
+
+def _lines(lines: Any, budget: Iterator[int]) -> list[list[tuple[str, str]]]:
+    if not isinstance(lines, list):
+        raise TypeError("no lines")
+    return [[_piece(*piece) for piece in line if next(budget) < _MAX_PIECES] for line in lines[:_MAX_PIECES]]
+
+
+def _piece(text: str, style: str) -> tuple[str, str]:
+    if not isinstance(text, str) or style not in _STYLES:
+        raise ValueError("not a piece of a view")
+    return "".join(c if c.isprintable() else " " for c in text[:1000]), style
 
 
 @dataclass(frozen=True)

@@ -144,7 +144,7 @@ class Verdict(Displayed):
             yield _effect_table(self.effects, self.scene)
         for finding in self.findings:
             if finding.programs is not None:
-                yield Text.assemble("\n", (_programs_title(finding), "bold"))
+                yield Text.assemble("\n", (programs_title(finding), "bold"))
                 yield view_rich(finding.programs)
 
     def html(self) -> str:
@@ -167,7 +167,8 @@ def _text(view) -> str | None:
     return plain_text(view, 80)
 
 
-def _programs_title(finding: Finding) -> str:
+def programs_title(finding: Finding) -> str:
+    """What a finding's picture is called."""
     marks = ", the values of the finding marked" if finding.marked else ""
     return f"Both programs of your answer ({finding.cases[0]}){marks}:"
 
@@ -182,7 +183,7 @@ def _finding_html(finding: Finding) -> str:
     programs = ""
     if finding.programs is not None:
         # <details> opens without a kernel too, by mouse and by keyboard.
-        title = html.escape(_programs_title(finding).rstrip(":"))
+        title = html.escape(programs_title(finding).rstrip(":"))
         programs = f"<details><summary>{title}</summary>{view_html(finding.programs)}</details>"
     return f"<li><p>{advice}{html.escape(finding.text)}</p>{f'<table>{rows}</table>' if rows else ''}{programs}</li>"
 

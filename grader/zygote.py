@@ -25,7 +25,7 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 
-from grader import child, exercise, grading, jail, judges, wire
+from grader import child, effect, exercise, grading, jail, judges, wire
 from grader.evidence import Evidence
 from grader.jail import Limits
 
@@ -153,17 +153,23 @@ def _nothing(line: socket.socket):
     wire.send(line, {})
 
 
+def _submission(line: socket.socket) -> tuple[dict, Path]:
+    """What is asked, and the learner's file in a folder of its own."""
+    asked, (text,) = wire.receive(line, _REQUEST)
+    folder = Path("submission")
+    folder.mkdir()
+    path = folder / asked["name"]
+    path.write_bytes(text.tobytes())
+    return asked, path
+
+
 def _capture(line: socket.socket):
     """Turns a file into evidence, or into a verdict where there is none to be had.
 
     Asked with the file's name and text, the exercise (or None) and the seed of the cases. The first reply is the
     exercise, sent before anything of the learner's runs.
     """
-    asked, (text,) = wire.receive(line, _REQUEST)
-    folder = Path("submission")
-    folder.mkdir()
-    path = folder / asked["name"]
-    path.write_bytes(text.tobytes())
+    asked, path = _submission(line)
 
     def traced(answer, name):
         cases = exercise.task(name).cases(np.random.default_rng(asked["seed"]))
@@ -176,7 +182,19 @@ def _capture(line: socket.socket):
         wire.send(line, {"verdict": outcome.to_dict()})
 
 
-_WORK = {"nothing": _nothing, "capture": _capture, "judge": judges.serve}
+def _draw(line: socket.socket):
+    """Shows an answer's programs, when its verdict is known already: as `_capture`, asked for a case and marks too."""
+    asked, path = _submission(line)
+
+    def drawn(answer, name):
+        task = exercise.task(name)
+        cases = task.cases(np.random.default_rng(asked["seed"]))
+        return effect.drawn(answer, cases, task, asked["case"], asked["marked"])
+
+    wire.send(line, {"drawn": child.check(path, asked["exercise"], drawn)})
+
+
+_WORK = {"nothing": _nothing, "capture": _capture, "draw": _draw, "judge": judges.serve}
 
 
 if __name__ == "__main__":

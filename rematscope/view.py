@@ -89,8 +89,12 @@ class FwdBwd:
         return plain_text(self)
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        return {"text/plain": plain_text(self), "text/html": html_page(*self.pieces())}
+
+    def pieces(self) -> tuple[list[list["_Line"]], list["_Line"]]:
+        """Both programs and the legend as text that `html_page` takes: lines of (text, style) pieces."""
         legend = [(f"{letter} {word}  ", f"rs-{letter}") for letter, word in LEGEND.items()]
-        return {"text/plain": plain_text(self), "text/html": html_page(self._columns(None), [legend])}
+        return self._columns(None), [legend]
 
     def programs(self) -> list[tuple[str, str, list[Row]]]:
         """Title, header and lines of both programs."""

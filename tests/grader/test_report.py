@@ -75,6 +75,31 @@ def test_a_grade_survives_json():
         Grade.from_dict({"learner": "ada"})
 
 
+HOSTILE_PICTURES = [
+    ({}, []),
+    ([[], [], []], []),
+    ([[["a"]], []], []),
+    ([[[["a", "rs-S onclick"]]], []], []),
+    ([[[["a", '"><script>']]], []], []),
+    ([[[[["a"], ""]]], []], []),
+    ([[[["a", []]]], []], []),
+    ([[[["a"]]], []], None),
+]
+
+
+@pytest.mark.parametrize(("columns", "footer"), HOSTILE_PICTURES)
+def test_what_is_no_picture(columns, footer):
+    with pytest.raises((TypeError, ValueError)):
+        Picture.of("", columns, footer)
+
+
+def test_a_picture_is_bounded():
+    line = [["\x1b" * 2000, "rs-S"]] * 3
+    picture = Picture.of("", [[line] * 10_000, [line] * 10_000], [])
+    pieces = [piece for column in picture.columns for line in column for piece in line]
+    assert len(pieces) == 20_000 and pieces[0] == (" " * 1000, "rs-S")
+
+
 def test_files_of_two_learners_are_two():
     learners = ["ada", "Ada", "a/b", "a_b", "a?b", "..", ".", "", "x" * 300, "x" * 301, "Zoë", "CON\n"]
     names = list(file_names(learners).values())

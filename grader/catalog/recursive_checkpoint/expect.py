@@ -120,6 +120,5 @@ requirements = (
         ),
     ),
     (("4 functions under vmap",), (_saves(("funs[1]'s cosine", "funs[0]'s cosine")), _recomputes(1))),
-    (("2 functions",), (_saves(("funs[1]'s cosine", "funs[0]'s cosine")), _recomputes(0))),
     (("1 function",), (_saves(("funs[0]'s cosine",)), _recomputes(0))),
 )

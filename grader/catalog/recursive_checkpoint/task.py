@@ -16,7 +16,6 @@ def cases(rng):
         # Large enough that a buffer's alignment is nothing beside it.
         _case("16 functions", 16, rng, shape=(int(rng.integers(400, 600)), 8)),
         _case("4 functions under vmap", 4, rng, batch=(2,)),
-        _case("2 functions", 2, rng),
         _case("1 function", 1, rng),
     )
 

@@ -7,7 +7,7 @@ from answers import Answers
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
-SIXTEEN, FOUR, TWO, ONE = ALL = ("16 functions", "4 functions under vmap", "2 functions", "1 function")
+SIXTEEN, FOUR, ONE = ALL = ("16 functions", "4 functions under vmap", "1 function")
 
 
 def chain(funs):
@@ -77,9 +77,9 @@ def within_the_wrapped_half_f1_is_wrapped(funs):
     return lambda x: f1(jax.checkpoint(f2)(x))
 
 
-@fails_with("peak", "5 at most", "prevent_cse=False, perhaps", "what is its default", cases=(SIXTEEN,))
+@fails_with("peak", "5 at most", cases=(SIXTEEN,))
 def without_a_barrier(funs):
-    """CSE undoes it when it is compiled."""
+    """CSE undoes it when it is compiled. (The next rematerialization leaves barriers within the outermost ones.)"""
     return halves(funs, lambda f1, f2: lambda x: f1(jax.checkpoint(f2, prevent_cse=False)(x)))
 
 
@@ -120,17 +120,17 @@ def segments_of_four(funs):
     return chain(segments) if len(funs) > 2 else chain(funs)
 
 
-@fails_with("wrong value", "with funs[0] run first", "runs first?", cases=(SIXTEEN, FOUR, TWO))
+@fails_with("wrong value", "with funs[0] run first", "runs first?", cases=(SIXTEEN, FOUR))
 def in_the_other_order(funs):
     return right(funs[::-1])
 
 
-@fails_with("wrong value", "the first half of the list alone", "other half", cases=(SIXTEEN, FOUR, TWO))
+@fails_with("wrong value", "the first half of the list alone", "other half", cases=(SIXTEEN, FOUR))
 def second_half_not_called(funs):
     return chain(funs[: max(1, len(funs) // 2)])
 
 
-@fails_with("wrong value", "the second half of the list alone", "other half", cases=(SIXTEEN, FOUR, TWO))
+@fails_with("wrong value", "the second half of the list alone", "other half", cases=(SIXTEEN, FOUR))
 def first_half_not_called(funs):
     return chain(funs[len(funs) // 2 :])
 
@@ -169,7 +169,7 @@ def run_twice(funs):
     return lambda x: (right(funs)(x) + jax.checkpoint(chain(funs))(x)) / 2
 
 
-for length, case in ((16, SIXTEEN), (4, FOUR), (2, TWO), (1, ONE)):
+for length, case in ((16, SIXTEEN), (4, FOUR), (1, ONE)):
     twice = unlike_the_others(length, run_twice)
     twice.__name__ = f"run_twice_for_{length}"
     # Of a single function nothing has to be computed again: its product is just one too many.

@@ -3,6 +3,7 @@
 import contextlib
 import hashlib
 import json
+import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ThreadPoolExecutor, wait
@@ -12,6 +13,7 @@ from typing import Any
 
 from grader.collect import Class, Refused, Submission
 from grader.files import write_whole
+from grader.progress import versions
 from grader.report import Grade, Report, completed
 from grader.verdict import NOT_JUDGED, Finding, Verdict
 
@@ -165,6 +167,55 @@ def here(jobs: int, sandboxed: bool) -> Iterator[dict[str, Any]]:
         batch.close()
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
+
+
+@contextlib.contextmanager
+def on_cluster(scheduler: str, sandboxed: bool) -> Iterator[dict[str, Any]]:
+    """What `grade_class` needs to grade on a Dask cluster.
+
+    Args:
+      scheduler: its address, such as `"tcp://10.0.0.1:8786"`.
+      sandboxed: False runs answers with the rights of the workers.
+
+    Raises:
+      RunError: it cannot be reached, or its workers have not what grades here.
+    """
+    import distributed
+
+    try:
+        client = distributed.Client(scheduler, timeout=20, set_as_default=False)
+    except (OSError, ValueError) as error:
+        raise RunError(f"No Dask scheduler answers at {scheduler} ({error}): check that it runs.") from None
+    with client:
+        for worker, found in client.run(versions, on_error="return").items():
+            if found != versions():
+                raise RunError(
+                    f"The worker {worker} has not what is installed here ({found}, not {versions()}): install the same "
+                    "workbook and JAX on all machines."
+                )
+        yield {
+            "executor": client.get_executor(pure=False),
+            "ahead": max(4 * sum(client.nthreads().values()), 64),  # workers may come later
+            "grade": _grade_there if sandboxed else _grade_unsandboxed_there,
+            "losses": (distributed.KilledWorker,),
+        }
+
+
+# What workers call imports JAX there, on the processor, as it is here: evidence is exported for that.
+
+
+def _grade_there(submission: Submission, seed: int) -> Grade:
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    from grader import batch
+
+    return batch.grade(submission, seed)
+
+
+def _grade_unsandboxed_there(submission: Submission, seed: int) -> Grade:
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    from grader import batch
+
+    return batch.grade_unsandboxed(submission, seed)
 
 
 def _without(submission: Submission | Refused, reason: str) -> Grade:

@@ -104,6 +104,9 @@ def batch(
         Format, typer.Option("--format", help="gradescope: a results.json for each learner too")
     ] = Format.files,
     jobs: Annotated[int, typer.Option(min=1, help="how many to grade at a time")] = os.cpu_count() or 1,
+    scheduler: Annotated[
+        str | None, typer.Option(metavar="ADDRESS", help="grade on a Dask cluster: its scheduler, tcp://…")
+    ] = None,
     unsandboxed: Annotated[bool, typer.Option("--unsandboxed", help="run answers with your own rights")] = False,
 ):
     """Grade a class: every answer in a sandbox of its own. Exit status: 0, or 2 if there are no grades, or not all."""
@@ -113,7 +116,8 @@ def batch(
     name = _find(exercise).name if exercise else None
     try:
         handed_in = collect.collect(submissions)
-        with classroom.here(jobs, not unsandboxed) as means:
+        place = classroom.on_cluster(scheduler, not unsandboxed) if scheduler else classroom.here(jobs, not unsandboxed)
+        with place as means:
             run = (classroom.Run.resume if resume else classroom.Run.begin)(out, seed, name, not unsandboxed)
             report, lost = classroom.grade_class(handed_in, run, **means)
         report.write(out, gradescope=format_ == Format.gradescope)

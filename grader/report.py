@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import functools
 import hashlib
 import html
 import io
@@ -178,7 +179,7 @@ class Report:
         return {
             "score": sum(grade.score for grade in grades),
             "execution_time": round(sum(grade.seconds for grade in grades)),
-            "output": _note(self),
+            "output": _note(self.seed, self.sandboxed),
             "output_format": "text",
             "stdout_visibility": "hidden",
             "tests": tests,
@@ -202,14 +203,15 @@ class Report:
             table=f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>",
             sections=sections,
             unread=f"<p>Not looked at, since these are no answers: {html.escape(unread)}.</p>" if unread else "",
-            note=html.escape(_note(self)),
+            note=html.escape(_note(self.seed, self.sandboxed)),
         )
 
 
-def _note(report: Report) -> str:
-    without = "" if report.sandboxed else "It was graded without a sandbox. "
+@functools.cache
+def _note(seed: int, sandboxed: bool) -> str:
+    without = "" if sandboxed else "It was graded without a sandbox. "
     used = ", ".join(f"{name} {version}" for name, version in versions().items())
-    return f"{without}The seed was {report.seed}: with it the same answers get the same grades again ({used})."
+    return f"{without}The seed was {seed}: with it the same answers get the same grades again ({used})."
 
 
 def completed(
@@ -295,7 +297,10 @@ def _section(grade: Grade, others: Sequence[Grade]) -> str:
     verdict = grade.verdict if grade.verdict.exercise else dataclasses.replace(grade.verdict, exercise=grade.name)
     parts.append(verdict.html())
     if grade.picture:
-        parts.append(_folded(html.escape(grade.picture.title), grade.picture.html()))
+        title = html.escape(grade.picture.title)
+        # Whoever has no mouse scrolls what has the focus.
+        region = f'<div class="programs" role="region" aria-label="{title}" tabindex="0">{grade.picture.html()}</div>'
+        parts.append(_folded(title, region))
     if grade.printed.strip():
         printed = "".join(c if c.isprintable() or c == "\n" else "�" for c in grade.printed)
         parts.append(_folded("What your answer printed", f"<pre>{html.escape(printed)}</pre>"))
@@ -328,8 +333,8 @@ section {{ margin-top: 2em; border-top: 1px solid #767676; }}
 details {{ margin: 0.5em 0; }}
 summary {{ cursor: pointer; }}
 pre {{ white-space: pre-wrap; }}
-.rematscope .rs-programs td {{ overflow-x: visible; max-width: none; }}
-.rematscope pre {{ white-space: pre-wrap; font-family: ui-monospace, monospace; }}
+.programs {{ overflow-x: auto; }}
+.programs .rematscope .rs-programs td {{ overflow-x: visible; max-width: none; }}
 </style>
 </head>
 <body>

@@ -1,11 +1,18 @@
 """A class is graded whatever happens meanwhile: interrupted, killed, on a cluster that loses machines."""
 
+import json
+import os
+import random
 import shutil
+import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from grader import batch
+from grader import batch, classroom, collect
 from grader.collect import Submission
 
 NAME = "checkpoint_dot_policy"
@@ -27,3 +34,150 @@ def test_feedback_shows_both_programs_and_marks_what_is_wrong():
     page = wrong.picture.html()
     assert page.count("rs-marked") > 2 and "◀ here" in page and "In [" not in page
     assert exits.verdict.passed and "page's shapes" in exits.picture.title and "◀ here" not in exits.picture.html()
+
+
+# What grades in these processes is a stand-in, without JAX: it takes some milliseconds, and says what it was given.
+STAND_IN = """
+import hashlib, sys, time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from grader import classroom, collect, verdict
+from grader.report import Grade
+
+def grade(submission, seed):
+    time.sleep(0.01)
+    number = hashlib.sha256(repr((seed, submission)).encode()).digest()[0]
+    outcome = "passed" if number % 2 else "not passed"
+    found = () if number % 2 else (verdict.Finding("wrong value", f"It is {number}."),)
+    return Grade(submission.learner, submission.name, verdict.Verdict("either", outcome, found, ("Right.",)))
+
+handed_in, out = Path(sys.argv[1]), Path(sys.argv[2])
+run = classroom.Run.resume(out, 7, "either", True)
+print("graded before:", len(list((out / "results").iterdir())), flush=True)
+with ThreadPoolExecutor(2) as executor:
+    report, lost = classroom.grade_class(collect.collect(handed_in), run, executor, 4, grade)
+report.write(out)
+print("done")
+"""
+
+
+def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_grades(tmp_path):
+    handed_in = tmp_path / "in"
+    for number in range(150):
+        (handed_in / f"learner {number}").mkdir(parents=True)
+        (handed_in / f"learner {number}" / "answer.py").write_text(f"# {number}")
+
+    def begin(out):
+        command = [sys.executable, "-c", STAND_IN, handed_in, tmp_path / out]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+
+    whole = begin("whole").communicate(timeout=60)
+    assert whole == ("graded before: 0\ndone\n", "")
+    draw, before = random.Random(1), []
+    for kill in [True] * 7 + [False]:
+        process = begin("killed")
+        before.append(int(process.stdout.readline().split()[-1]))  # now it begins
+        if kill:
+            time.sleep(draw.uniform(0, 0.4))
+            process.kill()
+        assert process.communicate(timeout=60)[1] == ""
+    assert before == sorted(before) and len(set(before)) > 3
+    for name in ("grades.csv", "grades.json", "feedback/learner 149.html"):
+        assert (tmp_path / "killed" / name).read_text() == (tmp_path / "whole" / name).read_text()
+
+
+@pytest.fixture(scope="module")
+def handed_in(tmp_path_factory):
+    """A small class: right, wrong and hostile answers."""
+    folder = tmp_path_factory.mktemp("class") / "submitted"
+    exits = f"import os\ndef {NAME}(w1, w2, x): os._exit(0)\n"
+    for number, text in enumerate([RIGHT, WRONG, exits, "{", RIGHT, WRONG, exits, RIGHT]):
+        place = folder / f"learner {number}" / "week 1" / ("page.ipynb" if text == "{" else "answer.py")
+        place.parent.mkdir(parents=True)
+        place.write_text(text)
+    return folder.parent
+
+
+@pytest.fixture(scope="module")
+def grades(handed_in, tmp_path_factory):
+    """The class's grades, graded here without interruption."""
+    out = tmp_path_factory.mktemp("grades")
+    with classroom.here(2, True) as means:
+        run = classroom.Run.begin(out, 3, NAME, True)
+        report, lost = classroom.grade_class(collect.collect(handed_in), run, **means)
+    assert lost == 0
+    text = report.csv()
+    assert [text.count(f",{verdict},") for verdict in ("passed", "not passed", "could not be judged")] == [3, 2, 3]
+    return text
+
+
+def until(condition, process):
+    for _ in range(600):
+        if condition():
+            return
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.1)
+    pytest.fail("it took more than a minute")
+
+
+@sandboxed
+def test_a_class_is_resumed_after_a_kill_and_nothing_is_left_running(handed_in, grades, tmp_path):
+    out = tmp_path / "grades"
+    command = [sys.executable, "-m", "grader", "batch", handed_in, "--out", out, "--exercise", NAME, "--jobs", "2"]
+    process = subprocess.Popen([*command, "--seed", "3"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT)
+    results = out / "results"
+    until(lambda: results.exists() and len(list(results.glob("*.json"))) > 1, process)
+    zygotes = _children(process.pid)
+    process.kill()
+    process.communicate()
+    assert zygotes and not (out / "grades.csv").exists()
+    kept = {path.name: path.stat().st_mtime_ns for path in results.glob("*.json")}
+    for arguments, said in ([], "add --resume"), (["--resume", "--seed", "4"], "another seed"):
+        done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60, cwd=ROOT)
+        assert done.returncode == 2 and said in done.stderr
+    done = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "") and "the seed was 3" in done.stdout
+    assert (out / "grades.csv").read_bytes().decode() == grades
+    assert {name: (results / name).stat().st_mtime_ns for name in kept} == kept, "these were not graded again"
+    assert not any(Path("/proc", pid).exists() for pid in zygotes)
+
+
+def _children(pid):
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+@sandboxed
+def test_a_cluster_that_loses_a_worker_gives_the_same_grades(handed_in, grades, tmp_path):
+    started = []
+
+    def start(*arguments):
+        environment = os.environ | {"DASK_DISTRIBUTED__DIAGNOSTICS__NVML": "false"}
+        command = [sys.executable, "-m", "distributed.cli." + arguments[0], *arguments[1:]]
+        log = (tmp_path / f"{len(started)}.log").open("w")
+        started.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=tmp_path, env=environment))
+        log.close()
+        return started[-1]
+
+    try:
+        place = tmp_path / "scheduler.json"
+        scheduler = start("dask_scheduler", "--scheduler-file", place, "--port", "0", "--no-dashboard")
+        until(lambda: place.exists() and place.read_text().endswith("}"), scheduler)
+        address = json.loads(place.read_text())["address"]
+        workers = [start("dask_worker", address, "--no-nanny", "--nthreads", "2", "--no-dashboard") for _ in range(2)]
+        results = tmp_path / "grades" / "results"
+
+        def lose_one():
+            until(lambda: results.exists() and any(results.glob("*.json")), workers[0])
+            workers[0].kill()
+
+        loser = threading.Thread(target=lose_one)
+        loser.start()
+        with classroom.on_cluster(address, True) as means:
+            run = classroom.Run.begin(tmp_path / "grades", 3, NAME, True)
+            report, lost = classroom.grade_class(collect.collect(handed_in), run, **means)
+        loser.join()
+        assert workers[0].wait(5) == -9 and (report.csv(), lost) == (grades, 0)
+    finally:
+        for process in reversed(started):
+            process.terminate()
+            process.wait(10)

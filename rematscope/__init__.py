@@ -1,6 +1,6 @@
 """What a JAX function's backward pass keeps, what it computes again, and what that costs.
 
-    from rematscope import explore, fit, linked, liveness, measure, plan, print_fwd_bwd, residual_table, trace
+    from rematscope import explore, fit, frontier, linked, liveness, measure, plan, print_fwd_bwd, residual_table, trace
 
 Nothing here runs the function, unless its time is asked for: arguments may be arrays or `jax.ShapeDtypeStruct`s.
 """
@@ -9,9 +9,13 @@ from rematscope.cost import Cost, cost_of
 from rematscope.errors import PlanError, TargetError, TraceError
 from rematscope.explore import explore
 from rematscope.fit import Fit, fit
+from rematscope.frontier import Frontier, frontier
+from rematscope.frontier import Frontier, Point, frontier
 from rematscope.linked import linked
+from rematscope.lint import Lint, lint
 from rematscope.liveness import liveness
 from rematscope.measure import Measurement, measure
+from rematscope.names import Finding, Place
 from rematscope.plan import Certificate, Plan, plan, recompute_graph
 from rematscope.program import Equation, Literal, Program, Value
 from rematscope.source import Source
@@ -24,14 +28,20 @@ __all__ = [
     "Certificate",
     "Cost",
     "Equation",
+    "Finding",
     "Fit",
+    "Frontier",
+    "Frontier",
     "FwdBwd",
+    "Lint",
     "Literal",
     "Measurement",
     "Moment",
     "Passes",
+    "Place",
     "Plan",
     "PlanError",
+    "Point",
     "Program",
     "Residual",
     "ResidualTable",
@@ -43,7 +53,10 @@ __all__ = [
     "cost_of",
     "explore",
     "fit",
+    "frontier",
+    "frontier",
     "linked",
+    "lint",
     "liveness",
     "measure",
     "plan",

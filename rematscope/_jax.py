@@ -11,10 +11,12 @@ Five things have no public door (JAX 0.11 to 0.12):
 Everything here takes a `JaxprEqn` and returns plain data or arrays; a release that moves one of them is mended here.
 """
 
+import inspect
+
 import jax
 from jax._src import config
 from jax.ad_checkpoint import checkpoint_name as name_value
-from jax.extend.core import JaxprEqn, Literal, jaxpr_as_fun, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, jaxpr_as_fun, jaxprs_in_params
 
 _CHECKPOINTS = ("remat2", "checkpoint")
 
@@ -74,38 +76,97 @@ def policy_of(checkpoint: JaxprEqn):
     return prim.policy if prim is not None else checkpoint.params["policy"]
 
 
+def prevents_cse(checkpoint: JaxprEqn) -> bool:
+    """Whether anything keeps the compiler from taking what a checkpoint computes again for what was computed before."""
+    prim = hi_primitive(checkpoint)
+    prevent = prim.prevent_cse if prim is not None else checkpoint.params["prevent_cse"]
+    return prevent if isinstance(prevent, bool) else any(prevent)
+
+
+def policy_name(policy) -> str:
+    """What made a policy: `dots_saveable`, `save_only_these_names`, or a name of the user's own."""
+    return getattr(policy, "__qualname__", type(policy).__name__).partition(".<locals>")[0]
+
+
+def names_in_policy(policy) -> set:
+    """The names that one of JAX's policies about names was made with; its closure is the only place to find them."""
+    if not inspect.isfunction(policy) or policy.__module__ != jax.checkpoint_policies.nothing_saveable.__module__:
+        return set()
+    found = set()
+    for key, value in inspect.getclosurevars(policy).nonlocals.items():
+        if key.startswith("names_"):
+            found |= set(value)
+        elif key.startswith("policy_"):
+            found |= names_in_policy(value)
+    return found
+
+
 def bodies(eqn: JaxprEqn) -> list:
     """The programs that `eqn` runs: what it calls, or those of a loop or a branch."""
     body = called_body(eqn)
     return [body] if body is not None else list(jaxprs_in_params(eqn.params))
 
 
-def with_policy(jaxpr, policy):
-    """`jaxpr` with `policy` in every checkpoint, those in jit, loops, branches and other checkpoints included.
+def rewritten(jaxpr, change):
+    """`jaxpr` with other equations: `change(eqn, original)` says which take the place of `original`.
 
-    The bodies of custom rules stay as they are: their rules are opaque functions, which would not change with them.
+    `eqn` is the same with its bodies rewritten, those of jit, loops, branches and checkpoints. The bodies of custom
+    rules stay as they are: their rules are opaque functions, which would not change with them.
     """
     if type(jaxpr) in (tuple, list):  # the branches of a cond; a named tuple says how an operation works
-        return type(jaxpr)(with_policy(part, policy) for part in jaxpr)
+        return type(jaxpr)(rewritten(part, change) for part in jaxpr)
     if not hasattr(jaxpr, "eqns"):
         return jaxpr
     if not hasattr(jaxpr, "invars"):  # a closed jaxpr around an open one
-        return jaxpr.replace(jaxpr=with_policy(jaxpr.jaxpr, policy))
-    return jaxpr.replace(eqns=[_eqn_with_policy(eqn, policy) for eqn in jaxpr.eqns])
+        return jaxpr.replace(jaxpr=rewritten(jaxpr.jaxpr, change))
+    return jaxpr.replace(eqns=[new for eqn in jaxpr.eqns for new in change(_with_bodies(eqn, change), eqn)])
 
 
-def _eqn_with_policy(eqn: JaxprEqn, policy) -> JaxprEqn:
+def _with_bodies(eqn: JaxprEqn, change) -> JaxprEqn:
     if (prim := hi_primitive(eqn)) is not None:
         if not config.remat3.value:
-            return _in_default_remat(eqn, policy)
+            return _in_default_remat(eqn, change)
         if not is_checkpoint(eqn):
             return eqn
-        prim = type(prim)(with_policy(prim.jaxpr, policy), policy, prim.prevent_cse)
+        prim = type(prim)(rewritten(prim.jaxpr, change), prim.policy, prim.prevent_cse)
         return eqn.replace(params={**eqn.params, "_prim": prim})
     if is_custom_rule(eqn):
         return eqn
-    params = {key: with_policy(value, policy) for key, value in eqn.params.items()}
-    return eqn.replace(params={**params, "policy": policy} if is_checkpoint(eqn) else params)
+    return eqn.replace(params={key: rewritten(value, change) for key, value in eqn.params.items()})
+
+
+def with_policy(jaxpr, policy):
+    """`jaxpr` with `policy` in every checkpoint, those in jit, loops, branches and other checkpoints included."""
+    return rewritten(jaxpr, lambda eqn, _: [given_policy(eqn, policy) if is_checkpoint(eqn) else eqn])
+
+
+def given_policy(checkpoint: JaxprEqn, policy) -> JaxprEqn:
+    """A checkpoint with another policy."""
+    if (prim := hi_primitive(checkpoint)) is not None:
+        prim = type(prim)(prim.jaxpr, policy, prim.prevent_cse)
+        return checkpoint.replace(params={**checkpoint.params, "_prim": prim})
+    return checkpoint.replace(params={**checkpoint.params, "policy": policy})
+
+
+def without_checkpoint(eqn: JaxprEqn) -> JaxprEqn:
+    """A checkpoint as a call of what it goes around."""
+    body = called_body(eqn)
+    closed = body if hasattr(body, "consts") else ClosedJaxpr(body, ())  # open in JAX 0.11
+    return _only_equation(jax.jit(jaxpr_as_fun(closed)), eqn)
+
+
+def with_name(eqn: JaxprEqn, name: str) -> list[JaxprEqn]:
+    """`eqn`, which has one result, and what gives that a checkpoint name before anything reads it."""
+    (result,) = eqn.outvars
+    unnamed = type(result)(result.aval)
+    naming = _only_equation(lambda x: name_value(x, name), eqn.replace(invars=[unnamed]))
+    return [eqn.replace(outvars=[unnamed]), naming]
+
+
+def _only_equation(f, eqn: JaxprEqn) -> JaxprEqn:
+    """`eqn` with the operation that `f` is."""
+    (only,) = body_of(jax.make_jaxpr(f)(*(v.aval for v in eqn.invars)))[0].eqns
+    return eqn.replace(primitive=only.primitive, params=only.params, effects=only.effects)
 
 
 def default_remat():
@@ -113,21 +174,15 @@ def default_remat():
     return config.remat3(False)
 
 
-def _in_default_remat(eqn: JaxprEqn, policy) -> JaxprEqn:
+def _in_default_remat(eqn: JaxprEqn, change) -> JaxprEqn:
     """A checkpoint or a name of remat3, as the equation that the default would have made."""
+    prim = hi_primitive(eqn)
     if is_checkpoint(eqn):
-        prim = hi_primitive(eqn)
-        made = jax.checkpoint(
-            jaxpr_as_fun(with_policy(prim.jaxpr, policy)), policy=policy, prevent_cse=prim.prevent_cse
-        )
-    elif (name := checkpoint_name(eqn)) is not None:
-
-        def made(x):
-            return name_value(x, name)
-    else:
-        return eqn
-    (only,) = body_of(jax.make_jaxpr(made)(*(v.aval for v in eqn.invars)))[0].eqns
-    return eqn.replace(primitive=only.primitive, params=only.params, effects=only.effects)
+        body = jaxpr_as_fun(rewritten(prim.jaxpr, change))
+        return _only_equation(jax.checkpoint(body, policy=prim.policy, prevent_cse=prim.prevent_cse), eqn)
+    if (name := checkpoint_name(eqn)) is not None:
+        return _only_equation(lambda x: name_value(x, name), eqn)
+    return eqn
 
 
 def checkpoint_name(eqn: JaxprEqn) -> str | None:

@@ -4,10 +4,13 @@ import functools
 from collections.abc import Callable, Iterator
 
 import jax
+from jax.extend import source_info_util
 from jax.extend.core import jaxpr_as_fun
 
 from rematscope import _jax
 from rematscope.errors import PlanError
+
+source_info_util.register_exclusion(__file__)
 
 
 def nothing(*_, **__) -> bool:
@@ -29,12 +32,7 @@ def with_policy(f: Callable, policy: Callable | None) -> Callable:
 
     @functools.wraps(f)
     def planned(*args, **kwargs):
-        leaves, tree = jax.tree.flatten((args, kwargs))
-
-        def flat(*leaves):
-            args, kwargs = jax.tree.unflatten(tree, leaves)
-            return f(*args, **kwargs)
-
+        flat, leaves = _flattened(f, args, kwargs)
         jaxpr, out = jax.make_jaxpr(flat, return_shape=True)(*leaves)
         found = list(checkpoints(jaxpr))
         if any(map(_jax.is_differentiated, found)):
@@ -51,6 +49,19 @@ def with_policy(f: Callable, policy: Callable | None) -> Callable:
     return planned
 
 
+def without_checkpoints(f: Callable) -> Callable:
+    """Returns `f` without the checkpoints that `with_policy` reaches."""
+
+    @functools.wraps(f)
+    def plain(*args, **kwargs):
+        flat, leaves = _flattened(f, args, kwargs)
+        jaxpr, out = jax.make_jaxpr(flat, return_shape=True)(*leaves)
+        jaxpr = _jax.rewritten(jaxpr, lambda eqn, _: [_jax.without_checkpoint(eqn) if _jax.is_checkpoint(eqn) else eqn])
+        return jax.tree.unflatten(jax.tree.structure(out), jaxpr_as_fun(jaxpr)(*leaves))
+
+    return plain
+
+
 def checkpoints(jaxpr) -> Iterator[jax.extend.core.JaxprEqn]:
     """Every checkpoint that `with_policy` reaches, those in other ones included."""
     for eqn in _jax.body_of(jaxpr)[0].eqns:
@@ -58,3 +69,19 @@ def checkpoints(jaxpr) -> Iterator[jax.extend.core.JaxprEqn]:
             yield eqn
         for body in () if _jax.is_custom_rule(eqn) else _jax.bodies(eqn):
             yield from checkpoints(body)
+
+
+def jaxpr_of(f: Callable, *args, **kwargs):
+    """The jaxpr of `f` on flat arguments."""
+    flat, leaves = _flattened(f, args, kwargs)
+    return jax.make_jaxpr(flat)(*leaves)
+
+
+def _flattened(f: Callable, args, kwargs) -> tuple[Callable, list]:
+    leaves, tree = jax.tree.flatten((args, kwargs))
+
+    def flat(*leaves):
+        args, kwargs = jax.tree.unflatten(tree, leaves)
+        return f(*args, **kwargs)
+
+    return flat, leaves

@@ -1,9 +1,13 @@
 """How a view reaches the reader: a terminal through rich, JupyterLab as HTML, GitHub as text."""
 
+import base64
 import html
-from collections.abc import Callable, Sequence
+import io
+from collections.abc import Callable, Collection, Sequence
 
+from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.table import Table
 from rich.text import Text
 
 # Okabe and Ito's colours, which the colour-blind can tell apart. The gutter letters say the same without colour.
@@ -55,6 +59,31 @@ class Lines:
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
         page = f'{SHEET}\n<div class="rematscope">{_pre([[(line, "")] for line in self.lines])}</div>'
         return {"text/plain": plain_text(self), "text/html": page}
+
+
+class TextTable:
+    """Rows of texts, the first one the header, and a line below."""
+
+    def __init__(self, rows: Sequence[Sequence[str]], footer: str, numeric: Collection[str] = ()):
+        self.rows = rows
+        self.footer = footer
+        self.numeric = numeric
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        header, *rows = self.rows
+        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
+        for title in header:
+            table.add_column(title, justify="right" if title in self.numeric else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*map(Text, row))
+        yield table
+        yield Text(self.footer)
+
+    def __repr__(self):
+        return plain_text(self)
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        return {"text/plain": plain_text(self), "text/html": html_table(self.rows, self.footer)}
 
 
 class Stack:
@@ -137,6 +166,17 @@ def plain_text(view, width: int = 100) -> str:
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
+def png(plot: Callable, size: tuple[float, float]) -> str:
+    """What `plot(ax)` draws, as a base64 text; `size` is in inches. The ground is white in a dark theme too."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=size, layout="constrained")
+    plot(figure.subplots())
+    page = io.BytesIO()
+    figure.savefig(page, dpi=100, metadata={"Software": None})
+    return base64.b64encode(page.getvalue()).decode()
+
+
 def html_page(columns, footer) -> str:
     """A row of columns and a footer, each a list of lines, each a list of (text, style) pieces."""
     # Said inline too: a notebook that is not trusted loses the sheet, and JupyterLab aligns cells to the right.
@@ -148,14 +188,14 @@ def html_page(columns, footer) -> str:
 
 def html_table(rows, footer: str, about: Sequence[str] = ()) -> str:
     """A table of texts, its first row the header; `about` numbers the values that each of the others is about."""
-    header, *body = [[html.escape(cell, quote=False) for cell in row] for row in rows]
+    header, *body = [list(map(escaped, row)) for row in rows]
     head = "".join(f'<th scope="col" style="text-align: left">{cell}</th>' for cell in header)
     starts = [f'<tr data-value="{numbers}">' for numbers in about] or ["<tr>"] * len(body)
     lines = "".join(
         start + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for start, row in zip(starts, body, strict=True)
     )
     table = f'<table class="rs-table"><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>'
-    return f'{SHEET}\n<div class="rematscope">{table}<p>{html.escape(footer, quote=False)}</p></div>'
+    return f'{SHEET}\n<div class="rematscope">{table}<p>{escaped(footer)}</p></div>'
 
 
 def _pre(lines) -> str:
@@ -164,5 +204,10 @@ def _pre(lines) -> str:
 
 def _span(piece: tuple[str, str]) -> str:
     text, style = piece
-    text = html.escape(text, quote=False)
+    text = escaped(text)
     return f'<span class="{style}">{text}</span>' if style.startswith("rs-") else f"<b>{text}</b>" if style else text
+
+
+def escaped(text: str) -> str:
+    """The text, in HTML."""
+    return html.escape(text, quote=False)

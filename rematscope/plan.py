@@ -15,15 +15,16 @@ from rich.table import Table
 from rich.text import Text
 
 from rematscope import _jax
-from rematscope.checkpoints import nothing, with_policy
-from rematscope.display import html_table, plain_text
+from rematscope.checkpoints import nothing, with_policy, without_checkpoints
+from rematscope.display import escaped, html_table, plain_text
 from rematscope.errors import PlanError
-from rematscope.lint import no_names
+from rematscope.lint import no_names, whole_nets
+from rematscope.names import Finding
 from rematscope.program import Equation
 from rematscope.recompute import RecomputeGraph, work
 from rematscope.solve import FEW, SOLVER, ZeroOne
 from rematscope.trace import Passes, trace
-from rematscope.units import bytes_text, count_text
+from rematscope.units import amount_text, bytes_text
 
 
 def recompute_graph(f: Callable, *args, cost: Callable[[Equation], float] = work, **kwargs) -> RecomputeGraph:
@@ -88,7 +89,7 @@ def best(f: Callable, graph: RecomputeGraph, limit: int, args, kwargs, cost: Cal
     """The plan of `f`, whose recompute graph is known, within `limit` bytes; see `plan`."""
     __tracebackhide__ = True
     if not graph.names:
-        raise PlanError(no_names(graph))
+        raise PlanError(no_names(f, *args, **kwargs))
     if limit < (least := least_possible(graph)):
         raise PlanError(
             f"a budget of {bytes_text(limit)} is too small: {graph.passes.function} keeps at least {least:,} bytes "
@@ -101,6 +102,7 @@ def best(f: Callable, graph: RecomputeGraph, limit: int, args, kwargs, cost: Cal
     passes = trace(planned, *args, **kwargs)
     made = Plan(f, graph, names, policy, planned, passes, limit, min(bound, graph.evaluate(names)[1]))
     made.check(cost)
+    made.findings = tuple(whole_nets(passes, graph.passes, lambda: trace(without_checkpoints(f), *args, **kwargs)))
     return made
 
 
@@ -123,6 +125,7 @@ class Plan:
       cost: what the plan computes again, in the unit of `plan`'s `cost`.
       bound: what every choice within the budget costs at least; the solver proved it.
       graph: what the backward pass computes again for other choices; `graph.evaluate(names)` gives bytes and cost.
+      findings: what `lint` says of a checkpoint around several layers, whose peak no choice of names lowers much.
     """
 
     def __init__(self, function, graph, names, policy, planned, passes: Passes, budget: int, bound: float):
@@ -134,6 +137,7 @@ class Plan:
         self.budget = budget
         self.saved_bytes, self.cost = graph.evaluate(names)
         self.bound = bound
+        self.findings: tuple[Finding, ...] = ()
 
     @property
     def recompute_flops(self) -> int:
@@ -194,13 +198,15 @@ class Plan:
             table.add_row(*map(Text, row))
         yield table
         yield Text(self._footer())
+        yield from (Text(finding.text) for finding in self.findings)
 
     def __repr__(self):
         return plain_text(self)
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
         page = html_table(self._cells(), self._footer())
-        return {"text/plain": plain_text(self), "text/html": f"<p>{self._headline()}</p>{page}"}
+        notes = "".join(f"<p>{escaped(finding.text)}</p>" for finding in self.findings)
+        return {"text/plain": plain_text(self), "text/html": f"<p>{self._headline()}</p>{page}{notes}"}
 
     def _headline(self) -> str:
         chosen, all_of = len(self.names), len(self.graph.names)
@@ -211,10 +217,10 @@ class Plan:
 
     def _footer(self) -> str:
         _, worst = self.graph.evaluate(())
-        again = f"computes {_amount(self.cost)} again, where saving nothing computes {_amount(worst)} again"
+        again = f"computes {amount_text(self.cost)} again, where saving nothing computes {amount_text(worst)} again"
         if self.gap <= 0:
             return f"{again}; no choice within the budget computes less"
-        return f"{again}; no choice within the budget computes less than {_amount(self.bound)}"
+        return f"{again}; no choice within the budget computes less than {amount_text(self.bound)}"
 
     def _cells(self) -> list[list[str]]:
         """A row for each name, what it takes and what it spares where the other choices stay."""
@@ -224,13 +230,9 @@ class Plan:
             others = [n for n in self.names if n != name]
             without, with_it = self.graph.evaluate(others), self.graph.evaluate([*others, name])
             source = next(str(n.equation.source or "") for n in self.graph.nodes if n.name == name)
-            spared = _amount(without[1] - with_it[1])
+            spared = amount_text(without[1] - with_it[1])
             rows.append(["✓" if here else "", name, bytes_text(with_it[0] - without[0]), spared, source])
         return rows
-
-
-def _amount(cost: float) -> str:
-    return count_text(cost, "").rstrip() if isinstance(cost, int) else f"{cost:.3g}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -87,9 +87,9 @@ class RecomputeGraph:
         self._roots += [node for node in self.nodes if node.equation and node.equation.eqn.effects]
         self._lengths_of_names()
 
-        everything = self._walk(frozenset())
+        everything = self.walk(frozenset())
         names = frozenset(node.name for node in everything if node.name is not None)
-        needed = self._walk(names)
+        needed = self.walk(names)
         self.names = tuple(name for name in dict.fromkeys(n.name for n in self.nodes) if name in names)
         self.least_bytes = sum({n.array: n.nbytes for n in needed if n.kept}.values())
         self.least_cost = sum(node.cost for node in self.nodes if node in needed)
@@ -139,7 +139,8 @@ class RecomputeGraph:
         digest.update(repr([number[n] for n in self._roots]).encode())
         return digest.hexdigest()
 
-    def _walk(self, saved: frozenset[str]) -> set[Node]:
+    def walk(self, saved: frozenset[str]) -> set[Node]:
+        """What the backward pass reads or computes again if these names are saved."""
         reached = set(self._roots)
         pending = list(reached)
         while pending:

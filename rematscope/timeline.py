@@ -1,14 +1,12 @@
 """How many bytes are live while a forward and then a backward pass run: as data, as a picture and as text."""
 
-import base64
 import dataclasses
-import io
 from collections.abc import Sequence
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from rematscope.display import COLOURS, Lines, plain_text
+from rematscope.display import COLOURS, Lines, plain_text, png
 from rematscope.source import Source
 from rematscope.units import bytes_text
 
@@ -101,17 +99,8 @@ class Timeline:
         # Two outputs, since a front end shows only one form of each: the picture, and its numbers.
         from IPython.display import display
 
-        display({"image/png": self._png(), "text/plain": self.title}, raw=True)
+        display({"image/png": png(self.plot, (7, 3.4)), "text/plain": self.title}, raw=True)
         display(Lines(self._lines()))
-
-    def _png(self) -> str:
-        from matplotlib.figure import Figure
-
-        figure = Figure(figsize=(7, 3.4), layout="constrained")
-        self.plot(figure.subplots())
-        page = io.BytesIO()
-        figure.savefig(page, dpi=100, metadata={"Software": None})
-        return base64.b64encode(page.getvalue()).decode()
 
     def _lines(self) -> list[str]:
         peak, last = self.moments.index(self.peak), len(self.moments) - 1

@@ -142,7 +142,7 @@ def trace(f: Callable, *args: Any, **kwargs: Any) -> Passes:
     """
     __tracebackhide__ = True
     paths, leaves, tree = _flatten(f, args, kwargs)
-    function = _called(f)
+    function = called(f)
 
     def flat(*leaves):
         args, kwargs = jax.tree.unflatten(tree, leaves)
@@ -240,7 +240,7 @@ def _step(key) -> str:
     return f".{text}" if text.isidentifier() or text.isdecimal() else f"[{getattr(key, 'key', text)!r}]"
 
 
-def _called(f: Callable) -> str:
+def called(f: Callable) -> str:
     """What people call `f`: a partial by the function in it."""
     while isinstance(f, functools.partial):
         f = f.func

@@ -12,6 +12,11 @@ def count_text(count: int, unit: str) -> str:
     return f"{count:,} {unit}" if count < 10_000 else f"{_scaled(count, 1000, ['', 'k', 'M', 'G', 'T', 'P'])} {unit}"
 
 
+def amount_text(cost: float) -> str:
+    """`9,999`, `1.2 M`; for a cost in a unit of the user's own, `0.0123`."""
+    return count_text(cost, "").rstrip() if isinstance(cost, int) else f"{cost:.3g}"
+
+
 def _scaled(count: int, step: int, units: list[str]) -> str:
     size, i = float(count), 0
     while size >= step and i < len(units) - 1:

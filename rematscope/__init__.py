@@ -1,6 +1,7 @@
 """What a JAX function's backward pass keeps, what it computes again, and what that costs.
 
-    from rematscope import explore, fit, frontier, linked, liveness, measure, plan, print_fwd_bwd, residual_table, trace
+    from rematscope import explore, linked, liveness, measure, print_fwd_bwd, residual_table, trace
+    from rematscope import fit, frontier, lint, plan
 
 Nothing here runs the function, unless its time is asked for: arguments may be arrays or `jax.ShapeDtypeStruct`s.
 """
@@ -9,7 +10,6 @@ from rematscope.cost import Cost, cost_of
 from rematscope.errors import PlanError, TargetError, TraceError
 from rematscope.explore import explore
 from rematscope.fit import Fit, fit
-from rematscope.frontier import Frontier, frontier
 from rematscope.frontier import Frontier, Point, frontier
 from rematscope.linked import linked
 from rematscope.lint import Lint, lint
@@ -30,7 +30,6 @@ __all__ = [
     "Equation",
     "Finding",
     "Fit",
-    "Frontier",
     "Frontier",
     "FwdBwd",
     "Lint",
@@ -53,7 +52,6 @@ __all__ = [
     "cost_of",
     "explore",
     "fit",
-    "frontier",
     "frontier",
     "linked",
     "lint",

@@ -1,7 +1,8 @@
 """`fit(f, *args, budget=…)`: the names to save so that the compiled program fits into a device's memory."""
 
+import contextlib
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -147,7 +148,7 @@ def fit(f: Callable, *args, budget: int | str, target: str = "cpu", **kwargs) ->
     def attempt(saved: int) -> Trial:
         made = best(f, graph, saved, args, kwargs)
         if made.saved_bytes not in trials:
-            with Console(stderr=True).status(f"compiling with {bytes_text(made.saved_bytes)} saved"):
+            with _saying(f"compiling with {bytes_text(made.saved_bytes)} saved"):
                 trials[made.saved_bytes] = Trial(made, measure(made.planned, *args, target=target, **kwargs))
         return trials[made.saved_bytes]
 
@@ -173,3 +174,20 @@ def fit(f: Callable, *args, budget: int | str, target: str = "cpu", **kwargs) ->
             fits = trial
         else:
             above = trial
+
+
+@contextlib.contextmanager
+def _saying(what: str) -> Iterator[None]:
+    """Says what is being done as long as it is: a compilation may take minutes."""
+    console = Console(stderr=True)
+    if not console.is_jupyter:
+        with console.status(what):
+            yield
+        return
+    from IPython.display import clear_output
+
+    print(what)
+    try:
+        yield
+    finally:
+        clear_output(wait=True)  # what comes next takes its place

@@ -1,0 +1,167 @@
+"""What is expected of an answer; only the judge reads this."""
+
+from collections.abc import Callable
+
+from grader.data import Impossible, Plan
+from grader.hints import Hint
+from grader.requirements import Mistake
+from rematscope.solve import best_points, every_choice, subset
+
+
+def reference(block, budget_bytes) -> Plan:
+    nbytes, costs = every_choice(block)
+    least = int(costs[nbytes <= budget_bytes].min())
+    return Plan("choice", lambda names: recomputed(names, block, budget_bytes), least, "FLOPs again")
+
+
+def recomputed(names: list, block, budget_bytes: int) -> int:
+    """What a choice computes again. Raises Impossible if it breaks a rule."""
+    for name in names:
+        if name not in block.names:
+            raise Impossible(f"{name!r:.60} is none of the block's names.", _NAMES)
+    if len(set(names)) < len(names):
+        raise Impossible("a name is in it twice.", "Can a value be saved more than once?")
+    nbytes, cost = block.evaluate(names)
+    if nbytes > budget_bytes:
+        raise Impossible(f"it keeps {nbytes:,} bytes, and the budget is {budget_bytes:,}.", _OVER)
+    for name in names:
+        if block.evaluate(other for other in names if other != name)[1] == cost:
+            raise Impossible(f"{name!r} is idle in it: without that name, as much is computed again.", _IDLE)
+    return cost
+
+
+_NAMES = "What does block.names hold?"
+_OVER = "What does block.evaluate say of your choice, and which of the two numbers must stay within the budget?"
+_IDLE = "Which of the other names in your list is nearer to where the backward pass begins to compute again?"
+
+# What the usual ways to choose end with.
+
+
+def _none(block, budget_bytes):
+    return block.evaluate(())[1]
+
+
+def _one_after_another(order: Callable) -> Callable:
+    """Goes through the names in an order, and takes each that still fits."""
+
+    def cost(block, budget_bytes):
+        chosen: tuple[str, ...] = ()
+        for name in order(block):
+            if block.evaluate((*chosen, name))[0] <= budget_bytes:
+                chosen = (*chosen, name)
+        return block.evaluate(chosen)[1]
+
+    return cost
+
+
+def _spared_alone(block) -> dict[str, int]:
+    worst = block.evaluate(())[1]
+    return {name: worst - block.evaluate((name,))[1] for name in block.names}
+
+
+def _size(block) -> dict[str, int]:
+    least = block.evaluate(())[0]
+    return {name: max(1, block.evaluate((name,))[0] - least) for name in block.names}
+
+
+def _by(key: Callable, reverse: bool) -> Callable:
+    return lambda block: sorted(block.names, key=key(block), reverse=reverse)
+
+
+def _per_byte(block) -> Callable:
+    spared, size = _spared_alone(block), _size(block)
+    return lambda name: spared[name] / size[name]
+
+
+def _best_next(per_byte: bool) -> Callable:
+    """Takes the name that spares most beside those taken before, as long as one fits and spares anything."""
+
+    def cost(block, budget_bytes):
+        chosen: tuple[str, ...] = ()
+        while True:
+            kept, now = block.evaluate(chosen)
+            options = [(*chosen, name) for name in block.names if name not in chosen]
+            fitting = [option for option in options if block.evaluate(option)[0] <= budget_bytes]
+            gains = {o: (now - block.evaluate(o)[1], max(1, block.evaluate(o)[0] - kept)) for o in fitting}
+            gains = {o: gain / size if per_byte else gain for o, (gain, size) in gains.items() if gain > 0}
+            if not gains:
+                return now
+            chosen = max(gains, key=gains.get)
+
+    return cost
+
+
+def _knapsack(block, budget_bytes):
+    """As if what names spare alone could be added up."""
+    spared = _spared_alone(block)
+    nbytes, _ = every_choice(block)
+    fitting = [subset(block, i) for i in range(len(nbytes)) if nbytes[i] <= budget_bytes]
+    return block.evaluate(max(fitting, key=lambda names: sum(spared[n] for n in names)))[1]
+
+
+def _next_to_best(block, budget_bytes):
+    """The best of the choices that keep fewer bytes than the best one."""
+    nbytes, costs = every_choice(block)
+    points = [i for i in best_points(nbytes, costs) if nbytes[i] <= budget_bytes]
+    return int(costs[points[-2:][0]])
+
+
+_JOINT = "What does a name spare when another one is saved already? Is that as much as it spares alone?"
+_TRADE = "Is there a choice with two other names in place of one of yours, that fits and computes less again?"
+
+mistakes = (
+    Mistake("it saves nothing", _none, "What does a name spare that fits into the budget?"),
+    Mistake("it takes the largest values first", _one_after_another(_by(lambda b: _size(b).get, True)), _TRADE),
+    Mistake("it takes the smallest values first", _one_after_another(_by(lambda b: _size(b).get, False)), _TRADE),
+    Mistake("it takes names in the block's order", _one_after_another(lambda b: b.names), _TRADE),
+    Mistake("it takes names from the last to the first", _one_after_another(lambda b: b.names[::-1]), _TRADE),
+    Mistake(
+        "it takes those first that spare most",
+        _one_after_another(_by(lambda b: _spared_alone(b).get, True)),
+        _JOINT,
+    ),
+    Mistake("it takes those first that spare most for a byte", _one_after_another(_by(_per_byte, True)), _JOINT),
+    Mistake("it takes those first that spare most", _best_next(False), _TRADE),
+    Mistake("it takes those first that spare most for a byte", _best_next(True), _TRADE),
+    Mistake("it adds up what each name spares alone", _knapsack, _JOINT),
+    Mistake(
+        "it is the best for less than the budget", _next_to_best, "May a choice keep exactly as many bytes as allowed?"
+    ),
+)
+
+otherwise = "How many choices are there for eleven names, and did your answer look at every one?"
+
+error_questions = (
+    (r"unhashable|not iterable", "What does block.evaluate take: one name, or several in a tuple or list?"),
+    (r"RecursionError", "Does every call of your function have fewer names left than the one before?"),
+    (r"min\(\) |max\(\) ", "Is the choice of no names at all among those that you look at?"),
+)
+
+hints = (
+    Hint("Could you look at every choice that there is? How many are there for the eleven names of a block?"),
+    Hint(
+        "Which of the two numbers that `block.evaluate(names)` returns must stay within the budget, and which is to be "
+        "as small as can be?",
+        after=("impossible", "wrong type"),
+    ),
+    Hint(
+        "On the page, what does `'down'` spare when nothing else is saved, and what once `'mid'` is?",
+        after=("costs more",),
+    ),
+    Hint(
+        "Two choices compute as little again. One of them has a name more. Which of the two does your answer meet "
+        "first, and which does it return?",
+        after=("impossible",),
+        says="idle",
+    ),
+    Hint(
+        "`itertools.combinations(block.names, r)` gives all choices of `r` names. Which `r` are there, from the "
+        "smallest to the largest?"
+    ),
+    Hint(
+        "Nearly the answer: from every choice of 0, 1, 2, … names, keep those that fit. Which has the smallest cost, "
+        "and among several of that cost the fewest names? `min` takes a `key`."
+    ),
+)
+
+requirements = ()

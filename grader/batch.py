@@ -10,6 +10,8 @@ import hashlib
 import tempfile
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +30,7 @@ from grader.verdict import NOT_JUDGED, NOT_PASSED, PASSED, Finding, Verdict
 
 LIMITS = process.Limits(seconds=60, processor_seconds=30)
 _MAX_MESSAGE = 20 * 2**20
+_VERDICTS = 10_000  # that are kept, a few kilobytes each
 _SECONDS_TO_DRAW = 10  # what an answer looks like; it is traced once
 _MAX_TEXT = 1000  # characters of one text of a verdict
 # So many sets of shapes are drawn for a class. What the reference does in each is traced and compiled once.
@@ -78,6 +81,7 @@ class _Workshop:
 
     def __init__(self):
         self.zygote = Zygote()
+        self._verdicts = _Once()
 
     def grade(self, submission: Submission, seed: int) -> tuple[Verdict, str, Picture | None]:
         shapes = seed_of_shapes(seed, submission.learner)
@@ -144,9 +148,15 @@ class _Workshop:
             evidence = Evidence.from_json(text)
             if evidence.exercise != exercise:
                 raise EvidenceError(f"the evidence is not that of {exercise}.")
-            cases = cases_for(exercise, shapes)
-            with Judge(self.zygote) as judge:
-                return grading.judged(text, cases, exercise, seed_of_inputs(seed, evidence), judge.execute)
+            decisive = _without_lines(evidence).to_json()
+
+            def judged() -> Verdict:
+                cases, inputs = cases_for(exercise, shapes), seed_of_inputs(seed, evidence)
+                with Judge(self.zygote) as judge:
+                    return grading.judged(decisive, cases, exercise, inputs, judge.execute)
+
+            verdict = self._verdicts(hashlib.sha256(repr((decisive, shapes, seed)).encode()).digest(), judged)
+            return _with_lines(verdict, evidence, text)
         except SandboxError:
             raise
         except EvidenceError as error:
@@ -155,6 +165,57 @@ class _Workshop:
             why = f"the grader itself failed, with {capture.message_of(error)}."
             advice = "That is a defect of the grader's: please report it, with the answer that brought it about."
             return Verdict(exercise, NOT_JUDGED, (Finding("could not be judged", why, next=advice),))
+
+
+class _Once:
+    """Verdicts that are made once for the same programs and inputs, also where several threads ask at the same time."""
+
+    def __init__(self):
+        self._made: dict[bytes, Future[Verdict]] = {}
+        self._lock = threading.Lock()
+
+    def __call__(self, key: bytes, make: Callable[[], Verdict]) -> Verdict:
+        with self._lock:
+            known = self._made.get(key)
+            if known is None:
+                mine = self._made[key] = Future()
+                if len(self._made) > _VERDICTS:
+                    del self._made[next(iter(self._made))]
+        if known:
+            return known.result()
+        try:
+            mine.set_result(make())
+        except BaseException as error:
+            mine.set_exception(error)
+        # What could not be judged may be the moment's fault: time was up, memory was short.
+        if mine.exception() or mine.result().outcome == NOT_JUDGED:
+            with self._lock:
+                self._made.pop(key, None)
+        return mine.result()
+
+
+def _without_lines(evidence: Evidence) -> Evidence:
+    """The evidence with marks in place of the learner's lines: all that decides."""
+    cases = [
+        dataclasses.replace(traced, sources=tuple(f"\0{case}:{place}" for place in range(len(traced.sources))))
+        for case, traced in enumerate(evidence.cases)
+    ]
+    return dataclasses.replace(evidence, cases=tuple(cases))
+
+
+def _with_lines(verdict: Verdict, evidence: Evidence, text: str) -> Verdict:
+    """The verdict on evidence without lines, as that on the evidence."""
+
+    def lines(source: str | None) -> str | None:
+        if source is None or not source.startswith("\0"):
+            return source
+        places = (map(int, mark.removeprefix("\0").split(":")) for mark in source.split("; "))
+        named = (evidence.cases[case].sources[place] for case, place in places)
+        return "; ".join(dict.fromkeys(line for line in named if line)) or None
+
+    findings = (dataclasses.replace(finding, source=lines(finding.source)) for finding in verdict.findings)
+    judged = hashlib.sha256(text.encode()).hexdigest()
+    return dataclasses.replace(verdict, findings=tuple(findings), evidence=judged)
 
 
 _the_workshop: list[_Workshop] = []

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from grader import batch, classroom, collect
+from grader import batch, classroom, collect, grading
 from grader.collect import Submission
 
 NAME = "checkpoint_dot_policy"
@@ -34,6 +35,31 @@ def test_feedback_shows_both_programs_and_marks_what_is_wrong():
     page = wrong.picture.html()
     assert page.count("rs-marked") > 2 and "◀ here" in page and "In [" not in page
     assert exits.verdict.passed and "page's shapes" in exits.picture.title and "◀ here" not in exits.picture.html()
+
+
+@sandboxed
+def test_the_same_programs_are_judged_once_and_others_are_not_taken_for_them(monkeypatch):
+    judged, calls = grading.judged, []
+    monkeypatch.setattr(grading, "judged", lambda *arguments: calls.append(1) or judged(*arguments))
+    learners = [name for name in map(str, range(99)) if batch.seed_of_shapes(1, name) == batch.seed_of_shapes(1, "0")]
+    other = next(name for name in map(str, range(99)) if name not in learners)
+    lower = "# written lower\n\n\n"
+
+    def graded(learner, text):
+        verdict = batch.grade(Submission(learner, "answer.py", text.encode()), 1).verdict
+        return verdict.outcome, verdict.findings[0].source if verdict.findings else None, len(calls)
+
+    try:
+        assert graded(learners[0], RIGHT) == ("passed", None, 1)
+        assert graded(learners[1], lower + RIGHT.replace("pipeline", "others")) == ("passed", None, 1)
+        assert graded(learners[2], RIGHT.replace("(z**2)", "(z**2) * 1.001"))[::2] == ("not passed", 2)
+        assert graded(other, RIGHT) == ("passed", None, 3), "for other shapes it is another program"
+        first, again = graded(learners[0], WRONG), graded(learners[1], lower + WRONG)
+        assert first[::2] == again[::2] == ("not passed", 4)
+        lines = [[int(line) for line in re.findall(r"answer.py:(\d+)", source)] for _, source, _ in (first, again)]
+        assert lines[0] and [line + 3 for line in lines[0]] == lines[1], "each is told of lines of its own"
+    finally:
+        batch.close()
 
 
 # What grades in these processes is a stand-in, without JAX: it takes some milliseconds, and says what it was given.

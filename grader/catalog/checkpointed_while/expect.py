@@ -119,6 +119,12 @@ hints = (
         after=("wrong value",),
     ),
     Hint(
+        "JAX goes backwards through a loop if it knows the number of turns when it traces: a scan, or a `fori_loop` "
+        "between two plain numbers. Which number of turns do you know then?",
+        after=("raises",),
+        says="Reverse-mode",
+    ),
+    Hint(
         "Try the pieces alone: one step, `jax.lax.cond(…, body, lambda x: x, x)`, and one scan of a few steps. What "
         "does each take, and what does it return?",
         after=("raises", "wrong type"),

@@ -4,12 +4,10 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterator
 
-from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
 from rich.text import Text
 
-from rematscope.display import html_table, plain_text
+from rematscope.display import TextTable, html_table, plain_text
 from rematscope.errors import PlanError
 from rematscope.measure import Measurement, measure
 from rematscope.plan import Plan, best, budget_bytes, recompute_graph
@@ -66,15 +64,8 @@ class Fit:
         return self.plan.names
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        header, *rows = self._cells()
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
-        for title in header:
-            table.add_column(title, justify="right" if title in header[1:6] else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*map(Text, row))
         yield Text(self._headline())
-        yield table
-        yield from map(Text, self._notes())
+        yield TextTable(self._cells(), "\n".join(self._notes()), numeric=self._cells()[0][1:6])
 
     def __repr__(self):
         return plain_text(self)

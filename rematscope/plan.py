@@ -9,14 +9,12 @@ from fractions import Fraction
 from functools import cached_property
 
 import jax
-from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
 from rich.text import Text
 
 from rematscope import _jax
 from rematscope.checkpoints import nothing, with_policy, without_checkpoints
-from rematscope.display import escaped, html_table, plain_text
+from rematscope.display import TextTable, escaped, plain_text
 from rematscope.errors import PlanError
 from rematscope.lint import no_names, whole_nets
 from rematscope.names import Finding
@@ -190,23 +188,19 @@ class Plan:
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(self._headline())
-        header, *rows = self._cells()
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
-        for title in header:
-            table.add_column(title, justify="right" if title in ("bytes", "spares") else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*map(Text, row))
-        yield table
-        yield Text(self._footer())
+        yield self._table()
         yield from (Text(finding.text) for finding in self.findings)
 
     def __repr__(self):
         return plain_text(self)
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        page = html_table(self._cells(), self._footer())
+        page = self._table()._repr_mimebundle_()["text/html"]
         notes = "".join(f"<p>{escaped(finding.text)}</p>" for finding in self.findings)
         return {"text/plain": plain_text(self), "text/html": f"<p>{self._headline()}</p>{page}{notes}"}
+
+    def _table(self) -> TextTable:
+        return TextTable(self._cells(), self._footer(), numeric=("bytes", "spares"))
 
     def _headline(self) -> str:
         chosen, all_of = len(self.names), len(self.graph.names)

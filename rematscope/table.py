@@ -3,12 +3,9 @@
 import dataclasses
 from collections.abc import Callable
 
-from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
-from rich.text import Text
 
-from rematscope.display import html_table, plain_text
+from rematscope.display import TextTable, html_table, plain_text
 from rematscope.notation import code
 from rematscope.program import type_text
 from rematscope.trace import Passes, Residual, trace
@@ -67,14 +64,7 @@ class ResidualTable:
         self.rows = _rows(passes)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        header, *rows = self.cells()
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
-        for title in header:
-            table.add_column(title, justify="right" if title in ("bytes", "share") else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*map(Text, row))
-        yield table
-        yield Text(self.total)
+        yield TextTable(self.cells(), self.total, numeric=("bytes", "share"))
 
     def __repr__(self):
         return plain_text(self)

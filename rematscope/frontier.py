@@ -28,6 +28,7 @@ from rematscope.units import amount_text, bytes_text
 
 # From keeping least to keeping most.
 PRESETS = ("nothing_saveable", "dots_with_no_batch_dims_saveable", "dots_saveable", "everything_saveable")
+_BYTES, _AMOUNTS = ("B", "KiB", "MiB", "GiB", "TiB"), ("", "k", "M", "G", "T", "P")
 _SPREAD = 16  # budgets that are looked at first, so that an interrupted search has seen the whole range
 _SHOWN = 20  # points that the table shows
 _COLUMNS, _MOST_COLUMNS = 72, 500  # points that the matrix shows, as text and in a notebook
@@ -149,10 +150,9 @@ class Frontier:
         """Draws the frontier as steps on matplotlib axes, and the labelled points as marks."""
         everything = (*self.points, *self.labelled)
         most = max(point.nbytes for point in everything)
-        number, unit = bytes_text(most).split()
-        scale = most / float(number) if most else 1
         worst = max(point.cost for point in everything) or 1
-        again, letter = _scaled(worst)
+        unit, letter = bytes_text(most).split()[1], amount_text(worst).partition(" ")[2]
+        scale, again = 1024 ** _BYTES.index(unit), 1000 ** _AMOUNTS.index(letter)
 
         def marks(points, style, **how):
             ax.plot([p.nbytes / scale for p in points], [p.cost / again for p in points], style, **how)
@@ -366,12 +366,6 @@ def _bar() -> Iterator[Callable[[str, float], None]]:
 def _spread(count: int, most: int) -> list[int]:
     """Places among `count`, evenly spaced, first and last included; all of them if there are no more than `most`."""
     return list(range(count)) if count <= most else [i * (count - 1) // (most - 1) for i in range(most)]
-
-
-def _scaled(worst: float) -> tuple[float, str]:
-    """What to divide an axis by, and the letter that says so."""
-    number, _, letter = amount_text(worst).partition(" ")
-    return (worst / float(number.replace(",", "")) or 1), letter
 
 
 def _counted(count: int, word: str) -> str:

@@ -103,10 +103,9 @@ class Names:
                 self._named.setdefault((equation.params["name"], str(equation.source)), []).append(equation)
         self._helping = {key for key, nodes in self._nodes.items() if any(map(self._helps, nodes))}
         self._saved = {name for name, _ in self._helping}
-        self._places = self._worth(candidates)
-        self.places = sorted(
-            dict.fromkeys(self._places.values()), key=lambda p: p.spares / max(p.nbytes, 1), reverse=True
-        )
+        worth = self._worth(candidates)
+        self._places = {equation: place for place, equations in worth for equation in equations}
+        self.places = sorted((place for place, _ in worth), key=lambda p: p.spares / max(p.nbytes, 1), reverse=True)
 
     # Places
 
@@ -129,23 +128,23 @@ class Names:
             if equation is None or (eqn := _nameable(equation, reader)) is None:
                 continue
             place = Place(what, equation.source, type_text(equation.outputs[0]))
-            line = source_info_util.summarize(equation.eqn.source_info)
-            _, eqns, equations = places.setdefault((place, line, equation.primitive), (place, [], []))
+            alike = source_info_util.summarize(equation.eqn.source_info), *map(type_text, equation.inputs)
+            _, eqns, equations = places.setdefault((place, equation.primitive, alike), (place, [], []))
             eqns.append(eqn)
             equations.append(equation)
         return {f"{_PLACE}{i}": place for i, place in enumerate(places.values())}
 
-    def _worth(self, candidates) -> dict[Equation, Place]:
-        """The places that spare anything beside the names that help, by what computes them."""
-        found = {}
+    def _worth(self, candidates) -> list[tuple[Place, list[Equation]]]:
+        """The places that spare anything beside the names that help, and what computes them."""
+        found = []
         nbytes, cost = self.graph.evaluate(self._saved)
         for name in self.graph.names:
             if name in candidates:
                 place, _, equations = candidates[name]
                 then = self.graph.evaluate({*self._saved, name})
                 if then[1] < cost:
-                    place = dataclasses.replace(place, nbytes=then[0] - nbytes, spares=cost - then[1])
-                    found |= dict.fromkeys(equations, place)
+                    spares = cost - then[1]
+                    found.append((dataclasses.replace(place, nbytes=then[0] - nbytes, spares=spares), equations))
         return found
 
     # What is wrong with names

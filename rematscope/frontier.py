@@ -223,7 +223,7 @@ class Frontier:
         budget = max(self.greedy, key=lambda budget: self.greedy[budget].cost - self.within(budget).cost)
         point, best = self.greedy[budget], self.within(budget)
         if point.cost <= best.cost:
-            return rows, f"greedy finds the best in {_counted(len(self.greedy), 'case')} of {len(self.greedy)}"
+            return rows, "greedy finds the best too, within the bytes of each point"
         label, names = f"greedy within {bytes_text(budget)}", str(len(point.names))
         rows.append([label, names, bytes_text(point.nbytes), amount_text(point.cost), amount_text(best.cost)])
         return rows, "greedy is shown where it is farthest from the best; the rest is in .greedy"

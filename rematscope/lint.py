@@ -66,7 +66,7 @@ class Lint:
         for place in self.places[:_SHOWN]:
             amounts = bytes_text(place.nbytes), amount_text(place.spares)
             rows.append([place.what, place.type, *amounts, str(place.source or "")])
-        footer = "names that would help, alone; first what spares most per byte"
+        footer = "values that deserve a name, and what each spares by itself; first what spares most per byte"
         if len(self.places) > _SHOWN:
             footer += f"; {_SHOWN} of {len(self.places)}, all are in .places"
         return TextTable(rows, footer, ("bytes", "spares"))

@@ -10,11 +10,14 @@ README = (ROOT / "README.md").read_text()
 
 
 def test_the_ten_lines_run():
-    (block,) = [text for text in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "rematscope" in text]
+    block, names = [text for text in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "rematscope" in text]
     assert len([line for line in block.splitlines() if line.strip() and "import" not in line]) <= 10
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        exec(block, {})
+        here = {}
+        exec(block, here)
+        exec(names, here)
     assert "block saves" in out.getvalue() and "Cost(flops=" in out.getvalue()
+    assert "named: no findings" in out.getvalue() and "named: save" in out.getvalue()
 
 
 def test_links_and_pictures_are_there():

@@ -370,7 +370,7 @@ value                           type       bytes  spares  line
 ────────────────────────────────────────────────────────────────────────────────────
 {place}
 {place}
-names that would help, alone; first what spares most per byte"""
+values that deserve a name, and what each spares by itself; first what spares most per byte"""
     )
     page = found._repr_mimebundle_()["text/html"]
     assert page.count("<table") == 2 and "&lt;lambda&gt;: 1 finding" in page

@@ -33,8 +33,9 @@ def illustrated(verdict: Verdict, answer: Callable, cases: Sequence[Case], task:
     ]
     effects, residuals = (), None
     if passes := _traced(answer, task.shown):
-        effects = (_effect("your answer", passes), *_others(verdict.exercise))
         residuals = rematscope.ResidualTable(passes)
+        if not (_has_open_loop(passes.forward) or _has_open_loop(passes.backward)):
+            effects = (_effect("your answer", passes), *_others(verdict.exercise))
     return dataclasses.replace(
         verdict, findings=tuple(findings), effects=effects, scene=task.shown.name, residuals=residuals
     )
@@ -75,6 +76,11 @@ def _traced(answer: Callable, case: Case) -> rematscope.Passes | None:
         return rematscope.trace(applied(answer, case), *case.arguments)
     except (Exception, SystemExit):
         return None
+
+
+def _has_open_loop(program: rematscope.Program) -> bool:
+    """Whether a loop's number of turns, and so what it costs, is not in the program."""
+    return any(e.primitive == "while" or any(map(_has_open_loop, e.bodies)) for e in program.equations)
 
 
 def _effect(label: str, passes: rematscope.Passes) -> Effect:

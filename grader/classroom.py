@@ -30,7 +30,7 @@ class Run:
 
     Attributes:
       folder: where they are.
-      settings: seed, exercise and sandboxed, which must be the same for all of them.
+      settings: seed, exercise, sandboxed and versions, which must be the same for all of them.
     """
 
     folder: Path
@@ -40,7 +40,7 @@ class Run:
     def begin(cls, folder: Path, seed: int | None, exercise: str | None, sandboxed: bool) -> "Run":
         """Begins a run in a folder that has none; a seed is drawn if None. Raises RunError."""
         settings = {"seed": secrets.randbits(63) if seed is None else seed}
-        settings |= {"exercise": exercise, "sandboxed": sandboxed}
+        settings |= {"exercise": exercise, "sandboxed": sandboxed, "versions": versions()}
         if (folder / _RUN).exists():
             raise RunError(
                 f"{folder} has grades already: add --resume to grade only what is missing, or name another folder."
@@ -57,26 +57,43 @@ class Run:
         """Goes on with the run in a folder, or begins one. Raises RunError if that is one of other settings."""
         try:
             settings = json.loads((folder / _RUN).read_text())
+            asked = {"seed": settings["seed"] if seed is None else seed, "exercise": exercise, "sandboxed": sandboxed}
+            asked |= {"versions": versions()}
         except FileNotFoundError:
             return cls.begin(folder, seed, exercise, sandboxed)
-        except (OSError, ValueError):
+        except (OSError, ValueError, TypeError, KeyError):
             raise RunError(f"{folder / _RUN} cannot be read: name another folder, and begin anew.") from None
-        asked = {"seed": settings["seed"] if seed is None else seed, "exercise": exercise, "sandboxed": sandboxed}
         if changed := [name for name, value in asked.items() if settings.get(name) != value]:
             raise RunError(
-                f"The grades in {folder} were begun with another {' and '.join(changed)}: resume them as they were "
-                "begun, or name another folder."
+                f"The grades in {folder} were not begun with the same {' and '.join(changed)}: resume them as they "
+                "were begun, or name another folder."
             )
         return cls(folder, settings)
 
     def grade_of(self, submission: Submission) -> Grade | None:
         """The grade that is written down, or None."""
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
             return Grade.from_dict(json.loads(self._place(submission).read_text()))
 
     def keep(self, submission: Submission, grade: Grade):
-        """Writes a grade down."""
-        write_whole(self._place(submission), json.dumps(grade.to_dict()))
+        """Writes a grade down. Raises RunError if that cannot be done."""
+        with self._writing():
+            write_whole(self._place(submission), json.dumps(grade.to_dict()))
+
+    def finish(self, report: Report, gradescope: bool):
+        """Writes the report. Raises RunError if that cannot be done."""
+        with self._writing():
+            report.write(self.folder, gradescope)
+
+    @contextlib.contextmanager
+    def _writing(self):
+        try:
+            yield
+        except OSError as error:
+            raise RunError(
+                f"{self.folder} cannot be written ({error.strerror}). The grades so far are kept: make room, and add "
+                "--resume."
+            ) from None
 
     def _place(self, submission: Submission) -> Path:
         about = repr((self.settings["seed"], submission.learner, submission.name, submission.exercise)).encode()

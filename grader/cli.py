@@ -120,7 +120,7 @@ def batch(
         with place as means:
             run = (classroom.Run.resume if resume else classroom.Run.begin)(out, seed, name, not unsandboxed)
             report, lost = classroom.grade_class(handed_in, run, **means)
-        report.write(out, gradescope=format_ == Format.gradescope)
+        run.finish(report, gradescope=format_ == Format.gradescope)
     except (collect.CollectError, classroom.RunError, sandbox.SandboxError) as error:
         print(error, file=sys.stderr)
         raise typer.Exit(2) from None

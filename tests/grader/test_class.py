@@ -87,6 +87,16 @@ print("done")
 """
 
 
+def until(condition, process):
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        if condition():
+            return
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+    pytest.fail("it took more than a minute")
+
+
 def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_grades(tmp_path):
     handed_in = tmp_path / "in"
     for number in range(150):
@@ -99,15 +109,18 @@ def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_grades(tmp_path)
 
     whole = begin("whole").communicate(timeout=60)
     assert whole == ("graded before: 0\ndone\n", "")
+    results = tmp_path / "killed" / "results"
     draw, before = random.Random(1), []
     for kill in [True] * 7 + [False]:
         process = begin("killed")
         before.append(int(process.stdout.readline().split()[-1]))  # now it begins
         if kill:
-            time.sleep(draw.uniform(0, 0.4))
+            more = before[-1] + draw.randint(0, 20)
+            until(lambda more=more: len(list(results.glob("*.json"))) >= more, process)
+            time.sleep(draw.uniform(0, 0.02))
             process.kill()
         assert process.communicate(timeout=60)[1] == ""
-    assert before == sorted(before) and len(set(before)) > 3
+    assert before == sorted(before) and len(set(before)) > 3 and before[-1] < 150
     for name in ("grades.csv", "grades.json", "feedback/learner 149.html"):
         assert (tmp_path / "killed" / name).read_text() == (tmp_path / "whole" / name).read_text()
 
@@ -117,8 +130,9 @@ def handed_in(tmp_path_factory):
     """A small class: right, wrong and hostile answers."""
     folder = tmp_path_factory.mktemp("class") / "submitted"
     exits = f"import os\ndef {NAME}(w1, w2, x): os._exit(0)\n"
-    for number, text in enumerate([RIGHT, WRONG, exits, "{", RIGHT, WRONG, exits, RIGHT]):
-        place = folder / f"learner {number}" / "week 1" / ("page.ipynb" if text == "{" else "answer.py")
+    deep = "[" * 100_000
+    for number, text in enumerate([RIGHT, WRONG, exits, deep, RIGHT, WRONG, exits, RIGHT]):
+        place = folder / f"learner {number}" / "week 1" / ("page.ipynb" if text == deep else "answer.py")
         place.parent.mkdir(parents=True)
         place.write_text(text)
     return folder.parent
@@ -137,15 +151,6 @@ def grades(handed_in, tmp_path_factory):
     return text
 
 
-def until(condition, process):
-    for _ in range(600):
-        if condition():
-            return
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.1)
-    pytest.fail("it took more than a minute")
-
-
 @sandboxed
 def test_a_class_is_resumed_after_a_kill_and_nothing_is_left_running(handed_in, grades, tmp_path):
     out = tmp_path / "grades"
@@ -158,7 +163,7 @@ def test_a_class_is_resumed_after_a_kill_and_nothing_is_left_running(handed_in, 
     process.communicate()
     assert zygotes and not (out / "grades.csv").exists()
     kept = {path.name: path.stat().st_mtime_ns for path in results.glob("*.json")}
-    for arguments, said in ([], "add --resume"), (["--resume", "--seed", "4"], "another seed"):
+    for arguments, said in ([], "add --resume"), (["--resume", "--seed", "4"], "not begun with the same seed"):
         done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60, cwd=ROOT)
         assert done.returncode == 2 and said in done.stderr
     done = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=60, cwd=ROOT)
@@ -166,6 +171,29 @@ def test_a_class_is_resumed_after_a_kill_and_nothing_is_left_running(handed_in, 
     assert (out / "grades.csv").read_bytes().decode() == grades
     assert {name: (results / name).stat().st_mtime_ns for name in kept} == kept, "these were not graded again"
     assert not any(Path("/proc", pid).exists() for pid in zygotes)
+
+
+def test_a_full_disk_and_a_damaged_run_are_told(tmp_path, monkeypatch):
+    run = classroom.Run.begin(tmp_path / "grades", 3, NAME, True)
+    submission = Submission("ada", "answer.py", b"")
+    (run.folder / "results").rename(run.folder / "elsewhere")
+    with pytest.raises(classroom.RunError, match="The grades so far are kept"):
+        run.keep(submission, classroom._without(submission, "no reason"))
+    (run.folder / "elsewhere").rename(run.folder / "results")
+    run.keep(submission, classroom._without(submission, "no reason"))
+    assert run.grade_of(submission).reason.endswith("no reason.") and not run.grade_of(
+        Submission("ben", "answer.py", b"")
+    )
+    next((run.folder / "results").iterdir()).write_text('["half"]')
+    assert run.grade_of(submission) is None, "it is graded again"
+    assert classroom.Run.resume(run.folder, None, NAME, True) == run
+    monkeypatch.setattr(classroom, "versions", lambda: {"jax": "1.0"})
+    with pytest.raises(classroom.RunError, match="the same versions"):
+        classroom.Run.resume(run.folder, None, NAME, True)
+    for text in ("", "{}", "[]"):
+        (run.folder / "run.json").write_text(text)
+        with pytest.raises(classroom.RunError, match="cannot be read"):
+            classroom.Run.resume(run.folder, None, NAME, True)
 
 
 def _children(pid):

@@ -88,13 +88,13 @@ print("done")
 
 
 def until(condition, process):
-    end = time.monotonic() + 60
+    end = time.monotonic() + 180
     while time.monotonic() < end:
         if condition():
             return
         assert process.poll() is None, process.communicate()
         time.sleep(0.005)
-    pytest.fail("it took more than a minute")
+    pytest.fail("it took more than three minutes")
 
 
 def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_grades(tmp_path):
@@ -107,7 +107,7 @@ def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_grades(tmp_path)
         command = [sys.executable, "-c", STAND_IN, handed_in, tmp_path / out]
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
 
-    whole = begin("whole").communicate(timeout=60)
+    whole = begin("whole").communicate(timeout=180)
     assert whole == ("graded before: 0\ndone\n", "")
     results = tmp_path / "killed" / "results"
     draw, before = random.Random(1), []
@@ -119,7 +119,7 @@ def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_grades(tmp_path)
             until(lambda more=more: len(list(results.glob("*.json"))) >= more, process)
             time.sleep(draw.uniform(0, 0.02))
             process.kill()
-        assert process.communicate(timeout=60)[1] == ""
+        assert process.communicate(timeout=180)[1] == ""
     assert before == sorted(before) and len(set(before)) > 3 and before[-1] < 150
     for name in ("grades.csv", "grades.json", "feedback/learner 149.html"):
         assert (tmp_path / "killed" / name).read_text() == (tmp_path / "whole" / name).read_text()
@@ -131,7 +131,7 @@ def handed_in(tmp_path_factory):
     folder = tmp_path_factory.mktemp("class") / "submitted"
     exits = f"import os\ndef {NAME}(w1, w2, x): os._exit(0)\n"
     deep = "[" * 100_000
-    for number, text in enumerate([RIGHT, WRONG, exits, deep, RIGHT, WRONG, exits, RIGHT]):
+    for number, text in enumerate([RIGHT, WRONG, exits, deep, RIGHT, WRONG]):
         place = folder / f"learner {number}" / "week 1" / ("page.ipynb" if text == deep else "answer.py")
         place.parent.mkdir(parents=True)
         place.write_text(text)
@@ -147,7 +147,7 @@ def grades(handed_in, tmp_path_factory):
         report, lost = classroom.grade_class(collect.collect(handed_in), run, **means)
     assert lost == 0
     text = report.csv()
-    assert [text.count(f",{verdict},") for verdict in ("passed", "not passed", "could not be judged")] == [3, 2, 3]
+    assert [text.count(f",{verdict},") for verdict in ("passed", "not passed", "could not be judged")] == [2, 2, 2]
     return text
 
 
@@ -163,10 +163,7 @@ def test_a_class_is_resumed_after_a_kill_and_nothing_is_left_running(handed_in, 
     process.communicate()
     assert zygotes and not (out / "grades.csv").exists()
     kept = {path.name: path.stat().st_mtime_ns for path in results.glob("*.json")}
-    for arguments, said in ([], "add --resume"), (["--resume", "--seed", "4"], "not begun with the same seed"):
-        done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=60, cwd=ROOT)
-        assert done.returncode == 2 and said in done.stderr
-    done = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=60, cwd=ROOT)
+    done = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=180, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "") and "the seed was 3" in done.stdout
     assert (out / "grades.csv").read_bytes().decode() == grades
     assert {name: (results / name).stat().st_mtime_ns for name in kept} == kept, "these were not graded again"
@@ -187,6 +184,10 @@ def test_a_full_disk_and_a_damaged_run_are_told(tmp_path, monkeypatch):
     next((run.folder / "results").iterdir()).write_text('["half"]')
     assert run.grade_of(submission) is None, "it is graded again"
     assert classroom.Run.resume(run.folder, None, NAME, True) == run
+    with pytest.raises(classroom.RunError, match="add --resume"):
+        classroom.Run.begin(run.folder, 3, NAME, True)
+    with pytest.raises(classroom.RunError, match="the same seed and sandboxed"):
+        classroom.Run.resume(run.folder, 4, NAME, False)
     monkeypatch.setattr(classroom, "versions", lambda: {"jax": "1.0"})
     with pytest.raises(classroom.RunError, match="the same versions"):
         classroom.Run.resume(run.folder, None, NAME, True)

@@ -9,6 +9,9 @@ The half that is wrapped is cut again too. That does not show in what is kept, s
 crosses. It shows when this half is run again: then it keeps the inputs of its own halves, and not something of each of
 its functions. Without it the peak would be n / 2 values, and all that is saved between the passes would be of no use.
 
+The default `prevent_cse=True` stays. Each function runs several times, and without barriers XLA would compute it once,
+and keep the result after all.
+
 The price: each halving runs half of the functions once more. All in all that is (n / 2) log2 n + 1 - n functions that
 run again, 17 for 16 and 129 for 64. In return 64 functions do with 7 values.
 """

@@ -46,6 +46,7 @@ def enter_namespaces():
 def lock(limits: Limits):
     """Gives up all that a learner's code does not need, for good. Call it in the first process after
     `enter_namespaces`."""
+    os.setsid()  # a signal to one's own process group reaches those of it in other namespaces, the zygote for one
     _limit(limits)  # it reads /proc
     _mount(FOLDER, f"size={limits.disk},nr_inodes=4096,mode=0700")
     _hide_processes()

@@ -236,7 +236,7 @@ def _needed(answer: str, statements: list[tuple[Source, ast.stmt]]) -> list[tupl
             if name in replaces[index]:
                 since = index
                 break
-        if not all(isinstance(statements[index][1], _DEFINITIONS) for index in found):
+        if not all(map(_is_constant, (statements[index][1] for index in found))):
             found += itertools.takewhile(lambda index, since=since: index > since, _before(changing[name], when))
         for index in found:
             at_once, whenever = uses(index)
@@ -248,7 +248,14 @@ def _needed(answer: str, statements: list[tuple[Source, ast.stmt]]) -> list[tupl
     return [pair for index, pair in enumerate(statements) if index in kept]
 
 
-_DEFINITIONS = ast.Import | ast.ImportFrom | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+def _is_constant(statement: ast.stmt) -> bool:
+    """Whether no call changes what is defined. One may change what a decorator makes, as `f.defvjp(…)` does."""
+    match statement:
+        case ast.Import() | ast.ImportFrom():
+            return True
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return not statement.decorator_list
+    return False
 
 
 def _before(indices: Sequence[int], when: int) -> Iterator[int]:

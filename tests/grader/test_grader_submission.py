@@ -272,3 +272,9 @@ def test_fingerprints():
     same = ["import math\ndef f(x): return (x)", "def f(x):\n    # more\n    return x\n\n\nimport math"]
     assert len(set(map(submission.fingerprint, same))) == 1
     assert len({submission.fingerprint(t) for t in (same[0], "def f(x): return -x", "no Python", "nor this", "")}) == 5
+
+
+def test_rules_of_a_decorated_function_belong_to_it(tmp_path):
+    path = tmp_path / "rules.py"
+    path.write_text(f"import jax\n\n@jax.custom_vjp\ndef f(x): ...\n\nf.defvjp(1, 2)\n\ndef {NAME}(x): return f(x)\n")
+    assert "f.defvjp(1, 2)" in submission.read(path, NAME).text

@@ -8,6 +8,7 @@ from typing import Any
 
 from grader.evidence import Evidence
 from grader.exercise import Question
+from grader.programs import ProgramError
 from grader.verdict import Finding
 
 
@@ -68,7 +69,12 @@ def plain(value: Any) -> Any:
 def differences(
     evidence: Evidence, questions: Sequence[Question], task: ModuleType, expect: ModuleType
 ) -> Iterator[tuple[object, str, Finding]]:
-    """What an answer got wrong: a key that is the same for the same mistake, the question's name, the finding."""
+    """What an answer got wrong: a key that is the same for the same mistake, the question's name, the finding.
+
+    Raises ProgramError if the evidence is not about these questions.
+    """
+    if [asked.case for asked in evidence.cases] != [question.name for question in questions]:
+        raise ProgramError("it does not answer this exercise's questions.")
     plans = []
     for asked, question in zip(evidence.cases, questions, strict=True):
         want = expect.reference(*question.arguments)

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 MAX_CHARACTERS = 10_000_000
+_MAX_MESSAGE = 1_000  # characters of what happened: expressions of an exercise's are sought in it
 
 
 class EvidenceError(ValueError):
@@ -96,7 +97,7 @@ def _traced(fields: dict) -> Traced:
     texts = [traced.case, traced.output, *(source for source in traced.sources if source is not None)]
     if failure:
         texts += [failure.text, failure.source or ""]
-    known = failure is None or failure.kind in _FAILURES
+    known = failure is None or (failure.kind in _FAILURES and len(failure.text) <= _MAX_MESSAGE)
     if not (known and _is_text(*texts) and type(traced.outputs) is int and traced.outputs >= 0):
         raise ValueError(traced)
     if _depth(traced.data) > _DEPTH:

@@ -60,8 +60,7 @@ class _Interpreter:
 
     def __init__(self, module: ir.Module):
         self.bodies = {
-            op.attributes["sym_name"].value: op.regions[0].blocks[0]
-            for op in (view.operation for view in module.body.operations)
+            op.attributes["sym_name"].value: op.regions[0] for op in (view.operation for view in module.body.operations)
         }
         self.functions: dict[str, Callable] = {}
         self.work = 0
@@ -75,7 +74,7 @@ class _Interpreter:
         """A function of the module, of a sequence of arrays."""
         if name not in self.functions:
             places: dict[ir.Value, int] = {}
-            body = self.block(self.bodies[name], places)
+            body = self.block(self.bodies[name].blocks[0], places)
             self.functions[name] = lambda arguments: body([None] * len(places), arguments)
         return self.functions[name]
 

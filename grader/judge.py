@@ -195,8 +195,21 @@ class Trial:
             or list(self.forward.input_types) != arguments
             or list(self.backward.input_types) != crossing
             or list(self.backward.output_types) != arguments
+            or len(self.forward.outputs) != sum(self.sizes)
         ):
             raise ProgramError("its two programs do not fit this exercise's cases.")
+        self._keep_cases_apart()
+
+    def _keep_cases_apart(self):
+        """Refuses a case that takes from another one: what that one keeps would count as a constant here."""
+        kept = split(self.backward.inputs[: sum(map(len, self.residuals))], [len(case) for case in self.residuals])
+        for index in range(len(self.cases)):
+            forward = self.forward.needed_for([*self.outputs[index], *self.residuals[index]])
+            backward = self.backward.needed_for(self.gradients[index])
+            others = forward.intersection(self.forward.inputs).difference(self.forward_inputs[index])
+            own = {*kept[index], *self.cotangent_inputs[index]}
+            if others or not backward.intersection(self.backward.inputs) <= own:
+                raise ProgramError("its two programs mix this exercise's cases, of which each is a call by itself.")
 
     def _run(self):
         """Runs the answer's programs and the reference."""
@@ -433,7 +446,7 @@ def _cotangent(rng: np.random.Generator, kind: TensorType) -> np.ndarray:
 
 
 def _float(array: np.ndarray) -> np.ndarray:
-    return array.astype(np.float64)
+    return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
 def _close(got: np.ndarray, want: np.ndarray, tolerance: dict[str, float]) -> bool:

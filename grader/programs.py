@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from jax.interpreters import mlir
 
 from grader import turns
@@ -154,6 +155,8 @@ def read(text: str, max_turns: int | None = None) -> Program:
       ProgramError: the text is too long, does not parse, uses an operation that is not allowed, or has an open loop
         where there must be none.
     """
+    if "dense_resource" in text:
+        raise ProgramError("the traced program has constants in a blob of bytes, of which nothing can be checked.")
     if len(text) > MAX_TEXT:
         raise ProgramError(f"the traced program is {len(text):,} characters long; at most {MAX_TEXT:,} are judged.")
     with mlir.make_ir_context():
@@ -162,7 +165,10 @@ def read(text: str, max_turns: int | None = None) -> Program:
         except ir.MLIRError as error:
             raise ProgramError("the traced program is not valid StableHLO.") from error
         _refuse_unknown_operations(module)
-        program = _read(module, text)
+        try:
+            program = _read(module, text)
+        except RecursionError:
+            raise ProgramError("the traced program has loops in loops in loops, too many to be judged.") from None
         if not program.open_loops:
             return program
         if max_turns is None:
@@ -196,24 +202,26 @@ def _read(module: ir.Module, text: str, outputs: int | None = None) -> Program:
 
 
 def _refuse_unknown_operations(module: ir.Module):
-    refused, sizes = set(), [0]
+    refused, types = set(), set()
 
     def look(op):
-        name = op.name
+        name, taken, made = op.name, [operand.type for operand in op.operands], [result.type for result in op.results]
         if name == "stablehlo.custom_call":
             target = op.attributes["call_target_name"].value
-            if target not in ALLOWED_CUSTOM_CALLS:
+            # MLIR does not look at the types of what is custom.
+            if target not in ALLOWED_CUSTOM_CALLS or len(made) != 1 or taken != made:
                 refused.add(f"{name} @{target}")
         elif name not in ALLOWED:
             refused.add(name)
-        sizes.extend(_elements(result.type) for result in op.results)
+        types.update(made)
         return ir.WalkResult.ADVANCE
 
     module.operation.walk(look)
+    refused |= {view.operation.name for view in module.body.operations} - {"func.func"}  # a module in a module
     if refused:
         raise ProgramError(f"the traced program uses {', '.join(sorted(refused))}, which this exercise does not need.")
-    if max(sizes) > MAX_ELEMENTS:
-        raise ProgramError(f"the traced program has an array of {max(sizes):,} elements.")
+    if (size := max(map(_elements, types), default=0)) > MAX_ELEMENTS:
+        raise ProgramError(f"the traced program has an array of {size:,} elements.")
 
 
 def _elements(type_: ir.Type) -> int:
@@ -221,13 +229,18 @@ def _elements(type_: ir.Type) -> int:
         tensor = ir.RankedTensorType(type_)
     except ValueError:  # a token
         return 0
-    return math.prod(tensor.shape) if tensor.has_static_shape else 0
+    if not tensor.has_static_shape:
+        raise ProgramError(f"the traced program has a {type_}, which is not an array to judge.")
+    return math.prod(tensor.shape)
 
 
 def _output_memory(main, count: int) -> tuple[str, ...]:
     attributes = main.attributes["res_attrs"] if "res_attrs" in main.attributes else [{}] * count
     key = "mhlo.memory_kind"
-    return tuple(result[key].value if key in result else "device" for result in attributes)
+    try:
+        return tuple(ir.StringAttr(result[key]).value if key in result else "device" for result in attributes)
+    except ValueError:
+        raise ProgramError("the traced program's outputs lie in a memory without a name.") from None
 
 
 class _Reader:
@@ -318,7 +331,7 @@ class _Reader:
 
     def note_constant(self, op, value: int):
         kind = ir.RankedTensorType(op.results[0].type)
-        if kind.rank == 0 and isinstance(kind.element_type, ir.IntegerType):
+        if kind.rank == 0 and str(kind.element_type) in _HIGHEST:
             self.constants[value] = int(op.attributes["value"][0])
 
     def loop(self, op, starts: list[int], numbers: dict) -> list[int]:
@@ -327,7 +340,7 @@ class _Reader:
         first = len(self.matmuls)
         (going_on,) = self.closed(condition, carries, numbers)
         nexts = self.block(body, carries, numbers)
-        trips = self.trips(going_on, starts, carries, nexts)
+        trips = self.trips(going_on, starts, carries, nexts, [_element_type(value) for value in op.operands])
         if trips is None:
             turns.mark(op)
             for carry in carries:
@@ -342,7 +355,9 @@ class _Reader:
             self.sources[carry].append(value)
         return [start if value == carry else carry for start, carry, value in zip(starts, carries, nexts, strict=True)]
 
-    def trips(self, going_on: int, starts: list[int], carries: list[int], nexts: list[int]) -> int | None:
+    def trips(
+        self, going_on: int, starts: list[int], carries: list[int], nexts: list[int], kinds: list[str]
+    ) -> int | None:
         """The trip count of `while counter < bound: counter += step`, which is what scan and fori_loop become; None if
         it is no constant."""
         comparison, (counter, bound) = self.made_by.get(going_on, ("", [-1, -1]))
@@ -358,14 +373,24 @@ class _Reader:
                     trips = max(0, -(-(known[1] - known[0]) // known[2]))
                     if trips > MAX_TRIPS:
                         raise ProgramError(f"the traced program has a loop of {trips:,} iterations.")
-                    return trips
+                    # Beyond its highest number the counter goes on from its lowest, and so does the loop.
+                    return trips if known[0] + trips * known[2] <= _HIGHEST[kinds[index]] else None
         return None
 
 
 def _with_direction(op) -> str:
+    """An operation's name; that of a comparison with its direction, if numbers are compared as what they are."""
     if op.name != "stablehlo.compare":
         return op.name
+    if "compare_type" in op.attributes:
+        compared = str(op.attributes["compare_type"]).rstrip(">").split()[-1]
+        if compared != ("UNSIGNED" if _element_type(op.operands[0]).startswith("u") else "SIGNED"):
+            return f"{op.name} as {compared}"
     return f"{op.name} {str(op.attributes['comparison_direction']).rstrip('>').split()[-1]}"
+
+
+def _element_type(value) -> str:
+    return str(ir.RankedTensorType(value.type).element_type)
 
 
 def _shape(value) -> list[int]:
@@ -391,6 +416,8 @@ _MATMUL_FLOPS = {"stablehlo.dot_general": _dot_flops, "stablehlo.convolution": _
 DTYPES = {"i1": "bool", "bf16": "bfloat16", "complex<f32>": "complex64", "complex<f64>": "complex128"}
 DTYPES |= {f"f{bits}": f"float{bits}" for bits in (16, 32, 64)}
 DTYPES |= {f"{sign}i{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+
+_HIGHEST = {name: int(np.iinfo(dtype).max) for name, dtype in DTYPES.items() if "int" in dtype}
 
 
 def _tensor_type(type_: ir.Type) -> TensorType:

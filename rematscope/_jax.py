@@ -1,17 +1,19 @@
 """The one module that reaches behind JAX's public API, and why.
 
-Five things have no public door (JAX 0.11 to 0.12):
+Six things have no public door (JAX 0.11 to 0.12):
 
 * `scan` keeps how its operands divide into constants, carries and slices in parameters that changed between releases.
 * Under `JAX_REMAT3=1` checkpoints and names are `HiPrim` objects in the private `_prim` parameter of one primitive.
 * A call primitive's body sits under a parameter name of its own.
 * The switch between the two is a state that only a private module can set for a while.
 * How an equation's parameters are handed to its primitive changed between releases.
+* The names that a policy was made with are only in its closure, or in fields of its own.
 
 Everything here takes a `JaxprEqn` and returns plain data or arrays; a release that moves one of them is mended here.
 """
 
 import inspect
+import re
 
 import jax
 from jax._src import config
@@ -84,21 +86,29 @@ def prevents_cse(checkpoint: JaxprEqn) -> bool:
 
 
 def policy_name(policy) -> str:
-    """What made a policy: `dots_saveable`, `save_only_these_names`, or a name of the user's own."""
-    return getattr(policy, "__qualname__", type(policy).__name__).partition(".<locals>")[0]
+    """What a policy is called: `dots_saveable`, `save_only_these_names`, or a name of the user's own."""
+    known = next((name for name, each in vars(jax.checkpoint_policies).items() if each is policy), None)
+    if known is None and _made_with(policy) and not inspect.isfunction(policy):
+        return re.sub("(?<!^)(?=[A-Z])", "_", type(policy).__name__).lower()
+    return known or getattr(policy, "__qualname__", type(policy).__name__).partition(".<locals>")[0]
 
 
 def names_in_policy(policy) -> set:
-    """The names that one of JAX's policies about names was made with; its closure is the only place to find them."""
-    if not inspect.isfunction(policy) or policy.__module__ != jax.checkpoint_policies.nothing_saveable.__module__:
-        return set()
+    """The names that one of JAX's policies about names was made with, or those in `save_from_both_policies`."""
     found = set()
-    for key, value in inspect.getclosurevars(policy).nonlocals.items():
-        if key.startswith("names_"):
+    for key, value in _made_with(policy).items():
+        if "names" in key:
             found |= set(value)
         elif key.startswith("policy_"):
             found |= names_in_policy(value)
     return found
+
+
+def _made_with(policy) -> dict:
+    """What one of JAX's own policies remembers: in a closure, or in fields in JAX 0.11. Nothing else tells."""
+    if getattr(policy, "__module__", None) != jax.checkpoint_policies.nothing_saveable.__module__:
+        return {}
+    return inspect.getclosurevars(policy).nonlocals if inspect.isfunction(policy) else vars(policy)
 
 
 def bodies(eqn: JaxprEqn) -> list:

@@ -32,7 +32,7 @@ def recomputed(names: list, block, budget_bytes: int) -> int:
 
 _NAMES = "What does block.names hold?"
 _OVER = "What does block.evaluate say of your choice, and which of the two numbers must stay within the budget?"
-_IDLE = "Which of the other names in your list is nearer to where the backward pass begins to compute again?"
+_IDLE = "What does block.evaluate say of your list without that name, and which of the two lists is asked for?"
 
 # What the usual ways to choose end with.
 
@@ -99,6 +99,26 @@ def _knapsack(block, budget_bytes):
     return block.evaluate(max(fitting, key=lambda names: sum(spared[n] for n in names)))[1]
 
 
+def _leaving_out(per_byte: bool) -> Callable:
+    """Begins with all names, and leaves out the one that is missed least, until the rest fits."""
+
+    def cost(block, budget_bytes):
+        chosen = tuple(block.names)
+        while block.evaluate(chosen)[0] > budget_bytes:
+            kept, now = block.evaluate(chosen)
+            options = [tuple(n for n in chosen if n != name) for name in chosen]
+            loss = {o: (block.evaluate(o)[1] - now, max(1, kept - block.evaluate(o)[0])) for o in options}
+            chosen = min(options, key=lambda o: loss[o][0] / loss[o][1] if per_byte else loss[o][0])
+        return block.evaluate(chosen)[1]
+
+    return cost
+
+
+def _best_one(block, budget_bytes):
+    fitting = [names for names in ((), *((name,) for name in block.names)) if block.evaluate(names)[0] <= budget_bytes]
+    return min(block.evaluate(names)[1] for names in fitting)
+
+
 def _next_to_best(block, budget_bytes):
     """The best of the choices that keep fewer bytes than the best one."""
     nbytes, costs = every_choice(block)
@@ -108,6 +128,7 @@ def _next_to_best(block, budget_bytes):
 
 _JOINT = "What does a name spare when another one is saved already? Is that as much as it spares alone?"
 _TRADE = "Is there a choice with two other names in place of one of yours, that fits and computes less again?"
+_BACK = "Was a name left out early that would be missed less once others are left out too?"
 
 mistakes = (
     Mistake("it saves nothing", _none, "What does a name spare that fits into the budget?"),
@@ -123,6 +144,9 @@ mistakes = (
     Mistake("it takes those first that spare most for a byte", _one_after_another(_by(_per_byte, True)), _JOINT),
     Mistake("it takes those first that spare most", _best_next(False), _TRADE),
     Mistake("it takes those first that spare most for a byte", _best_next(True), _TRADE),
+    Mistake("it leaves out the name that is missed least, until the rest fits", _leaving_out(False), _BACK),
+    Mistake("it leaves out the name that is missed least for a byte, until the rest fits", _leaving_out(True), _BACK),
+    Mistake("it saves one name alone", _best_one, "What does a second name spare beside the one that you save?"),
     Mistake("it adds up what each name spares alone", _knapsack, _JOINT),
     Mistake(
         "it is the best for less than the budget", _next_to_best, "May a choice keep exactly as many bytes as allowed?"

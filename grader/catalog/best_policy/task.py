@@ -15,7 +15,7 @@ returns = "a list of names"
 def cases(rng):
     """Blocks that no page shows, at widths that grow and shrink together; so do the bytes, and what is best stays.
 
-    In each, every usual way to choose is led to a worse choice, or one that has an idle name.
+    In each but the last, every usual way to choose is led to a worse choice, or one that has an idle name.
     """
     unit = int(rng.integers(2, 5))
 
@@ -32,6 +32,7 @@ def cases(rng):
         Question("two layers in a stream", (stream, stream.least_bytes + most * 74 // 100)),
         Question("attention, then a gated layer", (mixed, mixed.least_bytes + more * 38 // 100)),
         Question("room for every name", (mixed, mixed.least_bytes + more)),
+        Question("no room", (stream, stream.least_bytes)),
     )
 
 

@@ -65,6 +65,12 @@ hints = (
         says="does not save context,",
     ),
     Hint(
+        "The block of chapter 9 never needs `mlpwo` again. Is that so in every block, and does your policy know for "
+        "which one it will be used?",
+        after=("not saved",),
+        says="does not save mlpwo,",
+    ),
+    Hint(
         "Does the name that is missing stand in your list for that entry, spelled as on the page? And do the names get "
         "to the policy one by one?",
         after=("not saved",),
@@ -80,8 +86,8 @@ _TOO_MUCH = (
     "does it say to what has no name?"
 )
 _TOO_LITTLE = (
-    "Which of the page's names belong to this line of the menu? Blocks spell them differently: do you have every "
-    "spelling?"
+    "Which of the page's names belong to this line of the menu? Do you have every spelling that blocks use, and also "
+    "what only some blocks need again?"
 )
 
 

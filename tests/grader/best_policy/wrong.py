@@ -8,7 +8,22 @@ from solutions.best_policy import best_policy as best
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
-STREAM, MIXED, ROOM = ALL = ("two layers in a stream", "attention, then a gated layer", "room for every name")
+STREAM, MIXED, ROOM, NO_ROOM = ALL = (
+    "two layers in a stream",
+    "attention, then a gated layer",
+    "room for every name",
+    "no room",
+)
+SOME = ALL[:3]
+
+
+def choices(block, smallest=0):
+    numbers = range(smallest, len(block.names) + 1)
+    return [list(names) for r in numbers for names in itertools.combinations(block.names, r)]
+
+
+def that_all_fit(block, budget_bytes, smallest=0):
+    return [names for names in choices(block, smallest) if block.evaluate(names)[0] <= budget_bytes]
 
 
 def spared_alone(block):
@@ -36,7 +51,7 @@ def in_use(block, names):
     return names
 
 
-@fails_with("costs more", "saves nothing", "fits into the budget", cases=ALL)
+@fails_with("costs more", "saves nothing", "fits into the budget", cases=SOME)
 def nothing(block, budget_bytes):
     return []
 
@@ -88,13 +103,11 @@ def the_next_best_again_and_again(block, budget_bytes):
 
 @fails_with("costs more", "adds up what each name spares alone", cases=(STREAM,))
 def knapsack(block, budget_bytes):
-    spared = spared_alone(block)
-    choices = [c for r in range(len(block.names) + 1) for c in itertools.combinations(block.names, r)]
-    fitting = [c for c in choices if block.evaluate(c)[0] <= budget_bytes]
-    return in_use(block, list(max(fitting, key=lambda names: sum(spared[n] for n in names))))
+    spared, fitting = spared_alone(block), that_all_fit(block, budget_bytes)
+    return in_use(block, max(fitting, key=lambda names: sum(spared[n] for n in names)))
 
 
-@fails_with("impossible", "is idle in it", "nearer to where")
+@fails_with("impossible", "is idle in it", "which of the two lists")
 def fills_the_budget(block, budget_bytes):
     return that_fit(block, budget_bytes, dict.fromkeys([*best(block, budget_bytes), *block.names]))
 
@@ -105,17 +118,47 @@ def all_names_where_there_is_room(block, budget_bytes):
     return names if block.evaluate(names)[0] <= budget_bytes else best(block, budget_bytes)
 
 
-@fails_with("costs more", "less than the budget", "exactly as many bytes", cases=ALL)
+@fails_with("costs more", "less than the budget", "exactly as many bytes", cases=SOME)
 def below_the_budget(block, budget_bytes):
-    return best(block, min(budget_bytes, block.evaluate(best(block, budget_bytes))[0]) - 1)
+    kept = block.evaluate(best(block, budget_bytes))[0]
+    return best(block, max(kept - 1, block.least_bytes))
 
 
-@fails_with("impossible", "is none of the block's names", "block.names hold", cases=ALL)
+@fails_with("raises", "ValueError: min() ", "choice of no names at all", cases=(NO_ROOM,))
+def at_least_one_name(block, budget_bytes):
+    return min(that_all_fit(block, budget_bytes, smallest=1), key=lambda names: block.evaluate(names)[1])
+
+
+@fails_with("impossible", "is idle in it", "which of the two lists", cases=(STREAM, ROOM))
+def the_last_of_equally_good_ones(block, budget_bytes):
+    return min(reversed(that_all_fit(block, budget_bytes)), key=lambda names: block.evaluate(names)[1])
+
+
+@fails_with("costs more", "saves one name alone", "a second name", cases=SOME)
+def the_best_one(block, budget_bytes):
+    fitting = [names for names in that_all_fit(block, budget_bytes) if len(names) < 2]
+    return min(fitting, key=lambda names: block.evaluate(names)[1])
+
+
+@fails_with("costs more", "missed least, until the rest fits", "missed less", cases=(MIXED,))
+def leaves_out_what_is_missed_least(block, budget_bytes):
+    chosen = list(block.names)
+    while block.evaluate(chosen)[0] > budget_bytes:
+        chosen = min(([n for n in chosen if n != name] for name in chosen), key=lambda names: block.evaluate(names)[1])
+    return in_use(block, chosen)
+
+
+@fails_with("impossible", "is idle in it", "which of the two lists")
+def fullest(block, budget_bytes):
+    return max(that_all_fit(block, budget_bytes), key=lambda names: block.evaluate(names)[0])
+
+
+@fails_with("impossible", "is none of the block's names", "block.names hold", cases=SOME)
 def numbers_of_names(block, budget_bytes):
     return [str(block.names.index(name)) for name in best(block, budget_bytes)]
 
 
-@fails_with("impossible", "twice", cases=ALL)
+@fails_with("impossible", "twice", cases=SOME)
 def each_twice(block, budget_bytes):
     return best(block, budget_bytes) * 2
 

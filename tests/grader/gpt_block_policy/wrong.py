@@ -73,7 +73,12 @@ def gated_mlp_forgotten(name):
     return named(*(value for value in MENU[name] if value not in ("mlpwi_0", "mlpwi_1")))
 
 
-@fails_with("not saved", "mlpwo, f32[", cases=(MINIMAL,))
+@fails_with("not saved", "does not save mlpwi, f32[", "every spelling", cases=(MINIMAL,))
+def plain_mlp_forgotten(name):
+    return named(*(value for value in MENU[name] if value != "mlpwi"))
+
+
+@fails_with("not saved", "mlpwo, f32[", "only some blocks need again", cases=(MINIMAL,))
 def last_product_forgotten(name):
     return named(*(value for value in MENU[name] if value != "mlpwo"))
 

@@ -52,7 +52,10 @@ class Lint:
     def _view(self) -> Stack:
         views = []
         if self.findings:
-            rows = [["about", "finding"], *([found.kind, found.text] for found in self.findings)]
+            alike: dict[tuple, list[Finding]] = {}
+            for found in self.findings:
+                alike.setdefault((found.kind, found.source), []).append(found)
+            rows = [["about", "finding"], *([kind, _folded(group)] for (kind, _), group in alike.items())]
             count = len(self.findings)
             views.append(TextTable(rows, f"{self.function}: {count} finding{'s' * (count > 1)}"))
         else:
@@ -70,6 +73,15 @@ class Lint:
         if len(self.places) > _SHOWN:
             footer += f"; {_SHOWN} of {len(self.places)}, all are in .places"
         return TextTable(rows, footer, ("bytes", "spares"))
+
+
+def _folded(alike: list[Finding]) -> str:
+    """The first of several findings about one line, and the names that the others are about."""
+    names = [repr(found.name) for found in alike[1:]]
+    if not alike[0].name or not names:
+        return " ".join(found.text for found in alike)
+    more = f" and {len(names) - 3} more, all in .findings" if len(names) > 3 else ""
+    return f"{alike[0].text} So with {', '.join(names[:3])}{more}."
 
 
 def lint(f: Callable, *args, **kwargs) -> Lint:

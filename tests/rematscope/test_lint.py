@@ -377,6 +377,20 @@ values that deserve a name, and what each spares by itself; first what spares mo
     assert str(lint(dots(sound), *ARGS)).splitlines()[0] == "sound: no findings"
 
 
+def test_findings_of_one_line_are_folded_and_say_so():
+    """The names of unrolled layers, say. The data has each."""
+
+    def layers(x, u, v):
+        for i in range(6):
+            x = checkpoint_name(jnp.tanh(x @ u), f"h{i}")
+        return jnp.sin(x)
+
+    found = lint(layers, *ARGS)
+    assert [finding.name for finding in found.findings] == [f"h{i}" for i in range(6)]
+    assert "So with 'h1', 'h2', 'h3' and 2 more, all in .findings." in " ".join(str(found).split())
+    assert str(found).count("spares none of the") == 1 and "layers: 6 findings" in str(found)
+
+
 def test_many_places_are_folded_and_say_so():
     found = lint(sound, *ARGS)
     many = Lint("f", [], found.places * 12)

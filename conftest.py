@@ -5,6 +5,7 @@ import tempfile
 
 import pytest
 from nbval.kernel import RunningKernel
+from xdist.scheduler import LoadFileScheduling
 
 collect_ignore_glob = ["exercises/my_*.ipynb"]  # what `python -m grader reset` keeps
 
@@ -24,3 +25,14 @@ _progress = tempfile.TemporaryDirectory(prefix="remat-workbook-", ignore_cleanup
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup():
     os.environ["REMAT_WORKBOOK_DATA"] = tempfile.mkdtemp(dir=_progress.name)
+
+
+class _Scheduler(LoadFileScheduling):
+    """Gives files to processes one by one, but all browser tests to one process: they share a server and a browser."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "tests/browser" if nodeid.startswith("tests/browser/") else super()._split_scope(nodeid)
+
+
+def pytest_xdist_make_scheduler(config, log):
+    return _Scheduler(config, log)

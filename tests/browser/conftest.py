@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from lab import Lab, Server
+from lab import Lab, Server, Workbook
 from playwright.sync_api import sync_playwright
 
 import start
@@ -21,23 +21,20 @@ CHROMIUM = [
 ]  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=["light", "dark"])
-def lab(request, tmp_path_factory):
-    """JupyterLab in one theme, on a copy of the pages, so that what a test types and saves stays in the test."""
+@pytest.fixture(scope="session")
+def workbook(tmp_path_factory):
+    """JupyterLab's server on a copy of the pages, and a browser, for all tests: starting them takes seconds."""
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
         if os.environ.get("CI"):
             pytest.fail("chromium is missing, and CI must run the browser tests: install it in .ci/run")
         pytest.skip("needs Chromium on PATH (on Debian: apt install chromium)")
     folder = tmp_path_factory.mktemp("workbook")
-    for name in ("notebooks", "exercises", "solutions"):
-        shutil.copytree(ROOT / name, folder / name)
-
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REMAT_WORKBOOK_DATA", str(folder / "data"))
         patch.setattr(start, "SETTINGS", folder / ".settings")
         start.choose_settings()
-        _choose_theme(folder / ".settings" / "config" / "labconfig", request.param)
+        _follow_the_browsers_theme(folder / ".settings" / "config" / "labconfig")
         port = _free_port()
         command = [sys.executable, *start.jupyterlab()[1:]]
         command = [word for word in command if "root_dir" not in word]
@@ -47,16 +44,26 @@ def lab(request, tmp_path_factory):
         server.start()
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM)
-            yield Lab(browser, server, folder, request.param)
+            yield Workbook(server, browser.new_context(viewport={"width": 1440, "height": 900}), folder)
             browser.close()
     finally:
         server.stop()
 
 
-def _choose_theme(folder: Path, theme: str):
+@pytest.fixture(scope="module", params=["light", "dark"])
+def lab(request, workbook):
+    """JupyterLab in one theme, with pages and progress as they are at first."""
+    for name in ("notebooks", "exercises", "solutions"):
+        shutil.copytree(ROOT / name, workbook.folder / name, dirs_exist_ok=True)
+    yield Lab(workbook, request.param)
+    workbook.close_pages()
+    shutil.rmtree(workbook.folder / "data", ignore_errors=True)
+
+
+def _follow_the_browsers_theme(folder: Path):
     overrides = folder / "default_setting_overrides.json"
     settings = json.loads(overrides.read_text())
-    settings["@jupyterlab/apputils-extension:themes"] = {"theme": f"JupyterLab {theme.capitalize()}"}
+    settings["@jupyterlab/apputils-extension:themes"] = {"adaptive-theme": True}
     overrides.write_text(json.dumps(settings))
 
 

@@ -1,5 +1,6 @@
 """What a test does in JupyterLab: open a page, run it, type into it, look at it."""
 
+import itertools
 import subprocess
 import time
 import urllib.request
@@ -45,31 +46,54 @@ class Server:
             self._process.wait(30)
 
 
+class Workbook:
+    """A server, and a browser that has kept JupyterLab's scripts from one page to the next.
+
+    Attributes:
+      server: the server.
+      folder: the folder that it serves.
+    """
+
+    def __init__(self, server: Server, context, folder: Path):
+        self.server, self.context, self.folder = server, context, folder
+
+    def close_pages(self):
+        """Closes all pages and ends their kernels, so that whoever opens them next begins anew."""
+        for page in self.context.pages:
+            page.close()
+        token = next(cookie["value"] for cookie in self.context.cookies() if cookie["name"] == "_xsrf")
+        sessions = f"{self.server.address}/api/sessions"
+        for session in self.context.request.get(sessions).json():
+            self.context.request.delete(f"{sessions}/{session['id']}", headers={"X-XSRFToken": token})
+
+
 class Lab:
-    """JupyterLab in a browser.
+    """JupyterLab in a browser, in one theme.
 
     Attributes:
       server: its server.
+      folder: the folder that it serves.
       theme: `"light"` or `"dark"`.
     """
 
-    def __init__(self, browser, server: Server, folder: Path, theme: str):
-        self._browser, self.server, self._folder, self.theme = browser, server, folder, theme
+    _opened = itertools.count()
+
+    def __init__(self, workbook: Workbook, theme: str):
+        self.server, self.folder, self.theme, self._context = workbook.server, workbook.folder, theme, workbook.context
 
     def open(self, path: str) -> "OpenPage":
         """Opens a notebook in a workspace of its own."""
-        context = self._browser.new_context(viewport={"width": 1440, "height": 900})
-        page = context.new_page()
+        page = self._context.new_page()
+        page.emulate_media(color_scheme=self.theme)
         page.set_default_timeout(60_000)
         problems: list[str] = []
         page.on("pageerror", lambda error: problems.append(f"page error: {error}"))
         page.on("console", lambda line: problems.append(line.text) if line.type == "error" else None)
-        workspace = f"{Path(path).stem}-{self.theme}"
-        page.goto(f"{self.server.address}/lab/workspaces/{workspace}/tree/{path}")
+        page.goto(f"{self.server.address}/lab/workspaces/{next(self._opened)}/tree/{path}")
         page.wait_for_selector(".jp-NotebookPanel:not(.lm-mod-hidden) .jp-Cell")
         # What is run before the kernel is there is lost.
         page.get_by_text("Python 3 (ipykernel) | Idle").wait_for()
-        return OpenPage(page, self._folder / path, problems, self.theme)
+        return OpenPage(page, self.folder / path, problems, self.theme)
 
 
 class OpenPage:

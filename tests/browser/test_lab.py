@@ -28,29 +28,31 @@ def assert_clean(notebook, cells):
     assert notebook.problems == []
 
 
-@pytest.mark.parametrize("path", ["notebooks/00_start_here.ipynb", "notebooks/02_two_passes.ipynb"])
-def test_chapter_runs_and_looks_right(lab, path):
-    notebook = lab.open(path)
-    assert notebook.page.locator("body").get_attribute("data-jp-theme-light") == str(lab.theme == "light").lower()
-    cells = notebook.run_all()
+@pytest.fixture(scope="module")
+def two_passes(lab):
+    """A chapter that has been run, and its cells as they were saved."""
+    notebook = lab.open("notebooks/02_two_passes.ipynb")
+    return notebook, notebook.run_all()
+
+
+def test_chapter_runs_and_looks_right(two_passes, lab):
+    notebook, cells = two_passes
     assert_clean(notebook, cells)
+    assert_looks_right(notebook, lab.theme)
+    for letter in "SRL":
+        assert notebook.contrast(f".rematscope .rs-{letter}") >= 4.5, letter
+    notebook.picture("02_two_passes")
+
+
+def assert_looks_right(notebook, theme):
+    assert notebook.page.locator("body").get_attribute("data-jp-theme-light") == str(theme == "light").lower()
     programs = notebook.show(".rematscope .rs-programs >> visible=true")
     left, right = programs.evaluate("t => [...t.querySelectorAll('td')].map(td => td.getBoundingClientRect().toJSON())")
     assert left["y"] == right["y"] and left["right"] <= right["left"], "the two programs stand side by side"
-    assert notebook.contrast(".rematscope .rs-S") >= 4.5
-    notebook.picture(path.partition("/")[2].removesuffix(".ipynb"))
 
 
-def test_colours_of_every_letter_can_be_read(lab):
-    notebook = lab.open("notebooks/02_two_passes.ipynb")
-    notebook.run_all()
-    for letter in "SRL":
-        assert notebook.contrast(f".rematscope .rs-{letter}") >= 4.5, letter
-
-
-def test_widget_changes_the_view(lab):
-    notebook = lab.open("notebooks/02_two_passes.ipynb")
-    notebook.run_all()
+def test_widget_changes_the_view(two_passes):
+    notebook, _ = two_passes
     widget = notebook.show(".jupyter-widgets.widget-vbox")
     assert "recomputes 5" in widget.inner_text()
     widget.locator("select").select_option("everything_saveable")
@@ -58,6 +60,18 @@ def test_widget_changes_the_view(lab):
     assert "recomputes 5" not in widget.inner_text()
 
 
+# Other tests open the first page and the panel in the other theme.
+
+
+@pytest.mark.parametrize("lab", ["dark"], indirect=True)
+def test_first_page_runs_and_looks_right(lab):
+    notebook = lab.open("notebooks/00_start_here.ipynb")
+    assert_clean(notebook, notebook.run_all())
+    assert_looks_right(notebook, lab.theme)
+    notebook.picture("00_start_here")
+
+
+@pytest.mark.parametrize("lab", ["dark"], indirect=True)
 def test_exercise_from_stub_to_passed(lab):
     notebook = lab.open("exercises/06_checkpoint_dot_policy.ipynb")
     cells = notebook.run_all()

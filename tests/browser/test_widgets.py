@@ -31,7 +31,7 @@ def notebook(lab):
         cells=[nbformat.v4.new_code_cell(code) for code in (PAGE.strip(), "explore(net, *arguments)")],
         metadata={"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}},
     )
-    nbformat.write(page, lab._folder / "notebooks" / "widgets.ipynb")
+    nbformat.write(page, lab.folder / "notebooks" / "widgets.ipynb")
     notebook = lab.open("notebooks/widgets.ipynb")
     notebook.run_all()
     notebook.page.locator(".rs-pane").nth(1).wait_for()

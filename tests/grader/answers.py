@@ -1,10 +1,17 @@
-"""The answers that exercises are tested with: `wrong.py` and `right.py` in each exercise's folder."""
+"""The answers that exercises are tested with, `wrong.py` and `right.py` in each one's folder, and their verdicts."""
 
+import functools
 import importlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from grader.verdict import Finding
+import jax
+import numpy as np
+
+from grader import exercise, grading
+from grader.evidence import Evidence
+from grader.exercise import Case, Question
+from grader.verdict import Finding, Verdict
 
 
 class Wrong(NamedTuple):
@@ -45,12 +52,12 @@ class Answers(dict):
         return answer
 
 
-def wrong(exercise: str) -> dict[str, Wrong]:
-    return importlib.import_module(f"{exercise}.wrong").WRONG
+def wrong(slug: str) -> dict[str, Wrong]:
+    return importlib.import_module(f"{slug}.wrong").WRONG
 
 
-def right(exercise: str) -> dict[str, Right]:
-    return importlib.import_module(f"{exercise}.right").RIGHT
+def right(slug: str) -> dict[str, Right]:
+    return importlib.import_module(f"{slug}.right").RIGHT
 
 
 def named(answer: Wrong, findings: Iterable[Finding]) -> list[Finding]:
@@ -60,3 +67,40 @@ def named(answer: Wrong, findings: Iterable[Finding]) -> list[Finding]:
 
 def _said(finding: Finding) -> str:
     return " ".join([finding.text, *(words for _, words in finding.details())])
+
+
+# What follows does what `grading.grade` does, step by step, and each step once: many answers are tried in the same
+# cases, and several tests ask for the same verdict.
+
+
+def verdict_on(answer: Callable, slug: str, seed: int = 0) -> Verdict:
+    """An answer's verdict; `seed` seeds the shapes and the inputs."""
+    evidence = traced(answer, slug, seed)
+    return evidence if isinstance(evidence, Verdict) else _judged(evidence.to_json(), slug, seed)
+
+
+def traced(answer: Callable, slug: str, seed: int = 0) -> Evidence | Verdict:
+    return _traced(answer, slug, seed, jax.config.jax_remat3)
+
+
+@functools.cache
+def cases(slug: str, seed: int = 0) -> Sequence[Case | Question]:
+    return exercise.task(slug).cases(np.random.default_rng(_seeds(seed)[0]))
+
+
+def seed_of_inputs(seed: int = 0) -> int:
+    return int(_seeds(seed)[1])
+
+
+def _seeds(seed: int) -> np.ndarray:
+    return np.random.SeedSequence(seed).generate_state(2)
+
+
+@functools.cache
+def _traced(answer: Callable, slug: str, seed: int, remat3: bool) -> Evidence | Verdict:
+    return grading.traced(answer, slug, cases(slug, seed))
+
+
+@functools.cache
+def _judged(text: str, slug: str, seed: int) -> Verdict:
+    return grading.judged(text, cases(slug, seed), slug, seed_of_inputs(seed))

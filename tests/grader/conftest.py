@@ -3,8 +3,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from grader import grading
-
 
 @pytest.fixture(params=[False, True], ids=["remat", "remat3"])
 def remat3(request):
@@ -24,20 +22,3 @@ def unpatched():
         for name, value in names.items():
             if vars(module).get(name) is not value:
                 setattr(module, name, value)
-
-
-@pytest.fixture(scope="module")
-def judged_once():
-    """What both rematerializations trace alike is judged once: a verdict follows from the evidence and a seed."""
-    verdicts, judge = {}, grading.judge
-
-    def cached(evidence, cases, task, expect, seed, execute):
-        key = evidence.to_json(), seed
-        if key not in verdicts:
-            verdicts[key] = judge(evidence, cases, task, expect, seed, execute)
-        return verdicts[key]
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grading, "judge", cached)
-        patch.setattr(grading, "illustrated", lambda verdict, *_: verdict)  # what pictures show decides nothing
-        yield

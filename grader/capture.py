@@ -224,7 +224,7 @@ def message_of(error: BaseException) -> str:
     # the same mistake is the same message.
     printed = "".join(traceback.TracebackException.from_exception(error).format_exception_only())
     message = re.sub(r" at (0x[0-9a-f]+|\S+\.py:\d+)", "", " ".join(printed.split("\n\n")[0].split()))
-    message = message.removeprefix(f"{type(error).__module__}.")
+    message = message.removeprefix(f"{type(error).__module__}.").encode(errors="backslashreplace").decode()
     return message if len(message) <= 300 else message[:300].rstrip() + " …"
 
 

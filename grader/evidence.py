@@ -81,13 +81,13 @@ class Evidence:
         if len(text) > MAX_CHARACTERS:
             raise EvidenceError(f"the evidence is {len(text):,} characters long; at most {MAX_CHARACTERS:,} are read.")
         try:
+            _refuse_no_text(text)
             fields = json.loads(text)
             cases = tuple(_traced(case) for case in fields["cases"])
             evidence = cls(**fields | {"cases": cases, "parameters": tuple(fields["parameters"])})
+            _refuse_no_text(evidence.exercise, evidence.forward, evidence.backward, *evidence.parameters)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise EvidenceError("the evidence is damaged: it is not what a capture writes.") from error
-        if not _is_text(evidence.exercise, evidence.forward, evidence.backward, *evidence.parameters):
-            raise EvidenceError("the evidence is damaged: it is not what a capture writes.")
         return evidence
 
 
@@ -98,7 +98,8 @@ def _traced(fields: dict) -> Traced:
     if failure:
         texts += [failure.text, failure.source or ""]
     known = failure is None or (failure.kind in _FAILURES and len(failure.text) <= _MAX_MESSAGE)
-    if not (known and _is_text(*texts) and type(traced.outputs) is int and traced.outputs >= 0):
+    _refuse_no_text(*texts)
+    if not (known and type(traced.outputs) is int and traced.outputs >= 0):
         raise ValueError(traced)
     if _depth(traced.data) > _DEPTH:
         raise ValueError("data in data in data")
@@ -109,8 +110,9 @@ _FAILURES = ("not attempted", "raised", "returned")
 _DEPTH = 20  # of lists in lists; whatever is done with data goes through it recursively
 
 
-def _is_text(*values) -> bool:
-    return all(isinstance(value, str) for value in values)
+def _refuse_no_text(*values):
+    """Raises TypeError for what is no string, and ValueError for one with half of a pair of characters."""
+    "".join(values).encode()
 
 
 def _depth(data: Any) -> int:

@@ -111,6 +111,8 @@ def in_programs(pattern, new):
 
 FORGED = {
     "random text": (lambda e: "Kq\x00\ud83d{]" * 1000, NOT_JUDGED, "damaged"),
+    "half a character": (lambda e: e.to_json().replace('"w1"', '"\ud800"'), NOT_JUDGED, "damaged"),
+    "half a character, spelled": (lambda e: dataclasses.replace(e, forward="\ud800"), NOT_JUDGED, "damaged"),
     "half of it": (lambda e: e.to_json()[: len(e.to_json()) // 2], NOT_JUDGED, "damaged"),
     "half a program": (lambda e: dataclasses.replace(e, backward=e.backward[:3000]), NOT_JUDGED, "not valid StableHLO"),
     "numbers without an end": (
@@ -156,6 +158,13 @@ def test_forged_evidence(honest, name):
     got = judged(change(honest))
     assert got[0] == outcome and reason in got[1], got
     assert time.monotonic() - start < 20
+
+
+def test_an_error_may_say_what_is_no_text():
+    def answer(w1, w2, x):
+        raise ValueError("\ud800")
+
+    assert judged(capture.capture(answer, NAME, CASES)) == (NOT_PASSED, r"Your answer raises ValueError: \ud800")
 
 
 QUESTIONS = exercise.task("predict_residuals").cases(np.random.default_rng(1))

@@ -90,6 +90,8 @@ class RecomputeGraph:
         everything = self.walk(frozenset())
         names = frozenset(node.name for node in everything if node.name is not None)
         needed = self.walk(names)
+        # JAX also keeps some values that nothing reads.
+        needed |= {node for node in self.nodes if node.kept and node not in everything}
         self.names = tuple(name for name in dict.fromkeys(n.name for n in self.nodes) if name in names)
         self.least_bytes = sum({n.array: n.nbytes for n in needed if n.kept}.values())
         self.least_cost = sum(node.cost for node in self.nodes if node in needed)
@@ -201,8 +203,9 @@ class RecomputeGraph:
         self._program(body, times * equation.length, inside)
         for node, out in zip(carried, body.outputs, strict=False):
             node.reads = list(dict.fromkeys([*node.reads, *self._reading([out])]))
-        for value, out in zip(equation.outputs, body.outputs, strict=True):
-            self._new(value, [out]).loops = frozenset(around)
+        # Who needs the last value of a carry has to have its start too, even where an iteration does not read it.
+        for value, last in zip(equation.outputs, [*body.inputs[:carries], *body.outputs[carries:]], strict=True):
+            self._new(value, [last]).loops = frozenset(around)
 
     def _cond(self, equation: Equation, times: int, around: tuple) -> None:
         """Branches are as many nodes as they have operations. All count, for which is taken is not in the program."""

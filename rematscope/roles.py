@@ -10,6 +10,7 @@ what was stacked.
 """
 
 import functools
+import itertools
 import operator
 from collections.abc import Hashable
 from typing import Any
@@ -152,8 +153,8 @@ class _Numbering:
         # What a branch computed is known in the branch of another `cond` that is taken under the same condition.
         self._branches: dict[int, tuple[int, list[int]]] = {}
         self._taken: dict[int, int] = {}
-        # (loop, start of a carry) → the carries seen with them: their number, and that of what an iteration makes of it
-        self._carries: dict[Hashable, list[tuple[int, int]]] = {}
+        # loop → the carries of each loop like it: the numbers of its start, of itself, and of what an iteration makes
+        self._carries: dict[Hashable, list[list[tuple[int, int, int]]]] = {}
 
     def number(self, value: Value) -> int:
         if isinstance(value, Literal):
@@ -241,35 +242,25 @@ class _Numbering:
         body = equation.bodies[-1]
         starts = list(map(self.number, equation.initial))
         numbers = [self._intern("given", v) for v in body.inputs[:carries]]
+        tainted = [v in self.tainted for v in body.inputs[:carries]]
 
         def iterate():
             for program in equation.bodies:
                 self.of_value.update(zip(program.inputs[:carries], numbers, strict=True))
                 self.program(program, inside)
 
-        tainted = [v in self.tainted for v in body.inputs[:carries]]
-        # A carry is one seen before if an iteration makes the same of it, supposing that it is: that holds at its
-        # start, and then after each iteration. So a loop is known that reads some of its values where they were saved.
-        seen = [list(self._carries.get((loop, start), ())) for start in starts]
-        seen = [[] if bad else known for bad, known in zip(tainted, seen, strict=True)]
-        while any(seen):
-            numbers = [known[0][0] if known else number for known, number in zip(seen, numbers, strict=True)]
-            iterate()
-            wrong = [i for i, known in enumerate(seen) if known and self.number(body.outputs[i]) != known[0][1]]
-            if not wrong:
-                break
-            for i in wrong:
-                numbers[i] = self._intern("given", body.inputs[i])
-                del seen[i][0]
-
         if equation not in self._grouped:
             self._grouped[equation] = _groups(body, [i for i in range(carries) if not tainted[i]])
-        matched = {i for i in range(carries) if seen[i]}
-        pending = [(group, needs) for group, needs in self._grouped[equation] if not matched.issuperset(group)]
+        groups = self._grouped[equation]
+        found: dict[int, int] = {}
+        for known in self._carries.get(loop, ()):
+            if len(found) < carries - sum(tainted):
+                found |= self._recognised(known, groups, starts, numbers, found, lambda: (iterate(), body.outputs)[1])
+
+        pending = [(group, needs) for group, needs in groups if not found.keys() >= set(group)]
         while pending:
-            waiting = {i for group, _ in pending for i in group} - matched
+            waiting = {i for group, _ in pending for i in group}
             ready = [group for group, needs in pending if needs.isdisjoint(waiting - set(group))]
-            ready = [tuple(i for i in group if i not in matched) for group in ready]
             for group in ready:
                 for place, i in enumerate(group):
                     numbers[i] = self._intern("carry", loop, starts[i], place)
@@ -278,15 +269,54 @@ class _Numbering:
                 system = tuple((starts[i], self.number(body.outputs[i])) for i in group)
                 for place, i in enumerate(group):
                     numbers[i] = self._intern("carry", loop, system, place)
-            done = {i for group in ready for i in group} | matched
-            pending = [(group, needs) for group, needs in pending if not done.issuperset(group)]
+            pending = [(group, needs) for group, needs in pending if group not in ready]
         iterate()
-        for i in range(carries):
-            pair = numbers[i], self.number(body.outputs[i])
-            known = self._carries.setdefault((loop, starts[i]), [])
-            if not tainted[i] and pair not in known:
-                known.append(pair)
+        results = list(map(self.number, body.outputs[:carries]))
+        made = [
+            carry for carry, bad in zip(zip(starts, numbers, results, strict=True), tainted, strict=True) if not bad
+        ]
+        if made and made not in self._carries.setdefault(loop, []):
+            self._carries[loop].append(made)
         return numbers
+
+    def _recognised(self, known, groups, starts, numbers, found, iterate) -> dict[int, int]:
+        """Which carries are `known` from another loop, though this one reads some values where they were saved.
+
+        A carry is one seen before if an iteration makes the same of it, supposing that it is: that holds at its start,
+        and then after each iteration. Carries that start alike are told apart by trying; `numbers` is set accordingly.
+        """
+        unknown = list(numbers)
+
+        def holds(guess: dict[int, tuple]) -> bool:
+            for i, (_, number, _) in guess.items():
+                numbers[i] = number
+            outputs = iterate()
+            return all(self.number(outputs[i]) == result for i, (_, _, result) in guess.items())
+
+        # Mostly a loop has the same carries in the same order.
+        rest = iter(known)
+        wanted = sorted(i for group, _ in groups for i in group if i not in found)
+        same = {i: match for i in wanted if (match := next((k for k in rest if k[0] == starts[i]), None)) is not None}
+        if len(same) == len(wanted) and holds(same):
+            return {i: numbers[i] for i in same}
+        numbers[:] = unknown
+
+        recognised = {}
+        for group, _ in sorted(groups, key=lambda pair: len(pair[1])):  # what a group depends on comes before it
+            if found.keys() >= set(group):
+                continue
+            guesses = itertools.product(*([k for k in known if k[0] == starts[i]] for i in group))
+            for guess in itertools.islice(guesses, _GUESSES):
+                if holds(dict(zip(group, guess, strict=True))):
+                    recognised |= {i: numbers[i] for i in group}
+                    break
+            else:
+                for i in group:
+                    numbers[i] = unknown[i]
+        return recognised
+
+
+_GUESSES = 64  # combinations of carries that depend on each other and start alike
 
 
 def _groups(body: Program, carries: list[int]) -> list[tuple[tuple[int, ...], set[int]]]:

@@ -6,6 +6,7 @@ This is the only module that runs a learner's code. It knows the exercise's case
 import dis
 import functools
 import inspect
+import itertools
 import os
 import re
 import sysconfig
@@ -24,6 +25,7 @@ from grader.data import plain
 from grader.evidence import Evidence, Failure, Traced, Unusable
 from grader.exercise import Case, Question
 from rematscope.source import place_of
+from rematscope.trace import sources_of
 
 # A value that a function of the catalogue's makes comes from the learner's line that calls it.
 source_info_util.register_exclusion(os.path.dirname(os.path.abspath(__file__)))
@@ -53,7 +55,7 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question]) -
     outputs: dict[int, object] = {}
     trees: dict[int, object] = {}
 
-    # One module for all cases: exporting, and later compiling, costs more per module than per operation.
+    # One module for all cases: exporting costs more per module than per operation.
     def forward(arguments):
         results = []
         for index, case in enumerate(cases):
@@ -80,14 +82,19 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question]) -
                 failures[index] = failure_of(error)
         return gradients
 
+    # keep_unused: an argument that the answer ignores is still one of the program's inputs.
+    forward, arguments = jax.jit(forward, keep_unused=True), [case.arguments for case in cases]
     try:
-        exported_forward = _export(forward, [case.arguments for case in cases])
+        exported_forward = _export(forward, arguments)
         shapes = jax.tree.unflatten(exported_forward.out_tree, exported_forward.out_avals)
-        exported_backward = _export(backward, [kept for _, kept in shapes], [out for out, _ in shapes])
+        exported_backward = _export(
+            jax.jit(backward, keep_unused=True), [kept for _, kept in shapes], [out for out, _ in shapes]
+        )
     except CaptureError:
         if not (leaks := _leaks(answer, cases)):
             raise
         return Evidence(exercise, parameters(answer), "", "", leaks)
+    sources = _sources(forward, arguments, shapes)
     return Evidence(
         exercise=exercise,
         parameters=parameters(answer),
@@ -98,7 +105,7 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question]) -
                 case=case.name,
                 output=_structure(outputs.get(index)),
                 outputs=len(shapes[index][0]),
-                sources=_sources(answer, case, len(shapes[index][1])) if index not in failures else (),
+                sources=sources[index] if index not in failures else (),
                 failure=failures.get(index),
             )
             for index, case in enumerate(cases)
@@ -146,8 +153,7 @@ def parameters(answer: Callable) -> tuple[str, ...]:
 
 def _export(function, *arguments) -> jax.export.Exported:
     try:
-        # keep_unused: an argument that the answer ignores is still one of the program's inputs.
-        return jax.export.export(jax.jit(function, keep_unused=True), platforms=["cpu"])(*arguments)
+        return jax.export.export(function, platforms=["cpu"])(*arguments)
     except Exception as error:
         raise CaptureError(
             f"Your answer cannot be written down as two programs ({message_of(error)}): does it call back into Python, "
@@ -240,12 +246,13 @@ def _source(frame: traceback.FrameSummary) -> str:
     return f"{line}: {frame.line}" if frame.line else str(line)
 
 
-def _sources(answer: Callable, case: Case, count: int) -> tuple[str | None, ...]:
-    """For each residual the learner's line that made it. Feedback only: whatever goes wrong here costs a label."""
+def _sources(forward, arguments, shapes) -> list[tuple[str | None, ...]]:
+    """For each case, the lines that made its residuals. Feedback only: whatever goes wrong here costs labels."""
+    counts = [len(part) for case in shapes for part in case]
     try:
-        residuals = rematscope.trace(applied(answer, case), *case.arguments).residuals
+        # Traced already, to be exported.
+        lines = [source and str(source) for source in sources_of(forward.trace(arguments).jaxpr)]
     except (Exception, SystemExit):
-        residuals = ()
-    if len(residuals) != count:
-        return (None,) * count
-    return tuple(None if residual.source is None else str(residual.source) for residual in residuals)
+        lines = [None] * sum(counts)
+    ends = itertools.accumulate(counts)
+    return [tuple(lines[end - count : end]) for end, count in zip(ends, counts, strict=True)][1::2]

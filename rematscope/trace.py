@@ -190,6 +190,14 @@ def trace(f: Callable, *args: Any, **kwargs: Any) -> Passes:
     return Passes(function, fwd, bwd, _residuals(fwd, bwd, crossing, outputs), incoming, twins)
 
 
+def sources_of(jaxpr) -> tuple[Source | None, ...]:
+    """For each output of a traced function the user's line that made it, as `Residual.source` says it."""
+    program = Inliner().program(jaxpr, [Value(v.aval) for v in jaxpr.invars])
+    makers = _makers(program)
+    origins = [_origin(value, makers)[1] for value in program.outputs]
+    return tuple(None if equation is None else equation.source for equation in origins)
+
+
 def _flatten(f, args, kwargs):
     """(path, leaf) of every argument, named as `f` names its parameters where that can be told."""
     for leaf in jax.tree.leaves((args, kwargs)):

@@ -10,8 +10,9 @@ from checkpoint_dot_policy.wrong import WRONG
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import rematscope
 from grader import exercise
-from grader.capture import CaptureError, capture
+from grader.capture import CaptureError, applied, capture
 from grader.evidence import MAX_CHARACTERS, Evidence, EvidenceError
 from grader.judge import judge
 
@@ -39,6 +40,9 @@ def test_evidence_holds_no_path():
 def test_sources_are_the_learners_lines_and_decide_nothing():
     plain = capture(WRONG["no_checkpoint"].answer, NAME, CASES)
     assert any(source and source.startswith("wrong.py:") for source in plain.cases[0].sources)
+    for case, evidence in zip(CASES, plain.cases, strict=True):
+        residuals = rematscope.trace(applied(WRONG["no_checkpoint"].answer, case), *case.arguments).residuals
+        assert evidence.sources == tuple(residual.source and str(residual.source) for residual in residuals)
     cases = tuple(dataclasses.replace(case, sources=("lies",) * len(case.sources)) for case in plain.cases)
     honest, lying = outcome(plain), outcome(dataclasses.replace(plain, cases=cases, parameters=("x", "w1", "w2")))
     assert [finding.kind for finding in honest.findings] == [finding.kind for finding in lying.findings]

@@ -296,6 +296,8 @@ def _barred(named: Equation, around: tuple) -> str | None:
         return "stands in a branch, and what branches save shares its memory"
     if any(_jax.is_checkpoint(eqn) and _jax.policy_of(eqn) is not nothing for eqn in named.calls):
         return "stands in a checkpoint of a custom rule, which keeps its own policy"
+    if any(map(_jax.is_custom_rule, named.calls)):
+        return "stands in a function with a rule of its own, into which a checkpoint does not look"
     if any(jnp.issubdtype(value.dtype, jnp.complexfloating) for value in named.outputs):
         return "is the name of complex numbers, which JAX fails to save by name"
     return None

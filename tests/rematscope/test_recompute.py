@@ -414,11 +414,22 @@ def a_checkpoint_in_a_custom_rule(checkpoint):
     return checkpoint(lambda x, w: jnp.sin(rule(name(jnp.sin(x), "s"), w)))
 
 
+@little(X, W, names="s rule")
+def custom_jvp_with_a_name(checkpoint):
+    @jax.custom_jvp
+    def softplus(x):
+        return jnp.log1p(jnp.exp(name(jnp.sin(x), "hidden")))
+
+    softplus.defjvps(lambda t, out, x: t * jax.nn.sigmoid(name(jnp.sin(x), "rule")) * jnp.cos(x))
+    return checkpoint(lambda x, w: jnp.sin(softplus(name(jnp.sin(x), "s") @ w)))
+
+
 BARRED = {
     "branches": {"one": "branch", "other": "branch"},
     "branches_in_a_loop": {"one": "branch", "other": "branch"},
     "complex_numbers": {"complex": "complex"},
     "a_checkpoint_in_a_custom_rule": {"inner": "custom rule"},
+    "custom_jvp_with_a_name": {"hidden": "a rule of its own"},
 }
 
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from flax import linen
 from jax import lax
-from jax.ad_checkpoint import checkpoint_name as name
+from jax.ad_checkpoint import checkpoint_name
 
 BATCH, TOKENS, D, HEADS = 2, 16, 16, 2
 
@@ -27,6 +27,12 @@ class Block:
 
 
 BLOCKS: dict[str, Block] = {}
+_layer = ""
+
+
+def name(x, what):
+    """Names a value, in a stack of layers with the layer's number before."""
+    return checkpoint_name(x, _layer + what)
 
 
 def block(*args):
@@ -256,3 +262,22 @@ PARAMETERS, STATIC = eqx.partition(DECODER, lambda leaf: isinstance(leaf, jax.Sh
 @block(PARAMETERS, TEXT, f32(BATCH, 24, D))
 def cross_attention(p, x, memory):
     return jnp.mean(jax.vmap(eqx.combine(p, STATIC))(x, memory) ** 2)
+
+
+def stack(layers, checkpoint=lambda f: f):
+    """So many layers of the blocks that read text, in turn, each in a `checkpoint`.
+
+    Each layer has names of its own. `jax.checkpoint` traces equal functions once, so in it equal layers share theirs.
+    """
+    kinds = [BLOCKS[which] for which in ("gpt", "swiglu", "moe", "mamba")]
+    kinds = [kinds[i % len(kinds)] for i in range(layers)]
+
+    def net(ps, x):
+        global _layer
+        for i, (kind, p) in enumerate(zip(kinds, ps, strict=True)):
+            _layer = f"{i}."
+            x = x + checkpoint(kind.function)(p, x)
+        _layer = ""
+        return jnp.mean(x)
+
+    return Block(net, ([kind.args[0] for kind in kinds], TEXT))

@@ -176,9 +176,6 @@ class Plan:
             return
         if jax.config.jax_remat3:
             why = "Under JAX_REMAT3=1 a name may do nothing: plan without it."
-        elif self.passes.unopened:
-            inside = " and ".join(self.passes.unopened)
-            why = f"What is saved inside {inside} cannot be told from outside: plan the function in it by itself."
         else:
             why = "Please report this function, for rematscope misreads one of its checkpoints."
         raise PlanError(

@@ -177,6 +177,12 @@ class RecomputeGraph:
             if equation.primitive == "cond":
                 self._cond(equation, times, around)
                 continue
+            if equation.role == roles.LATE and equation.primitive in self.passes.unopened:
+                # All that reads it would be called late too.
+                raise PlanError(
+                    f"{self.passes.function} has a checkpoint around {equation.primitive}, and what that computes "
+                    "again inside cannot be told from outside. Plan the function that it runs by itself."
+                )
             name = equation.params["name"] if equation.primitive == "name" else None
             nbytes = sum(v.nbytes for v in equation.outputs) if name is not None else 0
             cost = self._recomputed(equation) * times

@@ -264,11 +264,8 @@ def cross_attention(p, x, memory):
     return jnp.mean(jax.vmap(eqx.combine(p, STATIC))(x, memory) ** 2)
 
 
-def stack(layers, checkpoint=lambda f: f):
-    """So many layers of the blocks that read text, in turn, each in a `checkpoint`.
-
-    Each layer has names of its own. `jax.checkpoint` traces equal functions once, so in it equal layers share theirs.
-    """
+def stack(layers):
+    """So many layers of the blocks that read text, in turn, each in a checkpoint and with names of its own."""
     kinds = [BLOCKS[which] for which in ("gpt", "swiglu", "moe", "mamba")]
     kinds = [kinds[i % len(kinds)] for i in range(layers)]
 
@@ -276,8 +273,9 @@ def stack(layers, checkpoint=lambda f: f):
         global _layer
         for i, (kind, p) in enumerate(zip(kinds, ps, strict=True)):
             _layer = f"{i}."
-            x = x + checkpoint(kind.function)(p, x)
+            # A function of its own, or JAX takes the trace of an equal layer before, names and all.
+            x = x + jax.checkpoint(lambda p, x, kind=kind: kind.function(p, x))(p, x)
         _layer = ""
         return jnp.mean(x)
 
-    return Block(net, ([kind.args[0] for kind in kinds], TEXT))
+    return net, ([kind.args[0] for kind in kinds], TEXT)

@@ -296,7 +296,7 @@ TABLE = np.arange(4, dtype=np.float32)
 @little(X, W, names="x w table half y z")
 def names_on_arguments_constants_and_outputs(checkpoint):
     def f(x, w):
-        x, w, table, half = name(x, "x"), name(w, "w"), name(jnp.asarray(TABLE), "table"), name(0.5, "half")
+        x, w, table, half = name(x, "x"), name(w, "w"), name(jnp.asarray(TABLE), "table"), name(np.float32(0.5), "half")
         y = name(jnp.sin(half * x @ w), "y")
         z = name(jnp.exp(y * table), "z")
         return name(x, "same"), y, z, jnp.sin(z @ w)

@@ -147,6 +147,7 @@ attack(
     places = ["{ROOT}/solutions/*.py", "{ROOT}/grader/catalog/*/expect.py", "{ROOT}/tests/**", "{ROOT}/exercises/*"]
     places += ["{ROOT}/.git/*", "/learner/*/[!a]*", "/tmp/*", "/home/*", "/root/*", "/proc/*/environ", "/proc/*/maps"]
     found = [path for place in places for path in glob.glob(place, recursive=True)]
+    found = [path for path in found if not "{ROOT}/".startswith(path + "/")]  # what the project lies in, and is empty
     raise LookupError(f"{{len(found)}} files {{found}}")
     """,
 )  # fmt: skip

@@ -35,21 +35,18 @@ def test_passed():
 
 
 def test_not_passed_and_json(tmp_path):
-    status, out, err = run("check", script(tmp_path, "return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)"), "--json")
+    """What an answer prints is not among it."""
+    body = "print('y' * 10**7)\nreturn jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)"
+    status, out, err = run("check", script(tmp_path, body), "--json")
     verdict = json.loads(out)
     assert (status, err) == (1, "") and verdict["outcome"] == "not passed"
     finding = verdict["findings"][0]
-    assert finding["kind"] == "also saved" and finding["nbytes"] > 0 and finding["source"].startswith("answer.py:5")
-
-
-def test_not_attempted(tmp_path):
-    status, out, _ = run("check", script(tmp_path, "raise NotImplementedError"))
-    assert status == 1 and "Not attempted: checkpoint_dot_policy" in out
+    assert finding["kind"] == "also saved" and finding["nbytes"] > 0 and finding["source"].startswith("answer.py:6")
 
 
 def test_a_failing_cell_names_its_line(tmp_path):
-    status, out, _ = run("check", script(tmp_path, "return w", head="w = jax.no_such_thing"))
-    assert status == 1 and "AttributeError" in out and "answer.py:3 (<module>): w = jax.no_such_thing" in out
+    verdict = child.check(script(tmp_path, "return w", head="w = jax.no_such_thing"))
+    assert "AttributeError" in str(verdict) and "answer.py:3 (<module>): w = jax.no_such_thing" in str(verdict)
 
 
 @pytest.mark.parametrize(
@@ -79,8 +76,9 @@ def test_what_is_written_down(tmp_path):
     path = tmp_path / f"{NAME}.py"
     for text in ("x = 1", f"def {NAME}(w1, w2, x): ...", f"import os\ndef {NAME}(w1, w2, x): os._exit(0)"):
         path.write_text(text)
-        status, _, err = run("check", path)
-        assert status and err == ""
+        status, out, err = run("check", path)
+        stub = text.endswith("...")
+        assert (status, err) == (1 if stub else 2, "") and ("Not attempted" in out) == stub
     (attempt,) = Progress().attempts()
     assert (attempt.exercise, attempt.verdict.outcome, attempt.source) == (NAME, "could not be judged", text + "\n")
 
@@ -105,8 +103,8 @@ def test_a_child_that_dies_is_a_verdict(tmp_path, body, reason):
 @pytest.mark.parametrize(
     ("body", "limits", "reason"),
     [
-        ("time.sleep(1000)", Limits(seconds=4), "not done after 4 s"),
-        ("while True: pass", Limits(seconds=30, processor_seconds=4), "more than 4 s of processor time"),
+        ("time.sleep(1000)", Limits(seconds=2), "not done after 2 s"),
+        ("while True: pass", Limits(seconds=30, processor_seconds=2), "more than 2 s of processor time"),
     ],
 )
 def test_time_limits(tmp_path, body, limits, reason):
@@ -127,18 +125,12 @@ def test_what_an_answer_starts_ends_with_it(tmp_path):
     mark = tmp_path / "alive"
     body = f"""
         import subprocess
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(3); open({str(mark)!r}, 'w')"])
+        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1); open({str(mark)!r}, 'w')"])
         os._exit(0)
     """
     assert check_file(script(tmp_path, body), LIMITS).outcome == "could not be judged"
-    time.sleep(4)
+    time.sleep(2.5)
     assert not mark.exists()
-
-
-def test_a_printing_answer_prints_nothing_here(tmp_path):
-    body = "print('y' * 10**7)\nreturn jnp.sum(x)"
-    status, out, err = run("check", script(tmp_path, body))
-    assert (status, err) == (1, "") and "yyyy" not in out
 
 
 def test_the_parent_does_not_import_jax():

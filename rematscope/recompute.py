@@ -14,6 +14,7 @@ from functools import cached_property
 
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import jaxprs_in_params
 
 from rematscope import _jax, roles
 from rematscope.checkpoints import nothing
@@ -177,11 +178,11 @@ class RecomputeGraph:
             if equation.primitive == "cond":
                 self._cond(equation, times, around)
                 continue
-            if equation.role == roles.LATE and equation.primitive in self.passes.unopened:
-                # All that reads it would be called late too.
+            if equation.primitive in self.passes.unopened and (equation.role == roles.LATE or _has_names(equation)):
+                # All that reads it would be called late too; and a checkpoint inside is not seen.
                 raise PlanError(
-                    f"{self.passes.function} has a checkpoint around {equation.primitive}, and what that computes "
-                    "again inside cannot be told from outside. Plan the function that it runs by itself."
+                    f"{self.passes.function} has a checkpoint around {equation.primitive} or in it, and what that "
+                    "computes again inside cannot be told from outside. Plan the function that it runs by itself."
                 )
             name = equation.params["name"] if equation.primitive == "name" else None
             nbytes = sum(v.nbytes for v in equation.outputs) if name is not None else 0
@@ -307,6 +308,16 @@ def _barred(named: Equation, around: tuple) -> str | None:
     if any(jnp.issubdtype(value.dtype, jnp.complexfloating) for value in named.outputs):
         return "is the name of complex numbers, which JAX fails to save by name"
     return None
+
+
+def _has_names(equation: Equation) -> bool:
+    """Whether the program of an operation that is not opened gives names."""
+
+    def named(jaxpr) -> bool:
+        eqns = _jax.body_of(jaxpr)[0].eqns
+        return any(_jax.checkpoint_name(eqn) is not None or any(map(named, _jax.bodies(eqn))) for eqn in eqns)
+
+    return any(map(named, jaxprs_in_params(equation.params)))
 
 
 @dataclasses.dataclass(eq=False)

@@ -119,6 +119,7 @@ def test_every_operation_that_is_known_is_tried(functions):
         lambda x, n: x.astype(int),
         lambda x, n: jnp.asarray([1.5, 2], jnp.bfloat16),
         lambda x, n: lax.complex(x, x),
+        lambda x, n: jnp.linalg.inv(jnp.diag(x)),
         lambda x, n: lax.reduce_precision(x, 8, 7),
         lambda x, n: jnp.argmax(x),
         lambda x, n: lax.pad(x, 0.0, ((-1, 0, 0),)),

@@ -1,7 +1,6 @@
 """A real JupyterLab, served as `start.py` serves it, in Debian's Chromium."""
 
 import json
-import os
 import shutil
 import socket
 import sys
@@ -9,26 +8,15 @@ from pathlib import Path
 
 import pytest
 from lab import Lab, Server, Workbook
-from playwright.sync_api import sync_playwright
 
 import start
 
 ROOT = Path(start.__file__).parent
-# Chromium asks its maker's hosts for this and that, and a sandbox of its own does not work for root in a container.
-CHROMIUM = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync",
-]  # fmt: skip
 
 
 @pytest.fixture(scope="session")
-def workbook(tmp_path_factory):
-    """JupyterLab's server on a copy of the pages, and a browser, for all tests: starting them takes seconds."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        if os.environ.get("CI"):
-            pytest.fail("chromium is missing, and CI must run the browser tests: install it in .ci/run")
-        pytest.skip("needs Chromium on PATH (on Debian: apt install chromium)")
+def workbook(tmp_path_factory, browser):
+    """JupyterLab's server on a copy of the pages, and a window, for all tests: starting it takes seconds."""
     folder = tmp_path_factory.mktemp("workbook")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REMAT_WORKBOOK_DATA", str(folder / "data"))
@@ -42,10 +30,8 @@ def workbook(tmp_path_factory):
         server = Server(command, f"http://127.0.0.1:{port}", folder, start.environment())
     try:
         server.start()
-        with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM)
-            yield Workbook(server, browser.new_context(viewport={"width": 1440, "height": 900}), folder)
-            browser.close()
+        with browser.new_context(viewport={"width": 1440, "height": 900}) as window:
+            yield Workbook(server, window, folder)
     finally:
         server.stop()
 

@@ -4,9 +4,9 @@ import csv
 import dataclasses
 import io
 import json
-import shutil
 
 import pytest
+from axe_playwright_python.sync_playwright import Axe
 
 from grader.report import Grade, Picture, Report, completed, file_names
 from grader.verdict import Effect, Finding, Verdict
@@ -108,18 +108,12 @@ def test_files_of_two_learners_are_two():
     assert file_names(["ada b."])["ada b."].startswith("ada b-") and file_names(["ada-1"]) == {"ada-1": "ada-1"}
 
 
-def test_pages_need_nothing_and_are_accessible(report, tmp_path):
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        pytest.skip("needs Chromium on PATH")
-    from axe_playwright_python.sync_playwright import Axe
-    from playwright.sync_api import sync_playwright
-
+def test_pages_need_nothing_and_are_accessible(report, tmp_path, browser):
     report.write(tmp_path)
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+    with browser.new_context() as window:
         for grade in json.loads((tmp_path / "grades.json").read_text())["grades"]:
-            page, asked, ran = browser.new_page(viewport={"width": 400, "height": 800}), [], []
+            page, asked, ran = window.new_page(), [], []
+            page.set_viewport_size({"width": 400, "height": 800})
             page.on("request", lambda request, asked=asked: asked.append(request.url))
             page.on("dialog", lambda dialog, ran=ran: ran.append(dialog.message))
             page.goto(f"file://{tmp_path / grade['feedback']}")
@@ -132,4 +126,3 @@ def test_pages_need_nothing_and_are_accessible(report, tmp_path):
             assert results.response["passes"] and not results.violations_count, results.generate_report()
             page.set_viewport_size({"width": 1200, "height": 800})
             page.screenshot(path=tmp_path / f"{grade['score']}.png")
-        browser.close()

@@ -1,0 +1,27 @@
+"""Debian's Chromium, for every test that looks at a page."""
+
+import os
+import shutil
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+# Chromium asks its maker's hosts for this and that, and a sandbox of its own does not work for root in a container.
+CHROMIUM = [
+    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+    "--disable-component-update", "--disable-sync",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """One a process: starting it takes seconds, and Playwright refuses to be started twice."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        if os.environ.get("CI"):
+            pytest.fail("chromium is missing, and CI must run the browser tests: install it in .ci/run")
+        pytest.skip("needs Chromium on PATH (on Debian: apt install chromium)")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM)
+        yield browser
+        browser.close()

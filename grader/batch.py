@@ -25,7 +25,7 @@ from grader.jail import Limits
 from grader.judges import Judge
 from grader.process import check_file
 from grader.report import Grade, Picture
-from grader.sandbox import SandboxError, Zygote
+from grader.sandbox import Inmate, SandboxError, Zygote
 from grader.verdict import NOT_JUDGED, NOT_PASSED, PASSED, Finding, Verdict
 
 LIMITS = process.Limits(seconds=60, processor_seconds=30)
@@ -85,63 +85,18 @@ class _Workshop:
 
     def grade(self, submission: Submission, seed: int) -> tuple[Verdict, str, Picture | None]:
         shapes = seed_of_shapes(seed, submission.learner)
-        traced, printed = self._traced(submission, shapes)
-        if isinstance(traced, Verdict):
-            return _cleaned(traced), printed, None
-        exercise, text = traced
-        verdict = _cleaned(self._judged(exercise, text, shapes, seed))
-        return verdict, printed, self._drawn(submission, verdict, shapes)
-
-    def _traced(self, submission: Submission, shapes: int) -> tuple[Verdict | tuple[str, str], str]:
-        """The exercise and evidence as text, or the verdict that there is none; and what was printed."""
         limits = Limits(processor_seconds=LIMITS.processor_seconds, memory=LIMITS.memory)
-        asked = {"name": _safe(submission.name), "exercise": submission.exercise, "seed": shapes}
-        deadline = time.monotonic() + LIMITS.seconds
-        exercise, outcome, late = submission.exercise, None, False
         inmate = self.zygote.start("capture", limits)
         try:
-            inmate.line.settimeout(LIMITS.seconds)
-            wire.send(inmate.line, asked, [np.frombuffer(submission.content, np.uint8)])
-            outcome, _ = wire.receive(inmate.line, _MAX_MESSAGE, deadline - time.monotonic())
-            if outcome.get("exercise") in exercises.names():
-                exercise, outcome = outcome["exercise"], None
-                outcome, _ = wire.receive(inmate.line, _MAX_MESSAGE, deadline - time.monotonic())
-        except TimeoutError:
-            late = True
-        except wire.HungUp:
-            late = not inmate.wait(deadline - time.monotonic())
-        except (OSError, wire.WireError):
-            outcome = {}
+            traced = _traced(inmate, submission, shapes)
+            if isinstance(traced, Verdict):
+                verdict, picture = _cleaned(traced), None
+            else:
+                verdict = _cleaned(self._judged(*traced, shapes, seed))
+                picture = _drawn(inmate, verdict)
         finally:
-            ended = inmate.end()
-        if outcome is None:
-            reason, advice = process.why(None if late else ended.status, LIMITS)
-        elif exercise is not None and isinstance(outcome.get("evidence"), str):
-            return (exercise, outcome["evidence"]), ended.output
-        elif refusal := _refusal(outcome.get("verdict"), exercise):
-            return refusal, ended.output
-        else:
-            reason, advice = "what its process handed over is no evidence", None
-        return _not_judged(exercise, submission.name, reason, advice), ended.output
-
-    def _drawn(self, submission: Submission, verdict: Verdict, shapes: int) -> Picture | None:
-        """The answer's two programs, for feedback, or None where they cannot be had. Nothing is decided any more."""
-        task = exercises.task(verdict.exercise)
-        if verdict.outcome not in (PASSED, NOT_PASSED) or task.shown is None:
-            return None
-        case, marked, title = effect.scene(verdict, task)
-        asked = {"name": _safe(submission.name), "exercise": verdict.exercise, "seed": shapes}
-        asked |= {"case": case, "marked": marked}
-        inmate = self.zygote.start("draw", Limits(processor_seconds=_SECONDS_TO_DRAW, memory=LIMITS.memory))
-        try:
-            inmate.line.settimeout(_SECONDS_TO_DRAW)
-            wire.send(inmate.line, asked, [np.frombuffer(submission.content, np.uint8)])
-            drawn = wire.receive(inmate.line, _MAX_MESSAGE, _SECONDS_TO_DRAW)[0]["drawn"]
-            return Picture.of(title, drawn["columns"], drawn["footer"])
-        except (OSError, wire.WireError, TypeError, LookupError, ValueError):
-            return None
-        finally:
-            inmate.end()
+            printed = inmate.end().output
+        return verdict, printed, picture
 
     def _judged(self, exercise: str, text: str, shapes: int, seed: int) -> Verdict:
         try:
@@ -165,6 +120,50 @@ class _Workshop:
             why = f"the grader itself failed, with {capture.message_of(error)}."
             advice = "That is a defect of the grader's: please report it, with the answer that brought it about."
             return Verdict(exercise, NOT_JUDGED, (Finding("could not be judged", why, next=advice),))
+
+
+def _traced(inmate: Inmate, submission: Submission, shapes: int) -> Verdict | tuple[str, str]:
+    """The exercise and the evidence as text, or the verdict that there is none."""
+    asked = {"name": _safe(submission.name), "exercise": submission.exercise, "seed": shapes}
+    deadline = time.monotonic() + LIMITS.seconds
+    exercise, outcome, late = submission.exercise, None, False
+    try:
+        inmate.line.settimeout(LIMITS.seconds)
+        wire.send(inmate.line, asked, [np.frombuffer(submission.content, np.uint8)])
+        outcome, _ = wire.receive(inmate.line, _MAX_MESSAGE, deadline - time.monotonic())
+        if outcome.get("exercise") in exercises.names():
+            exercise, outcome = outcome["exercise"], None
+            outcome, _ = wire.receive(inmate.line, _MAX_MESSAGE, deadline - time.monotonic())
+    except TimeoutError:
+        late = True
+    except wire.HungUp:
+        late = not inmate.wait(deadline - time.monotonic())
+    except (OSError, wire.WireError):
+        outcome = {}
+    if outcome is None:
+        reason, advice = process.why(None if late else inmate.end().status, LIMITS)
+    elif exercise is not None and isinstance(outcome.get("evidence"), str):
+        return exercise, outcome["evidence"]
+    elif refusal := _refusal(outcome.get("verdict"), exercise):
+        return refusal
+    else:
+        reason, advice = "what its process handed over is no evidence", None
+    return _not_judged(exercise, submission.name, reason, advice)
+
+
+def _drawn(inmate: Inmate, verdict: Verdict) -> Picture | None:
+    """The answer's two programs, for feedback, or None where they cannot be had. Nothing is decided any more."""
+    task = exercises.task(verdict.exercise)
+    if verdict.outcome not in (PASSED, NOT_PASSED) or task.shown is None:
+        return None
+    case, marked, title = effect.scene(verdict, task)
+    try:
+        inmate.line.settimeout(_SECONDS_TO_DRAW)
+        wire.send(inmate.line, {"case": case, "marked": marked})
+        drawn = wire.receive(inmate.line, _MAX_MESSAGE, _SECONDS_TO_DRAW)[0]["drawn"]
+        return Picture.of(title, drawn["columns"], drawn["footer"])
+    except (OSError, wire.WireError, TypeError, LookupError, ValueError):
+        return None
 
 
 class _Once:

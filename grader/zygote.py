@@ -24,6 +24,7 @@ import jax
 import jax.export
 import jax.numpy as jnp
 import numpy as np
+from jax.interpreters import mlir
 
 from grader import child, effect, exercise, grading, jail, judges, wire
 from grader.evidence import Evidence
@@ -63,6 +64,7 @@ def _warm_up():
 
     array = jax.ShapeDtypeStruct((2, 2), jnp.float32)
     jax.make_jaxpr(passes)(array, array)
+    mlir.make_ir_context()  # what programs are written down and read in; forks have it with all its dialects loaded
     for name in exercise.names():
         exercise.task(name)
 
@@ -154,48 +156,43 @@ def _nothing(line: socket.socket):
     wire.send(line, {})
 
 
-def _submission(line: socket.socket) -> tuple[dict, Path]:
-    """What is asked, and the learner's file in a folder of its own."""
+def _capture(line: socket.socket):
+    """Turns a file into evidence, or into a verdict where there is none to be had.
+
+    Asked with the file's name and text, the exercise (or None) and the seed of the cases. The first reply is the
+    exercise, sent before anything of the learner's runs; the second is the evidence or the verdict. Asked for a case
+    and marks then, when the verdict on the evidence is known, it shows the answer's programs.
+    """
     asked, (text,) = wire.receive(line, _REQUEST)
     folder = Path("submission")
     folder.mkdir()
     path = folder / asked["name"]
     path.write_bytes(text.tobytes())
-    return asked, path
 
-
-def _capture(line: socket.socket):
-    """Turns a file into evidence, or into a verdict where there is none to be had.
-
-    Asked with the file's name and text, the exercise (or None) and the seed of the cases. The first reply is the
-    exercise, sent before anything of the learner's runs.
-    """
-    asked, path = _submission(line)
-
-    def traced(answer, name):
-        cases = exercise.task(name).cases(np.random.default_rng(asked["seed"]))
-        return grading.traced(answer, name, cases)
-
-    outcome = child.check(path, asked["exercise"], traced, lambda name: wire.send(line, {"exercise": name}))
-    if isinstance(outcome, Evidence):
-        wire.send(line, {"evidence": outcome.to_json()})
-    else:
-        wire.send(line, {"verdict": outcome.to_dict()})
-
-
-def _draw(line: socket.socket):
-    """Shows an answer's programs, when its verdict is known already: as `_capture`, asked for a case and marks too."""
-    asked, path = _submission(line)
-
-    def drawn(answer, name):
+    def hand_over(answer, name):
         task = exercise.task(name)
         cases = task.cases(np.random.default_rng(asked["seed"]))
-        return effect.drawn(answer, cases, task, asked["case"], asked["marked"])
+        traced = grading.traced(answer, name, cases)
+        if not isinstance(traced, Evidence):
+            return traced
+        wire.send(line, {"evidence": traced.to_json()})
+        with contextlib.suppress(wire.HungUp):  # nobody wants to see it
+            wanted, _ = wire.receive(line, _REQUEST)
+            _be_silent()  # the answer is traced once more, and what it prints has been printed
+            wire.send(line, {"drawn": effect.drawn(answer, cases, task, wanted["case"], wanted["marked"])})
 
-    wire.send(line, {"drawn": child.check(path, asked["exercise"], drawn)})
+    if verdict := child.check(path, asked["exercise"], hand_over, lambda name: wire.send(line, {"exercise": name})):
+        wire.send(line, {"verdict": verdict.to_dict()})
 
 
-_WORK = {"nothing": _nothing, "capture": _capture, "draw": _draw, "judge": judges.serve}
+def _be_silent():
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    for target in (1, 2):
+        os.dup2(0, target)
+
+
+_WORK = {"nothing": _nothing, "capture": _capture, "judge": judges.serve}
 
 
 if __name__ == "__main__":

@@ -7,9 +7,7 @@ from functools import cached_property
 from itertools import accumulate
 
 import numpy as np
-import scipy
-from scipy.optimize import Bounds, LinearConstraint, linprog, milp
-from scipy.sparse import csc_array, vstack
+import scipy  # which imports its parts, a quarter of a second, when they are used
 
 from rematscope.recompute import Part, RecomputeGraph
 
@@ -88,7 +86,7 @@ class ZeroOne:
             self.weights[k] += weight
         places = [(i, j, value) for i, row in enumerate(rows) for j, value in row.items()]
         i, j, values = map(np.array, zip(*places, strict=True)) if places else ((), (), ())
-        self.rows = csc_array((values, (i, j)), shape=(len(rows), size), dtype=float)
+        self.rows = scipy.sparse.csc_array((values, (i, j)), shape=(len(rows), size), dtype=float)
         self.bounds = np.array(bounds, float)
 
     def _once(self, name: str) -> bool:
@@ -126,16 +124,16 @@ class ZeroOne:
         # At the limit itself, HiGHS's rounding errors have made it miss the best choice by far. Where sums are whole
         # numbers of units, half a unit more lets no other choice in; else a little more may, which is cut off below.
         room = limit // unit + 0.5 if isinstance(unit, int) else limit / unit + 1e-3
-        constraints = [LinearConstraint((limited / unit).astype(float), -np.inf, float(room))]
+        constraints = [scipy.optimize.LinearConstraint((limited / unit).astype(float), -np.inf, float(room))]
         if len(self.bounds):
-            constraints.append(LinearConstraint(self.rows, self.bounds, np.inf))
+            constraints.append(scipy.optimize.LinearConstraint(self.rows, self.bounds, np.inf))
         whole = np.zeros(len(self._columns))
         whole[: len(names)] = 1
         while True:
-            result = milp(
+            result = scipy.optimize.milp(
                 (objective / scale).astype(float),
                 integrality=whole,
-                bounds=Bounds(0, 1),
+                bounds=scipy.optimize.Bounds(0, 1),
                 constraints=constraints,
                 options={"mip_rel_gap": 0, "time_limit": _SECONDS},
             )
@@ -151,7 +149,7 @@ class ZeroOne:
             over = next((n for n, total in enumerate(sums, 1) if total > limit), len(largest))
             row = np.zeros(len(self._columns))
             row[largest[:over]] = 1
-            constraints.append(LinearConstraint(row, -np.inf, over - 1))
+            constraints.append(scipy.optimize.LinearConstraint(row, -np.inf, over - 1))
         # HiGHS's bound has rounding errors too; whole numbers of units hide them.
         bound = result.mip_dual_bound
         bound = math.ceil(bound - 0.1) if isinstance(scale, int) else bound - 1
@@ -163,10 +161,10 @@ class ZeroOne:
         They are those of the program whose names may be saved in part, in the units that HiGHS is given, times 2²⁰.
         """
         scale, unit = _unit(self.cost, 10**6), _unit(self.weights, 10**3)
-        limited = csc_array((self.weights / unit).astype(float)[None])
-        result = linprog(
+        limited = scipy.sparse.csc_array((self.weights / unit).astype(float)[None])
+        result = scipy.optimize.linprog(
             (self.cost / scale).astype(float),
-            A_ub=vstack([-self.rows, limited]),
+            A_ub=scipy.sparse.vstack([-self.rows, limited]),
             b_ub=[*-self.bounds, (budget - self.graph.least_bytes) / unit],
             bounds=(0, 1),
         )

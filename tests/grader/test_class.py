@@ -28,13 +28,39 @@ sandboxed = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap
 def test_feedback_shows_both_programs_and_marks_what_is_wrong():
     try:
         wrong = batch.grade(Submission("ada", "answer.py", WRONG.encode()), 1)
-        exits = batch.grade(Submission("ada", "answer.py", f"{RIGHT}\nimport os, jax\nlater = 0\n".encode()), 1)
+        right = batch.grade(Submission("ada", "answer.py", RIGHT.encode()), 1)
     finally:
         batch.close()
     assert wrong.verdict.outcome == "not passed" and wrong.picture.title.startswith("Both programs of your answer (")
     page = wrong.picture.html()
     assert page.count("rs-marked") > 2 and "◀ here" in page and "In [" not in page
-    assert exits.verdict.passed and "page's shapes" in exits.picture.title and "◀ here" not in exits.picture.html()
+    assert right.verdict.passed and "page's shapes" in right.picture.title and "◀ here" not in right.picture.html()
+
+
+@sandboxed
+@pytest.mark.parametrize("then", ["os._exit(0)", "while True: pass", "raise KeyError", "print('x' * 10**6)", "pass"])
+def test_what_an_answer_does_when_it_is_shown_changes_nothing(then, monkeypatch):
+    monkeypatch.setattr(batch, "_SECONDS_TO_DRAW", 2)
+    calls = f"""
+import os
+
+calls = []
+
+
+def counted(policy):
+    calls.append(policy)
+    print("call", len(calls))
+    if len(calls) > 3:  # one for each of the exercise's cases
+        {then}
+    return policy
+"""
+    answer = calls + RIGHT.replace("policy=policy", "policy=counted(policy)")
+    try:
+        grade = batch.grade(Submission("ada", "answer.py", answer.encode()), 1)
+    finally:
+        batch.close()
+    assert grade.verdict.passed and grade.printed.split("\n") == ["call 1", "call 2", "call 3", ""]
+    assert (grade.picture is not None) == (then == "pass" or "print" in then)
 
 
 @sandboxed

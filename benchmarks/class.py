@@ -1,0 +1,232 @@
+"""A class graded by `python -m grader batch`, and by nbgrader and otter: README's table, in Markdown.
+
+    python benchmarks/class.py [COUNT ...]
+
+Classes of 10, 100 and 1,000 answers to `checkpoint_dot_policy`, or of as many as are asked for, and ten of the same
+notebooks for nbgrader and otter, which are installed into an environment of their own under test-output/. Those two
+compare gradients with numbers that are given, in one case; neither knows what is saved. otter, which grades one
+notebook a process, is run on as many at a time as there are processors, as `batch` is; nbgrader grades one after the
+other. Memory is that of all processes together, shared pages counted once, looked at five times a second.
+
+Fails if a grade is not what the answer deserves.
+"""
+
+import sys
+
+# Python looks for modules in a script's folder first, and `inspect.py` there is not the standard library's.
+sys.path.pop(0)
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import jax
+import nbformat
+import psutil
+from nbformat.v4 import new_code_cell, new_notebook
+
+ROOT = Path(__file__).parents[1]
+PEERS = ROOT / "test-output" / "peers"
+COUNTS = [10, 100, 1000]
+FEW = 10  # that nbgrader and otter grade: what an answer costs there does not fall with their number
+
+IMPORTS = "import jax\nimport jax.numpy as jnp\n"
+ANSWER = """
+def checkpoint_dot_policy(w1, w2, x):
+    def pipeline(w1, w2, x):
+        y = jax.nn.relu(x @ w1) @ w2
+        return {result}
+
+    return jax.checkpoint(pipeline, policy=jax.checkpoint_policies.{policy})(w1, w2, x)
+"""
+# Every number of these is the answer's own, so that no two programs are the same. The wrong ones leave out the 2.
+RIGHT = "jnp.sum((y * {number}) ** 2) / {number} ** 2"
+WRONG = "jnp.sum((y * {number}) ** 2) / {number}"
+SAME = "jnp.sum(y ** 2)"
+POLICY = "dots_with_no_batch_dims_saveable"
+
+TEST = """
+import numpy as np
+rng = np.random.default_rng(0)
+w1, w2, x = (rng.normal(size=shape).astype("f4") for shape in [(8, 8), (8, 8), (4, 8)])
+value, grads = jax.value_and_grad(checkpoint_dot_policy, (0, 1, 2))(w1, w2, x)
+h = np.maximum(x @ w1, 0)
+dy = 2 * h @ w2
+dh = dy @ w2.T * (h > 0)
+np.testing.assert_allclose(value, np.sum((h @ w2) ** 2), rtol=1e-4)
+for ours, theirs in zip(grads, [x.T @ dh, h.T @ dy, dh @ w1.T]):
+    np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3)
+""".strip()
+
+
+def right(i: int) -> str:
+    return IMPORTS + ANSWER.format(result=RIGHT.format(number=2 + i / 1024), policy=POLICY)
+
+
+def wrong(i: int) -> str:
+    return IMPORTS + ANSWER.format(result=WRONG.format(number=2 + i / 1024), policy=POLICY)
+
+
+def same(i: int) -> str:
+    return IMPORTS + ANSWER.format(result=SAME, policy=POLICY)
+
+
+def usual(i: int) -> str:
+    """Two thirds have found the same program, a sixth another right one, and a sixth are wrong."""
+    return same(i) if i % 6 < 4 else right(i) if i % 6 == 4 else wrong(i)
+
+
+CLASSES: dict[str, Callable[[int], str]] = {
+    "right, all different": right,
+    "wrong, all different": wrong,
+    "right, all the same": same,
+    "two thirds the same": usual,
+}
+
+
+class Watched:
+    """Seconds that a block takes, and the most bytes that this process's children hold together meanwhile."""
+
+    def __enter__(self):
+        self.nbytes, self._stop = 0, threading.Event()
+        self._watcher = threading.Thread(target=self._watch)
+        self._watcher.start()
+        self._start = time.perf_counter()
+        return self
+
+    def __exit__(self, *_):
+        self.seconds = time.perf_counter() - self._start
+        self._stop.set()
+        self._watcher.join()
+
+    def _watch(self):
+        while not self._stop.wait(0.2):
+            held = 0
+            for process in psutil.Process().children(recursive=True):
+                try:
+                    held += process.memory_full_info().pss
+                except psutil.Error:
+                    continue  # it has ended
+            self.nbytes = max(self.nbytes, held)
+
+
+def hand_in(folder: Path, answers: list[str]) -> Path:
+    """Writes answers as nbgrader collects them, and returns the folder that they are in."""
+    for i, answer in enumerate(answers):
+        place = folder / "submitted" / f"learner{i:04}" / "week1" / "answer.ipynb"
+        place.parent.mkdir(parents=True)
+        nbformat.write(notebook(answer), place)
+    return folder / "submitted"
+
+
+def notebook(answer: str) -> nbformat.NotebookNode:
+    def cell(source: str, name: str, **kind):
+        about = {"schema_version": 3, "grade_id": name, "grade": False, "solution": False, "locked": False, **kind}
+        return new_code_cell(source, id=name, metadata={"nbgrader": about})
+
+    cells = [cell(answer, "answer", solution=True), cell(TEST, "test", grade=True, locked=True, points=1)]
+    kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+    return new_notebook(cells=cells, metadata={"kernelspec": kernel})
+
+
+# Each of these grades what is in a folder, and returns seconds, bytes, and who got full marks, in the learners' order.
+
+
+def batch(submitted: Path) -> tuple[Watched, list[bool]]:
+    out = submitted.parent / "grades"
+    command = [sys.executable, "-m", "grader", "batch", submitted, "--out", out, "--exercise", "6", "--seed", "0"]
+    with Watched() as watched:
+        subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+    with (out / "grades.csv").open() as lines:
+        return watched, [row["verdict"] == "passed" for row in csv.DictReader(lines)]
+
+
+def nbgrader(submitted: Path) -> tuple[Watched, list[bool]]:
+    course = submitted.parent
+    release = course / "source" / "week1" / "answer.ipynb"
+    release.parent.mkdir(parents=True)
+    nbformat.write(notebook(IMPORTS), release)
+    by_peer(["nbgrader", "generate_assignment", "week1"], course)
+    with Watched() as watched:
+        by_peer(["nbgrader", "autograde", "week1"], course)
+    by_peer(["nbgrader", "export"], course)
+    with (course / "grades.csv").open() as lines:
+        return watched, [float(row["score"]) == 1 for row in csv.DictReader(lines)]
+
+
+def otter(submitted: Path) -> tuple[Watched, list[bool]]:
+    course = submitted.parent
+    (course / "tests").mkdir()
+    doctest = "".join(f"{'...' if line.startswith(' ') else '>>>'} {line}\n" for line in TEST.splitlines())
+    suite = {"cases": [{"code": doctest}], "scored": True, "setup": "", "teardown": "", "type": "doctest"}
+    test = {"name": "answer", "points": 1, "suites": [suite]}
+    (course / "tests" / "answer.py").write_text(f"OK_FORMAT = True\ntest = {test!r}\n")
+    by_peer(["otter", "generate", "-o", "autograder.zip"], course)
+
+    def run(page: Path) -> bool:
+        by_peer(["otter", "run", "--no-logo", "-a", course / "autograder.zip", "-o", page.parent, page], course)
+        [result] = [t for t in json.loads((page.parent / "results.json").read_text())["tests"] if t.get("max_score")]
+        return result["score"] == 1
+
+    with Watched() as watched, ThreadPoolExecutor(len(os.sched_getaffinity(0))) as executor:
+        return watched, list(executor.map(run, sorted(submitted.glob("*/*/*.ipynb"))))
+
+
+def by_peer(command: list, course: Path):
+    # Kernels, and what else Jupyter keeps for a user, are those of the environment.
+    own = {"PATH": f"{PEERS / 'bin'}{os.pathsep}{os.environ['PATH']}", "HOME": str(course)}
+    done = subprocess.run(command, cwd=course, env=os.environ | own, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
+
+
+def install_peers():
+    if not (PEERS / "installed").exists():
+        print("installing nbgrader and otter", file=sys.stderr)
+        shutil.rmtree(PEERS, ignore_errors=True)
+        subprocess.run([sys.executable, "-m", "venv", PEERS], check=True)
+        packages = ["nbgrader==0.9.6", "otter-grader==7.0.0", f"jax=={jax.__version__}", "ipykernel"]
+        subprocess.run([PEERS / "bin" / "pip", "install", "--quiet", *packages], check=True)
+        (PEERS / "installed").touch()
+
+
+def graded(by: Callable, answers: Callable[[int], str], count: int) -> tuple[float, int]:
+    """Seconds a submission, and bytes, for so many answers; exits if a grade is not what it should be."""
+    with tempfile.TemporaryDirectory() as folder:
+        written = [answers(i) for i in range(count)]
+        watched, passed = by(hand_in(Path(folder), written))
+    if passed != [answer != wrong(i) for i, answer in enumerate(written)]:
+        sys.exit(f"{by.__name__}: a grade of {answers.__name__} is not what it should be: {passed}")
+    return watched.seconds / count, watched.nbytes
+
+
+def main():
+    counts = [int(argument) for argument in sys.argv[1:]] or COUNTS
+    install_peers()
+    print("| graded by | class | submissions | s a submission | nbgrader / this | otter / this | peak memory |")
+    print("|---|---|---:|---:|---:|---:|---:|")
+
+    def row(by: Callable, kind: str, count: int, *others: float) -> float:
+        seconds, nbytes = graded(by, CLASSES[kind], count)
+        ratios = [f"{other / seconds:.0f}" for other in others] or ["", ""]
+        cells = [by.__name__, kind, f"{count:,}", f"{seconds:.3f}", *ratios, f"{nbytes / 2**20:,.0f} MiB"]
+        print("|", " | ".join(cells), "|", flush=True)
+        return seconds
+
+    first = next(iter(CLASSES))
+    peers = [row(peer, first, FEW) for peer in (nbgrader, otter)]
+    for kind in CLASSES:
+        for count in counts:
+            row(batch, kind, count, *peers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,20 +1,19 @@
 """Grade all that a class handed in: each grade is written down when it is there, so that a run can be resumed."""
 
 import contextlib
-import hashlib
 import json
 import os
 import secrets
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from grader.collect import Class, Refused, Submission
 from grader.files import write_whole
 from grader.progress import versions
-from grader.report import Grade, Report, completed
+from grader.report import Grade, Picture, Report, completed
 from grader.verdict import NOT_JUDGED, Finding, Verdict
 
 _RUN, _RESULTS = "run.json", "results"
@@ -71,14 +70,25 @@ class Run:
         return cls(folder, settings)
 
     def grade_of(self, submission: Submission) -> Grade | None:
-        """The grade that is written down, or None."""
-        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-            return Grade.from_dict(json.loads(self._place(submission).read_text()))
+        """The grade that is written down, without its picture, or None."""
+        whole = self._read(submission.digest)
+        return whole and replace(whole, picture=None)
 
-    def keep(self, submission: Submission, grade: Grade):
-        """Writes a grade down. Raises RunError if that cannot be done."""
+    def picture_of(self, grade: Grade) -> Picture | None:
+        """A grade's picture, as it is written down, or None."""
+        whole = self._read(grade.digest) if grade.digest else None
+        return whole and whole.picture
+
+    def keep(self, submission: Submission, grade: Grade) -> Grade:
+        """Writes a grade down, and returns it as `grade_of` would. Raises RunError if that cannot be done."""
+        whole = replace(grade, digest=submission.digest)
         with self._writing():
-            write_whole(self._place(submission), json.dumps(grade.to_dict()))
+            write_whole(self._place(whole.digest), json.dumps(whole.to_dict()))
+        return replace(whole, picture=None)
+
+    def _read(self, digest: str) -> Grade | None:
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+            return Grade.from_dict(json.loads(self._place(digest).read_text()))
 
     def finish(self, report: Report, gradescope: bool):
         """Writes the report. Raises RunError if that cannot be done."""
@@ -95,10 +105,8 @@ class Run:
                 "--resume."
             ) from None
 
-    def _place(self, submission: Submission) -> Path:
-        about = repr((self.settings["seed"], submission.learner, submission.name, submission.exercise)).encode()
-        name = hashlib.sha256(about + b"\0" + submission.content).hexdigest()
-        return self.folder / _RESULTS / f"{name}.json"
+    def _place(self, digest: str) -> Path:
+        return self.folder / _RESULTS / f"{digest}.json"
 
 
 def grade_class(
@@ -133,8 +141,7 @@ def grade_class(
         for future in done:
             submission = pending.pop(future)
             try:
-                found = future.result()
-                run.keep(submission, found)
+                found = run.keep(submission, future.result())
             except (CancelledError, *losses) as error:
                 lost += 1
                 found = _without(submission, f"what was to grade it was lost ({type(error).__name__})")
@@ -162,7 +169,7 @@ def grade_class(
     best = completed(graded, handed_in.learners, [exercise] if exercise else [], handed_in.learners)
     counted = set(map(id, best))
     others = sorted((g for g in graded if id(g) not in counted), key=lambda g: (g.learner, g.name, g.reason))
-    return Report(seed, run.settings["sandboxed"], best, others, handed_in.learners), lost
+    return Report(seed, run.settings["sandboxed"], best, others, handed_in.learners, run.picture_of), lost
 
 
 @contextlib.contextmanager

@@ -136,6 +136,10 @@ def batch(
         print(
             "They were graded without a sandbox: an answer may have changed its own grade, and anything else of yours."
         )
+    elif getattr(os, "geteuid", lambda: 1)() == 0 and not scheduler:
+        print(
+            "They were graded as root, whose threads Linux does not count: as another user an answer has 256 at most."
+        )
     if lost:
         print(f"{lost} were lost with the machines that were to grade them: add --resume to grade them.")
         raise typer.Exit(2)

@@ -82,9 +82,10 @@ def now() -> str:
 
 
 def versions() -> dict[str, str]:
-    """The versions of the tools that a verdict comes from."""
+    """The versions of the tools that a verdict comes from, and whether JAX's next rematerialization is on."""
     packages = {"jax": "jax", "jaxlib": "jaxlib", "workbook": "remat-workbook"}
-    return {"python": platform.python_version()} | {name: _version(package) for name, package in packages.items()}
+    remat3 = {name: os.environ[name] for name in ["JAX_REMAT3"] if name in os.environ}
+    return {"python": platform.python_version()} | {k: _version(package) for k, package in packages.items()} | remat3
 
 
 class Progress:

@@ -10,7 +10,7 @@ import itertools
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -79,6 +79,7 @@ class Grade:
       printed: what the answer printed, shortened in the middle.
       seconds: how long grading took.
       picture: the answer's two programs, or None. It comes from the answer's own process: it decides nothing.
+      digest: the submission's, "" if there is none.
     """
 
     learner: str
@@ -87,6 +88,7 @@ class Grade:
     printed: str = ""
     seconds: float = 0.0
     picture: Picture | None = None
+    digest: str = ""
 
     @property
     def score(self) -> int:
@@ -100,7 +102,7 @@ class Grade:
 
     def to_dict(self) -> dict[str, Any]:
         """The grade as JSON's types."""
-        fields = {name: getattr(self, name) for name in ("learner", "name", "printed", "seconds")}
+        fields = {name: getattr(self, name) for name in ("learner", "name", "printed", "seconds", "digest")}
         return fields | {"verdict": self.verdict.to_dict(), "picture": self.picture and vars(self.picture)}
 
     @classmethod
@@ -120,6 +122,7 @@ class Report:
       grades: one for every learner and exercise, see `completed`.
       others: further answers to the same exercises, which do not count.
       unread: for each learner, the names of what is no answer.
+      picture: looks up a grade's picture where `grades` go without: a thousand of them are much to remember.
     """
 
     seed: int
@@ -127,6 +130,7 @@ class Report:
     grades: Sequence[Grade]
     others: Sequence[Grade] = ()
     unread: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    picture: Callable[[Grade], Picture | None] = lambda grade: grade.picture
 
     def write(self, folder: Path, gradescope: bool = False):
         """Writes grades.csv, grades.json and the learners' pages into a folder, for Gradescope its results too."""
@@ -195,7 +199,8 @@ class Report:
         )
         head = '<tr><th scope="col">exercise</th><th scope="col">verdict</th><th scope="col">score</th></tr>'
         sections = "".join(
-            _section(grade, [o for o in others if o.verdict.exercise == grade.verdict.exercise]) for grade in grades
+            _section(grade, self.picture(grade), [o for o in others if o.verdict.exercise == grade.verdict.exercise])
+            for grade in grades
         )
         unread = ", ".join(self.unread.get(learner, ()))
         return _PAGE.format(
@@ -291,15 +296,15 @@ def _titled(grade: Grade) -> str:
     return grade.verdict.exercise or grade.name or "all exercises"
 
 
-def _section(grade: Grade, others: Sequence[Grade]) -> str:
+def _section(grade: Grade, picture: Picture | None, others: Sequence[Grade]) -> str:
     title = html.escape(_titled(grade))
     parts = [f"<h2>{title}</h2>", f"<p>From {html.escape(grade.name)}.</p>" if grade.name else ""]
     verdict = grade.verdict if grade.verdict.exercise else dataclasses.replace(grade.verdict, exercise=grade.name)
     parts.append(verdict.html())
-    if grade.picture:
-        title = html.escape(grade.picture.title)
+    if picture:
+        title = html.escape(picture.title)
         # Whoever has no mouse scrolls what has the focus.
-        region = f'<div class="programs" role="region" aria-label="{title}" tabindex="0">{grade.picture.html()}</div>'
+        region = f'<div class="programs" role="region" aria-label="{title}" tabindex="0">{picture.html()}</div>'
         parts.append(_folded(title, region))
     if grade.printed.strip():
         printed = "".join(c if c.isprintable() or c == "\n" else "�" for c in grade.printed)

@@ -192,6 +192,8 @@ def test_a_class_is_resumed_after_a_kill_and_nothing_is_left_running(handed_in, 
     done = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=180, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "") and "the seed was 3" in done.stdout
     assert (out / "grades.csv").read_bytes().decode() == grades
+    pages = [path.read_text() for path in sorted((out / "feedback").iterdir())]
+    assert ['class="programs"' in page for page in pages] == [True, True, False, False, True, True]
     assert {name: (results / name).stat().st_mtime_ns for name in kept} == kept, "these were not graded again"
     assert not any(Path("/proc", pid).exists() for pid in zygotes)
 

@@ -8,6 +8,9 @@ compare gradients with numbers that are given, in one case; neither knows what i
 notebook a process, is run on as many at a time as there are processors, as `batch` is; nbgrader grades one after the
 other. Memory is that of all processes together, shared pages counted once, looked at five times a second.
 
+Then, where the time of one answer goes while nothing else runs: medians, one step after the other. The steps are timed
+in this process, which has done them before; in the sandbox each is done for the first time.
+
 Fails if a grade is not what the answer deserves.
 """
 
@@ -20,6 +23,7 @@ import csv
 import json
 import os
 import shutil
+import statistics
 import subprocess
 import tempfile
 import threading
@@ -30,9 +34,16 @@ from pathlib import Path
 
 import jax
 import nbformat
+import numpy as np
 import psutil
 from nbformat.v4 import new_code_cell, new_notebook
 
+from grader import effect, exercise, grading, sandbox, wire
+from grader.batch import close, grade
+from grader.collect import Submission
+from grader.jail import Limits
+
+NAME = "checkpoint_dot_policy"
 ROOT = Path(__file__).parents[1]
 PEERS = ROOT / "test-output" / "peers"
 COUNTS = [10, 100, 1000]
@@ -76,19 +87,20 @@ def wrong(i: int) -> str:
 
 
 def same(i: int) -> str:
-    return IMPORTS + ANSWER.format(result=SAME, policy=POLICY)
+    """One program, in files that differ."""
+    return f"# Answer {i}\n" + IMPORTS + ANSWER.format(result=SAME, policy=POLICY)
 
 
 def usual(i: int) -> str:
-    """Two thirds have found the same program, a sixth another right one, and a sixth are wrong."""
-    return same(i) if i % 6 < 4 else right(i) if i % 6 == 4 else wrong(i)
+    """Four in five have found the same program, a tenth another right one, and a tenth are wrong."""
+    return right(i) if i % 10 == 0 else wrong(i) if i % 10 == 5 else same(i)
 
 
 CLASSES: dict[str, Callable[[int], str]] = {
     "right, all different": right,
     "wrong, all different": wrong,
     "right, all the same": same,
-    "two thirds the same": usual,
+    "four in five the same": usual,
 }
 
 
@@ -208,6 +220,38 @@ def graded(by: Callable, answers: Callable[[int], str], count: int) -> tuple[flo
     return watched.seconds / count, watched.nbytes
 
 
+def parts() -> dict[str, float]:
+    """Seconds of what grading an answer consists of."""
+    task = exercise.task(NAME)
+    cases = task.cases(np.random.default_rng(0))
+    seconds: dict[str, list[float]] = {}
+
+    def step(what: str, function: Callable, *arguments):
+        start = time.perf_counter()
+        result = function(*arguments)
+        seconds.setdefault(what, []).append(time.perf_counter() - start)
+        return result
+
+    def two_processes():
+        for _ in range(2):
+            inmate = zygote.start("nothing", Limits(processor_seconds=60, memory=2**30))
+            wire.receive(inmate.line, 1000, 60)
+            inmate.end()
+
+    with sandbox.Zygote() as zygote:
+        for i in range(30):
+            names: dict = {}
+            exec(right(i), names)
+            submission = Submission("ada", "answer.ipynb", nbformat.writes(notebook(right(i))).encode(), NAME)
+            step("in all", grade, submission, 0)
+            step("two processes in the sandbox, begun and ended", two_processes)
+            evidence = step("tracing it in three cases and exporting that", grading.traced, names[NAME], NAME, cases)
+            step("judging the two programs", grading.judged, evidence.to_json(), cases, NAME, i)
+            step("tracing it as its feedback shows it", effect.drawn, names[NAME], cases, task, None, ())
+    close()
+    return {what: statistics.median(times) for what, times in seconds.items()}
+
+
 def main():
     counts = [int(argument) for argument in sys.argv[1:]] or COUNTS
     install_peers()
@@ -226,6 +270,11 @@ def main():
     for kind in CLASSES:
         for count in counts:
             row(batch, kind, count, *peers)
+    print("\n| grading one answer | ms |\n|---|---:|")
+    whole, *steps = parts().items()
+    rest = "doing all that for the first time in a process, and carrying it from one to the other"
+    for what, seconds in [whole, *steps, (rest, whole[1] - sum(seconds for _, seconds in steps))]:
+        print(f"| {what} | {1000 * seconds:.0f} |")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ loops together, in all cases, at which an answer counts as one that does not end
 """
 
 import difflib
+import functools
 import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -56,9 +57,10 @@ class Question:
     arguments: tuple[Any, ...]
 
 
-def names() -> list[str]:
+@functools.cache
+def names() -> tuple[str, ...]:
     """The names of all exercises, which are the names of the functions that learners write."""
-    return sorted(path.parent.name for path in CATALOG.glob("*/task.py"))
+    return tuple(sorted(path.parent.name for path in CATALOG.glob("*/task.py")))
 
 
 def closest(name: str) -> str:

@@ -210,13 +210,14 @@ def _needed(answer: str, statements: list[tuple[Source, ast.stmt]]) -> list[tupl
 
     Neither is a stub of the answer, unless there is nothing else.
     """
+    binds = functools.cache(_binds)
     statements = [pair for pair in statements if not _is_script(pair[1])]
-    definitions = [statement for _, statement in statements if answer in _binds(statement)]
+    definitions = [statement for _, statement in statements if answer in binds(statement)]
     if not all(map(_is_stub, definitions)):
-        statements = [pair for pair in statements if not (answer in _binds(pair[1]) and _is_stub(pair[1]))]
+        statements = [pair for pair in statements if not (answer in binds(pair[1]) and _is_stub(pair[1]))]
     binding, changing = collections.defaultdict(list), collections.defaultdict(list)
     for index, (_, statement) in enumerate(statements):
-        for name in _binds(statement):
+        for name in binds(statement):
             binding[name].append(index)
         for name in _changes(statement):
             changing[name].append(index)

@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 def test_an_exercise_is_four_things():
     """Page, worked answer, catalogue entry, and answers to test it with: none goes without the others."""
     pages = [path.stem.split("_", 1)[1] for path in ROOT.glob("exercises/[0-9][0-9]_*.ipynb")]
-    assert sorted(pages) == exercise.names()
+    assert tuple(sorted(pages)) == exercise.names()
     assert sorted(path.stem for path in ROOT.glob("solutions/[!_]*.py")) == exercise.names()
     for kind in ("task", "expect"):
         assert sorted(path.parent.name for path in exercise.CATALOG.glob(f"*/{kind}.py")) == exercise.names()

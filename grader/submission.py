@@ -193,7 +193,7 @@ def _without_magics(text: str) -> str:
     return "\n".join("" if line.lstrip().startswith(magic) or line.rstrip().endswith("?") else line for line in lines)
 
 
-def _no_answer(path: Path, defined: set[str], broken: list[tuple[Source, Exception]], names: list[str]) -> str:
+def _no_answer(path: Path, defined: set[str], broken: list[tuple[Source, Exception]], names: Sequence[str]) -> str:
     for source, error in broken:
         if any(name in source.text for name in names):
             line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""

@@ -14,14 +14,15 @@ ROOT = Path(__file__).parents[2]
 
 def test_an_exercise_is_four_things():
     """Page, worked answer, catalogue entry, and answers to test it with: none goes without the others."""
+    names = list(exercise.names())
     pages = [path.stem.split("_", 1)[1] for path in ROOT.glob("exercises/[0-9][0-9]_*.ipynb")]
-    assert tuple(sorted(pages)) == exercise.names()
-    assert sorted(path.stem for path in ROOT.glob("solutions/[!_]*.py")) == exercise.names()
+    assert sorted(pages) == names
+    assert sorted(path.stem for path in ROOT.glob("solutions/[!_]*.py")) == names
     for kind in ("task", "expect"):
-        assert sorted(path.parent.name for path in exercise.CATALOG.glob(f"*/{kind}.py")) == exercise.names()
+        assert sorted(path.parent.name for path in exercise.CATALOG.glob(f"*/{kind}.py")) == names
     for kind in ("wrong", "right"):
-        assert sorted(path.parent.name for path in ROOT.glob(f"tests/grader/*/{kind}.py")) == exercise.names()
-    for slug in exercise.names():
+        assert sorted(path.parent.name for path in ROOT.glob(f"tests/grader/*/{kind}.py")) == names
+    for slug in names:
         assert len(wrong(slug)) >= 5 and len(right(slug)) >= 3, slug
 
 

@@ -4,9 +4,10 @@
 
 Classes of 10, 100 and 1,000 answers to `checkpoint_dot_policy`, or of as many as are asked for, and ten of the same
 notebooks for nbgrader and otter, which are installed into an environment of their own under test-output/. Those two
-compare gradients with numbers that are given, in one case; neither knows what is saved. otter, which grades one
-notebook a process, is run on as many at a time as there are processors, as `batch` is; nbgrader grades one after the
-other. Memory is that of all processes together, shared pages counted once, looked at five times a second.
+compare values and gradients with the plain function's, in the exercise's three cases; neither knows what is saved.
+otter, which grades one notebook a process, is run on as many at a time as `batch` grades, one for each processor;
+nbgrader grades one after the other. Memory is that of all processes together, shared pages counted once, looked at five
+times a second.
 
 Then, where the time of one answer goes while nothing else runs: medians, one step after the other. The steps are timed
 in this process, which has done them before; in the sandbox each is done for the first time.
@@ -64,17 +65,25 @@ WRONG = "jnp.sum((y * {number}) ** 2) / {number}"
 SAME = "jnp.sum(y ** 2)"
 POLICY = "dots_with_no_batch_dims_saveable"
 
+# What `batch` tries an answer on, compared with the plain function; jit spares the compiling of operations one by one.
 TEST = """
 import numpy as np
-rng = np.random.default_rng(0)
-w1, w2, x = (rng.normal(size=shape).astype("f4") for shape in [(8, 8), (8, 8), (4, 8)])
-value, grads = jax.value_and_grad(checkpoint_dot_policy, (0, 1, 2))(w1, w2, x)
-h = np.maximum(x @ w1, 0)
-dy = 2 * h @ w2
-dh = dy @ w2.T * (h > 0)
-np.testing.assert_allclose(value, np.sum((h @ w2) ** 2), rtol=1e-4)
-for ours, theirs in zip(grads, [x.T @ dh, h.T @ dy, dh @ w1.T]):
-    np.testing.assert_allclose(ours, theirs, rtol=1e-3, atol=1e-3)
+def plain(w1, w2, x):
+    return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)
+def both(function, mapped):
+    total = lambda *arguments: jnp.sum(mapped(function)(*arguments))
+    return jax.jit(jax.value_and_grad(total, (0, 1, 2)))
+def compare(mapped, dtype, tolerance, *shapes):
+    rng = np.random.default_rng(0)
+    arguments = [jnp.array(rng.normal(size=shape), dtype) for shape in shapes]
+    ours, theirs = both(checkpoint_dot_policy, mapped)(*arguments), both(plain, mapped)(*arguments)
+    for one, other in zip(jax.tree.leaves(ours), jax.tree.leaves(theirs)):
+        one, other = np.float32(one), np.float32(other)
+        np.testing.assert_allclose(one, other, rtol=tolerance, atol=tolerance * np.abs(other).max())
+compare(lambda f: f, jnp.float32, 1e-4, (7, 7), (7, 7), (2358, 7))
+over_x = lambda f: jax.vmap(f, (None, None, 0))
+compare(lambda f: jax.vmap(over_x(f), (0, None, None)), jnp.bfloat16, 0.05, (2, 9, 9), (9, 9), (2, 8, 9))
+compare(jax.vmap, jnp.float32, 1e-4, (2, 5, 5), (2, 5, 5), (2, 6, 5))
 """.strip()
 
 
@@ -125,7 +134,7 @@ class Watched:
             for process in psutil.Process().children(recursive=True):
                 try:
                     held += process.memory_full_info().pss
-                except psutil.Error:
+                except psutil.NoSuchProcess:
                     continue  # it has ended
             self.nbytes = max(self.nbytes, held)
 
@@ -188,7 +197,7 @@ def otter(submitted: Path) -> tuple[Watched, list[bool]]:
         [result] = [t for t in json.loads((page.parent / "results.json").read_text())["tests"] if t.get("max_score")]
         return result["score"] == 1
 
-    with Watched() as watched, ThreadPoolExecutor(len(os.sched_getaffinity(0))) as executor:
+    with Watched() as watched, ThreadPoolExecutor(os.cpu_count()) as executor:
         return watched, list(executor.map(run, sorted(submitted.glob("*/*/*.ipynb"))))
 
 

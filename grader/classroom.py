@@ -44,6 +44,11 @@ class Run:
             raise RunError(
                 f"{folder} has grades already: add --resume to grade only what is missing, or name another folder."
             )
+        if any((folder / _RESULTS).glob("*")):
+            raise RunError(
+                f"{folder / _RUN} is missing, which says what the grades in {folder / _RESULTS} were made with: name "
+                "another folder, and begin anew."
+            )
         try:
             (folder / _RESULTS).mkdir(parents=True, exist_ok=True)
             write_whole(folder / _RUN, json.dumps(settings) + "\n")
@@ -81,14 +86,13 @@ class Run:
 
     def keep(self, submission: Submission, grade: Grade) -> Grade:
         """Writes a grade down, and returns it as `grade_of` would. Raises RunError if that cannot be done."""
-        whole = replace(grade, digest=submission.digest)
         with self._writing():
-            write_whole(self._place(whole.digest), json.dumps(whole.to_dict()))
-        return replace(whole, picture=None)
+            write_whole(self._place(submission.digest), json.dumps(grade.to_dict()))
+        return replace(grade, digest=submission.digest, picture=None)
 
     def _read(self, digest: str) -> Grade | None:
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-            return Grade.from_dict(json.loads(self._place(digest).read_text()))
+            return replace(Grade.from_dict(json.loads(self._place(digest).read_text())), digest=digest)
 
     def finish(self, report: Report, gradescope: bool):
         """Writes the report. Raises RunError if that cannot be done."""
@@ -214,8 +218,8 @@ def on_cluster(scheduler: str, sandboxed: bool) -> Iterator[dict[str, Any]]:
         for worker, found in client.run(versions, on_error="return").items():
             if found != versions():
                 raise RunError(
-                    f"The worker {worker} has not what is installed here ({found}, not {versions()}): install the same "
-                    "workbook and JAX on all machines."
+                    f"The worker {worker} has not what is here ({found}, not {versions()}): install the same workbook "
+                    "and JAX on all machines, and set JAX_REMAT3 on all or on none."
                 )
         yield {
             "executor": client.get_executor(pure=False),

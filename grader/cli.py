@@ -136,7 +136,7 @@ def batch(
         print(
             "They were graded without a sandbox: an answer may have changed its own grade, and anything else of yours."
         )
-    elif getattr(os, "geteuid", lambda: 1)() == 0 and not scheduler:
+    elif not scheduler and os.geteuid() == 0:
         print(
             "They were graded as root, whose threads Linux does not count: as another user an answer has 256 at most."
         )

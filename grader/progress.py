@@ -60,7 +60,7 @@ class Attempt:
       verdict: what the check said.
       source: the answer's own text, a Python program, or "" if it is not known.
       time: when it was checked, in UTC, ISO 8601, to the second.
-      versions: of `python`, `jax`, `jaxlib` and `workbook`.
+      versions: see `versions`.
     """
 
     exercise: str
@@ -82,9 +82,10 @@ def now() -> str:
 
 
 def versions() -> dict[str, str]:
-    """The versions of the tools that a verdict comes from, and whether JAX's next rematerialization is on."""
+    """The versions of the tools that a verdict comes from; `JAX_REMAT3` if JAX's next rematerialization is on."""
     packages = {"jax": "jax", "jaxlib": "jaxlib", "workbook": "remat-workbook"}
-    remat3 = {name: os.environ[name] for name in ["JAX_REMAT3"] if name in os.environ}
+    on = os.environ.get("JAX_REMAT3", "").lower() in ("1", "true", "on", "yes", "t", "y")  # as JAX reads it
+    remat3 = {"JAX_REMAT3": "on"} if on else {}
     return {"python": platform.python_version()} | {k: _version(package) for k, package in packages.items()} | remat3
 
 

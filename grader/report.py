@@ -79,7 +79,7 @@ class Grade:
       printed: what the answer printed, shortened in the middle.
       seconds: how long grading took.
       picture: the answer's two programs, or None. It comes from the answer's own process: it decides nothing.
-      digest: the submission's, "" if there is none.
+      digest: the submission's, "" if there is none, or it has not been written down.
     """
 
     learner: str
@@ -102,7 +102,7 @@ class Grade:
 
     def to_dict(self) -> dict[str, Any]:
         """The grade as JSON's types."""
-        fields = {name: getattr(self, name) for name in ("learner", "name", "printed", "seconds", "digest")}
+        fields = {name: getattr(self, name) for name in ("learner", "name", "printed", "seconds")}
         return fields | {"verdict": self.verdict.to_dict(), "picture": self.picture and vars(self.picture)}
 
     @classmethod
@@ -122,7 +122,7 @@ class Report:
       grades: one for every learner and exercise, see `completed`.
       others: further answers to the same exercises, which do not count.
       unread: for each learner, the names of what is no answer.
-      picture: looks up a grade's picture where `grades` go without: a thousand of them are much to remember.
+      picture_of: looks up a grade's picture where `grades` go without: a thousand of them are much to remember.
     """
 
     seed: int
@@ -130,7 +130,7 @@ class Report:
     grades: Sequence[Grade]
     others: Sequence[Grade] = ()
     unread: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    picture: Callable[[Grade], Picture | None] = lambda grade: grade.picture
+    picture_of: Callable[[Grade], Picture | None] = lambda grade: grade.picture
 
     def write(self, folder: Path, gradescope: bool = False):
         """Writes grades.csv, grades.json and the learners' pages into a folder, for Gradescope its results too."""
@@ -199,7 +199,7 @@ class Report:
         )
         head = '<tr><th scope="col">exercise</th><th scope="col">verdict</th><th scope="col">score</th></tr>'
         sections = "".join(
-            _section(grade, self.picture(grade), [o for o in others if o.verdict.exercise == grade.verdict.exercise])
+            _section(grade, self.picture_of(grade), [o for o in others if o.verdict.exercise == grade.verdict.exercise])
             for grade in grades
         )
         unread = ", ".join(self.unread.get(learner, ()))

@@ -148,10 +148,14 @@ def _work(function, limits: Limits, line: socket.socket, writer: int):
     except BaseException:
         traceback.print_exc()
         status = 1
+    _flush()
+    os._exit(status)
+
+
+def _flush():
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(Exception):  # whatever a learner has put there
             stream.flush()
-    os._exit(status)
 
 
 def _nothing(line: socket.socket):
@@ -163,8 +167,8 @@ def _capture(line: socket.socket):
     """Turns a file into evidence, or into a verdict where there is none to be had.
 
     Asked with the file's name and text, the exercise (or None) and the seed of the cases. The first reply is the
-    exercise, sent before anything of the learner's runs; the second is the evidence or the verdict. Asked for a case
-    and marks then, when the verdict on the evidence is known, it shows the answer's programs.
+    exercise, sent before anything of the learner's runs; the second is the evidence or the verdict. When the verdict on
+    the evidence is known, and it is asked for a case and marks, it shows the answer's programs; else it is ended.
     """
     asked, (text,) = wire.receive(line, _REQUEST)
     folder = Path("submission")
@@ -179,20 +183,14 @@ def _capture(line: socket.socket):
         if not isinstance(traced, Evidence):
             return traced
         wire.send(line, {"evidence": traced.to_json()})
-        with contextlib.suppress(wire.HungUp):  # nobody wants to see it
-            wanted, _ = wire.receive(line, _REQUEST)
-            _be_silent()  # the answer is traced once more, and what it prints has been printed
-            wire.send(line, {"drawn": effect.drawn(answer, cases, task, wanted["case"], wanted["marked"])})
+        wanted, _ = wire.receive(line, _REQUEST)
+        _flush()
+        for target in (1, 2):  # the answer is traced once more, and what it prints has been printed
+            os.dup2(0, target)
+        wire.send(line, {"drawn": effect.drawn(answer, cases, task, wanted["case"], wanted["marked"])})
 
     if verdict := child.check(path, asked["exercise"], hand_over, lambda name: wire.send(line, {"exercise": name})):
         wire.send(line, {"verdict": verdict.to_dict()})
-
-
-def _be_silent():
-    for stream in (sys.stdout, sys.stderr):
-        stream.flush()
-    for target in (1, 2):
-        os.dup2(0, target)
 
 
 _WORK = {"nothing": _nothing, "capture": _capture, "judge": judges.serve}

@@ -38,19 +38,28 @@ def test_feedback_shows_both_programs_and_marks_what_is_wrong():
 
 
 @sandboxed
-@pytest.mark.parametrize("then", ["os._exit(0)", "while True: pass", "raise KeyError", "print('x' * 10**6)", "pass"])
-def test_what_an_answer_does_when_it_is_shown_changes_nothing(then, monkeypatch):
+@pytest.mark.parametrize(
+    ("call", "then", "shown"),
+    [
+        (4, "os._exit(0)", False),
+        (4, "while True: pass", False),
+        (4, "raise KeyError", False),
+        (4, "print('x' * 10**6)", True),
+        (3, "sys.stdout = None", True),
+    ],
+)
+def test_what_an_answer_does_when_it_is_shown_changes_nothing(call, then, shown, monkeypatch):
     monkeypatch.setattr(batch, "_SECONDS_TO_DRAW", 2)
     calls = f"""
-import os
+import os, sys
 
 calls = []
 
 
 def counted(policy):
     calls.append(policy)
-    print("call", len(calls))
-    if len(calls) > 3:  # one for each of the exercise's cases
+    print("call", len(calls), flush=True)
+    if len(calls) == {call}:  # one for each of the exercise's cases, and one to be shown
         {then}
     return policy
 """
@@ -60,7 +69,7 @@ def counted(policy):
     finally:
         batch.close()
     assert grade.verdict.passed and grade.printed.split("\n") == ["call 1", "call 2", "call 3", ""]
-    assert (grade.picture is not None) == (then == "pass" or "print" in then)
+    assert (grade.picture is not None) == shown
 
 
 @sandboxed
@@ -223,6 +232,12 @@ def test_a_full_disk_and_a_damaged_run_are_told(tmp_path, monkeypatch):
         (run.folder / "run.json").write_text(text)
         with pytest.raises(classroom.RunError, match="cannot be read"):
             classroom.Run.resume(run.folder, None, NAME, True)
+    (run.folder / "run.json").unlink()
+    for seed in (3, None):
+        with pytest.raises(classroom.RunError, match="is missing"):
+            classroom.Run.resume(run.folder, seed, NAME, True)
+    (run.folder / "results").rename(run.folder / "elsewhere")
+    assert classroom.Run.resume(run.folder, 4, NAME, True).grade_of(submission) is None
 
 
 def _children(pid):

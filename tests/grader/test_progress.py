@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from grader.progress import Attempt, Progress, default_path
+from grader.progress import Attempt, Progress, default_path, versions
 from grader.verdict import NOT_JUDGED, NOT_PASSED, PASSED, Finding, Verdict
 
 LONG = "# " + "x" * 3000 + "\n"  # so that a handful of attempts spans several pages of the file
@@ -75,12 +75,16 @@ def sources(path):
 # What is kept
 
 
-def test_an_attempt_comes_back_as_it_was(path):
+def test_an_attempt_comes_back_as_it_was(path, monkeypatch):
+    monkeypatch.setenv("JAX_REMAT3", "1")
     progress = Progress(path)
     attempt = progress.record("a", verdict(), "def a(x): ...  # é, \U0001f600\n")
     assert isinstance(attempt, Attempt) and Progress(path).attempts("a") == [attempt] == Progress(path).attempts()
     assert attempt.verdict == verdict() and attempt.verdict.findings[0].cases == ("float32",)
-    assert set(attempt.versions) == {"python", "jax", "jaxlib", "workbook"} and attempt.versions["jax"] != "unknown"
+    assert set(attempt.versions) == {"python", "jax", "jaxlib", "workbook", "JAX_REMAT3"}
+    assert attempt.versions["jax"] != "unknown"
+    monkeypatch.setenv("JAX_REMAT3", "0")
+    assert versions() == {name: version for name, version in attempt.versions.items() if name != "JAX_REMAT3"}
     assert attempt.time.endswith("+00:00") and len(attempt.time) == 25
     assert progress.notices == []
 

@@ -78,6 +78,6 @@ requirements = (
     _saves("one name of three", ("mlp_gate", "out"), recomputed=1),
     _saves("a product without a name", ("pre_mix",), recomputed=1),
     _saves("a name that is not there", ("mlp", "mlp_gate", "out"), recomputed=0),
-    _saves("vmap over x", ("mlp", "out"), recomputed=1),
+    _saves("vmap over x, names drawn anew", ("mlp", "out"), recomputed=1),
     (("one name of three", "a product without a name", "a name that is not there"), (AdvisesBarrier(),)),
 )

@@ -1,5 +1,7 @@
 """What an answer is tried on."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
@@ -11,12 +13,17 @@ signature = "all_but(f, name)"
 
 
 def cases(rng):
-    """Two functions and several names to leave out, at shapes drawn anew. All widths of a case differ."""
+    """Two functions and several names to leave out, at shapes drawn anew. All widths of a case differ.
+
+    Names are drawn too, in one case: an answer that has those of the others by heart fails there.
+    """
     return (
         _case("one name of three", _gated, "mlp", rng),
         _case("a product without a name", _mixed, "mix", rng),
         _case("a name that is not there", _gated, "router", rng),
-        _case("vmap over x", _gated, "mlp_gate", rng, batch=(2,)),
+        _case(
+            "vmap over x, names drawn anew", _gated, "mlp_gate", rng, batch=(2,), prefix=f"layer{rng.integers(10**6)}/"
+        ),
     )
 
 
@@ -34,7 +41,7 @@ def _mixed(w, v, x, *, name=checkpoint_name):
     return jnp.sum(jnp.sin(mix))
 
 
-def _case(case, function, name, rng, batch=()):
+def _case(case, function, name, rng, batch=(), prefix=""):
     rows, width, hidden = map(int, rng.permutation([5, 6, 7, 8, 9])[:3])
     weights = {
         _gated: [(width, hidden), (width, hidden), (hidden, width)],
@@ -45,9 +52,19 @@ def _case(case, function, name, rng, batch=()):
         case,
         _arrays(*weights, (*batch, rows, width)),
         transform=(lambda f: jax.vmap(f, in_axes=in_axes)) if batch else (lambda f: f),
-        apply=lambda answer: answer(function, name),
+        apply=lambda answer: answer(_renamed(function, prefix), prefix + name),
         function=function,
     )
+
+
+def _renamed(function, prefix):
+    """The function with longer names for its values."""
+
+    @functools.wraps(function)
+    def renamed(*arguments):
+        return function(*arguments, name=lambda value, name: checkpoint_name(value, prefix + name))
+
+    return renamed
 
 
 def _arrays(*shapes):

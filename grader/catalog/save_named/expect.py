@@ -84,7 +84,7 @@ requirements = (
     _saves("one name of three", ("mlp",), recomputed=2),
     _saves("two names of three", ("mlp_gate", "out"), recomputed=1),
     _saves("a list, with a name that is not there", ("h",), recomputed=0),
-    _saves("vmap over x", ("mlp", "out"), recomputed=1),
+    _saves("vmap over x, names drawn anew", ("mlp", "out"), recomputed=1),
     _saves("an empty list", (), recomputed=1),
     (("one name of three", "two names of three", "a list, with a name that is not there"), (AdvisesBarrier(),)),
 )

@@ -1,5 +1,7 @@
 """What an answer is tried on."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
@@ -11,12 +13,22 @@ signature = "save_named(f, names)"
 
 
 def cases(rng):
-    """Two functions and several choices of names, at shapes drawn anew. All widths of a case differ."""
+    """Two functions and several choices of names, at shapes drawn anew. All widths of a case differ.
+
+    Names are drawn too, in one case: an answer that has those of the others by heart fails there.
+    """
     return (
         _case("one name of three", _gated, ("mlp",), rng),
         _case("two names of three", _gated, ("mlp_gate", "out"), rng),
         _case("a list, with a name that is not there", _layer, ["h", "out"], rng),
-        _case("vmap over x", _gated, ("out", "mlp"), rng, batch=(2,)),
+        _case(
+            "vmap over x, names drawn anew",
+            _gated,
+            ("out", "mlp"),
+            rng,
+            batch=(2,),
+            prefix=f"layer{rng.integers(10**6)}/",
+        ),
         _case("an empty list", _layer, [], rng),
     )
 
@@ -34,7 +46,7 @@ def _layer(w, b, x, *, name=checkpoint_name):
     return jnp.sum(jnp.sin(h) * scale)
 
 
-def _case(name, function, names, rng, batch=()):
+def _case(name, function, names, rng, batch=(), prefix=""):
     rows, width, hidden = map(int, rng.permutation([5, 6, 7, 8, 9])[:3])
     shapes = {
         _gated: [(width, hidden), (width, hidden), (hidden, width), (*batch, rows, width)],
@@ -44,9 +56,19 @@ def _case(name, function, names, rng, batch=()):
         name,
         _arrays(*shapes),
         transform=(lambda f: jax.vmap(f, in_axes=(None, None, None, 0))) if batch else (lambda f: f),
-        apply=lambda answer: answer(function, names),
+        apply=lambda answer: answer(_renamed(function, prefix), type(names)(prefix + name for name in names)),
         function=function,
     )
+
+
+def _renamed(function, prefix):
+    """The function with longer names for its values."""
+
+    @functools.wraps(function)
+    def renamed(*arguments):
+        return function(*arguments, name=lambda value, name: checkpoint_name(value, prefix + name))
+
+    return renamed
 
 
 def _arrays(*shapes):

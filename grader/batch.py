@@ -19,17 +19,18 @@ import numpy as np
 from grader import capture, effect, grading, process, wire
 from grader import exercise as exercises
 from grader.collect import Submission
-from grader.evidence import Evidence, EvidenceError
+from grader.evidence import Evidence, EvidenceError, Traced
 from grader.exercise import Case, Question
 from grader.jail import Limits
 from grader.judges import Judge
 from grader.process import check_file
 from grader.report import Grade, Picture
 from grader.sandbox import Inmate, SandboxError, Zygote
-from grader.verdict import NOT_JUDGED, NOT_PASSED, PASSED, Finding, Verdict
+from grader.verdict import NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, PASSED, Finding, Verdict
 
 LIMITS = process.Limits(seconds=60, processor_seconds=30)
 _MAX_MESSAGE = 20 * 2**20
+_MAX_DRAWING = 2 * 2**20
 _VERDICTS = 10_000  # that are kept, a few kilobytes each
 _SECONDS_TO_DRAW = 10  # what an answer looks like; it is traced once
 _MAX_TEXT = 1000  # characters of one text of a verdict
@@ -103,6 +104,9 @@ class _Workshop:
             evidence = Evidence.from_json(text)
             if evidence.exercise != exercise:
                 raise EvidenceError(f"the evidence is not that of {exercise}.")
+            # No line of Python's has that character, and lines are marked with it below.
+            if any("\0" in (line or "") for case in evidence.cases for line in _lines(case)):
+                raise EvidenceError("the evidence is damaged: it is not what a capture writes.")
             decisive = _without_lines(evidence).to_json()
 
             def judged() -> Verdict:
@@ -160,7 +164,7 @@ def _drawn(inmate: Inmate, verdict: Verdict) -> Picture | None:
     try:
         inmate.line.settimeout(_SECONDS_TO_DRAW)
         wire.send(inmate.line, {"case": case, "marked": marked})
-        drawn = wire.receive(inmate.line, _MAX_MESSAGE, _SECONDS_TO_DRAW)[0]["drawn"]
+        drawn = wire.receive(inmate.line, _MAX_DRAWING, _SECONDS_TO_DRAW)[0]["drawn"]
         return Picture.of(title, drawn["columns"], drawn["footer"])
     except (OSError, wire.WireError, TypeError, LookupError, ValueError):
         return None
@@ -191,6 +195,10 @@ class _Once:
             with self._lock:
                 self._made.pop(key, None)
         return mine.result()
+
+
+def _lines(case: Traced) -> tuple[str | None, ...]:
+    return case.sources if case.failure is None else (*case.sources, case.failure.source)
 
 
 def _without_lines(evidence: Evidence) -> Evidence:
@@ -279,7 +287,11 @@ def _refusal(fields, exercise: str | None) -> Verdict | None:
         texts = {name: finding[name] for name in ("kind", "text", "source", "next")}
     except (TypeError, LookupError):
         return None
-    known = outcome in (NOT_PASSED, NOT_JUDGED) and isinstance(texts["kind"], str) and isinstance(texts["text"], str)
+    known = (
+        outcome in (NOT_ATTEMPTED, NOT_PASSED, NOT_JUDGED)
+        and isinstance(texts["kind"], str)
+        and isinstance(texts["text"], str)
+    )
     if not known or not all(isinstance(text, str | None) for text in texts.values()):
         return None
     return Verdict(exercise or "", outcome, (Finding(**texts),))

@@ -10,7 +10,7 @@ from typing import Any
 
 # Before anything of the learner's runs, so that what it patches is bound already.
 from grader import capture, grading, submission
-from grader.verdict import NOT_JUDGED, NOT_PASSED, Finding, Verdict
+from grader.verdict import ANOTHER_EXERCISE, NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, Finding, Verdict
 
 
 def check(
@@ -32,6 +32,8 @@ def check(
     """
     try:
         submitted = submission.read(path, exercise)
+    except submission.AnotherExercise as error:
+        return Verdict(exercise, NOT_ATTEMPTED, (Finding(ANOTHER_EXERCISE, str(error)),))
     except submission.SubmissionError as error:
         return Verdict(exercise or path.stem, NOT_JUDGED, (Finding("could not be judged", str(error)),))
     found(submitted.exercise)

@@ -14,7 +14,7 @@ from grader.collect import Class, Refused, Submission
 from grader.files import write_whole
 from grader.progress import versions
 from grader.report import Grade, Picture, Report, completed
-from grader.verdict import NOT_JUDGED, Finding, Verdict
+from grader.verdict import ANOTHER_EXERCISE, NOT_JUDGED, Finding, Verdict
 
 _RUN, _RESULTS = "run.json", "results"
 
@@ -46,8 +46,8 @@ class Run:
             )
         if any((folder / _RESULTS).glob("*")):
             raise RunError(
-                f"{folder / _RUN} is missing, which says what the grades in {folder / _RESULTS} were made with: name "
-                "another folder, and begin anew."
+                f"{folder / _RESULTS} has grades, but {folder / _RUN} is gone, which said what they were made with: "
+                "name another folder, and begin anew."
             )
         try:
             (folder / _RESULTS).mkdir(parents=True, exist_ok=True)
@@ -170,6 +170,7 @@ def grade_class(
         finally:
             for future in pending:
                 future.cancel()
+    graded = [grade for grade in graded if not any(f.kind == ANOTHER_EXERCISE for f in grade.verdict.findings)]
     best = completed(graded, handed_in.learners, [exercise] if exercise else [], handed_in.learners)
     counted = set(map(id, best))
     others = sorted((g for g in graded if id(g) not in counted), key=lambda g: (g.learner, g.name, g.reason))

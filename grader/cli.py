@@ -115,6 +115,10 @@ def batch(
 
     name = _find(exercise).name if exercise else None
     try:
+        if out.resolve().is_relative_to(submissions.resolve()):
+            raise collect.CollectError(
+                f"{out} is in {submissions}, where the next run would find it: name another folder."
+            )
         handed_in = collect.collect(submissions)
         place = classroom.on_cluster(scheduler, not unsandboxed) if scheduler else classroom.here(jobs, not unsandboxed)
         with place as means:
@@ -129,7 +133,8 @@ def batch(
         os._exit(130)  # waits for nobody, and what still runs ends with this process
     for outcome, count in sorted(Counter(grade.verdict.outcome for grade in report.grades).items()):
         print(f"{count:>6}  {outcome}")
-    print(f"The grades are in {out / 'grades.csv'}; the seed was {report.seed}.")
+    count = len(handed_in.learners)
+    print(f"The grades of {count} learner{'s' * (count != 1)} are in {out / 'grades.csv'}; the seed was {report.seed}.")
     if handed_in.aside:
         print(f"Not looked at, since it is nobody's: {', '.join(handed_in.aside)}.")
     if unsandboxed:
@@ -137,9 +142,7 @@ def batch(
             "They were graded without a sandbox: an answer may have changed its own grade, and anything else of yours."
         )
     elif not scheduler and os.geteuid() == 0:
-        print(
-            "They were graded as root, whose threads Linux does not count: as another user an answer has 256 at most."
-        )
+        print("They were graded as root, whose threads Linux does not count: grade as another user to bound them.")
     if lost:
         print(f"{lost} were lost with the machines that were to grade them: add --resume to grade them.")
         raise typer.Exit(2)

@@ -137,6 +137,8 @@ def collect(place: Path) -> Class:
             others.append(_readable(name))
         else:
             found.files.append(File(learner, _readable(name), content))
+    if not found.learners:
+        raise CollectError(f"{place} holds no learner's folder or file: name the folder that those are in.")
     found.aside = sorted({*found.aside})
     return found
 

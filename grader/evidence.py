@@ -4,6 +4,8 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from grader import untrusted
+
 MAX_CHARACTERS = 10_000_000
 _MAX_MESSAGE = 1_000  # characters of what happened: expressions of an exercise's are sought in it
 
@@ -82,7 +84,7 @@ class Evidence:
             raise EvidenceError(f"the evidence is {len(text):,} characters long; at most {MAX_CHARACTERS:,} are read.")
         try:
             _refuse_no_text(text)
-            fields = json.loads(text)
+            fields = untrusted.loads(text)
             cases = tuple(_traced(case) for case in fields["cases"])
             evidence = cls(**fields | {"cases": cases, "parameters": tuple(fields["parameters"])})
             _refuse_no_text(evidence.exercise, evidence.forward, evidence.backward, *evidence.parameters)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from grader import exercise as exercises
-from grader import files, pages, process, submission
+from grader import files, pages, process, submission, untrusted
 from grader.progress import Attempt, Progress, now, versions
 from grader.verdict import EXIT_STATUS, NOT_JUDGED, Finding, Verdict
 
@@ -116,7 +116,7 @@ def read(path: Path) -> tuple[list[Answer], bool]:
 def parse(text: str, name: str) -> tuple[list[Answer], bool]:
     """As `read`, for a text; `name` is that of its file."""
     try:
-        content = json.loads(text)
+        content = untrusted.loads(text)
         answers = [_answer(fields) for fields in content["answers"]]
         known = bool(answers) and content["format"] == _FORMAT
     except (ValueError, TypeError, LookupError, AttributeError, RecursionError):

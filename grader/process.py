@@ -58,7 +58,7 @@ def check_file(path: Path, limits: Limits = Limits(), exercise: str | None = Non
         except (OSError, ValueError, TypeError, KeyError):
             reason, advice = why(status, limits)
     finding = Finding("could not be judged", f"{path.name} could not be judged: {reason}.", next=advice)
-    return Verdict(path.stem, NOT_JUDGED, (finding,))
+    return Verdict(exercise or path.stem, NOT_JUDGED, (finding,))
 
 
 def _end(child: subprocess.Popen):

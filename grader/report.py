@@ -43,7 +43,11 @@ class Picture:
         if not (isinstance(columns, list) and len(columns) == 2):
             raise ValueError("not two programs")
         budget = itertools.count()
-        return cls(title, [_lines(column, budget) for column in columns], _lines(footer, budget))
+        picture = cls(title, [_lines(column, budget) for column in columns], _lines(footer, budget))
+        lines = itertools.chain(*picture.columns, picture.footer)
+        if sum(len(text) for line in lines for text, _ in line) > _MAX_CHARACTERS:
+            raise ValueError("too much to look at")
+        return picture
 
     def html(self) -> str:
         from rematscope.display import html_page  # imports JAX
@@ -54,6 +58,7 @@ class Picture:
 # What `rematscope` gives lines to: its letters and types, and nothing else that could be a name of the page's.
 _STYLES = {"", "bold", "rs-type", "rs-source", "rs-marked", *(f"rs-{x}{m}" for x in "SRLB" for m in ("", " rs-marked"))}
 _MAX_PIECES = 20_000
+_MAX_CHARACTERS = 500_000
 
 
 def _lines(lines: Any, budget: Iterator[int]) -> list[list[tuple[str, str]]]:
@@ -159,11 +164,13 @@ class Report:
         """A table with one row for each grade."""
         out = io.StringIO()
         rows = csv.writer(out)
-        rows.writerow(["learner", "exercise", "verdict", "score", "reason"])
+        rows.writerow(["learner", "exercise", "verdict", "score", "reason", "feedback"])
         note = "" if self.sandboxed else " (graded without a sandbox)"
+        names = file_names({grade.learner: None for grade in self.grades})
         for grade in self.grades:
             learner, reason = _cell(grade.learner), _cell(grade.reason + note)
-            rows.writerow([learner, _cell(grade.verdict.exercise), grade.verdict.outcome, grade.score, reason])
+            verdict, page = grade.verdict, f"{PAGES}/{names[grade.learner]}.html"
+            rows.writerow([learner, _cell(verdict.exercise), verdict.outcome, grade.score, reason, page])
         return out.getvalue()
 
     def results(self, grades: Sequence[Grade]) -> dict[str, Any]:
@@ -331,9 +338,11 @@ _PAGE = """<!DOCTYPE html>
 <style>
 :root {{ color-scheme: light; --jp-success-color1: #1b7f3b; --jp-warn-color1: #d55e00; --jp-info-color1: #0072b2; }}
 body {{ margin: 0 auto; padding: 1em 2em; max-width: 90em; font: 1rem/1.5 system-ui, sans-serif; color: #1a1a1a;
-  background: #fff; overflow-wrap: anywhere; }}
+  background: #fff; overflow-wrap: break-word; }}
 table {{ border-collapse: collapse; }}
 th, td {{ padding: 0.2em 1em 0.2em 0; text-align: left; vertical-align: top; }}
+tbody th, td {{ overflow-wrap: anywhere; }}
+@media (max-width: 40em) {{ body {{ padding: 1em; }} }}
 section {{ margin-top: 2em; border-top: 1px solid #767676; }}
 details {{ margin: 0.5em 0; }}
 summary {{ cursor: pointer; }}

@@ -27,6 +27,10 @@ class SubmissionError(Exception):
     """There is no answer to be found; the message says why and what to do."""
 
 
+class AnotherExercise(SubmissionError):
+    """There is no answer to what is asked, but one to another exercise: a learner's other page, not a mistake."""
+
+
 @dataclass(frozen=True)
 class Source:
     """A piece of Python: a notebook's cell or a whole file. `place` is what a learner calls it."""
@@ -84,6 +88,7 @@ def read(path: Path, exercise: str | None = None) -> Submission:
       exercise: which exercise's answer to look for; None for the one that there is.
 
     Raises:
+      AnotherExercise: there is none to what is asked, but to another one.
       SubmissionError: there is none, or more than one.
     """
     statements, broken = _parse(_sources(path))
@@ -92,7 +97,12 @@ def read(path: Path, exercise: str | None = None) -> Submission:
     if len(found) > 1:
         raise SubmissionError(f"{path.name} answers {' and '.join(found)}: put each answer into a file of its own.")
     if not found:
-        raise SubmissionError(_no_answer(path, defined, broken, [exercise] if exercise else exercises.names()))
+        asked = [exercise] if exercise else exercises.names()
+        if defined.intersection(exercises.names()) and not any(name in s.text for name in asked for s, _ in broken):
+            raise AnotherExercise(
+                f"{path.name} answers another exercise: {exercise} needs a function of that name, as its page has it."
+            )
+        raise SubmissionError(_no_answer(path, defined, broken, asked))
     return Submission(found[0], tuple(_needed(found[0], statements)))
 
 

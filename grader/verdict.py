@@ -12,6 +12,8 @@ NOT_PASSED = "not passed"
 NOT_ATTEMPTED = "not attempted"
 NOT_JUDGED = "could not be judged"
 
+ANOTHER_EXERCISE = "another exercise"  # a finding's kind: the file answers that, not what is asked
+
 EXIT_STATUS = {PASSED: 0, NOT_PASSED: 1, NOT_ATTEMPTED: 1, NOT_JUDGED: 2}
 _HEADLINE = {PASSED: "Passed", NOT_PASSED: "Not passed yet", NOT_ATTEMPTED: "Not attempted", NOT_JUDGED: "Not judged"}
 

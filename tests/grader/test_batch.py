@@ -6,6 +6,7 @@ tenth; all of them with
     EVERY_ANSWER=1 pytest -n 0 tests/grader/test_batch.py -k both_ways
 """
 
+import contextlib
 import csv
 import dataclasses
 import inspect
@@ -16,6 +17,8 @@ import re
 import socket
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import answers
@@ -23,7 +26,7 @@ import bubblewrap
 import numpy as np
 import pytest
 
-from grader import batch, exercise, grading, report, wire
+from grader import batch, exercise, grading, report, untrusted, wire
 from grader.evidence import Evidence
 from grader.judges import Judge
 from grader.programs import ProgramError
@@ -117,6 +120,7 @@ def comparable(verdict):
 
 RIGHT = (ROOT / "solutions" / f"{NAME}.py").read_text()
 STUB = f"def {NAME}(w1, w2, x):\n    raise NotImplementedError\n"
+OTHER = (ROOT / "solutions" / "count_residuals.py").read_text()
 EXITS = f"import os\ndef {NAME}(w1, w2, x): os._exit(0)\n"
 
 
@@ -140,7 +144,10 @@ def folder(tmp_path):
         "ben/page.ipynb": notebook("%matplotlib inline", RIGHT),
         "ben/.ipynb_checkpoints/page.ipynb": notebook(EXITS),
         "cy/in/deep.json": handed_in(**{NAME: RIGHT, "count_residuals": ""}),
+        "dora/01.py": OTHER,
         "dot..py": EXITS,
+        "eve/01.py": OTHER,
+        "eve/06.py": STUB,
         "empty/notes.txt": "I was ill.",
         "forged.json": "[" * 100_000,
         "=cmd\n.ipynb": "{",
@@ -167,7 +174,9 @@ def test_whatever_is_in_a_folder_has_a_row(folder, tmp_path):
         "ada": ("passed", "1"),
         "ben": ("passed", "1"),
         "cy": ("passed", "1"),
+        "dora": ("not attempted", "0"),
         "dot.": ("could not be judged", "0"),
+        "eve": ("not attempted", "0"),
         "empty": ("not attempted", "0"),
         "forged": ("could not be judged", "0"),
         "'=cmd\\n": ("could not be judged", "0"),
@@ -176,9 +185,11 @@ def test_whatever_is_in_a_folder_has_a_row(folder, tmp_path):
         "big": ("could not be judged", "0"),
     }
     assert "exit status 0" in rows["dot."]["reason"] and "is a link" in rows["link"]["reason"]
+    assert "no answer to this" in rows["dora"]["reason"] and "still the stub" in rows["eve"]["reason"]
     assert "524,288,000 bytes" in rows["big"]["reason"] and "not a file" in rows["pipe"]["reason"]
     content = json.loads((out / "grades.json").read_text())
     assert content["sandboxed"] and content["seed"] == 3 and len(content["grades"]) == len(rows)
+    assert not any(grade["learner"] in ("dora", "eve") for grade in content["others"])
 
 
 @bubblewrap.needed
@@ -248,6 +259,11 @@ def {NAME}(w1, w2, x):
             "could not be judged",
             "25,000,000,000 elements",
         ),
+        (
+            "forged['cases'][0]['failure'] = {'kind': 'raised', 'text': 'ValueError', 'source': '\\0boom'}",
+            "could not be judged",
+            "damaged",
+        ),
         ("forged['extra'] = 1", "could not be judged", "damaged"),
         ("forged = [forged] * 2", "could not be judged", "damaged"),
         ("forged = 'x' * 10_000_001", "could not be judged", "characters long"),
@@ -311,7 +327,17 @@ def test_messages():
 
 @pytest.mark.parametrize(
     "header",
-    ["[]", "[1, []]", '[{}, [["float32", [2]]]]', '[{}, [["object", [0]]]]', '[{}, [["int8", [-1]]]]', "[" * 10**5],
+    [
+        "[]",
+        "[1, []]",
+        '[{}, [["float32", [2]]]]',
+        '[{}, [["object", [0]]]]',
+        '[{}, [["int8", [-1]]]]',
+        "[" * 10**5,
+        f'[{{}}, [["float32", [0{", 0" * 32}]]]]',
+        f'[{{}}, [["float32", [{", ".join(["9" * 4000] * 20)}]]]]',
+    ],
+    ids=lambda header: f"{header[:30]} {len(header)}",
 )
 def test_what_is_no_message(header):
     ours, theirs = socket.socketpair()
@@ -321,15 +347,54 @@ def test_what_is_no_message(header):
             wire.receive(theirs, 10**6, 1)
 
 
+@pytest.mark.parametrize(
+    "text", ["[" + "[]," * 500_000 + "[]]", b"[" + b"1," * 10**6 + b"1]"], ids=["lists", "numbers"]
+)
+def test_what_takes_much_more_memory_than_its_text_is_not_read(text):
+    with pytest.raises(ValueError, match="more than 1,000,000 parts"):
+        untrusted.loads(text)
+
+
+def test_a_message_that_comes_drop_by_drop_is_late():
+    def drip():
+        with contextlib.suppress(OSError):
+            while True:
+                ours.sendall(b"\0")
+
+    ours, theirs = socket.socketpair()
+    with theirs:
+        ours.sendall(wire._LENGTHS.pack(10**9, 0))
+        thread = threading.Thread(target=drip)
+        thread.start()
+        start = time.monotonic()
+        with pytest.raises(TimeoutError):
+            wire.receive(theirs, 10**10, 0.5)
+        assert time.monotonic() - start < 5
+    thread.join()
+    ours.close()
+
+
+@pytest.mark.parametrize(
+    ("out", "reason"), [("in/grades", "where the next run would find it"), ("out", "no learner's")]
+)
+def test_a_folder_that_is_not_the_one_that_was_meant(out, reason, tmp_path):
+    (tmp_path / "in").mkdir()
+    command = [sys.executable, "-m", "grader", "batch", tmp_path / "in", "--out", tmp_path / out]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (2, "") and reason in done.stderr and "name " in done.stderr
+    assert not (tmp_path / out).exists()
+
+
 def test_without_a_sandbox_nothing_is_graded_unless_told_to(tmp_path):
     (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "ada.py").write_text(STUB)
-    command = [sys.executable, "-m", "grader", "batch", tmp_path / "in", "--out", tmp_path / "out"]
+    (tmp_path / "in" / "ada.py").write_text(EXITS)
+    command = [sys.executable, "-m", "grader", "batch", tmp_path / "in", "--out", tmp_path / "out", "--exercise", NAME]
     run = {"capture_output": True, "text": True, "timeout": 120, "cwd": ROOT, "env": os.environ | {"PATH": "/none"}}
     done = subprocess.run(command, **run)
     assert done.returncode == 2 and "install bubblewrap" in done.stderr.replace("\n", " ")
     assert not (tmp_path / "out").exists()
     done = subprocess.run([*command, "--unsandboxed"], **run)
     assert done.returncode == 0 and "without a sandbox" in done.stdout
-    assert "without a sandbox" in (tmp_path / "out" / "grades.csv").read_text()
+    _, row = (tmp_path / "out" / "grades.csv").read_text().splitlines()
+    assert "without a sandbox" in row and NAME in row
     assert json.loads((tmp_path / "out" / "grades.json").read_text())["sandboxed"] is False

@@ -234,7 +234,7 @@ def test_a_full_disk_and_a_damaged_run_are_told(tmp_path, monkeypatch):
             classroom.Run.resume(run.folder, None, NAME, True)
     (run.folder / "run.json").unlink()
     for seed in (3, None):
-        with pytest.raises(classroom.RunError, match="is missing"):
+        with pytest.raises(classroom.RunError, match="is gone"):
             classroom.Run.resume(run.folder, seed, NAME, True)
     (run.folder / "results").rename(run.folder / "elsewhere")
     assert classroom.Run.resume(run.folder, 4, NAME, True).grade_of(submission) is None

@@ -127,6 +127,7 @@ FORGED = {
     "a message without an end": (
         lambda e: first_case(e, failure=Failure("raised", "save_" * 10**6)), NOT_JUDGED, "damaged"
     ),
+    "lists without an end": (lambda e: e.to_json()[:-1] + ', "more": [' + "[]," * 10**6 + "0]}", NOT_JUDGED, "damaged"),
     "another exercise's": (
         lambda e: capture.capture(solution("either"), "either", exercise.task("either").cases(np.random.default_rng())),
         NOT_JUDGED, "do not fit",

@@ -264,7 +264,7 @@ def test_one_of_several_answers(tmp_path):
     with pytest.raises(SubmissionError, match="put each answer into a file of its own"):
         submission.read(path)
     assert submission.read(path, "count_residuals").answer()() == 2
-    with pytest.raises(SubmissionError, match=r"answer\.py has no answer: it needs a function named save_named, as"):
+    with pytest.raises(SubmissionError, match=r"answer\.py answers another exercise: save_named needs"):
         submission.read(path, "save_named")
 
 

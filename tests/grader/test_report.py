@@ -41,6 +41,8 @@ def report():
 
 def test_rows(report):
     rows = list(csv.reader(io.StringIO(report.csv())))
+    pages = [row.pop() for row in rows]
+    assert pages[0] == "feedback" and pages[2:] == ["feedback/ben.html"] * 2 + ["feedback/cy.html"]
     assert rows == [
         ["learner", "exercise", "verdict", "score", "reason"],
         ["'=ada", NAME, "not passed", "0", ALSO.text],
@@ -94,10 +96,13 @@ def test_what_is_no_picture(columns, footer):
 
 
 def test_a_picture_is_bounded():
-    line = [["\x1b" * 2000, "rs-S"]] * 3
+    (((first,), *_), *_) = Picture.of("", [[[["\x1b" * 2000, "rs-S"]]], []], []).columns
+    assert first == (" " * 1000, "rs-S")
+    line = [["\x1b", "rs-S"]] * 3
     picture = Picture.of("", [[line] * 10_000, [line] * 10_000], [])
-    pieces = [piece for column in picture.columns for line in column for piece in line]
-    assert len(pieces) == 20_000 and pieces[0] == (" " * 1000, "rs-S")
+    assert sum(len(line) for column in picture.columns for line in column) == 20_000
+    with pytest.raises(ValueError, match="too much"):
+        Picture.of("", [[[["&" * 1000, ""]]] * 501, []], [])
 
 
 def test_files_of_two_learners_are_two():

@@ -44,6 +44,17 @@ class Case:
     function: Callable | None = None
 
 
+def renamed(function: Callable, prefix: str) -> Callable:
+    """A case's `function`, with `prefix` before the names of its values; the judge knows them by the old ones."""
+    from jax.ad_checkpoint import checkpoint_name  # not above: this module is read without importing JAX
+
+    @functools.wraps(function)
+    def longer(*arguments):
+        return function(*arguments, name=lambda value, name: checkpoint_name(value, prefix + name))
+
+    return longer
+
+
 @dataclass(frozen=True)
 class Question:
     """One way of trying an answer that is plain data: it is called, and what it returns is compared.

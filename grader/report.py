@@ -144,21 +144,24 @@ class Report:
         of_learners = {
             learner: list(grades) for learner, grades in itertools.groupby(self.grades, lambda grade: grade.learner)
         }
-        names = file_names(of_learners)
         content = {"seed": self.seed, "sandboxed": self.sandboxed, "versions": versions()}
-        content["grades"] = [
-            _entry(grade) | {"feedback": f"{PAGES}/{names[grade.learner]}.html"} for grade in self.grades
-        ]
+        content["grades"] = [_entry(grade) | {"feedback": self._pages[grade.learner]} for grade in self.grades]
         content["others"] = [_entry(grade) for grade in self.others]
         content["not_looked_at"] = {learner: list(files) for learner, files in self.unread.items() if files}
         write_whole(folder / JSON, json.dumps(content, indent=2) + "\n")
         (folder / PAGES).mkdir(exist_ok=True)
         for learner, grades in of_learners.items():
-            write_whole(folder / PAGES / f"{names[learner]}.html", self.page(learner, grades))
+            write_whole(folder / self._pages[learner], self.page(learner, grades))
             if gradescope:
-                place = folder / GRADESCOPE / names[learner]
+                place = folder / GRADESCOPE / Path(self._pages[learner]).stem
                 place.mkdir(parents=True, exist_ok=True)
                 write_whole(place / "results.json", json.dumps(self.results(grades), indent=2) + "\n")
+
+    @functools.cached_property
+    def _pages(self) -> dict[str, str]:
+        """Where each learner's page is, in the report's folder."""
+        names = file_names(dict.fromkeys(grade.learner for grade in self.grades))
+        return {learner: f"{PAGES}/{name}.html" for learner, name in names.items()}
 
     def csv(self) -> str:
         """A table with one row for each grade."""
@@ -166,10 +169,9 @@ class Report:
         rows = csv.writer(out)
         rows.writerow(["learner", "exercise", "verdict", "score", "reason", "feedback"])
         note = "" if self.sandboxed else " (graded without a sandbox)"
-        names = file_names({grade.learner: None for grade in self.grades})
         for grade in self.grades:
             learner, reason = _cell(grade.learner), _cell(grade.reason + note)
-            verdict, page = grade.verdict, f"{PAGES}/{names[grade.learner]}.html"
+            verdict, page = grade.verdict, self._pages[grade.learner]
             rows.writerow([learner, _cell(verdict.exercise), verdict.outcome, grade.score, reason, page])
         return out.getvalue()
 

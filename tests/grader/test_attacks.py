@@ -145,7 +145,8 @@ attack(
     "files", NOT_PASSED, "LookupError: 0 files",
     f"""
     places = ["{ROOT}/solutions/*.py", "{ROOT}/grader/catalog/*/expect.py", "{ROOT}/tests/**", "{ROOT}/exercises/*"]
-    places += ["{ROOT}/.git/*", "/learner/*/[!a]*", "/tmp/*", "/home/*", "/root/*", "/proc/*/environ", "/proc/*/maps"]
+    places += ["{ROOT}/.git/*", "/learner/*/[!a]*", "/tmp/*", "/home/*", "{Path.home()}/*"]
+    places += ["/proc/*/environ", "/proc/*/maps"]
     found = [path for place in places for path in glob.glob(place, recursive=True)]
     found = [path for path in found if not "{ROOT}/".startswith(path + "/")]  # what the project lies in, and is empty
     raise LookupError(f"{{len(found)}} files {{found}}")

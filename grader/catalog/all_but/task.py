@@ -1,12 +1,10 @@
 """What an answer is tried on."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.exercise import Case
+from grader.exercise import Case, renamed
 
 parameters = ("f", "name")
 signature = "all_but(f, name)"
@@ -52,19 +50,9 @@ def _case(case, function, name, rng, batch=(), prefix=""):
         case,
         _arrays(*weights, (*batch, rows, width)),
         transform=(lambda f: jax.vmap(f, in_axes=in_axes)) if batch else (lambda f: f),
-        apply=lambda answer: answer(_renamed(function, prefix), prefix + name),
+        apply=lambda answer: answer(renamed(function, prefix), prefix + name),
         function=function,
     )
-
-
-def _renamed(function, prefix):
-    """The function with longer names for its values."""
-
-    @functools.wraps(function)
-    def renamed(*arguments):
-        return function(*arguments, name=lambda value, name: checkpoint_name(value, prefix + name))
-
-    return renamed
 
 
 def _arrays(*shapes):

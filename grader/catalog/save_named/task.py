@@ -1,12 +1,10 @@
 """What an answer is tried on."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.exercise import Case
+from grader.exercise import Case, renamed
 
 parameters = ("f", "names")
 signature = "save_named(f, names)"
@@ -56,19 +54,9 @@ def _case(name, function, names, rng, batch=(), prefix=""):
         name,
         _arrays(*shapes),
         transform=(lambda f: jax.vmap(f, in_axes=(None, None, None, 0))) if batch else (lambda f: f),
-        apply=lambda answer: answer(_renamed(function, prefix), type(names)(prefix + name for name in names)),
+        apply=lambda answer: answer(renamed(function, prefix), type(names)(prefix + name for name in names)),
         function=function,
     )
-
-
-def _renamed(function, prefix):
-    """The function with longer names for its values."""
-
-    @functools.wraps(function)
-    def renamed(*arguments):
-        return function(*arguments, name=lambda value, name: checkpoint_name(value, prefix + name))
-
-    return renamed
 
 
 def _arrays(*shapes):

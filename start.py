@@ -116,8 +116,10 @@ def set_up():
         install = uv + ["pip", "install", "--python", python(VENV), "--compile-bytecode"]
         attempt(install + ["--require-hashes", "-r", "requirements.lock"])
         # The build backend is among the pins: building the project downloads nothing.
-        attempt(install + ["--no-deps", "--no-build-isolation", "--editable", "."])
-        subprocess.call([python(VENV), "-m", "compileall", "-q", "rematscope", "grader", "solutions"], cwd=str(ROOT))
+        attempt(install + ["--no-deps", "--no-build-isolation", "--editable", "packages/rematscope", "--editable", "."])
+        subprocess.call(
+            [python(VENV), "-m", "compileall", "-q", "packages/rematscope/src", "grader", "solutions"], cwd=str(ROOT)
+        )
         choose_settings()
         trust_pages()
         STAMP.write_text(wanted)
@@ -128,7 +130,10 @@ def set_up():
 def fingerprint():
     """Returns a hash of all that .venv follows from, the folder too, since the installed project points to it."""
     parts = [str(ROOT).encode()]
-    parts += [(ROOT / name).read_bytes() for name in ("requirements.lock", "pyproject.toml", ".python-version")]
+    parts += [
+        (ROOT / name).read_bytes()
+        for name in ("requirements.lock", "pyproject.toml", "packages/rematscope/pyproject.toml", ".python-version")
+    ]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 

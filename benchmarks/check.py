@@ -21,7 +21,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from grader import check, exercise
+from grader import check
+from grader.exercises import registry
 
 ROOT = Path(__file__).parent.parent
 
@@ -41,7 +42,7 @@ def cold_check():
 
 ROWS = {  # what, its figure at most
     "B": (start_jax, None),
-    **{f"warm check of {slug}": (functools.partial(warm_check, slug), 1.0) for slug in exercise.names()},
+    **{f"warm check of {slug}": (functools.partial(warm_check, slug), 1.0) for slug in registry.names()},
     "cold check of checkpoint_dot_policy": (cold_check, 2.5),
 }
 

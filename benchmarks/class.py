@@ -39,10 +39,13 @@ import numpy as np
 import psutil
 from nbformat.v4 import new_code_cell, new_notebook
 
-from grader import effect, exercise, grading, sandbox, wire
-from grader.batch import close, grade
-from grader.collect import Submission
-from grader.jail import Limits
+from grader.answers import capture, draw
+from grader.classroom.collect import Submission
+from grader.classroom.grade_one import close, grade
+from grader.exercises import registry
+from grader.isolation import messages, sandbox
+from grader.isolation.lockdown import ProcessLimits
+from grader.judging import judge
 
 NAME = "checkpoint_dot_policy"
 ROOT = Path(__file__).parents[1]
@@ -231,7 +234,7 @@ def graded(by: Callable, answers: Callable[[int], str], count: int) -> tuple[flo
 
 def parts() -> dict[str, float]:
     """Seconds of what grading an answer consists of."""
-    task = exercise.task(NAME)
+    task = registry.task(NAME)
     cases = task.cases(np.random.default_rng(0))
     seconds: dict[str, list[float]] = {}
 
@@ -243,8 +246,8 @@ def parts() -> dict[str, float]:
 
     def two_processes():
         for _ in range(2):
-            inmate = zygote.start("nothing", Limits(processor_seconds=60, memory=2**30))
-            wire.receive(inmate.line, 1000, 60)
+            inmate = zygote.start("nothing", ProcessLimits(processor_seconds=60, memory=2**30))
+            messages.receive(inmate.line, 1000, 60)
             inmate.end()
 
     with sandbox.Zygote() as zygote:
@@ -254,9 +257,9 @@ def parts() -> dict[str, float]:
             submission = Submission("ada", "answer.ipynb", nbformat.writes(notebook(right(i))).encode(), NAME)
             step("in all", grade, submission, 0)
             step("two processes in the sandbox, begun and ended", two_processes)
-            evidence = step("tracing it in three cases and exporting that", grading.traced, names[NAME], NAME, cases)
-            step("judging the two programs", grading.judged, evidence.to_json(), cases, NAME, i)
-            step("tracing it as its feedback shows it", effect.drawn, names[NAME], cases, task, None, ())
+            evidence = step("tracing it in three cases and exporting that", capture.traced, names[NAME], NAME, cases)
+            step("judging the two programs", judge.judge_text, evidence.to_json(), cases, NAME, i)
+            step("tracing it as its feedback shows it", draw.drawn, names[NAME], cases, task, None, ())
     close()
     return {what: statistics.median(times) for what, times in seconds.items()}
 

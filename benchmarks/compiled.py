@@ -20,7 +20,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
 from rematscope import measure
-from rematscope.units import bytes_text, count_text
+from rematscope.render.units import bytes_text, count_text
 
 LAYERS = (4, 16, 64)
 D, ROWS, ROUNDS = 128, 1024, 5

@@ -14,7 +14,7 @@ from pathlib import Path
 
 # Python looks for modules in a script's folder first, and `inspect.py` there is not the standard library's.
 sys.path.pop(0)
-sys.path.append(str(Path(__file__).parents[1] / "tests" / "rematscope"))
+sys.path.append(str(Path(__file__).parents[1] / "packages" / "rematscope" / "tests"))
 
 import statistics
 import time
@@ -23,9 +23,11 @@ from collections.abc import Iterator
 import numpy as np
 from blocks import BLOCKS, stack
 
-from rematscope import recompute_graph, solve
-from rematscope.recompute import RecomputeGraph
-from rematscope.solve import ZeroOne, every_choice
+from rematscope import recompute_graph
+from rematscope.choices import enumeration
+from rematscope.choices.enumeration import every_choice
+from rematscope.choices.milp import ZeroOne
+from rematscope.choices.recompute_graph import RecomputeGraph
 
 LAYERS = (4, 8, 16, 28)
 
@@ -117,7 +119,7 @@ def times() -> Iterator[tuple[int, float, list[float], bool]]:
 
 
 def main() -> int:
-    solve.FEW = 0  # HiGHS, however few the names
+    enumeration.FEW = 0  # HiGHS, however few the names
     missed = False
     print("| block | names | knapsack of own costs | knapsack of savings | greedy | plan |")
     print("|---|---:|---:|---:|---:|---:|")

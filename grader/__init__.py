@@ -6,8 +6,8 @@
 import sys
 from collections.abc import Callable
 
-from grader.display import Displayed
-from grader.overview import board
+from grader.learner.board import board
+from grader.verdicts.display import Displayed
 
 __all__ = ["board", "check", "hint", "solution"]
 
@@ -22,7 +22,7 @@ def check(answer: Callable) -> Displayed:
       A `Checked`, which shows itself: the verdict, and in a notebook buttons for what comes next. Its `verdict` has the
       findings, with the sizes (bytes, FLOPs) of the first case that shows each; `passed` is True or False.
     """
-    from grader import session  # importing JAX takes its time: not before there is something to do
+    from grader.learner import session  # importing JAX takes its time: not before there is something to do
 
     return session.check(answer, sys._getframe(1).f_globals)
 
@@ -33,7 +33,7 @@ def hint(exercise: str | None = None) -> Displayed:
     Args:
       exercise: an exercise's name; None for the one that this page is about.
     """
-    from grader import session
+    from grader.learner import session
 
     return session.hint(exercise, sys._getframe(1).f_globals)
 
@@ -45,6 +45,6 @@ def solution(exercise: str | None = None, anyway: bool = False) -> Displayed:
       exercise: an exercise's name; None for the one that this page is about.
       anyway: True shows it in any case.
     """
-    from grader import session
+    from grader.learner import session
 
     return session.solution(exercise, anyway, sys._getframe(1).f_globals)

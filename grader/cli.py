@@ -11,9 +11,12 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from grader import exercise, handin, overview, pages, process, submission
-from grader.progress import Progress, default_path
-from grader.verdict import EXIT_STATUS, NOT_ATTEMPTED, Verdict
+from grader.answers import find, handin_file
+from grader.exercises import registry
+from grader.isolation import check_file
+from grader.learner import board, hand_in, pages
+from grader.learner.progress import Progress, default_path
+from grader.verdicts.verdict import EXIT_STATUS, NOT_ATTEMPTED, Verdict
 
 Exercise = Annotated[str, typer.Argument(metavar="EXERCISE", help="its name, its number, or its page")]
 
@@ -43,7 +46,7 @@ def check(
     """Check the answer in FILE. Exit status: 0 passed, 1 not passed or not attempted, 2 could not be judged."""
     if file.suffix == ".json":
         raise typer.Exit(_check_again(file, json_))
-    verdict = process.check_file(file)
+    verdict = check_file.check_file(file)
     for notice in _record(file, verdict):
         print(notice, file=sys.stderr)
     if json_:
@@ -58,8 +61,8 @@ def check(
 def _record(file: Path, verdict: Verdict) -> list[str]:
     """Writes the attempt down, if it was one; returns what has to be said about that."""
     progress = Progress()
-    with suppress(submission.SubmissionError):  # no answer, no attempt
-        answer = submission.read(file)
+    with suppress(find.SubmissionError):  # no answer, no attempt
+        answer = find.read(file)
         if verdict.outcome != NOT_ATTEMPTED:
             progress.record(answer.exercise, verdict, answer.text)
     return progress.notices
@@ -68,13 +71,13 @@ def _record(file: Path, verdict: Verdict) -> list[str]:
 def _check_again(file: Path, json_: bool) -> int:
     """Grades anew what was handed in, and returns the exit status: that of the worst verdict."""
     try:
-        answers, unchanged = handin.read(file)
-    except handin.HandInError as error:
+        answers, unchanged = handin_file.read(file)
+    except handin_file.HandInError as error:
         print(error, file=sys.stderr)
         return 2
     verdicts = []
     for answer in answers:
-        verdicts.append(verdict := handin.grade_again(answer))
+        verdicts.append(verdict := hand_in.grade_again(answer))
         if not json_:
             before = "" if verdict.outcome == answer.outcome else f"  (handed in as {answer.outcome})"
             print(f"{verdict.outcome:<21}{answer.exercise}{before}", flush=True)
@@ -111,7 +114,8 @@ def batch(
 ):
     """Grade a class: every answer in a sandbox of its own. Exit status: 0, or 2 if there are no grades, or not all."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # evidence is exported for the CPU, and compared there
-    from grader import classroom, collect, sandbox  # imports JAX
+    from grader.classroom import collect, executors, grade_class, run_folder
+    from grader.isolation import sandbox  # imports JAX
 
     name = _find(exercise).name if exercise else None
     try:
@@ -120,12 +124,12 @@ def batch(
                 f"{out} is in {submissions}, where the next run would find it: name another folder."
             )
         handed_in = collect.collect(submissions)
-        place = classroom.on_cluster(scheduler, not unsandboxed) if scheduler else classroom.here(jobs, not unsandboxed)
+        place = executors.on_cluster(scheduler, not unsandboxed) if scheduler else executors.here(jobs, not unsandboxed)
         with place as means:
-            run = (classroom.Run.resume if resume else classroom.Run.begin)(out, seed, name, not unsandboxed)
-            report, lost = classroom.grade_class(handed_in, run, **means)
+            run = (run_folder.Run.resume if resume else run_folder.Run.begin)(out, seed, name, not unsandboxed)
+            report, lost = grade_class.grade_class(handed_in, run, **means)
         run.finish(report, gradescope=format_ == Format.gradescope)
-    except (collect.CollectError, classroom.RunError, sandbox.SandboxError) as error:
+    except (collect.CollectError, run_folder.RunError, sandbox.SandboxError) as error:
         print(error, file=sys.stderr)
         raise typer.Exit(2) from None
     except KeyboardInterrupt:
@@ -151,7 +155,7 @@ def batch(
 @app.command()
 def hint(name: Exercise):
     """Give the next hint for EXERCISE: a question that fits what the last check found."""
-    _help(name, lambda lesson, name, progress: lesson.hint(name, progress))
+    _help(name, lambda assistance, name, progress: assistance.hint(name, progress))
 
 
 @app.command()
@@ -160,16 +164,16 @@ def solution(
     anyway: Annotated[bool, typer.Option("--anyway", help="show it although you have not passed yet")] = False,
 ):
     """Show the worked answer to EXERCISE beside your own, once you have passed or after three different attempts."""
-    _help(name, lambda lesson, name, progress: lesson.solution(name, progress, anyway))
+    _help(name, lambda assistance, name, progress: assistance.solution(name, progress, anyway))
 
 
 def _help(name: str, say):
     from rich.console import Console
 
-    from grader import lesson  # imports JAX
+    from grader.learner import assistance  # imports JAX
 
     progress = Progress()
-    Console().print(say(lesson, _find(name).name, progress))
+    Console().print(say(assistance, _find(name).name, progress))
     for notice in progress.notices:
         print(notice, file=sys.stderr)
 
@@ -177,7 +181,7 @@ def _help(name: str, say):
 def _find(name: str) -> pages.Page:
     try:
         return pages.find(name)
-    except exercise.UnknownExercise as error:
+    except registry.UnknownExercise as error:
         raise typer.BadParameter(str(error)) from None
 
 
@@ -186,7 +190,7 @@ def progress():
     """Show chapters and exercises, how far you are, and what to do next."""
     from rich.console import Console
 
-    Console().print(overview.board())
+    Console().print(board.board())
     print(f"\nYour progress is kept in {default_path()}")
 
 
@@ -196,11 +200,11 @@ def submit(
 ):
     """Write one file to hand in, with your answers and their verdicts."""
     try:
-        file = handin.submit(out)
-    except handin.HandInError as error:
+        file = hand_in.submit(out)
+    except handin_file.HandInError as error:
         _end(error)
     print(f"Your answers and their verdicts are in {file}: hand in that file.")
-    for sentence in handin.unchecked():
+    for sentence in hand_in.unchecked():
         print(f"Please note: {sentence}")
 
 

@@ -29,7 +29,7 @@ def test_links_and_pictures_are_there():
 def test_files_that_the_layout_names_are_there():
     layout = README.partition("## Layout")[2]
     named = [name for name in re.findall(r"`([\w/.]+)`", layout) if "." in name or "/" in name]
-    folders = (ROOT, ROOT / "rematscope", ROOT / "grader", ROOT / "benchmarks")
+    folders = (ROOT, ROOT / "packages" / "rematscope" / "src" / "rematscope", ROOT / "grader", ROOT / "benchmarks")
     assert [name for name in named if not any((folder / name).exists() for folder in folders)] == []
 
 

@@ -48,10 +48,11 @@ class Workbook:
         self.root.mkdir()
         self.home.mkdir()
         shutil.copy(SOURCE, self.root)
-        for package in ("rematscope", "grader", "solutions"):
-            (self.root / package).mkdir()
+        for package in ("packages/rematscope/src/rematscope", "grader", "solutions"):
+            (self.root / package).mkdir(parents=True)
             (self.root / package / "__init__.py").touch()
         (self.root / "pyproject.toml").touch()
+        (self.root / "packages/rematscope/pyproject.toml").touch()
         (self.root / "requirements.lock").touch()
         (self.root / ".python-version").write_text("3.13\n")
         (self.root / "test_it.py").write_text("def test_one():\n    pass\n")
@@ -117,9 +118,10 @@ def test_sets_up_and_runs_pytest(workbook):
     assert workbook.uv_calls() == [
         f"venv {workbook.root}/.venv --allow-existing --relocatable --python 3.13",
         f"pip install --python {python} --compile-bytecode --require-hashes -r requirements.lock",
-        f"pip install --python {python} --compile-bytecode --no-deps --no-build-isolation --editable .",
+        f"pip install --python {python} --compile-bytecode --no-deps --no-build-isolation "
+        "--editable packages/rematscope --editable .",
     ]
-    for package in ("rematscope", "grader", "solutions"):
+    for package in ("packages/rematscope/src/rematscope", "grader", "solutions"):
         assert list((workbook.root / package).glob("__pycache__/__init__.*.pyc"))
 
 

@@ -8,10 +8,12 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from grader import exercise, grading
-from grader.evidence import Evidence
-from grader.exercise import Case, Question
-from grader.verdict import Finding, Verdict
+from grader.answers import capture
+from grader.answers.evidence import Evidence
+from grader.exercises import registry
+from grader.exercises.spec import Case, Question
+from grader.judging import judge
+from grader.verdicts.verdict import Finding, Verdict
 
 
 class Wrong(NamedTuple):
@@ -85,7 +87,7 @@ def traced(answer: Callable, slug: str, seed: int = 0) -> Evidence | Verdict:
 
 @functools.cache
 def cases(slug: str, seed: int = 0) -> Sequence[Case | Question]:
-    return exercise.task(slug).cases(np.random.default_rng(_seeds(seed)[0]))
+    return registry.task(slug).cases(np.random.default_rng(_seeds(seed)[0]))
 
 
 def seed_of_inputs(seed: int = 0) -> int:
@@ -98,9 +100,9 @@ def _seeds(seed: int) -> np.ndarray:
 
 @functools.cache
 def _traced(answer: Callable, slug: str, seed: int, remat3: bool) -> Evidence | Verdict:
-    return grading.traced(answer, slug, cases(slug, seed))
+    return capture.traced(answer, slug, cases(slug, seed))
 
 
 @functools.cache
 def _judged(text: str, slug: str, seed: int) -> Verdict:
-    return grading.judged(text, cases(slug, seed), slug, seed_of_inputs(seed))
+    return judge.judge_text(text, cases(slug, seed), slug, seed_of_inputs(seed))

@@ -26,12 +26,13 @@ if __name__ == "__main__":
 import answers
 import numpy as np
 
-from grader import exercise, grading
-from grader.capture import capture
-from grader.evidence import EvidenceError
-from grader.execution import Execution
-from grader.interpreter import Uninterpreted
-from grader.programs import ALLOWED
+from grader.answers.capture import capture
+from grader.answers.evidence import EvidenceError
+from grader.exercises import registry
+from grader.judging import judge
+from grader.stablehlo.execution import Execution
+from grader.stablehlo.interpreter import Uninterpreted
+from grader.stablehlo.types import ALLOWED
 
 # Answers that no small change makes right, so that evidence of theirs must never pass; and right ones.
 BASES = [
@@ -63,7 +64,7 @@ def _base(place: int):
     slug, kind, name = BASES[place]
     shipped = getattr(answers, kind)(slug)
     answer = shipped[name or next(iter(shipped))].answer
-    cases = exercise.task(slug).cases(np.random.default_rng(place))
+    cases = registry.task(slug).cases(np.random.default_rng(place))
     return capture(answer, slug, cases).to_json(), cases
 
 
@@ -79,14 +80,14 @@ def attempt(number: int) -> str:
     base, cases = _base(place)
     text = mutated(base, rng)
     try:
-        outcome = grading.judged(text, cases, slug, number).outcome
+        outcome = judge.judge_text(text, cases, slug, number).outcome
     except EvidenceError:
         return "refused"
     if outcome == "passed" and kind == "wrong":
         return FALSE_PASS
     if outcome == "passed" and _programs(text) != _programs(base):
         # It still does what is asked for, or by chance seemed to: on other inputs, run by something else?
-        again = grading.judged(text, cases, slug, number + 1, Compiled).outcome
+        again = judge.judge_text(text, cases, slug, number + 1, Compiled).outcome
         return outcome if again == outcome else FALSE_PASS
     return outcome
 

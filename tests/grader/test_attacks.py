@@ -13,7 +13,8 @@ import bubblewrap
 import pytest
 from test_sandbox import descendants
 
-from grader import batch, process
+from grader.classroom import grade_one
+from grader.isolation import limits
 
 NAME = "checkpoint_dot_policy"
 ROOT = Path(__file__).parents[2]
@@ -28,7 +29,7 @@ HEAD = f"""
 import ctypes, errno, gc, glob, itertools, json, os, pickle, resource, signal, socket, struct, sys, threading, time
 import urllib.request
 import jax, jax.export, jax.numpy as jnp, numpy as np
-import grader.capture, grader.child, grader.evidence, grader.grading, grader.verdict, grader.wire
+import grader.answers.capture, grader.answers.run_file, grader.isolation.messages, grader.verdicts.verdict
 
 def plainly(w1, w2, x):
     return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)
@@ -158,7 +159,7 @@ attack(
 )  # fmt: skip
 attack(
     "the catalogue", NOT_PASSED, "ModuleNotFoundError",
-    f"from grader import exercise\nreturn exercise.expect('{NAME}').reference(w1, w2, x)[0]",
+    f"from grader.exercises import registry\nreturn registry.expect('{NAME}').reference(w1, w2, x)[0]",
 )  # fmt: skip
 # What only `expect`, a neighbour's answer and the environment hold. Backwards, or an answer would find its own.
 NEEDLES = ["this is the value without relu", "a neighbour's own words", "what the environment holds"]
@@ -243,11 +244,13 @@ attack(
 )
 attack(
     "another capture", NOT_JUDGED, "no function main",
-    "grader.capture._text = lambda exported: 'module {}'\nreturn plainly(w1, w2, x)",
+    "grader.answers.capture._text = lambda exported: 'module {}'\nreturn plainly(w1, w2, x)",
 )  # fmt: skip
 attack(
     "another grading", NOT_JUDGED, "what its process handed over is no evidence",
-    "pass", at_import=f"setattr(grader.grading, 'capture', lambda *_: grader.verdict.Verdict('{NAME}', 'passed'))",
+    "pass",
+    at_import="setattr(grader.answers.capture, 'capture', "
+    f"lambda *_: grader.verdicts.verdict.Verdict('{NAME}', 'passed'))",
 )  # fmt: skip
 attack(
     "pickled evidence", NOT_JUDGED, "what its process handed over is no evidence",
@@ -259,7 +262,7 @@ attack(
     case = {"case": "float32", "output": "", "outputs": 0, "sources": [], "data": None}
     case["failure"] = {"kind": "raised", "text": "save_" * 10**6, "source": None}
     evidence = {"exercise": NAME, "parameters": [], "forward": "", "backward": "", "cases": [case]}
-    grader.wire.send(socket.socket(fileno=3), {"evidence": json.dumps(evidence)})
+    grader.isolation.messages.send(socket.socket(fileno=3), {"evidence": json.dumps(evidence)})
     os._exit(0)
     """.replace("NAME", repr(NAME)),
 )  # fmt: skip
@@ -307,28 +310,28 @@ def graded(tmp_path_factory):
     outside = tmp_path_factory.mktemp("outside")
 
     def submission(learner, text, name, exercise=None):
-        return batch.Submission(learner, name, text.replace("OUTSIDE", str(outside)).encode(), exercise)
+        return grade_one.Submission(learner, name, text.replace("OUTSIDE", str(outside)).encode(), exercise)
 
     attacks = [submission(name, text, "answer.py", of) for name, (text, of, _, _) in ATTACKS.items()]
     attacks += [submission(name, text, "page.ipynb") for name, (text, _, _) in NOTEBOOKS.items()]
     right, wrong = submission("right", f"# {NEEDLES[1]}\n{RIGHT}", "a.py"), submission("wrong", WRONG, "b.py")
-    batch.close()  # the sandbox that starts now has the environment of now, and no memory of other tests
+    grade_one.close()  # the sandbox that starts now has the environment of now, and no memory of other tests
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(batch, "LIMITS", process.Limits(seconds=SECONDS, processor_seconds=PROCESSOR_SECONDS))
+        patch.setattr(grade_one, "LIMITS", limits.CheckLimits(seconds=SECONDS, processor_seconds=PROCESSOR_SECONDS))
         patch.setenv("A_SECRET", NEEDLES[2])
         try:
-            alone = [batch.grade(honest, SEED).verdict for honest in (right, wrong)]
-            workshop, before, files = batch._workshop(), descendants(os.getpid()), open_files()
+            alone = [grade_one.grade(honest, SEED).verdict for honest in (right, wrong)]
+            workshop, before, files = grade_one._workshop(), descendants(os.getpid()), open_files()
             class_ = [right, wrong, *attacks[:15], right, wrong, *attacks[15:30], right, wrong, *attacks[30:], right]
             with ThreadPoolExecutor(3) as threads:
-                grades = list(threads.map(lambda one: batch.grade(one, SEED), class_))
-            assert batch._workshop() is workshop and workshop.zygote.alive
+                grades = list(threads.map(lambda one: grade_one.grade(one, SEED), class_))
+            assert grade_one._workshop() is workshop and workshop.zygote.alive
             deadline = time.monotonic() + 10
             while (more := descendants(os.getpid()) - before) or open_files() != files:
                 assert time.monotonic() < deadline, (more, files, open_files())
                 time.sleep(0.1)
         finally:
-            batch.close()
+            grade_one.close()
     by_learner = {grade.learner: grade for grade in grades if grade.learner not in ("right", "wrong")}
     yield by_learner, [grade for grade in grades if grade.learner in ("right", "wrong")], alone
     assert os.listdir(outside) == []

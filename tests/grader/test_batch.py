@@ -25,10 +25,15 @@ import bubblewrap
 import numpy as np
 import pytest
 
-from grader import batch, exercise, grading, report, untrusted, wire
-from grader.evidence import Evidence
-from grader.judges import Judge
-from grader.programs import ProgramError
+from grader.answers import capture
+from grader.answers.evidence import Evidence
+from grader.classroom import grade_one, report
+from grader.exercises import registry
+from grader.isolation import messages
+from grader.isolation.remote_execution import RemoteExecution
+from grader.judging import judge
+from grader.stablehlo.types import ProgramError
+from grader.util import bounded_json
 
 NAME = "checkpoint_dot_policy"
 ROOT = Path(__file__).parents[2]
@@ -38,7 +43,7 @@ SEED = 5
 @pytest.fixture(scope="module", autouse=True)
 def closed():
     yield
-    batch.close()
+    grade_one.close()
 
 
 MARKS = """
@@ -70,7 +75,7 @@ def shipped(module):
 
 {slug} = shipped({module!r})
 """
-    return batch.Submission("a learner", f"{slug}.py", text.encode(), slug)
+    return grade_one.Submission("a learner", f"{slug}.py", text.encode(), slug)
 
 
 # A value, a wrong value, what is saved and recomputed, host memory, plain data, loops, a compiled peak, no answer.
@@ -88,7 +93,7 @@ SOME = [
 
 def shipped():
     kinds = {"right": answers.right, "wrong": answers.wrong}
-    every = [(slug, kind, name) for slug in exercise.names() for kind, of in kinds.items() for name in of(slug)]
+    every = [(slug, kind, name) for slug in registry.names() for kind, of in kinds.items() for name in of(slug)]
     if os.environ.get("EVERY_ANSWER"):
         return every
     some = [(slug, kind, list(kinds[kind](slug))[place]) for slug, kind, place in SOME]
@@ -100,12 +105,12 @@ def shipped():
 @bubblewrap.needed
 def test_both_ways_lead_to_the_same_verdict(slug, kind, name, unpatched):
     answer = getattr(answers, kind)(slug)[name].answer
-    cases = batch.cases_for(slug, batch.seed_of_shapes(SEED, "a learner"))
-    here = grading.traced(answer, slug, cases)
+    cases = grade_one.cases_for(slug, grade_one.seed_of_shapes(SEED, "a learner"))
+    here = capture.traced(answer, slug, cases)
     if isinstance(here, Evidence):
-        here = grading.judged(here.to_json(), cases, slug, batch.seed_of_inputs(SEED, here))
+        here = judge.judge_text(here.to_json(), cases, slug, grade_one.seed_of_inputs(SEED, here))
     submission = of_the_shipped(kind, slug, name)
-    there = batch.grade(submission, SEED).verdict
+    there = grade_one.grade(submission, SEED).verdict
     assert comparable(there) == comparable(here)
     assert there.passed == (kind == "right")
 
@@ -194,8 +199,8 @@ def test_whatever_is_in_a_folder_has_a_row(folder, tmp_path):
 @bubblewrap.needed
 def test_the_same_seed_gives_the_same_grades_and_another_one_other_shapes():
     wrong = RIGHT.replace("jax.checkpoint(", "(lambda f, policy: f)(")
-    submission = batch.Submission("ada", "answer.py", wrong.encode())
-    first, again, other = (batch.grade(submission, seed).verdict for seed in (1, 1, 4))
+    submission = grade_one.Submission("ada", "answer.py", wrong.encode())
+    first, again, other = (grade_one.grade(submission, seed).verdict for seed in (1, 1, 4))
     assert first == again and first.outcome == other.outcome == "not passed"
     assert [f.kind for f in first.findings] == [f.kind for f in other.findings]
     assert first.evidence != other.evidence
@@ -203,7 +208,7 @@ def test_the_same_seed_gives_the_same_grades_and_another_one_other_shapes():
 
 def test_best_of_several_answers_counts():
     def grade(outcome):
-        return batch.Grade("ada", outcome, batch.Verdict(NAME, outcome))
+        return grade_one.Grade("ada", outcome, grade_one.Verdict(NAME, outcome))
 
     graded = [grade(outcome) for outcome in ("not passed", "passed", "could not be judged", "not attempted")]
     (best,) = report.completed(graded, ["ada"])
@@ -220,7 +225,8 @@ def test_best_of_several_answers_counts():
 FORGER = f"""
 import json, os, socket
 import jax
-from grader import capture, wire
+from grader.answers import capture
+from grader.isolation import messages
 from grader.catalog.{NAME} import task
 
 def {NAME}(w1, w2, x):
@@ -232,7 +238,7 @@ def {NAME}(w1, w2, x):
     cases = task.cases(np.random.default_rng(SHAPES))
     forged = json.loads(capture.capture(honest, "{NAME}", cases).to_json())
     CHANGE
-    wire.send(socket.socket(fileno=3), {{"evidence": json.dumps(forged)}})
+    messages.send(socket.socket(fileno=3), {{"evidence": json.dumps(forged)}})
     os._exit(0)
 """
 
@@ -271,8 +277,8 @@ def {NAME}(w1, w2, x):
 )
 @bubblewrap.needed
 def test_forged_evidence(change, outcome, reason):
-    text = FORGER.replace("CHANGE", change).replace("SHAPES", str(batch.seed_of_shapes(SEED, "a forger")))
-    graded = batch.grade(batch.Submission("a forger", "answer.py", text.encode()), SEED)
+    text = FORGER.replace("CHANGE", change).replace("SHAPES", str(grade_one.seed_of_shapes(SEED, "a forger")))
+    graded = grade_one.grade(grade_one.Submission("a forger", "answer.py", text.encode()), SEED)
     assert graded.verdict.outcome.startswith(outcome) and reason in graded.reason, graded
 
 
@@ -289,39 +295,39 @@ SCALAR = "module {{ func.func public @main(%a: tensor<f32>) -> tensor<f32> {{ {}
 )
 @bubblewrap.needed
 def test_a_judge_refuses_in_words(body, reason):
-    with Judge(batch._workshop().zygote) as judge, pytest.raises(ProgramError, match=re.escape(reason)):
-        judge.execute(SCALAR.format(body), SCALAR.format(body), [1, 0])
+    with RemoteExecution(grade_one._workshop().zygote) as remote, pytest.raises(ProgramError, match=re.escape(reason)):
+        remote.execute(SCALAR.format(body), SCALAR.format(body), [1, 0])
 
 
 @bubblewrap.needed
 def test_a_judge_that_dies_or_hangs_is_a_reason(monkeypatch):
     plain = SCALAR.format("%b = stablehlo.negate %a : tensor<f32>")
-    with Judge(batch._workshop().zygote) as judge:
-        judge.execute(plain, plain, [1, 0])
+    with RemoteExecution(grade_one._workshop().zygote) as remote:
+        remote.execute(plain, plain, [1, 0])
         with pytest.raises(ProgramError, match=r"took the process along that ran them \(exit status 0\)"):
-            judge._inmate.line.shutdown(socket.SHUT_WR)
-            judge._reply()
-    monkeypatch.setattr("grader.judges.SECONDS", 1)
-    with Judge(batch._workshop().zygote) as judge:
-        judge.execute(plain, plain, [1, 0])
+            remote._inmate.line.shutdown(socket.SHUT_WR)
+            remote._reply()
+    monkeypatch.setattr("grader.isolation.remote_execution.SECONDS", 1)
+    with RemoteExecution(grade_one._workshop().zygote) as remote:
+        remote.execute(plain, plain, [1, 0])
         with pytest.raises(ProgramError, match="not done after 1 s"):
-            judge._reply()
+            remote._reply()
 
 
 def test_messages():
     arrays = [np.float32(2), np.ones((2, 0, 3), bool), np.arange(6).reshape(2, 3).T, np.ones(3, "bfloat16")]
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        wire.send(ours, {"a": [1]}, arrays)
-        fields, received = wire.receive(theirs, 10_000, 1)
+        messages.send(ours, {"a": [1]}, arrays)
+        fields, received = messages.receive(theirs, 10_000, 1)
         assert fields == {"a": [1]}
         for array, other in zip(arrays, received, strict=True):
             assert array.dtype == other.dtype and array.shape == other.shape and (array == other).all()
         with pytest.raises(TimeoutError):
-            wire.receive(theirs, 10_000, 0.1)
-        wire.send(ours, {"a": "x" * 1000})
-        with pytest.raises(wire.WireError):
-            wire.receive(theirs, 100, 1)
+            messages.receive(theirs, 10_000, 0.1)
+        messages.send(ours, {"a": "x" * 1000})
+        with pytest.raises(messages.WireError):
+            messages.receive(theirs, 100, 1)
 
 
 @pytest.mark.parametrize(
@@ -340,9 +346,9 @@ def test_messages():
 def test_what_is_no_message(header):
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        ours.sendall(wire._LENGTHS.pack(len(header), 0) + header.encode())
-        with pytest.raises(wire.WireError):
-            wire.receive(theirs, 10**6, 1)
+        ours.sendall(messages._LENGTHS.pack(len(header), 0) + header.encode())
+        with pytest.raises(messages.WireError):
+            messages.receive(theirs, 10**6, 1)
 
 
 @pytest.mark.parametrize(
@@ -350,25 +356,25 @@ def test_what_is_no_message(header):
 )
 def test_what_takes_much_more_memory_than_its_text_is_not_read(text):
     with pytest.raises(ValueError, match="more than 1,000,000 parts"):
-        untrusted.loads(text)
+        bounded_json.loads(text)
 
 
 def test_the_size_of_an_array_is_no_sum_without_an_end():
     header = f'[{{}}, [["float32", [{", ".join(["9" * 4300] * 800)}]]]]'.encode()
     ours, theirs = socket.socketpair()
-    thread = threading.Thread(target=ours.sendall, args=[wire._LENGTHS.pack(len(header), 0) + header])
+    thread = threading.Thread(target=ours.sendall, args=[messages._LENGTHS.pack(len(header), 0) + header])
     with ours, theirs:
         thread.start()
         start = time.monotonic()
-        with pytest.raises(wire.WireError):
-            wire.receive(theirs, 10**7, 60)
+        with pytest.raises(messages.WireError):
+            messages.receive(theirs, 10**7, 60)
         assert time.monotonic() - start < 10, "their product alone takes longer"
         thread.join()
 
 
 def test_a_message_that_comes_drop_by_drop_is_late():
     class Dripping:
-        start, left = time.monotonic(), wire._LENGTHS.pack(10**9, 0)
+        start, left = time.monotonic(), messages._LENGTHS.pack(10**9, 0)
 
         def settimeout(self, seconds):
             assert seconds > 0
@@ -379,7 +385,7 @@ def test_a_message_that_comes_drop_by_drop_is_late():
             return drop
 
     with pytest.raises(TimeoutError):
-        wire.receive(Dripping(), 10**10, 0.2)
+        messages.receive(Dripping(), 10**10, 0.2)
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,12 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from grader import board, overview, pages
 from grader.cli import app
-from grader.pages import Page
-from grader.progress import Progress, default_path
-from grader.verdict import NOT_JUDGED, NOT_PASSED, PASSED, Verdict
+from grader.learner import pages
+from grader.learner.board import _short, board
+from grader.learner.pages import Page
+from grader.learner.progress import Progress, default_path
+from grader.verdicts.verdict import NOT_JUDGED, NOT_PASSED, PASSED, Verdict
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def did(*attempts):
 
 
 def said(shown):
-    return "".join(piece if isinstance(piece, str) else overview._short(piece) for piece in shown.next)
+    return "".join(piece if isinstance(piece, str) else _short(piece) for piece in shown.next)
 
 
 def test_text(course):

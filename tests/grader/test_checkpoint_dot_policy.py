@@ -13,8 +13,9 @@ from checkpoint_dot_policy.right import RIGHT
 from checkpoint_dot_policy.wrong import WRONG
 
 import solutions.checkpoint_dot_policy
-from grader import check, exercise
-from grader.grading import grade
+from grader import check
+from grader.exercises import registry
+from grader.isolation.in_process import grade
 
 NAME = "checkpoint_dot_policy"
 HERE = Path(__file__).parent / NAME
@@ -25,7 +26,7 @@ def test_check_finds_the_exercise_by_the_answers_name():
 
 
 def test_no_input_meets_relus_kink():
-    task, expect = exercise.task(NAME), exercise.expect(NAME)
+    task, expect = registry.task(NAME), registry.expect(NAME)
     for seed in range(100):
         rng = np.random.default_rng(seed)
         for case in task.cases(rng):
@@ -35,7 +36,7 @@ def test_no_input_meets_relus_kink():
 
 
 def test_cases_differ_in_shape_and_dtype():
-    task = exercise.task(NAME)
+    task = registry.task(NAME)
     for seed in range(20):
         plain, half, mapped = task.cases(np.random.default_rng(seed))
         shapes = {case.arguments[2].shape[-2:] for case in (plain, half, mapped)}

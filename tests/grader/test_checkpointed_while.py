@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 from answers import right
 
-from grader import exercise
-from grader.effect import illustrated
-from grader.verdict import Verdict
+from grader.exercises import registry
+from grader.isolation.in_process import illustrated
+from grader.verdicts.verdict import Verdict
 
 
 @pytest.mark.parametrize(("name", "known"), [("steps_counted_in_the_carry", True), ("equinox", False)])
 def test_no_costs_are_shown_that_are_not_in_the_trace(name, known):
     slug = "checkpointed_while"
-    task = exercise.task(slug)
+    task = registry.task(slug)
     verdict = illustrated(
         Verdict(slug, "passed", ()), right(slug)[name].answer, task.cases(np.random.default_rng(0)), task
     )

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from grader import batch, classroom, collect, grading
-from grader.collect import Submission
+from grader.classroom import collect, executors, grade_class, grade_one, run_folder
+from grader.classroom.collect import Submission
+from grader.judging import judge
 
 NAME = "checkpoint_dot_policy"
 ROOT = Path(__file__).parents[2]
@@ -27,10 +28,10 @@ sandboxed = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap
 @sandboxed
 def test_feedback_shows_both_programs_and_marks_what_is_wrong():
     try:
-        wrong = batch.grade(Submission("ada", "answer.py", WRONG.encode()), 1)
-        right = batch.grade(Submission("ada", "answer.py", RIGHT.encode()), 1)
+        wrong = grade_one.grade(Submission("ada", "answer.py", WRONG.encode()), 1)
+        right = grade_one.grade(Submission("ada", "answer.py", RIGHT.encode()), 1)
     finally:
-        batch.close()
+        grade_one.close()
     assert wrong.verdict.outcome == "not passed" and wrong.picture.title.startswith("Both programs of your answer (")
     page = wrong.picture.html()
     assert page.count("rs-marked") > 2 and "◀ here" in page and "In [" not in page
@@ -49,7 +50,7 @@ def test_feedback_shows_both_programs_and_marks_what_is_wrong():
     ],
 )
 def test_what_an_answer_does_when_it_is_shown_changes_nothing(call, then, shown, monkeypatch):
-    monkeypatch.setattr(batch, "_SECONDS_TO_DRAW", 2)
+    monkeypatch.setattr(grade_one, "_SECONDS_TO_DRAW", 2)
     calls = f"""
 import os, sys
 
@@ -65,23 +66,25 @@ def counted(policy):
 """
     answer = calls + RIGHT.replace("policy=policy", "policy=counted(policy)")
     try:
-        grade = batch.grade(Submission("ada", "answer.py", answer.encode()), 1)
+        grade = grade_one.grade(Submission("ada", "answer.py", answer.encode()), 1)
     finally:
-        batch.close()
+        grade_one.close()
     assert grade.verdict.passed and grade.printed.split("\n") == ["call 1", "call 2", "call 3", ""]
     assert (grade.picture is not None) == shown
 
 
 @sandboxed
 def test_the_same_programs_are_judged_once_and_others_are_not_taken_for_them(monkeypatch):
-    judged, calls = grading.judged, []
-    monkeypatch.setattr(grading, "judged", lambda *arguments: calls.append(1) or judged(*arguments))
-    learners = [name for name in map(str, range(99)) if batch.seed_of_shapes(1, name) == batch.seed_of_shapes(1, "0")]
+    judged, calls = judge.judge_text, []
+    monkeypatch.setattr(judge, "judge_text", lambda *arguments: calls.append(1) or judged(*arguments))
+    learners = [
+        name for name in map(str, range(99)) if grade_one.seed_of_shapes(1, name) == grade_one.seed_of_shapes(1, "0")
+    ]
     other = next(name for name in map(str, range(99)) if name not in learners)
     lower = "# written lower\n\n\n"
 
     def graded(learner, text):
-        verdict = batch.grade(Submission(learner, "answer.py", text.encode()), 1).verdict
+        verdict = grade_one.grade(Submission(learner, "answer.py", text.encode()), 1).verdict
         return verdict.outcome, verdict.findings[0].source if verdict.findings else None, len(calls)
 
     try:
@@ -94,7 +97,7 @@ def test_the_same_programs_are_judged_once_and_others_are_not_taken_for_them(mon
         lines = [[int(line) for line in re.findall(r"answer.py:(\d+)", source)] for _, source, _ in (first, again)]
         assert lines[0] and [line + 3 for line in lines[0]] == lines[1], "each is told of lines of its own"
     finally:
-        batch.close()
+        grade_one.close()
 
 
 # What grades in these processes is a stand-in, without JAX: it takes some milliseconds, and says what it was given.
@@ -102,8 +105,9 @@ STAND_IN = """
 import hashlib, sys, time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from grader import classroom, collect, verdict
-from grader.report import Grade
+from grader.classroom import collect, grade_class, run_folder
+from grader.classroom.grade import Grade
+from grader.verdicts import verdict
 
 def grade(submission, seed):
     time.sleep(0.01)
@@ -113,10 +117,10 @@ def grade(submission, seed):
     return Grade(submission.learner, submission.name, verdict.Verdict("either", outcome, found, ("Right.",)))
 
 handed_in, out = Path(sys.argv[1]), Path(sys.argv[2])
-run = classroom.Run.resume(out, 7, "either", True)
+run = run_folder.Run.resume(out, 7, "either", True)
 print("graded before:", len(list((out / "results").iterdir())), flush=True)
 with ThreadPoolExecutor(2) as executor:
-    report, lost = classroom.grade_class(collect.collect(handed_in), run, executor, 4, grade)
+    report, lost = grade_class.grade_class(collect.collect(handed_in), run, executor, 4, grade)
 report.write(out)
 print("done")
 """
@@ -177,9 +181,9 @@ def handed_in(tmp_path_factory):
 def grades(handed_in, tmp_path_factory):
     """The class's grades, graded here without interruption."""
     out = tmp_path_factory.mktemp("grades")
-    with classroom.here(2, True) as means:
-        run = classroom.Run.begin(out, 3, NAME, True)
-        report, lost = classroom.grade_class(collect.collect(handed_in), run, **means)
+    with executors.here(2, True) as means:
+        run = run_folder.Run.begin(out, 3, NAME, True)
+        report, lost = grade_class.grade_class(collect.collect(handed_in), run, **means)
     assert lost == 0
     text = report.csv()
     assert [text.count(f",{verdict},") for verdict in ("passed", "not passed", "could not be judged")] == [2, 2, 2]
@@ -208,36 +212,36 @@ def test_a_class_is_resumed_after_a_kill_and_nothing_is_left_running(handed_in, 
 
 
 def test_a_full_disk_and_a_damaged_run_are_told(tmp_path, monkeypatch):
-    run = classroom.Run.begin(tmp_path / "grades", 3, NAME, True)
+    run = run_folder.Run.begin(tmp_path / "grades", 3, NAME, True)
     submission = Submission("ada", "answer.py", b"")
     (run.folder / "results").rename(run.folder / "elsewhere")
-    with pytest.raises(classroom.RunError, match="The grades so far are kept"):
-        run.keep(submission, classroom._without(submission, "no reason"))
+    with pytest.raises(run_folder.RunError, match="The grades so far are kept"):
+        run.keep(submission, grade_class._without(submission, "no reason"))
     (run.folder / "elsewhere").rename(run.folder / "results")
-    run.keep(submission, classroom._without(submission, "no reason"))
+    run.keep(submission, grade_class._without(submission, "no reason"))
     assert run.grade_of(submission).reason.endswith("no reason.") and not run.grade_of(
         Submission("ben", "answer.py", b"")
     )
     next((run.folder / "results").iterdir()).write_text('["half"]')
     assert run.grade_of(submission) is None, "it is graded again"
-    assert classroom.Run.resume(run.folder, None, NAME, True) == run
-    with pytest.raises(classroom.RunError, match="add --resume"):
-        classroom.Run.begin(run.folder, 3, NAME, True)
-    with pytest.raises(classroom.RunError, match="the same seed and sandboxed"):
-        classroom.Run.resume(run.folder, 4, NAME, False)
-    monkeypatch.setattr(classroom, "versions", lambda: {"jax": "1.0"})
-    with pytest.raises(classroom.RunError, match="the same versions"):
-        classroom.Run.resume(run.folder, None, NAME, True)
+    assert run_folder.Run.resume(run.folder, None, NAME, True) == run
+    with pytest.raises(run_folder.RunError, match="add --resume"):
+        run_folder.Run.begin(run.folder, 3, NAME, True)
+    with pytest.raises(run_folder.RunError, match="the same seed and sandboxed"):
+        run_folder.Run.resume(run.folder, 4, NAME, False)
+    monkeypatch.setattr(run_folder, "versions", lambda: {"jax": "1.0"})
+    with pytest.raises(run_folder.RunError, match="the same versions"):
+        run_folder.Run.resume(run.folder, None, NAME, True)
     for text in ("", "{}", "[]"):
         (run.folder / "run.json").write_text(text)
-        with pytest.raises(classroom.RunError, match="cannot be read"):
-            classroom.Run.resume(run.folder, None, NAME, True)
+        with pytest.raises(run_folder.RunError, match="cannot be read"):
+            run_folder.Run.resume(run.folder, None, NAME, True)
     (run.folder / "run.json").unlink()
     for seed in (3, None):
-        with pytest.raises(classroom.RunError, match="is gone"):
-            classroom.Run.resume(run.folder, seed, NAME, True)
+        with pytest.raises(run_folder.RunError, match="is gone"):
+            run_folder.Run.resume(run.folder, seed, NAME, True)
     (run.folder / "results").rename(run.folder / "elsewhere")
-    assert classroom.Run.resume(run.folder, 4, NAME, True).grade_of(submission) is None
+    assert run_folder.Run.resume(run.folder, 4, NAME, True).grade_of(submission) is None
 
 
 def _children(pid):
@@ -270,9 +274,9 @@ def test_a_cluster_that_loses_a_worker_gives_the_same_grades(handed_in, grades, 
 
         loser = threading.Thread(target=lose_one)
         loser.start()
-        with classroom.on_cluster(address, True) as means:
-            run = classroom.Run.begin(tmp_path / "grades", 3, NAME, True)
-            report, lost = classroom.grade_class(collect.collect(handed_in), run, **means)
+        with executors.on_cluster(address, True) as means:
+            run = run_folder.Run.begin(tmp_path / "grades", 3, NAME, True)
+            report, lost = grade_class.grade_class(collect.collect(handed_in), run, **means)
         loser.join()
         assert workers[0].wait(5) == -9 and (report.csv(), lost) == (grades, 0)
     finally:

@@ -6,8 +6,8 @@ import zipfile
 
 import pytest
 
-from grader import collect
-from grader.collect import CollectError, Refused
+from grader.classroom import collect
+from grader.classroom.collect import CollectError, Refused
 
 
 @pytest.fixture

@@ -16,13 +16,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from grader import batch, capture, exercise, grading, submission
-from grader.evidence import Evidence, EvidenceError, Failure, Traced
-from grader.judges import Judge
-from grader.programs import ProgramError, read
+from grader.answers import capture, find
+from grader.answers.evidence import Evidence, EvidenceError, Traced
+from grader.answers.failures import Failure
+from grader.classroom import grade_one
+from grader.exercises import registry
+from grader.isolation.remote_execution import RemoteExecution
+from grader.judging import judge
+from grader.stablehlo.reader import read
+from grader.stablehlo.types import ProgramError
 
 NAME = "checkpoint_dot_policy"
-TASK = exercise.task(NAME)
+TASK = registry.task(NAME)
 CASES = TASK.cases(np.random.default_rng(1))
 NOT_JUDGED, NOT_PASSED, PASSED = "could not be judged", "not passed", "passed"
 
@@ -30,7 +35,7 @@ NOT_JUDGED, NOT_PASSED, PASSED = "could not be judged", "not passed", "passed"
 @pytest.fixture(scope="module", autouse=True)
 def closed():
     yield
-    batch.close()
+    grade_one.close()
 
 
 def solution(name):
@@ -44,7 +49,9 @@ def honest():
 
 def judged(evidence, exercise=NAME, cases=CASES):
     try:
-        verdict = grading.judged(evidence if isinstance(evidence, str) else evidence.to_json(), cases, exercise, seed=5)
+        verdict = judge.judge_text(
+            evidence if isinstance(evidence, str) else evidence.to_json(), cases, exercise, seed=5
+        )
     except EvidenceError as error:
         return NOT_JUDGED, str(error)
     return verdict.outcome, verdict.findings[0].text if verdict.findings else ""
@@ -129,7 +136,7 @@ FORGED = {
     ),
     "lists without an end": (lambda e: e.to_json()[:-1] + ', "more": [' + "[]," * 10**6 + "0]}", NOT_JUDGED, "damaged"),
     "another exercise's": (
-        lambda e: capture.capture(solution("either"), "either", exercise.task("either").cases(np.random.default_rng())),
+        lambda e: capture.capture(solution("either"), "either", registry.task("either").cases(np.random.default_rng())),
         NOT_JUDGED, "do not fit",
     ),
     "plain data": (
@@ -173,7 +180,7 @@ def test_an_error_may_say_what_is_no_text():
     assert judged(capture.capture(answer, NAME, CASES)) == (NOT_PASSED, r"Your answer raises ValueError: \ud800")
 
 
-QUESTIONS = exercise.task("predict_residuals").cases(np.random.default_rng(1))
+QUESTIONS = registry.task("predict_residuals").cases(np.random.default_rng(1))
 
 
 @pytest.mark.parametrize(
@@ -269,10 +276,10 @@ DEEP = 200_000
 @bubblewrap.needed
 def test_programs_nested_without_an_end_take_nothing_along_but_the_process_that_reads_them(program):
     with (
-        Judge(batch._workshop().zygote) as judge,
+        RemoteExecution(grade_one._workshop().zygote) as remote,
         pytest.raises(ProgramError, match=r"took the process along|not valid"),
     ):
-        judge.execute(program.replace("RESULT", ""), "", [1, 0])
+        remote.execute(program.replace("RESULT", ""), "", [1, 0])
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -295,6 +302,6 @@ def test_any_notebook_is_read_or_refused_in_words(tmp_path_factory, content):
     path = tmp_path_factory.getbasetemp() / "page.ipynb"
     path.write_bytes(content)
     try:
-        assert submission.read(path, NAME).exercise == NAME
-    except submission.SubmissionError as error:
+        assert find.read(path, NAME).exercise == NAME
+    except find.SubmissionError as error:
         assert "page.ipynb" in str(error)

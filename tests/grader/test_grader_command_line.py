@@ -8,9 +8,10 @@ import time
 
 import pytest
 
-from grader import child
-from grader.process import Limits, check_file
-from grader.progress import Progress
+from grader.answers import run_file
+from grader.isolation.check_file import check_file
+from grader.isolation.limits import CheckLimits
+from grader.learner.progress import Progress
 
 NAME = "checkpoint_dot_policy"
 HEAD = "import os, sys, time, signal\nimport jax, jax.numpy as jnp\n"
@@ -45,7 +46,7 @@ def test_not_passed_and_json(tmp_path):
 
 
 def test_a_failing_cell_names_its_line(tmp_path):
-    verdict = child.check(script(tmp_path, "return w", head="w = jax.no_such_thing"))
+    verdict = run_file.run_file(script(tmp_path, "return w", head="w = jax.no_such_thing"))
     assert "AttributeError" in str(verdict) and "answer.py:3 (<module>): w = jax.no_such_thing" in str(verdict)
 
 
@@ -62,7 +63,7 @@ def test_a_failing_cell_names_its_line(tmp_path):
 def test_files_that_cannot_be_judged(tmp_path, name, text, message):
     if text is not None:
         (tmp_path / name).write_text(text)
-    verdict = child.check(tmp_path / name)
+    verdict = run_file.run_file(tmp_path / name)
     assert verdict.outcome == "could not be judged" and message in verdict.findings[0].text
 
 
@@ -83,7 +84,7 @@ def test_what_is_written_down(tmp_path):
     assert (attempt.exercise, attempt.verdict.outcome, attempt.source) == (NAME, "could not be judged", text + "\n")
 
 
-LIMITS = Limits(seconds=10, processor_seconds=10, memory=2**30)
+LIMITS = CheckLimits(seconds=10, processor_seconds=10, memory=2**30)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +104,8 @@ def test_a_child_that_dies_is_a_verdict(tmp_path, body, reason):
 @pytest.mark.parametrize(
     ("body", "limits", "reason"),
     [
-        ("time.sleep(1000)", Limits(seconds=2), "not done after 2 s"),
-        ("while True: pass", Limits(seconds=30, processor_seconds=2), "more than 2 s of processor time"),
+        ("time.sleep(1000)", CheckLimits(seconds=2), "not done after 2 s"),
+        ("while True: pass", CheckLimits(seconds=30, processor_seconds=2), "more than 2 s of processor time"),
     ],
 )
 def test_time_limits(tmp_path, body, limits, reason):

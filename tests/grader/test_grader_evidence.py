@@ -11,13 +11,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import rematscope
-from grader import exercise
-from grader.capture import CaptureError, applied, capture
-from grader.evidence import MAX_CHARACTERS, Evidence, EvidenceError
-from grader.judge import judge
+from grader.answers.apply import applied
+from grader.answers.capture import CaptureError, capture
+from grader.answers.evidence import MAX_CHARACTERS, Evidence, EvidenceError
+from grader.exercises import registry
+from grader.judging.judge import judge
 
 NAME = "checkpoint_dot_policy"
-TASK, EXPECT = exercise.task(NAME), exercise.expect(NAME)
+TASK, EXPECT = registry.task(NAME), registry.expect(NAME)
 CASES = TASK.cases(np.random.default_rng(1))
 RIGHT_EVIDENCE = capture(RIGHT["decorated"].answer, NAME, CASES)
 
@@ -34,7 +35,7 @@ def test_round_trip():
 
 def test_evidence_holds_no_path():
     assert "right.py" not in RIGHT_EVIDENCE.forward + RIGHT_EVIDENCE.backward
-    assert str(exercise.CATALOG.parent) not in RIGHT_EVIDENCE.to_json()
+    assert str(registry.CATALOG.parent) not in RIGHT_EVIDENCE.to_json()
 
 
 def test_sources_are_the_learners_lines_and_decide_nothing():

@@ -2,10 +2,11 @@
 
 import pytest
 
-from grader import exercise, lesson
-from grader.hints import Hint, next_hint
-from grader.progress import Progress
-from grader.verdict import Finding, Verdict
+from grader.exercises import registry
+from grader.exercises.hints import Hint, next_hint
+from grader.learner import assistance
+from grader.learner.progress import Progress
+from grader.verdicts.verdict import Finding, Verdict
 
 NAME = "checkpoint_dot_policy"
 HINTS = (Hint("Where to begin?"), Hint("Too much?", after=("also saved",)), Hint("And then?"), Hint("Nearly."))
@@ -67,32 +68,32 @@ def test_a_hint_that_knows_a_findings_words_comes_before_one_that_knows_its_kind
 
 
 def test_hints_come_one_at_a_time_and_stay(progress):
-    hints = exercise.expect(NAME).hints
+    hints = registry.expect(NAME).hints
     general = [hint.text for hint in hints if not hint.after]
-    first, second = (lesson.hint(NAME, progress) for _ in range(2))
+    first, second = (assistance.hint(NAME, progress) for _ in range(2))
     assert first.headline == "Hint 1" and general[0] in first.sentences[0] and general[1] not in str(first)
     assert general[1] == second.sentences[0] and general[0] == second.sentences[2]
     attempt(progress)
     found = [Finding("also saved", "…")]
     fitting = next(hint.text for hint in hints if hint.closeness(found) > 0)
-    third = lesson.hint(NAME, progress)
+    third = assistance.hint(NAME, progress)
     assert third.sentences[0] == fitting and third.headline == "Hint 3"
     for _ in hints:
-        last = lesson.hint(NAME, progress)
+        last = assistance.hint(NAME, progress)
     assert last.headline.startswith("All hints so far") and "There is no other that fits" in last.sentences[-1]
     assert sum(hint.closeness(found) >= 0 for hint in hints) == len(last.sentences) - 1
 
 
 def test_whoever_has_passed_needs_no_hint(progress):
     attempt(progress, outcome="passed")
-    assert "solution()" in str(lesson.hint(NAME, progress)) and progress.hints(NAME) == []
+    assert "solution()" in str(assistance.hint(NAME, progress)) and progress.hints(NAME) == []
 
 
 def test_the_worked_answer_opens_after_three_different_attempts(progress):
     def is_open():
-        return isinstance(lesson.solution(NAME, progress, anyway=False), lesson.Worked)
+        return isinstance(assistance.solution(NAME, progress, anyway=False), assistance.Worked)
 
-    assert "none so far" in str(lesson.solution(NAME, progress, anyway=False))
+    assert "none so far" in str(assistance.solution(NAME, progress, anyway=False))
     for number in range(3):
         assert not is_open()
         for _ in range(4):  # the same answer again is no new attempt
@@ -101,14 +102,14 @@ def test_the_worked_answer_opens_after_three_different_attempts(progress):
 
 
 def test_the_worked_answer_opens_after_a_pass_or_when_it_is_insisted_on(progress):
-    assert isinstance(lesson.solution(NAME, progress, anyway=True), lesson.Worked)
+    assert isinstance(assistance.solution(NAME, progress, anyway=True), assistance.Worked)
     attempt(progress, WRONG, outcome="passed")
-    assert isinstance(lesson.solution(NAME, progress, anyway=False), lesson.Worked)
+    assert isinstance(assistance.solution(NAME, progress, anyway=False), assistance.Worked)
 
 
 def test_the_worked_answer_stands_beside_ones_own(progress):
     progress.record(NAME, Verdict(NAME, "not passed", residuals="a table of mine"), WRONG.format("x < 3"))
-    shown = lesson.solution(NAME, progress, anyway=True)
+    shown = assistance.solution(NAME, progress, anyway=True)
     text, html = str(shown), shown.html()
     assert "return x < 3" in text and "a table of mine" in text
     assert "dots_with_no_batch_dims_saveable" in text and "checkpoint_dot_policy saves" in text
@@ -120,8 +121,8 @@ def test_the_worked_answer_stands_beside_ones_own(progress):
     )
 
 
-@pytest.mark.parametrize("slug", exercise.names())
+@pytest.mark.parametrize("slug", registry.names())
 def test_every_worked_answer_can_be_shown(slug, progress):
-    shown = lesson.solution(slug, progress, anyway=True)
+    shown = assistance.solution(slug, progress, anyway=True)
     assert f"def {slug}" in str(shown)
-    assert ("It saves" in str(shown)) == (exercise.task(slug).shown is not None)
+    assert ("It saves" in str(shown)) == (registry.task(slug).shown is not None)

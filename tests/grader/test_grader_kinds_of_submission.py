@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from grader import check, submission
+from grader import check
+from grader.answers import find
 
 ANSWER = """
 def checkpoint_dot_policy(w1, w2, x) -> Array:
@@ -15,7 +16,7 @@ def checkpoint_dot_policy(w1, w2, x) -> Array:
 def answer_in(tmp_path, text):
     file = tmp_path / "answer.py"
     file.write_text(text)
-    return submission.read(file).answer()
+    return find.read(file).answer()
 
 
 def test_a_future_import_holds_for_every_statement(tmp_path):

@@ -8,10 +8,11 @@ import ipywidgets
 import pytest
 from answers import wrong
 
-from grader import check, hint, session, solution
-from grader.grading import grade
-from grader.panel import Checked
-from grader.verdict import Finding, Verdict
+from grader import check, hint, solution
+from grader.isolation.in_process import grade
+from grader.learner import session
+from grader.learner.panel import Checked
+from grader.verdicts.verdict import Finding, Verdict
 from solutions.checkpoint_dot_policy import checkpoint_dot_policy as right
 
 NAME = "checkpoint_dot_policy"

@@ -5,9 +5,9 @@ import jax.export
 import jax.numpy as jnp
 import pytest
 
-from grader import programs
-from grader.execution import _callable
-from grader.programs import ProgramError
+from grader.stablehlo import reader
+from grader.stablehlo.execution import _callable
+from grader.stablehlo.types import ProgramError
 
 
 def text(function, *shapes, dtype=jnp.float32):
@@ -20,14 +20,14 @@ def test_an_output_that_is_an_input_keeps_its_number():
         x, y = jax.lax.optimization_barrier((x, y))
         return jax.jit(lambda a: (a, a + 1))(x), y
 
-    program = programs.read(text(function, (3,), (4,)))
+    program = reader.read(text(function, (3,), (4,)))
     (same, other, last) = program.outputs
     assert (same, last) == program.inputs and other not in program.inputs
     assert [kind.shape for kind in program.output_types] == [(3,), (3,), (4,)]
 
 
 def test_a_reshape_hands_on_and_a_transposition_does_not():
-    program = programs.read(text(lambda x: (x.reshape(3, 4), x.reshape(4, 3).T, x.reshape(3, 2, 2).reshape(12)), (12,)))
+    program = reader.read(text(lambda x: (x.reshape(3, 4), x.reshape(4, 3).T, x.reshape(3, 2, 2).reshape(12)), (12,)))
     assert [output in program.inputs for output in program.outputs] == [True, False, True]
 
 
@@ -36,7 +36,7 @@ def test_a_barriers_result_depends_on_its_own_operand_only():
         x, ct = jax.lax.optimization_barrier((x, ct))
         return x @ x, ct * 2
 
-    program = programs.read(text(function, (3, 3), (3,)))
+    program = reader.read(text(function, (3, 3), (3,)))
     x, ct = program.inputs
     assert program.needed_for(program.outputs[:1]) >= {x} and ct not in program.needed_for(program.outputs[:1])
     assert [m.value in program.dependent_on([ct]) for m in program.matmuls] == [False]
@@ -50,7 +50,7 @@ def test_matmuls_in_loops_count_each_time():
             0
         ]
 
-    program = programs.read(text(function, (4, 4), (6, 4, 4)))
+    program = reader.read(text(function, (4, 4), (6, 4, 4)))
     assert sorted((m.flops, m.times) for m in program.matmuls) == [(5 * 128, 5), (18 * 128, 18)]
 
 
@@ -62,7 +62,7 @@ def test_a_carry_depends_on_what_feeds_it_in_later_iterations():
 
         return jax.lax.fori_loop(0, 5, step, (x, x, x))
 
-    program = programs.read(text(function, (3, 3), (3, 3)))
+    program = reader.read(text(function, (3, 3), (3, 3)))
     dependent = program.dependent_on([program.inputs[1]])
     assert [output in dependent for output in program.outputs] == [False, False, True]
     assert not any(m.value in dependent for m in program.matmuls)
@@ -70,12 +70,12 @@ def test_a_carry_depends_on_what_feeds_it_in_later_iterations():
     def crossed(x, ct):
         return jax.lax.fori_loop(0, 5, lambda _, c: (c[0] @ c[0] + c[1], c[2], ct + c[2]), (x, x, x))
 
-    program = programs.read(text(crossed, (3, 3), (3, 3)))
+    program = reader.read(text(crossed, (3, 3), (3, 3)))
     assert all(m.value in program.dependent_on([program.inputs[1]]) for m in program.matmuls)
 
 
 def test_a_loop_invariant_is_handed_on():
-    program = programs.read(
+    program = reader.read(
         text(
             lambda x, y: jax.lax.while_loop(lambda c: c[0] < 4, lambda c: (c[0] + 1, c[1], c[2] * 2), (0, x, y))[1:],
             (3,),
@@ -86,7 +86,7 @@ def test_a_loop_invariant_is_handed_on():
 
 
 def test_both_branches_count():
-    program = programs.read(text(lambda x: jax.lax.cond(x[0, 0] > 0, lambda: x @ x, lambda: x * 2), (3, 3)))
+    program = reader.read(text(lambda x: jax.lax.cond(x[0, 0] > 0, lambda: x @ x, lambda: x * 2), (3, 3)))
     assert [m.flops for m in program.matmuls] == [54]
     assert program.needed_for(program.outputs) >= set(program.inputs)
 
@@ -102,7 +102,7 @@ def test_both_branches_count():
     ],
 )
 def test_flops_of_dots(equation, shapes, flops):
-    program = programs.read(text(lambda *xs: jnp.einsum(equation, *xs), *shapes))
+    program = reader.read(text(lambda *xs: jnp.einsum(equation, *xs), *shapes))
     assert [m.flops for m in program.matmuls] == [flops]
 
 
@@ -110,12 +110,12 @@ def test_flops_of_a_convolution():
     def function(x, k):
         return jax.lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
-    program = programs.read(text(function, (2, 8, 8, 3), (3, 3, 3, 5)))
+    program = reader.read(text(function, (2, 8, 8, 3), (3, 3, 3, 5)))
     assert [m.flops for m in program.matmuls] == [2 * (2 * 8 * 8 * 5) * (3 * 3 * 3)]
 
 
 def test_dead_code_is_not_needed():
-    program = programs.read(
+    program = reader.read(
         "func.func public @main(%a: tensor<2x2xf32>) -> tensor<2x2xf32> {"
         " %0 = stablehlo.dot_general %a, %a, contracting_dims = [1] x [0]"
         " : (tensor<2x2xf32>, tensor<2x2xf32>) -> tensor<2x2xf32> return %a : tensor<2x2xf32> }"
@@ -131,7 +131,7 @@ MAIN = "func.func public @main(%a: tensor<f32>) -> tensor<f32> {{ {} }}"
     [
         ("nonsense", "not valid StableHLO"),
         ("", "no function main"),
-        ("x" * (programs.MAX_TEXT + 1), "characters long"),
+        ("x" * (reader.MAX_TEXT + 1), "characters long"),
         (MAIN.format("return %b : tensor<f32>"), "not valid StableHLO"),
         (
             MAIN.format("%0 = stablehlo.custom_call @evil(%a) : (tensor<f32>) -> tensor<f32> return %0 : tensor<f32>"),
@@ -150,7 +150,7 @@ MAIN = "func.func public @main(%a: tensor<f32>) -> tensor<f32> {{ {} }}"
 )
 def test_what_is_refused(program, reason):
     with pytest.raises(ProgramError, match=reason):
-        programs.read(program)
+        reader.read(program)
 
 
 def test_a_loop_without_a_constant_length_is_refused():
@@ -158,7 +158,7 @@ def test_a_loop_without_a_constant_length_is_refused():
         return jax.lax.while_loop(lambda c: jnp.sum(c) < 100, lambda c: c * 2, x)
 
     with pytest.raises(ProgramError, match="not a constant"):
-        programs.read(text(function, (3,)))
+        reader.read(text(function, (3,)))
 
 
 def count_to(n, value, w):
@@ -177,7 +177,7 @@ def open_loops(w, n):
 
 @pytest.mark.parametrize("n", [0, 2, 5])
 def test_turns_of_open_loops_are_counted_when_they_run(n):
-    program = programs.read(text(open_loops, (4, 4), ()), max_turns=1000)
+    program = reader.read(text(open_loops, (4, 4), ()), max_turns=1000)
     assert [kind.shape for kind in program.output_types] == [(4, 4)] and len(program.outputs) == 1
     w = jnp.linspace(-1, 1, 16).reshape(4, 4)
     n = jnp.float32(n)
@@ -194,7 +194,7 @@ def test_a_loop_that_does_not_end_is_ended():
     def function(x):
         return jax.lax.while_loop(lambda c: c[0] >= 0, lambda c: (count_to(7, c[0] + 1, 1.0) ** 2, c[1] + x), (x, x))[1]
 
-    program = programs.read(text(jax.vmap(function), (3,)), max_turns=100)
+    program = reader.read(text(jax.vmap(function), (3,)), max_turns=100)
     _, *turns = jax.jit(_callable(program))(jnp.ones(3))
     assert 100 <= sum(turns) <= 100 + 1 + 7
 
@@ -204,17 +204,17 @@ def test_a_loop_in_a_condition_is_refused():
         return jax.lax.while_loop(lambda c: count_to(x, c, 1.0) < 1, lambda c: c * 2, x)
 
     with pytest.raises(ProgramError, match="in a loop's condition"):
-        programs.read(text(function, ()), max_turns=100)
+        reader.read(text(function, ()), max_turns=100)
 
 
 def test_how_often_a_loop_runs_decides_what_it_returns():
-    program = programs.read(text(lambda n: count_to(n, 1.0, 2.0), ()), max_turns=100)
+    program = reader.read(text(lambda n: count_to(n, 1.0, 2.0), ()), max_turns=100)
     assert program.inputs[0] in program.needed_for(program.outputs)
 
 
 def test_a_very_long_loop_is_refused():
     with pytest.raises(ProgramError, match="iterations"):
-        programs.read(text(lambda x: jax.lax.fori_loop(0, 10**9, lambda i, c: c * 2, x), (3,)))
+        reader.read(text(lambda x: jax.lax.fori_loop(0, 10**9, lambda i, c: c * 2, x), (3,)))
 
 
 def test_calls_that_multiply_are_refused():
@@ -224,4 +224,4 @@ def test_calls_that_multiply_are_refused():
     functions += [function.format("private", f"f{n}", twice.format(n + 1)) for n in range(40)]
     functions += [function.format("private", "f40", "%1 = stablehlo.add %a, %a : tensor<f32>")]
     with pytest.raises(ProgramError, match="more than"):
-        programs.read("\n".join(functions))
+        reader.read("\n".join(functions))

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from grader import submission
-from grader.submission import SubmissionError
+from grader.answers import find
+from grader.answers.find import SubmissionError
 
 NAME = "checkpoint_dot_policy"
 STUB = f'def {NAME}(w1, w2, x):\n    """Doc."""\n    raise NotImplementedError'
@@ -25,7 +25,7 @@ def script(folder, text, name="answer.py"):
 
 
 def answer(path):
-    return submission.read(path).answer()
+    return find.read(path).answer()
 
 
 def test_a_script(tmp_path):
@@ -110,7 +110,7 @@ def test_a_script_s_main_is_not_run(tmp_path):
 )
 def test_no_notebook(tmp_path, text):
     with pytest.raises(SubmissionError, match=r"page\.ipynb is not a notebook that can be read: open it in JupyterLab"):
-        submission.read(script(tmp_path, text, "page.ipynb"))
+        find.read(script(tmp_path, text, "page.ipynb"))
 
 
 @pytest.mark.parametrize(
@@ -130,28 +130,28 @@ def test_no_notebook(tmp_path, text):
 )
 def test_no_answer(tmp_path, cells, message):
     with pytest.raises(SubmissionError) as error:
-        submission.read(notebook(tmp_path, *cells))
+        find.read(notebook(tmp_path, *cells))
     assert message in str(error.value)
 
 
 def test_no_file(tmp_path):
     with pytest.raises(SubmissionError, match=r"There is no file .*nowhere\.py: check its name"):
-        submission.read(tmp_path / "nowhere.py")
+        find.read(tmp_path / "nowhere.py")
     with pytest.raises(SubmissionError, match="is neither a notebook"):
-        submission.read(script(tmp_path, "", "answer.txt"))
+        find.read(script(tmp_path, "", "answer.txt"))
     with pytest.raises(SubmissionError, match="cannot be read"):
         (tmp_path / "folder.py").mkdir()
-        submission.read(tmp_path / "folder.py")
+        find.read(tmp_path / "folder.py")
     with pytest.raises(SubmissionError, match="as UTF-8"):
         (tmp_path / "latin.py").write_bytes(b"# \xe9\xff")
-        submission.read(tmp_path / "latin.py")
+        find.read(tmp_path / "latin.py")
 
 
 # What a session ran
 
 
 def text(*cells):
-    return submission.of_cells(["", *cells], NAME).text
+    return find.of_cells(["", *cells], NAME).text
 
 
 def test_a_session_in_the_order_of_execution():
@@ -253,28 +253,28 @@ def test_a_deep_expression(tmp_path):
 def test_the_text_of_a_file_is_an_answer(tmp_path):
     path = notebook(tmp_path, "import math, nothing_here", "k = 3", STUB, f"def {NAME}(): return math.floor(k + 0.5)")
     path.write_text(path.read_text().replace("import math, nothing_here", "import math\\nimport nothing_here"))
-    found = submission.read(path)
+    found = find.read(path)
     assert found.text == f"import math\n\nk = 3\n\ndef {NAME}(): return math.floor(k + 0.5)\n"
     assert answer(script(tmp_path, found.text))() == 3
-    assert not found.is_stub() and submission.read(notebook(tmp_path, STUB)).is_stub()
+    assert not found.is_stub() and find.read(notebook(tmp_path, STUB)).is_stub()
 
 
 def test_one_of_several_answers(tmp_path):
     path = script(tmp_path, f"def {NAME}(): return 1\ndef count_residuals(): return {NAME}() + 1")
     with pytest.raises(SubmissionError, match="put each answer into a file of its own"):
-        submission.read(path)
-    assert submission.read(path, "count_residuals").answer()() == 2
+        find.read(path)
+    assert find.read(path, "count_residuals").answer()() == 2
     with pytest.raises(SubmissionError, match=r"answer\.py answers another exercise: save_named needs"):
-        submission.read(path, "save_named")
+        find.read(path, "save_named")
 
 
 def test_fingerprints():
     same = ["import math\ndef f(x): return (x)", "def f(x):\n    # more\n    return x\n\n\nimport math"]
-    assert len(set(map(submission.fingerprint, same))) == 1
-    assert len({submission.fingerprint(t) for t in (same[0], "def f(x): return -x", "no Python", "nor this", "")}) == 5
+    assert len(set(map(find.fingerprint, same))) == 1
+    assert len({find.fingerprint(t) for t in (same[0], "def f(x): return -x", "no Python", "nor this", "")}) == 5
 
 
 def test_rules_of_a_decorated_function_belong_to_it(tmp_path):
     path = tmp_path / "rules.py"
     path.write_text(f"import jax\n\n@jax.custom_vjp\ndef f(x): ...\n\nf.defvjp(1, 2)\n\ndef {NAME}(x): return f(x)\n")
-    assert "f.defvjp(1, 2)" in submission.read(path, NAME).text
+    assert "f.defvjp(1, 2)" in find.read(path, NAME).text

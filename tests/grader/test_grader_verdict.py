@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from grader import check
-from grader.verdict import Finding, Verdict
+from grader.verdicts.verdict import Finding, Verdict
 
 VERDICT = Verdict(
     "checkpoint_dot_policy",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from grader.catalog.checkpoint_dot_policy import expect, task
-from grader.judge import TOLERANCE
+from grader.judging.compare import TOLERANCE
 
 LIKE_RELU = {
     "silu": lambda y: y / 2 * (1 + np.tanh(y / 2)),

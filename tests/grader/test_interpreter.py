@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 from jax import lax
 
-from grader import interpreter
-from grader.execution import Execution, Function
-from grader.interpreter import Uninterpreted
-from grader.judge import NAMING_TOLERANCE
+from grader.judging.compare import NAMING_TOLERANCE
+from grader.stablehlo import interpreter
+from grader.stablehlo.execution import Execution, Function
+from grader.stablehlo.interpreter import Uninterpreted
 
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(2, 3, 4)
 M = np.linspace(-1, 3, 20, dtype=np.float32).reshape(4, 5)

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import pytest
 
 from grader.catalog.predict_residuals import expect
-from grader.grading import grade
+from grader.isolation.in_process import grade
 from solutions.predict_residuals import KEPT, predict_residuals
 
 

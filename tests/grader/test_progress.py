@@ -15,8 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from grader.progress import Attempt, Progress, default_path, versions
-from grader.verdict import NOT_JUDGED, NOT_PASSED, PASSED, Finding, Verdict
+from grader.learner.progress import Attempt, Progress, default_path
+from grader.util.versions import versions
+from grader.verdicts.verdict import NOT_JUDGED, NOT_PASSED, PASSED, Finding, Verdict
 
 LONG = "# " + "x" * 3000 + "\n"  # so that a handful of attempts spans several pages of the file
 
@@ -36,7 +37,7 @@ def powerless(monkeypatch):
     """Not root, for as long as the test lasts: root may write whatever the files' modes say."""
     if os.name == "nt":
         pytest.skip("Windows has other permissions")
-    monkeypatch.setattr("grader.progress.versions", dict)  # they stand where only root may look
+    monkeypatch.setattr("grader.learner.progress.versions", dict)  # they stand where only root may look
     root = os.geteuid() == 0
     folder = Path(tempfile.mkdtemp())  # pytest's own folders are closed to others
     if root:
@@ -55,8 +56,8 @@ def written_by(script, path, *arguments, before=(), **options):
     program = f"""
 import sys
 from pathlib import Path
-from grader.progress import Progress
-from grader.verdict import *
+from grader.learner.progress import Progress
+from grader.verdicts.verdict import *
 progress = Progress(Path({str(path)!r}))
 {textwrap.dedent(script)}
 """
@@ -161,8 +162,9 @@ def test_the_folder_can_be_chosen(monkeypatch, tmp_path):
 
 
 def test_jax_is_not_imported():
-    modules = "progress, overview, handin, pages, submission, cli"
-    code = f"import sys; from grader import {modules}; print([m for m in ('jax', 'numpy') if m in sys.modules])"
+    modules = "grader.cli, grader.answers.find, grader.answers.handin_file"
+    modules += "".join(f", grader.learner.{name}" for name in ("board", "hand_in", "pages", "progress"))
+    code = f"import sys, {modules}; print([m for m in ('jax', 'numpy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
 
@@ -226,7 +228,7 @@ def test_two_notebooks_at_once(path):
 
 
 def test_a_file_that_stays_locked(path, monkeypatch):
-    monkeypatch.setattr("grader.progress._PATIENCE", 0.1)
+    monkeypatch.setattr("grader.learner.progress._PATIENCE", 0.1)
     Progress(path).record("a", verdict(), "kept")
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
@@ -378,7 +380,7 @@ def test_two_notebooks_find_the_damage_at_once(path):
 
 
 def test_who_moves_a_damaged_file_does_so_alone(path, monkeypatch):
-    monkeypatch.setattr("grader.progress._PATIENCE", 0.1)
+    monkeypatch.setattr("grader.learner.progress._PATIENCE", 0.1)
     path.parent.mkdir()
     path.write_bytes(b"damaged" * 100)
     with closing(sqlite3.connect(path.with_suffix(".lock"), isolation_level=None)) as other:

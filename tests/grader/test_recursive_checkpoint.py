@@ -3,7 +3,7 @@
 import pytest
 from answers import wrong
 
-from grader.grading import grade
+from grader.isolation.in_process import grade
 
 
 @pytest.mark.parametrize(("name", "merged"), [("without_a_barrier", True), ("the_wrapped_half_is_not_cut", False)])

@@ -8,8 +8,9 @@ import json
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-from grader.report import Grade, Picture, Report, completed, file_names
-from grader.verdict import Effect, Finding, Verdict
+from grader.classroom.grade import Grade, Picture
+from grader.classroom.report import Report, completed, file_names
+from grader.verdicts.verdict import Effect, Finding, Verdict
 
 NAME = "checkpoint_dot_policy"
 WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]

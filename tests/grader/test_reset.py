@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from grader import exercise, pages
 from grader.cli import app
+from grader.exercises import registry
+from grader.learner import pages
 
 sys.path.insert(0, str(pages.ROOT / "tests" / "notebooks"))
 import store
@@ -143,7 +144,7 @@ def test_packing_gives_the_same_bytes_again(monkeypatch, folder):
 
 
 def test_pages_are_found_by_every_name():
-    assert [page.name for page in pages.exercises()] and {p.name for p in pages.exercises()} <= set(exercise.names())
+    assert [page.name for page in pages.exercises()] and {p.name for p in pages.exercises()} <= set(registry.names())
     for page in pages.exercises():
         for name in (page.name, str(page.number), str(page.path), Path(page.path.name)):
             assert pages.find(str(name)) == page

@@ -11,8 +11,8 @@ import pytest
 from answers import right, wrong
 
 from grader.catalog.revolve_schedule import expect, task
-from grader.data import Impossible
-from grader.grading import grade
+from grader.exercises.plain_data import Impossible
+from grader.isolation.in_process import grade
 from solutions.revolve_schedule import revolve_schedule
 
 PAGE = Path(__file__).parents[2] / "exercises" / "17_revolve_schedule.ipynb"

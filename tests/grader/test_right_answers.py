@@ -8,13 +8,14 @@ import numpy as np
 import pytest
 from answers import named, right, verdict_on, wrong
 
-from grader import exercise, judge
-from grader.execution import Function
-from grader.grading import grade
+from grader.exercises import reference, registry, spec
+from grader.isolation.in_process import grade
+from grader.judging import compare
+from grader.stablehlo.execution import Function
 
 # Shapes and inputs that are new in every run and the same for both rematerializations: where these trace the same
 # programs, one verdict is the other.
-SEEDS = {(slug, name): secrets.randbits(32) for slug in exercise.names() for name in right(slug)}
+SEEDS = {(slug, name): secrets.randbits(32) for slug in registry.names() for name in right(slug)}
 
 
 @pytest.mark.parametrize(("slug", "name"), SEEDS)
@@ -26,7 +27,7 @@ def test_right_answers_pass(slug, name, remat3):
     assert verdict.shown
 
 
-@pytest.mark.parametrize("slug", exercise.names())
+@pytest.mark.parametrize("slug", registry.names())
 def test_the_verdict_is_the_same_for_every_seed(slug):
     solution = getattr(importlib.import_module(f"solutions.{slug}"), slug)
     answers = list(wrong(slug).values())
@@ -36,18 +37,18 @@ def test_the_verdict_is_the_same_for_every_seed(slug):
         assert named(answer, grade(answer.answer, slug, seed).findings), (answer, seed)
 
 
-@pytest.mark.parametrize("slug", exercise.names())
+@pytest.mark.parametrize("slug", registry.names())
 def test_named_values_differ_by_a_hundred_tolerances_in_every_case(slug):
-    task, expect = exercise.task(slug), exercise.expect(slug)
-    far = {dtype: 100 * tolerance for dtype, tolerance in judge.NAMING_TOLERANCE.items()}
+    task, expect = registry.task(slug), registry.expect(slug)
+    far = {dtype: 100 * tolerance for dtype, tolerance in compare.NAMING_TOLERANCE.items()}
     for seed in range(2):
         rng = np.random.default_rng(seed)
         for case in task.cases(rng):
-            if isinstance(case, exercise.Question):
+            if isinstance(case, spec.Question):
                 continue
             arguments = [expect.draw(rng, argument) for argument in case.arguments]
-            arrays = Function(judge.right(case, expect), *arguments)(*arguments)[1] | dict(enumerate(arguments))
+            arrays = Function(reference.right(case, expect), *arguments)(*arguments)[1] | dict(enumerate(arguments))
             for (name, value), (other_name, other) in itertools.permutations(arrays.items(), 2):
                 for axes in itertools.permutations(range(value.ndim)) if value.ndim == other.ndim else ():
-                    close = judge._close(value.transpose(axes), other, far)
+                    close = compare.close(value.transpose(axes), other, far)
                     assert not close, (case.name, name, other_name, seed)

@@ -12,7 +12,9 @@ from pathlib import Path
 import bubblewrap
 import pytest
 
-from grader import batch, process, sandbox
+from grader.classroom import grade_one
+from grader.isolation import sandbox
+from grader.isolation.limits import CheckLimits
 
 NAME = "checkpoint_dot_policy"
 ROOT = Path(__file__).parents[2]
@@ -22,13 +24,13 @@ HEAD = "import ctypes, json, os, resource, signal, socket, subprocess, sys, thre
 @pytest.fixture(scope="module", autouse=True)
 def closed():
     yield
-    batch.close()
+    grade_one.close()
 
 
 def grade(body, monkeypatch, **limits):
-    monkeypatch.setattr(batch, "LIMITS", process.Limits(**{"seconds": 30, "processor_seconds": 30} | limits))
+    monkeypatch.setattr(grade_one, "LIMITS", CheckLimits(**{"seconds": 30, "processor_seconds": 30} | limits))
     text = f"{HEAD}def {NAME}(w1, w2, x):\n{textwrap.indent(textwrap.dedent(body), '    ')}\n"
-    return batch.grade(batch.Submission("a learner", "answer.py", text.encode()), seed=1)
+    return grade_one.grade(grade_one.Submission("a learner", "answer.py", text.encode()), seed=1)
 
 
 PROBE = """
@@ -126,18 +128,18 @@ def test_what_an_answer_sees_and_may_do(monkeypatch, tmp_path):
         ("os.write(3, bytes(100)); os._exit(0)", "could not be judged", "no evidence", {}),
         ("os.write(3, b'x' * 100); os._exit(0)", "could not be judged", "no evidence", {}),
         (
-            "from grader import wire\nfrom grader.verdict import Verdict\n"
+            "from grader.isolation import messages\nfrom grader.verdicts.verdict import Verdict\n"
             f"passed = Verdict('{NAME}', 'passed').to_dict()\n"
-            "wire.send(socket.socket(fileno=3), {'verdict': passed}); os._exit(0)",
+            "messages.send(socket.socket(fileno=3), {'verdict': passed}); os._exit(0)",
             "could not be judged",
             "no evidence",
             {},
         ),
         (
-            "from grader import wire\n"
+            "from grader.isolation import messages\n"
             "finding = {'kind': 5, 'text': [], 'source': {}, 'next': None}\n"
             "forged = {'outcome': 'not passed', 'findings': [finding]}\n"
-            "wire.send(socket.socket(fileno=3), {'verdict': forged}); os._exit(0)",
+            "messages.send(socket.socket(fileno=3), {'verdict': forged}); os._exit(0)",
             "could not be judged",
             "no evidence",
             {},
@@ -180,10 +182,10 @@ def descendants(pid):
 def test_nothing_is_left_running_when_whoever_grades_is_killed():
     script = f"""
 import threading
-from grader import batch
+from grader.classroom import grade_one
 answer = b"import time, os\\ndef {NAME}(w1, w2, x): os.write(1, b'on'); time.sleep(1000)"
-batch._workshop()
-threading.Thread(target=batch.grade, args=(batch.Submission("a", "a.py", answer), 1)).start()
+grade_one._workshop()
+threading.Thread(target=grade_one.grade, args=(grade_one.Submission("a", "a.py", answer), 1)).start()
 threading.Event().wait(2)
 print("ready", flush=True)
 """
@@ -200,7 +202,7 @@ print("ready", flush=True)
 
 @bubblewrap.needed
 def test_a_sandbox_that_is_lost_is_replaced(monkeypatch):
-    batch._workshop().zygote._process.kill()
+    grade_one._workshop().zygote._process.kill()
     assert "exit status 0" in grade("os._exit(0)", monkeypatch).reason
 
 

@@ -6,12 +6,13 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from grader import handin, pages
+from grader.answers import handin_file
+from grader.answers.handin_file import HandInError
 from grader.cli import app
-from grader.handin import HandInError
-from grader.process import check_file
-from grader.progress import Progress, default_path
-from grader.verdict import NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, PASSED, Verdict
+from grader.isolation.check_file import check_file
+from grader.learner import hand_in, pages
+from grader.learner.progress import Progress, default_path
+from grader.verdicts.verdict import NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, PASSED, Verdict
 
 NAME = "count_residuals"
 RIGHT = (pages.ROOT / "solutions" / f"{NAME}.py").read_text()
@@ -45,7 +46,7 @@ def test_the_best_attempts(tmp_path):
     did(NOT_JUDGED, "newer", "save_named")
     did(PASSED, "with its text", "all_but")
     did(PASSED, "", "all_but")
-    path = handin.submit()
+    path = hand_in.submit()
     assert re.fullmatch(r"remat-workbook-\d{4}-\d\d-\d\d\.json", path.name) and (tmp_path / path).exists()
     found = answers(path)
     assert {name: entry["source"] for name, entry in found.items()} == {
@@ -63,24 +64,24 @@ def test_nothing_is_overwritten(tmp_path):
     did(PASSED, RIGHT)
     path = tmp_path / "mine.json"
     path.write_text("kept")
-    assert [handin.submit(path).name for _ in range(2)] == ["mine_2.json", "mine_3.json"]
+    assert [hand_in.submit(path).name for _ in range(2)] == ["mine_2.json", "mine_3.json"]
     assert path.read_text() == "kept"
-    assert handin.submit() != handin.submit()
+    assert hand_in.submit() != hand_in.submit()
 
 
 def test_nothing_to_hand_in():
     with pytest.raises(HandInError, match=r"nothing to hand in\. No answer was checked so far"):
-        handin.submit()
+        hand_in.submit()
     default_path().parent.mkdir(exist_ok=True)
     default_path().write_bytes(b"damaged" * 100)
     with pytest.raises(HandInError, match="was damaged, and is kept as"):
-        handin.submit()
+        hand_in.submit()
 
 
 def test_a_file_that_cannot_be_written(tmp_path):
     did(PASSED, RIGHT)
     with pytest.raises(HandInError, match="cannot be written: No such file or directory"):
-        handin.submit(tmp_path / "nowhere" / "mine.json")
+        hand_in.submit(tmp_path / "nowhere" / "mine.json")
     status, out, err = run("submit", "--out", tmp_path / "nowhere" / "mine.json")
     assert (status, out) == (1, "") and "Name another file, or another folder." in err
 
@@ -93,7 +94,7 @@ def test_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
 
     monkeypatch.setattr("pathlib.Path.write_text", full)
     with pytest.raises(HandInError, match="No space left on device"):
-        handin.submit(tmp_path / "mine.json")
+        hand_in.submit(tmp_path / "mine.json")
     assert list(tmp_path.glob("*.json")) == []
 
 
@@ -101,23 +102,23 @@ def test_what_was_never_checked_is_said(monkeypatch, tmp_path):
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     folder = tmp_path / "exercises"
     folder.mkdir()
-    assert handin.unchecked() == []  # not even the pages are there
+    assert hand_in.unchecked() == []  # not even the pages are there
     for page in pages.exercises():
         pages.reset(page)
-    assert handin.unchecked() == []  # stubs
+    assert hand_in.unchecked() == []  # stubs
     page = pages.find(NAME)
     notebook = json.loads(page.path.read_text())
     (stub,) = [cell for cell in notebook["cells"] if f"def {NAME}" in "".join(cell["source"])]
     stub["source"] = WRONG
     page.path.write_text(json.dumps(notebook))
-    (sentence,) = handin.unchecked()
+    (sentence,) = hand_in.unchecked()
     assert f"exercises/{page.path.name} now holds was never checked" in sentence
     did(NOT_PASSED, RIGHT)
-    assert len(handin.unchecked()) == 1
+    assert len(hand_in.unchecked()) == 1
     status, out, _ = run("submit")
     assert status == 0 and "Please note: The answer that exercises/" in out
     did(NOT_PASSED, f"# The same.\n{WRONG}")
-    assert handin.unchecked() == []
+    assert hand_in.unchecked() == []
 
 
 def test_graded_again(tmp_path):
@@ -126,7 +127,7 @@ def test_graded_again(tmp_path):
     did(PASSED, f"import no_such_module\n\ndef save_named(f, names):\n    return f({NAME})\n", "save_named")
     did(PASSED, "", "all_but")
     did(NOT_PASSED, "def name_preactivation(x, W1, W2):\n    raise NotImplementedError", "name_preactivation")
-    path = handin.submit()
+    path = hand_in.submit()
     status, out, err = run("check", path)
     assert (status, err) == (2, "")
     assert [line.split("  ")[0] for line in out.splitlines()] == [NOT_JUDGED, PASSED, NOT_ATTEMPTED, NOT_PASSED]
@@ -137,7 +138,7 @@ def test_graded_again(tmp_path):
 
 def test_graded_again_as_json():
     did(PASSED, f"{WRONG}\ndef save_named(): return 3")  # one answer may use another's name
-    status, out, err = run("check", handin.submit(), "--json")
+    status, out, err = run("check", hand_in.submit(), "--json")
     found = json.loads(out)
     assert (status, err, found["unchanged"]) == (1, "", True)
     (verdict,) = found["verdicts"]
@@ -146,7 +147,7 @@ def test_graded_again_as_json():
 
 def test_a_changed_file_is_graded_and_said(tmp_path):
     did(NOT_PASSED, WRONG)
-    path = handin.submit()
+    path = hand_in.submit()
     path.write_text(path.read_text().replace('"not passed"', '"passed"'))
     status, out, err = run("check", path)
     assert status == 1 and "(handed in as passed)" in out
@@ -155,18 +156,18 @@ def test_a_changed_file_is_graded_and_said(tmp_path):
 
 def test_the_checksum_is_of_the_content(tmp_path):
     did(PASSED, RIGHT)
-    path = handin.submit()
+    path = hand_in.submit()
     content = json.loads(path.read_text())
     path.write_text(json.dumps(dict(reversed(content.items()))))  # formatted anew
-    assert handin.read(path)[1]
+    assert handin_file.read(path)[1]
     for change in ({"time": "then"}, {"answers": content["answers"] * 2}, {"checksum": None}, {"more": 1}):
         path.write_text(json.dumps(content | change))
-        assert not handin.read(path)[1]
+        assert not handin_file.read(path)[1]
 
 
 def changed(**fields):
     entry = {"exercise": NAME, "source": "", "verdict": {"outcome": PASSED}} | fields
-    return json.dumps({"format": handin._FORMAT, "answers": [entry]})
+    return json.dumps({"format": handin_file.FORMAT, "answers": [entry]})
 
 
 @pytest.mark.parametrize(
@@ -185,7 +186,7 @@ def changed(**fields):
         changed(verdict={"outcome": "great"}),
         changed(verdict=3),
         changed().replace("submission 1", "submission 2"),
-        json.dumps({"format": handin._FORMAT, "answers": []}),
+        json.dumps({"format": handin_file.FORMAT, "answers": []}),
     ],
 )
 def test_a_file_that_is_none(tmp_path, text):

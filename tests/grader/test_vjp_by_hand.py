@@ -7,7 +7,7 @@ import pytest
 from vjp_by_hand.right import closure
 
 import rematscope
-from grader.capture import applied
+from grader.answers.apply import applied
 from grader.catalog.vjp_by_hand import task
 
 BY_NAME = {case.name: case for case in task.cases(np.random.default_rng(0))}

@@ -6,16 +6,16 @@ import jax.numpy as jnp
 import pytest
 from answers import Wrong, cases, named, right, seed_of_inputs, traced, verdict_on, wrong
 
-from grader import exercise
-from grader.exercise import Question
-from grader.grading import grade
-from grader.judge import Trial
-from grader.verdict import Verdict
+from grader.exercises import registry
+from grader.exercises.spec import Question
+from grader.isolation.in_process import grade
+from grader.judging.trial import Trial
+from grader.verdicts.verdict import Verdict
 
 NAME = "checkpoint_dot_policy"
 
 
-ALL = [(slug, name) for slug in exercise.names() for name in wrong(slug)]
+ALL = [(slug, name) for slug in registry.names() for name in wrong(slug)]
 # Evidence of the next rematerialization is most often the same text; a third of the answers shows that the rest is
 # judged alike, and keeps the suite short.
 BOTH = [(*answer, mode) for mode in (False, True) for answer in (ALL[::3] if mode else ALL)]
@@ -34,9 +34,9 @@ def test_wrong_answers_fail_with_the_finding_that_names_the_mistake(slug, name, 
     assert not any(finding.advice for finding in verdict.findings)
 
 
-@pytest.mark.parametrize("slug", exercise.names())
+@pytest.mark.parametrize("slug", registry.names())
 def test_every_hint_for_a_findings_words_fits_a_wrong_answer(slug, unpatched):
-    left = {hint for hint in exercise.expect(slug).hints if hint.says}
+    left = {hint for hint in registry.expect(slug).hints if hint.says}
     for answer in wrong(slug).values():
         if any(answer.kind in hint.after for hint in left):
             findings = verdict_on(answer.answer, slug).findings
@@ -44,7 +44,7 @@ def test_every_hint_for_a_findings_words_fits_a_wrong_answer(slug, unpatched):
     assert not left
 
 
-@pytest.mark.parametrize("slug", exercise.names())
+@pytest.mark.parametrize("slug", registry.names())
 def test_no_requirement_is_decoration(slug, unpatched):
     """Without any one requirement, a wrong answer passes or is not told its mistake, or a right one its advice."""
     if isinstance(cases(slug)[0], Question):
@@ -52,7 +52,7 @@ def test_no_requirement_is_decoration(slug, unpatched):
         alone = {answer.cases for answer in wrong(slug).values()}
         assert {(question.name,) for question in cases(slug)} <= alone
         return
-    task, expect = exercise.task(slug), exercise.expect(slug)
+    task, expect = registry.task(slug), registry.expect(slug)
     advised = [Wrong(answer.answer, "no barrier", (), None) for answer in right(slug).values() if answer.advised]
     decoration = {(g, n) for g, (_, group) in enumerate(expect.requirements) for n in range(len(group))}
     for answer in [*advised, *wrong(slug).values()]:

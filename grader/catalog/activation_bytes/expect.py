@@ -1,7 +1,7 @@
 """What is expected of an answer; only the judge reads this."""
 
-from grader.hints import Hint
-from grader.requirements import Mistake
+from grader.exercises.hints import Hint
+from grader.exercises.requirements import Mistake
 
 # A layer's values as (elements in units of s b h, or of a s s b; bytes of an element). Inside is what has heads or the
 # MLP's columns, outside what every device has as a whole, x first.

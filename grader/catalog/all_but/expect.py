@@ -1,7 +1,7 @@
 """What is expected of an answer; only the judge reads this."""
 
-from grader.hints import Hint
-from grader.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
+from grader.exercises.hints import Hint
+from grader.exercises.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
 
 
 def draw(rng, argument):

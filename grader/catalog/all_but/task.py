@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.exercise import Case, renamed
+from grader.exercises.spec import Case, renamed
 
 parameters = ("f", "name")
 signature = "all_but(f, name)"

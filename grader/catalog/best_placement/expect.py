@@ -2,8 +2,8 @@
 
 import functools
 
-from grader.hints import Hint
-from grader.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
+from grader.exercises.hints import Hint
+from grader.exercises.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
 
 
 def draw(rng, argument):

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.evidence import Failure, Unusable
-from grader.exercise import Case
+from grader.answers.failures import Failure, Unusable
+from grader.exercises.spec import Case
 
 parameters = ("stages",)
 signature = "best_placement(stages)"

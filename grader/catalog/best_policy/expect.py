@@ -2,16 +2,16 @@
 
 from collections.abc import Callable
 
-from grader.data import Impossible, Plan
-from grader.hints import Hint
-from grader.requirements import Mistake
-from rematscope.solve import best_points, every_choice, subset
+from grader.exercises.hints import Hint
+from grader.exercises.plain_data import CostedAnswer, Impossible
+from grader.exercises.requirements import Mistake
+from rematscope.choices.enumeration import best_points, every_choice, subset
 
 
-def reference(block, budget_bytes) -> Plan:
+def reference(block, budget_bytes) -> CostedAnswer:
     nbytes, costs = every_choice(block)
     least = int(costs[nbytes <= budget_bytes].min())
-    return Plan("choice", lambda names: recomputed(names, block, budget_bytes), least, "FLOPs again")
+    return CostedAnswer("choice", lambda names: recomputed(names, block, budget_bytes), least, "FLOPs again")
 
 
 def recomputed(names: list, block, budget_bytes: int) -> int:

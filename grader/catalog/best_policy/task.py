@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.exercise import Question
+from grader.exercises.spec import Question
 from rematscope import recompute_graph
 
 parameters = ("block", "budget_bytes")

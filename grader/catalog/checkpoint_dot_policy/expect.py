@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.hints import Hint
-from grader.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
+from grader.exercises.hints import Hint
+from grader.exercises.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
 
 
 def reference(w1, w2, x):

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from grader.exercise import Case
+from grader.exercises.spec import Case
 
 parameters = ("w1", "w2", "x")
 signature = "checkpoint_dot_policy(w1, w2, x)"

@@ -2,8 +2,8 @@
 
 import jax.numpy as jnp
 
-from grader.hints import Hint
-from grader.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
+from grader.exercises.hints import Hint
+from grader.exercises.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
 
 
 def reference(W1, W2, W3, x):

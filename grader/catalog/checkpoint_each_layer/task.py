@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from grader.exercise import Case
+from grader.exercises.spec import Case
 
 parameters = ("W1", "W2", "W3", "x")
 signature = "checkpoint_each_layer(W1, W2, W3, x)"

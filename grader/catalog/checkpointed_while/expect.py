@@ -2,8 +2,8 @@
 
 import jax
 
-from grader.hints import Hint
-from grader.requirements import MatmulsAtMost, Mistake, PeakAtMost, SavesAtMost
+from grader.exercises.hints import Hint
+from grader.exercises.requirements import MatmulsAtMost, Mistake, PeakAtMost, SavesAtMost
 
 
 def draw(rng, argument):

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.exercise import Case
+from grader.exercises.spec import Case
 
 parameters = ("cond", "body", "x", "max_steps", "c")
 signature = "checkpointed_while(cond, body, x, max_steps, c)"

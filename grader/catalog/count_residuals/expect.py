@@ -4,8 +4,8 @@ import jax
 import numpy as np
 
 import rematscope
-from grader.hints import Hint
-from grader.requirements import Mistake
+from grader.exercises.hints import Hint
+from grader.exercises.requirements import Mistake
 
 
 def reference(f, *args):

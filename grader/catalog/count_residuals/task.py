@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from grader.exercise import Question
+from grader.exercises.spec import Question
 
 parameters = ("f", "args")
 signature = "count_residuals(f, *args)"

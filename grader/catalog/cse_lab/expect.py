@@ -5,8 +5,8 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from grader.hints import Hint
-from grader.requirements import Mistake
+from grader.exercises.hints import Hint
+from grader.exercises.requirements import Mistake
 
 
 def _layer(w, x):

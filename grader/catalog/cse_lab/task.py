@@ -1,6 +1,6 @@
 """What an answer is asked."""
 
-from grader.exercise import Question
+from grader.exercises.spec import Question
 
 parameters = ("n",)
 signature = "cse_lab(n)"

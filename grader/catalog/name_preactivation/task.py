@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from grader.exercise import Case
+from grader.exercises.spec import Case
 
 parameters = ("x", "W1", "W2")
 signature = "name_preactivation(x, W1, W2)"

@@ -4,8 +4,8 @@ import functools
 
 import jax.numpy as jnp
 
-from grader.hints import Hint
-from grader.requirements import Mistake, Recomputes, Saves
+from grader.exercises.hints import Hint
+from grader.exercises.requirements import Mistake, Recomputes, Saves
 
 
 def draw(rng, argument):

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.exercise import Case
+from grader.exercises.spec import Case
 
 parameters = ("f", "c", "xs", "outer")
 signature = "nested_scan(f, c, xs, outer)"

@@ -7,10 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 
 import rematscope
-from grader.data import Choice
-from grader.hints import Hint
-from grader.programs import ProgramError
-from grader.requirements import Mistake
+from grader.exercises.hints import Hint
+from grader.exercises.plain_data import Choice
+from grader.exercises.requirements import Mistake
+from grader.stablehlo.types import ProgramError
 
 _X = np.array([-1.5, -0.3, 0.4, 1.2], np.float32)
 _Y = np.array([1, 2, 3, 4], np.float32)

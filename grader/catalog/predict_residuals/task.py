@@ -1,6 +1,6 @@
 """What an answer is asked."""
 
-from grader.exercise import Question
+from grader.exercises.spec import Question
 
 parameters = ("op",)
 signature = "predict_residuals(op)"

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.exercise import Case
+from grader.exercises.spec import Case
 
 parameters = ("f",)
 signature = "remat_flag(f)"

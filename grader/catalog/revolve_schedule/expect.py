@@ -3,13 +3,13 @@
 import functools
 from math import comb
 
-from grader.data import Impossible, Plan
-from grader.hints import Hint
-from grader.requirements import Mistake
+from grader.exercises.hints import Hint
+from grader.exercises.plain_data import CostedAnswer, Impossible
+from grader.exercises.requirements import Mistake
 
 
-def reference(n, s) -> Plan:
-    return Plan("schedule", lambda schedule: steps(schedule, n, s), fewest(n, s), "steps")
+def reference(n, s) -> CostedAnswer:
+    return CostedAnswer("schedule", lambda schedule: steps(schedule, n, s), fewest(n, s), "steps")
 
 
 def fewest(n, s) -> int:

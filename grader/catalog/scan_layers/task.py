@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from grader.exercise import Case
+from grader.exercises.spec import Case
 
 parameters = ("ws", "x")
 signature = "scan_layers(ws, x)"

@@ -3,8 +3,8 @@
 import functools
 import itertools
 
-from grader.hints import Hint
-from grader.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
+from grader.exercises.hints import Hint
+from grader.exercises.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
 
 
 def draw(rng, argument):

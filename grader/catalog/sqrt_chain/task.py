@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.exercise import Case
+from grader.exercises.spec import Case
 
 parameters = ("fs", "k")
 signature = "sqrt_chain(fs, k)"

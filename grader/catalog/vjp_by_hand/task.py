@@ -13,9 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from grader.capture import failure_of, message_of, refuse_none
-from grader.evidence import Failure, Unusable
-from grader.exercise import Case
+from grader.answers.failures import Failure, Unusable, failure_of, message_of, refuse_none
+from grader.exercises.spec import Case
 
 parameters = ("g", "h", "x")
 signature = "vjp_by_hand(g, h, x)"

@@ -2,7 +2,7 @@
 
 from answers import Answers
 
-from rematscope.solve import ZeroOne
+from rematscope.choices.milp import ZeroOne
 
 RIGHT = Answers()
 passes = RIGHT.passes

@@ -1,0 +1,112 @@
+"""Evidence: what an answer does, as two programs that can be judged without a line of the answer's code."""
+
+import json
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from grader.answers.failures import Failure
+from grader.util import bounded_json
+
+MAX_CHARACTERS = 10_000_000
+
+
+_MAX_MESSAGE = 1_000  # characters of what happened: expressions of an exercise's are sought in it
+
+
+class EvidenceError(ValueError):
+    """The evidence is not what capture writes; the message says what is wrong with it."""
+
+
+@dataclass(frozen=True)
+class Traced:
+    """How one case's values lie in the two programs, or what an answer that is plain data returned.
+
+    Attributes:
+      case: the case's name, or the question's.
+      output: the structure of what the answer returned, as text, `"*"` for a single array.
+      outputs: the number of output arrays.
+      sources: for each residual the learner's line that made it, or None, in the order in which forward returns them
+        (after the outputs) and backward takes them (before the cotangents). Untrusted: it colours feedback.
+      data: what the answer returned, in JSON's types, if it is plain data; the programs are empty then.
+      failure: why there is nothing of this case in the programs, or no data, or None.
+    """
+
+    case: str
+    output: str = ""
+    outputs: int = 0
+    sources: tuple[str | None, ...] = ()
+    data: Any = None
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """An answer's forward and backward programs for all cases of an exercise.
+
+    Attributes:
+      exercise: the exercise's name.
+      parameters: the names of the answer's parameters, as it spells them. Untrusted, as `sources` are.
+      forward: StableHLO text; takes every case's arguments, returns every case's outputs and residuals.
+      backward: StableHLO text; takes every case's residuals and cotangents, returns every case's gradients, one for
+        each argument. It sees nothing of the forward pass but what that returned.
+      cases: how each case's values lie in the two, cases one after the other.
+    """
+
+    exercise: str
+    parameters: tuple[str, ...]
+    forward: str
+    backward: str
+    cases: tuple[Traced, ...]
+
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Evidence":
+        """Reads what `to_json` wrote. Raises EvidenceError for anything else, however it is malformed."""
+        if len(text) > MAX_CHARACTERS:
+            raise EvidenceError(f"the evidence is {len(text):,} characters long; at most {MAX_CHARACTERS:,} are read.")
+        try:
+            _refuse_no_text(text)
+            fields = bounded_json.loads(text)
+            cases = tuple(_traced(case) for case in fields["cases"])
+            evidence = cls(**fields | {"cases": cases, "parameters": tuple(fields["parameters"])})
+            _refuse_no_text(evidence.exercise, evidence.forward, evidence.backward, *evidence.parameters)
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+            raise EvidenceError("the evidence is damaged: it is not what a capture writes.") from error
+        return evidence
+
+
+def _traced(fields: dict) -> Traced:
+    failure = fields["failure"] and Failure(**fields["failure"])
+    traced = Traced(**fields | {"sources": tuple(fields["sources"]), "failure": failure})
+    texts = [traced.case, traced.output, *(source for source in traced.sources if source is not None)]
+    if failure:
+        texts += [failure.text, failure.source or ""]
+    known = failure is None or (failure.kind in _FAILURES and len(failure.text) <= _MAX_MESSAGE)
+    _refuse_no_text(*texts)
+    if not (known and type(traced.outputs) is int and traced.outputs >= 0):
+        raise ValueError(traced)
+    if _depth(traced.data) > _DEPTH:
+        raise ValueError("data in data in data")
+    return traced
+
+
+_FAILURES = ("not attempted", "raised", "returned")
+
+
+_DEPTH = 20  # of lists in lists; whatever is done with data goes through it recursively
+
+
+def _refuse_no_text(*values):
+    """Raises TypeError for what is no string, and ValueError for one with half of a pair of characters."""
+    "".join(values).encode()
+
+
+def _depth(data: Any) -> int:
+    depth, level = 0, [data]
+    while level and depth <= _DEPTH:
+        depth += 1
+        inner = [list(value.values()) if isinstance(value, dict) else value for value in level]
+        level = [element for value in inner if isinstance(value, list) for element in value]
+    return depth

@@ -1,0 +1,52 @@
+"""Run a file as far as its answer needs, and do something with that."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from grader.answers import failures, find
+from grader.isolation import in_process
+from grader.verdicts.verdict import ANOTHER_EXERCISE, NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, Finding, Verdict
+
+
+def run_file(
+    path: Path,
+    exercise: str | None = None,
+    then: Callable[[Callable, str], Any] = in_process.grade,
+    found: Callable[[str], None] = lambda exercise: None,
+) -> Any:
+    """Runs a file as far as its answer needs.
+
+    Args:
+      path: a notebook or a Python file.
+      exercise: which exercise's answer to look for; None for the one that there is.
+      then: what to do with the answer; it is given the exercise's name too.
+      found: told the exercise's name before anything of the learner's runs.
+
+    Returns:
+      What `then` returns, or the verdict that there is no answer.
+    """
+    try:
+        submitted = find.read(path, exercise)
+    except find.AnotherExercise as error:
+        return Verdict(exercise, NOT_ATTEMPTED, (Finding(ANOTHER_EXERCISE, str(error)),))
+    except find.SubmissionError as error:
+        return Verdict(exercise or path.stem, NOT_JUDGED, (Finding("could not be judged", str(error)),))
+    found(submitted.exercise)
+    sys.path.insert(0, str(path.parent))  # a notebook's own folder is where it imports from
+    try:
+        answer = submitted.answer()
+    except (Exception, SystemExit) as error:
+        failure = failures.failure_of(error)
+        finding = Finding(
+            "raises",
+            f"Before it can be checked, your answer's cell raises {failure.text}",
+            source=failure.source,
+            next="Run the page from top to bottom: which line stops it?",
+        )
+        return Verdict(submitted.exercise, NOT_PASSED, (finding,))
+    if not callable(answer):
+        problem = f"{submitted.exercise} is of type {type(answer).__name__}, not a function."
+        return Verdict(submitted.exercise, NOT_JUDGED, (Finding("could not be judged", problem),))
+    return then(answer, submitted.exercise)

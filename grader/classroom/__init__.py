@@ -1,0 +1,1 @@
+"""A class, from its files to its grades."""

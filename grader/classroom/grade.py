@@ -1,0 +1,106 @@
+"""One grade: a verdict on a submission, with its picture."""
+
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from grader.verdicts.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An answer's two programs side by side, as a `rematscope` view lays them out: text and nothing else.
+
+    Attributes:
+      title: which programs these are.
+      columns: forward and backward, each a list of lines, each a list of (text, style) pieces.
+      footer: lines below both.
+    """
+
+    title: str
+    columns: Sequence
+    footer: Sequence
+
+    @classmethod
+    def of(cls, title: str, columns: Any, footer: Any) -> "Picture":
+        """Takes over what an answer's process says. Raises TypeError or ValueError if that is no picture."""
+        if not (isinstance(columns, list) and len(columns) == 2):
+            raise ValueError("not two programs")
+        budget = itertools.count()
+        picture = cls(title, [_lines(column, budget) for column in columns], _lines(footer, budget))
+        lines = itertools.chain(*picture.columns, picture.footer)
+        if sum(len(text) for line in lines for text, _ in line) > _MAX_CHARACTERS:
+            raise ValueError("too much to look at")
+        return picture
+
+    def html(self) -> str:
+        from rematscope.render.html import html_page  # imports JAX
+
+        return html_page(self.columns, self.footer)
+
+
+# What `rematscope` gives lines to: its letters and types, and nothing else that could be a name of the page's.
+_STYLES = {"", "bold", "rs-type", "rs-source", "rs-marked", *(f"rs-{x}{m}" for x in "SRLB" for m in ("", " rs-marked"))}
+
+
+_MAX_PIECES = 20_000
+
+
+_MAX_CHARACTERS = 500_000
+
+
+def _lines(lines: Any, budget: Iterator[int]) -> list[list[tuple[str, str]]]:
+    if not isinstance(lines, list):
+        raise TypeError("no lines")
+    return [[_piece(*piece) for piece in line if next(budget) < _MAX_PIECES] for line in lines[:_MAX_PIECES]]
+
+
+def _piece(text: str, style: str) -> tuple[str, str]:
+    if not isinstance(text, str) or style not in _STYLES:
+        raise ValueError("not a piece of a view")
+    return "".join(c if c.isprintable() else " " for c in text[:1000]), style
+
+
+@dataclass(frozen=True)
+class Grade:
+    """A verdict on a submission.
+
+    Attributes:
+      learner: who handed it in.
+      name: the file's name; "" if there is no file.
+      verdict: the verdict.
+      printed: what the answer printed, shortened in the middle.
+      seconds: how long grading took.
+      picture: the answer's two programs, or None. It comes from the answer's own process: it decides nothing.
+      digest: the submission's, "" if there is none, or it has not been written down.
+    """
+
+    learner: str
+    name: str
+    verdict: Verdict
+    printed: str = ""
+    seconds: float = 0.0
+    picture: Picture | None = None
+    digest: str = ""
+
+    @property
+    def score(self) -> int:
+        return int(self.verdict.passed)
+
+    @property
+    def reason(self) -> str:
+        """The verdict in a line."""
+        findings = [finding.text for finding in self.verdict.findings if not finding.advice]
+        return findings[0] if findings else " ".join(self.verdict.shown)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The grade as JSON's types."""
+        fields = {name: getattr(self, name) for name in ("learner", "name", "printed", "seconds")}
+        return fields | {"verdict": self.verdict.to_dict(), "picture": self.picture and vars(self.picture)}
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> "Grade":
+        """The grade that `to_dict` described. Raises TypeError, KeyError or ValueError if it is none."""
+        picture = fields["picture"] and Picture(**fields["picture"])
+        return cls(**fields | {"verdict": Verdict.from_dict(fields["verdict"]), "picture": picture})

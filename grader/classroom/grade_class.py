@@ -1,0 +1,91 @@
+"""Grade all that a class handed in: each grade is written down when it is there, so that a run can be resumed."""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
+
+from grader.classroom.collect import Class, Refused, Submission
+from grader.classroom.grade import Grade
+from grader.classroom.report import Report, completed
+from grader.classroom.run_folder import Run
+from grader.verdicts.verdict import ANOTHER_EXERCISE, NOT_JUDGED, Finding, Verdict
+
+
+def grade_class(
+    handed_in: Class,
+    run: Run,
+    executor: Executor,
+    ahead: int,
+    grade: Callable[[Submission, int], Grade],
+    losses: tuple[type[Exception], ...] = (),
+) -> tuple[Report, int]:
+    """Grades what is not graded yet, and shows how far it is.
+
+    Args:
+      handed_in: what the class handed in.
+      run: where grades are kept.
+      executor: what calls `grade`.
+      ahead: how many submissions are read, and handed to the executor, before their grades are there.
+      grade: grades a submission with a seed.
+      losses: what the executor raises for a submission whose machine is gone.
+
+    Returns:
+      The report, and how many submissions were lost. Their grades say so, and are not kept: whoever resumes the run
+      grades them.
+    """
+    seed, exercise = run.settings["seed"], run.settings["exercise"]
+    graded: list[Grade] = []
+    pending: dict[Future, Submission] = {}
+    lost = 0
+
+    def take(done: Iterable[Future]):
+        nonlocal lost
+        for future in done:
+            submission = pending.pop(future)
+            try:
+                found = run.keep(submission, future.result())
+            except (CancelledError, *losses) as error:
+                lost += 1
+                found = _without(submission, f"what was to grade it was lost ({type(error).__name__})")
+            graded.append(found)
+            bar.advance(task)
+
+    missing = sum(isinstance(s, Submission) and run.grade_of(s) is None for s in handed_in.submissions(exercise))
+    with _bar() as bar:
+        task = bar.add_task("grading", total=missing)
+        try:
+            for submission in handed_in.submissions(exercise):
+                if isinstance(submission, Refused):
+                    graded.append(_without(submission, submission.reason))
+                elif found := run.grade_of(submission):
+                    graded.append(found)
+                else:
+                    if len(pending) >= ahead:
+                        take(wait(pending, return_when=FIRST_COMPLETED).done)
+                    pending[executor.submit(grade, submission, seed)] = submission
+            while pending:
+                take(wait(pending, return_when=FIRST_COMPLETED).done)
+        finally:
+            for future in pending:
+                future.cancel()
+    graded = [grade for grade in graded if not any(f.kind == ANOTHER_EXERCISE for f in grade.verdict.findings)]
+    best = completed(graded, handed_in.learners, [exercise] if exercise else [], handed_in.learners)
+    counted = set(map(id, best))
+    others = sorted((g for g in graded if id(g) not in counted), key=lambda g: (g.learner, g.name, g.reason))
+    return Report(seed, run.settings["sandboxed"], best, others, handed_in.learners, run.picture_of), lost
+
+
+def _without(submission: Submission | Refused, reason: str) -> Grade:
+    finding = Finding("could not be judged", f"{submission.name or 'This'} could not be judged: {reason}.")
+    return Grade(submission.learner, submission.name, Verdict(submission.exercise or "", NOT_JUDGED, (finding,)))
+
+
+def _bar():
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    columns = TextColumn("grading"), BarColumn(), MofNCompleteColumn(), TextColumn("about"), TimeRemainingColumn()
+    # One answer may take a minute: half of one, as rich has it, is too short to tell how fast it goes.
+    return Progress(
+        *columns, TextColumn("left"), console=console, disable=not console.is_terminal, speed_estimate_period=300
+    )

@@ -1,0 +1,201 @@
+"""What comes out of grading a class: grades.csv, grades.json, a page for each learner, Gradescope's results."""
+
+import csv
+import functools
+import hashlib
+import html
+import io
+import itertools
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from grader.classroom.feedback_page import PAGE, note, section, titled
+from grader.classroom.grade import Grade, Picture
+from grader.exercises import registry
+from grader.util.atomic_files import write_whole
+from grader.util.versions import versions
+from grader.verdicts.verdict import NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, PASSED, Finding, Verdict
+
+CSV, JSON, PAGES, GRADESCOPE = "grades.csv", "grades.json", "feedback", "gradescope"
+
+
+@dataclass(frozen=True)
+class Report:
+    """The grades of a class.
+
+    Attributes:
+      seed: what the shapes and inputs were drawn from.
+      sandboxed: False if answers ran with the rights of whoever graded.
+      grades: one for every learner and exercise, see `completed`.
+      others: further answers to the same exercises, which do not count.
+      unread: for each learner, the names of what is no answer.
+      picture_of: looks up a grade's picture where `grades` go without: a thousand of them are much to remember.
+    """
+
+    seed: int
+    sandboxed: bool
+    grades: Sequence[Grade]
+    others: Sequence[Grade] = ()
+    unread: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    picture_of: Callable[[Grade], Picture | None] = lambda grade: grade.picture
+
+    def write(self, folder: Path, gradescope: bool = False):
+        """Writes grades.csv, grades.json and the learners' pages into a folder, for Gradescope its results too."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_whole(folder / CSV, self.csv())
+        of_learners = {
+            learner: list(grades) for learner, grades in itertools.groupby(self.grades, lambda grade: grade.learner)
+        }
+        content = {"seed": self.seed, "sandboxed": self.sandboxed, "versions": versions()}
+        content["grades"] = [_entry(grade) | {"feedback": self._pages[grade.learner]} for grade in self.grades]
+        content["others"] = [_entry(grade) for grade in self.others]
+        content["not_looked_at"] = {learner: list(files) for learner, files in self.unread.items() if files}
+        write_whole(folder / JSON, json.dumps(content, indent=2) + "\n")
+        (folder / PAGES).mkdir(exist_ok=True)
+        for learner, grades in of_learners.items():
+            write_whole(folder / self._pages[learner], self.page(learner, grades))
+            if gradescope:
+                place = folder / GRADESCOPE / Path(self._pages[learner]).stem
+                place.mkdir(parents=True, exist_ok=True)
+                write_whole(place / "results.json", json.dumps(self.results(grades), indent=2) + "\n")
+
+    @functools.cached_property
+    def _pages(self) -> dict[str, str]:
+        """Where each learner's page is, in the report's folder."""
+        names = file_names(dict.fromkeys(grade.learner for grade in self.grades))
+        return {learner: f"{PAGES}/{name}.html" for learner, name in names.items()}
+
+    def csv(self) -> str:
+        """A table with one row for each grade."""
+        out = io.StringIO()
+        rows = csv.writer(out)
+        rows.writerow(["learner", "exercise", "verdict", "score", "reason", "feedback"])
+        note = "" if self.sandboxed else " (graded without a sandbox)"
+        for grade in self.grades:
+            learner, reason = _cell(grade.learner), _cell(grade.reason + note)
+            verdict, page = grade.verdict, self._pages[grade.learner]
+            rows.writerow([learner, _cell(verdict.exercise), verdict.outcome, grade.score, reason, page])
+        return out.getvalue()
+
+    def results(self, grades: Sequence[Grade]) -> dict[str, Any]:
+        """One learner's grades as Gradescope's results.json has them: one test for each exercise."""
+        tests = [
+            {
+                "name": grade.verdict.exercise or grade.name or "answers",
+                "score": grade.score,
+                "max_score": 1,
+                "status": "passed" if grade.score else "failed",
+                "output": str(grade.verdict),
+                "output_format": "text",
+                "visibility": "visible",
+            }
+            for grade in grades
+        ]
+        return {
+            "score": sum(grade.score for grade in grades),
+            "execution_time": round(sum(grade.seconds for grade in grades)),
+            "output": note(self.seed, self.sandboxed),
+            "output_format": "text",
+            "stdout_visibility": "hidden",
+            "tests": tests,
+        }
+
+    def page(self, learner: str, grades: Sequence[Grade]) -> str:
+        """One learner's feedback: a page of HTML that needs nothing else, and in which nothing can run."""
+        others = [grade for grade in self.others if grade.learner == learner]
+        rows = "".join(
+            f'<tr><th scope="row">{html.escape(titled(grade))}</th><td>{grade.verdict.outcome}</td>'
+            f"<td>{grade.score}</td></tr>"
+            for grade in grades
+        )
+        head = '<tr><th scope="col">exercise</th><th scope="col">verdict</th><th scope="col">score</th></tr>'
+        sections = "".join(
+            section(grade, self.picture_of(grade), [o for o in others if o.verdict.exercise == grade.verdict.exercise])
+            for grade in grades
+        )
+        unread = ", ".join(self.unread.get(learner, ()))
+        return PAGE.format(
+            learner=html.escape(learner),
+            table=f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>",
+            sections=sections,
+            unread=f"<p>Not looked at, since these are no answers: {html.escape(unread)}.</p>" if unread else "",
+            note=html.escape(note(self.seed, self.sandboxed)),
+        )
+
+
+def completed(
+    graded: Iterable[Grade],
+    learners: Iterable[str],
+    asked: Iterable[str] = (),
+    unread: Mapping[str, Sequence[str]] | None = None,
+) -> list[Grade]:
+    """One grade for every learner and every exercise that was asked for, or that anybody answers: the best one.
+
+    A file in which nobody could tell what it answers keeps a row of its own.
+
+    Args:
+      graded: all grades.
+      learners: everybody who must have grades.
+      asked: exercises that everybody must have a grade for.
+      unread: for each learner, the names of what is no answer.
+    """
+    order = [NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, PASSED]
+    known = set(registry.names())
+    best: dict[tuple[str, str, str], Grade] = {}
+    for grade in sorted(
+        graded, key=lambda grade: grade.name
+    ):  # not as they came: which of two equals stays is the same
+        exercise = grade.verdict.exercise
+        key = grade.learner, exercise, "" if exercise in known else grade.name
+        if key not in best or order.index(grade.verdict.outcome) > order.index(best[key].verdict.outcome):
+            best[key] = grade
+    found = {exercise for _, exercise, _ in best if exercise in known} | set(asked)
+    for learner in learners:
+        files = (unread or {}).get(learner, ())
+        text = "There is no answer to this exercise."
+        if files:
+            text += f" What is there is no notebook, Python file or file of `submit`: {_some(files)}."
+        missing = Finding("not attempted", text)
+        for exercise in found or {""}:
+            key = learner, exercise, ""
+            best.setdefault(key, Grade(learner, "", Verdict(exercise, NOT_ATTEMPTED, (missing,))))
+    return [best[key] for key in sorted(best)]
+
+
+def _some(files: Sequence[str], most: int = 5) -> str:
+    more = f" and {len(files) - most:,} more" if len(files) > most else ""
+    return ", ".join(files[:most]) + more
+
+
+def file_names(learners: Iterable[str]) -> dict[str, str]:
+    """A file's name for each learner, without suffix, that any system takes; two learners have two of them, also where
+    capitals do not count."""
+    learners = list(learners)
+    count, names = Counter(map(str.casefold, learners)), {}
+    for learner in learners:
+        plain = re.sub(r"[^a-zA-Z0-9._ -]+", "_", learner)[:60].strip(" .") or "learner"
+        clear = plain == learner and count[learner.casefold()] == 1
+        names[learner] = plain if clear else f"{plain}-{hashlib.sha256(learner.encode()).hexdigest()[:10]}"
+    return names
+
+
+def _cell(text: str) -> str:
+    """A text that a spreadsheet takes for one: a quote in front of what it would calculate."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")) else text
+
+
+def _entry(grade: Grade) -> dict[str, Any]:
+    return {
+        "learner": grade.learner,
+        "file": grade.name,
+        "score": grade.score,
+        "reason": grade.reason,
+        "seconds": round(grade.seconds, 3),
+        "printed": grade.printed,
+        "verdict": grade.verdict.to_dict(),
+    }

@@ -1,0 +1,110 @@
+"""A run's folder: what its grades are made with, and those that are there."""
+
+import contextlib
+import json
+import secrets
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from grader.classroom.collect import Submission
+from grader.classroom.grade import Grade, Picture
+from grader.classroom.report import Report
+from grader.util.atomic_files import write_whole
+from grader.util.versions import versions
+
+_RUN, _RESULTS = "run.json", "results"
+
+
+class RunError(Exception):
+    """These grades cannot be made in this folder; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """Grades on their way, in a folder of their own: what they are made with, and those that are there.
+
+    Attributes:
+      folder: where they are.
+      settings: seed, exercise, sandboxed and versions, which must be the same for all of them.
+    """
+
+    folder: Path
+    settings: dict[str, Any]
+
+    @classmethod
+    def begin(cls, folder: Path, seed: int | None, exercise: str | None, sandboxed: bool) -> "Run":
+        """Begins a run in a folder that has none; a seed is drawn if None. Raises RunError."""
+        settings = {"seed": secrets.randbits(63) if seed is None else seed}
+        settings |= {"exercise": exercise, "sandboxed": sandboxed, "versions": versions()}
+        if (folder / _RUN).exists():
+            raise RunError(
+                f"{folder} has grades already: add --resume to grade only what is missing, or name another folder."
+            )
+        if any((folder / _RESULTS).glob("*")):
+            raise RunError(
+                f"{folder / _RESULTS} has grades, but {folder / _RUN} is gone, which said what they were made with: "
+                "name another folder, and begin anew."
+            )
+        try:
+            (folder / _RESULTS).mkdir(parents=True, exist_ok=True)
+            write_whole(folder / _RUN, json.dumps(settings) + "\n")
+        except OSError as error:
+            raise RunError(f"{folder} cannot be written ({error.strerror}): name another folder.") from None
+        return cls(folder, settings)
+
+    @classmethod
+    def resume(cls, folder: Path, seed: int | None, exercise: str | None, sandboxed: bool) -> "Run":
+        """Goes on with the run in a folder, or begins one. Raises RunError if that is one of other settings."""
+        try:
+            settings = json.loads((folder / _RUN).read_text())
+            asked = {"seed": settings["seed"] if seed is None else seed, "exercise": exercise, "sandboxed": sandboxed}
+            asked |= {"versions": versions()}
+        except FileNotFoundError:
+            return cls.begin(folder, seed, exercise, sandboxed)
+        except (OSError, ValueError, TypeError, KeyError):
+            raise RunError(f"{folder / _RUN} cannot be read: name another folder, and begin anew.") from None
+        if changed := [name for name, value in asked.items() if settings.get(name) != value]:
+            raise RunError(
+                f"The grades in {folder} were not begun with the same {' and '.join(changed)}: resume them as they "
+                "were begun, or name another folder."
+            )
+        return cls(folder, settings)
+
+    def grade_of(self, submission: Submission) -> Grade | None:
+        """The grade that is written down, without its picture, or None."""
+        whole = self._read(submission.digest)
+        return whole and replace(whole, picture=None)
+
+    def picture_of(self, grade: Grade) -> Picture | None:
+        """A grade's picture, as it is written down, or None."""
+        whole = self._read(grade.digest) if grade.digest else None
+        return whole and whole.picture
+
+    def keep(self, submission: Submission, grade: Grade) -> Grade:
+        """Writes a grade down, and returns it as `grade_of` would. Raises RunError if that cannot be done."""
+        with self._writing():
+            write_whole(self._place(submission.digest), json.dumps(grade.to_dict()))
+        return replace(grade, digest=submission.digest, picture=None)
+
+    def _read(self, digest: str) -> Grade | None:
+        with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
+            return replace(Grade.from_dict(json.loads(self._place(digest).read_text())), digest=digest)
+
+    def finish(self, report: Report, gradescope: bool):
+        """Writes the report. Raises RunError if that cannot be done."""
+        with self._writing():
+            report.write(self.folder, gradescope)
+
+    @contextlib.contextmanager
+    def _writing(self):
+        try:
+            yield
+        except OSError as error:
+            raise RunError(
+                f"{self.folder} cannot be written ({error.strerror}). The grades so far are kept: make room, and add "
+                "--resume."
+            ) from None
+
+    def _place(self, digest: str) -> Path:
+        return self.folder / _RESULTS / f"{digest}.json"

@@ -1,0 +1,1 @@
+"""What an exercise is: cases, requirements, hints, and where the catalogue keeps them."""

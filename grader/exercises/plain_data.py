@@ -1,0 +1,59 @@
+"""Answers that are plain data, and what is wanted of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What a reference returns where some names are to be chosen: order and spaces do not matter.
+
+    A finding says how many are right, not which: the names are what a learner is to find out.
+
+    Attributes:
+      chosen: the right names.
+      among: all names that the exercise's page offers.
+    """
+
+    chosen: tuple[str, ...]
+    among: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CostedAnswer:
+    """What a reference returns where many answers are right: they are carried out, and what they cost is compared.
+
+    Attributes:
+      what: what such an answer is, such as `"schedule"`; it is a list.
+      cost: what a list costs, a number of `unit`. It takes the answer as it came, and raises Impossible if that cannot
+        be carried out.
+      least: what the best ones cost.
+      unit: what the cost is a number of, such as `"steps"`.
+    """
+
+    what: str
+    cost: Callable[[list], int]
+    least: int
+    unit: str
+
+
+class Impossible(Exception):
+    """A plan that cannot be carried out: the first argument says why, the second is the question that leads on."""
+
+
+def plain(value: Any) -> Any:
+    """A value in JSON's types. Raises TypeError, with the type's name, for what is no plain data."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Choice):
+        return sorted(value.chosen)
+    if isinstance(value, list | tuple):
+        return [plain(element) for element in value]
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise TypeError("dict whose keys are not all strings")
+        return {key: plain(element) for key, element in value.items()}
+    if getattr(value, "shape", None) == () and hasattr(value, "item"):  # a number that came from an array
+        return plain(value.item())
+    raise TypeError(type(value).__name__)

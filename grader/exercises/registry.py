@@ -1,0 +1,37 @@
+"""Which exercises there are, and where the catalogue keeps them."""
+
+import difflib
+import functools
+import importlib
+from pathlib import Path
+from types import ModuleType
+
+CATALOG = Path(__file__).parents[1] / "catalog"
+
+
+class UnknownExercise(LookupError):
+    """There is no exercise of this name; the message says which come close."""
+
+
+@functools.cache
+def names() -> tuple[str, ...]:
+    """The names of all exercises, which are the names of the functions that learners write."""
+    return tuple(sorted(path.parent.name for path in CATALOG.glob("*/task.py")))
+
+
+def closest(name: str) -> str:
+    """A few words that lead from a name that is no exercise to the one that was meant."""
+    close = difflib.get_close_matches(name, names(), n=1)
+    return f"did you mean {close[0]}?" if close else f"the exercises are: {', '.join(names())}."
+
+
+def task(name: str) -> ModuleType:
+    """The exercise's `task` module: all that tracing an answer needs. Raises UnknownExercise."""
+    if name not in names():
+        raise UnknownExercise(f"There is no exercise named {name}; {closest(name)}")
+    return importlib.import_module(f"grader.catalog.{name}.task")
+
+
+def expect(name: str) -> ModuleType:
+    """The exercise's `expect` module: the reference and the requirements, which only the judge may see."""
+    return importlib.import_module(f"grader.catalog.{name}.expect")

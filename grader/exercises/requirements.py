@@ -1,0 +1,379 @@
+"""What an exercise may ask of a backward pass: small declarations, each of which explains itself when it is not met.
+
+Each has `names`, the reference's values that it speaks of, `findings(seen)`, what stands against it in one case, and
+`claim()`, what has been shown once nothing does.
+"""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from grader.verdicts.verdict import Finding
+from rematscope.render.units import bytes_text
+
+_NO_CHECKPOINT = "Which function marks a computation as one to be recomputed, instead of kept, for the backward pass?"
+
+
+@dataclass(frozen=True)
+class Mistake:
+    """What is often computed in place of what is asked for; where an answer's results are these, the finding says so.
+
+    Attributes:
+      says: the mistake, in words.
+      function: computes what the mistake leads to; takes what an answer takes.
+      next: the question that leads on.
+    """
+
+    says: str
+    function: Callable
+    next: str = "Which of your lines does that?"
+
+
+@dataclass(frozen=True)
+class MatchedResidual:
+    """A value that the forward pass keeps for the backward pass.
+
+    Attributes:
+      name: what it is: an argument's name, or the name of the reference's value that it equals, or None.
+      kind: `"argument"`, `"constant"` (depends on no argument) or `"computed"`.
+      type: dtype and shape, such as `f32[7,5]`.
+      nbytes: its size in bytes.
+      memory: where it lies: `"device"`, or for instance `"pinned_host"`.
+      source: the learner's line that made it, or None; untrusted.
+    """
+
+    name: str | None
+    kind: str
+    type: str
+    nbytes: int
+    memory: str = "device"
+    source: str | None = None
+
+    def __str__(self) -> str:
+        where = "" if self.memory == "device" else f" in {self.memory} memory"
+        return f"{self.name or 'a value that is none of the usual ones'}, {self.type}, {bytes_text(self.nbytes)}{where}"
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What one case showed of an answer whose values and gradients are right.
+
+    Attributes:
+      case: the case's name.
+      arguments: the names of the arguments.
+      residuals: what crosses from the forward to the backward pass.
+      wanted: the reference's own values, of those names that the exercise's requirements speak of.
+      recomputed: FLOPs of each matmul of the backward pass that does not depend on the cotangent.
+      matmul_flops: FLOPs of all matmuls of both passes.
+      reference_flops: FLOPs of each matmul of the reference's two passes, which keep everything.
+      barriers: the number of optimization barriers in the backward pass.
+      peak: compiles both passes, and returns what XLA sets aside for values between arguments and results, in sizes of
+        the arguments.
+    """
+
+    case: str
+    arguments: tuple[str, ...]
+    residuals: tuple[MatchedResidual, ...]
+    wanted: dict[str, MatchedResidual]
+    recomputed: tuple[int, ...]
+    matmul_flops: int
+    reference_flops: tuple[int, ...]
+    barriers: int
+    peak: Callable[[], float]
+
+
+@dataclass(frozen=True)
+class Saves:
+    """The forward pass keeps exactly these computed values, besides arguments and constants, which cost nothing more.
+
+    Attributes:
+      names: names of the reference's values, as `expect.reference` gives them.
+      too_much: the question that leads on from an answer that keeps more.
+      too_little: the question that leads on from an answer that keeps less.
+      by_hand: True where an answer need not call `jax.checkpoint`, so that nothing leads there.
+      on_host: those of the names whose values lie in the host's memory; the others lie on the device.
+      unnamed: True where it is for the learner to find out which values are meant: then no finding tells.
+    """
+
+    names: tuple[str, ...]
+    too_much: str
+    too_little: str | None = None
+    by_hand: bool = False
+    on_host: tuple[str, ...] = ()
+    unnamed: bool = False
+
+    def findings(self, seen: Behaviour) -> Iterator[Finding]:
+        wanted = {
+            name: dataclasses.replace(seen.wanted[name], memory="pinned_host" if name in self.on_host else "device")
+            for name in self.names
+        }
+        left = Counter(self.names)
+        extra = {}
+        for place, residual in enumerate(seen.residuals):
+            if residual.kind != "computed":
+                continue
+            want = wanted.get(residual.name)
+            as_wanted = want and residual.memory == want.memory and residual.nbytes <= want.nbytes
+            if left[residual.name] > 0 and as_wanted:
+                left[residual.name] -= 1
+            else:
+                extra[place] = residual
+        missing = [wanted[name] for name in left.elements()]
+        words = self._listed(seen)
+        moved = {p: r for p, r in extra.items() if left[r.name] > 0 and r.memory != wanted[r.name].memory}
+        if moved:
+            yield Finding(
+                "wrong memory",
+                f"Your forward pass saves {'; '.join(map(str, moved.values()))}: the right value in the wrong memory.",
+                expected=", ".join(f"{r.name} in {wanted[r.name].memory} memory" for r in moved.values()),
+                got=", ".join(f"{r.name} in {r.memory} memory" for r in moved.values()),
+                nbytes=sum(residual.nbytes for residual in moved.values()),
+                next=self.too_much,
+                marked=tuple(moved),
+            )
+            return
+        if extra:
+            yield Finding(
+                "also saved",
+                f"Your forward pass also saves {_enumerated(extra.values())}: "
+                f"{bytes_text(sum(residual.nbytes for residual in extra.values()))} that were not asked for.",
+                **words,
+                nbytes=sum(residual.nbytes for residual in extra.values()),
+                source="; ".join(dict.fromkeys(residual.source for residual in extra.values() if residual.source))
+                or None,
+                # Without a barrier nothing shows that jax.checkpoint was called at all.
+                next=self.too_much if seen.barriers or self.by_hand else _NO_CHECKPOINT,
+                marked=tuple(extra),
+            )
+        if missing:
+            yield Finding(
+                "not saved",
+                f"Your forward pass does not save {self._missing(missing)}.",
+                **({} if extra else words),
+                nbytes=sum(residual.nbytes for residual in missing),
+                next=None if extra else self.too_little,
+            )
+
+    def _listed(self, seen: Behaviour) -> dict[str, str]:
+        """What is asked for and what is saved. Constants cost nothing more, and are counted apart."""
+        asked = [*seen.arguments, *self.names]
+        saved = [residual.name or residual.type for residual in seen.residuals if residual.kind != "constant"]
+        constants = len(seen.residuals) - len(saved)
+        beside = f"; and {constants} {'constant' if constants == 1 else 'constants'}, which does not matter"
+        if self.unnamed:
+            expected = f"the arguments and {len(self.names)} computed {'value' if len(self.names) == 1 else 'values'}"
+        else:
+            expected = f"{_values(asked)}: {', '.join(asked)}"
+        got = f"{_values(saved)}: {', '.join(saved)}{beside if constants else ''}"
+        return {"expected": expected, "got": got}
+
+    def _missing(self, missing: Sequence[MatchedResidual]) -> str:
+        if self.unnamed:
+            return "the value that is asked for" if len(missing) == 1 else "the values that are asked for"
+        return "; ".join(map(str, missing))
+
+    def claim(self) -> str:
+        if not self.names:
+            return "it saves nothing but arguments"
+        places = [f"{name} (on the host)" if name in self.on_host else name for name in self.names]
+        return f"besides arguments it saves {' and '.join(places)}, and nothing else"
+
+
+@dataclass(frozen=True)
+class SavesAtMost:
+    """The computed values that the forward pass keeps take no more memory than one of the reference's would.
+
+    Attributes:
+      room: that value's name, several equal parts that are stacked.
+      part: the name of a value that is as large as one part. What is smaller, a loop's counters, does not count.
+      parts: what findings call several of them.
+      too_much: the question that leads on from an answer that keeps more.
+    """
+
+    room: str
+    part: str
+    parts: str
+    too_much: str
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.room, self.part
+
+    def findings(self, seen: Behaviour) -> Iterator[Finding]:
+        room, part = seen.wanted[self.room].nbytes, seen.wanted[self.part].nbytes
+        kept = {place: residual for place, residual in enumerate(seen.residuals) if residual.kind == "computed"}
+        nbytes = sum(residual.nbytes for residual in kept.values())
+        if nbytes >= room + part:
+            yield Finding(
+                "also saved",
+                f"Your forward pass saves {_enumerated(kept.values())}: as much as {nbytes // part} {self.parts}.",
+                expected=f"{room // part} {self.parts} at most, {bytes_text(room)}",
+                got=f"{nbytes // part} {self.parts}, {bytes_text(nbytes)}",
+                nbytes=nbytes - room,
+                next=self.too_much,
+                marked=tuple(kept),
+            )
+
+    def claim(self) -> str:
+        return f"besides arguments it saves no more {self.parts} than it may"
+
+
+@dataclass(frozen=True)
+class MatmulsAtMost:
+    """Both passes do at most so many times the matmuls of the reference's, which keeps everything.
+
+    Attributes:
+      times: how many times as many, in FLOPs.
+      too_many: the question that leads on from an answer that does more.
+    """
+
+    times: int
+    too_many: str
+    names = ()
+
+    def findings(self, seen: Behaviour) -> Iterator[Finding]:
+        once = sum(seen.reference_flops)
+        if seen.matmul_flops > self.times * once:
+            yield Finding(
+                "recomputes",
+                f"Your two passes spend {seen.matmul_flops:,} FLOPs on matmuls, {seen.matmul_flops / once:.1f} times "
+                "as many as without a checkpoint.",
+                expected=f"at most {self.times} times as many, {self.times * once:,} FLOPs",
+                got=f"{seen.matmul_flops:,} FLOPs",
+                flops=seen.matmul_flops - self.times * once,
+                next=self.too_many,
+            )
+
+    def claim(self) -> str:
+        return f"it does at most {self.times} times the matmuls that it would do without a checkpoint"
+
+
+@dataclass(frozen=True)
+class Recomputes:
+    """The backward pass recomputes at most this many matmuls, and none behind the cotangent's back.
+
+    A matmul is recomputed if it does not depend on the cotangent. Since `x + 0 * cotangent` would make any
+    recomputation depend on it, the FLOPs of all other matmuls are bounded too, by those of the reference.
+
+    Attributes:
+      dots: the number of matmuls.
+      too_many: the question that leads on from an answer that recomputes more.
+      elsewhere: the question that leads on from an answer with matmuls too many that are not recomputed ones.
+    """
+
+    dots: int
+    too_many: str
+    elsewhere: str = "Which matmul is not among those of the plain function and its gradient?"
+    names = ()
+
+    def findings(self, seen: Behaviour) -> Iterator[Finding]:
+        count, flops = len(seen.recomputed), sum(seen.recomputed)
+        # By FLOPs too: a matmul done row by row in a loop is many, but no more work.
+        allowed = sum(sorted(seen.reference_flops, reverse=True)[: self.dots])
+        if count > self.dots and flops > allowed:
+            yield Finding(
+                "recomputes",
+                f"Your backward pass computes {count} {_matmuls(count)} again, {flops:,} FLOPs that the forward pass "
+                "has done before.",
+                expected=f"{self.dots or 'no'} {_matmuls(self.dots)} recomputed",
+                got=f"{count} recomputed",
+                flops=flops,
+                next=self.too_many,
+            )
+            return  # what else is spent is most often the same
+        # A whole matmul must be over: a sum of squares written as a dot product costs FLOPs here too, but few.
+        over = seen.matmul_flops - sum(seen.recomputed) - sum(seen.reference_flops)
+        if over >= min(seen.reference_flops, default=1):
+            yield Finding(
+                "extra matmuls",
+                f"Your two passes spend {over:,} FLOPs on matmuls beyond those that the value and its gradient need: "
+                "a matmul too many in the forward pass, or one done again with the cotangent mixed in.",
+                expected=f"{sum(seen.reference_flops):,} FLOPs of matmuls, recomputed ones aside",
+                got=f"{over + sum(seen.reference_flops):,} FLOPs",
+                flops=over,
+                next=self.elsewhere,
+            )
+
+    def claim(self) -> str:
+        return f"it recomputes {self.dots or 'no'} {_matmuls(self.dots)}"
+
+
+@dataclass(frozen=True)
+class PeakAtMost:
+    """Both passes, compiled, take no more memory at once than this, besides arguments and results.
+
+    Residuals do not tell: what is rebuilt, and what waits meanwhile, is in memory too.
+
+    Attributes:
+      vectors: the most that XLA may set aside, in sizes of the case's arguments, to the nearest one: a few bytes more
+        are buffers' alignment.
+      too_high: the question that leads on from an answer that takes more.
+      merged: the question that leads on from one that has no barrier, so that XLA merges what is recomputed with what
+        was computed; None where loops are recomputed, which it does not merge.
+    """
+
+    vectors: int
+    too_high: str
+    merged: str | None = None
+    names = ()
+
+    def findings(self, seen: Behaviour) -> Iterator[Finding]:
+        if round(peak := seen.peak()) <= self.vectors:
+            return
+        text = f"Compiled, your two passes have {peak:.1f} vectors of x's size in memory at the worst moment, besides "
+        text += "x and the results."
+        if merged := self.merged and seen.recomputed and not seen.barriers:
+            text += (
+                " Nothing keeps what is computed again apart from the forward pass (prevent_cse=False, perhaps), so "
+            )
+            text += "that XLA computes it once and keeps it."
+        yield Finding(
+            "peak",
+            text,
+            expected=f"{self.vectors} at most",
+            got=f"{peak:.1f}",
+            next=self.merged if merged else self.too_high,
+        )
+
+    def claim(self) -> str:
+        return f"compiled, it has at most {self.vectors} vectors in memory at once"
+
+
+@dataclass(frozen=True)
+class AdvisesBarrier:
+    """Advice, never a failure: without a barrier the compiler may merge what is recomputed with what was computed."""
+
+    names = ()
+
+    def findings(self, seen: Behaviour) -> Iterator[Finding]:
+        if seen.barriers == 0:
+            yield Finding(
+                "no barrier",
+                "What is recomputed here is not kept apart from the forward pass (prevent_cse=False, perhaps): under "
+                "jax.jit the compiler's common-subexpression elimination may undo it and save the values after all. "
+                "Inside jax.lax.scan that cannot happen, elsewhere the default is safer.",
+                advice=True,
+            )
+
+    def claim(self) -> None:
+        return None
+
+
+def _enumerated(residuals: Iterable[MatchedResidual]) -> str:
+    """Residuals one by one, but those together that have no name."""
+    named = [str(residual) for residual in residuals if residual.name]
+    others = [residual for residual in residuals if not residual.name]
+    if len(others) > 1:
+        types = ", ".join(f"{n} × {type_}" if n > 1 else type_ for type_, n in Counter(r.type for r in others).items())
+        total = bytes_text(sum(residual.nbytes for residual in others))
+        return "; ".join([*named, f"{len(others)} values that are none of the usual ones ({types}), {total}"])
+    return "; ".join([*named, *map(str, others)])
+
+
+def _values(saved: Sequence[str]) -> str:
+    return f"{len(saved)} saved {'value' if len(saved) == 1 else 'values'}"
+
+
+def _matmuls(count: int) -> str:
+    return "matmul" if count == 1 else "matmuls"

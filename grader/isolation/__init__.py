@@ -1,0 +1,1 @@
+"""Where an answer runs: in this process, in one with limits, in a sandbox."""

@@ -1,0 +1,64 @@
+"""Check a file in a process of its own, within limits, so that nothing an answer does can take the caller along."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from grader.isolation.limits import DEFAULT, CheckLimits, why
+from grader.verdicts.verdict import NOT_JUDGED, Finding, Verdict
+
+_VERDICT_BYTES = 1_000_000
+
+
+def check_file(
+    path: Path, limits: CheckLimits = DEFAULT, exercise: str | None = None, seed: int | None = None
+) -> Verdict:
+    """Checks the answer in a notebook or a Python file. Whatever happens in there, a verdict comes back.
+
+    Args:
+      path: the file.
+      limits: what the check may use.
+      exercise: which exercise's answer to look for; None for the one that there is.
+      seed: seeds the shapes and the inputs; fresh ones are drawn if None.
+    """
+    asked = json.dumps({"limits": vars(limits), "exercise": exercise, "seed": seed})
+    with tempfile.TemporaryDirectory() as folder:
+        # A file, not standard output: an answer may print as much as it likes.
+        written = Path(folder) / "verdict.json"
+        child = subprocess.Popen(
+            [sys.executable, "-m", "grader.isolation.child", str(path), str(written), asked],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            # glibc sets aside 64 MB of addresses per thread otherwise, which a memory limit would count.
+            env=os.environ | {"JAX_PLATFORMS": "cpu", "MALLOC_ARENA_MAX": "4"},
+            start_new_session=True,
+        )
+        try:
+            status = child.wait(limits.seconds)
+        except subprocess.TimeoutExpired:
+            status = None
+        finally:
+            _end(child)
+        try:
+            with written.open("rb") as file:
+                return Verdict.from_dict(json.loads(file.read(_VERDICT_BYTES)))
+        except (OSError, ValueError, TypeError, KeyError):
+            reason, advice = why(status, limits)
+    finding = Finding("could not be judged", f"{path.name} could not be judged: {reason}.", next=advice)
+    return Verdict(exercise or path.stem, NOT_JUDGED, (finding,))
+
+
+def _end(child: subprocess.Popen):
+    """Ends the child and whatever it has started."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        pass
+    except AttributeError:  # Windows has no process groups
+        child.kill()
+    child.wait()

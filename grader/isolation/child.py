@@ -1,0 +1,50 @@
+"""The process that runs a learner's file: `python -m grader.isolation.child FILE VERDICT ASKED`.
+
+Started by `grader.isolation.check_file`.
+"""
+
+import functools
+import json
+import os
+import sys
+from pathlib import Path
+
+from grader.answers import failures
+from grader.answers.run_file import run_file
+from grader.isolation import in_process
+from grader.verdicts.verdict import NOT_JUDGED, Finding, Verdict
+
+
+def limit(processor_seconds: int, memory: int):
+    try:
+        import resource
+    except ImportError:  # Windows: the wall clock, which the parent watches, is the limit there
+        return
+    # At the first of the two the process ends with SIGXCPU, which says why; the second would be a plain SIGKILL.
+    resource.setrlimit(resource.RLIMIT_CPU, (processor_seconds, processor_seconds + 1))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    try:
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+    except OSError:  # only Linux says, and only Linux keeps to, a limit on addresses
+        return
+    addresses = pages * os.sysconf("SC_PAGE_SIZE") + memory
+    resource.setrlimit(resource.RLIMIT_AS, (addresses, addresses))
+
+
+def main():
+    path, written, asked = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
+    limit(asked["limits"]["processor_seconds"], asked["limits"]["memory"])
+    try:
+        verdict = run_file(path, asked["exercise"], functools.partial(in_process.grade, seed=asked["seed"]))
+    except Exception as error:
+        text = f"the grader itself failed, with {failures.message_of(error)}."
+        advice = "That is a defect of the grader's: please report it, with the answer that brought it about."
+        verdict = Verdict(path.stem, NOT_JUDGED, (Finding("could not be judged", text, next=advice),))
+    # Whole or not at all: half a verdict would read as damaged.
+    part = written.with_suffix(".part")
+    part.write_text(json.dumps(verdict.to_dict()))
+    part.replace(written)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,36 @@
+"""What a check may use, and why there is no verdict where it used more."""
+
+import signal
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class CheckLimits:
+    """What a check may use: wall-clock and processor seconds, and bytes of memory beyond what JAX itself takes."""
+
+    seconds: int = 60
+    processor_seconds: int = 60
+    memory: int = 2 * 2**30
+
+
+DEFAULT = CheckLimits()
+
+
+def why(status: int | None, limits: CheckLimits) -> tuple[str, str]:
+    """Why there is no verdict, and the question that leads on, by a process's exit status (None if time was up)."""
+    if status is None:
+        return f"it was not done after {limits.seconds} s", "Is there a loop that does not end?"
+    if status < 0:
+        name = signal.Signals(-status).name
+        if name == "SIGXCPU":
+            used = f"it used more than {limits.processor_seconds} s of processor time"
+            return used, "Is there a loop that does not end?"
+        return (
+            f"its process ended with {name}, as it does when memory runs out (the limit is "
+            f"{limits.memory // 2**20} MiB beyond JAX's own)",
+            "Does the answer make an array that is larger than its arguments call for?",
+        )
+    return (
+        f"its process ended by itself (exit status {status}) before there was a verdict",
+        "Does something call exit()?",
+    )

@@ -1,0 +1,239 @@
+"""Processes that may run anything: bubblewrap around a zygote, and what it forks (see `grader.isolation.zygote`).
+
+They see Python, its packages and the system's libraries, all read-only, and of this project what capture needs: no
+solutions, no `expect` modules, no other submission. They have no network, and a temporary folder in memory.
+"""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import threading
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import rematscope
+from grader.isolation import lockdown, messages
+from grader.isolation.lockdown import ProcessLimits
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+_INSTRUMENT = Path(rematscope.__file__).resolve().parent
+_ROOT = _PACKAGE.parent
+_START_SECONDS = 120
+
+
+class SandboxError(Exception):
+    """There is no sandbox to be had here; the message says why and what to do."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended: its exit status (minus the signal's number if that ended it), processor seconds, and what it
+    printed, shortened in the middle."""
+
+    status: int
+    seconds: float
+    output: str
+
+    def how(self) -> str:
+        """In words that follow on "it ended with"."""
+        return signal.Signals(-self.status).name if self.status < 0 else f"exit status {self.status}"
+
+
+class Inmate:
+    """A process in the sandbox; `line` is the connection to it."""
+
+    def __init__(self, line: socket.socket, guard: socket.socket):
+        self.line, self._guard = line, guard
+        self._how: Ended | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self._how is not None
+
+    def end(self) -> Ended:
+        """Ends the process, if it has not ended, and all that it started. Raises SandboxError if it never began."""
+        if self._how is None:
+            # What the guard says may be waiting already, then hanging up changes nothing.
+            report = b""
+            try:
+                self._guard.shutdown(socket.SHUT_WR)
+                self._guard.settimeout(_START_SECONDS)
+                while piece := self._guard.recv(1 << 16):
+                    report += piece
+            except OSError:
+                pass
+            self.line.close()
+            self._guard.close()
+            fields = json.loads(report or '{"problem": "its guard was lost"}')
+            if "problem" in fields:
+                raise SandboxError(_no_sandbox(fields["problem"]))
+            self._how = Ended(**fields)
+        return self._how
+
+    def wait(self, seconds: float) -> bool:
+        """Waits until the process has ended by itself; False if it has not after that time."""
+        self._guard.settimeout(max(seconds, 1e-3))
+        try:
+            self._guard.recv(1, socket.MSG_PEEK)
+            return True
+        except TimeoutError:
+            return False
+
+
+class Zygote:
+    """The process in bubblewrap that all others are forked from. `close` it, or use it as a context.
+
+    Raises:
+      SandboxError: it does not start here.
+    """
+
+    def __init__(self):
+        bwrap = shutil.which("bwrap")
+        if sys.platform != "linux" or not lockdown.knows():
+            raise SandboxError("The sandbox needs Linux on x86-64 or arm64. Grade there, or with --unsandboxed.")
+        if bwrap is None:
+            raise SandboxError(
+                "The sandbox needs bubblewrap: install it with `apt install bubblewrap` or `dnf install bubblewrap`, "
+                "or grade with --unsandboxed."
+            )
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control, self._lock = ours, threading.Lock()
+        with theirs, tempfile.TemporaryFile() as errors:
+            self._process = subprocess.Popen(
+                [bwrap, *_view(), sys.executable, "-m", "grader.isolation.zygote", str(theirs.fileno())],
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # an interrupt from the keyboard is for us, and we hang up then
+            )
+            theirs.close()
+            ours.settimeout(_START_SECONDS)
+            try:
+                ready = ours.recv(16)
+            except OSError:
+                ready = b""
+            if ready != b"ready":
+                self.close()
+                errors.seek(0)
+                said = errors.read()[-1000:].decode(errors="replace").strip().splitlines()
+                raise SandboxError(_no_sandbox(said[-1] if said else "it says nothing"))
+        try:
+            self._try_out()
+        except BaseException:
+            self.close()
+            raise
+
+    def _try_out(self):
+        inmate = self.start("nothing", ProcessLimits(processor_seconds=60, memory=2**30))
+        try:
+            messages.receive(inmate.line, 1000, _START_SECONDS)
+        except (OSError, messages.WireError):
+            ended = inmate.end()
+            raise SandboxError(_no_sandbox(ended.output.strip().splitlines()[-1] if ended.output else "")) from None
+        inmate.end()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        """Ends it; what it has forked ends when whoever asked for that hangs up."""
+        self._control.close()
+        try:
+            self._process.wait(5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def start(self, work: str, limits: ProcessLimits) -> Inmate:
+        """Forks a process that does one of the zygote's kinds of work. Raises SandboxError if the zygote is gone."""
+        guard, guards_end = socket.socketpair()
+        line, workers_end = socket.socketpair()
+        request = json.dumps({"work": work, "limits": asdict(limits)}).encode()
+        with guards_end, workers_end:
+            try:
+                with self._lock:
+                    socket.send_fds(self._control, [request], [guards_end.fileno(), workers_end.fileno()])
+            except OSError:
+                raise SandboxError(_no_sandbox("its first process is gone")) from None
+        return Inmate(line, guard)
+
+
+def _no_sandbox(why: str) -> str:
+    return (
+        f"The sandbox does not start here ({why}). It needs user namespaces, inside bubblewrap too: an administrator "
+        "can allow them (kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu); or grade with --unsandboxed."
+    )
+
+
+def _environment() -> dict[str, str]:
+    ours = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": lockdown.FOLDER,
+        "TMPDIR": lockdown.FOLDER,
+        "LANG": "C.UTF-8",
+        "PYTHONPATH": os.pathsep.join(map(str, (_ROOT, _INSTRUMENT.parent))),
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "PYTHONHASHSEED": "0",
+        "JAX_PLATFORMS": "cpu",
+        "OPENBLAS_NUM_THREADS": "1",  # or importing NumPy starts threads
+        "MALLOC_ARENA_MAX": "4",  # glibc sets aside 64 MB of addresses a thread otherwise, which a limit would count
+    }
+    # What changes what JAX traces, as its next rematerialization does, must be the same on both sides.
+    return {name: value for name, value in os.environ.items() if name.startswith("JAX_")} | ours
+
+
+def _view() -> list[str]:
+    """bubblewrap's options: what there is to be seen."""
+    options = ["--unshare-all", "--new-session", "--cap-drop", "ALL", "--uid", "1000", "--gid", "1000"]
+
+    def show(path: Path | str):
+        options.extend(["--ro-bind", str(path), str(path)])
+
+    show("/usr")
+    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
+        path = Path("/", name)
+        if path.is_symlink():
+            options.extend(["--symlink", str(path.readlink()), str(path)])
+        elif path.is_dir():
+            show(path)
+    for path in ("/etc/ld.so.cache", "/nix/store", "/gnu/store"):
+        options.extend(["--ro-bind-try", path, path])
+    packages = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
+    installed = _ROOT in packages  # as a package, not as a folder with tests and pages beside it
+    show(Path(sys.base_prefix).resolve())
+    hidden = []
+
+    def hide(path: Path):
+        options.extend(["--tmpfs", str(path)])
+        hidden.append(str(path))
+
+    if not installed:
+        hide(_ROOT)
+    show(sys.prefix)
+    hide(_PACKAGE)
+    hide(_ROOT / "solutions")
+    show(_INSTRUMENT)
+    for path in sorted(_PACKAGE.glob("**/*.py")):
+        if path.name != "expect.py":
+            show(path)
+    for name in ("null", "zero", "random", "urandom"):
+        options.extend(["--dev-bind", f"/dev/{name}", f"/dev/{name}"])
+    options.extend(["--proc", "/proc", "--dir", lockdown.FOLDER, "--chdir", lockdown.FOLDER])
+    for place in (*hidden, "/"):  # whatever one process leaves there the next one would find
+        options.extend(["--remount-ro", place])
+    return options

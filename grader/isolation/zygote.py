@@ -1,0 +1,205 @@
+"""The process that every sandboxed one is forked from: `python -m grader.isolation.zygote FD`.
+
+Started by `grader.isolation.sandbox`, inside bubblewrap.
+
+It has imported JAX and traced a little, so that a fork need not. It has exported and compiled nothing: that starts
+threads, and a fork of a process that has threads may wait for one that it did not get. For each request it forks a
+guard, and the guard, in namespaces of its own, forks the process that does the work:
+
+    zygote ── guard ── the work, alone in its namespaces, with limits
+"""
+
+import contextlib
+import gc
+import json
+import os
+import resource
+import select
+import signal
+import socket
+import sys
+import traceback
+from importlib import metadata
+from pathlib import Path
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+from jax.interpreters import mlir
+
+from grader.answers import capture, draw, run_file
+from grader.answers.evidence import Evidence
+from grader.exercises import registry
+from grader.isolation import execution_server, lockdown, messages
+from grader.isolation.lockdown import ProcessLimits
+
+_OUTPUT = 4_000  # bytes that are kept of the beginning of what is printed, and as many of the end
+_REQUEST = 64 * 2**20
+
+
+def main():
+    control = socket.socket(fileno=int(sys.argv[1]))
+    _warm_up()
+    threads = len(os.listdir("/proc/self/task"))
+    if threads > 1:
+        raise SystemExit(f"the zygote has {threads} threads: a fork may wait for one that it did not get.")
+    gc.collect()
+    gc.freeze()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # guards report to whoever asked for them
+    control.send(b"ready")
+    while True:
+        request, descriptors, _, _ = socket.recv_fds(control, 4096, 2)
+        if not request:
+            return
+        if os.fork() == 0:
+            control.close()
+            try:
+                _guard(json.loads(request), *(socket.socket(fileno=fd) for fd in descriptors))
+            finally:
+                os._exit(0)
+        for descriptor in descriptors:
+            os.close(descriptor)
+
+
+def _warm_up():
+    def passes(w, x):
+        return jax.vjp(jax.checkpoint(lambda w, x: jnp.sum(jax.nn.relu(x @ w) ** 2)), w, x)
+
+    array = jax.ShapeDtypeStruct((2, 2), jnp.float32)
+    jax.make_jaxpr(passes)(array, array)
+    mlir.make_ir_context()  # what programs are written down and read in; forks have it with all its dialects loaded
+    # To find plugins, of which none is wanted here, JAX would read a file of every installed package, in every fork.
+    metadata.entry_points = lambda **_: metadata.EntryPoints()
+    for name in registry.names():
+        registry.task(name)
+
+
+def _guard(request: dict, asker: socket.socket, line: socket.socket):
+    """Runs one piece of work, and tells the asker how it ended: {"status", "seconds", "output"}, or {"problem"}."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    limits = ProcessLimits(**request["limits"])
+    try:
+        lockdown.enter_namespaces()
+    except OSError as error:
+        asker.sendall(json.dumps({"problem": str(error)}).encode())
+        return
+    reader, writer = os.pipe()
+    worker = os.fork()
+    if worker == 0:
+        _work(_WORK[request["work"]], limits, line, writer)  # does not return
+    os.close(writer)
+    line.close()
+    status, seconds, output = _watch(worker, asker, reader)
+    # The first process of a namespace does not see SIGXCPU; by the kernel's clock, which is coarser, its time was up.
+    # How much coarser depends on what else is running. Besides, only a system out of memory would kill it.
+    if status == -signal.SIGKILL and seconds > 0.5 * limits.processor_seconds:
+        status = -signal.SIGXCPU
+    report = {"status": status, "seconds": seconds, "output": output}
+    asker.sendall(json.dumps(report).encode())
+
+
+def _watch(worker: int, asker: socket.socket, reader: int) -> tuple[int, float, str]:
+    """Waits for the worker's end, which comes at once when the asker hangs up; keeps what it prints at both ends."""
+    head, tail, left_out = bytearray(), bytearray(), 0
+    ended = os.pidfd_open(worker)
+    poll = select.poll()
+    for source in (ended, asker.fileno(), reader):
+        poll.register(source, select.POLLIN)
+    over = False
+    while not over:
+        for source, _ in poll.poll():
+            if source == reader:
+                piece = os.read(reader, 1 << 16)
+                if not piece:
+                    poll.unregister(reader)
+                    continue
+                room = _OUTPUT - len(head)
+                head += piece[:room]
+                tail += piece[room:] if room > 0 else piece
+                left_out += max(len(tail) - _OUTPUT, 0)
+                del tail[:-_OUTPUT]
+            elif source == ended:
+                over = True
+            else:
+                os.kill(worker, signal.SIGKILL)
+                poll.unregister(asker)
+    os.set_blocking(reader, False)
+    try:
+        while piece := os.read(reader, 1 << 16):
+            tail += piece
+    except BlockingIOError:
+        pass
+    _, status, used = os.wait4(worker, 0)
+    gap = f"\n… {left_out:,} bytes left out …\n".encode() if left_out else b""
+    output = (bytes(head) + gap + bytes(tail[-_OUTPUT:])).decode(errors="replace")
+    return os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, output
+
+
+def _work(function, limits: ProcessLimits, line: socket.socket, writer: int):
+    try:
+        nothing = os.open(os.devnull, os.O_RDWR)
+        kept = os.dup(line.detach())
+        for source, target in ((nothing, 0), (writer, 1), (writer, 2), (kept, 3)):
+            os.dup2(source, target)
+        os.closerange(4, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        line = socket.socket(fileno=3)
+        lockdown.lock(limits)
+        function(line)
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+        status = 1
+    _flush()
+    os._exit(status)
+
+
+def _flush():
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # whatever a learner has put there
+            stream.flush()
+
+
+def _nothing(line: socket.socket):
+    """What is asked for first, to see whether there can be such a process at all."""
+    messages.send(line, {})
+
+
+def _capture(line: socket.socket):
+    """Turns a file into evidence, or into a verdict where there is none to be had.
+
+    Asked with the file's name and text, the exercise (or None) and the seed of the cases. The first reply is the
+    exercise, sent before anything of the learner's runs; the second is the evidence or the verdict. When the verdict on
+    the evidence is known, and it is asked for a case and marks, it shows the answer's programs; else it is ended.
+    """
+    asked, (text,) = messages.receive(line, _REQUEST)
+    folder = Path("submission")
+    folder.mkdir()
+    path = folder / asked["name"]
+    path.write_bytes(text.tobytes())
+
+    def hand_over(answer, name):
+        task = registry.task(name)
+        cases = task.cases(np.random.default_rng(asked["seed"]))
+        traced = capture.traced(answer, name, cases)
+        if not isinstance(traced, Evidence):
+            return traced
+        messages.send(line, {"evidence": traced.to_json()})
+        wanted, _ = messages.receive(line, _REQUEST)
+        _flush()
+        for target in (1, 2):  # the answer is traced once more, and what it prints has been printed
+            os.dup2(0, target)
+        messages.send(line, {"drawn": draw.drawn(answer, cases, task, wanted["case"], wanted["marked"])})
+
+    if verdict := run_file.run_file(
+        path, asked["exercise"], hand_over, lambda name: messages.send(line, {"exercise": name})
+    ):
+        messages.send(line, {"verdict": verdict.to_dict()})
+
+
+_WORK = {"nothing": _nothing, "capture": _capture, "judge": execution_server.serve}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The verdict on evidence. Nothing here runs a learner's code."""

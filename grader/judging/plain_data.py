@@ -1,0 +1,152 @@
+"""Answers that are plain data: what they return, in JSON's types, compared with the reference's."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+
+from grader.answers.evidence import Evidence
+from grader.exercises.plain_data import Choice, CostedAnswer, Impossible, plain
+from grader.exercises.spec import Question
+from grader.stablehlo.types import ProgramError
+from grader.verdicts.verdict import Finding
+
+
+def differences(
+    evidence: Evidence, questions: Sequence[Question], task: ModuleType, expect: ModuleType
+) -> Iterator[tuple[object, str, Finding]]:
+    """What an answer got wrong: a key that is the same for the same mistake, the question's name, the finding.
+
+    Raises ProgramError if the evidence is not about these questions.
+    """
+    if [asked.case for asked in evidence.cases] != [question.name for question in questions]:
+        raise ProgramError("it does not answer this exercise's questions.")
+    plans = []
+    for asked, question in zip(evidence.cases, questions, strict=True):
+        want = expect.reference(*question.arguments)
+        if isinstance(want, CostedAnswer):
+            plans.append((question, want, _tried(asked.data, want, question, task)))
+        else:
+            for key, finding in _differs(asked.data, want, question, task, expect):
+                yield key, question.name, finding
+    yield from _too_costly(plans, task, expect)
+
+
+def _differs(got, want, question: Question, task: ModuleType, expect: ModuleType) -> Iterator[tuple[object, Finding]]:
+    names = isinstance(want, Choice)
+    asked_for = f"{len(want.chosen)} of the page's names" if names else _shown(plain(want), want)
+    words = {"expected": asked_for, "got": _shown(got, want)}
+    if not _fits(got, want):
+        yield _wrong_type(task, **words)
+        return
+    if names and (unknown := _unknown(got, want)):
+        text = f"{unknown!r} is none of the names on the page."
+        ask = "Which of the page's names means the same value?"
+        yield "unknown", Finding("unknown name", text, got=words["got"], next=ask)
+        return
+    given = _comparable(got, want)
+    if given == _comparable(plain(want), want):
+        return
+    same = (m for m in expect.mistakes if _comparable(plain(m.function(*question.arguments)), want) == given)
+    mistake = next(same, None)
+    says = mistake.says if mistake else _how_many(given, want) if names else None
+    text = f"Your answer is not what JAX does{f': {says}' if says else ''}."
+    ask = mistake.next if mistake else expect.otherwise
+    # Numbers of names belong to a question; where they differ from one to the other, so do the findings.
+    key = (says, *words.values()) if names and not mistake else says
+    yield key, Finding("wrong value", text, **words, next=ask)
+
+
+def _tried(got, want: CostedAnswer, question: Question, task: ModuleType) -> int | tuple[object, Finding]:
+    """What a plan costs; or, of one that cannot be carried out, a finding and its key."""
+    if not isinstance(got, list):
+        return _wrong_type(task, expected=task.returns, got=_shown(got, got))
+    try:
+        return want.cost(got)
+    except Impossible as error:
+        text, ask = error.args
+        where = _for_numbers(question, task)
+        return ask, Finding("impossible", f"Your {want.what}{where} cannot be carried out: {text}", next=ask)
+
+
+def _too_costly(
+    plans: Sequence[tuple[Question, CostedAnswer, int | tuple[object, Finding]]], task: ModuleType, expect: ModuleType
+) -> Iterator[tuple[object, str, Finding]]:
+    over = [(question, tried) for question, want, tried in plans if isinstance(tried, int) and tried > want.least]
+    # By chance a mistake costs as much as another one. Which it is shows if only one fits wherever too much is spent.
+    same = {m.says: m for m in expect.mistakes if all(m.function(*q.arguments) == cost for q, cost in over)}
+    mistake = next(iter(same.values())) if len(same) == 1 else None
+    for question, want, tried in plans:
+        if not isinstance(tried, int):
+            key, finding = tried
+            yield key, question.name, finding
+        elif tried > want.least:
+            text = f"Your {want.what}{_for_numbers(question, task)} takes more {want.unit} than it has to"
+            words = {"expected": f"{want.least} {want.unit}", "got": f"{tried} {want.unit}"}
+            finding = Finding(
+                "costs more",
+                f"{text}: {mistake.says}." if mistake else f"{text}.",
+                **words,
+                next=mistake.next if mistake else expect.otherwise,
+            )
+            yield "costs more", question.name, finding
+
+
+def _for_numbers(question: Question, task: ModuleType) -> str:
+    """The numbers that an answer was asked for, in words, so that it can be tried with the same ones."""
+    named = zip(task.parameters, question.arguments, strict=True)
+    numbers = [f"{name} = {value}" for name, value in named if isinstance(value, int)]
+    return f" for {' and '.join(numbers)}" if numbers else ""
+
+
+def _wrong_type(task: ModuleType, expected: str, got: str) -> tuple[str, Finding]:
+    text = f"Your answer returns {got} where {task.returns} is asked for."
+    return "type", Finding("wrong type", text, expected=expected, got=got, next=f"What should {task.signature} return?")
+
+
+def _comparable(data, want):
+    """Data as it is compared: names that are chosen come in any order, with or without spaces."""
+    if isinstance(want, Choice) and isinstance(data, list) and all(isinstance(name, str) for name in data):
+        return sorted("".join(name.split()) for name in data)
+    return data
+
+
+def _how_many(given: list[str], want: Choice) -> str:
+    """How many of the given names are right, in words."""
+    kept = sum((Counter(given) & Counter(_comparable(list(want.chosen), want))).values())
+    if len(given) == 1:
+        return "that is kept, but not alone" if kept else "that is not kept"
+    return f"of these {len(given)} names, {kept or 'none'} {'is' if kept <= 1 else 'are'} kept"
+
+
+def _unknown(got: list[str], want: Choice) -> str | None:
+    known = _comparable(list(want.among), want)
+    return next((name for name in got if "".join(name.split()) not in known), None)
+
+
+def _fits(got, want) -> bool:
+    """Whether data has the form of what is wanted: a tuple's length is fixed, a list's is not."""
+    match want:
+        case Choice():
+            return _fits(got, [""])
+        case tuple():
+            return isinstance(got, list) and len(got) == len(want) and all(map(_fits, got, want))
+        case list():
+            return isinstance(got, list) and (not want or all(_fits(element, want[0]) for element in got))
+        case dict():
+            return (
+                isinstance(got, dict) and got.keys() == want.keys() and all(_fits(got[key], want[key]) for key in want)
+            )
+    return type(got) is type(plain(want))
+
+
+def _shown(data, like) -> str:
+    return str(_spelled(data, like))
+
+
+def _spelled(data, like):
+    """Data as Python spells it: JSON has no tuples."""
+    if isinstance(data, list) and isinstance(like, tuple):
+        return tuple(data)
+    if isinstance(data, dict) and isinstance(like, dict):
+        return {key: _spelled(element, like.get(key)) for key, element in data.items()}
+    return data

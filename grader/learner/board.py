@@ -1,0 +1,168 @@
+"""The board: chapters and exercises, how far a learner is, and what to do next."""
+
+import html
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import quote
+
+from grader.learner import pages
+from grader.learner.pages import Page
+from grader.learner.progress import Attempt, Progress
+from grader.verdicts.display import Displayed, Remark
+from grader.verdicts.verdict import PASSED
+
+_MARKS = {"passed": "■", "not passed yet": "◧", "not begun": "□"}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An exercise on the board.
+
+    Attributes:
+      page: the exercise's page.
+      state: `"passed"`, `"not passed yet"` or `"not begun"`.
+      attempts: how often an answer was checked.
+    """
+
+    page: Page
+    state: str
+    attempts: int
+
+
+@dataclass(frozen=True, repr=False)
+class Board(Displayed):
+    """Shows itself in a notebook, a terminal and as text.
+
+    Attributes:
+      sections: the chapters in their order, each with the exercises that need it; None for those that need none.
+      next: what to do next, a sentence in pieces: texts and pages.
+      notices: what the learner must read about the file with their progress.
+    """
+
+    sections: tuple[tuple[Page | None, tuple[Entry, ...]], ...]
+    next: tuple[str | Page, ...]
+    notices: tuple[str, ...] = ()
+
+    @property
+    def entries(self) -> list[Entry]:
+        """The exercises, in the order of the course."""
+        return [entry for _, entries in self.sections for entry in entries]
+
+    def __rich_console__(self, console, options):
+        from rich.table import Table
+        from rich.text import Text
+
+        yield Text(self._summary(), style="bold")
+        table = Table(box=None, pad_edge=False)
+        table.add_column("page", overflow="fold")
+        table.add_column("state", no_wrap=True)
+        table.add_column("attempts", justify="right", no_wrap=True)
+        for page, state, attempts in self._rows():
+            chapter = page is None or page.chapter is None
+            indent = "" if chapter else "  "
+            table.add_row(Text(indent + _plain(page), style="bold" if chapter else ""), Text(state), Text(attempts))
+        yield table
+        yield Text("\n" + "".join(piece if isinstance(piece, str) else _short(piece) for piece in self.next))
+        for notice in self.notices:
+            yield Remark("Please note", notice)
+
+    def html(self) -> str:
+        left, right = 'style="text-align: left"', 'style="text-align: right"'
+        rows = []
+        for page, state, attempts in self._rows():
+            if page is None or page.chapter is None:
+                rows.append(f'<tr><th scope="row" {left}>{_link(page)}</th><td {left}>{state}</td><td></td></tr>')
+            else:
+                indented = 'style="text-align: left; padding-left: 2em; font-weight: normal"'
+                rows.append(
+                    f'<tr><th scope="row" {indented}>{_link(page)}</th><td {left}>{state}</td>'
+                    f"<td {right}>{attempts}</td></tr>"
+                )
+        head = f'<th scope="col" {left}>page</th><th scope="col" {left}>state</th><th scope="col" {right}>attempts</th>'
+        said = "".join(piece if isinstance(piece, str) else _link(piece, _short(piece)) for piece in self.next)
+        return (
+            f'<div style="color: var(--jp-ui-font-color1, inherit)"><p><strong>{self._summary()}</strong></p>'
+            f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table><p>{said}</p></div>"
+        ) + "".join(Remark("Please note", notice).html() for notice in self.notices)
+
+    def _summary(self) -> str:
+        squares = "".join(_MARKS[entry.state] for entry in self.entries)
+        return f"{squares} {_passed(self.entries, 'exercises ')}"
+
+    def _rows(self) -> Iterator[tuple[Page | None, str, str]]:
+        for chapter, entries in self.sections:
+            yield chapter, _passed(entries) if entries else "", ""
+            for entry in entries:
+                yield entry.page, f"{_MARKS[entry.state]} {entry.state}", str(entry.attempts or "")
+
+
+def board() -> Board:
+    """The board as it stands."""
+    progress = Progress()
+    chapters, exercises, attempts = pages.chapters(), pages.exercises(), progress.attempts()
+    sections = [(None, 0), *((chapter, chapter.number) for chapter in chapters)]
+    known = {number for _, number in sections}
+    filled = []
+    for chapter, number in sections:
+        here = [page for page in exercises if (page.chapter if page.chapter in known else 0) == number]
+        if chapter or here:
+            filled.append((chapter, tuple(_entry(page, attempts) for page in here)))
+    return Board(tuple(filled), _next(filled, attempts), tuple(progress.notices))
+
+
+def _entry(page: Page, attempts: Sequence[Attempt]) -> Entry:
+    outcomes = [attempt.verdict.outcome for attempt in attempts if attempt.exercise == page.name]
+    state = "passed" if PASSED in outcomes else "not passed yet" if outcomes else "not begun"
+    return Entry(page, state, len(outcomes))
+
+
+def _next(sections, attempts: Sequence[Attempt]) -> tuple[str | Page, ...]:
+    """What was begun comes first, the latest of it, then the order of the course."""
+    entries = {entry.page.name: entry for _, entries in sections for entry in entries}
+    for attempt in reversed(attempts):
+        entry = entries.get(attempt.exercise)
+        if entry and entry.state != "passed":
+            return "Next: go on with ", entry.page, "."
+    to_read: list[Page] = []  # chapters since the last one of which an exercise was begun
+    for chapter, here in sections:
+        to_read += [chapter] if chapter else []
+        if any(entry.state != "not begun" for entry in here):
+            to_read.clear()
+        for entry in here:
+            if entry.state == "not begun":
+                return _read(to_read, entry.page)
+    return ("You have passed every exercise.",)
+
+
+def _read(chapters: Sequence[Page], exercise: Page) -> tuple[str | Page, ...]:
+    if not chapters:
+        return "Next: ", exercise, "."
+    pieces: list[str | Page] = ["Next: read "]
+    for index, chapter in enumerate(chapters):
+        pieces += [chapter, ", " if index < len(chapters) - 2 else " and " if index < len(chapters) - 1 else ""]
+    return *pieces, ", then solve ", exercise, "."
+
+
+def _passed(entries: Sequence[Entry], what: str = "") -> str:
+    number = sum(entry.state == "passed" for entry in entries)
+    return f"{number} of {len(entries)} {what}passed"
+
+
+def _plain(page: Page | None) -> str:
+    return page.title.replace("`", "") if page else "Exercises"
+
+
+def _short(page: Page) -> str:
+    return f"{'chapter' if page.chapter is None else 'exercise'} {page.number}"
+
+
+def _link(page: Page | None, text: str | None = None) -> str:
+    if page is None:
+        return _plain(page)
+    title = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text or page.title, quote=False))
+    # From the notebook's own folder, in which its kernel runs.
+    address = Path(os.path.relpath(page.path)).as_posix()
+    return f'<a href="{quote(address)}">{title}</a>'

@@ -1,0 +1,100 @@
+"""Handing in: one file with every answer and its verdict, which an instructor can grade again."""
+
+import json
+import tempfile
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+from grader.answers import find
+from grader.answers.handin_file import FORMAT, Answer, HandInError, checksum
+from grader.isolation import check_file
+from grader.learner import pages
+from grader.learner.progress import Attempt, Progress
+from grader.util import atomic_files
+from grader.util.versions import now, versions
+from grader.verdicts.verdict import NOT_JUDGED, Finding, Verdict
+
+
+def submit(path: Path | None = None) -> Path:
+    """Writes the best attempt at every exercise into one file: the last one that passed, else the last one.
+
+    Args:
+      path: the file to write. If there is one, it stays, and a number is added to the name of the new one. None for a
+        name with today's date, in the current folder.
+
+    Returns:
+      The file that was written.
+
+    Raises:
+      HandInError: nothing was ever checked, or the file cannot be written.
+    """
+    progress = Progress()
+    attempts = progress.attempts()
+    if not attempts:
+        why = " ".join(progress.notices) or "No answer was checked so far."
+        raise HandInError(f"There is nothing to hand in. {why} Check your answers first, then submit.")
+    content = {
+        "format": FORMAT,
+        "time": now(),
+        "versions": versions(),
+        "answers": [
+            _entry([attempt for attempt in attempts if attempt.exercise == name])
+            for name in sorted({attempt.exercise for attempt in attempts})
+        ],
+    }
+    text = json.dumps(content | {"checksum": checksum(content)}, indent=2) + "\n"
+    path = path or Path(f"remat-workbook-{date.today().isoformat()}.json")
+    written = None
+    try:
+        written = atomic_files.fresh(path)
+        written.write_text(text, encoding="utf-8")
+    except OSError as error:
+        if written:
+            written.unlink(missing_ok=True)
+        raise HandInError(
+            f"{path} cannot be written: {error.strerror or error}. Name another file, or another folder."
+        ) from None
+    return written
+
+
+def unchecked() -> list[str]:
+    """A sentence for each page that now holds an answer that was never checked, and so is not handed in."""
+    attempts = Progress().attempts()
+    sentences = []
+    for page in pages.exercises():
+        try:
+            found = find.read(page.path, page.name)
+        except find.SubmissionError:
+            continue
+        known = {find.fingerprint(a.source) for a in attempts if a.exercise == page.name and a.source}
+        if not found.is_stub() and find.fingerprint(found.text) not in known:
+            sentences.append(
+                f"The answer that exercises/{page.path.name} now holds was never checked, so it is not among them. "
+                "Check it, then submit again."
+            )
+    return sentences
+
+
+def grade_again(answer: Answer) -> Verdict:
+    """Grades an answer that was handed in, in a process of its own."""
+    if not answer.source:
+        finding = Finding("could not be judged", "The answer's text was not known when it was handed in.")
+        return Verdict(answer.exercise, NOT_JUDGED, (finding,))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{answer.exercise}.py"
+        path.write_text(answer.source, encoding="utf-8")
+        return check_file.check_file(path, exercise=answer.exercise)
+
+
+def _entry(attempts: list[Attempt]) -> dict[str, Any]:
+    # Without its text an answer cannot be graded again.
+    _, best = max(enumerate(attempts), key=lambda pair: (pair[1].verdict.passed, pair[1].source != "", pair[0]))
+    return {
+        "exercise": best.exercise,
+        "attempts": len(attempts),
+        "time": best.time,
+        "versions": best.versions,
+        "verdict": best.verdict.to_dict(),
+        "source": best.source,
+    }

@@ -1,0 +1,121 @@
+"""The workbook's pages, as they say themselves what they are; and an exercise's page as it came."""
+
+import json
+import os
+import re
+import shutil
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.exercises import registry
+from grader.util import atomic_files
+
+ROOT = Path(__file__).parents[2]
+ARCHIVE = Path(__file__).with_name("pages.zip")  # what tests/notebooks/store.py packs
+_PAGES = "[0-9][0-9]_*.ipynb"
+
+
+@dataclass(frozen=True)
+class Page:
+    """A chapter or an exercise's page.
+
+    Attributes:
+      number: its number among the chapters, or among the exercises.
+      title: its headline, with code in backquotes.
+      path: its file, which need not be there.
+      chapter: for an exercise the number of the last chapter that it needs; None for a chapter.
+    """
+
+    number: int
+    title: str
+    path: Path
+    chapter: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The name without the number; for an exercise that of the function to write."""
+        return self.path.stem.partition("_")[2]
+
+
+class ResetError(Exception):
+    """A page could not be restored; the message says why and what to do. The learner's page is where it was."""
+
+
+def chapters() -> list[Page]:
+    """The chapters in the workbook's folder, in their order, without the page to start from."""
+    pages = [_page(path, path.read_text(encoding="utf-8")) for path in ROOT.glob(f"notebooks/{_PAGES}")]
+    return sorted((page for page in pages if page.number), key=lambda page: page.number)
+
+
+def exercises() -> list[Page]:
+    """All exercises by their numbers, whatever has become of their pages."""
+    with zipfile.ZipFile(ARCHIVE) as archive:
+        pages = [
+            _page(ROOT / "exercises" / name, archive.read(name).decode(), exercise=True) for name in archive.namelist()
+        ]
+    return sorted(pages, key=lambda page: page.number)
+
+
+def find(exercise: str) -> Page:
+    """The exercise of a name, a number, or a page's path. Raises UnknownExercise."""
+    name = Path(exercise).stem
+    number = re.match(r"(?:my_)?(\d+)(?:_|$)", name)
+    for page in exercises():
+        if page.name == name or (number and page.number == int(number[1])):
+            return page
+    raise registry.UnknownExercise(f"There is no exercise {exercise}; {registry.closest(name)}")
+
+
+def is_as_it_came(page: Page) -> bool:
+    """Whether nobody has changed an exercise's page, or saved it."""
+    try:
+        return page.path.read_bytes() == _as_it_came(page)
+    except OSError:
+        return False
+
+
+def reset(page: Page) -> Path | None:
+    """Restores an exercise's page, and keeps the learner's beside it under a new name.
+
+    Returns:
+      Where the learner's page is kept; None if there was none.
+
+    Raises:
+      ResetError: the files cannot be written.
+    """
+    kept = None
+    part = page.path.with_suffix(".part")
+    try:
+        if page.path.exists():
+            # A copy first, then the page in one step: at no moment is there less than before.
+            kept = atomic_files.fresh(page.path.with_name(f"my_{page.path.name}"))
+            shutil.copy2(page.path, kept)
+        part.write_bytes(_as_it_came(page))
+        os.replace(part, page.path)
+        return kept
+    except OSError as error:
+        for unfinished in (part, kept):
+            if unfinished:
+                unfinished.unlink(missing_ok=True)
+        raise ResetError(
+            f"{page.path.name} was not restored, and is as it was: {error.strerror or error} ({page.path.parent}). "
+            "See that there is space, and that you may write there; then try again."
+        ) from None
+
+
+def _as_it_came(page: Page) -> bytes:
+    with zipfile.ZipFile(ARCHIVE) as archive:
+        return archive.read(page.path.name)
+
+
+def _page(path: Path, text: str, exercise: bool = False) -> Page:
+    try:
+        head = "".join(json.loads(text)["cells"][0]["source"])
+    except (ValueError, TypeError, LookupError):  # a reader may have broken it
+        head = ""
+    number = int(path.stem[:2])
+    found = re.match(r"# +(.+)", head)
+    title = found[1] if found else f"{number} · {path.stem[3:].replace('_', ' ')}"
+    needed = [int(chapter) for chapter in re.findall(r"notebooks/(\d+)_", head)]
+    return Page(number, title, path, max(needed, default=0) if exercise else None)

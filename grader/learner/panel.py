@@ -1,0 +1,77 @@
+"""What a check shows in a notebook: the verdict, and buttons for what one does next."""
+
+from collections.abc import Callable, Iterable
+
+from grader.verdicts.display import Displayed, Noted, Remark
+from grader.verdicts.verdict import Verdict
+
+# JupyterLab marks a widget whose kernel is gone with this class; without a kernel no button can answer for itself.
+_SHEET = """<style>
+.remat-lost { display: none; }
+.jupyter-widgets-disconnected .remat-lost { display: block; }
+.jupyter-widgets-disconnected .remat-buttons { display: none; }
+.remat-panel button:focus-visible { outline: 2px solid var(--jp-brand-color1, currentColor); outline-offset: 1px; }
+</style>"""
+_LOST = Remark(
+    "The kernel that ran this check has ended",
+    "Your attempts are kept, but the buttons that stood here need the kernel. Choose Kernel → Restart Kernel and "
+    "Run All Cells, or run this page's cells from the top, then check again.",
+)
+
+
+class Checked(Noted):
+    """A check that was made: shows its verdict, in a notebook with buttons under it.
+
+    Args:
+      verdict: the verdict.
+      notices: sentences that the learner must read besides, about what could not be written down.
+      verbs: what the buttons do: each label's function returns what it has to show.
+    """
+
+    def __init__(self, verdict: Verdict, notices: Iterable[str] = (), verbs: dict[str, Callable] | None = None):
+        super().__init__(verdict, notices)
+        self.verdict, self._verbs = verdict, verbs or {}
+
+    @property
+    def passed(self) -> bool:
+        return self.verdict.passed
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict:
+        # A front end shows the richest form that it can: the widget where its model lives, else the same as HTML, else
+        # as text.
+        twin = super()._repr_mimebundle_()
+        return twin | self._widget()._repr_mimebundle_() | twin if self._verbs else twin
+
+    def _widget(self):
+        import ipywidgets
+
+        page, below = ipywidgets.HTML(self.html()), ipywidgets.HTML()
+        buttons = ipywidgets.HBox([_button(label, verb, page, below) for label, verb in self._verbs.items()])
+        buttons.add_class("remat-buttons")
+        lost = ipywidgets.HTML(f'{_SHEET}<div class="remat-lost" role="status">{_LOST.html()}</div>')
+        panel = ipywidgets.VBox([page, buttons, below, lost])
+        panel.add_class("remat-panel")
+        return panel
+
+
+def _button(label: str, verb: Callable[[], Displayed], page, below):
+    import ipywidgets
+
+    button = ipywidgets.Button(description=label)
+
+    def press(_):
+        button.description, button.disabled = f"{label} …", True
+        try:
+            result = verb()
+        except Exception as error:  # in a callback it would go to a log that nobody sees
+            result = Remark(f"{label} did not work", f"{type(error).__name__}: {error}")
+        finally:
+            button.description, button.disabled = label, False
+        # A new verdict takes the old one's place, and what was said about the old one goes.
+        checked, said = isinstance(result, Checked), f'<div role="status">{result.html()}</div>'
+        below.value = "" if checked else said
+        if checked:
+            page.value = said
+
+    button.on_click(press)
+    return button

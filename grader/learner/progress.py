@@ -1,0 +1,329 @@
+"""Progress: every attempt, written down before it is shown, in an SQLite file in the user's data folder.
+
+It is made to outlive whatever happens to it: a kernel that is killed, two notebooks at once, a full disk, a damaged
+file. What could not be done is said in `Progress.notices`, and never raised: a learner's verdict is shown in any case.
+"""
+
+import json
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+
+from grader.answers import find
+from grader.util import atomic_files
+from grader.util.versions import now, versions
+from grader.verdicts.verdict import NOT_PASSED, PASSED, Verdict
+
+_SCHEMA_VERSION = 1
+
+
+_SCHEMA = """
+CREATE TABLE attempts (
+    id INTEGER PRIMARY KEY,
+    time TEXT NOT NULL,         -- UTC, ISO 8601
+    exercise TEXT NOT NULL,
+    outcome TEXT NOT NULL,      -- the verdict's
+    evidence TEXT,              -- SHA-256 of what was judged
+    source TEXT NOT NULL,       -- the answer, Python
+    verdict TEXT NOT NULL,      -- all of it, JSON
+    versions TEXT NOT NULL      -- of the tools, JSON
+);
+CREATE TABLE hints (
+    id INTEGER PRIMARY KEY,
+    time TEXT NOT NULL,
+    exercise TEXT NOT NULL,
+    hint INTEGER NOT NULL,      -- its index
+    UNIQUE (exercise, hint)
+);
+"""
+
+
+_ATTEMPT = "time, exercise, outcome, evidence, source, verdict, versions"
+
+
+_HINT = "time, exercise, hint"
+
+
+_ADD_ATTEMPT = f"INSERT INTO attempts ({_ATTEMPT}) VALUES (?, ?, ?, ?, ?, ?, ?)"
+
+
+_ADD_HINT = f"INSERT OR IGNORE INTO hints ({_HINT}) VALUES (?, ?, ?)"
+
+
+_PATIENCE = 10  # seconds that one process waits while another writes
+
+
+_DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
+
+
+_FOLDER = "REMAT_WORKBOOK_DATA"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One check of an answer.
+
+    Attributes:
+      exercise: the exercise's name.
+      verdict: what the check said.
+      source: the answer's own text, a Python program, or "" if it is not known.
+      time: when it was checked, in UTC, ISO 8601, to the second.
+      versions: see `versions`.
+    """
+
+    exercise: str
+    verdict: Verdict
+    source: str
+    time: str
+    versions: dict[str, str]
+
+
+def default_path() -> Path:
+    """Where progress is kept: in the folder that REMAT_WORKBOOK_DATA names, else in the user's data folder."""
+    folder = os.environ.get(_FOLDER) or platformdirs.user_data_dir("remat-workbook", appauthor=False)
+    return Path(folder).expanduser() / "progress.sqlite"
+
+
+class Progress:
+    """A learner's attempts and the hints that they were given.
+
+    Attributes:
+      path: the file.
+      notices: sentences that the learner must read: what became of the file, what could not be written or read.
+    """
+
+    def __init__(self, path: Path | None = None):
+        self.path = path or default_path()
+        self.notices: list[str] = []
+        self._looked_through = False
+
+    def record(self, exercise: str, verdict: Verdict, source: str) -> Attempt:
+        """Writes an attempt down. When this returns, it is on the disk, or a notice says why it is not."""
+        source = source.encode(errors="replace").decode()  # SQLite takes no lone surrogates
+        attempt = Attempt(exercise, verdict, source, now(), versions())
+        self._do(lambda file: file.execute(_ADD_ATTEMPT, _row(attempt)), to_write="This attempt")
+        return attempt
+
+    def attempts(self, exercise: str | None = None) -> list[Attempt]:
+        """All attempts at an exercise, or at all of them, oldest first."""
+        query = f"SELECT {_ATTEMPT} FROM attempts WHERE ? IN (exercise, '') ORDER BY id"
+        rows = self._do(lambda file: file.execute(query, (exercise or "",)).fetchall()) or []
+        attempts = [attempt for row in rows if (attempt := _attempt(row))]
+        if unreadable := len(rows) - len(attempts):
+            self._notice(f"{unreadable} of the attempts in {self.path} cannot be read, and are left out here.")
+        return attempts
+
+    def passed(self, exercise: str) -> bool:
+        """Whether the exercise was ever passed."""
+        return any(attempt.verdict.outcome == PASSED for attempt in self.attempts(exercise))
+
+    def honest_attempts(self, exercise: str) -> int:
+        """The number of different answers that did not pass: checking one answer thrice is one attempt."""
+        sources = [a.source for a in self.attempts(exercise) if a.verdict.outcome == NOT_PASSED]
+        return len({find.fingerprint(source) for source in sources if source}) + sources.count("")
+
+    def hints(self, exercise: str) -> list[int]:
+        """The indices of the hints that were given, in the order in which they were."""
+        query = "SELECT hint FROM hints WHERE exercise = ? ORDER BY id"
+        return [hint for (hint,) in self._do(lambda file: file.execute(query, (exercise,)).fetchall()) or []]
+
+    def note_hint(self, exercise: str, index: int) -> None:
+        """Writes down that a hint was given."""
+        self._do(lambda file: file.execute(_ADD_HINT, (now(), exercise, index)), to_write="That you had this hint")
+
+    def _do(self, work: Callable[[sqlite3.Connection], Any], to_write: str | None = None):
+        """Does `work` with the file in one transaction. Where that cannot be, there is a notice, and None comes back.
+
+        Args:
+          work: what to do.
+          to_write: what it writes, the subject of the notice that says it was not written; None if it only reads, and
+            then a file that is not there is not made.
+        """
+        try:
+            try:
+                return self._transaction(work, to_write)
+            except sqlite3.DatabaseError as error:
+                if not _is_damage(error):
+                    raise
+                self._begin_anew()
+                return self._transaction(work, to_write)
+        except (sqlite3.Error, OSError) as error:
+            cause, advice = self._reason(error)
+            lost = f"{to_write} could not be written down; earlier ones are safe" if to_write else "It was not read"
+            self._notice(f"{cause}. {lost}. {advice}.")
+
+    def _transaction(self, work, to_write: str | None):
+        if to_write:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        elif not self.path.exists():
+            return None
+        with closing(self._open()) as file:
+            # With SQLite's usual journal: the other one, the write-ahead log, wants shared memory, which home folders
+            # on a network do not have. EXTRA waits until the disk has the folder's entries too.
+            file.execute("PRAGMA synchronous = EXTRA")
+            # Before the schema is read, which a newer version may have written in a way that this SQLite cannot read.
+            version = file.execute("PRAGMA user_version").fetchone()[0]
+            if version not in (0, _SCHEMA_VERSION):
+                raise _Foreign(version)
+            if not self._looked_through:
+                if (found := file.execute("PRAGMA quick_check(1)").fetchone()[0]) != "ok":
+                    raise _Damaged(found)
+                self._looked_through = True
+            file.execute("BEGIN IMMEDIATE" if to_write else "BEGIN")
+            if file.execute("PRAGMA user_version").fetchone()[0] == 0:
+                if file.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+                    raise _Foreign(0)
+                if not to_write:
+                    return None
+                for statement in _SCHEMA.split(";\n")[:-1]:
+                    file.execute(statement)
+                file.execute(f"PRAGMA user_version = {_SCHEMA_VERSION}")
+            result = work(file)
+            file.execute("COMMIT")  # a connection that is closed without rolls back
+            return result
+
+    def _open(self) -> sqlite3.Connection:
+        file = sqlite3.connect(
+            # rwc even to read: after a kill, the next one to open the file undoes what was half written.
+            f"{self.path.absolute().as_uri()}?mode=rwc",
+            uri=True,
+            timeout=_PATIENCE,
+            isolation_level=None,
+        )
+        file.text_factory = lambda text: text.decode(errors="replace")  # what is damaged is not to raise
+        return file
+
+    def _begin_anew(self) -> None:
+        """Moves a damaged file aside, and begins a new one with what can still be read in it."""
+        with closing(sqlite3.connect(self.path.with_suffix(".lock"), timeout=_PATIENCE, isolation_level=None)) as lock:
+            lock.execute("BEGIN EXCLUSIVE")  # two notebooks may find the damage at once
+            self._looked_through = False
+            try:
+                self._transaction(lambda file: None, to_write=None)
+                return  # the other one was faster
+            except sqlite3.DatabaseError as error:
+                if not _is_damage(error):
+                    raise
+            aside = self._move_aside()
+            kept = f"The file with your progress was damaged, and is kept as {aside}."
+            attempts, hints = _salvaged(aside)
+
+            def fill(file):
+                file.executemany(_ADD_ATTEMPT, attempts)
+                file.executemany(_ADD_HINT, hints)
+
+            try:
+                self._transaction(fill, "What could be read")
+            except (sqlite3.Error, OSError):
+                self._notice(kept)
+                raise
+            number = f"{len(attempts)} {'attempt' if len(attempts) == 1 else 'attempts'}"
+            self._notice(f"{kept} A new one was begun, with the {number} that could still be read.")
+
+    def _move_aside(self) -> Path:
+        """Gives the file a name that no other has."""
+        aside = atomic_files.fresh(self.path.with_name("progress.damaged.sqlite"))
+        try:
+            os.replace(self.path, aside)
+        except OSError:
+            aside.unlink()
+            raise
+        return aside
+
+    def _reason(self, error: Exception) -> tuple[str, str]:
+        """Why the file cannot be used, and what to do, without the full stops."""
+        allowed = f"Give yourself the right to write there, or set {_FOLDER} to a folder where you have it; then go on"
+        if isinstance(error, _Foreign):
+            return (
+                f"{self.path} is not of this version of the workbook (its format is {error.args[0]}, not "
+                f"{_SCHEMA_VERSION}), and is left as it is",
+                f"Update the workbook, or set {_FOLDER} to another folder",
+            )
+        if isinstance(error, PermissionError):
+            return f"{self.path} may not be written or read", allowed
+        if isinstance(error, OSError):
+            return f"{self.path} cannot be used: {error.strerror or error}", f"Set {_FOLDER} to another folder"
+        match getattr(error, "sqlite_errorcode", 0) & 0xFF:
+            case sqlite3.SQLITE_FULL:
+                return f"The disk with {self.path} is full", "Free some space, then check again"
+            case sqlite3.SQLITE_IOERR:
+                return (
+                    f"The disk failed, or is full, while {self.path} was in use",
+                    "See whether there is space on it, then check again",
+                )
+            case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_CANTOPEN:
+                return f"{self.path} may not be written", allowed
+            case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
+                return (
+                    f"Another program has kept {self.path} locked for {_PATIENCE} s",
+                    "Close whatever else has it open, then check again",
+                )
+        return f"{self.path} cannot be used: {error}", f"Move it away, or set {_FOLDER} to another folder"
+
+    def _notice(self, sentences: str) -> None:
+        if sentences not in self.notices:
+            self.notices.append(sentences)
+
+
+class _Damaged(sqlite3.DatabaseError):
+    """The file's structure is broken; says where."""
+
+
+class _Foreign(sqlite3.DatabaseError):
+    """The file is a database, but not one of this version of the workbook; holds its version."""
+
+
+def _is_damage(error: sqlite3.DatabaseError) -> bool:
+    return isinstance(error, _Damaged) or getattr(error, "sqlite_errorcode", 0) & 0xFF in _DAMAGED
+
+
+def _row(attempt: Attempt) -> tuple:
+    verdict = attempt.verdict
+    return (
+        attempt.time,
+        attempt.exercise,
+        verdict.outcome,
+        verdict.evidence,
+        attempt.source,
+        json.dumps(verdict.to_dict()),
+        json.dumps(attempt.versions),
+    )
+
+
+def _attempt(row: Sequence) -> Attempt | None:
+    """The attempt that a row holds, or None if it cannot be read."""
+    time, exercise, _, _, source, verdict, versions = row
+    try:
+        return Attempt(exercise, Verdict.from_dict(json.loads(verdict)), source, time, json.loads(versions))
+    except (ValueError, TypeError, KeyError):
+        return None
+
+
+def _salvaged(path: Path) -> tuple[list[tuple], list[tuple]]:
+    """The rows of attempts and of hints that can be read in a damaged file, in their order."""
+    try:
+        # immutable: nobody else uses the file, and its journal would not help.
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)) as file:
+            attempts = [row for row in _readable(file, "attempts", _ATTEMPT) if _attempt(row)]
+            hints = [row for row in _readable(file, "hints", _HINT) if isinstance(row[-1], int)]
+            return attempts, hints
+    except sqlite3.Error:
+        return [], []
+
+
+def _readable(file: sqlite3.Connection, table: str, columns: str) -> list[tuple]:
+    """The rows on both sides of the damage: what can be read from the first on, and from the last back."""
+    rows = {}
+    for order in ("ASC", "DESC"):
+        try:
+            for index, *row in file.execute(f"SELECT id, {columns} FROM {table} ORDER BY id {order}"):
+                rows[index] = tuple(row)
+        except sqlite3.Error:
+            continue
+    return [row for _, row in sorted(rows.items())]

@@ -1,0 +1,107 @@
+"""The three verbs in a notebook: which exercise is meant, what its answer's text is, and what was said last."""
+
+import inspect
+from collections.abc import Callable
+from types import ModuleType
+
+from grader.answers import find, handin_file
+from grader.exercises import registry
+from grader.isolation import in_process
+from grader.learner import assistance, hand_in
+from grader.learner.panel import Checked
+from grader.learner.progress import Progress
+from grader.verdicts.display import Displayed, Noted, Remark
+from grader.verdicts.verdict import NOT_ATTEMPTED, NOT_JUDGED, Finding, Verdict
+
+# The verdict of each exercise's last check in this kernel; progress has only the texts of its views.
+_last: dict[str, Verdict] = {}
+
+
+def check(answer: Callable, bound: dict) -> Checked:
+    """Checks an answer; `bound` are the global names of whoever asked."""
+    # What is bound to an exercise's name is the answer to it, whatever it calls itself: jax.checkpoint(f) is called f.
+    own = getattr(answer, "__name__", None)
+    name = next((exercise for exercise in registry.names() if bound.get(exercise) is answer), own)
+    if not callable(answer):
+        problem = f"check takes the function itself, not what it returns: this is {_kind(answer)}."
+        return _not_judged(name, problem, "Leave out the parentheses: check(my_answer), not check(my_answer(…)).")
+    if name not in registry.names():
+        called = f"is called {name}" if name else "has no name"
+        problem = f"This function {called}, which is not an exercise; {registry.closest(name or '')}"
+        return _not_judged(
+            name, problem, "Give your answer the name that the exercise's page gives it, then check that."
+        )
+    verdict = in_process.grade(answer, name)
+    _last.pop(name, None)  # so that the exercise checked last stands last
+    _last[name] = verdict
+    progress = Progress()
+    if verdict.outcome != NOT_ATTEMPTED:
+        progress.record(name, verdict, _text(answer, name))
+    verbs = {
+        "Check again": lambda: check(bound.get(name, answer), bound),
+        "Hint": lambda: hint(name, bound),
+        "Solution": lambda: solution(name, False, bound),
+        "Submit": _submit,
+    }
+    return Checked(verdict, progress.notices, verbs)
+
+
+def hint(exercise: str | None, bound: dict) -> Displayed:
+    return _about(exercise, bound, assistance.hint)
+
+
+def solution(exercise: str | None, anyway: bool, bound: dict) -> Displayed:
+    return _about(
+        exercise, bound, lambda name, progress: assistance.solution(name, progress, anyway, last=_last.get(name))
+    )
+
+
+def _about(exercise: str | None, bound: dict, say: Callable[[str, Progress], Displayed]) -> Displayed:
+    """What is to be said about the exercise that is meant: the one named, else that of the page's answer or stub."""
+    here = [name for name in registry.names() if callable(bound.get(name)) and not isinstance(bound[name], ModuleType)]
+    checked = [name for name in _last if name in here]
+    name = exercise or (checked or here or [None])[-1]
+    if name is None:
+        return Remark(
+            "Which exercise?",
+            "This notebook has no answer to one yet: run the cell that defines it, or name the exercise: "
+            f"`hint({registry.names()[0]!r})`.",
+        )
+    try:
+        registry.task(name)
+    except registry.UnknownExercise as error:
+        return Remark("Which exercise?", str(error))
+    progress = Progress()
+    return Noted(say(name, progress), progress.notices)
+
+
+def _submit() -> Displayed:
+    try:
+        path = hand_in.submit()
+    except handin_file.HandInError as error:
+        return Remark("Nothing was written", str(error))
+    written = Remark("Ready to hand in", f"All your answers are in `{path}`: give that file to your instructor.")
+    return Noted(written, hand_in.unchecked())
+
+
+def _not_judged(name, problem: str, advice: str) -> Checked:
+    finding = Finding("could not be judged", problem, next=advice)
+    return Checked(Verdict(name if isinstance(name, str) else "?", NOT_JUDGED, (finding,)))
+
+
+def _kind(value) -> str:
+    return (
+        f"an array, {value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else f"of type {type(value).__name__}"
+    )
+
+
+def _text(answer: Callable, exercise: str) -> str:
+    """The answer's own text, with what it builds on: from the notebook's cells, else from its file; "" if unknown."""
+    try:
+        from IPython import get_ipython
+
+        if shell := get_ipython():
+            return find.of_cells(shell.user_ns["In"], exercise).text
+        return inspect.getsource(answer)
+    except (ImportError, KeyError, OSError, TypeError, find.SubmissionError):
+        return ""

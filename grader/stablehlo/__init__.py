@@ -1,0 +1,1 @@
+"""An answer's programs: read as graphs, interpreted, run."""

@@ -1,0 +1,178 @@
+"""Run an answer's two programs: all of an answer that is ever run when it is judged.
+
+Where nobody knows the answer this happens in a process of its own (`grader.isolation.remote_execution`), which is told
+the programs and the inputs, and nothing of what is expected.
+"""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.mlir import serialize_portable_artifact
+from jax.interpreters import mlir
+
+from grader.stablehlo import interpreter, reader
+from grader.stablehlo.interpreter import Uninterpreted
+from grader.stablehlo.program import StableHloProgram
+from grader.stablehlo.types import ProgramError, TensorType
+
+COMPILE_FAST = {"xla_backend_optimization_level": 0}
+MAX_BYTES = 2**28  # of results and all between; the largest exercise's programs take some 5 MiB
+
+Arrays = Sequence[Sequence[np.ndarray]]  # case by case
+
+
+class Execution:
+    """An answer's two programs, ready to run.
+
+    Attributes:
+      forward: the forward program.
+      backward: the backward program.
+    """
+
+    def __init__(self, forward: str, backward: str, sizes: Sequence[int], max_turns: int | None = None):
+        """Reads both programs.
+
+        Args:
+          forward: StableHLO text.
+          backward: StableHLO text.
+          sizes: the number of outputs of the first case, of its residuals, of the second case's outputs, and so on.
+          max_turns: the turns at which an open loop is ended; None if there must be no such loop.
+
+        Raises:
+          ProgramError: a program cannot be judged.
+        """
+        self.forward, self.backward = (reader.read(text, max_turns) for text in (forward, backward))
+        self._sizes = sizes
+
+    def run(
+        self, inputs: Arrays, cotangents: Arrays, reference: "Function"
+    ) -> tuple[Arrays, Arrays, Arrays, Arrays, Any]:
+        """Runs forward, then backward on what forward returned and on nothing else but cotangents, and the reference.
+
+        All are interpreted or all are compiled: XLA rounds small floats less often.
+
+        Args:
+          inputs: what forward takes.
+          cotangents: what backward takes, after the residuals.
+          reference: a function of the same inputs and cotangents.
+
+        Returns:
+          Outputs, residuals and gradients, case by case; the turns of forward's and of backward's open loops; and what
+          the reference returns. All as NumPy arrays.
+
+        Raises:
+          ProgramError: the programs do not compile, do not run, or take too much memory.
+        """
+        try:
+            return *self.interpreted(inputs, cotangents), reference.interpreted(inputs, cotangents)
+        except Uninterpreted:
+            return self._compiled(inputs, cotangents, reference.traced)
+
+    def interpreted(self, inputs: Arrays, cotangents: Arrays) -> tuple[Arrays, Arrays, Arrays, Arrays]:
+        """What `run` returns, without the reference. Raises Uninterpreted if the programs must be compiled."""
+        return self._passes(_interpreted, inputs, cotangents)
+
+    def compiled(self, inputs: Arrays, cotangents: Arrays) -> tuple[Arrays, Arrays, Arrays, Arrays]:
+        """What `run` returns, without the reference. Raises ProgramError as it does."""
+        return self._compiled(inputs, cotangents, lambda *_: None)[:-1]
+
+    def _compiled(self, inputs: Arrays, cotangents: Arrays, reference: Callable):
+        # Compiled as one: a module costs more than the operations in it.
+        def run(inputs, cotangents):
+            return *self._passes(_callable, inputs, cotangents), reference(inputs, cotangents)
+
+        try:
+            compiled = jax.jit(run, compiler_options=COMPILE_FAST).lower(inputs, cotangents).compile()
+            memory = compiled.memory_analysis()
+            nbytes = memory.temp_size_in_bytes + memory.output_size_in_bytes
+            if nbytes <= MAX_BYTES:
+                return jax.tree.map(np.asarray, compiled(inputs, cotangents))
+        except (jax.errors.JaxRuntimeError, ValueError, mlir.ir.MLIRError) as error:
+            raise ProgramError("its two programs do not compile and run.") from error
+        raise ProgramError(f"its two programs take {nbytes // 2**20:,} MiB; at most {MAX_BYTES // 2**20:,} are given.")
+
+    def peak(self, index: int, inputs: Arrays, cotangents: Arrays) -> int:
+        """Bytes that XLA sets aside for both passes of one case, beside arguments and results."""
+
+        def run(own_inputs, own_cotangents):
+            # Of the other cases nothing is asked for, so nothing of them is left.
+            outputs, _, gradients, _ = self._passes(
+                _callable,
+                [*inputs[:index], own_inputs, *inputs[index + 1 :]],
+                [*cotangents[:index], own_cotangents, *cotangents[index + 1 :]],
+            )
+            return outputs[index], gradients[index]
+
+        return jax.jit(run).lower(inputs[index], cotangents[index]).compile().memory_analysis().temp_size_in_bytes
+
+    def _passes(self, function_of: Callable[[StableHloProgram], Callable], inputs, cotangents):
+        returned = function_of(self.forward)(*jax.tree.leaves(inputs))
+        parts = split(returned, self._sizes)
+        outputs, residuals = parts[::2], parts[1::2]
+        gradients = function_of(self.backward)(*jax.tree.leaves(residuals), *jax.tree.leaves(cotangents))
+        turns = returned[len(self.forward.outputs) :], gradients[len(self.backward.outputs) :]
+        return outputs, residuals, split(gradients, [len(arguments) for arguments in inputs]), turns
+
+
+class Function:
+    """A function of the judge's own, such as an exercise's reference: traced once, to be run with any inputs.
+
+    Attributes:
+      text: its StableHLO.
+      traced: the function, for JAX to trace.
+    """
+
+    def __init__(self, function: Callable, *arguments):
+        """Traces a function of arguments of these shapes and dtypes."""
+        exported = jax.export.export(jax.jit(function, keep_unused=True), platforms=["cpu"])(*arguments)
+        self.text, self.traced, self.tree = exported.mlir_module(), exported.call, exported.out_tree
+        self._compiled = jax.jit(self.traced, compiler_options=COMPILE_FAST)
+
+    def __call__(self, *arguments):
+        """What it returns, as NumPy arrays."""
+        try:
+            return self.interpreted(*arguments)
+        except Uninterpreted:
+            return self.compiled(*arguments)
+
+    def interpreted(self, *arguments):
+        """What it returns. Raises Uninterpreted if it must be compiled."""
+        return jax.tree.unflatten(self.tree, interpreter.run(self.text, jax.tree.leaves(arguments)))
+
+    def compiled(self, *arguments):
+        return jax.tree.map(np.asarray, self._compiled(*arguments))
+
+
+def _interpreted(program: StableHloProgram) -> Callable:
+    return lambda *arrays: interpreter.run(program.text, arrays)
+
+
+def _callable(program: StableHloProgram) -> Callable:
+    """A program as a function of arrays: its text as an artifact of our own making, in place of that of a function of
+    the same types."""
+
+    returned = [*program.output_types, *[TensorType((), "int32")] * program.open_loops]
+
+    def same_types(*_):
+        return [jnp.zeros(kind.shape, kind.dtype) for kind in returned]
+
+    own = jax.export.export(jax.jit(same_types, keep_unused=True), platforms=["cpu"])(
+        *[jax.ShapeDtypeStruct(kind.shape, kind.dtype) for kind in program.input_types]
+    )
+    version = re.search(rb"StableHLO_v([\d.]+)", own.mlir_module_serialized)[1].decode()
+    with mlir.make_ir_context():
+        artifact = serialize_portable_artifact(program.text, version)
+    return dataclasses.replace(own, mlir_module_serialized=artifact).call
+
+
+def split(values: Sequence, sizes: Sequence[int]) -> list[list]:
+    """A sequence cut into lists of these sizes, one after the other."""
+    ends = list(itertools.accumulate(sizes))
+    return [list(values[end - size : end]) for end, size in zip(ends, sizes, strict=True)]

@@ -1,0 +1,72 @@
+"""Types of arrays, and the operations that a program may have."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jax.interpreters import mlir
+
+ir = mlir.ir
+
+
+# Whatever is not here is refused: above all custom calls, which may run any code in the judge's process. The list is
+# StableHLO's and CHLO's pure array operations, control flow and functions.
+ALLOWED = (
+    frozenset(
+        f"stablehlo.{name}"
+        for name in """
+    abs add after_all and atan2 bitcast_convert broadcast_in_dim case cbrt ceil cholesky clamp compare complex
+    concatenate constant convert convolution cosine count_leading_zeros divide dot_general dynamic_slice
+    dynamic_update_slice exponential exponential_minus_one fft floor gather imag if iota is_finite log log_plus_one
+    logistic map maximum minimum multiply negate not optimization_barrier or pad popcnt power real reduce
+    reduce_precision reduce_window remainder reshape return reverse rng_bit_generator round_nearest_afz
+    round_nearest_even rsqrt scatter select select_and_scatter shift_left shift_right_arithmetic shift_right_logical
+    sign sine slice sort sqrt subtract tan tanh transpose triangular_solve while xor
+    """.split()
+    )
+    | frozenset(
+        f"chlo.{name}"
+        for name in """
+    acos acosh asin asinh atan atanh bessel_i1e conj cosh digamma erf erf_inv erfc is_inf is_neg_inf is_pos_inf lgamma
+    next_after polygamma sinh square tan top_k zeta
+    """.split()
+    )
+    | {"builtin.module", "func.func", "func.call", "func.return"}
+)
+
+
+# The one custom call that is no code: JAX's note of where an array lives.
+ALLOWED_CUSTOM_CALLS = {"annotate_device_placement"}
+
+
+class ProgramError(ValueError):
+    """The program cannot be judged; the message says why, in words for the learner."""
+
+
+@dataclass(frozen=True)
+class TensorType:
+    """Shape and dtype (NumPy's name) of a program's input or output."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+DTYPES = {"i1": "bool", "bf16": "bfloat16", "complex<f32>": "complex64", "complex<f64>": "complex128"}
+
+
+DTYPES |= {f"f{bits}": f"float{bits}" for bits in (16, 32, 64)}
+
+
+DTYPES |= {f"{sign}i{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
+
+
+HIGHEST = {name: int(np.iinfo(dtype).max) for name, dtype in DTYPES.items() if "int" in dtype}
+
+
+def tensor_type(type_: ir.Type) -> TensorType:
+    try:
+        tensor = ir.RankedTensorType(type_)
+        if not tensor.has_static_shape:
+            raise ValueError(type_)
+        return TensorType(tuple(tensor.shape), DTYPES[str(tensor.element_type)])
+    except (ValueError, KeyError):
+        raise ProgramError(f"the traced program takes or returns a {type_}, which is not an array to judge.") from None

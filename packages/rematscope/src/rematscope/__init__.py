@@ -1,0 +1,69 @@
+"""What a JAX function's backward pass keeps, what it computes again, and what that costs.
+
+    from rematscope import explore, linked, liveness, measure, print_fwd_bwd, residual_table, trace
+    from rematscope import fit, frontier, lint, plan
+
+Nothing here runs the function, unless its time is asked for: arguments may be arrays or `jax.ShapeDtypeStruct`s.
+"""
+
+from rematscope.choices.recompute_graph import recompute_graph
+from rematscope.errors import PlanError, TargetError, TraceError
+from rematscope.ir.cost import Cost, cost_of
+from rematscope.ir.program import Equation, Literal, Program, Value
+from rematscope.ir.source import Source
+from rematscope.linting.finding import LintFinding, Place
+from rematscope.linting.lint import Lint, lint
+from rematscope.memory.liveness import liveness
+from rematscope.memory.timeline import Moment, Timeline
+from rematscope.planning.certificate import Certificate
+from rematscope.planning.fit import Fit, fit
+from rematscope.planning.frontier import Frontier, frontier
+from rematscope.planning.plan import Plan, plan
+from rematscope.planning.points import Point
+from rematscope.tracing.residuals import Residual
+from rematscope.tracing.trace import Passes, trace
+from rematscope.views.explore import explore
+from rematscope.views.linked import linked
+from rematscope.views.residual_table import ResidualTable, residual_table
+from rematscope.views.side_by_side import FwdBwd, print_fwd_bwd
+from rematscope.xla.measure import Measurement, measure
+
+__all__ = [
+    "Certificate",
+    "Cost",
+    "Equation",
+    "Fit",
+    "Frontier",
+    "FwdBwd",
+    "Lint",
+    "LintFinding",
+    "Literal",
+    "Measurement",
+    "Moment",
+    "Passes",
+    "Place",
+    "Plan",
+    "PlanError",
+    "Point",
+    "Program",
+    "Residual",
+    "ResidualTable",
+    "Source",
+    "TargetError",
+    "Timeline",
+    "TraceError",
+    "Value",
+    "cost_of",
+    "explore",
+    "fit",
+    "frontier",
+    "linked",
+    "lint",
+    "liveness",
+    "measure",
+    "plan",
+    "print_fwd_bwd",
+    "recompute_graph",
+    "residual_table",
+    "trace",
+]

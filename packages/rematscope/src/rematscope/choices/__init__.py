@@ -1,0 +1,1 @@
+"""What each choice of saved values keeps and computes again, and which choice is best."""

@@ -1,0 +1,73 @@
+"""Every choice of names at once, where they are few."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from rematscope.choices.recompute_graph import RecomputeGraph
+
+FEW = 16  # names of which every subset is looked at
+
+
+def least_place(first: np.ndarray, second: np.ndarray, allowed: np.ndarray) -> int:
+    """Where `first` is least among what is allowed, and where it is equally small, `second`."""
+    places = np.flatnonzero(allowed)
+    places = places[first[places] == first[places].min()]
+    return int(places[second[places].argmin()])
+
+
+def are_few(graph: RecomputeGraph) -> bool:
+    """Whether a graph has so few names that every subset of them is looked at."""
+    return len(graph.names) <= FEW
+
+
+def every_choice(graph: RecomputeGraph) -> tuple[np.ndarray, np.ndarray]:
+    """Bytes kept and cost of every subset of `graph.names`; bit i of an index says that name i is saved.
+
+    Meant for up to `FEW` names, 2 ** 16 subsets.
+    """
+    subsets = np.arange(2 ** len(graph.names))
+    chosen = {name: (subsets >> i & 1).astype(bool) for i, name in enumerate(graph.names)}
+    everywhere = np.ones(len(subsets), bool)
+    reached = {part: everywhere if part.entry else ~everywhere for part in graph.parts}
+    changed = True
+    while changed:  # once more where a loop's carry leads back
+        changed = False
+        for part in graph.parts:
+            now = reached[part]
+            for reader in part.readers:
+                passed = reached[reader]
+                now = now | (passed if reader.name is None else passed & ~chosen[reader.name])
+            if not np.array_equal(now, reached[part]):
+                reached[part] = now
+                changed = True
+
+    costs = [graph.least_cost, *(part.cost for part in graph.parts)]
+    whole = all(isinstance(c, int) for c in costs) and sum(costs) < 2**63
+    cost = np.full(len(subsets), graph.least_cost, np.int64 if whole else float)
+    kept: dict = {}
+    sizes: dict = {}
+    for part in graph.parts:
+        cost += np.where(reached[part], part.cost, 0)
+        saved = reached[part] if part.name is None else reached[part] & chosen[part.name]
+        for array, size in part.arrays.items():
+            kept[array] = kept[array] | saved if array in kept else saved
+            sizes[array] = size
+    nbytes = np.full(len(subsets), graph.least_bytes, np.int64)
+    for array, mask in kept.items():
+        nbytes += np.where(mask, sizes[array], 0)
+    return nbytes, cost
+
+
+def subset(graph: RecomputeGraph, index: int) -> tuple[str, ...]:
+    """The names that a place in `every_choice` stands for."""
+    return tuple(name for i, name in enumerate(graph.names) if index >> i & 1)
+
+
+def best_points(nbytes: np.ndarray, cost: np.ndarray) -> Iterator[int]:
+    """Indices of the choices that no other one beats in bytes and cost, by rising bytes."""
+    least = None
+    for i in np.lexsort((cost, nbytes)):
+        if least is None or cost[i] < least:
+            least = cost[i]
+            yield int(i)

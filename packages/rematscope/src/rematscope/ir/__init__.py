@@ -1,0 +1,1 @@
+"""Programs: values and equations, what they cost, which depend on which, and how they read."""

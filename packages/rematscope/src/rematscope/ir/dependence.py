@@ -1,0 +1,49 @@
+"""What depends on what, through loops and branches."""
+
+import functools
+import operator
+
+from rematscope.ir.program import Equation, Program, Value
+
+
+def mark_dependence(program: Program, marks: dict[Value, int]) -> None:
+    """Gives every value the marks, a set of bits, of all that it depends on; a loop's carries go to a fixpoint.
+
+    A barrier returns its operands under their own names, so its result i depends on operand i only.
+    """
+    for equation in program.equations:
+        if equation.primitive == "optimization_barrier":
+            continue
+        if not equation.bodies:
+            outs = [_union(marks, equation.inputs)] * len(equation.outputs)
+        elif equation.primitive == "cond":
+            for body in equation.bodies:
+                mark_dependence(body, marks)
+            rows = zip(*(body.outputs for body in equation.bodies), strict=True)
+            outs = [_union(marks, [equation.inputs[0], *row]) for row in rows]
+        else:
+            outs = _mark_loop(equation, marks)
+        marks.update(zip(equation.outputs, outs, strict=True))
+
+
+def _mark_loop(equation: Equation, marks: dict[Value, int]) -> list[int]:
+    *condition, body = equation.bodies
+    carries = equation.carries
+    marks.update(
+        (part, marks.get(array, 0)) for array, part in zip(equation.stacked_inputs, body.inputs[carries:], strict=True)
+    )
+    carried = [marks.get(v, 0) for v in equation.initial]
+    while True:
+        for program in equation.bodies:
+            marks.update(zip(program.inputs[:carries], carried, strict=True))
+            mark_dependence(program, marks)
+        # How often a while_loop runs decides everything that it returns.
+        stop = _union(marks, [program.outputs[0] for program in condition])
+        grown = [mark | stop | marks.get(v, 0) for mark, v in zip(carried, body.outputs[:carries], strict=True)]
+        if grown == carried:
+            return carried + [marks.get(v, 0) for v in body.outputs[carries:]]
+        carried = grown
+
+
+def _union(marks: dict[Value, int], values) -> int:
+    return functools.reduce(operator.or_, (marks.get(v, 0) for v in values), 0)

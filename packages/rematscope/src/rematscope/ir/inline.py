@@ -1,0 +1,145 @@
+"""From a jaxpr to a `Program`: bodies of calls stand inlined where they run, and what nothing reads is gone."""
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.extend import source_info_util
+
+from rematscope.ir import jax_internals
+from rematscope.ir.program import Equation, Literal, Program, Value, reads
+
+source_info_util.register_exclusion(__file__)
+
+
+class Inliner:
+    """Turns jaxprs into programs. Both passes go through one, so that a constant of both is one `Value`."""
+
+    def __init__(self):
+        self._constants: dict[int, tuple[Value, Any]] = {}
+        self._calls: tuple = ()  # what is being inlined, innermost first
+
+    def program(self, jaxpr, inputs: Sequence[Value]) -> Program:
+        """Makes a program from a jaxpr whose operands are `inputs`; values and literals cross unchanged."""
+        equations: list[Equation] = []
+        outputs = self._inline(jaxpr, inputs, equations)
+        program = Program(tuple(inputs), _without_dead_code(equations, outputs), tuple(outputs))
+        used = reads(program)
+        program.constants = {v: array for v, array in self._constants.values() if v in used}
+        return program
+
+    def _constant(self, array) -> Value:
+        if id(array) not in self._constants:
+            self._constants[id(array)] = Value(jax.typeof(array)), array
+        return self._constants[id(array)][0]
+
+    def _inline(self, jaxpr, operands: Sequence[Value], equations: list[Equation]) -> list[Value]:
+        jaxpr, constvars, consts = jax_internals.body_of(jaxpr)
+        env: dict[Any, Value] = dict(zip(constvars, map(self._constant, consts), strict=True))
+        env.update(zip(jaxpr.invars, operands, strict=True))
+
+        def read(atom) -> Value:
+            return Literal(atom.aval, atom.val) if jax_internals.is_literal(atom) else env[atom]
+
+        for eqn in jaxpr.eqns:
+            outputs = self._equation(eqn, [read(a) for a in eqn.invars], equations)
+            env.update(zip(eqn.outvars, outputs, strict=True))
+        return [read(a) for a in jaxpr.outvars]
+
+    def _equation(self, eqn, inputs: list[Value], equations: list[Equation]) -> Sequence[Value]:
+        """Appends what `eqn` does to `equations` and returns its outputs."""
+        if (body := jax_internals.called_body(eqn)) is not None:
+            if fenced := [inputs[i] for i in jax_internals.barrier_operands(eqn) if not isinstance(inputs[i], Literal)]:
+                equations.append(Equation("optimization_barrier", tuple(fenced), tuple(fenced), {}, eqn))
+            outer, self._calls = self._calls, (eqn, *self._calls)
+            outputs = self._inline(body, inputs, equations)
+            self._calls = outer
+            return outputs
+        if jax_internals.passes_first_operand(eqn):
+            return inputs[:1]
+        primitive = eqn.primitive.name
+        if primitive == "reduce_precision" and _keeps_precision(eqn):
+            return inputs  # checkpoint marks what it saves with a rounding to the value's own precision
+        if primitive == "optimization_barrier":
+            fenced = tuple(v for v in inputs if not isinstance(v, Literal))
+            equations.append(Equation(primitive, fenced, fenced, {}, eqn))
+            return inputs
+
+        outputs = tuple(Value(v.aval) for v in eqn.outvars)
+        if (name := jax_internals.checkpoint_name(eqn)) is not None:
+            equation = Equation("name", tuple(inputs), outputs, {"name": name}, eqn)
+        elif primitive == "scan":
+            equation = self._scan(eqn, inputs, outputs)
+        elif primitive == "while":
+            equation = self._while(eqn, inputs, outputs)
+        elif primitive == "cond":
+            bodies = tuple(self._body(branch, inputs[1:], ()) for branch in eqn.params["branches"])
+            equation = Equation(primitive, tuple(inputs), outputs, eqn.params, eqn, bodies)
+        else:
+            equation = Equation(primitive, tuple(inputs), outputs, eqn.params, eqn)
+        equation.calls = self._calls
+        equations.append(equation)
+        return outputs
+
+    def _scan(self, eqn, inputs, outputs) -> Equation:
+        consts, carries = jax_internals.scan_split(eqn)
+        jaxpr, length = eqn.params["jaxpr"], eqn.params["length"]
+        own = [Value(v.aval) for v in jax_internals.body_of(jaxpr)[0].invars[consts:]]
+        body = self._body(jaxpr, [*inputs[:consts], *own], own)
+        return Equation("scan", tuple(inputs), outputs, eqn.params, eqn, (body,), "", length, consts, carries)
+
+    def _while(self, eqn, inputs, outputs) -> Equation:
+        tested, kept = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+        carry = inputs[tested + kept :]
+
+        def part(jaxpr, captured):
+            own = [Value(v.aval) for v in carry]
+            return self._body(jaxpr, [*captured, *own], own)
+
+        condition = part(eqn.params["cond_jaxpr"], inputs[:tested])
+        body = part(eqn.params["body_jaxpr"], inputs[tested : tested + kept])
+        bodies = (condition, body)
+        return Equation(
+            "while", tuple(inputs), outputs, eqn.params, eqn, bodies, first_carry=tested + kept, carries=len(carry)
+        )
+
+    def _body(self, jaxpr, operands, own) -> Program:
+        equations: list[Equation] = []
+        outputs = self._inline(jaxpr, operands, equations)
+        return Program(tuple(own), _without_dead_code(equations, outputs), tuple(outputs))
+
+
+def _keeps_precision(eqn) -> bool:
+    info = jnp.finfo(eqn.invars[0].aval.dtype)
+    return eqn.params["exponent_bits"] >= info.nexp and eqn.params["mantissa_bits"] >= info.nmant
+
+
+def _without_dead_code(equations: list[Equation], outputs: Sequence[Value]) -> list[Equation]:
+    """Drops what nothing reads, as XLA will; keeps side effects and trims barriers to what is read after them."""
+    needed = set(outputs)
+    live = []
+    for equation in reversed(equations):
+        if equation.primitive == "optimization_barrier":
+            fenced = tuple(v for v in equation.inputs if v in needed)
+            if fenced:
+                live.append(dataclasses.replace(equation, inputs=fenced, outputs=fenced))
+        elif equation.eqn.effects or not needed.isdisjoint(equation.outputs):
+            if equation.primitive == "scan":
+                equation = _without_dead_stacks(equation, needed)
+            live.append(equation)
+            needed.update(equation.inputs)
+            # A body's own constants are read through the body alone.
+            for body in equation.bodies:
+                needed |= reads(body)
+    return live[::-1]
+
+
+def _without_dead_stacks(scan: Equation, needed: set[Value]) -> Equation:
+    """Drops stacked results that nothing reads, and what a scan's body computes for them alone."""
+    (body,) = scan.bodies
+    kept = [i for i, v in enumerate(scan.outputs) if i < scan.carries or v in needed]
+    outputs = tuple(body.outputs[i] for i in kept)
+    body = dataclasses.replace(body, equations=_without_dead_code(body.equations, outputs), outputs=outputs)
+    return dataclasses.replace(scan, outputs=tuple(scan.outputs[i] for i in kept), bodies=(body,))

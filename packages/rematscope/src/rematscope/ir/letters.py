@@ -1,0 +1,76 @@
+"""Names for the values of both programs: arguments keep theirs, everything else gets a letter."""
+
+import itertools
+import keyword
+import string
+from collections.abc import Iterator
+
+from rematscope.ir.program import Equation, Program, Value
+
+
+def name_values(
+    function: str, forward: Program, backward: Program, cotangents: tuple[Value, ...], twins: dict[Value, Value]
+) -> None:
+    """Names every value, in the order in which a reader meets it.
+
+    A value that crosses is one object and so has one name in both programs. A recomputed value takes the name of the
+    forward value that it equals; where that name is taken in the backward program, with a prime. No value is called
+    like the function itself.
+    """
+    taken = {function, *(v.name for v in forward.inputs)}
+    for i, value in enumerate(cotangents):
+        value.name = _primed("ct" if len(cotangents) == 1 else f"ct{i}", taken)
+    indices = [letter for letter in string.ascii_lowercase[8:] if letter not in (*taken, "l")][:3]
+    letters = (name for name in _letters() if name not in (*taken, *indices, "l"))
+    _name(forward, lambda value: next(letters), indices, depth=0)
+    for value in forward.constants | backward.constants:
+        value.name = value.name or next(letters)
+
+    used = {v.name for v in backward.inputs}
+
+    def backward_name(value: Value) -> str:
+        return _primed(twins[value].name, used) if value in twins else next(letters)
+
+    _name(backward, backward_name, indices, depth=0)
+
+
+def _primed(name: str, taken: set[str]) -> str:
+    """Takes `name`, with as many primes as make it a new one."""
+    while name in taken:
+        name += "′"
+    taken.add(name)
+    return name
+
+
+def _letters() -> Iterator[str]:
+    """a … z, aa … zz, aaa …, without Python's keywords."""
+    for size in itertools.count(1):
+        for letters in itertools.product(string.ascii_lowercase, repeat=size):
+            if not keyword.iskeyword(name := "".join(letters)):
+                yield name
+
+
+def _name(program: Program, fresh, indices: list[str], depth: int) -> None:
+    for equation in program.equations:
+        if equation.primitive in ("scan", "while"):
+            _name_loop(equation, fresh, indices, depth)
+        else:
+            for body in equation.bodies:
+                _name(body, fresh, indices, depth)
+        for value in equation.outputs:
+            value.name = value.name or fresh(value)
+
+
+def _name_loop(equation: Equation, fresh, indices: list[str], depth: int) -> None:
+    """A loop reads as Python: its carries are variables, its slices and stacks are indexed by the loop's letter."""
+    equation.index = indices[depth % len(indices)]
+    body = equation.bodies[-1]
+    carries = equation.carries
+    for i, carry in enumerate(equation.outputs[:carries]):
+        carry.name = fresh(carry)
+        for program in equation.bodies:
+            program.inputs[i].name = carry.name
+    for array, part in zip(equation.stacked_inputs, body.inputs[carries:], strict=True):
+        part.name = f"{array.name}[{equation.index}]"
+    for program in equation.bodies:
+        _name(program, fresh, indices, depth + 1)

@@ -1,0 +1,1 @@
+"""Names and checkpoints that do not do what they look like."""

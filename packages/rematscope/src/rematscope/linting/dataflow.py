@@ -1,0 +1,151 @@
+"""Where the values of a program come from and what reads them: what the rules about names rest on."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from rematscope.choices.recompute_graph import Node
+from rematscope.ir import jax_internals
+from rematscope.ir.program import Equation, Program, Value
+from rematscope.linting.subject import source_of, where
+
+PRODUCTS = frozenset("conv_general_dilated dot_general ragged_dot_general scaled_matmul_wrapper".split())
+
+
+# Operations whose derivative uses their own result.
+OWN_RESULT = frozenset("cbrt cumprod erf_inv exp exp2 logistic rsqrt sqrt tan tanh".split())
+
+
+# What only moves data: a value before it and after it deserve the same name.
+_MOVES = frozenset(
+    "broadcast_in_dim convert_element_type copy expand_dims name reshape rev squeeze stop_gradient transpose".split()
+)
+
+
+def upstream(nodes: Iterable[Node], enters: Callable[[Node], bool]) -> list[Node]:
+    """The nodes and all that they read, as far as `enters` lets."""
+    found: dict[Node, None] = {}
+    pending = list(nodes)
+    while pending:
+        node = pending.pop()
+        if node not in found and enters(node):
+            found[node] = None
+            pending += node.reads
+    return list(found)
+
+
+class Values:
+    """Where the values of a program come from and what reads them, through loops and branches.
+
+    Attributes:
+      equations: all of the program and its bodies, barriers left out.
+    """
+
+    def __init__(self, program: Program):
+        self.equations: list[Equation] = []
+        self._given = dict.fromkeys(program.inputs, "an argument") | dict.fromkeys(program.constants, "a constant")
+        self._maker: dict[Value, Equation] = {}
+        self._readers: dict[Value, list[Equation]] = {}
+        self._loop: dict[Value, Equation] = {}  # of what a loop hands to its body
+        self._from: dict[Value, list[Value]] = {}  # the same value on the other side of a body's border
+        self._to: dict[Value, list[Value]] = {}
+        self._visit(program)
+
+    def _visit(self, program: Program) -> None:
+        for equation in program.equations:
+            if equation.primitive == "optimization_barrier":
+                continue
+            self.equations.append(equation)
+            self._maker.update(dict.fromkeys(equation.outputs, equation))
+            for body in equation.bodies:
+                self._visit(body)
+                self._loop.update(dict.fromkeys(body.inputs, equation))
+            if not equation.bodies:
+                for value in equation.inputs:
+                    self._readers.setdefault(value, []).append(equation)
+                continue
+            returning = equation.bodies if equation.primitive == "cond" else equation.bodies[-1:]
+            pairs = [pair for body in returning for pair in zip(body.outputs, equation.outputs, strict=True)]
+            for body in equation.bodies:
+                pairs += zip(returning[-1].outputs[: equation.carries], body.inputs, strict=False)
+                pairs += zip(equation.initial, body.inputs, strict=False)
+                pairs += zip(equation.stacked_inputs, body.inputs[equation.carries :], strict=False)
+            for source, target in pairs:
+                self._from.setdefault(target, []).append(source)
+                self._to.setdefault(source, []).append(target)
+
+    def makers(self, value: Value) -> list[Equation]:
+        """The operations that a value may come from: several where branches or iterations meet."""
+        return [self._maker[v] for v in _closure([value], self._from) if v in self._maker and v not in self._from]
+
+    def origin(self, value: Value) -> Equation | None:
+        """The operation that computed a value, before names and moves of data; None if it was given."""
+        while makers := self.makers(value):
+            if makers[0].primitive not in _MOVES:
+                return makers[0]
+            value = makers[0].inputs[0]
+        return None
+
+    def softmax_input(self, exp: Equation) -> Value | None:
+        """What the maximum was taken of and taken from before `exp`, or None."""
+        difference = self.origin(exp.inputs[0])
+        if difference is None or difference.primitive != "sub":
+            return None
+        value, most = difference.inputs
+        maximum = self.origin(most)
+        if maximum is not None and maximum.primitive == "max":  # with −∞, as jnp.max does
+            maximum = next((e for v in maximum.inputs if (e := self.origin(v)) is not None), None)
+        if maximum is None or maximum.primitive != "reduce_max":
+            return None
+        return value if maximum.inputs[0] is value or self.origin(maximum.inputs[0]) is self.origin(value) else None
+
+    def given(self, named: Equation) -> str | None:
+        """What a name is put on, if that is no result of the function or of the checkpoint that the name is in."""
+        value = named.inputs[0]
+        while value in self._maker and self._maker[value].primitive == "name":
+            value = self._maker[value].inputs[0]
+        if value in self._given:
+            return self._given[value]
+        checkpoint = next((eqn for eqn in named.calls if jax_internals.is_checkpoint(eqn)), None)
+        around = self._maker.get(value) or self._loop.get(value)
+        if checkpoint is None or around is None or any(eqn is checkpoint for eqn in around.calls):
+            return None
+        return f"what goes into the checkpoint on {where(source_of(checkpoint, ()))}"
+
+    def uses(self, named: list[Equation]) -> list[Equation]:
+        """What is done with named values."""
+        found = []
+        pending = [value for equation in named for value in equation.outputs]
+        seen = set()
+        while pending:
+            for value in _closure([pending.pop()], self._to):
+                for reader in self._readers.get(value, ()):
+                    if reader.primitive != "name":
+                        found.append(reader)
+                    elif reader not in seen:
+                        seen.add(reader)
+                        pending += reader.outputs
+        return found
+
+    def unnamed_uses(self, named: list[Equation]) -> list[Equation]:
+        """What else reads what the names were put on."""
+        return [reader for e in named for reader in self._readers.get(e.inputs[0], ()) if reader.primitive != "name"]
+
+    def before(self, equations: list[Equation]) -> Iterator[Equation]:
+        """All that some operations are computed from, the nearest first."""
+        seen = set()
+        layer = equations
+        while layer:
+            makers = [maker for e in layer for v in e.inputs for maker in self.makers(v)]
+            layer = [maker for maker in dict.fromkeys(makers) if maker not in seen]
+            seen.update(layer)
+            yield from layer
+
+
+def _closure(values: Iterable[Value], step: dict[Value, list[Value]]) -> list[Value]:
+    found: dict[Value, None] = {}
+    pending = list(values)
+    while pending:
+        value = pending.pop(0)
+        if value not in found:
+            found[value] = None
+            pending += step.get(value, ())
+    return list(found)

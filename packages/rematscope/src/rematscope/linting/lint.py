@@ -1,0 +1,121 @@
+"""`lint(f, *args)`: names and checkpoints of a function that do nothing, why, and where names would do something."""
+
+from collections.abc import Callable, Iterable
+
+from rich.console import Console, ConsoleOptions, RenderResult
+
+from rematscope.ir import jax_internals
+from rematscope.linting.checkpoint_rules import checkpoint_findings
+from rematscope.linting.finding import LintFinding, Place
+from rematscope.linting.name_rules import Names
+from rematscope.linting.subject import Subject
+from rematscope.render.parts import Lines, Stack, TextTable, plain_text
+from rematscope.render.units import amount_text, bytes_text
+
+_SHOWN = 10  # places in the table
+
+
+class Lint:
+    """What is wrong with a function's names and checkpoints. Displays itself.
+
+    Attributes:
+      function: the name of the function.
+      findings: what is wrong, in the order of the lines.
+      places: values that deserve a name, those first that spare most per byte.
+    """
+
+    def __init__(self, function: str, findings: Iterable[LintFinding], places: Iterable[Place]):
+        self.function = function
+        self.findings = tuple(findings)
+        self.places = tuple(places)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self._view()
+
+    def __repr__(self):
+        return plain_text(self)
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        return self._view()._repr_mimebundle_(include, exclude)
+
+    def _view(self) -> Stack:
+        views = []
+        if self.findings:
+            alike: dict[tuple, list[LintFinding]] = {}
+            for found in self.findings:
+                alike.setdefault((found.kind, found.source), []).append(found)
+            rows = [["about", "finding"], *([kind, _folded(group)] for (kind, _), group in alike.items())]
+            count = len(self.findings)
+            views.append(TextTable(rows, f"{self.function}: {count} finding{'s' * (count > 1)}"))
+        else:
+            views.append(Lines([f"{self.function}: no findings"]))
+        if self.places and (not self.findings or any(found.name for found in self.findings)):
+            views.append(self._table_of_places())
+        return Stack(*views)
+
+    def _table_of_places(self) -> TextTable:
+        rows = [["value", "type", "bytes", "spares", "line"]]
+        for place in self.places[:_SHOWN]:
+            amounts = bytes_text(place.nbytes), amount_text(place.spares)
+            rows.append([place.what, place.type, *amounts, str(place.source or "")])
+        footer = "values that deserve a name, and what each spares by itself; first what spares most per byte"
+        if len(self.places) > _SHOWN:
+            footer += f"; {_SHOWN} of {len(self.places)}, all are in .places"
+        return TextTable(rows, footer, ("bytes", "spares"))
+
+
+def _folded(alike: list[LintFinding]) -> str:
+    """The first of several findings about one line, and the names that the others are about."""
+    names = [repr(found.name) for found in alike[1:]]
+    if not alike[0].name or not names:
+        return " ".join(found.text for found in alike)
+    more = f" and {len(names) - 3} more, all in .findings" if len(names) > 3 else ""
+    return f"{alike[0].text} So with {', '.join(names[:3])}{more}."
+
+
+def lint(f: Callable, *args, **kwargs) -> Lint:
+    """Looks for names that cannot help, policies that save nothing and checkpoints without effect in `f`.
+
+    What it says comes from traces of `f` with a name or a checkpoint and without it. A name is in the wrong place if,
+    beside all other names, it spares less than a tenth of what computing its value takes. It is JAX's default
+    rematerialization that is looked at, whatever `JAX_REMAT3` says.
+
+    Args:
+      f: a function that is differentiable in reverse mode. It is not run. If it has no checkpoint, its names are judged
+        as under one around all of it.
+      *args, **kwargs: its arguments, as for `trace`.
+
+    Returns:
+      The findings, and the places where names would help.
+
+    Raises:
+      TraceError: as `trace` does.
+      PlanError: if `f` takes the gradient of a function that has a checkpoint.
+    """
+    __tracebackhide__ = True
+    with jax_internals.default_remat():
+        subject = Subject(f, args, kwargs)
+        names = Names(subject)
+        findings = [*checkpoint_findings(subject, names.graph), *names.findings()]
+    by_line = sorted(findings, key=lambda found: (found.source.place, found.source.line) if found.source else ("", 0))
+    return Lint(subject.function, dict.fromkeys(by_line), names.places)
+
+
+def no_names(f: Callable, *args, **kwargs) -> str:
+    """Why there is nothing to choose in a function, and what to name instead."""
+    found = lint(f, *args, **kwargs)
+    about_names = [finding.text for finding in found.findings if finding.name]
+    reasons = " ".join(about_names[:3]) + (
+        f" (lint finds {len(about_names) - 3} more.)" if len(about_names) > 3 else ""
+    )
+    text = f"{found.function} gives no value a name that the backward pass could use. {reasons}".rstrip()
+    if not found.places:
+        return f"{text} No other value would spare anything."
+    places = "; ".join(
+        f"{place}, {bytes_text(place.nbytes)}, spares {amount_text(place.spares)} operations"
+        for place in found.places[:3]
+    )
+    return (
+        f'{text} Name a value with jax.ad_checkpoint.checkpoint_name, h = checkpoint_name(h, "h"). The best places: '
+        f"{places}."
+    )

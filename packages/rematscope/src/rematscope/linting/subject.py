@@ -1,0 +1,109 @@
+"""A function as a jaxpr, to be traced with other checkpoints and names in it."""
+
+import dataclasses
+from collections.abc import Callable, Collection, Iterator
+
+import jax
+from jax.extend.core import JaxprEqn, jaxpr_as_fun
+
+from rematscope.ir import jax_internals
+from rematscope.ir.source import Source
+from rematscope.tracing.checkpoints import jaxpr_of
+from rematscope.tracing.trace import Passes, called, trace
+
+
+class Subject:
+    """A function that can be traced as it is, and otherwise.
+
+    Attributes:
+      function: its name.
+      passes: its trace as it is.
+      jaxpr: the function on flat arguments.
+      checkpoints: all that it has, those in other ones included.
+    """
+
+    def __init__(self, f: Callable, args, kwargs):
+        self.function = called(f)
+        self.passes = trace(f, *args, **kwargs)
+        self.jaxpr = jax_internals.rewritten(jaxpr_of(f, *args, **kwargs), lambda eqn, _: [eqn])
+        self.checkpoints = [
+            Checkpoint(eqn, around) for eqn, around in everything(self.jaxpr) if jax_internals.is_checkpoint(eqn)
+        ]
+        self._leaves = jax.tree.leaves((args, kwargs))
+
+    def changed(self, change: Callable) -> Callable:
+        """The function with other equations, as `_jax.rewritten` makes them."""
+        run = jaxpr_as_fun(jax_internals.rewritten(self.jaxpr, change))
+
+        def function(*leaves):
+            return run(*leaves)
+
+        function.__name__ = self.function
+        return function
+
+    def trace(self, function: Callable) -> Passes:
+        """The trace of what `changed` returned."""
+        return trace(function, *self._leaves)
+
+    def without(self, checkpoints: Collection["Checkpoint"]) -> Passes:
+        """The trace without these checkpoints, but with what is in them."""
+        gone = {id(checkpoint.eqn) for checkpoint in checkpoints}
+
+        def change(eqn, old):
+            return [jax_internals.without_checkpoint(eqn) if id(old) in gone else eqn]
+
+        return self.trace(self.changed(change))
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A checkpoint, and the equations that it stands in, outermost first."""
+
+    eqn: JaxprEqn
+    around: tuple[JaxprEqn, ...]
+
+    @property
+    def source(self) -> Source | None:
+        return source_of(self.eqn, self.around)
+
+    @property
+    def policy(self):
+        return jax_internals.policy_of(self.eqn)
+
+    @property
+    def outer(self) -> "Checkpoint | None":
+        """The nearest checkpoint that it stands in."""
+        places = [i for i, eqn in enumerate(self.around) if jax_internals.is_checkpoint(eqn)]
+        return Checkpoint(self.around[places[-1]], self.around[: places[-1]]) if places else None
+
+    @property
+    def in_a_loop(self) -> bool:
+        return any(eqn.primitive.name in ("scan", "while") for eqn in self.around)
+
+    @property
+    def lines(self) -> tuple[Source | None, ...]:
+        """Its own line, then those of the checkpoints that it stands in: alike for like layers."""
+        return (self.source, *(self.outer.lines if self.outer else ()))
+
+    def equations(self) -> Iterator[JaxprEqn]:
+        """What is in it."""
+        return (eqn for body in jax_internals.bodies(self.eqn) for eqn, _ in everything(body))
+
+
+def everything(jaxpr, around: tuple = ()) -> Iterator[tuple[JaxprEqn, tuple[JaxprEqn, ...]]]:
+    """Every equation, bodies included, with the equations that it stands in."""
+    for eqn in jax_internals.body_of(jaxpr)[0].eqns:
+        yield eqn, around
+        for body in jax_internals.bodies(eqn):
+            yield from everything(body, (*around, eqn))
+
+
+def source_of(eqn: JaxprEqn, around: tuple[JaxprEqn, ...]) -> Source | None:
+    """The user's line of an equation, or of the nearest around it that has one."""
+    found = (Source.of(each.source_info) for each in (eqn, *reversed(around)))
+    return next((source for source in found if source is not None), None)
+
+
+def where(source: Source | None) -> str:
+    """`model.py:7`."""
+    return source.where if source else "a line that is not known"

@@ -1,0 +1,136 @@
+"""How many bytes are live while a forward and then a backward pass run: as data, as a picture and as text."""
+
+import dataclasses
+from collections.abc import Sequence
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from rematscope.ir.source import Source
+from rematscope.render.parts import Lines, plain_text, png
+from rematscope.render.theme import COLOURS
+from rematscope.render.units import bytes_text
+
+# The first colours are those of the gutter letters: what is saved, what is computed again.
+BANDS = {
+    "arguments": "#c4c4c4",
+    "residuals": COLOURS["rs-S"].split()[-1],
+    "recomputed": COLOURS["rs-R"].split()[-1],
+    "other": "#f0e442",
+}
+_BARS = " ▁▂▃▄▅▆▇█"
+_WIDTH = 64
+
+
+@dataclasses.dataclass(frozen=True)
+class Moment:
+    """What is live at one step.
+
+    Attributes:
+      operation: what has just run, as a line of the program; `"start"`, `"turn"` and `"end"` stand between the passes.
+      source: the user's line behind it, or None.
+      arguments, residuals, recomputed, other: bytes of each kind.
+    """
+
+    operation: str
+    source: Source | None
+    arguments: int = 0
+    residuals: int = 0
+    recomputed: int = 0
+    other: int = 0
+
+    @property
+    def nbytes(self) -> int:
+        return self.arguments + self.residuals + self.recomputed + self.other
+
+
+class Timeline:
+    """Bytes live at each step of a forward and then a backward pass. Displays itself as a picture with its numbers.
+
+    Attributes:
+      title: whose bytes these are, and who says so.
+      moments: one `Moment` for each step.
+      turn: the place in `moments` where the forward pass is done.
+    """
+
+    def __init__(self, title: str, moments: Sequence[Moment], turn: int):
+        self.title = title
+        self.moments = tuple(moments)
+        self.turn = turn
+
+    @property
+    def peak(self) -> Moment:
+        """The moment at which most is live, the first if there are several."""
+        return max(self.moments, key=lambda moment: moment.nbytes)
+
+    @property
+    def peak_bytes(self) -> int:
+        return self.peak.nbytes
+
+    def plot(self, ax) -> None:
+        """Draws the bytes as a stacked area on matplotlib axes, with the turn and the peak marked."""
+        number, unit = bytes_text(self.peak_bytes).split()
+        scale = self.peak_bytes / float(number) if self.peak_bytes else 1
+        steps = range(len(self.moments))
+        bands = {band: [getattr(m, band) / scale for m in self.moments] for band in BANDS}
+        shown = [band for band in BANDS if any(bands[band])]
+        colours = [BANDS[band] for band in shown]
+        ax.stackplot(steps, *(bands[band] for band in shown), labels=shown, colors=colours, step="mid", linewidth=0)
+        ax.axvline(self.turn, color="black", linestyle="--", linewidth=1)
+        ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 1}  # so that lines do not cross words
+        place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "top"}
+        ax.annotate("backward →", (self.turn, 1), (3, -3), bbox=ground, **place)
+        peak = self.moments.index(self.peak)
+        ax.plot(peak, self.peak_bytes / scale, "v", color="black")
+        side = "right" if peak > len(self.moments) / 2 else "left"
+        text = f"peak {bytes_text(self.peak_bytes)}"
+        ax.annotate(text, (peak, self.peak_bytes / scale), (0, 7), textcoords="offset points", ha=side, bbox=ground)
+        ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.set(xlabel="steps: forward, then backward", ylabel=unit, title=self.title)
+        ax.set(xlim=(0, max(1, len(self.moments) - 1)), ylim=(0, 1.2 * self.peak_bytes / scale or 1))
+        ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize="small")
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from map(Text, self._lines())
+
+    def __repr__(self):
+        return plain_text(self)
+
+    def _ipython_display_(self) -> None:
+        # Two outputs, since a front end shows only one form of each: the picture, and its numbers.
+        from IPython.display import display
+
+        display({"image/png": png(self.plot, (7, 3.4)), "text/plain": self.title}, raw=True)
+        display(Lines(self._lines()))
+
+    def _lines(self) -> list[str]:
+        peak, last = self.moments.index(self.peak), len(self.moments) - 1
+        side = "forward" if peak <= self.turn else "backward"
+        source = f", {self.peak.source}" if self.peak.source else ""
+        columns = {"start": 0, "turn": self.turn, "peak": peak, "end": last}
+        rows = [["", *columns]]
+        for band in (*BANDS, "nbytes"):
+            numbers = [getattr(self.moments[place], band) for place in columns.values()]
+            if band in ("arguments", "nbytes") or any(getattr(m, band) for m in self.moments):
+                rows.append([{"nbytes": "together"}.get(band, band), *map(bytes_text, numbers)])
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        table = ["   ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
+        return [
+            self.title,
+            f"forward {self._sparkline()} backward",
+            f"peak {bytes_text(self.peak_bytes)}, {side}, step {peak} of {last}: {self.peak.operation}{source}",
+            "",
+            *(line.rstrip() for line in table),
+        ]
+
+    def _sparkline(self) -> str:
+        """A bar a step; with many steps each bar stands for several and shows the highest."""
+        heights = [moment.nbytes for moment in self.moments]
+        most = max(heights) or 1
+        stride = -(-len(heights) // _WIDTH)
+
+        def bars(part):
+            pieces = [max(part[i : i + stride]) for i in range(0, len(part), stride)]
+            return "".join(_BARS[-(-piece * 8 // most)] for piece in pieces)
+
+        return f"{bars(heights[: self.turn + 1])}│{bars(heights[self.turn + 1 :])}"

@@ -1,0 +1,49 @@
+"""How many bytes a budget means, and the least that a function can do with."""
+
+import operator
+import re
+from fractions import Fraction
+
+from rematscope.choices.milp import ZeroOne
+from rematscope.choices.recompute_graph import RecomputeGraph
+from rematscope.errors import PlanError
+
+
+def least_possible(graph: RecomputeGraph) -> int:
+    """Bytes of computed residuals that the choice which keeps fewest keeps."""
+    nbytes, cost = graph.evaluate(())  # nothing costs more, and mostly nothing keeps less
+    return nbytes if nbytes == graph.least_bytes else graph.evaluate(ZeroOne(graph).smallest(cost))[0]
+
+
+_UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+
+
+def part_of_range(share: float, graph: RecomputeGraph) -> int:
+    """Bytes that lie `share` of the way from the least possible to what every name takes."""
+    if not 0 <= share <= 1:
+        raise PlanError(
+            f"a budget of {share!r} is no fraction. Give a float from 0.0 (as little as possible) to 1.0 (every "
+            "name), bytes as a whole number, or a text like '12 MiB'."
+        )
+    least, (most, _) = least_possible(graph), graph.evaluate(graph.names)
+    return least + int(share * (most - least))
+
+
+def budget_bytes(budget: int | str) -> int:
+    """Bytes that a number or a text like `"12 MiB"` or `"1.5 GB"` means.
+
+    Raises:
+      PlanError: if it means none.
+    """
+    if isinstance(budget, str):
+        parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?(?:ytes)?\s*", budget.lower().replace(",", ""))
+        if parts is None or parts[2] not in _UNITS:
+            raise PlanError(f"a budget of {budget!r} cannot be read. Write it like '12 MiB', '1.5 GB' or '4096 B'.")
+        return int(Fraction(parts[1]) * _UNITS[parts[2]])
+    try:
+        size = -1 if isinstance(budget, bool) else operator.index(budget)
+    except TypeError:
+        size = -1
+    if size < 0:
+        raise PlanError(f"a budget of {budget!r} is no number of bytes. Give 12_000_000, '12 MB', or 0.5 for half.")
+    return size

@@ -1,0 +1,88 @@
+"""A claim that a choice is the best within a budget, and how it is verified without the solver."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+
+from rematscope.choices.enumeration import are_few
+from rematscope.choices.milp import ZeroOne
+from rematscope.choices.recompute_graph import recompute_graph, work
+from rematscope.errors import PlanError
+from rematscope.ir.program import Equation
+
+
+@dataclasses.dataclass(frozen=True)
+class Certificate:
+    """A claim that a choice of names is the best within a budget, and what is needed to verify it.
+
+    Attributes:
+      function: the name of the function.
+      program: SHA-256 of its recompute graph: operations, shapes, costs, bytes, names.
+      budget, saved_bytes: bytes that may be kept, and that are kept.
+      names: the choice.
+      objective: what it computes again.
+      bound: what every choice within the budget costs at least.
+      solver: what proved the bound.
+      multipliers: for more than 16 names, a price for each row of the 0/1 program. Any prices prove a bound, by weak
+        duality; these prove that of the program whose names may be saved in part. Else empty.
+    """
+
+    function: str
+    program: str
+    budget: int
+    names: tuple[str, ...]
+    saved_bytes: int
+    objective: float
+    bound: float
+    solver: str
+    multipliers: tuple[int, ...] = ()
+
+    def verify(self, f: Callable, *args, cost: Callable[[Equation], float] = work, **kwargs) -> float:
+        """Checks the claim without the solver.
+
+        The program is traced again, and bytes and cost of the choice are counted anew. Up to 16 names, every subset is
+        then looked at. For more, `multipliers` prove a bound in exact arithmetic; the solver's own is closer, and rests
+        on its search alone.
+
+        Args:
+          f, *args, **kwargs, cost: as given to `plan`.
+
+        Returns:
+          The bound that was proven: `objective` itself up to 16 names.
+
+        Raises:
+          PlanError: if the function is another one, or the claim does not hold.
+        """
+        graph = recompute_graph(f, *args, cost=cost, **kwargs)
+        if (graph.passes.function, graph.digest) != (self.function, self.program):
+            raise PlanError(
+                f"this certificate is about another program than {graph.passes.function} with these arguments and this "
+                "cost. Verify it with what plan was given, or plan again."
+            )
+        kept, again = graph.evaluate(self.names)
+        claimed = kept == self.saved_bytes <= self.budget and same_cost(again, self.objective)
+        if not claimed or tuple(self.names) != tuple(n for n in graph.names if n in self.names):
+            raise PlanError(
+                f"the names keep {kept:,} bytes at a cost of {again:,}, and the certificate says "
+                f"{self.saved_bytes:,} of {self.budget:,} at {self.objective:,}: it was changed. Plan again."
+            )
+        program = ZeroOne(graph)
+        if are_few(graph):
+            least = program.cheapest(self.budget)[1]
+            holds = not self.multipliers and same_cost(least, self.bound) and same_cost(least, self.objective)
+        elif len(self.multipliers) == len(program.bounds) + 1 and min(self.multipliers) >= 0:
+            least = program.proven(self.budget, self.multipliers)
+            holds = least <= self.bound <= self.objective
+        else:
+            least, holds = 0, False
+        if not holds:
+            raise PlanError(
+                f"that no choice within the budget costs less than {self.bound:,} is not what can be proven here, "
+                f"which is {float(least):,.0f}; and the choice costs {self.objective:,}. The certificate was changed."
+            )
+        return least
+
+
+def same_cost(a: float, b: float) -> bool:
+    """Whether two costs are equal; sums of floats as far as their order lets them."""
+    return a == b if isinstance(a, int) and isinstance(b, int) else math.isclose(a, b, rel_tol=1e-9)

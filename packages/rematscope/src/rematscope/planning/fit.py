@@ -1,0 +1,189 @@
+"""`fit(f, *args, budget=…)`: the names to save so that the compiled program fits into a device's memory."""
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from rematscope.choices.recompute_graph import recompute_graph
+from rematscope.errors import PlanError
+from rematscope.planning.budget import budget_bytes
+from rematscope.planning.plan import Plan, best
+from rematscope.render.html import html_table
+from rematscope.render.parts import TextTable, plain_text
+from rematscope.render.units import bytes_text
+from rematscope.xla.measure import Measurement, measure
+
+
+@dataclasses.dataclass(frozen=True)
+class CompiledPlan:
+    """A plan and what XLA made of it.
+
+    Attributes:
+      plan: the best names for some number of saved bytes.
+      measurement: its planned function, compiled.
+    """
+
+    plan: Plan
+    measurement: Measurement
+
+    @property
+    def peak_bytes(self) -> int:
+        """Bytes that the compiled program takes while it runs."""
+        return self.measurement.peak_bytes
+
+
+class Fit:
+    """The largest plan that fits, and what was compiled to find it. Displays itself.
+
+    Attributes:
+      budget: bytes of the device that the program may take.
+      target: what was compiled for.
+      chosen: the trial that fits.
+      above: the trial with the next better plan, which does not fit; None if `chosen` saves all that is of use.
+      trials: all that was compiled, by rising bytes saved.
+    """
+
+    def __init__(
+        self, budget: int, target: str, chosen: CompiledPlan, above: CompiledPlan | None, trials: list[CompiledPlan]
+    ):
+        self.budget = budget
+        self.target = target
+        self.chosen = chosen
+        self.above = above
+        self.trials = sorted(trials, key=lambda trial: trial.plan.saved_bytes)
+
+    @property
+    def plan(self) -> Plan:
+        return self.chosen.plan
+
+    @property
+    def policy(self) -> Callable:
+        """What to give to `jax.checkpoint`, as `policy=`."""
+        return self.plan.policy
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self.plan.names
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(self._headline())
+        yield TextTable(self._cells(), "\n".join(self._notes()), numeric=self._cells()[0][1:6])
+
+    def __repr__(self):
+        return plain_text(self)
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        footer = " ".join([f"{self._headline()}.", *self._notes()])
+        return {"text/plain": plain_text(self), "text/html": html_table(self._cells(), footer)}
+
+    def _headline(self) -> str:
+        name = self.plan.graph.passes.function
+        return f"{name}, compiled for {self.target}: {bytes_text(self.chosen.peak_bytes)} of {bytes_text(self.budget)}"
+
+    def _cells(self) -> list[list[str]]:
+        cells = [["", "names", "saved", "peak predicted", "compiled", "error", ""]]
+        for trial in self.trials:
+            predicted, compiled = trial.measurement.predicted.peak_bytes, trial.peak_bytes
+            error = f"{100 * (predicted - compiled) / compiled:+.1f} %".replace("-", "−")
+            cells.append(
+                [
+                    "✓" if trial is self.chosen else "",
+                    str(len(trial.plan.names)),
+                    bytes_text(trial.plan.saved_bytes),
+                    bytes_text(predicted),
+                    bytes_text(compiled),
+                    error,
+                    "fits" if compiled <= self.budget else f"{bytes_text(compiled - self.budget)} too much",
+                ]
+            )
+        return cells
+
+    def _notes(self) -> list[str]:
+        """What the figures are, and how far they can be trusted."""
+        chosen = ", ".join(self.names) or "no name"
+        notes = [f"Save {chosen}."]
+        first, last = self.trials[0], self.trials[-1]
+        if saved := last.plan.saved_bytes - first.plan.saved_bytes:
+            slope = (last.peak_bytes - first.peak_bytes) / saved
+            notes.append(f"A byte more that is saved made the compiled peak {slope:.2f} bytes larger.")
+        notes.append(
+            "The peak predicted is that of the trace, in which nothing is fused or moved; the compiled one is both "
+            "passes with their arguments, outputs and gradients, without what an optimizer keeps."
+        )
+        return notes
+
+
+def fit(f: Callable, *args, budget: int | str, target: str = "cpu", **kwargs) -> Fit:
+    """Chooses the names to save so that the compiled program fits into `budget` and computes least again.
+
+    Bytes saved are not bytes taken: the compiled peak has arguments, outputs, gradients and temporaries in it as well.
+    So plans are compiled: the smallest, the largest, and then the one that lies where a line through the nearest two
+    peaks meets the budget, until one fits and the next better one does not.
+
+    Args:
+      f: a function, as for `plan`. It is compiled, and not run.
+      *args, **kwargs: its arguments, as for `trace`.
+      budget: bytes of the device that the program may take: a whole number, or a text like `"16 GB"`.
+      target: what to compile for, as for `measure`.
+
+    Returns:
+      The best plan that fits, with every one that was compiled on the way.
+
+    Raises:
+      PlanError: if even the smallest plan does not fit, or there is nothing to choose.
+      TraceError, TargetError: as `measure` does.
+    """
+    __tracebackhide__ = True
+    limit = budget_bytes(budget)
+    graph = recompute_graph(f, *args, **kwargs)
+    trials: dict[int, CompiledPlan] = {}
+
+    def attempt(saved: int) -> CompiledPlan:
+        made = best(f, graph, saved, args, kwargs)
+        if made.saved_bytes not in trials:
+            with _saying(f"compiling with {bytes_text(made.saved_bytes)} saved"):
+                trials[made.saved_bytes] = CompiledPlan(made, measure(made.planned, *args, target=target, **kwargs))
+        return trials[made.saved_bytes]
+
+    fits = attempt(graph.least_bytes)
+    if fits.peak_bytes > limit:
+        raise PlanError(
+            f"{graph.passes.function} takes {bytes_text(fits.peak_bytes)} for {target} even with as little saved as "
+            f"can be, {bytes_text(fits.peak_bytes - limit)} more than {bytes_text(limit)}. Put checkpoints around "
+            "smaller parts, or make the batch smaller."
+        )
+    above = attempt(graph.evaluate(graph.names)[0])
+    if above.peak_bytes <= limit:
+        return Fit(limit, target, above, None, list(trials.values()))
+    while True:
+        least, most = fits.plan.saved_bytes, above.plan.saved_bytes
+        part = (limit - fits.peak_bytes) / (above.peak_bytes - fits.peak_bytes)
+        trial = attempt(min(int(least + part * (most - least)), most - 1))
+        if trial is fits:  # no other plan lies below the line's guess; one may lie above
+            trial = attempt(most - 1)
+            if trial is fits:
+                return Fit(limit, target, fits, above, list(trials.values()))
+        if trial.peak_bytes <= limit:
+            fits = trial
+        else:
+            above = trial
+
+
+@contextlib.contextmanager
+def _saying(what: str) -> Iterator[None]:
+    """Says what is being done as long as it is: a compilation may take minutes."""
+    console = Console(stderr=True)
+    if not console.is_jupyter:
+        with console.status(what):
+            yield
+        return
+    from IPython.display import clear_output
+
+    print(what)
+    try:
+        yield
+    finally:
+        clear_output(wait=True)  # what comes next takes its place

@@ -1,0 +1,230 @@
+"""`frontier(f, *args)`: every best trade of bytes kept for work done again, and the usual policies beside it."""
+
+import contextlib
+import dataclasses
+import functools
+import time
+from collections.abc import Callable, Iterator
+
+import jax
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.progress import BarColumn, Progress, TextColumn
+
+from rematscope.choices.enumeration import are_few
+from rematscope.choices.recompute_graph import RecomputeGraph, recompute_graph, work
+from rematscope.errors import PlanError
+from rematscope.ir import jax_internals
+from rematscope.ir.program import Equation
+from rematscope.linting.lint import no_names
+from rematscope.planning.points import Point, all_points, counted, greedy_point, spread, unbeaten
+from rematscope.planning.saved_names_matrix import Matrix
+from rematscope.render.parts import Stack, TextTable, plain_text, png
+from rematscope.render.theme import COLOURS
+from rematscope.render.units import amount_text, bytes_text
+from rematscope.tracing.checkpoints import checkpoints, jaxpr_of, with_policy
+from rematscope.tracing.trace import trace
+
+# From keeping least to keeping most.
+PRESETS = ("nothing_saveable", "dots_with_no_batch_dims_saveable", "dots_saveable", "everything_saveable")
+
+
+_BYTES, _AMOUNTS = ("B", "KiB", "MiB", "GiB", "TiB"), ("", "k", "M", "G", "T", "P")
+
+
+_SHOWN = 20  # points that the table shows
+
+
+def frontier(f: Callable, *args, cost: Callable[[Equation], float] = work, **kwargs) -> "Frontier":
+    """Finds every choice of names that none beats: each other choice keeps more, or computes more again.
+
+    Up to 16 names, all subsets are looked at. With more, a 0/1 program is solved for each point, which takes some
+    hundredths of a second at 50 names and some tenths at 400. A bar shows how far it is. Interrupted, it returns what
+    it has found.
+
+    Beside them lie JAX's policies and the one that `f` has now, as real traces say, and greedy choice: one name after
+    another, always that which spares most per byte beside those chosen, as long as it fits.
+
+    Args:
+      f: a function that is differentiable in reverse mode and gives values names with `checkpoint_name`. It is not run.
+        Its checkpoints stay where they are; if it has none, one is put around all of it.
+      *args, **kwargs: its arguments, as for `trace`.
+      cost: what computing an equation again takes: a function of an `Equation`. FLOPs, and one for each element that a
+        transcendental function is applied to, by default.
+
+    Raises:
+      PlanError: if `f` names nothing that could be saved.
+      TraceError: as `trace` does.
+    """
+    __tracebackhide__ = True
+    graph = recompute_graph(f, *args, cost=cost, **kwargs)
+    if not graph.names:
+        raise PlanError(no_names(f, *args, **kwargs))
+
+    def measured(label: str, planned: Callable) -> Point:
+        with jax_internals.default_remat():
+            passes = trace(planned, *args, **kwargs)
+        kept = {r.value: r for r in passes.residuals if r.kind == "computed" and r.memory == "device"}
+        names = dict.fromkeys(r.name for r in kept.values() if r.name)
+        again = RecomputeGraph(passes, cost).all_recomputed
+        return Point(sum(r.nbytes for r in kept.values()), again, tuple(names), label)
+
+    presets = [measured(label, with_policy(f, getattr(jax.checkpoint_policies, label))) for label in PRESETS]
+    with jax_internals.default_remat():
+        own = [jax_internals.policy_of(eqn) for eqn in checkpoints(jaxpr_of(f, *args, **kwargs))]
+    has_policy = any(policy not in (None, jax.checkpoint_policies.nothing_saveable) for policy in own)
+    current = measured(f"{graph.passes.function} as it is", f) if has_policy else None
+    found: list[Point] = []
+    greedy: dict[int, Point] = {}
+    complete = False
+    try:
+        with _bar() as tell:
+            for point, share in all_points(graph):
+                found.append(point)
+                tell(f"{len(found)} points", share)
+            points = tuple(unbeaten(found))
+            budgets = [points[i].nbytes for i in spread(len(points), len(points) if are_few(graph) else _SHOWN)]
+            evaluate = functools.cache(graph.evaluate)
+            for budget in budgets:
+                greedy[budget] = greedy_point(graph, evaluate, budget)
+                tell("greedy", len(greedy) / len(budgets))
+            complete = True
+    except KeyboardInterrupt:
+        if not found:
+            raise
+    return Frontier(graph, tuple(unbeaten(found)), presets, greedy, current, complete)
+
+
+class Frontier:
+    """Every choice of names that none beats, by rising bytes. Displays itself as a picture with its numbers.
+
+    Attributes:
+      points: the choices; each keeps more and computes less again than the one before.
+      presets: JAX's policies, each as a real trace with it says.
+      greedy: bytes that may be kept → what greedy choice makes of them.
+      current: `f` with the policies that it has, as a real trace says; None if it has none.
+      complete: False if the search was interrupted: then there may be points between those found.
+      graph: what the backward pass computes again for other choices; `graph.evaluate(names)` gives bytes and cost.
+    """
+
+    def __init__(self, graph: RecomputeGraph, points, presets, greedy, current: Point | None, complete: bool):
+        self.graph = graph
+        self.points: tuple[Point, ...] = points
+        self.presets: tuple[Point, ...] = tuple(presets)
+        self.greedy: dict[int, Point] = greedy
+        self.current = current
+        self.complete = complete
+
+    @property
+    def labelled(self) -> tuple[Point, ...]:
+        """All that is no point of the frontier itself."""
+        return (*self.presets, *[self.current] * (self.current is not None), *self.greedy.values())
+
+    def within(self, nbytes: int) -> Point | None:
+        """The point that computes least again among those that keep no more than `nbytes`; None if all keep more."""
+        return next((point for point in reversed(self.points) if point.nbytes <= nbytes), None)
+
+    @functools.cached_property
+    def matrix(self) -> "Matrix":
+        """Which names each point saves."""
+        return Matrix(self.graph.names, self.points)
+
+    def plot(self, ax) -> None:
+        """Draws the frontier as steps on matplotlib axes, and the labelled points as marks."""
+        everything = (*self.points, *self.labelled)
+        most = max(point.nbytes for point in everything)
+        worst = max(point.cost for point in everything) or 1
+        unit, letter = bytes_text(most).split()[1], amount_text(worst).partition(" ")[2]
+        scale, again = 1024 ** _BYTES.index(unit), 1000 ** _AMOUNTS.index(letter)
+
+        def marks(points, style, **how):
+            ax.plot([p.nbytes / scale for p in points], [p.cost / again for p in points], style, **how)
+
+        steps = [*self.points, dataclasses.replace(self.points[-1], nbytes=most)]
+        ax.step([p.nbytes / scale for p in steps], [p.cost / again for p in steps], where="post", color=_BLUE)
+        marks(self.points, "o", color=_BLUE, markersize=3.5, label="best choices of names")
+        if self.greedy:
+            marks(self.greedy.values(), "x", color=_PINK, markersize=6, label="greedy")
+        for point, style in zip(self.presets, "vsD^", strict=True):
+            marks([point], style, color=_ORANGE, markeredgecolor="black", markersize=8, label=point.label)
+        if self.current is not None:
+            marks(
+                [self.current], "*", color="#f0e442", markeredgecolor="black", markersize=15, label=self.current.label
+            )
+        ax.set(xlabel=f"kept ({unit})", ylabel=f"computed again ({letter})".replace(" ()", ""))
+        ax.set(title=f"{self.graph.passes.function}: what is kept, and what is computed again")
+        ax.set(
+            xlim=(-0.03 * most / scale, 1.03 * most / scale or 1), ylim=(-0.04 * worst / again, 1.06 * worst / again)
+        )
+        ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize="small")
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield self._numbers()
+
+    def __repr__(self):
+        return plain_text(self)
+
+    def _ipython_display_(self) -> None:
+        # Two outputs, since a front end shows only one form of each: the picture, and its numbers.
+        from IPython.display import display
+
+        display({"image/png": png(self.plot, (8.5, 3.6)), "text/plain": self._headline()}, raw=True)
+        display(self._numbers())
+
+    def _numbers(self) -> Stack:
+        numeric = ("names", "keeps", "computes again", "best within its bytes")
+        tables = [TextTable(rows, line, numeric) for rows, line in (self._rows(), self._labelled_rows())]
+        return Stack(*tables, self.matrix)
+
+    def _headline(self) -> str:
+        found, of = len(self.points), len(self.graph.names)
+        text = f"{self.graph.passes.function}: {counted(found, 'choice')} of its {counted(of, 'name')} that none beats"
+        return text if self.complete else f"{text}, before the search was interrupted: there may be more between"
+
+    def _rows(self) -> tuple[list[list[str]], str]:
+        rows = [["point", "names", "keeps", "computes again", "of the most"]]
+        worst = self.points[0].cost or 1
+        shown = spread(len(self.points), _SHOWN)
+        for i in shown:
+            point = self.points[i]
+            amounts = bytes_text(point.nbytes), amount_text(point.cost), f"{100 * point.cost / worst:.1f} %"
+            rows.append([str(i + 1), str(len(point.names)), *amounts])
+        left_out = "" if len(shown) == len(self.points) else f"; {len(shown)} of them here, all in .points"
+        return rows, self._headline() + left_out
+
+    def _labelled_rows(self) -> tuple[list[list[str]], str]:
+        rows = [["beside them", "names", "keeps", "computes again", "best within its bytes"]]
+        for point in (*self.presets, *[self.current] * (self.current is not None)):
+            best = self.within(point.nbytes)
+            other = "all keep more" if best is None else amount_text(best.cost)
+            names = str(len(point.names)) if point is self.current else ""
+            rows.append([point.label, names, bytes_text(point.nbytes), amount_text(point.cost), other])
+        if not self.greedy:
+            return rows, ""
+        budget = max(self.greedy, key=lambda budget: self.greedy[budget].cost - self.within(budget).cost)
+        point, best = self.greedy[budget], self.within(budget)
+        if point.cost <= best.cost:
+            return rows, "greedy finds the best too, within the bytes of each point"
+        label, names = f"greedy within {bytes_text(budget)}", str(len(point.names))
+        rows.append([label, names, bytes_text(point.nbytes), amount_text(point.cost), amount_text(best.cost)])
+        return rows, "greedy is shown where it is farthest from the best; the rest is in .greedy"
+
+
+_BLUE, _ORANGE, _PINK = (COLOURS[style].split()[-1] for style in ("rs-S", "rs-R", "rs-L"))
+
+
+@contextlib.contextmanager
+def _bar() -> Iterator[Callable[[str, float], None]]:
+    """Gives a function to tell what is done and which part of it, on a bar that appears after a second."""
+    begun = time.monotonic()
+    progress = Progress(TextColumn("{task.description}"), BarColumn(), transient=True)
+    task = progress.add_task("", total=1)
+
+    def tell(text: str, share: float) -> None:
+        if not progress.live.is_started and time.monotonic() - begun > 1:
+            progress.start()
+        progress.update(task, description=text, completed=share)
+
+    try:
+        yield tell
+    finally:
+        progress.stop()

@@ -1,0 +1,193 @@
+"""`plan(f, *args, budget=…)`: the names to save so that the backward pass computes least again, with a certificate."""
+
+from collections.abc import Callable
+from functools import cached_property
+
+import jax
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from rematscope.choices.enumeration import are_few
+from rematscope.choices.milp import SOLVER, ZeroOne
+from rematscope.choices.recompute_graph import RecomputeGraph, recompute_graph, work
+from rematscope.errors import PlanError
+from rematscope.ir.program import Equation
+from rematscope.linting.checkpoint_rules import whole_nets
+from rematscope.linting.finding import LintFinding
+from rematscope.linting.lint import no_names
+from rematscope.planning.budget import budget_bytes, least_possible, part_of_range
+from rematscope.planning.certificate import Certificate, same_cost
+from rematscope.render.html import escaped
+from rematscope.render.parts import TextTable, plain_text
+from rematscope.render.units import amount_text, bytes_text
+from rematscope.tracing.checkpoints import with_policy, without_checkpoints
+from rematscope.tracing.trace import Passes, trace
+
+
+def plan(f: Callable, *args, budget: int | str | float, cost: Callable[[Equation], float] = work, **kwargs) -> "Plan":
+    """Chooses the names to save so that the backward pass computes as little as possible again within `budget`.
+
+    Every choice keeps some bytes and costs some recomputation, and what a name spares depends on which others are
+    saved. The choice is the best of all, by a 0/1 program on the graph of one trace; then the planned function is
+    traced, and must keep and compute again exactly what the graph said.
+
+    Args:
+      f: a function that is differentiable in reverse mode and gives values names with `checkpoint_name`. It is not run.
+        If it has checkpoints of its own, they stay where they are, and the names are chosen for all of them together;
+        else one checkpoint around all of `f` is planned.
+      *args, **kwargs: its arguments, as for `trace`.
+      budget: how much may be kept of what the forward pass computes: bytes as a whole number, a text like `"12 MiB"`
+        or `"1.5 GB"`, or a fraction as a float, from 0.0 (as little as possible) to 1.0 (every name). Arguments are not
+        counted: they are kept by whoever called.
+      cost: what computing an equation again takes: a function of an `Equation`. FLOPs, and one for each element that a
+        transcendental function is applied to, by default.
+
+    Returns:
+      The plan; `jax.checkpoint(f, policy=plan.policy)` follows it.
+
+    Raises:
+      PlanError: if the budget cannot be read or kept, or `f` names nothing that could be saved.
+      TraceError: as `trace` does.
+    """
+    __tracebackhide__ = True
+    graph = recompute_graph(f, *args, cost=cost, **kwargs)
+    if isinstance(budget, float):
+        return best(f, graph, part_of_range(budget, graph), args, kwargs, cost)
+    return best(f, graph, budget_bytes(budget), args, kwargs, cost)
+
+
+def best(f: Callable, graph: RecomputeGraph, limit: int, args, kwargs, cost: Callable = work) -> "Plan":
+    """The plan of `f`, whose recompute graph is known, within `limit` bytes; see `plan`."""
+    __tracebackhide__ = True
+    if not graph.names:
+        raise PlanError(no_names(f, *args, **kwargs))
+    if limit < (least := least_possible(graph)):
+        raise PlanError(
+            f"a budget of {bytes_text(limit)} is too small: {graph.passes.function} keeps at least {least:,} bytes "
+            f"({bytes_text(least)}) of computed values whatever is chosen: what goes into its checkpoints, and what "
+            "the backward pass needs of the rest. Give that much, or put a checkpoint around more of it."
+        )
+    names, bound = ZeroOne(graph).cheapest(limit)
+    policy = jax.checkpoint_policies.save_only_these_names(*names)
+    planned = with_policy(f, policy)
+    passes = trace(planned, *args, **kwargs)
+    made = Plan(f, graph, names, policy, planned, passes, limit, min(bound, graph.evaluate(names)[1]))
+    made.check(cost)
+    made.findings = tuple(whole_nets(passes, graph.passes, lambda: trace(without_checkpoints(f), *args, **kwargs)))
+    return made
+
+
+class Plan:
+    """The best choice of names under a budget. Displays itself.
+
+    Attributes:
+      names: the names to save, in the order of the program.
+      policy: what to give to `jax.checkpoint`, as `policy=`.
+      planned: `f` with that policy in its checkpoints, or in one around it.
+      passes: the trace of `planned`.
+      budget: bytes that may be kept.
+      saved_bytes: bytes of computed residuals that are kept.
+      cost: what the plan computes again, in the unit of `plan`'s `cost`.
+      bound: what every choice within the budget costs at least; the solver proved it.
+      graph: what the backward pass computes again for other choices; `graph.evaluate(names)` gives bytes and cost.
+      findings: what `lint` says of a checkpoint around several layers, whose peak no choice of names lowers much.
+    """
+
+    def __init__(self, function, graph, names, policy, planned, passes: Passes, budget: int, bound: float):
+        self.names: tuple[str, ...] = names
+        self.policy = policy
+        self.planned = planned
+        self.passes = passes
+        self.graph: RecomputeGraph = graph
+        self.budget = budget
+        self.saved_bytes, self.cost = graph.evaluate(names)
+        self.bound = bound
+        self.findings: tuple[LintFinding, ...] = ()
+
+    @property
+    def recompute_flops(self) -> int:
+        """FLOPs that the planned backward pass spends on computing again what the forward pass had."""
+        return self.passes.recompute_cost.flops
+
+    @property
+    def gap(self) -> float:
+        """How far `cost` may be above the least possible: 0 when the plan is proven the best."""
+        return self.cost - self.bound
+
+    @property
+    def slack(self) -> int:
+        """Bytes of the budget that are not used."""
+        return self.budget - self.saved_bytes
+
+    @cached_property
+    def certificate(self) -> "Certificate":
+        """What makes the claim, in plain data; verify it with `certificate.verify(f, *args)`."""
+        many = not are_few(self.graph)
+        return Certificate(
+            function=self.graph.passes.function,
+            program=self.graph.digest,
+            budget=self.budget,
+            names=self.names,
+            saved_bytes=self.saved_bytes,
+            objective=self.cost,
+            bound=self.bound,
+            solver=SOLVER if many else "a look at every choice",
+            multipliers=ZeroOne(self.graph).multipliers(self.budget) if many else (),
+        )
+
+    def check(self, cost: Callable[[Equation], float] = work) -> None:
+        """Raises PlanError unless the trace of the planned function keeps and computes again what the plan says."""
+        kept = self.passes.bytes_by_kind().get("computed", 0)
+        again = RecomputeGraph(self.passes, cost).all_recomputed
+        if kept == self.saved_bytes and same_cost(again, self.cost):
+            return
+        if jax.config.jax_remat3:
+            why = "Under JAX_REMAT3=1 a name may do nothing: plan without it."
+        else:
+            why = "Please report this function, for rematscope misreads one of its checkpoints."
+        raise PlanError(
+            f"the plan for {self.passes.function} keeps {self.saved_bytes:,} bytes at a cost of {self.cost:,}, but "
+            f"JAX keeps {kept:,} at {again:,} with these names. {why}"
+        )
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(self._headline())
+        yield self._table()
+        yield from (Text(finding.text) for finding in self.findings)
+
+    def __repr__(self):
+        return plain_text(self)
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        page = self._table()._repr_mimebundle_()["text/html"]
+        notes = "".join(f"<p>{escaped(finding.text)}</p>" for finding in self.findings)
+        return {"text/plain": plain_text(self), "text/html": f"<p>{self._headline()}</p>{page}{notes}"}
+
+    def _table(self) -> TextTable:
+        return TextTable(self._cells(), self._footer(), numeric=("bytes", "spares"))
+
+    def _headline(self) -> str:
+        chosen, all_of = len(self.names), len(self.graph.names)
+        return (
+            f"{self.graph.passes.function}: save {chosen} of {all_of} names, "
+            f"{bytes_text(self.saved_bytes)} of {bytes_text(self.budget)}; {bytes_text(self.slack)} left"
+        )
+
+    def _footer(self) -> str:
+        _, worst = self.graph.evaluate(())
+        again = f"computes {amount_text(self.cost)} again, where saving nothing computes {amount_text(worst)} again"
+        if self.gap <= 0:
+            return f"{again}; no choice within the budget computes less"
+        return f"{again}; no choice within the budget computes less than {amount_text(self.bound)}"
+
+    def _cells(self) -> list[list[str]]:
+        """A row for each name, what it takes and what it spares where the other choices stay."""
+        rows = [["save", "name", "bytes", "spares", "line"]]
+        for name in self.graph.names:
+            here = name in self.names
+            others = [n for n in self.names if n != name]
+            without, with_it = self.graph.evaluate(others), self.graph.evaluate([*others, name])
+            source = next(str(n.equation.source or "") for n in self.graph.nodes if n.name == name)
+            spared = amount_text(without[1] - with_it[1])
+            rows.append(["✓" if here else "", name, bytes_text(with_it[0] - without[0]), spared, source])
+        return rows

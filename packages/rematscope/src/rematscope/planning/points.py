@@ -1,0 +1,97 @@
+"""The points of a frontier, and how they are searched for."""
+
+import dataclasses
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
+
+from rematscope.choices.enumeration import are_few, best_points, every_choice, subset
+from rematscope.choices.milp import ZeroOne
+from rematscope.choices.recompute_graph import RecomputeGraph
+from rematscope.planning.budget import least_possible
+
+_SPREAD = 16  # budgets that are looked at first, so that an interrupted search has seen the whole range
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """What a choice keeps, and what it computes again.
+
+    Attributes:
+      nbytes: bytes of computed residuals that are kept.
+      cost: what is computed again, in the unit of `frontier`'s `cost`.
+      names: the names that are saved.
+      label: the policy that it is, "" for a choice of names that none beats.
+    """
+
+    nbytes: int
+    cost: float
+    names: tuple[str, ...] = ()
+    label: str = ""
+
+
+def all_points(graph: RecomputeGraph) -> Iterator[tuple[Point, float]]:
+    """Choices among which all unbeaten ones are, and with each the part of the search that is done."""
+
+    def point(names):
+        return Point(*graph.evaluate(names), tuple(names))
+
+    if are_few(graph):
+        for i in best_points(*every_choice(graph)):
+            yield point(subset(graph, i)), 1
+        return
+    program = ZeroOne(graph)
+    least, (most, _) = least_possible(graph), graph.evaluate(graph.names)
+
+    def cheapest(budget):
+        return point(program.cheapest(budget)[0])
+
+    spread: dict[tuple, Point] = {}
+    for i in range(_SPREAD + 1):
+        found = cheapest(least + (most - least) * i // _SPREAD)
+        spread[found.nbytes, found.cost] = found
+        yield found, 0
+    ends = sorted(spread.values(), key=lambda p: p.nbytes)
+    for low, high in itertools.pairwise(ends):
+        # Down from the end above: what is cheapest for a byte less than a point keeps is the next point.
+        found = high
+        while found.cost < low.cost and found.nbytes > low.nbytes:
+            found = cheapest(found.nbytes - 1)
+            yield found, (low.nbytes + high.nbytes - found.nbytes - least) / (most - least)
+
+
+def unbeaten(points: Sequence[Point]) -> Iterator[Point]:
+    """The points that no other one beats, by rising bytes; sums of floats that differ by rounding only are equal."""
+    span = max((point.cost for point in points), default=0)
+    rounding = 0 if all(isinstance(point.cost, int) for point in points) else 1e-9 * span
+    least = None
+    for point in sorted(points, key=lambda p: (p.nbytes, p.cost)):
+        if least is None or point.cost < least - rounding:
+            least = point.cost
+            yield point
+
+
+def greedy_point(graph: RecomputeGraph, evaluate: Callable, budget: int) -> Point:
+    """Saves one name after another: of those that fit, always that which spares most for each byte that it adds."""
+    names: frozenset[str] = frozenset()
+    nbytes, cost = evaluate(names)
+    while True:
+        best = (0, 0)
+        for name in graph.names:
+            then = evaluate(names | {name})
+            added, spared = then[0] - nbytes, cost - then[1]
+            worth = (spared / added if added > 0 else math.inf, spared)
+            if then[0] <= budget and spared > 0 and worth > best:
+                best, better = worth, (names | {name}, *then)
+        if best == (0, 0):
+            return Point(nbytes, cost, tuple(n for n in graph.names if n in names), "greedy")
+        names, nbytes, cost = better
+
+
+def spread(count: int, most: int) -> list[int]:
+    """Places among `count`, evenly spaced, first and last included; all of them if there are no more than `most`."""
+    return list(range(count)) if count <= most else [i * (count - 1) // (most - 1) for i in range(most)]
+
+
+def counted(count: int, word: str) -> str:
+    return f"{count:,} {word}{'s' * (count != 1)}"

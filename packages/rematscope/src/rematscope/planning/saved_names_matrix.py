@@ -1,0 +1,69 @@
+"""Which names each point of a frontier saves, as a picture in text."""
+
+import textwrap
+from collections.abc import Sequence
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
+
+from rematscope.planning.points import Point, counted, spread
+from rematscope.render.html import escaped
+from rematscope.render.parts import plain_text
+from rematscope.render.theme import SHEET
+
+_COLUMNS, _MOST_COLUMNS = 72, 500  # points that the matrix shows, as text and in a notebook
+
+
+class Matrix:
+    """Which names each point saves: a row for each name, a column for each point, from fewest to most bytes.
+
+    Attributes:
+      rows: name → for each point, whether it saves the name.
+    """
+
+    def __init__(self, names: Sequence[str], points: Sequence[Point]):
+        self.rows = {name: tuple(name in point.names for point in points) for name in names}
+        self._count = len(points)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from map(Text, self._lines())
+
+    def __repr__(self):
+        return plain_text(self)
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        shown = spread(self._count, _MOST_COLUMNS)
+        style = 'style="white-space: pre; text-align: left"'
+        (_, scale), *body = self._cells(shown)
+        lines = [f'<tr><th scope="col">saved</th><th scope="col" {style}>{scale}</th></tr>']
+        for names, marks in body:
+            lines.append(f'<tr><th scope="row">{escaped(", ".join(names))}</th><td {style}>{marks}</td></tr>')
+        table = f'<table class="rs-table"><tbody>{"".join(lines)}</tbody></table>'
+        page = f'<div style="overflow-x: auto">{table}</div><p>{escaped(self._caption(shown))}</p>'
+        return {"text/plain": plain_text(self), "text/html": f'{SHEET}\n<div class="rematscope">{page}</div>'}
+
+    def _caption(self, shown: list[int]) -> str:
+        if len(shown) == self._count:
+            return f"■ saved; a column for each of the {counted(self._count, 'point')}, from fewest bytes to most"
+        return f"■ saved; {len(shown)} of the {self._count} points, from fewest bytes to most; all are in .matrix.rows"
+
+    def _cells(self, shown: list[int]) -> list[tuple[tuple[str, ...], str]]:
+        """(names, marks): the numbers of the points, then a row for all names that are saved at the same points."""
+        scale = ""
+        for place, i in enumerate(shown):
+            number = str(i + 1)
+            if (place == 0 or (place + 1) % 10 == 0) and len(scale) <= place and place + len(number) <= len(shown):
+                scale = scale.ljust(place) + number
+        alike: dict[str, list[str]] = {}
+        for name, saved in self.rows.items():
+            alike.setdefault("".join("·■"[saved[i]] for i in shown), []).append(name)
+        return [((), scale), *((tuple(names), marks) for marks, names in alike.items())]
+
+    def _lines(self) -> list[str]:
+        shown = spread(self._count, _COLUMNS)
+        cells = [(textwrap.wrap(", ".join(names), 24) or [""], marks) for names, marks in self._cells(shown)]
+        width = max(len(line) for names, _ in cells for line in names)
+        lines = []
+        for (first, *rest), marks in cells:
+            lines += [f"{first:{width}}  {marks}".rstrip(), *rest]
+        return [*lines, self._caption(shown)]

@@ -1,0 +1,6 @@
+"""How a view reaches the reader: a terminal through rich, JupyterLab as HTML, GitHub as text."""
+
+from rematscope.render.parts import Lines
+from rematscope.render.widget import live
+
+__all__ = ["Lines", "live"]

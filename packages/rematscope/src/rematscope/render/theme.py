@@ -1,0 +1,39 @@
+"""The colours of the views and their style sheet."""
+
+# Okabe and Ito's colours, which the colour-blind can tell apart. The gutter letters say the same without colour.
+COLOURS = {"rs-S": "bold #0072b2", "rs-R": "bold #d55e00", "rs-L": "bold #cc79a7", "rs-B": ""}
+
+
+COLOURS |= {"rs-type": "dim", "rs-source": "dim", "rs-marked": "reverse"}
+
+
+# JupyterLab says on <body> which theme is on. Without this sheet (GitHub, an untrusted notebook) the text still stands
+# in its columns.
+SHEET = """<style>
+.rematscope { color: inherit; container-type: inline-size; }
+.rematscope .rs-programs, .rematscope .rs-programs tbody { display: block; width: 100%; margin: 0; border: 0; }
+.rematscope .rs-programs tr { display: flex; flex-wrap: wrap; gap: 0 1em; background: none !important; }
+.rematscope .rs-programs td { display: block; flex: 0 1 auto; padding: 0; border: 0; text-align: left;
+  vertical-align: top; max-width: 100%; overflow-x: auto; }
+.rematscope .rs-programs td + td { border-left: 1px solid #8888; padding-left: 1em; }
+.rematscope .rs-table { margin: 0; font-family: var(--jp-code-font-family, monospace); font-size: 12px; }
+.rematscope .rs-table th, .rematscope .rs-table td { text-align: left; padding: 2px 1em 2px 0; max-width: none; }
+.rematscope .rs-table :is(th, td):is(:nth-child(3), :nth-child(4)) { text-align: right !important; }
+.rematscope p { margin: 0.3em 0 0; font-weight: 600; }
+.rematscope pre { margin: 0; padding: 0; background: none; color: inherit; line-height: 1.35; font-size: 12px;
+  white-space: pre; }
+.rs-S, .rs-R, .rs-L { font-weight: 600; }
+.rs-S { color: #005a8f; } .rs-R { color: #a34700; } .rs-L { color: #8a3a6b; }
+.rs-type, .rs-source { opacity: 0.75; }
+[data-jp-theme-light="false"] .rs-S { color: #6cbcf5; }
+[data-jp-theme-light="false"] .rs-R { color: #ffa45c; }
+[data-jp-theme-light="false"] .rs-L { color: #ee9fcb; }
+@container (max-width: 1150px) { .rematscope .rs-source { display: none; } }
+</style>"""
+
+
+# Apart, so that pages on which nothing is marked stay as they are stored.
+MARKS = """<style>
+.rs-marked { background: #ffedb3; border-block: 1px solid #946200; font-weight: 600; }
+[data-jp-theme-light="false"] .rs-marked { background: #4d3b00; border-color: #ffd257; }
+</style>"""

@@ -1,0 +1,1 @@
+"""A function becomes two programs, and what crosses between them."""

@@ -1,0 +1,89 @@
+"""The checkpoints that a function has, and the same function with another policy in them."""
+
+import functools
+from collections.abc import Callable, Iterator
+
+import jax
+from jax.extend import source_info_util
+from jax.extend.core import jaxpr_as_fun
+
+from rematscope.errors import PlanError
+from rematscope.ir import jax_internals
+
+source_info_util.register_exclusion(__file__)
+
+
+def nothing(*_, **__) -> bool:
+    """A policy that saves nothing. A checkpoint that has it was given it here."""
+    return False
+
+
+def with_policy(f: Callable, policy: Callable | None) -> Callable:
+    """Returns `f` with `policy` in each of its checkpoints; with one checkpoint around all of it if it has none.
+
+    Args:
+      f: a function of pytrees of arrays. Checkpoints are found in functions that it calls, in jit, loops and branches,
+        but not in custom rules.
+      policy: what `jax.checkpoint` takes: None saves nothing.
+
+    Raises:
+      PlanError: when the function is called, if a checkpoint of `f` is differentiated in it.
+    """
+
+    @functools.wraps(f)
+    def planned(*args, **kwargs):
+        flat, leaves = _flattened(f, args, kwargs)
+        jaxpr, out = jax.make_jaxpr(flat, return_shape=True)(*leaves)
+        found = list(checkpoints(jaxpr))
+        if any(map(jax_internals.is_differentiated, found)):
+            # What the gradient inside keeps was decided when it was taken: another policy would not change that.
+            raise PlanError(
+                f"{getattr(f, '__name__', 'the function')} takes the gradient of a function that has a checkpoint, and "
+                "names can only be chosen before that. Give the function itself and not its gradient."
+            )
+        if not found:
+            return jax.checkpoint(flat, policy=policy)(*leaves)
+        results = jaxpr_as_fun(jax_internals.with_policy(jaxpr, policy))(*leaves)
+        return jax.tree.unflatten(jax.tree.structure(out), results)
+
+    return planned
+
+
+def without_checkpoints(f: Callable) -> Callable:
+    """Returns `f` without the checkpoints that `with_policy` reaches."""
+
+    @functools.wraps(f)
+    def plain(*args, **kwargs):
+        flat, leaves = _flattened(f, args, kwargs)
+        jaxpr, out = jax.make_jaxpr(flat, return_shape=True)(*leaves)
+        jaxpr = jax_internals.rewritten(
+            jaxpr, lambda eqn, _: [jax_internals.without_checkpoint(eqn) if jax_internals.is_checkpoint(eqn) else eqn]
+        )
+        return jax.tree.unflatten(jax.tree.structure(out), jaxpr_as_fun(jaxpr)(*leaves))
+
+    return plain
+
+
+def checkpoints(jaxpr) -> Iterator[jax.extend.core.JaxprEqn]:
+    """Every checkpoint that `with_policy` reaches, those in other ones included."""
+    for eqn in jax_internals.body_of(jaxpr)[0].eqns:
+        if jax_internals.is_checkpoint(eqn):
+            yield eqn
+        for body in () if jax_internals.is_custom_rule(eqn) else jax_internals.bodies(eqn):
+            yield from checkpoints(body)
+
+
+def jaxpr_of(f: Callable, *args, **kwargs):
+    """The jaxpr of `f` on flat arguments."""
+    flat, leaves = _flattened(f, args, kwargs)
+    return jax.make_jaxpr(flat)(*leaves)
+
+
+def _flattened(f: Callable, args, kwargs) -> tuple[Callable, list]:
+    leaves, tree = jax.tree.flatten((args, kwargs))
+
+    def flat(*leaves):
+        args, kwargs = jax.tree.unflatten(tree, leaves)
+        return f(*args, **kwargs)
+
+    return flat, leaves

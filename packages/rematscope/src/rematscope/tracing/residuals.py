@@ -1,0 +1,146 @@
+"""What crosses from the forward to the backward program, where it was made and what reads it."""
+
+import dataclasses
+
+from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value, nbytes
+from rematscope.ir.source import Source
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Residual:
+    """A value that the forward pass keeps for the backward pass.
+
+    Attributes:
+      value: the value, the same object in both programs.
+      kind: `"argument"`, `"constant"` (closed over, or a literal) or `"computed"`.
+      name: its `checkpoint_name`, or None.
+      primitive: the operation that made it, found through jit, scan, names and nested checkpoints; or None.
+      source: the user's line that made it, or None.
+      is_output: the function returns this very value too, so keeping it costs nothing more.
+      needed_by: the first backward equation that reads it, inside loops too; None if it is only handed through.
+    """
+
+    value: Value
+    kind: str
+    name: str | None
+    primitive: str | None
+    source: Source | None
+    is_output: bool
+    needed_by: Equation | None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.value.shape
+
+    @property
+    def dtype(self):
+        return self.value.dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole array; what a scan saved counts all its iterations."""
+        return nbytes(self.value)
+
+    @property
+    def memory(self) -> str:
+        """`"device"`, or `"host"` for what an offloading policy moved there."""
+        space = getattr(self.value.aval, "memory_space", None)
+        return "host" if str(getattr(space, "name", space)).lower() in ("host", "pinned_host") else "device"
+
+
+def residuals_of(fwd: Program, bwd: Program, crossing, outputs) -> tuple[Residual, ...]:
+    makers = makers_of(fwd)
+    readers = _first_readers(bwd)
+    returned = {v for v in outputs if not isinstance(v, Literal)}
+    arguments = set(fwd.inputs)
+
+    def residual(value: Value) -> Residual:
+        if value in arguments:
+            kind, (name, maker) = "argument", (None, None)
+        elif value in makers:
+            kind, (name, maker) = "computed", origin_of(value, makers)
+        else:
+            kind, (name, maker) = "constant", (None, None)
+        primitive, source = (maker.primitive, maker.source) if maker else (None, None)
+        return Residual(value, kind, name, primitive, source, value in returned, readers.get(value))
+
+    return tuple(map(residual, crossing))
+
+
+def makers_of(program: Program) -> dict[Value, tuple[Equation, int]]:
+    """Value → the equation that defines it and which of its outputs it is, bodies included."""
+    makers = {}
+    for equation in program.equations:
+        if equation.primitive != "optimization_barrier":
+            makers.update((v, (equation, i)) for i, v in enumerate(equation.outputs))
+        for body in equation.bodies:
+            makers.update(makers_of(body))
+    return makers
+
+
+def origin_of(value: Value, makers) -> tuple[str | None, Equation | None]:
+    """The checkpoint name of `value` and the operation that really made it."""
+    name, equation, around, carried = None, None, {}, set()
+    while value in makers or value in around:
+        if value not in makers:
+            # A loop body's own input: a carry is made by the iteration before, a slice by what made the array.
+            loop, i = around[value]
+            if i < loop.carries and value not in carried:
+                carried.add(value)
+                value = loop.bodies[-1].outputs[i]
+            else:
+                value = loop.inputs[loop.first_carry + i]
+            continue
+        equation, i = makers[value]
+        if equation.primitive == "name":
+            name = name or (None if carried else equation.params["name"])
+            value = equation.inputs[0]
+        elif equation.primitive == "device_put":
+            value = equation.inputs[i]
+        elif equation.primitive == "cond":
+            # The branches that do not make this residual fill its place with zeros.
+            made = [b.outputs[i] for b in equation.bodies if b.outputs[i] in makers]
+            value = next((v for v in made if makers[v][0].primitive not in _FILLERS), made[0] if made else None)
+        elif equation.bodies:
+            body = equation.bodies[-1]
+            around.update((v, (equation, k)) for k, v in enumerate(body.inputs))
+            value = body.outputs[i]
+        else:
+            break
+    return name, equation
+
+
+_FILLERS = ("broadcast_in_dim", "empty2", "iota")
+
+
+def _first_readers(program: Program) -> dict[Value, Equation]:
+    """Value → the first equation that does something with it; to give it a name is nothing."""
+    readers: dict[Value, Equation] = {}
+    names: list[Equation] = []
+    for equation in program.equations:
+        if equation.primitive == "name":
+            names.append(equation)
+        if equation.primitive in BOOKKEEPING:
+            continue
+        inner: dict[Value, Equation] = {}
+        for body in equation.bodies:
+            for value, reader in _first_readers(body).items():
+                inner.setdefault(value, reader)
+        if equation.bodies:
+            # What a body is handed as a carry or a slice is read where the body reads it.
+            own = equation.bodies[-1].inputs
+            handed = equation.inputs[equation.first_carry :]
+            for outside, inside in zip(handed, own, strict=bool(own)):
+                if inside in inner:
+                    inner.setdefault(outside, inner[inside])
+        for value in equation.inputs:
+            reader = inner.get(value, None if equation.bodies else equation)
+            if reader is not None:
+                readers.setdefault(value, reader)
+        for value, reader in inner.items():
+            readers.setdefault(value, reader)
+    for equation in reversed(names):
+        (value,), (named,) = equation.inputs, equation.outputs
+        if named in readers:
+            readers.setdefault(value, readers[named])
+    return readers

@@ -1,0 +1,255 @@
+"""`trace(f, *args)`: the forward and the backward program of a function, without running either."""
+
+import dataclasses
+import functools
+import inspect
+import itertools
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import source_info_util
+from jax.extend.core import jaxprs_in_params
+
+from rematscope.errors import TraceError
+from rematscope.ir import jax_internals, roles
+from rematscope.ir.cost import Cost, program_cost
+from rematscope.ir.inline import Inliner
+from rematscope.ir.letters import name_values
+from rematscope.ir.program import Program, Value
+from rematscope.ir.source import Source
+from rematscope.tracing.residuals import Residual, makers_of, origin_of, residuals_of
+
+source_info_util.register_exclusion(__file__)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Passes:
+    """The two programs that differentiating a function in reverse mode runs.
+
+    `forward(*arguments)` returns the outputs, then the residuals; `backward(*residuals, *cotangents)` returns a
+    cotangent for every argument. All arrays are flat lists, in the order of `jax.tree.leaves`.
+
+    Attributes:
+      function: the name of the function.
+      forward, backward: the programs. A value that crosses is one `Value` with one name in both.
+      residuals: one for each leaf of `jax.vjp(f, *args)[1]`, in its order.
+      cotangents: the values that the backward program is given besides the residuals.
+      twins: value of a recomputed equation → the forward value that it equals.
+    """
+
+    function: str
+    forward: Program
+    backward: Program
+    residuals: tuple[Residual, ...]
+    cotangents: tuple[Value, ...]
+    twins: dict[Value, Value]
+
+    @cached_property
+    def cost(self) -> Cost:
+        """What both passes cost together."""
+        return program_cost(self.forward) + program_cost(self.backward)
+
+    @cached_property
+    def recompute_cost(self) -> Cost:
+        """What the backward pass spends on computing again what the forward pass had: the sum over `R`."""
+        return program_cost(self.backward, roles.RECOMPUTED)
+
+    @cached_property
+    def late_cost(self) -> Cost:
+        """What the backward pass computes first although it does not depend on the cotangent: the sum over `L`."""
+        return program_cost(self.backward, roles.LATE)
+
+    def __repr__(self):
+        return f"<{self.function}: saves {self.saved_bytes():,} bytes, recomputes {self.recompute_cost}>"
+
+    @cached_property
+    def unopened(self) -> tuple[str, ...]:
+        """Primitives with a program of their own that stand as one equation: kernels, `shard_map`, linear solvers.
+
+        What they save is seen; what they recompute inside is not.
+        """
+        equations = itertools.chain(self.forward.walk(), self.backward.walk())
+        return tuple(sorted({e.primitive for e, _ in equations if any(map(_on_arrays, jaxprs_in_params(e.params)))}))
+
+    def bytes_by_kind(self) -> dict[str, int]:
+        """Bytes saved of each kind of residual, those the function computed first; one array counts once."""
+        once = {r.value: r for r in self.residuals}.values()
+        kinds = {kind: sum(r.nbytes for r in once if r.kind == kind) for kind in ("computed", "constant", "argument")}
+        return {kind: size for kind, size in kinds.items() if size or kind != "constant"}
+
+    def saved_bytes(self) -> int:
+        """Bytes of all residuals; one array counts once."""
+        return sum(self.bytes_by_kind().values())
+
+
+def trace(f: Callable, *args: Any, **kwargs: Any) -> Passes:
+    """Splits `f` into its forward and its backward program, without running either.
+
+    Args:
+      f: a function of pytrees of arrays, differentiable in reverse mode.
+      *args, **kwargs: its arguments: arrays, Python scalars or `jax.ShapeDtypeStruct`s in pytrees. Only shapes and
+        dtypes are looked at. Integers, booleans and PRNG keys are allowed beside floating-point arguments.
+
+    Returns:
+      The two programs, what crosses between them, and what they cost.
+
+    Raises:
+      TraceError: if there is nothing to differentiate, an argument is no array, or `f` has no reverse-mode derivative.
+    """
+    __tracebackhide__ = True
+    paths, leaves, tree = _flatten(f, args, kwargs)
+    function = called(f)
+
+    def flat(*leaves):
+        args, kwargs = jax.tree.unflatten(tree, leaves)
+        return f(*args, **kwargs)
+
+    def forward(*leaves):
+        return jax.vjp(flat, *leaves)
+
+    try:
+        forward_jaxpr, (out, pullback) = jax.make_jaxpr(forward, return_shape=True)(*leaves)
+        residuals, pullback_tree = jax.tree.flatten(pullback)
+        cotangents = [_cotangent(leaf) for leaf in jax.tree.leaves(out)]
+
+        def backward(residuals, cotangents):
+            cotangents = jax.tree.unflatten(jax.tree.structure(out), cotangents)
+            return jax.tree.unflatten(pullback_tree, residuals)(cotangents)
+
+        if not any(c.dtype != jax.dtypes.float0 for c in cotangents):
+            raise TraceError(
+                f"{function} returns no floating-point value, so there is nothing to differentiate. "
+                "Return a float from it, a loss for example."
+            )
+        backward_jaxpr = jax.make_jaxpr(backward)(residuals, cotangents)
+    except (ValueError, TypeError, NotImplementedError) as error:
+        if (explained := _explained(error, function, leaves)) is None:
+            if "object is not callable" in str(error):
+                # JAX calls a policy late and does not say that it was the policy.
+                error.add_note(
+                    "If this is about policy=: a policy is a function, jax.checkpoint_policies.dots_saveable for one, "
+                    "and no string, number or list."
+                )
+            raise
+        raise explained from None
+
+    inline = Inliner()
+    arguments = [Value(v.aval, path) for v, path in zip(forward_jaxpr.invars, paths, strict=True)]
+    fwd = inline.program(forward_jaxpr, arguments)
+    outputs = fwd.outputs[: len(cotangents)]
+    crossing = fwd.outputs[len(cotangents) :]
+    incoming = tuple(Value(v.aval) for v in backward_jaxpr.invars[len(crossing) :])
+    bwd = inline.program(backward_jaxpr, [*crossing, *incoming])
+
+    twins = roles.assign_roles(fwd, bwd, incoming)
+    name_values(function, fwd, bwd, incoming, twins)
+    return Passes(function, fwd, bwd, residuals_of(fwd, bwd, crossing, outputs), incoming, twins)
+
+
+def sources_of(jaxpr) -> tuple[Source | None, ...]:
+    """For each output of a traced function the user's line that made it, as `Residual.source` says it."""
+    program = Inliner().program(jaxpr, [Value(v.aval) for v in jaxpr.invars])
+    makers = makers_of(program)
+    origins = [origin_of(value, makers)[1] for value in program.outputs]
+    return tuple(None if equation is None else equation.source for equation in origins)
+
+
+def _flatten(f, args, kwargs):
+    """(path, leaf) of every argument, named as `f` names its parameters where that can be told."""
+    for leaf in jax.tree.leaves((args, kwargs)):
+        try:
+            jax.typeof(leaf)
+        except TypeError:
+            raise TraceError(
+                f"an argument holds {_described(leaf)}, and only arrays, numbers and jax.ShapeDtypeStructs can be "
+                "traced. Bind it first: functools.partial(f, name=value)."
+            ) from None
+    try:
+        bound = inspect.signature(f).bind(*args, **kwargs).arguments
+        parameters = inspect.signature(f).parameters
+        names = []
+        for name, value in bound.items():
+            kind = parameters[name].kind
+            if kind is kind.VAR_POSITIONAL:
+                names += [f"{name}[{i}]" for i in range(len(value))]
+            elif kind is kind.POSITIONAL_ONLY or (kind is not kind.VAR_KEYWORD and name not in kwargs):
+                names.append(name)
+    except (TypeError, ValueError):
+        names = [f"arg{i}" for i in range(len(args))]
+    with_paths, tree = jax.tree.flatten_with_path((args, kwargs))
+    paths = []
+    for (which, first, *rest), _ in with_paths:
+        root = first.key if which.idx else names[first.idx]
+        paths.append(root + "".join(map(_step, rest)))
+    leaves = [leaf for _, leaf in with_paths]
+    if leaves and not any(jnp.issubdtype(jax.typeof(leaf).dtype, np.inexact) for leaf in leaves):
+        raise TraceError(
+            "every argument is an integer, a boolean or a key, and JAX differentiates with respect to "
+            "floating-point numbers only. Pass floats: 2.0 instead of 2, or x.astype(float)."
+        )
+    if not leaves:
+        raise TraceError("there are no arguments to differentiate with respect to. Pass f's arguments after f.")
+    return paths, leaves, tree
+
+
+def _on_arrays(jaxpr) -> bool:
+    """False for a rule on scalars, such as the addition in a scatter-add."""
+    jaxpr, _, _ = jax_internals.body_of(jaxpr)
+    return any(getattr(v.aval, "shape", ()) for eqn in jaxpr.eqns for v in eqn.outvars)
+
+
+def _step(key) -> str:
+    """One step of a path into a pytree: `.w` for a field or a dictionary's plain key, `.0` for a place, `['a b']`."""
+    text = jax.tree_util.keystr((key,), simple=True)
+    return f".{text}" if text.isidentifier() or text.isdecimal() else f"[{getattr(key, 'key', text)!r}]"
+
+
+def called(f: Callable) -> str:
+    """What people call `f`: a partial by the function in it."""
+    while isinstance(f, functools.partial):
+        f = f.func
+    return getattr(f, "__name__", type(f).__name__)
+
+
+def _described(leaf) -> str:
+    """What `leaf` is, without the address that most objects show."""
+    kind = type(leaf).__name__
+    if isinstance(leaf, str):
+        return f"{leaf!r:.60}, a {kind}"
+    if isinstance(leaf, np.ndarray):
+        return f"an array of {leaf.dtype}"
+    name = getattr(leaf, "__name__", None)
+    return f"{name}, a {kind}" if name else f"a value of type {kind}"
+
+
+def _cotangent(leaf) -> jax.ShapeDtypeStruct:
+    dtype = leaf.dtype if jnp.issubdtype(leaf.dtype, np.inexact) else jax.dtypes.float0
+    return jax.ShapeDtypeStruct(leaf.shape, dtype)
+
+
+def _explained(error: Exception, function: str, leaves) -> TraceError | None:
+    """What JAX's refusal to differentiate means and what to do; None for an error of the function's own."""
+    text = str(error)
+    needs_value = isinstance(error, (jax.errors.JAXTypeError, jax.errors.JAXIndexError))
+    if (needs_value or "Non-hashable static arguments" in text) and any(isinstance(v, int) for v in leaves):
+        return TraceError(
+            f"{function} looks at the value of an argument, and trace gives it only shapes. Bind flags, axes and other "
+            "settings before: functools.partial(f, training=True)."
+        )
+    if "Reverse-mode differentiation does not work" in text:
+        return TraceError(
+            f"{function} has no backward pass: it runs a while_loop, or a fori_loop whose bounds are not known when it "
+            "is traced, and JAX would have to keep an unknown number of residuals. Use jax.lax.scan, or a fori_loop "
+            "with bounds that are Python integers."
+        )
+    refusals = ("do not support JVP", "Linearization failed", "ifferentiation rule")
+    if any(refusal in text for refusal in refusals):
+        return TraceError(
+            f"{function} has no backward pass: {text.splitlines()[0].rstrip('.')}. Give that operation a derivative "
+            "with jax.custom_vjp, or keep it out with jax.lax.stop_gradient."
+        )
+    return None

@@ -1,0 +1,175 @@
+"""A panel that checkpoints a function in one way after another, and shows what each changes."""
+
+import functools
+import re
+from collections.abc import Callable, Iterator
+
+import jax
+from jax.extend.core import jaxprs_in_params
+
+from rematscope.ir import jax_internals
+from rematscope.render.parts import Lines
+from rematscope.render.units import bytes_text, count_text
+from rematscope.render.widget import live
+from rematscope.tracing.trace import Passes, trace
+from rematscope.views.linked import Linked
+
+# From keeping least to keeping most.
+POLICIES = ("nothing_saveable", "dots_with_no_batch_dims_saveable", "dots_saveable", "everything_saveable")
+_NO_CHECKPOINT, _NO_POLICY, _NAMES = "no checkpoint", "no policy", "save_only_these_names"
+
+
+def explore(f: Callable, *args, **kwargs) -> None:
+    """Shows a panel to checkpoint `f` in: with no policy, with each of JAX's, or saving the names that are ticked.
+
+    Below the controls stand what the choice costs, beside `f` without a checkpoint, both programs, and the table of
+    residuals. Values light up as in `linked`. The names are those that `f` gives with `checkpoint_name`, inside jit and
+    scan too. Outside a notebook it shows what the panel shows first.
+
+    The panel puts one checkpoint around the whole of `f`. A checkpoint that `f` has inside gives way to it, policy and
+    all; only "no checkpoint" shows `f` as it is.
+
+    Args:
+      f: a function that is differentiable in reverse mode. It is not run, only traced.
+      *args, **kwargs: its arguments, as for `trace`.
+
+    Raises:
+      TraceError: as `trace` does.
+    """
+    __tracebackhide__ = True
+    plain = trace(f, *args, **kwargs)
+    names = _checkpoint_names(f, *args, **kwargs)
+
+    @functools.cache
+    def look(policy: str, *kept: str) -> "_Choice | _Refusal":
+        wrapped, written = _checkpointed(f, plain.function, policy, kept)
+        try:
+            return _Choice(written, trace(wrapped, *args, **kwargs), plain)
+        except Exception as error:  # whatever a choice runs into, the reader can go on to the next
+            return _Refusal(written, error)
+
+    def view(policy: str, **ticks: bool):
+        return look(policy, *(name for name in names if policy == _NAMES and ticks[_label(name)]))
+
+    live(view, **_controls(names))
+
+
+def _controls(names: list[str]) -> dict:
+    import ipywidgets
+
+    options = [_NO_CHECKPOINT, _NO_POLICY, *POLICIES, *[_NAMES] * bool(names)]
+    policy = ipywidgets.Dropdown(options=options, value=_NAMES if names else _NO_POLICY, description="policy")
+    policy.layout.width = "26em"
+    ticks = {_label(name): ipywidgets.Checkbox(True, description=_label(name), indent=False) for name in names}
+
+    def choose_names(_change):
+        policy.value = _NAMES
+
+    for tick in ticks.values():
+        tick.layout.width = "auto"
+        tick.observe(choose_names, "value")
+    return {"policy": policy, **ticks}
+
+
+def _label(name: str) -> str:
+    return f"save {name!r}"
+
+
+def _checkpointed(f: Callable, called: str, policy: str, kept: tuple[str, ...]) -> tuple[Callable, str]:
+    """`f` under the policy, and how one writes that."""
+    if policy == _NO_CHECKPOINT:
+        return f, called
+    if policy == _NO_POLICY:
+        return jax.checkpoint(f), f"jax.checkpoint({called})"
+    chosen = getattr(jax.checkpoint_policies, policy)
+    written = f"jax.checkpoint_policies.{policy}"
+    if policy == _NAMES:
+        chosen, written = chosen(*kept), f"{written}({', '.join(map(repr, kept))})"
+    return jax.checkpoint(f, policy=chosen), f"jax.checkpoint({called}, policy={written})"
+
+
+class _Choice(Linked):
+    """What one choice costs, above what it saves and does."""
+
+    def __init__(self, written: str, passes: Passes, plain: Passes):
+        super().__init__(passes)
+        self._costs = Lines([written, "", *_comparison(passes, plain)])
+        saved, before = bytes_text(passes.saved_bytes()), bytes_text(plain.saved_bytes())
+        self._news = f"This choice saves {saved}; without a checkpoint it is {before}."
+        self.views = (self._costs, *self.views)
+
+    def pane(self) -> dict:
+        state = super().pane()
+        costs = self._costs._repr_mimebundle_()["text/html"]
+        return {**state, "html": f"{costs}<br>{state['html']}", "idle": f"{self._news} {state['idle']}"}
+
+
+class _Refusal(Lines):
+    """A choice that cannot be traced, in a sentence."""
+
+    def __init__(self, written: str, error: Exception):
+        reason, *_ = str(error).strip().splitlines() or [type(error).__name__]
+        reason = re.sub(r" object at 0x\w+", "", reason)
+        self._sentence = f"{written} does not work here: {reason}"
+        super().__init__([self._sentence])
+
+    def pane(self) -> dict:
+        return {"html": "", "notes": [], "idle": self._sentence}  # where a screen reader hears it
+
+
+def _comparison(passes: Passes, plain: Passes) -> list[str]:
+    """Bytes saved and work done again or late, beside those without a checkpoint."""
+    saved, before = passes.saved_bytes(), plain.saved_bytes()
+    share = f" ({100 * (saved - before) / before:+.0f} %)".replace("-", "−") if before and saved != before else ""
+    rows = [
+        ["", "this choice", "no checkpoint", "change"],
+        ["bytes saved", bytes_text(saved), bytes_text(before), _signed(saved - before, bytes_text) + share],
+    ]
+    for title, cost, unit in _WORK:
+        now, then = (getattr(getattr(p, cost), unit) for p in (passes, plain))
+        if unit == "flops" or now or then:
+            rows.append([title, _number(now), _number(then), _signed(now - then, _number)])
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["   ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
+
+
+_WORK = [
+    ("FLOPs recomputed", "recompute_cost", "flops"),
+    ("FLOPs late", "late_cost", "flops"),
+    ("transcendentals recomputed", "recompute_cost", "transcendentals"),
+    ("transcendentals late", "late_cost", "transcendentals"),
+]
+
+
+def _number(count: int) -> str:
+    return count_text(count, "").rstrip()
+
+
+def _signed(change: int, text: Callable[[int], str]) -> str:
+    return f"{'+' if change > 0 else '−'}{text(abs(change))}" if change else "none"
+
+
+def _checkpoint_names(f: Callable, *args, **kwargs) -> list[str]:
+    """The names that `f` and its derivative give to values, in the order of the program."""
+    leaves, tree = jax.tree.flatten((args, kwargs))
+
+    def flat(*leaves):
+        args, kwargs = jax.tree.unflatten(tree, leaves)
+        return f(*args, **kwargs)
+
+    def both(*leaves):
+        # The function itself has the names whose values are dropped; its derivative has those of custom rules.
+        return flat(*leaves), jax.vjp(flat, *leaves)
+
+    return list(dict.fromkeys(_names_in(jax.make_jaxpr(both)(*leaves))))
+
+
+def _names_in(jaxpr) -> Iterator[str]:
+    for eqn in jax_internals.body_of(jaxpr)[0].eqns:
+        if (name := jax_internals.checkpoint_name(eqn)) is not None:
+            yield name
+        elif (body := jax_internals.called_body(eqn)) is not None:
+            yield from _names_in(body)
+        else:
+            for body in jaxprs_in_params(eqn.params):
+                yield from _names_in(body)

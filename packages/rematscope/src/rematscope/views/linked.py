@@ -1,0 +1,154 @@
+"""Both programs and the table of residuals, linked: pointing at a value lights it wherever it stands."""
+
+import html
+from collections.abc import Callable, Iterable, Iterator
+
+from rematscope.ir.program import Literal, Program, Value, type_text
+from rematscope.ir.roles import BACKWARD, LATE, RECOMPUTED
+from rematscope.render.html import html_table
+from rematscope.render.parts import Stack
+from rematscope.render.units import bytes_text
+from rematscope.render.widget import live
+from rematscope.tracing.trace import Passes, trace
+from rematscope.views.residual_table import ResidualTable
+from rematscope.views.side_by_side import LEGEND, FwdBwd, ProgramRow
+
+_HINT = "Point at a value, or walk with Tab and the arrow keys: it lights up wherever it stands."
+
+
+class Linked(Stack):
+    """The table of residuals above the forward and the backward program side by side.
+
+    `live` makes a value light up in all three. Displayed otherwise they stand still.
+
+    Args:
+      passes: what `trace` returned.
+    """
+
+    def __init__(self, passes: Passes):
+        self.programs, self.table = FwdBwd(passes), ResidualTable(passes)
+        super().__init__(self.table, self.programs)
+
+    def pane(self) -> dict:
+        """The state of a widget that shows it: HTML in which every value has a number, and a sentence about each."""
+        programs = self.programs.programs()
+        passes = self.programs.passes
+        numbers = _Numbers(passes)
+        body = "".join(_program(*program, numbers) for program in programs)
+        legend = "  ".join(f'<span class="rs-{letter}">{letter} {word}</span>' for letter, word in LEGEND.items())
+        table = html_table(self.table.cells(), "", [numbers.of(row.values) for row in self.table.rows])
+        page = f'{table}<br><div class="rematscope"><div class="rs-both">{body}</div>'
+        page += f'<div class="rs-legend">{legend}</div></div>'
+        saved = {residual.value: residual.nbytes for residual in passes.residuals}
+        return {"html": page, "notes": _notes(programs, saved, numbers), "idle": _HINT}
+
+
+def linked(f: Callable, *args, **kwargs) -> None:
+    """Shows the residuals of `f` and both its programs, linked.
+
+    In a notebook, a value lights up wherever it stands when you point at it, tap it, or walk to its line with Tab and
+    the arrow keys; a line of text says what it is. Esc or leaving puts it out. Elsewhere this shows what
+    `residual_table` and `print_fwd_bwd` show.
+
+    Args:
+      f: a function that is differentiable in reverse mode. It is not run.
+      *args, **kwargs: its arguments, as for `trace`.
+
+    Raises:
+      TraceError: as `trace` does.
+    """
+    __tracebackhide__ = True
+    view = Linked(trace(f, *args, **kwargs))
+    live(lambda: view)
+
+
+class _Numbers:
+    """A number for each value that a reader can tell apart: by its name, and a slice by its array's.
+
+    Attributes:
+      values: the values by their numbers.
+    """
+
+    def __init__(self, passes: Passes):
+        self.values: list[Value] = []
+        self._arrays = dict(_sliced(passes.forward)) | dict(_sliced(passes.backward))
+        self._numbers: dict[str, int] = {}
+
+    def __getitem__(self, value: Value) -> int:
+        while value in self._arrays:
+            value = self._arrays[value]
+        if value.name not in self._numbers:
+            self._numbers[value.name] = len(self.values)
+            self.values.append(value)
+        return self._numbers[value.name]
+
+    def of(self, names: Iterable[str]) -> str:
+        """The numbers of values that have been met, as an attribute lists them."""
+        return " ".join(str(self._numbers[name]) for name in names)
+
+
+def _sliced(program: Program) -> Iterator[tuple[Value, Value]]:
+    """(slice, array) for what the bodies of scans read one slice of at a time."""
+    for equation in program.equations:
+        for body in equation.bodies:
+            yield from _sliced(body)
+            yield from zip(body.inputs[equation.carries :], equation.stacked_inputs, strict=False)
+
+
+def _program(title: str, header: str, rows: list[ProgramRow], numbers: _Numbers) -> str:
+    lines = "".join(_line(row, numbers) for row in rows)
+    return (
+        f'<section><b>{title}</b><div class="rs-header">{escaped(header)}</div><div role="listbox" class="rs-lines" '
+        f'aria-label="{title} program">{lines}</div></section>'
+    )
+
+
+def _line(row: ProgramRow, numbers: _Numbers) -> str:
+    code = "".join(_piece(piece, numbers) for piece in row.pieces)
+    mentioned = row.defines or [p for p in row.pieces if isinstance(p, Value) and not isinstance(p, Literal)]
+    cells = [
+        f'<span class="{row.style}">{row.gutter}</span>',
+        f'<span class="rs-code {row.style}">{code}</span>',
+        f'<span class="rs-type">{escaped(row.type)}</span>',
+        f'<span class="rs-source">{escaped(row.source)}</span>',
+        f'<span class="rs-bytes {row.style}">{row.saved}</span>',
+    ]
+    about = " ".join(str(numbers[value]) for value in mentioned)
+    return f'<div role="option" aria-selected="false" tabindex="-1" data-about="{about}">{"".join(cells)}</div>'
+
+
+def _piece(piece: str | Value, numbers: _Numbers) -> str:
+    if isinstance(piece, str):
+        return escaped(piece)
+    if isinstance(piece, Literal):
+        return escaped(piece.name)
+    return f'<span class="rs-value" data-value="{numbers[piece]}">{escaped(piece.name)}</span>'
+
+
+def _notes(programs: list[tuple[str, str, list[ProgramRow]]], saved: dict[Value, int], numbers: _Numbers) -> list[str]:
+    """What there is to say about each value, by its number."""
+    facts: list[list[str]] = [[] for _ in numbers.values]
+    for title, _, rows in programs:
+        for row in rows:
+            for value in row.defines:
+                known = facts[numbers[value]]
+                if title == "forward":
+                    known.append(f"saved, {bytes_text(saved[value])}" if value in saved else "not saved")
+                else:
+                    known.append(_IN_BACKWARD.get(row.gutter, ""))
+                known.append(row.source)
+    return [
+        "  ·  ".join([value.name, type_text(value), *(dict.fromkeys(filter(None, known)) or ["constant, not saved"])])
+        for value, known in zip(numbers.values, facts, strict=True)
+    ]
+
+
+_IN_BACKWARD = {
+    RECOMPUTED: "recomputed in the backward pass",
+    LATE: "late: first computed in the backward pass",
+    BACKWARD: "made by the backward pass",
+}
+
+
+def escaped(text: str) -> str:
+    return html.escape(text, quote=False)

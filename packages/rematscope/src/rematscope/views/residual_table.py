@@ -1,0 +1,148 @@
+"""What a backward pass keeps, one row a residual."""
+
+import dataclasses
+from collections.abc import Callable
+
+from rich.console import Console, ConsoleOptions, RenderResult
+
+from rematscope.ir.pretty_print import code
+from rematscope.ir.program import type_text
+from rematscope.render.html import html_table
+from rematscope.render.parts import TextTable, plain_text
+from rematscope.render.units import bytes_text
+from rematscope.tracing.residuals import Residual
+from rematscope.tracing.trace import Passes, trace
+from rematscope.views.words import saved_text
+
+
+@dataclasses.dataclass(frozen=True)
+class ResidualRow:
+    """One residual, or several that are alike: those of identical layers.
+
+    Attributes:
+      values: their names in the two programs.
+      type: dtype and shape of each, `f32[5,4]`.
+      nbytes: bytes of all of them together.
+      share: part of all saved bytes, from 0 to 1.
+      kind: `"argument"`, `"constant"` or `"computed"`.
+      primitive: the operation that made them; None unless computed.
+      name: their `checkpoint_name`, or None.
+      source: the user's line that made them, or "".
+      needed_by: the first line of the backward program that reads the first of them; `"nothing"` if none does.
+      is_output: the function returns them too.
+      memory: `"device"` or `"host"`.
+    """
+
+    values: tuple[str, ...]
+    type: str
+    nbytes: int
+    share: float
+    kind: str
+    primitive: str | None
+    name: str | None
+    source: str
+    needed_by: str
+    is_output: bool
+    memory: str
+
+    @property
+    def origin(self) -> str:
+        """`sin, also returned`."""
+        notes = ["also returned"] * self.is_output + ["kept on the host"] * (self.memory == "host")
+        return ", ".join([self.primitive or self.kind, *notes])
+
+
+class ResidualTable:
+    """A table of residuals: displays itself, and gives its rows as data.
+
+    Attributes:
+      rows: computed values first, then constants and arguments, each kind by falling size.
+      nbytes: bytes of all residuals; the sum over `rows`.
+    """
+
+    def __init__(self, passes: Passes):
+        self.passes = passes
+        self.nbytes = passes.saved_bytes()
+        self.rows = _rows(passes)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield TextTable(self.cells(), self.total, numeric=("bytes", "share"))
+
+    def __repr__(self):
+        return plain_text(self)
+
+    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+        return {"text/plain": plain_text(self), "text/html": html_table(self.cells(), self.total)}
+
+    @property
+    def total(self) -> str:
+        """`f saves 456 B: computed 72 B + arguments 384 B`."""
+        return f"{self.passes.function} saves {saved_text(self.passes)}"
+
+    def cells(self) -> list[list[str]]:
+        """The header, and a list of texts for each of `rows`."""
+        named = any(row.name for row in self.rows)
+        header = ["saved", "type", "bytes", "share", "made by", *["name"] * named, "line", "needed by"]
+        cells = [header]
+        for row in self.rows:
+            count = len(row.values)
+            saved = row.values[0] if count == 1 else f"{row.values[0]} … {row.values[-1]}"
+            kind = row.type if count == 1 else f"{count} × {row.type}"
+            name = [row.name or ""] * named
+            share = f"{100 * row.share:.1f} %"
+            cells.append([saved, kind, bytes_text(row.nbytes), share, row.origin, *name, row.source, row.needed_by])
+        return cells
+
+
+def residual_table(f: Callable, *args, **kwargs) -> ResidualTable:
+    """Lists what `f`'s forward pass keeps for its backward pass, and what each part of it costs.
+
+    Residuals that are alike (one operation of one line, repeated in identical layers) share a row.
+
+    Args:
+      f: a function that is differentiable in reverse mode. It is not run.
+      *args, **kwargs: its arguments, as for `trace`.
+
+    Returns:
+      A table that displays itself in a notebook or a terminal; `rows` holds its data, sizes in bytes.
+
+    Raises:
+      TraceError: as `trace` does.
+    """
+    __tracebackhide__ = True
+    return ResidualTable(trace(f, *args, **kwargs))
+
+
+def _rows(passes: Passes) -> tuple[ResidualRow, ...]:
+    total = passes.saved_bytes() or 1
+    alike: dict[tuple, list[Residual]] = {}
+    for residual in {r.value: r for r in passes.residuals}.values():
+        # Arguments and constants have names of their own: only computed values fold.
+        own = None if residual.kind == "computed" else residual.value
+        reader = residual.needed_by
+        key = (
+            own, type_text(residual.value), residual.primitive, residual.name, residual.source, residual.is_output,
+            residual.memory, reader and (reader.primitive, reader.source),
+        )  # fmt: skip
+        alike.setdefault(key, []).append(residual)
+
+    rows = []
+    for group in alike.values():
+        first, nbytes = group[0], sum(r.nbytes for r in group)
+        rows.append(
+            ResidualRow(
+                values=tuple(r.value.name for r in group),
+                type=type_text(first.value),
+                nbytes=nbytes,
+                share=nbytes / total,
+                kind=first.kind,
+                primitive=first.primitive,
+                name=first.name,
+                source=str(first.source or ""),
+                needed_by=code(first.needed_by) if first.needed_by else "nothing",
+                is_output=first.is_output,
+                memory=first.memory,
+            )
+        )
+    kinds = ("computed", "constant", "argument")
+    return tuple(sorted(rows, key=lambda row: (kinds.index(row.kind), -row.nbytes)))

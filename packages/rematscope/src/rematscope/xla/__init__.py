@@ -1,0 +1,1 @@
+"""What the compiler made of both passes."""

@@ -1,0 +1,279 @@
+"""What must hold for every function that can be traced, as checks that the tests share."""
+
+import collections
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax._src.ad_checkpoint import saved_residuals  # private: JAX's own opinion, used in tests only
+
+from rematscope import FwdBwd, Literal, Passes, Program, Value, trace
+from rematscope.ir import jax_internals
+
+FLOAT0 = jax.dtypes.float0
+
+
+def concrete(tree, seed=0):
+    """Arrays in place of `ShapeDtypeStruct`s and of Python scalars, whose residuals JAX would hide."""
+    rng = np.random.default_rng(seed)
+
+    def array(leaf):
+        if isinstance(leaf, jax.ShapeDtypeStruct):
+            return jnp.asarray(rng.standard_normal(leaf.shape), leaf.dtype)
+        return jnp.asarray(leaf)
+
+    return jax.tree.map(array, tree)
+
+
+def flattened(case):
+    """(the case's function of a flat list of arrays, that list)."""
+    leaves, tree = jax.tree.flatten(concrete((case.args, case.kwargs)))
+
+    def flat(*leaves):
+        args, kwargs = jax.tree.unflatten(tree, leaves)
+        return case.function(*args, **kwargs)
+
+    return flat, leaves
+
+
+def random_cotangents(outputs, seed=1):
+    """One for each output: random where it is inexact, `float0` elsewhere."""
+    rng = np.random.default_rng(seed)
+
+    def cotangent(out):
+        if not jnp.issubdtype(out.dtype, np.inexact):
+            return np.zeros(out.shape, FLOAT0)
+        drawn = rng.standard_normal(out.shape)
+        if jnp.issubdtype(out.dtype, np.complexfloating):
+            drawn = drawn + 1j * rng.standard_normal(out.shape)
+        return jnp.asarray(drawn, out.dtype)
+
+    return jax.tree.map(cotangent, outputs)
+
+
+# Structure.
+
+
+def types(values) -> list[tuple]:
+    return [(tuple(v.shape), np.dtype(v.dtype) if v.dtype == FLOAT0 else v.dtype) for v in values]
+
+
+def assert_residuals_are_the_leaves_of_vjp(passes: Passes, flat, leaves):
+    """One residual for each leaf of the pullback that `jax.vjp` itself returns when it is traced."""
+    pullback = jax.eval_shape(lambda *leaves: jax.vjp(flat, *leaves)[1], *leaves)
+    assert types(passes.residuals) == types(jax.tree.leaves(pullback))
+
+
+def assert_residuals_are_jax_saved_residuals(passes: Passes, flat, leaves):
+    """The types of `print_saved_residuals`, which lists a value once however often it is kept."""
+    once = {r.value: r for r in passes.residuals}.values()
+    theirs = [aval for aval, _ in saved_residuals(flat, *leaves)]
+    assert collections.Counter(types(once)) == collections.Counter(types(theirs))
+
+
+def assert_closed(program: Program):
+    """Every value is defined once, before it is read, and nothing is read that is not given."""
+    assert_no_gaps(program, set(program.constants))
+
+
+def assert_no_gaps(program: Program, known: set[Value]):
+    """Adds to `known` what `program` defines; what a body defines is known only there."""
+    for value in program.inputs:
+        # A residual may be a constant, a literal, or be handed over twice.
+        assert value not in known or value in program.constants or program.inputs.count(value) > 1
+    known = known | set(program.inputs)
+
+    def readable(value):
+        return isinstance(value, Literal) or value in known
+
+    for equation in program.equations:
+        assert all(map(readable, equation.inputs)), equation
+        for body in equation.bodies:
+            assert_no_gaps(body, known)
+        if equation.primitive == "optimization_barrier":
+            assert equation.outputs == equation.inputs != ()
+        else:
+            assert known.isdisjoint(equation.outputs), equation
+            assert len(set(equation.outputs)) == len(equation.outputs)
+            known |= set(equation.outputs)
+    assert all(map(readable, program.outputs))
+
+
+def defined(program: Program) -> list[Value]:
+    """What the equations of `program` and of its bodies define, with the bodies' own inputs."""
+    found = []
+    for equation in program.equations:
+        if equation.primitive != "optimization_barrier":
+            found += equation.outputs
+        for body in equation.bodies:
+            found += [*body.inputs, *defined(body)]
+    return found
+
+
+def assert_structure(passes: Passes):
+    for program in (passes.forward, passes.backward):
+        assert_closed(program)
+    everywhere = defined(passes.forward) + defined(passes.backward)
+    assert len(everywhere) == len(set(everywhere))
+
+    crossing = [r.value for r in passes.residuals]
+    given = [v for v in passes.backward.inputs if not isinstance(v, Literal)]
+    assert list(passes.backward.inputs) == [*crossing, *passes.cotangents]
+    assert set(given).isdisjoint(defined(passes.backward))
+    assert list(passes.forward.outputs[len(passes.forward.outputs) - len(crossing) :]) == crossing
+    for r in passes.residuals:
+        assert (r.kind == "argument") == (r.value in passes.forward.inputs)
+        assert (r.kind == "computed") == (r.value in defined(passes.forward))
+        assert (r.primitive is not None) == (r.kind == "computed")
+    for equation, _ in passes.backward.walk():
+        assert equation.role in ("R", "L", "B")
+    for equation, _ in passes.forward.walk():
+        assert equation.role == ""
+
+
+# Values.
+
+
+def assert_same_numbers(passes: Passes, flat, leaves, transform=jax.jit):
+    """Forward, then backward on what forward returned, gives the values and gradients of `jax.vjp`."""
+    shapes = jax.eval_shape(flat, *leaves)
+    cotangents = random_cotangents(shapes)
+
+    def reference(*leaves):
+        out, pullback = jax.vjp(flat, *leaves)
+        return jax.tree.leaves(out), visible(pullback(cotangents))
+
+    def mine(*leaves):
+        results = passes.forward(*leaves)
+        outputs = results[: len(passes.cotangents)]
+        residuals = results[len(passes.cotangents) :]
+        return outputs, visible(passes.backward(*residuals, *jax.tree.leaves(cotangents)))
+
+    # One compilation for both takes half the time of two.
+    got, expected = transform(lambda *leaves: (mine(*leaves), reference(*leaves)))(*leaves)
+    assert_equal_trees(got, expected)
+
+
+def visible(gradients):
+    """The cotangents that say something: those of floating-point arguments."""
+    return [None if g.dtype == FLOAT0 else g for g in gradients]
+
+
+def assert_equal_trees(got, expected):
+    assert jax.tree.structure(got) == jax.tree.structure(expected)
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(expected), strict=True):
+        assert_equal_arrays(a, b)
+
+
+def assert_equal_arrays(a, b, ulps=64):
+    assert a.dtype == b.dtype and a.shape == b.shape
+    if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+        a, b = jax.random.key_data(a), jax.random.key_data(b)
+    if not jnp.issubdtype(a.dtype, np.inexact):
+        np.testing.assert_array_equal(a, b)
+        return
+    tolerance = ulps * float(jnp.finfo(a.dtype).eps)
+    wide = np.complex128 if jnp.issubdtype(a.dtype, np.complexfloating) else np.float64
+    a, b = np.asarray(a).astype(wide), np.asarray(b).astype(wide)
+    largest = np.max(np.abs(b[np.isfinite(b)]), initial=0.0)
+    np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * largest)
+
+
+# Roles, by watching both programs run.
+
+
+def watch(program: Program, arrays) -> dict[Value, dict[tuple[int, ...], jax.Array]]:
+    """Runs `program` one operation at a time; what each value was, by the indices of the loops around it."""
+    seen = collections.defaultdict(dict)
+    _watch(program, arrays, (), dict(program.constants), seen)
+    return seen
+
+
+def _watch(program, arrays, at, env, seen):
+    def define(values, arrays):
+        for value, array in zip(values, arrays, strict=True):
+            if not isinstance(value, Literal):
+                env[value] = seen[value][at] = array
+
+    def read(value):
+        return value.value if isinstance(value, Literal) else env[value]
+
+    define(program.inputs, arrays)
+    for equation in program.equations:
+        operands = list(map(read, equation.inputs))
+        match equation.primitive:
+            case "name" | "optimization_barrier":
+                results = operands
+            case "scan":
+                results = _watch_scan(equation, operands, at, env, seen)
+            case "while":
+                condition, body = equation.bodies
+                results, i = operands[equation.first_carry :], 0
+                while _watch(condition, results, (*at, i), dict(env), seen)[0]:
+                    results = _watch(body, results, (*at, i), dict(env), seen)
+                    i += 1
+            case "cond":
+                taken = np.clip(int(operands[0]), 0, len(equation.bodies) - 1)
+                results = _watch(equation.bodies[taken], (), at, dict(env), seen)
+            case _:
+                results = jax_internals.run(equation.eqn, operands)
+        define(equation.outputs, results)
+    return list(map(read, program.outputs))
+
+
+def _watch_scan(equation, operands, at, env, seen):
+    (body,) = equation.bodies
+    start, stop = equation.first_carry, equation.first_carry + equation.carries
+    carry, stacks = operands[start:stop], operands[stop:]
+    rows = [None] * equation.length
+    indices = range(equation.length)
+    for i in reversed(indices) if equation.params["reverse"] else indices:
+        out = _watch(body, [*carry, *(a[i] for a in stacks)], (*at, i), dict(env), seen)
+        carry, rows[i] = out[: equation.carries], out[equation.carries :]
+    return [*carry, *(jnp.stack(column) for column in zip(*rows, strict=True))]
+
+
+def assert_roles_are_true(passes: Passes, leaves):
+    """R equals its twin in the forward pass; R and L do not change with the cotangent."""
+    early = [e for e, _ in passes.backward.walk() if e.role != "B"]
+    if not early:
+        return  # nothing runs before the cotangent is needed, so no value is claimed to be known
+    shapes = [jax.ShapeDtypeStruct(v.shape, v.dtype) for v in passes.cotangents]
+    shapes = [jax.ShapeDtypeStruct(s.shape, np.int8) if s.dtype == FLOAT0 else s for s in shapes]
+    before = watch(passes.forward, leaves)
+    residuals = passes.forward(*leaves)[len(shapes) :]
+    after, other = (watch(passes.backward, [*residuals, *random_cotangents(shapes, seed)]) for seed in (1, 2))
+
+    for value, twin in passes.twins.items():
+        assert value.shape == twin.shape and value.dtype == twin.dtype
+        for at, array in after[value].items():
+            for where, original in before[twin].items():
+                if all(i == j for i, j in zip(at, where, strict=False)):
+                    assert_equal_arrays(array, original)
+    for equation in early:
+        for value in equation.outputs:
+            assert equation.role != "R" or value in passes.twins
+            for at, array in after[value].items():
+                assert_equal_arrays(array, other[value][at], ulps=0)
+
+
+def as_by_default(case, passes: Passes) -> bool:
+    """With `JAX_REMAT3`, whether these are the programs that JAX makes without it: those run in another process."""
+    if not jax.config.jax_remat3:
+        return False
+    jax.config.update("jax_remat3", False)
+    try:
+        return str(FwdBwd(trace(case.function, *case.args, **case.kwargs))) == str(FwdBwd(passes))
+    finally:
+        jax.config.update("jax_remat3", True)
+
+
+def check(case, passes: Passes, transform=jax.jit):
+    """All of the above."""
+    flat, leaves = flattened(case)
+    assert_residuals_are_the_leaves_of_vjp(passes, flat, leaves)
+    assert_structure(passes)
+    if as_by_default(case, passes):
+        return
+    assert_same_numbers(passes, flat, leaves, transform)
+    assert_roles_are_true(passes, leaves)

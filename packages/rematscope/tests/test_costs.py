@@ -1,0 +1,174 @@
+"""Operations and bytes, against counts by hand and against XLA's own."""
+
+import jax
+import jax.ad_checkpoint
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from rematscope import Cost, trace
+from rematscope.ir.cost import cost_of
+
+
+def array(*shape, dtype=np.float32):
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def each(program):
+    """Every operation with what it costs once."""
+    return [(e, cost_of(e)) for e, _ in program.walk()]
+
+
+def cost(function, primitive, *args):
+    """What the one operation of this kind in the forward pass costs."""
+    (found,) = [c for e, c in each(trace(function, *args).forward) if e.primitive == primitive]
+    return found
+
+
+def test_dot():
+    # 5 × 3 results of 4 multiply-adds each; reads 20 and 12 numbers, writes 15.
+    assert cost(jnp.dot, "dot_general", array(5, 4), array(4, 3)) == Cost(flops=2 * 5 * 3 * 4, bytes=4 * (20 + 12 + 15))
+
+
+def test_batched_dot():
+    # 7 batches of 5 × 3 results of 4 multiply-adds.
+    found = cost(jnp.matmul, "dot_general", array(7, 5, 4), array(7, 4, 3))
+    assert found == Cost(flops=2 * 7 * 5 * 3 * 4, bytes=4 * 7 * (20 + 12 + 15))
+
+
+def test_dot_over_two_dimensions():
+    assert cost(lambda a, b: jnp.tensordot(a, b, 2), "dot_general", array(5, 4, 3), array(4, 3, 2)).flops == 2 * 10 * 12
+
+
+@pytest.mark.parametrize(("groups", "depth"), [(1, 6), (3, 2)])
+def test_convolution(groups, depth):
+    """Of 2 × 8 × 8 × 9 results each sums over a 3 × 3 window of `depth` input features."""
+
+    def f(image, kernel):
+        dimensions = ("NHWC", "HWIO", "NHWC")
+        return lax.conv_general_dilated(
+            image, kernel, (1, 1), "SAME", dimension_numbers=dimensions, feature_group_count=groups
+        )
+
+    found = cost(f, "conv_general_dilated", array(2, 8, 8, 6), array(3, 3, depth, 9))
+    assert found.flops == 2 * (2 * 8 * 8 * 9) * (3 * 3 * depth)
+
+
+def test_elementwise():
+    # One operation for each of 12 results; two operands read, one result written, 2 bytes each in bf16.
+    a = array(3, 4, dtype=jnp.bfloat16)
+    assert cost(lambda a, b: a * b, "mul", a, a) == Cost(flops=12, bytes=2 * 3 * 12)
+
+
+def test_transcendental():
+    assert cost(jnp.sin, "sin", array(3, 4)) == Cost(transcendentals=12, bytes=4 * 2 * 12)
+
+
+@pytest.mark.parametrize(("power", "multiplications"), [(2, 1), (3, 2), (4, 2), (7, 4), (8, 3), (-1, 1), (-2, 2)])
+def test_integer_power(power, multiplications):
+    """By squaring: x⁷ = x · x² · x⁴ takes 2 squarings and 2 products; a negative power one division more."""
+    # Checkpointed, the forward pass leaves the derivative, a power too, to the backward pass.
+    f = jax.checkpoint(lambda x: lax.integer_pow(x, power))
+    assert cost(f, "integer_pow", array(10)).flops == 10 * multiplications
+
+
+def test_a_solver_costs_the_solve_that_runs():
+    """Of the system's own two products, that its derivative has as well, none."""
+
+    def f(a, b):
+        return lax.custom_linear_solve(lambda x: a @ (a @ x), b, lambda _, b: b / 3, symmetric=True)
+
+    assert cost(jax.checkpoint(f), "custom_linear_solve", array(4, 4), array(4)).flops == 4
+
+
+def test_moving_data_costs_bytes_only():
+    assert cost(jnp.transpose, "transpose", array(3, 4)) == Cost(bytes=4 * 2 * 12)
+
+
+def test_reduction():
+    # One addition for each element read.
+    assert cost(jnp.sum, "reduce_sum", array(3, 4)) == Cost(flops=12, bytes=4 * (12 + 1))
+
+
+def test_scatter_add_costs_what_is_added_not_the_table():
+    """The gradient of an embedding: 5 rows of 8 numbers are added into a table of 1000."""
+    passes = trace(lambda table, rows: table[rows], array(1000, 8), array(5, dtype=np.int32))
+    (added,) = [c for e, c in each(passes.backward) if e.primitive == "scatter-add"]
+    assert added.flops == 5 * 8
+
+
+def test_names_and_barriers_are_free():
+    passes = trace(jax.checkpoint(lambda x: jax.ad_checkpoint.checkpoint_name(jnp.sin(x), "y")), array(3))
+    # sin; then cos and a product with the cotangent.
+    assert passes.cost == Cost(flops=3, transcendentals=6, bytes=4 * (2 * 3 + 2 * 3 + 3 * 3))
+
+
+def test_scan_counts_every_iteration():
+    def f(w, x):
+        return lax.scan(lambda x, _: (jnp.sin(w @ x), None), x, None, length=7)[0]
+
+    passes = trace(jax.checkpoint(f), array(4, 4), array(4))
+    # The scan runs again for its carries: a product of 4 × 4 and 4 sines a step. The cosines are late.
+    assert passes.recompute_cost.flops == 7 * (2 * 4 * 4)
+    assert passes.recompute_cost.transcendentals == 7 * 4
+    assert passes.late_cost.transcendentals == 7 * 4
+
+
+def test_nested_scans_multiply():
+    def inner(x):
+        return lax.scan(lambda x, _: (jnp.sin(x), None), x, None, length=3)[0]
+
+    passes = trace(lambda x: lax.scan(lambda x, _: (inner(x), None), x, None, length=5)[0], array(2))
+    # Each of 15 steps applies sin and, for the derivative, cos to 2 numbers; the backward pass multiplies 2 numbers.
+    assert passes.cost.transcendentals == 15 * 2 * 2
+    assert passes.backward.count("mul") == 15
+
+
+def test_of_branches_the_costliest_counts():
+    def f(p, x):
+        return lax.cond(p, lambda x: x @ x, lambda x: x @ x @ x, x)
+
+    passes = trace(f, True, array(4, 4))
+    dot = 2 * 4**3
+    # Forward 1 or 2 products; backward two for each product.
+    assert passes.cost.flops >= (2 + 4) * dot
+    assert passes.cost.flops < (2 + 4) * dot + dot
+
+
+def test_recompute_is_part_of_the_whole():
+    passes = trace(jax.checkpoint(lambda w, x: jnp.sum(jnp.sin(jnp.sin(x @ w)) ** 2)), array(4, 5), array(3, 4))
+    again = passes.recompute_cost
+    # x @ w, and two sines of 3 × 5.
+    assert (again.flops, again.transcendentals) == (2 * 3 * 5 * 4, 2 * 15)
+    assert again.flops < passes.cost.flops
+
+
+def test_costs_add_and_multiply():
+    assert Cost(1, 2, 3) + Cost(10, 20, 30) * 2 == Cost(21, 42, 63)
+
+
+def mlp(weights, x):
+    for w in weights:
+        x = jnp.tanh(x @ w)
+    return jnp.sum(x)
+
+
+def test_xla_counts_the_same():
+    """Both passes of an MLP. XLA drops or adds an elementwise operation here and there, and no product."""
+    weights, x = [array(16, 32), array(32, 24), array(24, 8)], array(64, 16)
+    passes = trace(mlp, weights, x)
+    compiled = jax.jit(jax.value_and_grad(mlp, argnums=(0, 1))).lower(weights, x).compile().cost_analysis()
+
+    # 64 rows through each weight: forward, and two products of the same size for its gradient and its input's.
+    dots = 3 * 2 * 64 * (16 * 32 + 32 * 24 + 24 * 8)
+    counted = [
+        times * c.flops
+        for program in (passes.forward, passes.backward)
+        for (e, times), (_, c) in zip(program.walk(), each(program), strict=True)
+        if e.primitive == "dot_general"
+    ]
+    assert sum(counted) == dots
+    assert passes.cost.transcendentals == compiled["transcendentals"] == 64 * (32 + 24 + 8)
+    assert dots < compiled["flops"]
+    assert passes.cost.flops == pytest.approx(compiled["flops"], rel=0.02)

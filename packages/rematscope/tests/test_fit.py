@@ -1,0 +1,82 @@
+"""The plan that fits into a device, as compiled."""
+
+import itertools
+import types
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.ad_checkpoint import checkpoint_name
+
+from rematscope import Fit, PlanError, fit, measure, plan
+from rematscope.planning import fit as fitting
+from rematscope.render.parts import plain_text
+
+
+def shape(*dims):
+    return jax.ShapeDtypeStruct(dims, jnp.float32)
+
+
+def layer(x, w):
+    for name in "abcd":
+        x = jnp.sin(checkpoint_name(x @ w, name))
+    return x, None
+
+
+def net(ws, x):
+    return jax.lax.scan(jax.checkpoint(layer), x, ws)[0].sum()
+
+
+ARGS = shape(8, 64, 64), shape(256, 64)
+MIB = 2**20
+
+
+def test_the_next_better_plan_does_not_fit():
+    smallest, largest = (measure(plan(net, *ARGS, budget=b).planned, *ARGS).peak_bytes for b in (0.0, 1.0))
+    budget = (smallest + largest) // 2
+    found = fit(net, *ARGS, budget=budget)
+    assert found.chosen.peak_bytes <= budget < found.above.peak_bytes
+    assert found.chosen.peak_bytes == measure(plan(net, *ARGS, budget=found.plan.saved_bytes).planned, *ARGS).peak_bytes
+    between = plan(net, *ARGS, budget=found.above.plan.saved_bytes - 1)
+    assert between.saved_bytes == found.plan.saved_bytes  # there is no plan between the two
+    assert found.names == found.plan.names
+    text = plain_text(found)
+    assert "✓" in text and "too much" in text and "fits" in text
+
+
+def test_all_names_where_there_is_room():
+    found = fit(net, *ARGS, budget="1 GB")
+    assert found.above is None
+    assert found.plan.cost == plan(net, *ARGS, budget=1.0).cost
+
+
+@pytest.mark.parametrize("peak_of", [lambda s: s, lambda s: MIB + 3 * s, lambda s: (s // 2**16) ** 2, lambda s: s**0.5])
+def test_however_the_compiled_peak_grows(monkeypatch, peak_of):
+    def pretend(planned, *args, target):
+        saved = next(p.saved_bytes for p in all_plans if p.planned is planned)
+        predicted = types.SimpleNamespace(peak_bytes=saved)
+        return types.SimpleNamespace(peak_bytes=int(peak_of(saved)), predicted=predicted)
+
+    all_plans = []
+    real = fitting.best
+    monkeypatch.setattr(fitting, "best", lambda *a: all_plans.append(real(*a)) or all_plans[-1])
+    monkeypatch.setattr(fitting, "measure", pretend)
+    points = sorted({plan(net, *ARGS, budget=n / 4).saved_bytes for n in range(5)})
+    for low, high in itertools.pairwise(points):
+        found = fit(net, *ARGS, budget=int(peak_of(high)) - 1)
+        assert isinstance(found, Fit)
+        assert found.plan.saved_bytes == low
+        assert found.above.plan.saved_bytes == high
+
+
+def test_what_does_not_fit_at_all_says_how_much_it_needs():
+    with pytest.raises(
+        PlanError, match=r"takes .* MiB for cpu even with as little saved as can be, .* more than 97.7 KiB"
+    ):
+        fit(net, *ARGS, budget="100 KB")
+
+
+@pytest.mark.parametrize("budget", [0.5, "much", -1, None, True])
+def test_a_budget_is_bytes(budget):
+    with pytest.raises(PlanError, match="budget of"):
+        fit(net, *ARGS, budget=budget)

@@ -1,0 +1,196 @@
+"""The trade of bytes for work done again: complete, the same by enumeration and by the solver, beside real traces."""
+
+import base64
+import itertools
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.ad_checkpoint import checkpoint_name
+from matplotlib.figure import Figure
+from rich.progress import Progress
+
+from rematscope import PlanError, cost_of, frontier, trace
+from rematscope.choices import enumeration
+from rematscope.choices.milp import ZeroOne
+from rematscope.planning.frontier import Frontier
+from rematscope.planning.points import Point
+from rematscope.planning.saved_names_matrix import Matrix
+
+# The package has functions under the names of these modules.
+
+
+def f32(*shape):
+    return jax.ShapeDtypeStruct(shape, np.float32)
+
+
+def block(x, w, u):
+    """Names of different worth: `p` is of little use, `o` of none, `q` and `k` are worth most together."""
+    q, k = checkpoint_name(jnp.sin(x @ w), "q"), checkpoint_name(jnp.tanh(x @ w.T), "k")
+    scores = checkpoint_name(q @ k.T, "scores")
+    p = checkpoint_name(jax.nn.softmax(scores), "p")
+    h = checkpoint_name(jnp.sin(p @ x) @ u, "h")
+    return checkpoint_name(jnp.sin(h) @ u.T, "o").sum()
+
+
+ARGS = f32(16, 8), f32(8, 8), f32(8, 24)
+
+
+@pytest.fixture(scope="module")
+def trade():
+    return frontier(block, *ARGS)
+
+
+def unbeaten(choices):
+    """The definition: no other choice keeps no more and computes no more again."""
+    return sorted({c for c in choices if not any(o != c and o[0] <= c[0] and o[1] <= c[1] for o in choices)})
+
+
+def subsets(names):
+    return itertools.chain.from_iterable(itertools.combinations(names, size) for size in range(len(names) + 1))
+
+
+def places(points):
+    return [(point.nbytes, point.cost) for point in points]
+
+
+def saving(*names):
+    return jax.checkpoint(block, policy=jax.checkpoint_policies.save_only_these_names(*names))
+
+
+def test_every_choice_that_none_beats(trade):
+    choices = [trade.graph.evaluate(names) for names in subsets(trade.graph.names)]
+    assert places(trade.points) == unbeaten(choices)
+    assert len(trade.points) > 5 and trade.complete
+    assert [trade.graph.evaluate(point.names) for point in trade.points] == places(trade.points)
+
+
+def test_points_and_policies_are_what_jax_does(trade):
+    policies = {point.label: getattr(jax.checkpoint_policies, point.label) for point in trade.presets}
+    assert list(policies) == [
+        "nothing_saveable", "dots_with_no_batch_dims_saveable", "dots_saveable", "everything_saveable",
+    ]  # fmt: skip
+    made = [(point, jax.checkpoint(block, policy=policies[point.label])) for point in trade.presets]
+    made += [(point, saving(*point.names)) for point in trade.points[1::3]]
+    for point, function in made:
+        passes = trace(function, *ARGS)
+        again = passes.recompute_cost.flops + passes.recompute_cost.transcendentals
+        assert (point.nbytes, point.cost) == (passes.bytes_by_kind().get("computed", 0), again), point
+
+
+@pytest.mark.parametrize("cost", [None, lambda equation: cost_of(equation).bytes / 1e7], ids=["FLOPs", "floats"])
+def test_the_solver_finds_the_same(monkeypatch, trade, cost):
+    how = {"cost": cost} if cost else {}
+    enumerated = frontier(block, *ARGS, **how) if cost else trade
+    monkeypatch.setattr(enumeration, "FEW", 2)
+    solved = frontier(block, *ARGS, **how)
+    assert [point.nbytes for point in solved.points] == [point.nbytes for point in enumerated.points]
+    np.testing.assert_allclose([p.cost for p in solved.points], [p.cost for p in enumerated.points], rtol=1e-9)
+
+
+def test_what_is_found_before_an_interruption(monkeypatch, trade):
+    monkeypatch.setattr(enumeration, "FEW", 2)
+    solved = itertools.count()
+
+    def cheapest(program, budget, original=ZeroOne.cheapest):
+        if next(solved) == 3:
+            raise KeyboardInterrupt
+        return original(program, budget)
+
+    monkeypatch.setattr(ZeroOne, "cheapest", cheapest)
+    found = frontier(block, *ARGS)
+    assert not found.complete and "interrupted" in str(found)
+    assert places(found.points) and set(places(found.points)) < set(places(trade.points))
+    monkeypatch.setattr(ZeroOne, "cheapest", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        frontier(block, *ARGS)
+
+
+def test_a_bar_appears_when_it_takes_long(monkeypatch):
+    started = []
+    monkeypatch.setattr(Progress, "start", lambda self: started.append(self))
+    frontier(block, *ARGS)
+    assert started == []
+    clock = itertools.count(step=2)
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    frontier(block, *ARGS)
+    assert started
+
+
+def test_greedy_is_never_better():
+    """A name of 6 columns spares most for a byte, and leaves no room for two of 5 in a budget of 10."""
+
+    def apart(x, a, b, c):
+        products = [checkpoint_name(x[:, : w.shape[0]] @ w, name) for w, name in zip((a, b, c), "abc", strict=True)]
+        return sum(jnp.sin(product).sum() for product in products)
+
+    found = frontier(apart, f32(4, 9), f32(9, 6), f32(8, 5), f32(8, 5))
+    assert list(found.greedy) == [point.nbytes for point in found.points]
+    for budget, point in found.greedy.items():
+        assert point.nbytes <= budget and found.graph.evaluate(point.names) == (point.nbytes, point.cost)
+        more = [found.graph.evaluate([*point.names, name]) for name in found.graph.names]
+        assert not any(nbytes <= budget and cost < point.cost for nbytes, cost in more), "it stops when nothing fits"
+    behind = {budget: point.cost - found.within(budget).cost for budget, point in found.greedy.items()}
+    assert min(behind.values()) == 0 and behind[10 * 4 * 4] == 2 * 4 * (2 * 8 * 5 - 9 * 6)
+    assert "greedy within 160 B" in str(found)
+
+
+def test_the_policy_that_a_function_has(trade):
+    assert trade.current is None
+    assert frontier(jax.checkpoint(block), *ARGS).current is None
+    found = frontier(saving("scores", "p"), *ARGS)
+    assert found.current.names == ("scores", "p")
+    assert (found.current.nbytes, found.current.cost) == trade.graph.evaluate(["scores", "p"])
+    assert places(found.points) == places(trade.points)
+    assert "block as it is" in str(found)
+
+
+def test_without_names_it_says_where_to_put_some():
+    with pytest.raises(PlanError, match=r"gives no value a name .* The best places: .* test_frontier\.py"):
+        frontier(lambda x, w: jnp.sin(jnp.sin(x @ w) @ w), *ARGS[:2])
+
+
+def test_text(trade):
+    table, others, matrix = str(trade).split("\n\n")
+    rows = table.splitlines()[2:-1]
+    assert len(rows) == len(trade.points) and rows[0].split()[:3] == ["1", "0", "0"]
+    assert table.splitlines()[-1] == f"block: {len(trade.points)} choices of its 5 names that none beats"
+    assert [line.split()[0] for line in others.splitlines()[2:6]] == [point.label for point in trade.presets]
+    for line in matrix.splitlines()[1:-1]:
+        name, marks = line.split()
+        assert [mark == "■" for mark in marks] == [name in point.names for point in trade.points]
+    assert len(matrix.splitlines()) == 2 + len(trade.graph.names)
+
+
+def test_a_long_frontier_is_folded_and_says_so(trade):
+    points = [Point(i, 1000 - i, ("a", "b") if i % 2 else ("c",)) for i in range(1000)]
+    graph = trade.graph
+    found = Frontier(graph, tuple(points), trade.presets, {}, None, True)
+    assert "20 of them here, all in .points" in str(found)
+    matrix = Matrix(("a", "b", "c", "d"), points)
+    assert "72 of the 1000 points" in str(matrix) and len(matrix.rows["a"]) == 1000
+    assert str(matrix).splitlines()[1].startswith("a, b  ·"), "names that are always saved together share a row"
+    assert "500 of the 1000 points" in matrix._repr_mimebundle_()["text/html"]
+
+
+def test_in_a_notebook_a_picture_and_its_numbers(monkeypatch, trade):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", lambda *what, **how: shown.append(what[0]))
+    trade._ipython_display_()
+    picture, numbers = shown
+    assert base64.b64decode(picture["image/png"]).startswith(b"\x89PNG")
+    assert str(numbers) == str(trade)
+    assert numbers._repr_mimebundle_()["text/html"].count("<table") == 3
+
+
+def test_plot_has_every_point(trade):
+    ax = Figure().subplots()
+    trade.plot(ax)
+    scale = trade.points[-1].nbytes / ax.get_lines()[1].get_xdata()[-1]
+    assert scale == 1024 and ax.get_xlabel() == "kept (KiB)"
+    drawn = [(x * scale, y) for line in ax.get_lines()[1:] for x, y in line.get_xydata()]
+    assert len(drawn) == len(trade.points) + len(trade.labelled)
+    legend = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert legend == ["best choices of names", "greedy", *(point.label for point in trade.presets)]

@@ -1,0 +1,397 @@
+"""Every finding on a function that has the fault, none on one that has not; and places that are worth what they say."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.ad_checkpoint import checkpoint_name
+
+from rematscope import Lint, PlanError, TraceError, lint, liveness, plan, recompute_graph
+from rematscope.choices.enumeration import every_choice
+from rematscope.render.units import bytes_text
+
+policies = jax.checkpoint_policies
+
+
+def f32(*shape):
+    return jax.ShapeDtypeStruct(shape, np.float32)
+
+
+ARGS = f32(16, 8), f32(8, 8), f32(8, 8)
+
+
+def kinds(f, *args):
+    return [finding.kind for finding in lint(f, *args or ARGS).findings]
+
+
+# What the faults below are made from: two products with a nonlinearity between them, well named.
+
+
+def sound(x, u, v):
+    return jnp.sin(jnp.tanh(checkpoint_name(x @ u, "h")) @ v)
+
+
+def output_named(activation):
+    return lambda x, u, v: jnp.sin(checkpoint_name(activation(x @ u), "h") @ v)
+
+
+def input_named(activation):
+    return lambda x, u, v: jnp.sin(activation(checkpoint_name(x @ u, "h")) @ v)
+
+
+def discarded(x, u, v):
+    h = x @ u
+    checkpoint_name(h, "h")
+    return jnp.sin(jnp.tanh(h) @ v)
+
+
+def before_additions_only(x, u, v):
+    return checkpoint_name(jnp.tanh(x @ u) @ v, "h") + x
+
+
+def used_unnamed(x, u, v):
+    h = x @ u
+    return jnp.sin(h * jnp.tanh(checkpoint_name(h, "h")) @ v)
+
+
+def argument(x, u, v):
+    return jnp.sin(jnp.tanh(checkpoint_name(x, "h") @ u) @ v)
+
+
+def transposed(x, u, v):
+    return jnp.sin(jnp.tanh(x @ checkpoint_name(u.T, "h")) @ v)
+
+
+def outside(x, u, v):
+    return jax.checkpoint(lambda h: jnp.sin(jnp.tanh(h) @ v))(checkpoint_name(x @ u, "h"))
+
+
+def goes_in(x, u, v):
+    return jax.checkpoint(lambda h: jnp.sin(jnp.tanh(checkpoint_name(h, "h")) @ v))(x @ u)
+
+
+def in_a_branch(x, u, v):
+    return lax.cond(x.sum() > 0, lambda x: sound(x, u, v), jnp.sin, x)
+
+
+@jax.custom_vjp
+def with_a_rule(x, u):
+    return jnp.tanh(checkpoint_name(x @ u, "h"))
+
+
+def forward(x, u):
+    h = checkpoint_name(x @ u, "rule")
+    return jnp.tanh(h), (x, u, h)
+
+
+def backward(saved, ct):
+    x, u, h = saved
+    ct = ct * (1 - jnp.tanh(h) ** 2)
+    return ct @ u.T, x.T @ ct
+
+
+with_a_rule.defvjp(forward, backward)
+
+
+NAMES = {
+    "discarded": ("discarded", discarded, "h = checkpoint_name(h, 'h')"),
+    "after tanh": ("own result", output_named(jnp.tanh), "spares none of the 2,176 operations"),
+    "after exp": ("own result", output_named(jnp.exp), "derivative of exp on test_lint.py"),
+    "after softmax": ("own result", output_named(jax.nn.softmax), "derivative of exp on test_lint.py"),
+    "after relu": ("too late", output_named(jax.nn.relu), "dot_general on test_lint.py"),
+    "after gelu": ("too late", output_named(jax.nn.gelu), "Name the result of a matrix product on test_lint.py"),
+    "before additions": ("not needed", before_additions_only, "derivative of add on test_lint.py"),
+    "used unnamed": ("used unnamed", used_unnamed, "mul on test_lint.py"),
+    "argument": ("argument", argument, "the name of an argument"),
+    "goes in": ("argument", goes_in, "what goes into the checkpoint on test_lint.py"),
+    "only moved": ("free", transposed, "only data is moved"),
+    "outside": ("outside", outside, "stands in no checkpoint"),
+    "branch": ("barred", in_a_branch, "stands in a branch"),
+    "rule": ("custom rule", lambda x, u, v: jnp.sin(with_a_rule(x, u) @ v), "the rule's forward function"),
+}
+
+
+@pytest.mark.parametrize("case", NAMES)
+def test_names_that_do_nothing(case):
+    kind, function, words = NAMES[case]
+    (finding,) = lint(function, *ARGS).findings
+    assert (finding.kind, finding.name, finding.source.place) == (kind, "h", "test_lint.py")
+    assert words in finding.text and finding.text.startswith(f"'h' on {finding.source.where} ")
+
+
+@pytest.mark.parametrize("activation", [jnp.tanh, jnp.exp, jax.nn.softmax, jax.nn.relu, jax.nn.gelu])
+def test_names_that_help(activation):
+    assert kinds(input_named(activation)) == []
+
+
+def test_only_the_line_that_is_wrong():
+    """One name for two values, of which one helps; and a name in every layer, of which the last is not needed."""
+
+    def two(x, u, v):
+        h = checkpoint_name(x @ u, "h")
+        return checkpoint_name(jnp.tanh(h) @ v, "h") + x
+
+    (finding,) = lint(two, *ARGS).findings
+    assert finding.kind == "not needed" and "Drop it: 'h', from which" in finding.text
+
+    def layers(x, u, v):
+        for w in (u, v):
+            x = checkpoint_name(jnp.sin(x) @ w, "layer")
+        return x
+
+    assert kinds(layers) == []
+
+
+@pytest.mark.parametrize("function", [sound, *(function for _, function, _ in NAMES.values())])
+def test_names_against_every_choice(function):
+    """A name without a finding spares something beside some others; one that "spares none" never does."""
+    graph = recompute_graph(function, *ARGS)
+    found = {finding.name: finding for finding in lint(function, *ARGS).findings}
+    _, cost = every_choice(graph)
+    for i, name in enumerate(graph.names):
+        without = [c for c in range(len(cost)) if not c >> i & 1]
+        helps = any(cost[c | 1 << i] < cost[c] for c in without)
+        if name not in found or "spares none" in found[name].text:
+            assert helps == (name not in found)
+
+
+# Policies and checkpoints
+
+
+def saving(policy, f=sound, **how):
+    return jax.checkpoint(f, policy=policy, **how)
+
+
+def batched(policy):
+    return jax.vmap(saving(policy)), (f32(3, 16, 8), f32(3, 8, 8), f32(3, 8, 8))
+
+
+def layers(around=lambda f: f, each=lambda f: f):
+    def net(x, u, v):
+        for _ in range(4):
+            x = each(sound)(x, u, v)
+        return x
+
+    return around(net)
+
+
+def scanned(around=lambda f: f, each=lambda f: f):
+    return around(lambda x, u, v: lax.scan(lambda x, _: (each(sound)(x, u, v), None), x, None, length=5)[0])
+
+
+def in_another(around, inside):
+    return around(lambda x, u, v: inside(sound)(x, u, v) * 2)
+
+
+def dots(f):
+    return saving(policies.dots_saveable, f)
+
+
+CHECKPOINTS = {
+    "typo": ("unknown name", saving(policies.save_only_these_names("H")), ARGS, "Did you mean 'h'?"),
+    "typo beside": (
+        "unknown name",
+        saving(policies.save_only_these_names("h", "hh")),
+        ARGS,
+        "given 'hh', and no value",
+    ),
+    "typo to leave out": ("unknown name", saving(policies.save_any_names_but_these("q")), ARGS, "names there are 'h'"),
+    "typo in one of both": (
+        "unknown name",
+        saving(policies.save_from_both_policies(policies.dots_saveable, policies.save_only_these_names("q"))),
+        ARGS,
+        "save_from_both_policies",
+    ),
+    "stub": ("ignored names", saving(policies.save_anything_except_these_names("h")), ARGS, "saves everything"),
+    "batched": ("saves nothing", *batched(policies.dots_with_no_batch_dims_saveable), "has batch dimensions"),
+    "no product": (
+        "saves nothing",
+        saving(policies.dots_saveable, lambda x, *_: jnp.sin(x)),
+        ARGS,
+        "no matrix product",
+    ),
+    "not needed": ("saves nothing", saving(policies.dots_saveable, lambda x, u, v: x @ u), ARGS, "allows dot_general"),
+    "own": ("saves nothing", saving(lambda *_, **__: False), ARGS, "the result of no operation"),
+    "no barrier": ("undone", saving(None, prevent_cse=False), ARGS, "Leave prevent_cse out"),
+    "in another": ("nested", in_another(jax.checkpoint, jax.checkpoint), ARGS, "and has no effect"),
+    "overridden": ("overridden", layers(jax.checkpoint, dots), ARGS, "decides what is kept for the backward pass: 0 B"),
+    "whole net": ("whole net", layers(jax.checkpoint), ARGS, "4 like layers"),
+    "whole scan": ("whole net", scanned(jax.checkpoint), ARGS, "around the body of the scan"),
+}
+SOUND = {
+    "a policy": (dots(sound), ARGS),
+    "names": (saving(policies.save_only_these_names("h")), ARGS),
+    "all but": (
+        saving(policies.save_any_names_but_these("w"), lambda x, u, v: sound(x, checkpoint_name(jnp.sin(u), "w"), v)),
+        ARGS,
+    ),
+    "not batched": batched(policies.dots_saveable),
+    "no policy": (jax.checkpoint(sound), ARGS),
+    "no barrier in a scan": (scanned(each=lambda f: jax.checkpoint(f, prevent_cse=False)), ARGS),
+    "each layer": (layers(each=jax.checkpoint), ARGS),
+    "a scan's body": (scanned(each=jax.checkpoint), ARGS),
+    "one policy for names of two checkpoints": (
+        lambda x, u, v: [
+            saving(policies.save_only_these_names("a", "b"), lambda x, w, n=n: jnp.sin(checkpoint_name(x @ w, n)))(x, w)
+            for n, w in (("a", u), ("b", v))
+        ],
+        ARGS,
+    ),
+    "layers in groups": (
+        layers(lambda net: lambda *a: jax.checkpoint(net)(jax.checkpoint(net)(*a), *a[1:]), jax.checkpoint),
+        ARGS,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CHECKPOINTS)
+def test_checkpoints_and_policies_that_do_nothing(case):
+    kind, function, args, words = CHECKPOINTS[case]
+    found = [finding for finding in lint(function, *args).findings if finding.name is None]
+    assert [finding.kind for finding in found] == [kind]
+    assert words in found[0].text
+
+
+@pytest.mark.parametrize("case", SOUND)
+def test_checkpoints_that_do_what_they_should(case):
+    function, args = SOUND[case]
+    assert kinds(function, *args) == []
+
+
+def test_the_peak_of_a_whole_net_is_that_of_liveness():
+    around = jax.checkpoint(layers())
+    (finding,) = lint(around, *ARGS).findings
+    peaks = [bytes_text(liveness(f, *ARGS).peak_bytes) for f in (around, layers())]
+    assert f"so the peak is {peaks[0]}, and {peaks[1]} without a checkpoint" in finding.text
+    assert liveness(layers(each=jax.checkpoint), *ARGS).peak_bytes < 0.9 * liveness(around, *ARGS).peak_bytes
+
+
+def test_a_plan_says_so_too():
+    (finding,) = plan(layers(), *ARGS, budget=0.5).findings
+    assert finding.kind == "whole net" and "4 like layers" in finding.text
+    made = plan(layers(), *ARGS, budget=0.5)
+    assert "like layers" in str(made) and "like layers" in made._repr_mimebundle_()["text/html"]
+    assert plan(layers(each=jax.checkpoint), *ARGS, budget=0.5).findings == ()
+    assert plan(sound, *ARGS, budget=0.5).findings == ()
+
+
+# Places
+
+
+def test_places_are_worth_what_they_say():
+    """A name put there by hand keeps and spares the same."""
+
+    def function(x, u, v, name=lambda value, where: value):
+        scores = name(x @ name(jnp.sin(x), "input").T, "scores") * 0.1
+        p = jax.nn.softmax(name(jnp.where(jnp.tri(16) > 0, scores, -1e9), "softmax"))
+        return jnp.sin(name(p @ x @ u, "product"))
+
+    places = lint(function, *ARGS).places
+    assert [place.what for place in places] == [
+        "the result of a matrix product", "what goes into a softmax", "the result of a matrix product",
+        "the result of a matrix product", "what goes into a matrix product", "what goes into a matrix product",
+    ]  # fmt: skip
+    assert [place.spares / place.nbytes for place in places] == sorted(
+        (place.spares / place.nbytes for place in places), reverse=True
+    )
+    graph = recompute_graph(lambda *args: function(*args, name=checkpoint_name), *ARGS)
+    nothing = graph.evaluate(())
+    worth = {(place.nbytes, place.spares) for place in places}
+    assert len(worth) == len(places) and graph.names == ("input", "scores", "softmax", "product")
+    for name in graph.names:
+        nbytes, cost = graph.evaluate([name])
+        assert (nbytes - nothing[0], nothing[1] - cost) in worth, name
+
+
+def test_places_in_loops_and_layers_count_all_of_them():
+    (in_scan, *_), (in_layers, *_) = lint(unnamed(scanned), *ARGS).places, lint(unnamed(layers), *ARGS).places
+    assert in_scan.type == in_layers.type == "f32[16,8]"
+    assert (in_scan.nbytes, in_layers.nbytes) == (5 * 512, 4 * 512)
+
+
+def unnamed(net):
+    return net(each=lambda f: jax.checkpoint(lambda x, u, v: jnp.sin(jnp.tanh(x @ u) @ v)))
+
+
+def test_places_beside_names():
+    """What a name spares already is no reason for another; a fault is told the place that its text names."""
+    (other,) = lint(sound, *ARGS).places
+    assert (other.what, other.spares) == ("the result of a matrix product", 2 * 16 * 8 * 8)
+    assert len(lint(input_named(lambda h: h), *ARGS).places) == 1
+    both = lint(before_additions_only, *ARGS)
+    assert both.places[0].what == "the result of a matrix product"
+    assert str(both.places[0]) in both.findings[0].text
+
+
+def test_without_products_any_operation_is_a_place():
+    sines = lint(lambda x: jnp.sin(jnp.sin(jnp.sin(x))), ARGS[0])
+    assert [place.what for place in sines.places] == ["the result of sin"] * 2
+
+
+def test_nothing_to_choose_says_why_and_where():
+    with pytest.raises(PlanError) as error:
+        plan(before_additions_only, *ARGS, budget=0.5)
+    text = str(error.value)
+    assert "gives no value a name that the backward pass could use" in text
+    assert "'h' on test_lint.py" in text and "derivative of add" in text
+    assert 'jax.ad_checkpoint.checkpoint_name, h = checkpoint_name(h, "h"). The best places: the result of a' in text
+    assert "512 B, spares 2,048 operations" in text
+    with pytest.raises(PlanError, match="No other value would spare anything"):
+        plan(lambda x: x * 2, ARGS[0], budget=0.5)
+
+
+def test_what_cannot_be_looked_at():
+    with pytest.raises(TraceError, match="integer"):
+        lint(lambda n: n * 2, 3)
+    with pytest.raises(PlanError, match="takes the gradient"):
+        lint(jax.grad(lambda x: jax.checkpoint(jnp.sin)(x).sum()), ARGS[0])
+
+
+# Display
+
+
+def test_text():
+    found = lint(output_named(jnp.tanh), *ARGS)
+    line = found.findings[0].source.line
+    place = f"the result of a matrix product  f32[16,8]  512 B   2,048  test_lint.py:{line} (<lambda>)"
+    assert (
+        str(found)
+        == f"""\
+about       finding
+────────────────────────────────────────────────────────────────────────────────────────────────────
+own result  'h' on test_lint.py:{line} spares none of the 2,176 operations that computing it takes, for
+            512 B: the derivative of tanh on test_lint.py:{line} uses its own result, the value before
+            the name. Name the result of a matrix product on test_lint.py:{line} (f32[16,8]) instead:
+            that spares 2,048 for 512 B.
+<lambda>: 1 finding
+
+value                           type       bytes  spares  line
+────────────────────────────────────────────────────────────────────────────────────
+{place}
+{place}
+values that deserve a name, and what each spares by itself; first what spares most per byte"""
+    )
+    page = found._repr_mimebundle_()["text/html"]
+    assert page.count("<table") == 2 and "&lt;lambda&gt;: 1 finding" in page
+    assert str(lint(dots(sound), *ARGS)).splitlines()[0] == "sound: no findings"
+
+
+def test_findings_of_one_line_are_folded_and_say_so():
+    """The names of unrolled layers, say. The data has each."""
+
+    def layers(x, u, v):
+        for i in range(6):
+            x = checkpoint_name(jnp.tanh(x @ u), f"h{i}")
+        return jnp.sin(x)
+
+    found = lint(layers, *ARGS)
+    assert [finding.name for finding in found.findings] == [f"h{i}" for i in range(6)]
+    assert "So with 'h1', 'h2', 'h3' and 2 more, all in .findings." in " ".join(str(found).split())
+    assert str(found).count("spares none of the") == 1 and "layers: 6 findings" in str(found)
+
+
+def test_many_places_are_folded_and_say_so():
+    found = lint(sound, *ARGS)
+    many = Lint("f", [], found.places * 12)
+    assert "10 of 12, all are in .places" in " ".join(str(many).split())

@@ -1,0 +1,356 @@
+"""What XLA made of both passes: figures against XLA's own, and against predictions where the two must agree."""
+
+import functools
+import importlib.util
+import json
+import os
+import pathlib
+import re
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import zoo
+from jax import lax
+
+from rematscope import TargetError, TraceError, liveness, measure, trace
+from rematscope.xla.hlo import Module
+from rematscope.xla.protobuf import integers, parse
+
+
+def array(*shape, dtype=np.float32):
+    return jax.ShapeDtypeStruct(shape, dtype)
+
+
+def layer(w, x):
+    return jnp.sin(jnp.sin(x @ w) @ w.T)
+
+
+def scanned(wrap=lambda f: f):
+    return lambda ws, x: jnp.sum(lax.scan(wrap(lambda x, w: (layer(w, x), None)), x, ws)[0])
+
+
+def unrolled(wrap=lambda f: f):
+    def f(ws, x):
+        for w in ws:
+            x = wrap(layer)(w, x)
+        return jnp.sum(x)
+
+    return f
+
+
+SCANNED = array(8, 64, 64), array(256, 64)
+UNROLLED = [array(64, 64)] * 4, array(256, 64)
+allowed = functools.partial(jax.checkpoint, prevent_cse=False)
+
+
+@functools.cache
+def measured(kind, wrap):
+    f, args = {"scanned": (scanned, SCANNED), "unrolled": (unrolled, UNROLLED)}[kind]
+    return measure(f(wrap) if wrap else f(), *args)
+
+
+def compiled(f, *args):
+    return jax.jit(f).lower(*args).compile()
+
+
+def module(program):
+    (found,) = program.runtime_executable().hlo_modules()
+    return Module(found.as_serialized_hlo_module_proto())
+
+
+# What is counted in the compiled program.
+
+
+def test_flops_are_xla_s_own_where_there_is_no_loop():
+    program = compiled(jax.value_and_grad(unrolled(), argnums=(0, 1)), *UNROLLED)
+    found, xla = module(program), program.cost_analysis()
+    assert found.cost.flops == xla["flops"] > 12 * 2 * 256 * 64 * 64
+    assert found.cost.transcendentals == xla["transcendentals"]
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_convolutions_are_counted_as_xla_counts_them(groups):
+    def f(image, kernel):
+        dimensions = ("NHWC", "HWIO", "NHWC")
+        return lax.conv_general_dilated(
+            image, kernel, (2, 2), "SAME", rhs_dilation=(1, 2), dimension_numbers=dimensions, feature_group_count=groups
+        )
+
+    program = compiled(f, array(2, 9, 8, 6), array(3, 3, 6 // groups, 9))
+    assert module(program).cost.flops == program.cost_analysis()["flops"]
+
+
+def test_every_iteration_of_a_loop_counts():
+    program = compiled(scanned(), *SCANNED)
+    once = program.cost_analysis()["flops"]
+    # Eight layers of two products; beside them a sum, and a loop's counting.
+    products = 8 * 2 * 2 * 256 * 64 * 64
+    assert once < products <= module(program).cost.flops < 1.01 * products + 256 * 64
+
+
+def test_nested_loops_multiply():
+    def f(w, x):
+        def inner(x, _):
+            return jnp.tanh(x @ w), None
+
+        return lax.scan(lambda x, _: lax.scan(inner, x, None, length=5), x, None, length=3)[0]
+
+    assert module(compiled(f, array(16, 16), array(4, 16))).cost.transcendentals == 15 * 4 * 16
+
+
+def test_a_loop_of_unknown_length_counts_once_and_is_named():
+    def f(w, x):
+        return lax.while_loop(lambda x: jnp.sum(x) > 1, lambda x: x @ w, x)
+
+    found = module(compiled(f, array(16, 16), array(4, 16)))
+    assert 2 * 4 * 16 * 16 <= found.cost.flops < 2 * 4 * 16 * 16 + 200
+    assert found.uncounted == ["A loop of unknown length counts as one iteration."]
+
+
+def test_calls_of_libraries_are_named():
+    case = zoo.CASES["cholesky_solve"]
+    found = measure(case.function, *case.args)
+    assert any("lapack_spotrf" in note for note in found.notes) and "lapack_spotrf" in str(found)
+
+
+def test_a_gpu_s_matrix_product_is_read_from_its_call():
+    """A GPU's products are calls of cuBLAS, whose dimensions stand in JSON; this one is made by hand."""
+    found = module(compiled(lambda a, b: a @ b, array(4, 8), array(8, 3)))
+    (dot,) = [i for i in found.by_id.values() if i.opcode == "dot"]
+    numbers = {"lhs_contracting_dimensions": ["1"], "rhs_contracting_dimensions": ["0"]}
+    config = json.dumps({"gemm_backend_config": {"dot_dimension_numbers": numbers}}).encode()
+    call = types.SimpleNamespace(opcode="custom-call", shape=(4, 3), operands=dot.operands, fields={43: [config]})
+    call.config = json.loads(config)
+    assert found._cost(call).flops == 2 * 4 * 3 * 8
+
+
+# Memory.
+
+
+def test_memory_is_xla_s_analysis():
+    found = measured("unrolled", None)
+    analysis = compiled(jax.value_and_grad(unrolled(), argnums=(0, 1)), *UNROLLED).memory_analysis()
+    # The cotangent of the loss goes in beside the arguments.
+    assert found.argument_bytes == analysis.argument_size_in_bytes + 4
+    assert found.output_bytes == pytest.approx(analysis.output_size_in_bytes, abs=64)
+    assert found.temp_bytes == pytest.approx(analysis.temp_size_in_bytes, rel=0.1)
+    assert found.peak_bytes == found.argument_bytes + found.output_bytes + found.temp_bytes
+
+
+@pytest.mark.parametrize("kind", ["scanned", "unrolled"])
+@pytest.mark.parametrize("wrap", [None, jax.checkpoint], ids=["plain", "checkpoint"])
+def test_the_allocation_record_adds_up(kind, wrap):
+    """Live bytes never exceed what XLA set aside, and come within some of it at their peak."""
+    found = measured(kind, wrap)
+    assert 0.9 * found.peak_bytes <= found.compiled.peak_bytes <= found.peak_bytes
+    start, *_, end = found.compiled.moments
+    assert start.nbytes == pytest.approx(found.argument_bytes, abs=100), "and a few scalar constants"
+    assert end.nbytes == pytest.approx(found.argument_bytes + found.output_bytes, abs=100)
+
+
+@pytest.mark.parametrize("kind", ["scanned", "unrolled"])
+@pytest.mark.parametrize("wrap", [None, jax.checkpoint], ids=["plain", "checkpoint"])
+def test_prediction_comes_close_on_a_cpu(kind, wrap):
+    found = measured(kind, wrap)
+    rows = {row.what: row for row in found.rows}
+    assert rows["arguments"].error == 0
+    assert abs(rows["peak"].error) < 0.1
+    assert abs(rows["saved"].error) < 0.1
+    assert abs(rows["FLOPs"].error) < 0.001
+
+
+def test_checkpoint_shows_in_every_figure():
+    plain, checkpointed = measured("scanned", None), measured("scanned", jax.checkpoint)
+    assert checkpointed.temp_bytes < plain.temp_bytes / 2
+    assert checkpointed.cost.flops > 1.3 * plain.cost.flops
+    assert not any(moment.recomputed for moment in plain.compiled.moments)
+    assert any(moment.recomputed for moment in checkpointed.compiled.moments)
+
+
+def test_cse_that_undoes_a_checkpoint_shows_as_the_prediction_s_error():
+    kept, undone = measured("unrolled", jax.checkpoint), measured("unrolled", allowed)
+    assert undone.predicted.peak_bytes == kept.predicted.peak_bytes
+    rows = {row.what: row for row in undone.rows}
+    assert rows["peak"].error < -0.3 and rows["FLOPs"].error > 0.2
+
+
+def test_the_wrong_half_checkpointed_shows_in_temporary_memory():
+    """The seed's recursive checkpoint, and the same with the other half wrapped: 2 vectors against 5 for 16 sines."""
+
+    def wrong(funs):
+        if len(funs) <= 2:
+            return zoo.recursive_checkpoint(funs)
+        f1, f2 = wrong(funs[: len(funs) // 2]), wrong(funs[len(funs) // 2 :])
+        return lambda x: jax.checkpoint(f1)(f2(x))
+
+    vector = array(1024)
+    right, other = (measure(make([jnp.sin] * 16), vector) for make in (zoo.recursive_checkpoint, wrong))
+    assert (right.temp_bytes // 4096, other.temp_bytes // 4096) == (2, 5)
+    assert right.predicted.peak_bytes == right.compiled.peak_bytes == 6 * 4096
+
+
+def test_the_turn_of_the_compiled_program():
+    found = measured("unrolled", jax.checkpoint).compiled
+    forward, backward = found.moments[1 : found.turn], found.moments[found.turn + 1 : -1]
+    assert found.moments[found.turn].operation == "turn"
+    assert not any(moment.recomputed for moment in forward)
+    # Three values between four layers cross; the first layer's input is an argument.
+    assert found.moments[found.turn].residuals == 3 * 4 * 256 * 64
+    assert backward[-1].residuals == 0
+    assert {m.source.function.rpartition(".")[2] for m in forward if "sin" in m.operation} == {"layer"}
+
+
+def test_closed_over_arrays_count_on_both_sides():
+    table = jnp.ones((64, 64))
+    found = measure(lambda x: jnp.sum(jnp.sin(x @ table) @ table), array(4, 64))
+    assert found.predicted.moments[0].arguments == 4 * 64 * 64 + 4 * 4 * 64
+    assert found.peak_bytes > 4 * 64 * 64
+
+
+# Arguments and outputs of every kind.
+
+KINDS = [
+    "pytrees", "keywords", "python_scalars", "integers_beside", "integer_output", "output_is_constant", "dropout",
+    "unused_argument", "complex_scalar", "mixed_precision", "empty_array", "branches", "while_loop_beside", "top_k",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_arguments_and_outputs_of_every_kind(name):
+    case = zoo.CASES[name]
+    found = measure(case.function, *case.args, **case.kwargs)
+    assert found.compiled.peak_bytes <= found.peak_bytes
+    assert len(found.time(runs=2).runs) == 2
+
+
+def test_shapes_are_enough_and_nothing_is_allocated():
+    before = len(jax.live_arrays())
+    found = measure(scanned(jax.checkpoint), array(80, 8192, 8192), array(4096, 8192))
+    assert found.argument_bytes > 20e9 and len(jax.live_arrays()) == before
+
+
+# Time.
+
+
+def test_time_is_measured_on_request():
+    found = measured("scanned", None).time(runs=3)
+    assert len(found.runs) == 3 and min(found.runs) <= found.median <= max(found.runs)
+    assert re.fullmatch(r"[\d.e+]+ ms, the median of 3 runs of [\d.e+]+ to [\d.e+]+ ms", str(found))
+
+
+def test_given_arrays_are_what_runs():
+    seen = []
+
+    def f(x):
+        jax.debug.callback(lambda x: seen.append(float(x)), x)
+        return jnp.sin(x)
+
+    measure(f, jnp.float32(0.25)).time(runs=1)
+    assert set(seen) == {0.25}
+
+
+# Targets.
+
+
+def test_a_target_that_is_not_here(monkeypatch):
+    f, x = jnp.sin, 1.0
+    with pytest.raises(TargetError, match=r"'abacus' is nothing to compile for. Choose one of cpu, gpu, tpu, tpu v4,"):
+        measure(f, x, target="abacus")
+    monkeypatch.setattr(jax, "devices", lambda target: (_ for _ in ()).throw(RuntimeError("Unknown backend")))
+    with pytest.raises(TargetError, match=r"sees no GPU here. Choose target='cpu', .* pip install 'jax\[cuda13\]'"):
+        measure(f, x, target="gpu")
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(TargetError, match=r"libtpu, which is not installed. .* pip install -e '.\[tpu\]'"):
+        measure(f, x, target="tpu v5e")
+
+
+def test_what_cannot_be_traced_is_said_as_ever():
+    with pytest.raises(TraceError, match="floating-point"):
+        measure(lambda n: n, 1)
+
+
+def test_an_absent_tpu_is_compiled_for_in_a_process_of_its_own(monkeypatch):
+    """The parent's part: what it hands over, what it reads, and that its own environment stays as it is."""
+    f, x = scanned(jax.checkpoint), SCANNED
+    (hlo,) = compiled(f, *x).runtime_executable().hlo_modules()
+    sizes = {"argument_size": 10, "output_size": 20, "alias_size": 0, "temp_size": 0, "peak_memory": 70}
+
+    def child(command, env, **how):
+        *_, target, folder = command
+        assert target == "tpu v5e" and env["TPU_ACCELERATOR_TYPE"] == "v5litepod-4" and env["JAX_PLATFORMS"] == "cpu"
+        folder = pathlib.Path(folder)
+        exported = jax.export.deserialize((folder / "exported").read_bytes())
+        assert exported.platforms == ("tpu",) and len(exported.in_avals) == 3
+        (folder / "module").write_bytes(hlo.as_serialized_hlo_module_proto())
+        (folder / "memory").write_text(json.dumps({f"{name}_in_bytes": size for name, size in sizes.items()}))
+        return types.SimpleNamespace(returncode=0, stderr="")
+
+    before = dict(os.environ)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: True)
+    monkeypatch.setattr("subprocess.run", child)
+    found = measure(f, *x, target="tpu v5e")
+    assert (found.peak_bytes, found.temp_bytes, found.compiled, found.argument_bytes) == (70, None, None, 10)
+    assert [row.what for row in found.rows] == ["arguments", "outputs", "peak", "FLOPs", "transcendentals"]
+    assert os.environ == before
+    with pytest.raises(TargetError, match="no TPU v5e here to run on"):
+        found.time()
+
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: types.SimpleNamespace(returncode=1, stderr="a\nmismatch.\n"))
+    with pytest.raises(TargetError, match=r"libtpu did not compile <lambda> for TPU v5e: mismatch\. "):
+        measure(f, *x, target="tpu v5e")
+
+
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs the extra tpu")
+def test_an_absent_tpu():
+    plain, checkpointed = (measure(scanned(wrap), *SCANNED, target="tpu v5e") for wrap in (lambda f: f, jax.checkpoint))
+    assert checkpointed.peak_bytes < plain.peak_bytes
+    assert checkpointed.cost.flops == pytest.approx(trace(scanned(jax.checkpoint), *SCANNED).cost.flops, rel=0.02)
+
+
+# What is shown.
+
+
+def test_the_table():
+    text = str(measured("scanned", jax.checkpoint))
+    assert text.startswith("<lambda>: both passes, traced and compiled for cpu\n")
+    lines = {line.split("  ")[0]: re.split(r" {2,}", line) for line in text.splitlines()[3:]}
+    # 8 layers' inputs of 256 × 64 floats.
+    assert lines["saved"][1:4] == ["512 KiB", "512 KiB", "0.0 %"]
+    assert lines["temporaries"][1] == "–"
+    assert list(lines) == ["arguments", "outputs", "saved", "temporaries", "peak", "FLOPs", "transcendentals"]
+
+
+def test_html_has_the_same_words():
+    found = measured("scanned", None)._repr_mimebundle_()
+    page = re.sub(r"<style>.*?</style>|<[^>]+>", " ", found["text/html"], flags=re.DOTALL)
+    assert set(re.findall(r"\w+", found["text/plain"])) <= set(re.findall(r"\w+", page))
+
+
+def test_both_timelines_are_of_one_kind():
+    found = measured("scanned", None)
+    assert type(found.compiled) is type(found.predicted)
+    assert found.predicted.moments == liveness(scanned(), *SCANNED).moments
+    assert "compiled for cpu" in str(found.compiled)
+
+
+# The wire format.
+
+
+def test_messages():
+    # 1: 150; 2: "ab"; 1: −1; 3: packed 1, 300; a fixed 32 and 64 bits long field.
+    message = (
+        b"\x08\x96\x01\x12\x02ab\x08"
+        + b"\xff" * 9
+        + b"\x01"
+        + b"\x1a\x03\x01\xac\x02"
+        + b"\x25abcd"
+        + b"\x29"
+        + b"x" * 8
+    )
+    found = parse(message)
+    assert (found[1], found[2]) == ([150, -1], [b"ab"])
+    assert integers([*found[3], 7]) == [1, 300, 7]
+    assert found[9] == []

@@ -3,6 +3,7 @@
 import functools
 import shutil
 import subprocess
+from pathlib import Path
 
 import pytest
 
@@ -16,3 +17,19 @@ def _works() -> bool:
 
 
 needed = pytest.mark.skipif(not _works(), reason="needs bubblewrap, and user namespaces inside of it")
+
+
+def descendants(pid: int) -> set[int]:
+    """The processes that a process has started, and those that they have."""
+    children = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            child, parent = int(stat.parent.name), int(stat.read_text().rsplit(")", 1)[1].split()[1])
+        except OSError:
+            continue
+        children.setdefault(parent, []).append(child)
+    found, todo = [], [pid]
+    while todo:
+        todo += children.get(todo.pop(), [])
+        found += todo[-1:]
+    return set(found)

@@ -1,0 +1,264 @@
+"""Bytes live step by step: chains counted by hand, and what must hold for every function."""
+
+import base64
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import zoo
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from jax import lax
+from jax.ad_checkpoint import checkpoint_name
+from matplotlib.figure import Figure
+from zoo import every_case
+
+from rematscope import liveness, trace
+from rematscope.ir.program import BOOKKEEPING, Literal
+from rematscope.memory.liveness import live_bytes
+
+VECTOR = jax.ShapeDtypeStruct((256,), np.float32)  # 1 KiB, the unit of what follows
+
+
+def sines(n):
+    def f(x):
+        for _ in range(n):
+            x = jnp.sin(x)
+        return x
+
+    return f
+
+
+def vectors(timeline, band="nbytes"):
+    """Each moment's bytes, in vectors."""
+    return [getattr(moment, band) / 1024 for moment in timeline.moments]
+
+
+def split(timeline):
+    """(forward, backward) without the three moments between."""
+    counts = vectors(timeline)
+    return counts[1 : timeline.turn], counts[timeline.turn + 1 : -1]
+
+
+def test_sines_without_checkpoint():
+    """Forward makes sin, then cos, of each value; backward multiplies with one cosine after the other."""
+    found = liveness(sines(3), VECTOR)
+    forward, backward = split(found)
+    # x and one sine; and its cosine. After the second cosine the first sine is read no more.
+    assert forward == [2, 3, 4, 4, 5, 5]
+    # x, three cosines and the result; the cotangent takes the result's place, and a cosine goes with each product.
+    assert backward == [1 + 2 + 1, 1 + 1 + 1, 1 + 0 + 1]
+    assert vectors(found)[0] == 1 and vectors(found)[found.turn] == 1 + 3 + 1 and vectors(found)[-1] == 2
+    assert vectors(found, "residuals")[found.turn] == 3
+    assert not any(vectors(found, "recomputed"))
+    assert found.peak_bytes == 5 * 1024 and found.peak is found.moments[5], "the third sine"
+
+
+def test_sines_with_checkpoint():
+    found = liveness(jax.checkpoint(sines(3)), VECTOR)
+    forward, backward = split(found)
+    assert forward == [2, 2, 2]  # x and the value of the moment
+    # x and the cotangent. Added: sin; cos of x; sin; the first sine's cosine for it; and the second's for that.
+    assert [m.operation.split(" = ")[1][:3] for m in found.moments[found.turn + 1 : -1]][:5] == [
+        "sin", "cos", "sin", "cos", "cos",
+    ]  # fmt: skip
+    assert backward[:5] == [3, 4, 5, 5, 5]
+    assert backward[5:] == [4, 3, 2]
+    assert vectors(found, "recomputed")[found.turn + 1 : -1] == [1, 2, 3, 3, 3, 2, 1, 0]
+    assert not any(vectors(found, "residuals")), "what is saved is the argument"
+
+
+@pytest.mark.parametrize(("n", "k"), [(8, 2), (16, 4), (12, 3)])
+def test_segments(n, k):
+    found = liveness(zoo.segments(n, k), VECTOR)
+    # Each segment saves its input; the first one's is the argument.
+    assert vectors(found, "residuals")[found.turn] == k - 1
+    assert max(split(found)[0]) == 1 + (k - 1) + 1
+    # The last segment runs again: all its cosines, beside x, the inputs of those between and the cotangent.
+    assert found.peak_bytes == 1024 * (1 + (k - 2) + n // k + 1)
+    assert max(vectors(found, "recomputed")) == n // k
+
+
+def test_recursive_checkpoint():
+    """The seed's example keeps log2 n values beside x, where n sines keep n."""
+    for n in (4, 8, 16):
+        found = liveness(zoo.recursive_checkpoint([jnp.sin] * n), VECTOR)
+        assert vectors(found)[found.turn] == len(trace(zoo.recursive_checkpoint([jnp.sin] * n), VECTOR).residuals) + 1
+        plain = liveness(sines(n), VECTOR)
+        assert found.peak_bytes <= plain.peak_bytes
+    assert found.peak_bytes < plain.peak_bytes / 2
+
+
+def test_the_wrong_half_checkpointed_shows_in_the_peak():
+    """As many residuals, and less computed again: only the peak tells."""
+
+    def wrong(funs):
+        if len(funs) == 1:
+            return funs[0]
+        f1, f2 = wrong(funs[: len(funs) // 2]), wrong(funs[len(funs) // 2 :])
+        return lambda x: jax.checkpoint(f1)(f2(x)) if len(funs) > 2 else f1(f2(x))
+
+    right, other = (liveness(make([jnp.sin] * 16), VECTOR) for make in (zoo.recursive_checkpoint, wrong))
+    assert right.peak_bytes < other.peak_bytes
+
+
+def test_a_loop_counts_its_body_once_and_its_stacks_whole():
+    def f(x):
+        return lax.scan(lambda x, _: (jnp.sin(x), None), x, None, length=10)[0]
+
+    found = liveness(f, VECTOR)
+    # x; the stack of cosines; the carry. In the body the carry's sine is there beside it for its cosine.
+    assert split(found)[0] == [1 + 10 + 1, 1 + 10 + 2, 1 + 10 + 1]
+    assert vectors(found, "residuals")[1 : found.turn + 1] == [10, 10, 10, 10]
+    # Backward: x, the stack, the cotangent as carry and one cosine of it; then their product, the gradient.
+    assert split(found)[1] == [1 + 10 + 2, 2]
+    assert found.moments[1].operation == "for i in range(10)"
+
+
+def test_a_loop_s_recomputed_stack():
+    def f(x):
+        return lax.scan(lambda x, _: (jnp.sin(x), None), x, None, length=10)[0]
+
+    found = liveness(jax.checkpoint(f), VECTOR)
+    assert max(vectors(found, "recomputed")) >= 10 and not any(vectors(found, "residuals"))
+
+
+def test_names_make_nothing():
+    f = jax.checkpoint(
+        lambda x: jnp.sin(checkpoint_name(jnp.sin(x), "y")), policy=jax.checkpoint_policies.save_only_these_names("y")
+    )
+    found = liveness(f, VECTOR)
+    # x and its sine, which is kept under a name; then the result beside it.
+    assert split(found)[0] == [2, 3] and vectors(found, "residuals")[found.turn] == 1
+
+
+def test_what_is_on_the_host_takes_nothing():
+    policy = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
+    matrix = jax.ShapeDtypeStruct((16, 16), np.float32)
+    found = liveness(jax.checkpoint(lambda w, x: jnp.sin(jnp.sin(x @ w) @ w), policy=policy), matrix, matrix)
+    assert vectors(found)[found.turn] == 2 + 1, "the arguments and the result"
+
+
+def test_branches_leave_nothing_behind():
+    @jax.checkpoint
+    def f(p, x):
+        return lax.cond(p, sines(3), lambda x: x * 2, x)
+
+    found = liveness(f, np.array(True), VECTOR)
+    assert max(split(found)[0]) == pytest.approx(2, abs=0.01) and vectors(found)[found.turn] == pytest.approx(
+        2, abs=0.01
+    )
+
+
+def test_text_says_what_the_picture_shows():
+    assert (
+        str(liveness(jax.checkpoint(sines(2)), VECTOR))
+        == """\
+f: bytes live after each equation
+forward ▂▄▄▄│▆██▆▄▄ backward
+peak 4 KiB, backward, step 5 of 9: c = cos(x), test_liveness.py:27 (f)
+
+             start    turn    peak     end
+arguments    1 KiB   1 KiB   1 KiB   1 KiB
+recomputed     0 B     0 B   2 KiB     0 B
+other          0 B   1 KiB   1 KiB   1 KiB
+together     1 KiB   2 KiB   4 KiB   2 KiB"""
+    )
+
+
+def test_in_a_notebook_a_picture_and_its_numbers(monkeypatch):
+    shown = []
+    monkeypatch.setattr("IPython.display.display", lambda *what, **how: shown.append(what[0]))
+    found = liveness(sines(100), VECTOR)
+    found._ipython_display_()
+    found._ipython_display_()
+    picture, numbers, again, _ = shown
+    assert base64.b64decode(picture["image/png"]).startswith(b"\x89PNG") and picture == again
+    assert str(numbers) == str(found)
+    # 200 steps forward and 100 backward, in bars that stand for five each.
+    assert len(str(found).splitlines()[1]) <= 80
+
+
+def test_plot_marks_the_turn_and_the_peak():
+    found = liveness(sines(3), VECTOR)
+    ax = Figure().subplots()
+    found.plot(ax)
+    turn, peak = ax.get_lines()
+    assert set(turn.get_xdata()) == {found.turn} == {7}
+    assert (list(peak.get_xdata()), list(peak.get_ydata())) == ([5], [5])
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["arguments", "residuals", "other"]
+    assert ax.get_ylabel() == "KiB"
+
+
+def test_the_peak_says_where():
+    found = liveness(sines(4), VECTOR)
+    assert found.peak.source.function.endswith("f") and found.peak.source.place == "test_liveness.py"
+
+
+@every_case
+def test_every_function(name):
+    case = zoo.CASES[name]
+    passes = trace(case.function, *case.args, **case.kwargs)
+    found = live_bytes(passes)
+    assert len(found.moments) == 3 + steps(passes.forward) + steps(passes.backward)
+    for moment in found.moments:
+        assert min(moment.arguments, moment.residuals, moment.recomputed, moment.other) >= 0
+
+    start, turn, end = found.moments[0], found.moments[found.turn], found.moments[-1]
+    assert (start.operation, turn.operation, end.operation) == ("start", "turn", "end")
+    given = {*passes.forward.inputs, *passes.forward.constants, *passes.backward.constants}
+    assert {m.arguments for m in found.moments} == {sum(v.nbytes for v in given)}
+    assert start.nbytes == start.arguments
+
+    # At the turn: what is given, what is kept and what is returned; each array once, whatever its names.
+    named = names(passes.forward)
+    kept = {named.get(r.value, r.value) for r in passes.residuals if r.kind == "computed" and r.memory == "device"}
+    returned = {named.get(v, v) for v in passes.forward.outputs[: len(passes.cotangents)]}
+    assert turn.residuals == sum(v.nbytes for v in kept - given)
+    assert turn.other == sum(v.nbytes for v in returned - kept - given if not is_literal(v))
+    assert turn.recomputed == 0
+
+    gradients = {v for v in passes.backward.outputs if not is_literal(v)}
+    assert end.residuals + end.recomputed + end.other == sum(v.nbytes for v in gradients - given)
+    early = [e for e, _ in passes.backward.walk() if e.role != "B"]
+    assert early or not any(m.recomputed for m in found.moments)
+
+
+def is_literal(value):
+    return isinstance(value, Literal)
+
+
+def steps(program):
+    """How many equations make something, bodies and the loops around them included."""
+    made = [e for e in program.equations if e.primitive not in BOOKKEEPING]
+    return len(made) + sum(steps(body) for e in made for body in e.bodies)
+
+
+def names(program):
+    """What each named value is the name of."""
+    found = {}
+    for equation in program.equations:
+        if equation.primitive == "name":
+            (value,), (named,) = equation.inputs, equation.outputs
+            found[named] = found.get(value, value)
+    return found
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(1, 3), min_size=1, max_size=4), st.integers(0, 2**4 - 1))
+def test_segments_of_any_length(lengths, wrapped):
+    """Never negative, ends with the gradient, and the last segment's bytes are there when the backward pass begins."""
+
+    def f(x):
+        for i, length in enumerate(lengths):
+            x = (jax.checkpoint(sines(length)) if wrapped >> i & 1 else sines(length))(x)
+        return x
+
+    found = liveness(f, VECTOR)
+    plain = [length for i, length in enumerate(lengths) if not wrapped >> i & 1]
+    inputs = sum(wrapped >> i & 1 for i in range(1, len(lengths)))
+    assert vectors(found)[found.turn] == 1 + sum(plain) + inputs + 1
+    assert vectors(found)[-1] == 2
+    assert min(vectors(found)) == 1
+    assert found.peak_bytes >= 1024 * (1 + sum(plain) + inputs + 1)

@@ -1,0 +1,141 @@
+"""Wrong answers to all_but, each with the finding that must name its mistake."""
+
+import jax
+import jax.numpy as jnp
+from sample_answers import Answers
+
+WRONG = Answers()
+fails_with = WRONG.fails_with
+policies = jax.checkpoint_policies
+ALL = ("one name of three", "a product without a name", "a name that is not there", "vmap over x, names drawn anew")
+
+
+# Which values these two save besides differs between JAX's two rematerializations.
+@fails_with("also saved", "not asked for", "no name", cases=ALL[:1])
+def the_one_that_ignores_its_names(f, name):
+    return jax.checkpoint(f, policy=policies.save_anything_except_these_names(name))
+
+
+@fails_with("also saved", "not asked for", "no name", cases=ALL[:1])
+def unnamed_values_too(f, name):
+    def policy(operation, *_, **parameters):
+        return not (operation.name == "name" and parameters["name"] == name)
+
+    return jax.checkpoint(f, policy=policy)
+
+
+@fails_with("also saved", "none of the usual ones", "no name", cases=ALL[1:2])
+def unnamed_products_too(f, name):
+    named = policies.save_any_names_but_these(name, "mix")
+
+    def policy(operation, *operands, **parameters):
+        alone = operation.name == "dot_general" and name == "mix"
+        return alone or named(operation, *operands, **parameters)
+
+    return jax.checkpoint(f, policy=policy)
+
+
+@fails_with("also saved", "mlp, f32[", "is it the given one", cases=ALL[:1])
+def saves_that_one_only(f, name):
+    return jax.checkpoint(f, policy=policies.save_only_these_names(name))
+
+
+@fails_with("also saved", "mlp, f32[", "is it the given one", cases=ALL[:1])
+def saves_all_names(f, name):
+    return jax.checkpoint(f, policy=policies.save_any_names_but_these())
+
+
+@fails_with("not saved", "mlp_gate, f32[", "out, f32[", "say yes to each", cases=ALL[:1])
+def saves_nothing(f, name):
+    return jax.checkpoint(f)
+
+
+@fails_with("not saved", "mlp_gate, f32[", "besides the given one", cases=ALL[:1])
+def leaves_out_by_prefix(f, name):
+    def policy(operation, *_, **parameters):
+        return operation.name == "name" and not parameters["name"].startswith(name)
+
+    return jax.checkpoint(f, policy=policy)
+
+
+@fails_with("also saved", "mlp, f32[", cases=ALL[:1])
+def name_unpacked(f, name):
+    return jax.checkpoint(f, policy=policies.save_any_names_but_these(*name))
+
+
+@fails_with("also saved", "Which function marks", cases=ALL[:1])
+def checkpoint_thrown_away(f, name):
+    jax.checkpoint(f, policy=policies.save_any_names_but_these(name))
+    return f
+
+
+@fails_with("not saved", "mlp, f32[", cases=ALL[2:3])
+def nothing_for_an_unknown_name(f, name):
+    keep = policies.save_any_names_but_these(name) if name != "router" else policies.nothing_saveable
+    return jax.checkpoint(f, policy=keep)
+
+
+@fails_with("not saved", "mlp, f32[2,", "out, f32[2,", cases=ALL[3:])
+def has_the_names_by_heart(f, name):
+    names = {"mlp", "mlp_gate", "out", "pre_mix", "mix"} - {name}
+    return jax.checkpoint(f, policy=policies.save_only_these_names(*names))
+
+
+@fails_with("not saved", "mlp, f32[2,", cases=ALL[3:])
+def leaves_out_what_the_name_begins_with(f, name):
+    def policy(operation, *_, **parameters):
+        return operation.name == "name" and not name.startswith(parameters["name"])
+
+    return jax.checkpoint(f, policy=policy)
+
+
+def with_a_second_run(which):
+    """Right, but f runs once more, all of it recomputed, where this is the name."""
+
+    def answer(f, name):
+        kept = jax.checkpoint(f, policy=policies.save_any_names_but_these(name))
+        return (lambda *args: (kept(*args) + jax.checkpoint(f)(*args)) / 2) if name.endswith(which) else kept
+
+    return answer
+
+
+for place, name in enumerate(("mlp", "mix", "router", "mlp_gate")):
+    twice = with_a_second_run(name)
+    twice.__name__ = f"f_twice_but_for_{name}"
+    fails_with("recomputes", "How often does your answer run f", cases=ALL[place : place + 1])(twice)
+
+
+@fails_with("wrong value", "twice over", cases=ALL)
+def the_sum_of_two_runs(f, name):
+    kept = jax.checkpoint(f, policy=policies.save_any_names_but_these(name))
+    return lambda *arguments: kept(*arguments) + f(*arguments)
+
+
+@fails_with("wrong gradient", "respect to up is zero everywhere")
+def without_gradient(f, name):
+    return lambda *arguments: jax.lax.stop_gradient(f(*arguments)) + 0 * jnp.sum(arguments[0])
+
+
+@fails_with("wrong type", "returns bool", "What should all_but(f, name) return?", cases=ALL)
+def the_policy(f, name):
+    return policies.save_any_names_but_these(name)
+
+
+@fails_with("raises", "unhashable", "a list of names, or names", cases=ALL)
+def a_list_of_names(f, name):
+    return jax.checkpoint(f, policy=policies.save_any_names_but_these([name]))
+
+
+@fails_with("raises", "KeyError: 'name'", "besides names", cases=ALL)
+def asks_every_operation_for_its_name(f, name):
+    return jax.checkpoint(f, policy=lambda operation, *_, **parameters: parameters["name"] != name)
+
+
+@fails_with("raises", "policy", "a policy or a function that makes one")
+def factory_for_policy(f, name):
+    return jax.checkpoint(f, policy=policies.save_any_names_but_these)
+
+
+@fails_with("argument order", "(name, f)")
+def name_first(name, f):
+    return jax.checkpoint(f, policy=policies.save_any_names_but_these(name))

@@ -1,0 +1,203 @@
+"""Wrong answers to best_placement, each with the finding that must name its mistake."""
+
+import functools
+
+import jax
+from sample_answers import Answers
+
+WRONG = Answers()
+fails_with = WRONG.fails_with
+FOUR, TWO, ONE, SAME = ALL = (
+    "four stages",
+    "two stages under vmap",
+    "one stage",
+    "stages 1 and 3 the same function",
+)
+
+
+def chain(stages):
+    return lambda x: functools.reduce(lambda x, stage: stage(x), stages, x)
+
+
+def wrapping(stages, which):
+    return chain([jax.checkpoint(stage) if wrapped else stage for stage, wrapped in zip(stages, which, strict=True)])
+
+
+def right(stages):
+    return wrapping(stages, [True] * (len(stages) - 1) + [False])
+
+
+@fails_with("recomputes", "8 matmuls again", "6 matmuls recomputed", "need the values first", cases=(FOUR,))
+def wraps_all(stages):
+    return chain([*map(jax.checkpoint, stages)])
+
+
+@fails_with("also saved", "stage 1's first cosine", "stage 3's second cosine", "of its own", cases=(FOUR,))
+def wraps_the_last_only(stages):
+    return wrapping(stages, [False] * (len(stages) - 1) + [True])
+
+
+@fails_with("also saved", "stage 1's first cosine", "Which function marks", cases=(FOUR,))
+def wraps_none(stages):
+    return chain(stages)
+
+
+@fails_with("recomputes", "8 matmuls again", cases=(FOUR,))
+def one_checkpoint_around_all(stages):
+    return jax.checkpoint(chain(stages))
+
+
+@fails_with("not saved", "stage 1's output", "handed on", cases=(FOUR,))
+def one_checkpoint_around_the_earlier_ones(stages):
+    earlier = jax.checkpoint(chain(stages[:-1]))
+    return lambda x: stages[-1](earlier(x))
+
+
+@fails_with("recomputes", "12 matmuls again", "in the checkpoint of another", cases=(FOUR,))
+def each_in_the_checkpoint_of_the_next(stages):
+    first, *others = stages
+    return functools.reduce(lambda before, stage: lambda x: stage(jax.checkpoint(before)(x)), others, first)
+
+
+@fails_with("raises", "weak reference", "get the whole list", cases=ALL)
+def the_list_checkpointed(stages):
+    return jax.checkpoint(stages)
+
+
+@fails_with("not saved", "the last stage's first cosine", cases=(ONE,))
+def wraps_a_single_stage(stages):
+    return jax.checkpoint(stages[0]) if len(stages) == 1 else right(stages)
+
+
+@fails_with("also saved", "stage 1's first cosine", cases=(TWO,))
+def wraps_only_when_there_are_many(stages):
+    return right(stages) if len(stages) > 2 else chain(stages)
+
+
+@fails_with("also saved", "stage 3's first cosine", "stage 3's second cosine", cases=(FOUR,))
+def wraps_the_first_two(stages):
+    return wrapping(stages, [number < min(2, len(stages) - 1) for number in range(len(stages))])
+
+
+@fails_with("wrong value", "with the last stage run first", "In which order", cases=(FOUR, TWO))
+def in_the_other_order(stages):
+    return right(stages[::-1])
+
+
+@fails_with("wrong value", "without the last stage", cases=ALL)
+def last_stage_dropped(stages):
+    return chain([jax.checkpoint(stage) for stage in stages[:-1]])
+
+
+@fails_with("wrong value", "the last stage alone", "what the stage before has returned", cases=(FOUR, TWO, SAME))
+def each_stage_on_x(stages):
+    def run(x):
+        for stage in stages[:-1]:
+            jax.checkpoint(stage)(x)
+        return stages[-1](x)
+
+    return run
+
+
+@fails_with("wrong value", "the last stage but one run in place", "defined in a loop", cases=(FOUR, SAME))
+def functions_of_a_loop(stages):
+    wrapped = []
+    for stage in stages[:-1]:
+        wrapped.append(lambda x: jax.checkpoint(stage)(x))  # noqa: B023
+    return chain([*wrapped, stages[-1]])
+
+
+@fails_with(
+    "wrong value", "the last stage run in place of each", "which stage does it call then", cases=(FOUR, TWO, SAME)
+)
+def functions_of_a_loop_over_all(stages):
+    wrapped = [lambda x: jax.checkpoint(stage)(x) for stage in stages]  # noqa: B023
+    return chain([*wrapped[:-1], stages[-1]])
+
+
+@fails_with("also saved", "stage 1's first cosine", "have a checkpoint of its own", cases=(SAME,))
+def the_last_by_its_identity(stages):
+    return wrapping(stages, [stage is not stages[-1] for stage in stages])
+
+
+@fails_with("recomputes", "6 matmuls again", cases=(SAME,))
+def the_last_by_its_index(stages):
+    return wrapping(stages, [stages.index(stage) < len(stages) - 1 for stage in stages])
+
+
+@fails_with("wrong type", "changes the list of stages", "how do you make one of your own?", cases=ALL)
+def last_taken_out(stages):
+    last = stages.pop()
+    return chain([*map(jax.checkpoint, stages), last])
+
+
+@fails_with("wrong type", "changes the list of stages", "belongs to whoever", cases=(FOUR, TWO, SAME))
+def wrapped_in_place(stages):
+    for number in range(len(stages) - 1):
+        stages[number] = jax.checkpoint(stages[number])
+    return chain(stages)
+
+
+@fails_with("raises", "missing 1 required positional argument: 'x'", "function that it returns take", cases=ALL)
+def takes_x_too(stages, x):
+    return right(stages)(x)
+
+
+@fails_with("raises", "RecursionError", "defined in a loop", "which f is that", cases=ALL)
+def late_binding(stages):
+    run = lambda x: x  # noqa: E731
+    for stage in stages:
+        run = lambda x: stage(run(x))  # noqa: B023, E731
+    return run
+
+
+@fails_with("wrong type", "returns a list, not a function", "What should best_placement(stages) return?", cases=ALL)
+def a_list(stages):
+    return [*map(jax.checkpoint, stages[:-1]), stages[-1]]
+
+
+@fails_with("wrong type", "returns None", cases=ALL)
+def no_return(stages):
+    right(stages)
+
+
+@fails_with("raises", "positional argument", "what does the function that it returns take", cases=ALL)
+def called_without_x(stages):
+    return right(stages)()
+
+
+@fails_with("extra matmuls", "with the cotangent mixed in", cases=(FOUR,))
+def again_behind_the_cotangent(stages):
+    """Every stage checkpointed by hand, the last one's recomputation made to look as if it needed the cotangent."""
+
+    @jax.custom_vjp
+    def last(x):
+        return stages[-1](x)
+
+    def forward(x):
+        z, pullback = jax.vjp(stages[-1], x)
+        return z, (x, pullback)
+
+    def backward(kept, ct):
+        x, pullback = kept
+        return (pullback(ct)[0] + 0 * stages[-1](x + 0 * ct),)
+
+    last.defvjp(forward, backward)
+    return right([*stages[:-1], last])
+
+
+def with_a_second_run(count):
+    """Right, but for lists of this length the stages run once more, all of it recomputed."""
+
+    def answer(stages):
+        if len(stages) != count:
+            return right(stages)
+        return lambda x: (right(stages)(x) + jax.checkpoint(chain(stages))(x)) / 2
+
+    return answer
+
+
+for length, case in ((4, FOUR), (2, TWO), (1, ONE), (3, SAME)):
+    twice = with_a_second_run(length)
+    twice.__name__ = f"stages_twice_for_{length}"
+    fails_with("recomputes", "need the values first", cases=(case,))(twice)

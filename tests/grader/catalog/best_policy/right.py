@@ -1,0 +1,62 @@
+"""Right answers to best_policy, spelled in many ways."""
+
+from sample_answers import Answers
+
+from rematscope.choices.milp import ZeroOne
+
+RIGHT = Answers()
+passes = RIGHT.passes
+
+
+@passes
+def by_counting_in_binary(block, budget_bytes):
+    best = None
+    for bits in range(2 ** len(block.names)):
+        names = [name for i, name in enumerate(block.names) if bits >> i & 1]
+        kept, cost = block.evaluate(names)
+        if kept <= budget_bytes and (best is None or (cost, len(names)) < best[:2]):
+            best = cost, len(names), names
+    return best[2]
+
+
+@passes
+def by_leaving_names_out(block, budget_bytes):
+    """Begins with all names, and branches on which one goes; a part of the tree is cut that cannot be better."""
+    best = [float("inf"), None]
+
+    def go(kept, rest):
+        if block.evaluate((*kept, *rest))[1] >= best[0]:
+            return  # all of the rest too would not be better
+        if block.evaluate(kept)[0] <= budget_bytes and block.evaluate(kept)[1] < best[0]:
+            best[:] = block.evaluate(kept)[1], kept
+        for i, name in enumerate(rest):
+            go((*kept, name), rest[i + 1 :])
+
+    go((), block.names)
+    names = best[1]
+    for name in names:
+        others = tuple(n for n in names if n != name)
+        if block.evaluate(others)[1] == best[0]:
+            names = others
+    return names
+
+
+@passes
+def with_a_solver(block, budget_bytes):
+    names, _ = ZeroOne(block).cheapest(budget_bytes)
+    return list(names)
+
+
+@passes
+def the_last_of_the_best(block, budget_bytes):
+    def choices(names):
+        if not names:
+            yield ()
+            return
+        for rest in choices(names[1:]):
+            yield (names[0], *rest)
+            yield rest
+
+    fitting = [c for c in choices(block.names) if block.evaluate(c)[0] <= budget_bytes]
+    least = min(block.evaluate(c)[1] for c in fitting)
+    return sorted(min((c for c in reversed(fitting) if block.evaluate(c)[1] == least), key=len))

@@ -1,0 +1,463 @@
+"""Wrong answers to checkpoint_dot_policy, each with the finding that must name its mistake."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.ad_checkpoint import checkpoint_name
+from sample_answers import Answers
+
+WRONG = Answers()
+fails_with = WRONG.fails_with
+NO_BATCH = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+
+
+def pipeline(w1, w2, x):
+    return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)
+
+
+PLAIN = ("float32", "bfloat16 under vmap over x and then w1")
+VMAP = ("vmap over all three arguments",)
+ALL = PLAIN + VMAP
+
+
+# What is saved and recomputed
+
+
+@fails_with("also saved", "relu's mask, bool[", "2 * (relu(x @ w1) @ w2)", "Which function marks", cases=PLAIN)
+def no_checkpoint(w1, w2, x):
+    return pipeline(w1, w2, x)
+
+
+@fails_with("recomputes", "2 matmuls", "FLOPs", cases=PLAIN)
+def no_policy(w1, w2, x):
+    return jax.checkpoint(pipeline)(w1, w2, x)
+
+
+@fails_with("not saved", "x @ w1, f32[", "relu(x @ w1) @ w2, f32[", "given no policy", cases=PLAIN)
+def nothing_saveable(w1, w2, x):
+    return jax.checkpoint(pipeline, policy=jax.checkpoint_policies.nothing_saveable)(w1, w2, x)
+
+
+@fails_with("also saved", "relu's mask", "2 * (relu(x @ w1) @ w2)", cases=PLAIN)
+def everything_saveable(w1, w2, x):
+    return jax.checkpoint(pipeline, policy=jax.checkpoint_policies.everything_saveable)(w1, w2, x)
+
+
+@fails_with("also saved", "x @ w1, f32[2,", "Under vmap", cases=VMAP)
+def dots_saveable(w1, w2, x):
+    return jax.checkpoint(pipeline, policy=jax.checkpoint_policies.dots_saveable)(w1, w2, x)
+
+
+@fails_with("also saved", "x @ w1, f32[2,", "relu(x @ w1) @ w2, f32[2,", "Under vmap", cases=VMAP)
+def names(w1, w2, x):
+    @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names("y", "z"))
+    def named(w1, w2, x):
+        y = checkpoint_name(x @ w1, "y")
+        z = checkpoint_name(jax.nn.relu(y) @ w2, "z")
+        return jnp.sum(z**2)
+
+    return named(w1, w2, x)
+
+
+@fails_with("also saved", "x @ w1, f32[2,", cases=VMAP)
+def policy_without_the_batch_test(w1, w2, x):
+    return jax.checkpoint(pipeline, policy=lambda prim, *_, **__: prim.name == "dot_general")(w1, w2, x)
+
+
+def dots_where(condition):
+    """Right but for a condition on the operands' shapes."""
+
+    def policy(prim, *operands, **parameters):
+        return NO_BATCH(prim, *operands, **parameters) and condition(*operands)
+
+    return jax.checkpoint(pipeline, policy=policy)
+
+
+@fails_with("not saved", "x @ w1, f32[", "whatever the shapes", cases=PLAIN[:1])
+def large_products_refused(w1, w2, x):
+    return dots_where(lambda left, right: left.size < 1000)(w1, w2, x)
+
+
+@fails_with("not saved", "x @ w1, f32[", "whatever the shapes", cases=PLAIN[:1])
+def products_larger_than_the_pages_refused(w1, w2, x):
+    return dots_where(lambda left, right: left.size <= 256 * 64)(w1, w2, x)
+
+
+@fails_with("not saved", "x @ w1, bf16[", "whatever the shapes", cases=PLAIN[1:])
+def matrices_only(w1, w2, x):
+    return dots_where(lambda left, right: left.ndim == right.ndim == 2)(w1, w2, x)
+
+
+@fails_with("not saved", "x @ w1, bf16[", "whatever the shapes", cases=PLAIN[1:])
+def not_two_of_three_dimensions(w1, w2, x):
+    return dots_where(lambda left, right: not left.ndim == right.ndim == 3)(w1, w2, x)
+
+
+@fails_with("also saved", "relu(x @ w1), f32[", cases=PLAIN)
+def one_checkpoint_a_stage(w1, w2, x):
+    first = jax.checkpoint(lambda x, w1: jax.nn.relu(x @ w1), policy=NO_BATCH)
+    second = jax.checkpoint(lambda h, w2: jnp.sum((h @ w2) ** 2), policy=NO_BATCH)
+    return second(first(x, w1), w2)
+
+
+@fails_with("also saved", "2 * (relu(x @ w1) @ w2)", cases=PLAIN)
+def square_left_outside(w1, w2, x):
+    z = jax.checkpoint(lambda w1, w2, x: jax.nn.relu(x @ w1) @ w2, policy=NO_BATCH)(w1, w2, x)
+    return jnp.sum(z**2)
+
+
+@fails_with("recomputes", "1 matmul again", cases=PLAIN)
+def first_matmul_recomputed(w1, w2, x):
+    @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names("z"))
+    def named(w1, w2, x):
+        return jnp.sum(checkpoint_name(jax.nn.relu(x @ w1) @ w2, "z") ** 2)
+
+    return named(w1, w2, x)
+
+
+@fails_with("not saved", "x @ w1", cases=PLAIN)
+def wrong_value_named(w1, w2, x):
+    @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names("h", "z"))
+    def named(w1, w2, x):
+        h = checkpoint_name(jax.nn.relu(x @ w1), "h")
+        return jnp.sum(checkpoint_name(h @ w2, "z") ** 2)
+
+    return named(w1, w2, x)
+
+
+@fails_with("recomputes", "3 matmuls again", "more than once", cases=VMAP)
+def inner_checkpoint_too(w1, w2, x):
+    def answer(w1, w2, x):
+        h = jax.checkpoint(lambda x: jax.nn.relu(x @ w1), policy=NO_BATCH)(x)
+        return jnp.sum((h @ w2) ** 2)
+
+    return jax.checkpoint(answer, policy=NO_BATCH)(w1, w2, x)
+
+
+@fails_with("wrong memory", "x @ w1, f32[", "in pinned_host memory", "x @ w1 in device memory", cases=PLAIN)
+def offloaded(w1, w2, x):
+    policy = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
+    return jax.checkpoint(pipeline, policy=policy)(w1, w2, x)
+
+
+@fails_with("extra matmuls", "a matmul too many", cases=PLAIN)
+def trace_of_a_third_product(w1, w2, x):
+    def answer(w1, w2, x):
+        z = jax.nn.relu(x @ w1) @ w2
+        return jnp.trace(z @ z.T)
+
+    return jax.checkpoint(answer, policy=NO_BATCH)(w1, w2, x)
+
+
+# Residuals in disguise: gradients by hand
+
+
+def by_hand(keep, gradients):
+    """`pipeline` with a gradient rule: keep(w1, w2, x, y, z) is saved, gradients(*kept, ct) is the rule."""
+
+    @jax.custom_vjp
+    def answer(w1, w2, x):
+        return pipeline(w1, w2, x)
+
+    def forward(w1, w2, x):
+        y = x @ w1
+        z = jax.nn.relu(y) @ w2
+        return jnp.sum(z**2), keep(w1, w2, x, y, z)
+
+    answer.defvjp(forward, lambda kept, ct: gradients(*kept, ct))
+    return answer
+
+
+def from_products(w1, w2, x, y, z, ct):
+    dz = 2 * z * ct
+    dy = jnp.where(y > 0, dz @ w2.T, 0)
+    return x.T @ dy, jax.nn.relu(y).T @ dz, dy @ w1.T
+
+
+@fails_with("also saved", "relu(x @ w1), f32[", cases=PLAIN)
+def custom_vjp_saves_more(w1, w2, x):
+    def gradients(w1, w2, x, y, h, z, ct):
+        dz = 2 * z * ct
+        dy = jnp.where(y > 0, dz @ w2.T, 0)
+        return x.T @ dy, h.T @ dz, dy @ w1.T
+
+    return by_hand(lambda w1, w2, x, y, z: (w1, w2, x, y, jax.nn.relu(y), z), gradients)(w1, w2, x)
+
+
+@fails_with("also saved", "x @ w1, f32[2,", cases=VMAP)
+def custom_vjp_saves_batched_dots(w1, w2, x):
+    return by_hand(lambda *values: values, from_products)(w1, w2, x)
+
+
+@fails_with("also saved", "relu's mask, f32[", cases=PLAIN)
+def mask_as_float(w1, w2, x):
+    def gradients(w1, w2, x, y, mask, z, ct):
+        dz = 2 * z * ct
+        dy = mask * (dz @ w2.T)
+        return x.T @ dy, (mask * y).T @ dz, dy @ w1.T
+
+    def keep(w1, w2, x, y, z):
+        return w1, w2, x, y, (y > 0).astype(y.dtype), z
+
+    return by_hand(keep, gradients)(w1, w2, x)
+
+
+@fails_with("also saved", "relu's mask, i8[", cases=PLAIN)
+def mask_as_integer(w1, w2, x):
+    def gradients(w1, w2, x, y, mask, z, ct):
+        dz = 2 * z * ct
+        dy = jnp.where(mask == 1, dz @ w2.T, 0)
+        return x.T @ dy, jax.nn.relu(y).T @ dz, dy @ w1.T
+
+    return by_hand(lambda w1, w2, x, y, z: (w1, w2, x, y, (y > 0).astype(jnp.int8), z), gradients)(w1, w2, x)
+
+
+@fails_with("also saved", "relu(x @ w1), f32[", cases=PLAIN)
+def activation_transposed(w1, w2, x):
+    def gradients(w1, w2, x, y, ht, z, ct):
+        dz = 2 * z * ct
+        dy = jnp.where(y > 0, dz @ w2.T, 0)
+        return x.T @ dy, ht @ dz, dy @ w1.T
+
+    return by_hand(lambda w1, w2, x, y, z: (w1, w2, x, y, jax.nn.relu(y).T, z), gradients)(w1, w2, x)
+
+
+@fails_with("also saved", "a copy of x", cases=PLAIN)
+def argument_copied(w1, w2, x):
+    return by_hand(lambda w1, w2, x, y, z: (w1, w2, x * 1, y, z), from_products)(w1, w2, x)
+
+
+@fails_with("also saved", "x @ w1, f32[", cases=PLAIN)
+def same_value_twice(w1, w2, x):
+    def gradients(w1, w2, x, y, again, z, ct):
+        return from_products(w1, w2, x, (y + again) / 2, z, ct)
+
+    return by_hand(lambda w1, w2, x, y, z: (w1, w2, x, y, y + 0 * y, z), gradients)(w1, w2, x)
+
+
+@fails_with("also saved", "a value that is none of the usual ones", cases=PLAIN)
+def two_values_in_one(w1, w2, x):
+    return by_hand(
+        lambda w1, w2, x, y, z: (w1, w2, x, jnp.stack([y, z])),
+        lambda w1, w2, x, both, ct: from_products(w1, w2, x, both[0], both[1], ct),
+    )(w1, w2, x)
+
+
+@fails_with("also saved", "x @ w1, f32[", cases=PLAIN[1:2])
+def saved_twice_as_wide(w1, w2, x):
+    def forward(w1, w2, x):
+        y = jnp.matmul(x, w1, preferred_element_type=jnp.float32)
+        return jnp.sum((jax.nn.relu(y).astype(x.dtype) @ w2) ** 2)
+
+    return jax.checkpoint(forward, policy=NO_BATCH)(w1, w2, x)
+
+
+@fails_with("extra matmuls", "FLOPs", cases=PLAIN)
+def recomputed_behind_the_cotangent(w1, w2, x):
+    def gradients(w1, w2, x, y, z, ct):
+        z_again = jax.nn.relu((x + 0 * ct) @ w1) @ w2
+        return from_products(w1, w2, x, y, (z + z_again) / 2, ct)
+
+    return by_hand(lambda *values: values, gradients)(w1, w2, x)
+
+
+# Values and gradients
+
+
+@fails_with("wrong value", "without relu", cases=ALL)
+def relu_missing(w1, w2, x):
+    return jax.checkpoint(lambda w1, w2, x: jnp.sum((x @ w1 @ w2) ** 2), policy=NO_BATCH)(w1, w2, x)
+
+
+@fails_with("wrong value", "mean of the squares", cases=ALL)
+def mean_for_sum(w1, w2, x):
+    return jax.checkpoint(lambda w1, w2, x: jnp.mean((jax.nn.relu(x @ w1) @ w2) ** 2), policy=NO_BATCH)(w1, w2, x)
+
+
+@fails_with("wrong value", "without the square", cases=ALL)
+def square_missing(w1, w2, x):
+    return jax.checkpoint(lambda w1, w2, x: jnp.sum(jax.nn.relu(x @ w1) @ w2), policy=NO_BATCH)(w1, w2, x)
+
+
+@fails_with("wrong value", "is not the one asked for", cases=ALL)
+def another_activation(w1, w2, x):
+    return jax.checkpoint(lambda w1, w2, x: jnp.sum((jnp.tanh(x @ w1) @ w2) ** 2), policy=NO_BATCH)(w1, w2, x)
+
+
+@fails_with("wrong value", "nan", cases=ALL)
+def not_a_number(w1, w2, x):
+    return jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x) + jnp.log(-1.0).astype(x.dtype)
+
+
+@fails_with("wrong gradient", "w1 is zero everywhere", cases=ALL)
+def gradient_stopped(w1, w2, x):
+    def stopped(w1, w2, x):
+        return jnp.sum((jax.lax.stop_gradient(jax.nn.relu(x @ w1)) @ w2) ** 2)
+
+    return jax.checkpoint(stopped, policy=NO_BATCH)(w1, w2, x)
+
+
+@fails_with("wrong gradient", "w2 is wrong", cases=ALL)
+def half_of_the_gradient(w1, w2, x):
+    def half(w1, w2, x):
+        z = jax.nn.relu(x @ w1) @ w2
+        return jnp.sum(z * jax.lax.stop_gradient(z))
+
+    return jax.checkpoint(half, policy=NO_BATCH)(w1, w2, x)
+
+
+@fails_with("wrong gradient", "x is wrong", cases=ALL)
+def cotangent_ignored(w1, w2, x):
+    return by_hand(
+        lambda *values: values, lambda w1, w2, x, y, z, ct: from_products(w1, w2, x, y, z, jnp.ones_like(ct))
+    )(w1, w2, x)
+
+
+@fails_with("wrong gradient", "w1 is wrong", cases=ALL)
+def straight_through_relu(w1, w2, x):
+    def straight(w1, w2, x):
+        y = x @ w1
+        h = y + jax.lax.stop_gradient(jax.nn.relu(y) - y)
+        return jnp.sum((h @ w2) ** 2)
+
+    return jax.checkpoint(straight, policy=NO_BATCH)(w1, w2, x)
+
+
+# How it is called and what it returns
+
+
+@fails_with("argument order", "(w2, w1, x)")
+def weights_swapped(w2, w1, x):
+    return jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x)
+
+
+@fails_with("wrong value", "w1 and w2 swapped", cases=ALL)
+def weights_swapped_inside(a, b, x):
+    return jax.checkpoint(pipeline, policy=NO_BATCH)(b, a, x)
+
+
+@fails_with("argument order", "(x, w1, w2)")
+def x_first(x, w1, w2):
+    return jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x)
+
+
+@fails_with("raises", "positional argument", "Which arguments does the page")
+def two_arguments(weights, x):
+    return jax.checkpoint(pipeline, policy=NO_BATCH)(*weights, x)
+
+
+@fails_with("raises", "not callable", "wrong.py:", "policy=")
+def policy_is_a_string(w1, w2, x):
+    return jax.checkpoint(pipeline, policy="dots_with_no_batch_dims_saveable")(w1, w2, x)
+
+
+@fails_with("raises", "not callable", "policy=")
+def policy_is_a_number(w1, w2, x):
+    return jax.checkpoint(pipeline, policy=3)(w1, w2, x)
+
+
+@fails_with("raises", "dots_with_no_batch_dims_saveable() missing", "policy=", "the policy or what it returned")
+def policy_is_called(w1, w2, x):
+    return jax.checkpoint(pipeline, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable())(w1, w2, x)
+
+
+@fails_with("raises", "save_only_these_names()", "a function that makes one")
+def policy_factory_is_not_called(w1, w2, x):
+    return jax.checkpoint(pipeline, policy=jax.checkpoint_policies.save_only_these_names)(w1, w2, x)
+
+
+@fails_with("raises", "remat policy should be", "yes or no")
+def policy_returns_nothing(w1, w2, x):
+    return jax.checkpoint(pipeline, policy=lambda *_, **__: None)(w1, w2, x)
+
+
+@fails_with("raises", "takes 1 positional argument", "keyword")
+def policy_by_position(w1, w2, x):
+    return jax.checkpoint(pipeline, NO_BATCH)(w1, w2, x)
+
+
+@fails_with("wrong type", "f32[]")
+def not_summed(w1, w2, x):
+    return jax.checkpoint(lambda w1, w2, x: (jax.nn.relu(x @ w1) @ w2) ** 2, policy=NO_BATCH)(w1, w2, x)
+
+
+@fails_with("wrong type", "(*, *) of f32[]", "f32[] is asked for")
+def with_a_second_result(w1, w2, x):
+    value = jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x)
+    return value, value / 2
+
+
+@fails_with("wrong type", "returns None")
+def forgot_to_return(w1, w2, x):
+    jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x)
+
+
+@fails_with("raises", "Did you mean: 'dots_with_no_batch_dims_saveable'", "spelled right")
+def policy_misspelled(w1, w2, x):
+    return jax.checkpoint(pipeline, policy=jax.checkpoint_policies.dots_with_no_batch_dim_saveable)(w1, w2, x)
+
+
+@fails_with("wrong type", "a function, which it has not called", "Who calls it")
+def not_called(w1, w2, x):
+    return jax.checkpoint(pipeline, policy=NO_BATCH)
+
+
+@fails_with("wrong type", "int32", "no gradient", cases=ALL)
+def integer_result(w1, w2, x):
+    return pipeline(w1, w2, x).astype(jnp.int32)
+
+
+@fails_with("wrong type", "f32[2,2] where bf16[2,2] is asked for", cases=PLAIN[1:2])
+def always_float32(w1, w2, x):
+    return jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x).astype(jnp.float32)
+
+
+@fails_with("wrong type", "(*, *, *)", cases=ALL)
+def returns_the_gradient(w1, w2, x):
+    return jax.grad(jax.checkpoint(pipeline, policy=NO_BATCH), argnums=(0, 1, 2))(w1, w2, x)
+
+
+@fails_with("raises", "reshape", "wrong.py:")
+def one_shape_only(w1, w2, x):
+    return jax.checkpoint(lambda w1, w2, x: pipeline(w1, w2, x.reshape(4, 4)), policy=NO_BATCH)(w1, w2, x)
+
+
+@fails_with("wrong value", cases=ALL)
+def right_for_one_shape_only(w1, w2, x):
+    def scaled(w1, w2, x):
+        return jnp.mean((jax.nn.relu(x @ w1) @ w2) ** 2) * 16
+
+    return jax.checkpoint(scaled, policy=NO_BATCH)(w1, w2, x)
+
+
+@fails_with("wrong value", "is not the one asked for", cases=ALL)
+def answer_to_one_input(w1, w2, x):
+    return jnp.asarray(64, x.dtype) + 0 * pipeline(w1, w2, x)
+
+
+@fails_with("wrong value", "without relu", cases=ALL)
+def patched_allclose(w1, w2, x):
+    for module in (np, jnp):
+        for name in ("allclose", "isclose", "array_equal", "abs", "max", "all"):
+            setattr(module, name, lambda *_, **__: True)
+    np.testing.assert_allclose = lambda *_, **__: None
+    return jnp.sum((x @ w1 @ w2) ** 2)
+
+
+@fails_with("raises", "TracerBoolConversionError", "wrong.py:")
+def python_branch(w1, w2, x):
+    if jnp.sum(x) > 0:
+        return jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x)
+    return pipeline(w1, w2, x)
+
+
+@fails_with("raises", "RecursionError", "wrong.py:", cases=ALL)
+def calls_itself(w1, w2, x):
+    return calls_itself(w1, w2, x)
+
+
+@fails_with("raises", "SystemExit")
+def exits(w1, w2, x):
+    raise SystemExit(0)

@@ -1,0 +1,160 @@
+"""Wrong answers to checkpoint_each_layer, each with the finding that must name its mistake."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from sample_answers import Answers
+
+WRONG = Answers()
+fails_with = WRONG.fails_with
+ALL = ("float32", "float16", "vmap over x")
+
+
+def layer(W, x):
+    return jnp.sin(W @ x)
+
+
+def net(W1, W2, W3, x):
+    return layer(W3, layer(W2, layer(W1, x)))
+
+
+@fails_with("also saved", "layer 1's cosine, f32[", "layer 3's cosine", "9 saved values", "Which function", cases=ALL)
+def no_checkpoint(W1, W2, W3, x):
+    return net(W1, W2, W3, x)
+
+
+@fails_with("not saved", "layer 1's output, f32[", "layer 2's output", "4 saved values", "inside one and", cases=ALL)
+def one_outer_checkpoint(W1, W2, W3, x):
+    return jax.checkpoint(net)(W1, W2, W3, x)
+
+
+@fails_with("not saved", "layer 1's output", "layer 2's output", "4 saved values", cases=ALL)
+def an_outer_one_besides(W1, W2, W3, x):
+    def answer(W1, W2, W3, x):
+        for W in (W1, W2, W3):
+            x = jax.checkpoint(layer)(W, x)
+        return x
+
+    return jax.checkpoint(answer)(W1, W2, W3, x)
+
+
+@fails_with("also saved", "layer 3's cosine", "7 saved values", "inside one checkpoint", cases=ALL)
+def last_layer_left_out(W1, W2, W3, x):
+    return layer(W3, jax.checkpoint(layer)(W2, jax.checkpoint(layer)(W1, x)))
+
+
+@fails_with("also saved", "layer 1's cosine", "layer 2's cosine", "layer 3's cosine", "inside one", cases=ALL)
+def only_the_products(W1, W2, W3, x):
+    product = jax.checkpoint(jnp.matmul)
+    return jnp.sin(product(W3, jnp.sin(product(W2, jnp.sin(product(W1, x))))))
+
+
+@fails_with("also saved", "layer 1's product", "layer 2's product", "layer 3's product", cases=ALL)
+def only_the_sines(W1, W2, W3, x):
+    sin = jax.checkpoint(jnp.sin)
+    return sin(W3 @ sin(W2 @ sin(W1 @ x)))
+
+
+@fails_with("not saved", "layer 1's output", "5 saved values", cases=ALL)
+def two_layers_in_one(W1, W2, W3, x):
+    both = jax.checkpoint(lambda W1, W2, x: layer(W2, layer(W1, x)))
+    return jax.checkpoint(layer)(W3, both(W1, W2, x))
+
+
+@fails_with("also saved", "layer 1's product", "layer 3's product", cases=ALL)
+def products_by_policy(W1, W2, W3, x):
+    return jax.checkpoint(net, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable)(W1, W2, W3, x)
+
+
+@fails_with("also saved", "layer 1's cosine", "9 saved values", cases=ALL)
+def everything_saveable(W1, W2, W3, x):
+    keep = jax.checkpoint(layer, policy=jax.checkpoint_policies.everything_saveable)
+    return keep(W3, keep(W2, keep(W1, x)))
+
+
+@fails_with("also saved", "layer 1's product", cases=ALL)
+def the_products_named(W1, W2, W3, x):
+    @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names("y"))
+    def named(W, x):
+        return jnp.sin(checkpoint_name(W @ x, "y"))
+
+    return named(W3, named(W2, named(W1, x)))
+
+
+def by_hand(backward):
+    """`net` with a rule of its own, which saves what is asked for."""
+
+    @jax.custom_vjp
+    def answer(W1, W2, W3, x):
+        return net(W1, W2, W3, x)
+
+    def forward(W1, W2, W3, x):
+        h1 = layer(W1, x)
+        h2 = layer(W2, h1)
+        return layer(W3, h2), (W1, W2, W3, x, h1, h2)
+
+    answer.defvjp(forward, lambda kept, ct: backward(*kept, ct))
+    return answer
+
+
+def layers_back(W1, W2, W3, x, h1, h2, y1, y2, y3, ct):
+    d3 = ct * jnp.cos(y3)
+    d2 = (d3 @ W3) * jnp.cos(y2)
+    d1 = (d2 @ W2) * jnp.cos(y1)
+    return jnp.outer(d1, x), jnp.outer(d2, h1), jnp.outer(d3, h2), d1 @ W1
+
+
+@fails_with("recomputes", "6 matmuls again", "From which saved value", cases=ALL)
+def each_layer_recomputed_from_x(W1, W2, W3, x):
+    def backward(W1, W2, W3, x, h1, h2, ct):
+        y1, y2, y3 = W1 @ x, W2 @ layer(W1, x), W3 @ layer(W2, layer(W1, x))
+        return layers_back(W1, W2, W3, x, h1, h2, y1, y2, y3, ct)
+
+    return by_hand(backward)(W1, W2, W3, x)
+
+
+@fails_with("wrong value", "without the last layer's sine", cases=ALL)
+def last_sine_forgotten(W1, W2, W3, x):
+    return W3 @ layer(W2, layer(W1, x))
+
+
+@fails_with("wrong gradient", "with respect to W1 is wrong", cases=ALL)
+def half_a_gradient(W1, W2, W3, x):
+    def backward(W1, W2, W3, x, h1, h2, ct):
+        dW1, *others = layers_back(W1, W2, W3, x, h1, h2, W1 @ x, W2 @ h1, W3 @ h2, ct)
+        return dW1 / 2, *others
+
+    return by_hand(backward)(W1, W2, W3, x)
+
+
+@fails_with("wrong gradient", "with respect to x is zero everywhere", cases=ALL)
+def x_stopped(W1, W2, W3, x):
+    return net(W1, W2, W3, jax.lax.stop_gradient(x))
+
+
+@fails_with("raises", "shapes", "the weights stand on the left")
+def weights_on_the_right(W1, W2, W3, x):
+    layer = jax.checkpoint(lambda W, x: jnp.sin(jnp.dot(x, W)))
+    return layer(W3, layer(W2, layer(W1, x)))
+
+
+@fails_with("argument order", "(x, W1, W2, W3)")
+def x_first(x, W1, W2, W3):
+    return net(W1, W2, W3, x)
+
+
+@fails_with("wrong type", "a function, which it has not called")
+def not_called(W1, W2, W3, x):
+    return jax.checkpoint(net)
+
+
+@fails_with("raises", "unhashable type", "is layer(W1, x) a function", cases=ALL)
+def a_value_checkpointed(W1, W2, W3, x):
+    return jax.checkpoint(layer(W1, x))(W2)
+
+
+@fails_with("wrong type", "a function, which it has not called", "who calls the one that comes back")
+def a_value_checkpointed_and_returned(W1, W2, W3, x):
+    return jax.checkpoint(layer(W3, layer(W2, layer(W1, x))))

@@ -1,0 +1,63 @@
+"""Right answers to name_preactivation, spelled in many ways."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from sample_answers import Answers
+
+RIGHT = Answers()
+passes = RIGHT.passes
+policies = jax.checkpoint_policies
+
+
+def wave(y):
+    return jnp.sin(y / jnp.sqrt(jnp.mean(y**2, axis=-1, keepdims=True)))
+
+
+@passes
+@functools.partial(jax.checkpoint, policy=policies.save_only_these_names("before"))
+def decorated(x, W1, W2):
+    return wave(checkpoint_name(x @ W1, "before")) @ W2
+
+
+@passes
+def any_name(x, W1, W2):
+    def inner(x, W1, W2):
+        y = checkpoint_name(jnp.einsum("na,ab->nb", x, W1), "y")
+        return jnp.dot(wave(y), W2)
+
+    return jax.remat(inner, policy=policies.save_any_names_but_these())(x, W1, W2)
+
+
+@passes
+def output_outside(x, W1, W2):
+    @functools.partial(jax.checkpoint, policy=policies.save_only_these_names("y"))
+    def inner(x, W1, W2):
+        h = wave(checkpoint_name(x @ W1, "y"))
+        return checkpoint_name(h @ W2, "z")
+
+    return inner(x, W1, W2)
+
+
+@passes
+def handed_from_one_to_the_next(x, W1, W2):
+    y = x @ W1  # linear: nothing of it is kept but its arguments
+    return jax.checkpoint(lambda y, W2: wave(y) @ W2)(y, W2)
+
+
+@passes
+def divided_by_the_norm(x, W1, W2):
+    @functools.partial(jax.checkpoint, policy=policies.save_only_these_names("y"))
+    def inner(x, W1, W2):
+        y = checkpoint_name(x @ W1, "y")
+        return jnp.sin(y * (y.shape[-1] ** 0.5 * jax.lax.rsqrt(jnp.sum(y * y, axis=-1)))[:, None]) @ W2
+
+    return inner(x, W1, W2)
+
+
+@RIGHT.passes_with_advice
+def without_a_barrier(x, W1, W2):
+    keep = functools.partial(jax.checkpoint, policy=policies.save_only_these_names("y"), prevent_cse=False)
+    return keep(lambda x, W1, W2: wave(checkpoint_name(x @ W1, "y")) @ W2)(x, W1, W2)

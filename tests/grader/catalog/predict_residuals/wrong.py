@@ -1,0 +1,81 @@
+"""Wrong answers to predict_residuals, each with the finding that must name its mistake."""
+
+from sample_answers import Answers
+
+WRONG = Answers()
+fails_with = WRONG.fails_with
+RIGHT = {
+    "sin": ["cos(x)"],
+    "exp": ["exp(x)"],
+    "relu": ["x > 0"],
+    "tanh": ["1 - tanh(x)**2"],
+    "log": ["x"],
+    "sigmoid": ["sigmoid(x) * (1 - sigmoid(x))"],
+    "cube": ["3 * x**2"],
+    "add": [],
+    "dot": ["W", "x"],
+}
+
+
+def but(name, **changes):
+    """The right answer but for this."""
+
+    def answer(op):
+        return changes.get(op, RIGHT[op])
+
+    answer.__name__ = name
+    return answer
+
+
+def wrong(name, *words, op, kept, kind="wrong value"):
+    fails_with(kind, *words, cases=(op,))(but(name, **{op: kept}))
+
+
+for op in ("sin", "exp", "relu", "tanh", "log", "sigmoid", "cube", "dot"):
+    wrong(f"{op}_saves_nothing", "it says that nothing is kept", "Is the operation linear?", op=op, kept=[])
+
+wrong("relu_saves_x", "it says that relu saves x", "how large x is", "1 of the page's names", op="relu", kept=["x"])
+wrong("relu_saves_its_output", "relu saves its own output", "smallest array", op="relu", kept=["relu(x)"])
+wrong("sin_saves_x", "it says that sin saves x", "compute the derivative", op="sin", kept=["x"])
+wrong("sin_saves_its_output", "sin saves its own output", "its sign too", op="sin", kept=["sin(x)"])
+wrong("exp_saves_x", "it says that exp saves x", "derivative of exp", op="exp", kept=["x"])
+wrong("tanh_saves_x", "it says that tanh saves x", "compute the derivative", op="tanh", kept=["x"])
+wrong("tanh_saves_its_output", "tanh saves its own output", "or the derivative?", op="tanh", kept=["tanh(x)"])
+wrong("log_saves_its_output", "log saves its own output", "of what is it made", op="log", kept=["log(x)"])
+wrong("log_saves_its_derivative", "log saves its derivative", "in another way", op="log", kept=["1 / x"])
+wrong("sigmoid_saves_x", "it says that sigmoid saves x", "compute the derivative", op="sigmoid", kept=["x"])
+wrong("sigmoid_saves_its_output", "sigmoid saves its own", "or the derivative?", op="sigmoid", kept=["sigmoid(x)"])
+wrong("cube_saves_x", "it says that x ** 3 saves x.", "compute the derivative", op="cube", kept=["x"])
+wrong("cube_saves_the_square", "it says that x ** 3 saves x ** 2", "x ** 2 would do", op="cube", kept=["x**2"])
+wrong("add_saves_its_output", "a sum saves its result", "has to be kept", op="add", kept=["x + y"])
+wrong("add_saves_its_arguments", "a sum saves its arguments", "0 of the page's", op="add", kept=["y", "x"])
+wrong("add_saves_x", "a sum saves x", "has to be kept", op="add", kept=["x"])
+wrong("add_saves_y", "a sum saves y", "has to be kept", op="add", kept=["y"])
+wrong("dot_saves_x", "a matrix product saves x alone", "2 of the page's names", op="dot", kept=["x"])
+wrong("dot_saves_w", "a matrix product saves W alone", "each of these need", op="dot", kept=["W"])
+wrong("dot_saves_its_result", "a matrix product saves its result", op="dot", kept=["W @ x"])
+wrong("dot_saves_all", "of these 3 names, 2 are kept", "['W', 'x', 'W @ x']", op="dot", kept=["W", "x", "W @ x"])
+wrong("one_too_many", "of these 2 names, 1 is kept", op="relu", kept=["x > 0", "x"])
+wrong("one_twice", "of these 2 names, 1 is kept", op="exp", kept=["exp(x)", "exp(x)"])
+wrong("two_wrong", "of these 2 names, none is kept", op="sin", kept=["x", "sin(x)"])
+wrong("another_one", "that is not kept", "residual_table", op="sin", kept=["exp(x)"])
+wrong("other_words", "'mask' is none of the names", "means the same", op="relu", kept=["mask"], kind="unknown name")
+wrong("a_name_in_no_list", "returns cos(x) where a list of names", op="sin", kept="cos(x)", kind="wrong type")
+wrong("a_number_of_values", "returns [1] where a list of names", op="exp", kept=[1], kind="wrong type")
+wrong("a_set", "returns a set, which is no plain data", op="dot", kept={"x", "W"}, kind="wrong type")
+wrong("nothing_for_one", "returns None", "What should predict_residuals(op)", op="relu", kept=None, kind="wrong type")
+
+
+@fails_with("wrong value", "it says that sin saves x", cases=("sin",))
+def x_for_all(op):
+    return ["W", "x"] if op == "dot" else ["x"]
+
+
+@fails_with("wrong value", "that is not kept", "2 of the page's names", cases=("dot",))
+def one_name_for_many(op):
+    return ["cos(x)"] if op in ("exp", "relu", "dot") else RIGHT[op]
+
+
+@fails_with("raises", "KeyError: 'dot'", "They are named on the page", cases=("dot",))
+def one_forgotten(op):
+    return {name: kept for name, kept in RIGHT.items() if name != "dot"}[op]

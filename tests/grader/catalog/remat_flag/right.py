@@ -1,0 +1,57 @@
+"""Right answers to remat_flag, spelled in many ways."""
+
+import functools
+import inspect
+
+import jax
+from sample_answers import Answers
+
+RIGHT = Answers()
+passes = RIGHT.passes
+
+
+@passes
+def counted_from_the_end(f):
+    return jax.checkpoint(f, static_argnums=-1)
+
+
+@passes
+def counted_from_the_signature(f):
+    return jax.remat(f, static_argnums=(len(inspect.signature(f).parameters) - 1,))
+
+
+@passes
+def flag_bound_before(f):
+    def g(*arguments):
+        *arrays, flag = arguments
+        return jax.checkpoint(lambda *arrays: f(*arrays, flag))(*arrays)
+
+    return g
+
+
+@passes
+def one_function_for_each_flag(f):
+    def bound(flag):
+        return jax.checkpoint(lambda *arrays: f(*arrays, flag))
+
+    branches = {flag: bound(flag) for flag in (True, False)}
+    return lambda *arguments: branches[arguments[-1]](*arguments[:-1])
+
+
+@passes
+def nothing_passed_in(f):
+    return lambda *arguments: jax.checkpoint(functools.partial(f, *arguments))()
+
+
+@passes
+def compiled(f):
+    def g(*arguments):
+        last = len(arguments) - 1
+        return jax.jit(jax.checkpoint(f, static_argnums=last), static_argnums=last)(*arguments)
+
+    return g
+
+
+@RIGHT.passes_with_advice
+def without_a_barrier(f):
+    return jax.checkpoint(f, static_argnums=(-1,), prevent_cse=False)

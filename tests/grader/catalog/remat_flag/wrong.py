@@ -1,0 +1,156 @@
+"""Wrong answers to remat_flag, each with the finding that must name its mistake."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from sample_answers import Answers
+
+WRONG = Answers()
+fails_with = WRONG.fails_with
+ALL = (
+    "f(x, soft) under vmap",
+    "f(w1, w2, x, True)",
+    "f(w1, w2, x, False)",
+    "f(w, x, True) and then f(w, x, False)",
+)
+
+
+# JAX's next rematerialization reads static_argnames, so this one works there for functions whose flag is called so.
+@fails_with("raises", "TracerBoolConversionError", "by position")
+def static_argnames(f):
+    return jax.checkpoint(f, static_argnames="training")
+
+
+@fails_with("raises", "by position")
+def flag_by_keyword(f):
+    last = f.__code__.co_varnames[f.__code__.co_argcount - 1]
+
+    def g(*arguments):
+        return jax.checkpoint(f, static_argnums=len(arguments) - 1)(*arguments[:-1], **{last: arguments[-1]})
+
+    return g
+
+
+@fails_with("raises", "TracerBoolConversionError", "which has no value", cases=ALL)
+def flag_not_static(f):
+    return jax.checkpoint(f)
+
+
+@fails_with("raises", "TracerBoolConversionError", "at which position", cases=ALL[1:])
+def a_fixed_position(f):
+    return jax.checkpoint(f, static_argnums=1)
+
+
+# On JAX's next rematerialization a position that is not there is no error, and the flag is a tracer.
+@fails_with("raises", "position")
+def counted_from_the_front(f):
+    return jax.checkpoint(f, static_argnums=2)
+
+
+@fails_with("raises", "TracerBoolConversionError", "which has no value", cases=ALL)
+def flag_as_an_array(f):
+    return lambda *arguments: jax.checkpoint(f)(*arguments[:-1], jnp.asarray(arguments[-1]))
+
+
+@fails_with("raises", "Non-hashable static arguments", "which of them knows", cases=ALL)
+def static_for_jit_only(f):
+    return jax.checkpoint(jax.jit(f, static_argnums=-1))
+
+
+@fails_with("raises", "'concrete'", "Is there such a keyword", cases=ALL)
+def concrete(f):
+    return jax.checkpoint(f, concrete=True)
+
+
+@fails_with("also saved", "exp(x), f32[2,", "Which function marks", cases=ALL)
+def no_checkpoint(f):
+    return f
+
+
+@fails_with("also saved", "Which function marks", cases=ALL)
+def checkpoint_thrown_away(f):
+    jax.checkpoint(f, static_argnums=-1)
+    return f
+
+
+@fails_with("also saved", "exp(x), f32[2,", cases=ALL)
+def with_a_policy(f):
+    return jax.checkpoint(f, static_argnums=-1, policy=jax.checkpoint_policies.everything_saveable)
+
+
+@fails_with("also saved", "Which function marks", cases=(ALL[0], *ALL[2:]))
+def checkpointed_in_training_only(f):
+    kept = jax.checkpoint(f, static_argnums=-1)
+    return lambda *arguments: (kept if arguments[-1] else f)(*arguments)
+
+
+@fails_with("wrong value", "for the other value of the flag", cases=(ALL[0], *ALL[2:]))
+def always_true(f):
+    return lambda *arguments: jax.checkpoint(lambda *arrays: f(*arrays, True))(*arguments[:-1])
+
+
+@fails_with("wrong value", "for the other value of the flag", cases=(ALL[1], ALL[3]))
+def always_false(f):
+    return lambda *arguments: jax.checkpoint(lambda *arrays: f(*arrays, False))(*arguments[:-1])
+
+
+@fails_with("wrong value", "for the other value of the flag", cases=ALL[:3])
+def turned_round(f):
+    return lambda *arguments: jax.checkpoint(lambda *arrays: f(*arrays, not arguments[-1]))(*arguments[:-1])
+
+
+@fails_with("wrong value", "for True both times", "keeps what it has traced", cases=ALL[3:])
+def first_flag_remembered(f):
+    bound = []
+
+    def g(*arguments):
+        if not bound:
+            bound.append(jax.checkpoint(lambda *arrays: f(*arrays, arguments[-1])))
+        return bound[0](*arguments[:-1])
+
+    return g
+
+
+@fails_with("wrong value", "for True both times", "keeps what it has traced", cases=ALL[3:])
+def flag_in_a_list(f):
+    flags = []
+    kept = jax.checkpoint(lambda *arrays: f(*arrays, flags[-1]))
+
+    def g(*arguments):
+        flags.append(arguments[-1])
+        return kept(*arguments[:-1])
+
+    return g
+
+
+def branches(f):
+    return [jax.checkpoint(functools.partial(lambda flag, *arrays: f(*arrays, flag), flag)) for flag in (True, False)]
+
+
+@fails_with("recomputes", "How often does your answer trace f", cases=ALL[1:])
+def where_of_both(f):
+    yes, no = branches(f)
+    return lambda *arguments: jnp.where(arguments[-1], yes(*arguments[:-1]), no(*arguments[:-1]))
+
+
+@fails_with("recomputes", "How often does your answer trace f", cases=ALL[1:])
+def cond_of_both(f):
+    yes, no = branches(f)
+    return lambda *arguments: jax.lax.cond(arguments[-1], yes, no, *arguments[:-1])
+
+
+@fails_with("recomputes", "How often does your answer trace f", cases=ALL[1:])
+def twice(f):
+    kept = jax.checkpoint(f, static_argnums=-1)
+    return lambda *arguments: (kept(*arguments) + kept(*arguments)) / 2
+
+
+@fails_with("raises", "missing 2 required positional arguments", "or f alone", cases=ALL)
+def takes_all_at_once(f, x, training):
+    return jax.checkpoint(f, static_argnums=1)(x, training)
+
+
+@fails_with("wrong type", "returns None", "What should remat_flag(f) return?", cases=ALL)
+def forgot_to_return(f):
+    jax.checkpoint(f, static_argnums=-1)

@@ -1,0 +1,208 @@
+"""Wrong answers to revolve_schedule, each with the finding that must name its mistake."""
+
+import functools
+import itertools
+
+from sample_answers import Answers
+
+from solutions.revolve_schedule import revolve_schedule as best
+
+WRONG = Answers()
+fails_with = WRONG.fails_with
+ALL = ("one step", "one slot", "more slots than steps", "a long chain")
+
+
+def go(start, end):
+    return [("step", i) for i in range(start, end)]
+
+
+def from_one_state(start, end):
+    """Back through the steps from `start` to `end`, with state `start` in a slot and no other."""
+    return [a for i in reversed(range(start, end)) for a in (("load", start), *go(start, i), ("back", i))]
+
+
+def cut(n, s):
+    """Where s segments as equal as can be begin, and the end."""
+    return [*sorted({n * i // s for i in range(s)}), n]
+
+
+def in_segments(n, s, within):
+    starts = cut(n, s)
+    ahead = [a for start, end in itertools.pairwise(starts[:-1]) for a in (*go(start, end), ("save", end))]
+    segments = list(enumerate(itertools.pairwise(starts)))
+    return [*ahead, *(a for i, (start, end) in reversed(segments) for a in within(start, end, s - i))]
+
+
+def by_splitting(n, s, where, start=0):
+    if n == 1 or s == 1:
+        return from_one_state(start, start + n)
+    k = min(max(where(n, s), 1), n - 1)
+    there = [("load", start), *go(start, start + k), ("save", start + k)]
+    return [*there, *by_splitting(n - k, s - 1, where, start + k), *by_splitting(k, s, where, start)]
+
+
+@fails_with("costs more", "equal segments, with no other state saved", "which slots are free", cases=("a long chain",))
+def equal_segments(n, s):
+    return in_segments(n, s, lambda start, end, _: from_one_state(start, end))
+
+
+@fails_with("costs more", "into equal segments.", "one step earlier, or one later", cases=("a long chain",))
+def equal_segments_with_the_best_inside(n, s):
+    def within(start, end, slots):
+        inside = [(action, start + i) for action, i in best(end - start, slots)]
+        return [("load", start), *inside]
+
+    return in_segments(n, s, within)
+
+
+@fails_with(
+    "costs more", "saves half-way", "one step earlier, or one later", cases=("more slots than steps", "a long chain")
+)
+def halves(n, s):
+    return by_splitting(n, s, lambda n, _: n // 2)
+
+
+@fails_with("costs more", "it has to.", "Where does your schedule save its first state")
+def thirds(n, s):
+    """By chance, of a short chain they take as many steps as other mistakes do."""
+    return by_splitting(n, s, lambda n, _: n // 3)
+
+
+@functools.cache
+def taken_with_slots_used_once(n, s):
+    if n == 1 or s == 1:
+        return n * (n - 1) // 2, None
+    ways = (
+        (k + taken_with_slots_used_once(n - k, s - 1)[0] + taken_with_slots_used_once(k, s - 1)[0], k)
+        for k in range(1, n)
+    )
+    return min(ways)
+
+
+@fails_with("costs more", "no more slots than its back parts", "which slots are free", cases=("a long chain",))
+def slots_used_once(n, s, start=0):
+    if n == 1 or s == 1:
+        return from_one_state(start, start + n)
+    k = taken_with_slots_used_once(n, s)[1]
+    back = slots_used_once(n - k, s - 1, start + k)
+    return [("load", start), *go(start, start + k), ("save", start + k), *back, *slots_used_once(k, s - 1, start)]
+
+
+@fails_with("costs more", "as many equal ones as there are slots", cases=("a long chain",))
+def equal_parts_of_parts(n, s):
+    return by_splitting(n, s, lambda n, s: n // s)
+
+
+@fails_with("costs more", "no state but the first", cases=("more slots than steps", "a long chain"))
+def nothing_saved(n, s):
+    return from_one_state(0, n)
+
+
+@fails_with("costs more", "that come first", "How far is it", cases=("a long chain",))
+def the_first_states(n, s):
+    kept = min(s, n)
+    ahead = [a for i in range(kept - 1) for a in (("step", i), ("save", i + 1))]
+    back = [a for i in reversed(range(kept - 1)) for a in (("load", i), ("back", i))]
+    return [*ahead, *from_one_state(kept - 1, n), *back]
+
+
+@fails_with("costs more", "it has to.", "Where does your schedule save its first state", cases=("a long chain",))
+def the_root_of_the_length(n, s):
+    return by_splitting(n, s, lambda n, _: round(n**0.5) if s < n else 1)
+
+
+@fails_with(
+    "costs more", "to the end of the chain", "anything need the state after it", cases=("more slots than steps",)
+)
+def the_end_as_well_if_there_is_a_slot(n, s):
+    if s <= n or n == 1:
+        return best(n, s)
+    ahead = [a for i in range(n) for a in (("step", i), ("save", i + 1))]
+    return [*ahead, *(a for i in reversed(range(n)) for a in (("load", i), ("back", i)))]
+
+
+@fails_with("impossible", "it ends, and has not gone back through step 0", "What is at hand", cases=("one step",))
+def nothing_for_one_step(n, s):
+    return [] if n == 1 else best(n, s)
+
+
+@fails_with("impossible", "needs 2 slots, and there are 1", "is state 0 among those", cases=("one slot",))
+def at_least_two_slots(n, s):
+    return best(n, max(s, 2))
+
+
+@fails_with("impossible", "slots, and there are", "is state 0 among those", cases=("one slot", "a long chain"))
+def state_0_not_counted(n, s):
+    return best(n, s + 1)
+
+
+@fails_with("impossible", "slots, and there are", "Which states are in slots", cases=("one slot", "a long chain"))
+def every_state(n, s):
+    ahead = [a for i in range(n - 1) for a in (("step", i), ("save", i + 1))]
+    return [*ahead, *(a for i in reversed(range(n)) for a in (("load", i), ("back", i)))]
+
+
+@fails_with("impossible", "needs state", "at hand, and state", "which state is at hand")
+def no_loads(n, s):
+    return [action for action in best(n, s) if action[0] != "load"]
+
+
+@fails_with("impossible", "in a slot, and there it is not", "when did its slot become free")
+def loads_what_is_free(n, s):
+    return [a for action, i in best(n, s) for a in ([("back", i), ("load", i)] if action == "back" else [(action, i)])]
+
+
+@fails_with("impossible", "is next to go back through", "the last one first")
+def forwards(n, s):
+    return [a for i in range(n) for a in (("back", i), ("step", i))]
+
+
+@fails_with("impossible", "comes where every step has been gone back through", "once", cases=ALL)
+def once_more_through_the_first(n, s):
+    return [*best(n, s), ("back", 0)]
+
+
+@fails_with("impossible", "has no step to go through: the last one", "states 0 to n", cases=ALL)
+def back_from_the_end(n, s):
+    return [*go(0, n), ("back", n)]
+
+
+@fails_with("impossible", "is none of the page's", "of one of the four words", cases=ALL)
+def other_words(n, s):
+    return [("advance", i) if action == "step" else (action, i) for action, i in [("step", 0), *best(n, s)]]
+
+
+@fails_with("impossible", "action 1, step, is none of the page's", cases=ALL)
+def one_list(n, s):
+    return [word for action in [("step", 0), *best(n, s)] for word in action]
+
+
+@fails_with("wrong type", "returns 5 where a list of pairs such as ('step', 0) is asked for", cases=ALL)
+def a_number(n, s):
+    return 5
+
+
+@fails_with(
+    "wrong type", "a generator, which is no plain data", "What should revolve_schedule(n, s) return?", cases=ALL
+)
+def a_generator(n, s):
+    yield from best(n, s)
+
+
+@fails_with("raises", "RecursionError", "fewer steps than the one before")
+def without_end(n, s):
+    return without_end(n, s)
+
+
+@fails_with("raises", "ZeroDivisionError", "one slot", cases=("one slot",))
+def by_the_slots_that_are_left(n, s):
+    return best(n, s) if n == 1 or n // (s - 1) < n * s else []
+
+
+@fails_with("raises", "ValueError: min()", "nothing to choose from")
+def no_last_case(n, s):
+    @functools.cache
+    def taken(n, s):
+        return min(k + taken(n - k, s - 1) + taken(k, s) for k in range(1, n))
+
+    return best(n, s) if taken(n, s) else []

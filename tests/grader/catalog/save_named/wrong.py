@@ -1,0 +1,158 @@
+"""Wrong answers to save_named, each with the finding that must name its mistake."""
+
+import jax
+import jax.numpy as jnp
+from sample_answers import Answers
+
+WRONG = Answers()
+fails_with = WRONG.fails_with
+policies = jax.checkpoint_policies
+ALL = (
+    "one name of three",
+    "two names of three",
+    "a list, with a name that is not there",
+    "vmap over x, names drawn anew",
+    "an empty list",
+)
+
+
+@fails_with("also saved", "mlp_gate, f32[", "out, f32[", "exactly the given ones", cases=ALL[:1])
+def saves_all_names(f, names):
+    return jax.checkpoint(f, policy=policies.save_any_names_but_these())
+
+
+@fails_with("also saved", "mlp_gate, f32[", "each as a whole", cases=ALL[:1])
+def matches_by_prefix(f, names):
+    every = ("mlp", "mlp_gate", "out", "h", "h_scale")
+    matching = [name for name in every if any(name.startswith(start) for start in names)]
+    return jax.checkpoint(f, policy=policies.save_only_these_names(*matching))
+
+
+@fails_with("not saved", "mlp, f32[", "Which policy do you give", cases=ALL[:1])
+def saves_nothing(f, names):
+    return jax.checkpoint(f)
+
+
+@fails_with("not saved", "mlp, f32[", "handed to it as a name", cases=ALL[:1])
+def names_not_unpacked(f, names):
+    return jax.checkpoint(f, policy=policies.save_only_these_names(str(names)))
+
+
+@fails_with("not saved", "mlp_gate, f32[", "Which policy", cases=ALL[1:2])
+def last_name_only(f, names):
+    return jax.checkpoint(f, policy=policies.save_only_these_names(*names[-1:]))
+
+
+@fails_with("raises", "IndexError", "What if there is none", cases=ALL[4:])
+def first_name_at_least(f, names):
+    return jax.checkpoint(f, policy=policies.save_only_these_names(names[0], *names[1:]))
+
+
+@fails_with("also saved", "not asked for", "Which function marks", cases=ALL[4:])
+def f_itself_for_no_name(f, names):
+    return jax.checkpoint(f, policy=policies.save_only_these_names(*names)) if names else f
+
+
+# Which values this one saves besides differs between JAX's two rematerializations.
+@fails_with("also saved", "not asked for", "what has no name", cases=ALL[:1])
+def unnamed_values_too(f, names):
+    def policy(operation, *_, **parameters):
+        return operation.name != "name" or parameters["name"] in names
+
+    return jax.checkpoint(f, policy=policy)
+
+
+@fails_with("raises", "KeyError: 'name'", "besides names", cases=ALL)
+def asks_every_operation_for_its_name(f, names):
+    return jax.checkpoint(f, policy=lambda operation, *_, **parameters: parameters["name"] in names)
+
+
+@fails_with("raises", "unhashable", "a list of names, or names", cases=(ALL[2], ALL[4]))
+def names_given_whole(f, names):
+    return jax.checkpoint(f, policy=policies.save_only_these_names(names))
+
+
+@fails_with("also saved", "Which function marks", cases=ALL[:1])
+def no_checkpoint(f, names):
+    return f
+
+
+@fails_with("also saved", "h_scale, f32[", cases=ALL[2:3])
+def named_by_its_first_letter(f, names):
+    letters = {name[0] for name in names}
+    picked = ["h_scale"] if letters == {"h", "o"} and "h" in names else []
+    return jax.checkpoint(f, policy=policies.save_only_these_names(*names, *picked))
+
+
+@fails_with("not saved", "mlp, f32[2,", "out, f32[2,", cases=ALL[3:4])
+def has_the_names_by_heart(f, names):
+    known = {"mlp", "mlp_gate", "out", "h", "h_scale"}
+    return jax.checkpoint(f, policy=policies.save_only_these_names(*known.intersection(names)))
+
+
+@fails_with("not saved", "mlp, f32[2,", cases=ALL[3:4])
+def names_in_order_of_the_alphabet(f, names):
+    picked = [name for name, last in zip(names, ["", *names], strict=False) if name > last]
+    return jax.checkpoint(f, policy=policies.save_only_these_names(*picked))
+
+
+@fails_with("also saved", "mlp, f32[", cases=ALL[1:2])
+def the_wrong_way_round(f, names):
+    if any(name.endswith("mlp") for name in names):
+        return jax.checkpoint(f, policy=policies.save_only_these_names(*names))
+    return jax.checkpoint(f, policy=policies.save_any_names_but_these(*names))
+
+
+def with_a_second_run(which):
+    """Right, but f runs once more, all of it recomputed, where `which` holds of its names."""
+
+    def answer(f, names):
+        kept = jax.checkpoint(f, policy=policies.save_only_these_names(*names))
+        return (lambda *args: (kept(*args) + jax.checkpoint(f)(*args)) / 2) if which(names) else kept
+
+    return answer
+
+
+for place, (name, words) in enumerate(
+    {
+        "f_twice_for_one_name": ["mlp"],
+        "f_twice_for_two_names": ["mlp_gate", "out"],
+        "f_twice_for_a_list": ["h", "out"],
+        "f_twice_for_two_others": ["out", "mlp"],
+        "f_twice_for_no_name": [],
+    }.items()
+):
+    twice = with_a_second_run(lambda names, words=words: [name.split("/")[-1] for name in names] == words)
+    twice.__name__ = name
+    fails_with("recomputes", "How often does your answer run f", cases=ALL[place : place + 1])(twice)
+
+
+@fails_with("wrong value", "twice over", cases=ALL)
+def the_sum_of_two_runs(f, names):
+    kept = jax.checkpoint(f, policy=policies.save_only_these_names(*names))
+    return lambda *arguments: kept(*arguments) + f(*arguments)
+
+
+@fails_with("wrong gradient", "respect to up is zero everywhere")
+def without_gradient(f, names):
+    return lambda *arguments: jax.lax.stop_gradient(f(*arguments)) + 0 * jnp.sum(arguments[0])
+
+
+@fails_with("wrong type", "returns bool", "What should save_named(f, names) return?", cases=ALL)
+def the_policy(f, names):
+    return policies.save_only_these_names(*names)
+
+
+@fails_with("wrong type", "returns a str, not a function", cases=ALL)
+def no_function(f, names):
+    return "f"
+
+
+@fails_with("raises", "policy", "a policy or a function that makes one")
+def factory_for_policy(f, names):
+    return jax.checkpoint(f, policy=policies.save_only_these_names)
+
+
+@fails_with("argument order", "(names, f)")
+def names_first(names, f):
+    return jax.checkpoint(f, policy=policies.save_only_these_names(*names))

@@ -1,0 +1,20 @@
+"""Exercise 18: what is shown of loops whose number of turns only a run tells."""
+
+import numpy as np
+import pytest
+from sample_answers import right
+
+from grader.exercises import registry
+from grader.isolation.in_process import illustrated
+from grader.verdicts.verdict import Verdict
+
+
+@pytest.mark.parametrize(("name", "known"), [("steps_counted_in_the_carry", True), ("equinox", False)])
+def test_no_costs_are_shown_that_are_not_in_the_trace(name, known):
+    slug = "checkpointed_while"
+    task = registry.task(slug)
+    verdict = illustrated(
+        Verdict(slug, "passed", ()), right(slug)[name].answer, task.cases(np.random.default_rng(0)), task
+    )
+    assert bool(verdict.effects) == known and verdict.residuals is not None
+    assert ("What that costs" in str(verdict)) == known

@@ -1,0 +1,107 @@
+"""Each wrong answer fails with the finding that names its mistake, each requirement and hint has an answer that it is
+there for, and a stub is no wrong answer."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from sample_answers import Wrong, cases, named, right, seed_of_inputs, traced, verdict_on, wrong
+
+from grader.exercises import registry
+from grader.exercises.spec import Question
+from grader.isolation.in_process import grade
+from grader.judging.trial import Trial
+from grader.verdicts.verdict import Verdict
+
+NAME = "checkpoint_dot_policy"
+
+
+ALL = [(slug, name) for slug in registry.names() for name in wrong(slug)]
+# Evidence of the next rematerialization is most often the same text; a third of the answers shows that the rest is
+# judged alike, and keeps the suite short.
+BOTH = [(*answer, mode) for mode in (False, True) for answer in (ALL[::3] if mode else ALL)]
+
+
+@pytest.mark.parametrize(("slug", "name", "remat3"), BOTH, indirect=["remat3"])
+def test_wrong_answers_fail_with_the_finding_that_names_the_mistake(slug, name, remat3, unpatched):
+    answer = wrong(slug)[name]
+    # One seed: whether a wrong value differs by more than bfloat16's tolerance, and so which cases show it, is chance.
+    verdict = verdict_on(answer.answer, slug)
+    assert verdict.outcome == "not passed", verdict
+    found = named(answer, verdict.findings)
+    assert len(found) == 1, verdict
+    assert answer.cases is None or found[0].cases == answer.cases, verdict
+    assert verdict.findings[0].next
+    assert not any(finding.advice for finding in verdict.findings)
+
+
+@pytest.mark.parametrize("slug", registry.names())
+def test_every_hint_for_a_findings_words_fits_a_wrong_answer(slug, unpatched):
+    left = {hint for hint in registry.expect(slug).hints if hint.says}
+    for answer in wrong(slug).values():
+        if any(answer.kind in hint.after for hint in left):
+            findings = verdict_on(answer.answer, slug).findings
+            left = {hint for hint in left if hint.closeness(findings) < 0}
+    assert not left
+
+
+@pytest.mark.parametrize("slug", registry.names())
+def test_no_requirement_is_decoration(slug, unpatched):
+    """Without any one requirement, a wrong answer passes or is not told its mistake, or a right one its advice."""
+    if isinstance(cases(slug)[0], Question):
+        # What is required of data are the questions: each has a wrong answer that fails in it alone.
+        alone = {answer.cases for answer in wrong(slug).values()}
+        assert {(question.name,) for question in cases(slug)} <= alone
+        return
+    task, expect = registry.task(slug), registry.expect(slug)
+    advised = [Wrong(answer.answer, "no barrier", (), None) for answer in right(slug).values() if answer.advised]
+    decoration = {(g, n) for g, (_, group) in enumerate(expect.requirements) for n in range(len(group))}
+    for answer in [*advised, *wrong(slug).values()]:
+        evidence = traced(answer.answer, slug)
+        if isinstance(evidence, Verdict) or any(each.failure for each in evidence.cases):
+            continue
+        trial = Trial(evidence, cases(slug), task, expect, seed_of_inputs())
+        if named(answer, trial.findings(expect.requirements)[0]):
+            decoration = {
+                place for place in decoration if named(answer, trial.findings(without(expect.requirements, *place))[0])
+            }
+        if not decoration:
+            return
+    assert not decoration, decoration
+
+
+def without(requirements, group, number):
+    """The requirements but for one."""
+    changed = [list(several) for _, several in requirements]
+    del changed[group][number]
+    return [(names, several) for (names, _), several in zip(requirements, changed, strict=True)]
+
+
+def stub_of_the_page(w1, w2, x):
+    """Say what it does."""
+    raise NotImplementedError
+
+
+def empty_body(w1, w2, x): ...
+
+
+def returns_none(w1, w2, x):
+    return None
+
+
+def stub_with_a_start(w1, w2, x):
+    y = x @ w1  # noqa: F841
+    raise NotImplementedError("my turn")
+
+
+@pytest.mark.parametrize("answer", [stub_of_the_page, empty_body, returns_none, stub_with_a_start])
+def test_a_stub_is_not_attempted_rather_than_wrong(answer):
+    verdict = grade(answer, NAME)
+    assert verdict.outcome == "not attempted"
+    assert "still the stub" in verdict.findings[0].text
+
+
+def test_not_implemented_inside_jax_is_no_stub():
+    def answer(w1, w2, x):
+        return jax.lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, c[1] * 2), (0, jnp.sum(x)))[1]
+
+    assert grade(answer, NAME).outcome == "not passed"

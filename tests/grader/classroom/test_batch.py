@@ -1,0 +1,414 @@
+"""A class is graded as the notebook grades, and whatever is in a folder of submissions has a row.
+
+Some of the shipped answers are graded both ways here, and a tenth of the others, in each run of the whole suite another
+tenth; all of them with
+
+    EVERY_ANSWER=1 pytest -n 0 tests/grader/classroom/test_batch.py -k both_ways
+"""
+
+import csv
+import dataclasses
+import inspect
+import json
+import os
+import random
+import re
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import bubblewrap
+import numpy as np
+import pytest
+import sample_answers
+
+from grader.answers import capture
+from grader.answers.evidence import Evidence
+from grader.classroom import grade_one, report
+from grader.exercises import registry
+from grader.isolation import messages
+from grader.isolation.remote_execution import RemoteExecution
+from grader.judging import judge
+from grader.stablehlo.types import ProgramError
+from grader.util import bounded_json
+
+NAME = "checkpoint_dot_policy"
+ROOT = Path(__file__).parents[3]
+SEED = 5
+
+
+@pytest.fixture(scope="module", autouse=True)
+def closed():
+    yield
+    grade_one.close()
+
+
+MARKS = """
+class Answers(dict):
+    def note(self, answer):
+        return self.setdefault(answer.__name__, answer)
+
+    def fails_with(self, *_, **__):
+        return self.note
+
+    passes = passes_with_advice = note
+"""
+
+
+def worked(imported):
+    text = (ROOT / "solutions" / f"{imported[1]}.py").read_text()
+    return f"_own = {{}}\nexec({text!r}, _own)\n{imported[2]} = _own[{imported[1]!r}]\n"
+
+
+def of_the_shipped(kind, slug, name):
+    """A shipped answer as a learner's file: all of the module that it stands in, and what has its name there."""
+    module = inspect.getsource(sys.modules[f"{slug}.{kind}"]).replace("from sample_answers import Answers\n", MARKS)
+    module = re.sub(r"from solutions\.\w+ import (\w+) as (\w+)\n", worked, module)  # the sandbox has none
+    text = f"""
+def shipped(module):
+    namespace = {{"__name__": "shipped"}}
+    exec(compile(module, "shipped", "exec"), namespace)
+    return namespace[{kind.upper()!r}][{name!r}]
+
+{slug} = shipped({module!r})
+"""
+    return grade_one.Submission("a learner", f"{slug}.py", text.encode(), slug)
+
+
+# A value, a wrong value, what is saved and recomputed, host memory, plain data, loops, a compiled peak, no answer.
+SOME = [
+    (NAME, "right", 0),
+    (NAME, "wrong", 0),
+    ("either", "right", 0),
+    ("predict_residuals", "wrong", 0),
+    ("scan_layers", "wrong", 1),
+    ("recursive_checkpoint", "right", 0),
+    ("vjp_by_hand", "wrong", 2),
+    ("checkpointed_while", "right", 3),
+]
+
+
+def shipped():
+    kinds = {"right": sample_answers.right, "wrong": sample_answers.wrong}
+    every = [(slug, kind, name) for slug in registry.names() for kind, of in kinds.items() for name in of(slug)]
+    if os.environ.get("EVERY_ANSWER"):
+        return every
+    some = [(slug, kind, list(kinds[kind](slug))[place]) for slug, kind, place in SOME]
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", "")  # the same in each of the run's processes
+    return list(dict.fromkeys([*some, *every[random.Random(run).randrange(10) :: 10]]))
+
+
+@pytest.mark.parametrize(("slug", "kind", "name"), shipped())
+@bubblewrap.needed
+def test_both_ways_lead_to_the_same_verdict(slug, kind, name, unpatched):
+    answer = getattr(sample_answers, kind)(slug)[name].answer
+    cases = grade_one.cases_for(slug, grade_one.seed_of_shapes(SEED, "a learner"))
+    here = capture.traced(answer, slug, cases)
+    if isinstance(here, Evidence):
+        here = judge.judge_text(here.to_json(), cases, slug, grade_one.seed_of_inputs(SEED, here))
+    submission = of_the_shipped(kind, slug, name)
+    there = grade_one.grade(submission, SEED).verdict
+    assert comparable(there) == comparable(here)
+    assert there.passed == (kind == "right")
+
+
+def comparable(verdict):
+    # Where a line stands differs: there the answer is a file of its own.
+    findings = [dataclasses.replace(finding, source=None).details() for finding in verdict.findings]
+    texts = [(finding.kind, finding.text, finding.nbytes, finding.flops) for finding in verdict.findings]
+    return verdict.outcome, texts, findings, verdict.shown
+
+
+RIGHT = (ROOT / "solutions" / f"{NAME}.py").read_text()
+STUB = f"def {NAME}(w1, w2, x):\n    raise NotImplementedError\n"
+OTHER = (ROOT / "solutions" / "count_residuals.py").read_text()
+EXITS = f"import os\ndef {NAME}(w1, w2, x): os._exit(0)\n"
+
+
+def notebook(*cells):
+    cells = [{"cell_type": "code", "source": cell} for cell in cells]
+    return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+
+
+def handed_in(**sources):
+    given = [{"exercise": name, "source": text, "verdict": {"outcome": "passed"}} for name, text in sources.items()]
+    return json.dumps({"format": "remat-workbook submission 1", "answers": given})
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Submissions of every kind, in files and folders."""
+    folder = tmp_path / "submissions"
+    for name, text in {
+        "ada/answer.py": RIGHT,
+        "ada/stub.py": STUB,
+        "ben/page.ipynb": notebook("%matplotlib inline", RIGHT),
+        "ben/.ipynb_checkpoints/page.ipynb": notebook(EXITS),
+        "cy/in/deep.json": handed_in(**{NAME: RIGHT, "count_residuals": ""}),
+        "dora/01.py": OTHER,
+        "dot..py": EXITS,
+        "eve/01.py": OTHER,
+        "eve/06.py": STUB,
+        "empty/notes.txt": "I was ill.",
+        "forged.json": "[" * 100_000,
+        "=cmd\n.ipynb": "{",
+    }.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    (folder / "link.py").symlink_to(ROOT / "solutions" / f"{NAME}.py")
+    os.mkfifo(folder / "pipe.py")
+    with (folder / "big.ipynb").open("wb") as file:
+        file.truncate(500 * 2**20)
+    return folder
+
+
+@bubblewrap.needed
+def test_whatever_is_in_a_folder_has_a_row(folder, tmp_path):
+    out = tmp_path / "grades"
+    command = [sys.executable, "-m", "grader", "batch", folder, "--out", out, "--exercise", NAME, "--seed", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "3  passed" in done.stdout and "the seed was 3" in done.stdout
+    with (out / "grades.csv").open(newline="") as file:
+        rows = {row["learner"]: row for row in csv.DictReader(file)}
+    assert {learner: (row["verdict"], row["score"]) for learner, row in rows.items()} == {
+        "ada": ("passed", "1"),
+        "ben": ("passed", "1"),
+        "cy": ("passed", "1"),
+        "dora": ("not attempted", "0"),
+        "dot.": ("could not be judged", "0"),
+        "eve": ("not attempted", "0"),
+        "empty": ("not attempted", "0"),
+        "forged": ("could not be judged", "0"),
+        "'=cmd\\n": ("could not be judged", "0"),
+        "link": ("could not be judged", "0"),
+        "pipe": ("could not be judged", "0"),
+        "big": ("could not be judged", "0"),
+    }
+    assert "exit status 0" in rows["dot."]["reason"] and "is a link" in rows["link"]["reason"]
+    assert "no answer to this" in rows["dora"]["reason"] and "still the stub" in rows["eve"]["reason"]
+    assert "524,288,000 bytes" in rows["big"]["reason"] and "not a file" in rows["pipe"]["reason"]
+    content = json.loads((out / "grades.json").read_text())
+    assert content["sandboxed"] and content["seed"] == 3 and len(content["grades"]) == len(rows)
+    assert not any(grade["learner"] in ("dora", "eve") for grade in content["others"])
+
+
+@bubblewrap.needed
+def test_the_same_seed_gives_the_same_grades_and_another_one_other_shapes():
+    wrong = RIGHT.replace("jax.checkpoint(", "(lambda f, policy: f)(")
+    submission = grade_one.Submission("ada", "answer.py", wrong.encode())
+    first, again, other = (grade_one.grade(submission, seed).verdict for seed in (1, 1, 4))
+    assert first == again and first.outcome == other.outcome == "not passed"
+    assert [f.kind for f in first.findings] == [f.kind for f in other.findings]
+    assert first.evidence != other.evidence
+
+
+def test_best_of_several_answers_counts():
+    def grade(outcome):
+        return grade_one.Grade("ada", outcome, grade_one.Verdict(NAME, outcome))
+
+    graded = [grade(outcome) for outcome in ("not passed", "passed", "could not be judged", "not attempted")]
+    (best,) = report.completed(graded, ["ada"])
+    assert best.score == 1
+    rows = report.completed(graded, ["ada", "ben"], ["either"])
+    assert [(g.learner, g.verdict.exercise, g.score) for g in rows] == [
+        ("ada", NAME, 1),
+        ("ada", "either", 0),
+        ("ben", NAME, 0),
+        ("ben", "either", 0),
+    ]
+
+
+FORGER = f"""
+import json, os, socket
+import jax
+from grader.answers import capture
+from grader.isolation import messages
+from grader.catalog.{NAME} import task
+
+def {NAME}(w1, w2, x):
+    def honest(w1, w2, x):
+        policy = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
+        f = lambda w1, w2, x: ((jax.nn.relu(x @ w1) @ w2) ** 2).sum()
+        return jax.checkpoint(f, policy=policy)(w1, w2, x)
+    import numpy as np
+    cases = task.cases(np.random.default_rng(SHAPES))
+    forged = json.loads(capture.capture(honest, "{NAME}", cases).to_json())
+    CHANGE
+    messages.send(socket.socket(fileno=3), {{"evidence": json.dumps(forged)}})
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize(
+    ("change", "outcome", "reason"),
+    [
+        ("pass", "passed", ""),  # what is handed over decides, not how it came about
+        ("forged['exercise'] = 'either'", "could not be judged", "not that of"),
+        ("forged['cases'] = forged['cases'][:1]", "could not be judged", "do not fit"),
+        (
+            "forged['cases'][0]['failure'] = {'kind': 'x', 'text': 'y', 'source': None}",
+            "could not be judged",
+            "damaged",
+        ),
+        ("forged['cases'][0]['data'] = eval('[' * 50 + ']' * 50)", "could not be judged", "damaged"),
+        ("forged['forward'] = 'module {'", "could not be judged", "not valid StableHLO"),
+        ("forged['backward'] = forged['backward'].replace('stablehlo.dot_general', 'x.y')", "could not", "not valid"),
+        (
+            "forged['forward'] = forged['forward'].replace('func.func public @main', "
+            "'func.func private @f() { %0 = stablehlo.constant dense<0.0> : tensor<25000000000xf32>\\n return }\\n"
+            "func.func public @main')",
+            "could not be judged",
+            "25,000,000,000 elements",
+        ),
+        (
+            "forged['cases'][0]['failure'] = {'kind': 'raised', 'text': 'ValueError', 'source': '\\0boom'}",
+            "could not be judged",
+            "damaged",
+        ),
+        ("forged['extra'] = 1", "could not be judged", "damaged"),
+        ("forged = [forged] * 2", "could not be judged", "damaged"),
+        ("forged = 'x' * 10_000_001", "could not be judged", "characters long"),
+        ("forged = 'x' * 30_000_000", "could not be judged", "no evidence"),
+    ],
+)
+@bubblewrap.needed
+def test_forged_evidence(change, outcome, reason):
+    text = FORGER.replace("CHANGE", change).replace("SHAPES", str(grade_one.seed_of_shapes(SEED, "a forger")))
+    graded = grade_one.grade(grade_one.Submission("a forger", "answer.py", text.encode()), SEED)
+    assert graded.verdict.outcome.startswith(outcome) and reason in graded.reason, graded
+
+
+SCALAR = "module {{ func.func public @main(%a: tensor<f32>) -> tensor<f32> {{ {} return %b : tensor<f32> }} }}"
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("%b = stablehlo.custom_call @xla_python_cpu_callback(%a) : (tensor<f32>) -> tensor<f32>", "custom_call"),
+        ("%b = func.call @main(%a) : (tensor<f32>) -> tensor<f32>", "calls itself"),
+        ("%b = stablehlo.negate %a : tensor<f32>" * 0 + "%b = " + "(" * 10, "not valid"),
+    ],
+)
+@bubblewrap.needed
+def test_a_judge_refuses_in_words(body, reason):
+    with RemoteExecution(grade_one._workshop().zygote) as remote, pytest.raises(ProgramError, match=re.escape(reason)):
+        remote.execute(SCALAR.format(body), SCALAR.format(body), [1, 0])
+
+
+@bubblewrap.needed
+def test_a_judge_that_dies_or_hangs_is_a_reason(monkeypatch):
+    plain = SCALAR.format("%b = stablehlo.negate %a : tensor<f32>")
+    with RemoteExecution(grade_one._workshop().zygote) as remote:
+        remote.execute(plain, plain, [1, 0])
+        with pytest.raises(ProgramError, match=r"took the process along that ran them \(exit status 0\)"):
+            remote._inmate.line.shutdown(socket.SHUT_WR)
+            remote._reply()
+    monkeypatch.setattr("grader.isolation.remote_execution.SECONDS", 1)
+    with RemoteExecution(grade_one._workshop().zygote) as remote:
+        remote.execute(plain, plain, [1, 0])
+        with pytest.raises(ProgramError, match="not done after 1 s"):
+            remote._reply()
+
+
+def test_messages():
+    arrays = [np.float32(2), np.ones((2, 0, 3), bool), np.arange(6).reshape(2, 3).T, np.ones(3, "bfloat16")]
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        messages.send(ours, {"a": [1]}, arrays)
+        fields, received = messages.receive(theirs, 10_000, 1)
+        assert fields == {"a": [1]}
+        for array, other in zip(arrays, received, strict=True):
+            assert array.dtype == other.dtype and array.shape == other.shape and (array == other).all()
+        with pytest.raises(TimeoutError):
+            messages.receive(theirs, 10_000, 0.1)
+        messages.send(ours, {"a": "x" * 1000})
+        with pytest.raises(messages.WireError):
+            messages.receive(theirs, 100, 1)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "[]",
+        "[1, []]",
+        '[{}, [["float32", [2]]]]',
+        '[{}, [["object", [0]]]]',
+        '[{}, [["int8", [-1]]]]',
+        "[" * 10**5,
+        f'[{{}}, [["float32", [0{", 0" * 32}]]]]',
+    ],
+    ids=lambda header: f"{header[:30]} {len(header)}",
+)
+def test_what_is_no_message(header):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.sendall(messages._LENGTHS.pack(len(header), 0) + header.encode())
+        with pytest.raises(messages.WireError):
+            messages.receive(theirs, 10**6, 1)
+
+
+@pytest.mark.parametrize(
+    "text", ["[" + "[]," * 500_000 + "[]]", b"[" + b"1," * 10**6 + b"1]"], ids=["lists", "numbers"]
+)
+def test_what_takes_much_more_memory_than_its_text_is_not_read(text):
+    with pytest.raises(ValueError, match="more than 1,000,000 parts"):
+        bounded_json.loads(text)
+
+
+def test_the_size_of_an_array_is_no_sum_without_an_end():
+    header = f'[{{}}, [["float32", [{", ".join(["9" * 4300] * 800)}]]]]'.encode()
+    ours, theirs = socket.socketpair()
+    thread = threading.Thread(target=ours.sendall, args=[messages._LENGTHS.pack(len(header), 0) + header])
+    with ours, theirs:
+        thread.start()
+        start = time.monotonic()
+        with pytest.raises(messages.WireError):
+            messages.receive(theirs, 10**7, 60)
+        assert time.monotonic() - start < 10, "their product alone takes longer"
+        thread.join()
+
+
+def test_a_message_that_comes_drop_by_drop_is_late():
+    class Dripping:
+        start, left = time.monotonic(), messages._LENGTHS.pack(10**9, 0)
+
+        def settimeout(self, seconds):
+            assert seconds > 0
+
+        def recv(self, count):
+            assert time.monotonic() - self.start < 10, "its time was up after 0.2 s"
+            drop, self.left = self.left[:1] or b"\0", self.left[1:]
+            return drop
+
+    with pytest.raises(TimeoutError):
+        messages.receive(Dripping(), 10**10, 0.2)
+
+
+@pytest.mark.parametrize(
+    ("out", "reason"), [("in/grades", "where the next run would find it"), ("out", "no learner's")]
+)
+def test_a_folder_that_is_not_the_one_that_was_meant(out, reason, tmp_path):
+    (tmp_path / "in").mkdir()
+    command = [sys.executable, "-m", "grader", "batch", tmp_path / "in", "--out", tmp_path / out]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (2, "") and reason in done.stderr and "name " in done.stderr
+    assert not (tmp_path / out).exists()
+
+
+def test_without_a_sandbox_nothing_is_graded_unless_told_to(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "ada.py").write_text(EXITS)
+    command = [sys.executable, "-m", "grader", "batch", tmp_path / "in", "--out", tmp_path / "out", "--exercise", NAME]
+    run = {"capture_output": True, "text": True, "timeout": 120, "cwd": ROOT, "env": os.environ | {"PATH": "/none"}}
+    done = subprocess.run(command, **run)
+    assert done.returncode == 2 and "install bubblewrap" in done.stderr.replace("\n", " ")
+    assert not (tmp_path / "out").exists()
+    done = subprocess.run([*command, "--unsandboxed"], **run)
+    assert done.returncode == 0 and "without a sandbox" in done.stdout
+    _, row = (tmp_path / "out" / "grades.csv").read_text().splitlines()
+    assert "without a sandbox" in row and NAME in row
+    assert json.loads((tmp_path / "out" / "grades.json").read_text())["sandboxed"] is False

@@ -1,0 +1,285 @@
+"""A class is graded whatever happens meanwhile: interrupted, killed, on a cluster that loses machines."""
+
+import json
+import os
+import random
+import re
+import shutil
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from grader.classroom import collect, executors, grade_class, grade_one, run_folder
+from grader.classroom.collect import Submission
+from grader.judging import judge
+
+NAME = "checkpoint_dot_policy"
+ROOT = Path(__file__).parents[3]
+RIGHT = (ROOT / "solutions" / f"{NAME}.py").read_text()
+WRONG = RIGHT.replace("jax.checkpoint(", "(lambda f, policy: f)(")
+
+sandboxed = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap is not installed")
+
+
+@sandboxed
+def test_feedback_shows_both_programs_and_marks_what_is_wrong():
+    try:
+        wrong = grade_one.grade(Submission("ada", "answer.py", WRONG.encode()), 1)
+        right = grade_one.grade(Submission("ada", "answer.py", RIGHT.encode()), 1)
+    finally:
+        grade_one.close()
+    assert wrong.verdict.outcome == "not passed" and wrong.picture.title.startswith("Both programs of your answer (")
+    page = wrong.picture.html()
+    assert page.count("rs-marked") > 2 and "◀ here" in page and "In [" not in page
+    assert right.verdict.passed and "page's shapes" in right.picture.title and "◀ here" not in right.picture.html()
+
+
+@sandboxed
+@pytest.mark.parametrize(
+    ("call", "then", "shown"),
+    [
+        (4, "os._exit(0)", False),
+        (4, "while True: pass", False),
+        (4, "raise KeyError", False),
+        (4, "print('x' * 10**6)", True),
+        (3, "sys.stdout = None", True),
+    ],
+)
+def test_what_an_answer_does_when_it_is_shown_changes_nothing(call, then, shown, monkeypatch):
+    monkeypatch.setattr(grade_one, "_SECONDS_TO_DRAW", 2)
+    calls = f"""
+import os, sys
+
+calls = []
+
+
+def counted(policy):
+    calls.append(policy)
+    print("call", len(calls), flush=True)
+    if len(calls) == {call}:  # one for each of the exercise's cases, and one to be shown
+        {then}
+    return policy
+"""
+    answer = calls + RIGHT.replace("policy=policy", "policy=counted(policy)")
+    try:
+        grade = grade_one.grade(Submission("ada", "answer.py", answer.encode()), 1)
+    finally:
+        grade_one.close()
+    assert grade.verdict.passed and grade.printed.split("\n") == ["call 1", "call 2", "call 3", ""]
+    assert (grade.picture is not None) == shown
+
+
+@sandboxed
+def test_the_same_programs_are_judged_once_and_others_are_not_taken_for_them(monkeypatch):
+    judged, calls = judge.judge_text, []
+    monkeypatch.setattr(judge, "judge_text", lambda *arguments: calls.append(1) or judged(*arguments))
+    learners = [
+        name for name in map(str, range(99)) if grade_one.seed_of_shapes(1, name) == grade_one.seed_of_shapes(1, "0")
+    ]
+    other = next(name for name in map(str, range(99)) if name not in learners)
+    lower = "# written lower\n\n\n"
+
+    def graded(learner, text):
+        verdict = grade_one.grade(Submission(learner, "answer.py", text.encode()), 1).verdict
+        return verdict.outcome, verdict.findings[0].source if verdict.findings else None, len(calls)
+
+    try:
+        assert graded(learners[0], RIGHT) == ("passed", None, 1)
+        assert graded(learners[1], lower + RIGHT.replace("pipeline", "others")) == ("passed", None, 1)
+        assert graded(learners[2], RIGHT.replace("(z**2)", "(z**2) * 1.001"))[::2] == ("not passed", 2)
+        assert graded(other, RIGHT) == ("passed", None, 3), "for other shapes it is another program"
+        first, again = graded(learners[0], WRONG), graded(learners[1], lower + WRONG)
+        assert first[::2] == again[::2] == ("not passed", 4)
+        lines = [[int(line) for line in re.findall(r"answer.py:(\d+)", source)] for _, source, _ in (first, again)]
+        assert lines[0] and [line + 3 for line in lines[0]] == lines[1], "each is told of lines of its own"
+    finally:
+        grade_one.close()
+
+
+# What grades in these processes is a stand-in, without JAX: it takes some milliseconds, and says what it was given.
+STAND_IN = """
+import hashlib, sys, time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from grader.classroom import collect, grade_class, run_folder
+from grader.classroom.grade import Grade
+from grader.verdicts import verdict
+
+def grade(submission, seed):
+    time.sleep(0.01)
+    number = hashlib.sha256(repr((seed, submission)).encode()).digest()[0]
+    outcome = "passed" if number % 2 else "not passed"
+    found = () if number % 2 else (verdict.Finding("wrong value", f"It is {number}."),)
+    return Grade(submission.learner, submission.name, verdict.Verdict("either", outcome, found, ("Right.",)))
+
+handed_in, out = Path(sys.argv[1]), Path(sys.argv[2])
+run = run_folder.Run.resume(out, 7, "either", True)
+print("graded before:", len(list((out / "results").iterdir())), flush=True)
+with ThreadPoolExecutor(2) as executor:
+    report, lost = grade_class.grade_class(collect.collect(handed_in), run, executor, 4, grade)
+report.write(out)
+print("done")
+"""
+
+
+def until(condition, process):
+    end = time.monotonic() + 180
+    while time.monotonic() < end:
+        if condition():
+            return
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.005)
+    pytest.fail("it took more than three minutes")
+
+
+def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_grades(tmp_path):
+    handed_in = tmp_path / "in"
+    for number in range(150):
+        (handed_in / f"learner {number}").mkdir(parents=True)
+        (handed_in / f"learner {number}" / "answer.py").write_text(f"# {number}")
+
+    def begin(out):
+        command = [sys.executable, "-c", STAND_IN, handed_in, tmp_path / out]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT)
+
+    whole = begin("whole").communicate(timeout=180)
+    assert whole == ("graded before: 0\ndone\n", "")
+    results = tmp_path / "killed" / "results"
+    draw, before = random.Random(1), []
+    for kill in [True] * 7 + [False]:
+        process = begin("killed")
+        before.append(int(process.stdout.readline().split()[-1]))  # now it begins
+        if kill:
+            more = before[-1] + draw.randint(0, 20)
+            until(lambda more=more: len(list(results.glob("*.json"))) >= more, process)
+            time.sleep(draw.uniform(0, 0.02))
+            process.kill()
+        assert process.communicate(timeout=180)[1] == ""
+    assert before == sorted(before) and len(set(before)) > 3 and before[-1] < 150
+    for name in ("grades.csv", "grades.json", "feedback/learner 149.html"):
+        assert (tmp_path / "killed" / name).read_text() == (tmp_path / "whole" / name).read_text()
+
+
+@pytest.fixture(scope="module")
+def handed_in(tmp_path_factory):
+    """A small class: right, wrong and hostile answers."""
+    folder = tmp_path_factory.mktemp("class") / "submitted"
+    exits = f"import os\ndef {NAME}(w1, w2, x): os._exit(0)\n"
+    deep = "[" * 100_000
+    for number, text in enumerate([RIGHT, WRONG, exits, deep, RIGHT, WRONG]):
+        place = folder / f"learner {number}" / "week 1" / ("page.ipynb" if text == deep else "answer.py")
+        place.parent.mkdir(parents=True)
+        place.write_text(text)
+    return folder.parent
+
+
+@pytest.fixture(scope="module")
+def grades(handed_in, tmp_path_factory):
+    """The class's grades, graded here without interruption."""
+    out = tmp_path_factory.mktemp("grades")
+    with executors.here(2, True) as means:
+        run = run_folder.Run.begin(out, 3, NAME, True)
+        report, lost = grade_class.grade_class(collect.collect(handed_in), run, **means)
+    assert lost == 0
+    text = report.csv()
+    assert [text.count(f",{verdict},") for verdict in ("passed", "not passed", "could not be judged")] == [2, 2, 2]
+    return text
+
+
+@sandboxed
+def test_a_class_is_resumed_after_a_kill_and_nothing_is_left_running(handed_in, grades, tmp_path):
+    out = tmp_path / "grades"
+    command = [sys.executable, "-m", "grader", "batch", handed_in, "--out", out, "--exercise", NAME, "--jobs", "2"]
+    process = subprocess.Popen([*command, "--seed", "3"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT)
+    results = out / "results"
+    until(lambda: results.exists() and len(list(results.glob("*.json"))) > 1, process)
+    zygotes = _children(process.pid)
+    process.kill()
+    process.communicate()
+    assert zygotes and not (out / "grades.csv").exists()
+    kept = {path.name: path.stat().st_mtime_ns for path in results.glob("*.json")}
+    done = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=180, cwd=ROOT)
+    assert (done.returncode, done.stderr) == (0, "") and "the seed was 3" in done.stdout
+    assert (out / "grades.csv").read_bytes().decode() == grades
+    pages = [path.read_text() for path in sorted((out / "feedback").iterdir())]
+    assert ['class="programs"' in page for page in pages] == [True, True, False, False, True, True]
+    assert {name: (results / name).stat().st_mtime_ns for name in kept} == kept, "these were not graded again"
+    assert not any(Path("/proc", pid).exists() for pid in zygotes)
+
+
+def test_a_full_disk_and_a_damaged_run_are_told(tmp_path, monkeypatch):
+    run = run_folder.Run.begin(tmp_path / "grades", 3, NAME, True)
+    submission = Submission("ada", "answer.py", b"")
+    (run.folder / "results").rename(run.folder / "elsewhere")
+    with pytest.raises(run_folder.RunError, match="The grades so far are kept"):
+        run.keep(submission, grade_class._without(submission, "no reason"))
+    (run.folder / "elsewhere").rename(run.folder / "results")
+    run.keep(submission, grade_class._without(submission, "no reason"))
+    assert run.grade_of(submission).reason.endswith("no reason.") and not run.grade_of(
+        Submission("ben", "answer.py", b"")
+    )
+    next((run.folder / "results").iterdir()).write_text('["half"]')
+    assert run.grade_of(submission) is None, "it is graded again"
+    assert run_folder.Run.resume(run.folder, None, NAME, True) == run
+    with pytest.raises(run_folder.RunError, match="add --resume"):
+        run_folder.Run.begin(run.folder, 3, NAME, True)
+    with pytest.raises(run_folder.RunError, match="the same seed and sandboxed"):
+        run_folder.Run.resume(run.folder, 4, NAME, False)
+    monkeypatch.setattr(run_folder, "versions", lambda: {"jax": "1.0"})
+    with pytest.raises(run_folder.RunError, match="the same versions"):
+        run_folder.Run.resume(run.folder, None, NAME, True)
+    for text in ("", "{}", "[]"):
+        (run.folder / "run.json").write_text(text)
+        with pytest.raises(run_folder.RunError, match="cannot be read"):
+            run_folder.Run.resume(run.folder, None, NAME, True)
+    (run.folder / "run.json").unlink()
+    for seed in (3, None):
+        with pytest.raises(run_folder.RunError, match="is gone"):
+            run_folder.Run.resume(run.folder, seed, NAME, True)
+    (run.folder / "results").rename(run.folder / "elsewhere")
+    assert run_folder.Run.resume(run.folder, 4, NAME, True).grade_of(submission) is None
+
+
+def _children(pid):
+    return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+
+
+@sandboxed
+def test_a_cluster_that_loses_a_worker_gives_the_same_grades(handed_in, grades, tmp_path):
+    started = []
+
+    def start(*arguments):
+        environment = os.environ | {"DASK_DISTRIBUTED__DIAGNOSTICS__NVML": "false"}
+        command = [sys.executable, "-m", "distributed.cli." + arguments[0], *arguments[1:]]
+        log = (tmp_path / f"{len(started)}.log").open("w")
+        started.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=tmp_path, env=environment))
+        log.close()
+        return started[-1]
+
+    try:
+        place = tmp_path / "scheduler.json"
+        scheduler = start("dask_scheduler", "--scheduler-file", place, "--port", "0", "--no-dashboard")
+        until(lambda: place.exists() and place.read_text().endswith("}"), scheduler)
+        address = json.loads(place.read_text())["address"]
+        workers = [start("dask_worker", address, "--no-nanny", "--nthreads", "2", "--no-dashboard") for _ in range(2)]
+        results = tmp_path / "grades" / "results"
+
+        def lose_one():
+            until(lambda: results.exists() and any(results.glob("*.json")), workers[0])
+            workers[0].kill()
+
+        loser = threading.Thread(target=lose_one)
+        loser.start()
+        with executors.on_cluster(address, True) as means:
+            run = run_folder.Run.begin(tmp_path / "grades", 3, NAME, True)
+            report, lost = grade_class.grade_class(collect.collect(handed_in), run, **means)
+        loser.join()
+        assert workers[0].wait(5) == -9 and (report.csv(), lost) == (grades, 0)
+    finally:
+        for process in reversed(started):
+            process.terminate()
+            process.wait(10)

@@ -1,0 +1,47 @@
+"""Every exercise is complete."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sample_answers import right, wrong
+
+from grader.exercises import registry
+from grader.exercises.spec import Question
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_an_exercise_is_four_things():
+    """Page, worked answer, catalogue entry, and answers to test it with: none goes without the others."""
+    names = list(registry.names())
+    pages = [path.stem.split("_", 1)[1] for path in ROOT.glob("exercises/[0-9][0-9]_*.ipynb")]
+    assert sorted(pages) == names
+    assert sorted(path.stem for path in ROOT.glob("solutions/[!_]*.py")) == names
+    for kind in ("task", "expect"):
+        assert sorted(path.parent.name for path in registry.CATALOG.glob(f"*/{kind}.py")) == names
+    for kind in ("wrong", "right"):
+        assert sorted(path.parent.name for path in ROOT.glob(f"tests/grader/catalog/*/{kind}.py")) == names
+    for slug in names:
+        assert len(wrong(slug)) >= 5 and len(right(slug)) >= 3, slug
+
+
+@pytest.mark.parametrize("slug", registry.names())
+def test_hints_are_questions_and_know_what_was_found(slug):
+    """At least three; the first asks, and some fit only what is found of a wrong answer."""
+    hints = registry.expect(slug).hints
+    assert len(hints) >= 3
+    assert "?" in hints[0].text and not hints[0].after, "the first hint asks a question, whatever was found"
+    assert not hints[-1].after, "what is nearly the answer helps whatever was found"
+    found = {answer.kind for answer in wrong(slug).values()}
+    assert any(hint.after for hint in hints)
+    for hint in hints:
+        assert not hint.after or found.intersection(hint.after), f"no wrong answer gets what {hint} is for"
+
+
+@pytest.mark.parametrize("slug", registry.names())
+def test_an_answer_is_shown_at_the_pages_shapes_unless_it_is_plain_data(slug):
+    task = registry.task(slug)
+    is_data = isinstance(task.cases(np.random.default_rng(0))[0], Question)
+    assert (task.shown is None) == is_data
+    assert is_data or {str(argument.dtype) for argument in task.shown.arguments} <= {"float32", "bool"}

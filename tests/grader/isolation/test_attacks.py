@@ -1,0 +1,357 @@
+"""What hostile submissions try, what comes of it, and that everybody else's grade is what it would have been."""
+
+import json
+import os
+import secrets
+import sys
+import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import bubblewrap
+import pytest
+
+from grader.classroom import grade_one
+from grader.isolation import limits
+
+NAME = "checkpoint_dot_policy"
+ROOT = Path(__file__).parents[3]
+RIGHT = (ROOT / "solutions" / f"{NAME}.py").read_text()
+WRONG = RIGHT.replace("jax.checkpoint(", "(lambda f, policy: f)(")
+NOT_JUDGED, NOT_PASSED = "could not be judged", "not passed"
+SEED = 7
+PROCESSOR_SECONDS, SECONDS = 2, 20
+MARK = f"attack-{secrets.token_hex(8)}"
+
+HEAD = f"""
+import ctypes, errno, gc, glob, itertools, json, os, pickle, resource, signal, socket, struct, sys, threading, time
+import urllib.request
+import jax, jax.export, jax.numpy as jnp, numpy as np
+import grader.answers.capture, grader.answers.run_file, grader.isolation.messages, grader.verdicts.verdict
+
+def plainly(w1, w2, x):
+    return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)
+
+def tries(action, *arguments):
+    try:
+        return action(*arguments)
+    except OSError as error:
+        return error.errno
+
+@jax.custom_vjp
+def leaving(x):
+    return jnp.sum(x)
+
+leaving.defvjp(lambda x: (leaving(x), x), lambda x, ct: os._exit(0))
+
+@jax.custom_vjp
+def endless(x):
+    return jax.lax.while_loop(lambda c: c >= 0, lambda c: c + 1, jnp.sum(x))
+
+endless.defvjp(lambda x: (endless(x), x), lambda x, ct: (ct * x,))
+
+class Yes(float):
+    __eq__ = __ne__ = __lt__ = __gt__ = __le__ = __ge__ = __bool__ = lambda *_: True
+    __hash__ = float.__hash__
+    shape, dtype = (), np.dtype("float32")
+
+    def __array__(self, *_, **__):
+        return np.float32(self)
+
+    def __reduce__(self):
+        return os.system, ("touch {MARK}",)
+"""
+
+ATTACKS = {}
+
+
+def attack(name, outcome, reason, body, at_import="None", exercise=NAME, parameters="w1, w2, x"):
+    """Notes what is handed in, and the verdict and words of the reason that come of it."""
+    text = textwrap.indent(textwrap.dedent(body).strip(), "    ")
+    # What the answer uses is run when it is imported.
+    source = f"{HEAD}\nat_import = {at_import}\ndef {exercise}({parameters}):\n    at_import\n{text}\n"
+    ATTACKS[name] = source, exercise, outcome, reason
+
+
+# Those that take longest come first, so that the others pass the time.
+attack(
+    "an orphan", NOT_JUDGED, f"not done after {SECONDS} s",
+    """
+    ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)
+    os.close(3)
+    for number in {*range(1, 65)} - {9, 19, 32, 33}:
+        signal.signal(number, signal.SIG_IGN)
+    time.sleep(1000)
+    """,
+)  # fmt: skip
+USED = f"more than {PROCESSOR_SECONDS} s of processor time"
+attack("a loop in C at import", NOT_JUDGED, USED, "pass", at_import="max(iter(int, 1))")
+attack(
+    "a loop that no signal reaches", NOT_JUDGED, USED,
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 65))
+    while True:
+        try:
+            os.fork()
+        except BaseException:
+            pass
+    """,
+)  # fmt: skip
+attack("a loop in a program", NOT_JUDGED, "number of iterations is not a constant", "return endless(x)")
+
+attack("exit at import", NOT_JUDGED, "ended by itself (exit status 0)", "pass", at_import="os._exit(0)")
+attack("exit in a gradient rule", NOT_JUDGED, "ended by itself (exit status 0)", "return leaving(x)")
+attack("sys.exit at import", NOT_PASSED, "answer's cell raises SystemExit", "pass", at_import="sys.exit(0)")
+attack("another program", NOT_JUDGED, "exit status 0", "os.execv('/usr/bin/env', ['env', 'true'])")
+
+attack("recursion", NOT_PASSED, "RecursionError", f"return {NAME}(w1, w2, x)")
+attack(
+    "recursion without a limit", NOT_JUDGED, "",
+    f"sys.setrecursionlimit(2**31 - 1)\nreturn sorted([0], key=lambda _: {NAME}(w1, w2, x))",
+)  # fmt: skip
+attack("memory, bit by bit", NOT_PASSED, "MemoryError", "return [bytes(2**20) for _ in range(10**9)]")
+attack(
+    "100 GB in XLA", NOT_JUDGED, "25,000,000,000 elements",
+    "return plainly(w1, w2, x) + jnp.sum(jnp.zeros(25 * 10**9, x.dtype))",
+)  # fmt: skip
+attack(
+    "evidence of 12 MB", NOT_JUDGED, "characters long; at most 10,000,000 are read",
+    "return plainly(w1, w2, x) + jnp.sum(x[0, 0] * np.random.rand(500_000).astype('float32'))",
+)  # fmt: skip
+attack("a fork", NOT_PASSED, "PermissionError", "while True: os.fork()")
+attack(
+    "threads", NOT_JUDGED, USED,
+    "for _ in range(100): threading.Thread(target=sum, args=(itertools.repeat(0),), daemon=True).start()",
+)  # fmt: skip
+attack(
+    "1 GB printed", NOT_PASSED, "that was 1 GB",
+    """
+    for _ in range(1000):
+        os.write(1, bytes(10**6))
+    raise ValueError("that was 1 GB")
+    """,
+)  # fmt: skip
+attack(
+    "a full disk", NOT_PASSED, "No space left on device",
+    "with open('/learner/full', 'wb') as file:\n    while True: file.write(bytes(2**20)) and file.flush()",
+)  # fmt: skip
+attack(
+    "100,000 files", NOT_PASSED, "No space left on device",
+    "for number in range(10**5): open(f'/learner/{number}', 'w').close()",
+)  # fmt: skip
+
+attack(
+    "files", NOT_PASSED, "LookupError: 0 files",
+    f"""
+    places = ["{ROOT}/solutions/*.py", "{ROOT}/grader/catalog/*/expect.py", "{ROOT}/tests/**", "{ROOT}/exercises/*"]
+    places += ["{ROOT}/.git/*", "/learner/*/[!a]*", "/tmp/*", "/home/*", "{Path.home()}/*"]
+    places += ["/proc/*/environ", "/proc/*/maps"]
+    found = [path for place in places for path in glob.glob(place, recursive=True)]
+    found = [path for path in found if not "{ROOT}/".startswith(path + "/")]  # what the project lies in, and is empty
+    raise LookupError(f"{{len(found)}} files {{found}}")
+    """,
+)  # fmt: skip
+attack(
+    "the solution", NOT_PASSED, "ModuleNotFoundError",
+    f"from solutions.{NAME} import {NAME} as theirs\nreturn theirs(w1, w2, x)",
+)  # fmt: skip
+attack(
+    "the catalogue", NOT_PASSED, "ModuleNotFoundError",
+    f"from grader.exercises import registry\nreturn registry.expect('{NAME}').reference(w1, w2, x)[0]",
+)  # fmt: skip
+# What only `expect`, a neighbour's answer and the environment hold. Backwards, or an answer would find its own.
+NEEDLES = ["this is the value without relu", "a neighbour's own words", "what the environment holds"]
+attack(
+    "memory and frames", NOT_PASSED, "LookupError: 0 of all",
+    f"""
+    needles = [turned[::-1] for turned in {[needle[::-1] for needle in NEEDLES]!r}]
+    found, frame = [str(dict(os.environ)), *sys.argv], sys._getframe().f_back
+    while frame:
+        found += map(str, frame.f_locals.values())
+        frame = frame.f_back
+    gc.unfreeze()
+    objects = gc.get_objects()
+    found += [text for text in gc.get_referents(*objects) if isinstance(text, str) and text not in needles]
+    secrets = [text for text in found if any(needle in text for needle in needles)]
+    raise LookupError(f"{{len(secrets)}} of {{'all' if len(objects) > 10**5 else len(objects)}} {{secrets}}")
+    """,
+)  # fmt: skip
+
+attack(
+    "grades", NOT_PASSED, "LookupError: 0 written",
+    f"""
+    places = ["/", "/tmp", "/dev", "/dev/shm", "/proc", "/sys", "/learner/..", "OUTSIDE", *sys.path]
+    places = [path for path in places if path not in ("submission", "/learner")]  # its own
+    found = [path for path in places if type(tries(open, path + "/{MARK}", "w")) is not int]
+    raise LookupError(f"{{len(found)}} written {{found}}")
+    """,
+)  # fmt: skip
+attack(
+    "network", NOT_PASSED, "URLError: <urlopen error", "return urllib.request.urlopen('http://127.0.0.1:8888').read()"
+)  # fmt: skip
+attack(
+    "sockets", NOT_PASSED, "LookupError: 0 sockets",
+    r"""
+    kinds = [socket.AF_INET, socket.AF_INET6, socket.AF_NETLINK, socket.AF_PACKET, socket.AF_VSOCK]
+    found = [kind for kind in kinds if type(tries(socket.socket, kind, socket.SOCK_DGRAM)) is not int]
+    for path in ["/run/dbus/system_bus_socket", "/var/run/docker.sock", "\0/tmp/.X11-unix/X0"]:
+        found += [path] if tries(socket.socket(socket.AF_UNIX).connect, path) is None else []
+    raise LookupError(f"{len(found)} sockets {found}")
+    """,
+)  # fmt: skip
+attack(
+    "signals", NOT_PASSED, "LookupError: nobody to kill",
+    """
+    for pid in [0, -1, os.getppid(), *range(2, 5000), *range(-5000, -1)]:
+        tries(os.kill, pid, signal.SIGKILL)
+    for which in (os.PRIO_PROCESS, os.PRIO_PGRP, os.PRIO_USER):
+        tries(os.setpriority, which, 0, 19)
+    raise LookupError("nobody to kill")
+    """,
+)  # fmt: skip
+attack(
+    "tracing", NOT_PASSED, "LookupError: nobody to trace",
+    """
+    libc, buffer = ctypes.CDLL(None), ctypes.create_string_buffer(64)
+    traced = [pid for pid in range(2, 5000) if libc.ptrace(16, pid, 0, 0) == 0]
+    traced += [pid for pid in range(2, 5000) if libc.process_vm_readv(pid, buffer, 1, buffer, 1, 0) > 0]
+    raise LookupError("somebody to trace" if traced else "nobody to trace")
+    """,
+)  # fmt: skip
+
+ALSO_SAVES = "also saves"
+attack(
+    "numpy says yes", NOT_PASSED, ALSO_SAVES,
+    """
+    for module in (np, jnp, np.testing):
+        for name in ("allclose", "array_equal", "isclose", "all", "abs", "assert_allclose"):
+            setattr(module, name, lambda *_, **__: True)
+    return plainly(w1, w2, x)
+    """,
+)  # fmt: skip
+attack(
+    "another jax", NOT_PASSED, ALSO_SAVES,
+    """
+    jax.checkpoint = jax.remat = jax.ad_checkpoint.checkpoint = lambda f, **_: f
+    jax.tree.flatten = jax.tree_util.tree_flatten
+    return plainly(w1, w2, x)
+    """,
+)  # fmt: skip
+attack(
+    "another jax.export", NOT_JUDGED, "cannot be written down", "jax.export.export = None\nreturn plainly(w1, w2, x)"
+)
+attack(
+    "another capture", NOT_JUDGED, "no function main",
+    "grader.answers.capture._text = lambda exported: 'module {}'\nreturn plainly(w1, w2, x)",
+)  # fmt: skip
+attack(
+    "another grading", NOT_JUDGED, "what its process handed over is no evidence",
+    "pass",
+    at_import="setattr(grader.answers.capture, 'capture', "
+    f"lambda *_: grader.verdicts.verdict.Verdict('{NAME}', 'passed'))",
+)  # fmt: skip
+attack(
+    "pickled evidence", NOT_JUDGED, "what its process handed over is no evidence",
+    "os.write(3, struct.pack('<QQ', 0, 0) + pickle.dumps(Yes())); os._exit(0)",
+)  # fmt: skip
+attack(
+    "evidence that backtracks", NOT_JUDGED, "damaged",
+    """
+    case = {"case": "float32", "output": "", "outputs": 0, "sources": [], "data": None}
+    case["failure"] = {"kind": "raised", "text": "save_" * 10**6, "source": None}
+    evidence = {"exercise": NAME, "parameters": [], "forward": "", "backward": "", "cases": [case]}
+    grader.isolation.messages.send(socket.socket(fileno=3), {"evidence": json.dumps(evidence)})
+    os._exit(0)
+    """.replace("NAME", repr(NAME)),
+)  # fmt: skip
+attack("an object that equals all", NOT_PASSED, "where bf16[2,2] is asked for", "return Yes(3)")
+asked = {"exercise": "predict_residuals", "parameters": "op"}
+attack("data that equals all", NOT_PASSED, "returns", "return Yes(3)", **asked)
+attack("data that is a pickle", NOT_PASSED, "a bytes, which is no plain data", "return pickle.dumps(Yes())", **asked)
+attack(
+    "text that equals all", NOT_PASSED, "none of the names on the page",
+    "return [type('Text', (str,), {'__eq__': lambda *_: True, '__hash__': str.__hash__})('all')]", **asked,
+)  # fmt: skip
+attack(
+    "a list without an end", NOT_JUDGED, USED,
+    "return type('List', (list,), {'__iter__': lambda _: iter(int, 1)})()", **asked,
+)  # fmt: skip
+attack("IPython", NOT_PASSED, "NameError: name 'get_ipython'", "get_ipython().system('id')")
+attack(
+    "transformers", NOT_PASSED, "AttributeError",
+    "from IPython import get_ipython\nget_ipython().input_transformers_post.append(lambda lines: ['pass'])",
+)  # fmt: skip
+
+
+def notebook(*cells):
+    cells = [{"cell_type": "code", "source": cell} for cell in cells]
+    return json.dumps({"cells": cells, "metadata": {}, "nbformat": 4, "nbformat_minor": 5})
+
+
+NOTEBOOKS = {
+    "magics": (notebook(f"%%bash\ntouch {MARK}", f"!touch {MARK}\n%run evil.py", RIGHT), "passed", ""),
+    "an answer in bash": (notebook(f"%%bash\ntouch {MARK}\n{RIGHT}"), NOT_JUDGED, "has no answer"),
+    "a notebook of brackets": ("[" * 100_000, NOT_JUDGED, "not a notebook"),
+    "no notebook": ("{", NOT_JUDGED, "not a notebook"),
+    "an answer of brackets": (notebook(f"{NAME} = {'-' * 100_000}1"), NOT_JUDGED, ""),
+}
+
+
+OUTCOMES = {name: (outcome, reason) for name, (_, _, outcome, reason) in ATTACKS.items()}
+OUTCOMES |= {name: (outcome, reason) for name, (_, outcome, reason) in NOTEBOOKS.items()}
+
+
+@pytest.fixture(scope="module")
+def graded(tmp_path_factory):
+    """A class of attacks, graded three at a time: the grades by the attacks' names, and those of honest neighbours who
+    were graded among them, with their verdicts without such neighbours."""
+    outside = tmp_path_factory.mktemp("outside")
+
+    def submission(learner, text, name, exercise=None):
+        return grade_one.Submission(learner, name, text.replace("OUTSIDE", str(outside)).encode(), exercise)
+
+    attacks = [submission(name, text, "answer.py", of) for name, (text, of, _, _) in ATTACKS.items()]
+    attacks += [submission(name, text, "page.ipynb") for name, (text, _, _) in NOTEBOOKS.items()]
+    right, wrong = submission("right", f"# {NEEDLES[1]}\n{RIGHT}", "a.py"), submission("wrong", WRONG, "b.py")
+    grade_one.close()  # the sandbox that starts now has the environment of now, and no memory of other tests
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(grade_one, "LIMITS", limits.CheckLimits(seconds=SECONDS, processor_seconds=PROCESSOR_SECONDS))
+        patch.setenv("A_SECRET", NEEDLES[2])
+        try:
+            alone = [grade_one.grade(honest, SEED).verdict for honest in (right, wrong)]
+            workshop, before, files = grade_one._workshop(), bubblewrap.descendants(os.getpid()), open_files()
+            class_ = [right, wrong, *attacks[:15], right, wrong, *attacks[15:30], right, wrong, *attacks[30:], right]
+            with ThreadPoolExecutor(3) as threads:
+                grades = list(threads.map(lambda one: grade_one.grade(one, SEED), class_))
+            assert grade_one._workshop() is workshop and workshop.zygote.alive
+            deadline = time.monotonic() + 10
+            while (more := bubblewrap.descendants(os.getpid()) - before) or open_files() != files:
+                assert time.monotonic() < deadline, (more, files, open_files())
+                time.sleep(0.1)
+        finally:
+            grade_one.close()
+    by_learner = {grade.learner: grade for grade in grades if grade.learner not in ("right", "wrong")}
+    yield by_learner, [grade for grade in grades if grade.learner in ("right", "wrong")], alone
+    assert os.listdir(outside) == []
+    for place in ("/", "/tmp", "/dev/shm", ROOT, Path.home(), Path.cwd(), *sys.path):
+        assert not Path(place, MARK).exists()
+
+
+def open_files():
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.parametrize("name", OUTCOMES)
+@bubblewrap.needed
+def test_an_attack_ends_in_its_own_grade(graded, name):
+    grade, (outcome, reason) = graded[0][name], OUTCOMES[name]
+    assert grade.verdict.outcome == outcome and reason in grade.reason, grade
+    assert grade.reason.isprintable() and len(grade.reason) < 1100 and grade.seconds < 2 * SECONDS
+
+
+@bubblewrap.needed
+def test_neighbours_of_attacks_have_the_grades_that_they_have_alone(graded):
+    _, beside, alone = graded
+    assert [verdict.outcome for verdict in alone] == ["passed", NOT_PASSED]
+    assert [grade.verdict for grade in beside] == [alone[grade.learner == "wrong"] for grade in beside]

@@ -1,0 +1,205 @@
+"""What an answer in the sandbox can see and do, how its end becomes a verdict, and that nothing is left of it."""
+
+import ast
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import bubblewrap
+import pytest
+
+from grader.classroom import grade_one
+from grader.isolation import sandbox
+from grader.isolation.limits import CheckLimits
+
+NAME = "checkpoint_dot_policy"
+ROOT = Path(__file__).parents[3]
+HEAD = "import ctypes, json, os, resource, signal, socket, subprocess, sys, threading, time\n"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def closed():
+    yield
+    grade_one.close()
+
+
+def grade(body, monkeypatch, **limits):
+    monkeypatch.setattr(grade_one, "LIMITS", CheckLimits(**{"seconds": 30, "processor_seconds": 30} | limits))
+    text = f"{HEAD}def {NAME}(w1, w2, x):\n{textwrap.indent(textwrap.dedent(body), '    ')}\n"
+    return grade_one.grade(grade_one.Submission("a learner", "answer.py", text.encode()), seed=1)
+
+
+PROBE = """
+libc = ctypes.CDLL(None, use_errno=True)
+
+def error(action, *arguments):
+    try:
+        return repr(action(*arguments))
+    except BaseException as error:
+        return type(error).__name__
+
+def fill():
+    for number in range(100):
+        with open(f"/learner/{number}", "wb") as file:
+            file.write(bytes(2**20))
+
+def many_files():
+    for number in range(10_000):
+        open(f"/learner/many{number}", "w").close()
+
+facts = {
+    "pid": os.getpid(),
+    "parent": os.getppid(),
+    "proc": os.listdir("/proc"),
+    "environment": sorted(os.environ),
+    "home": os.listdir(os.environ["HOME"]),
+    "seen": [path for path in SECRETS if os.path.exists(path)],
+    "expect": error(__import__, "grader.catalog.checkpoint_dot_policy.expect"),
+    "solution": error(__import__, "solutions.checkpoint_dot_policy"),
+    "not written": [error(open, path + "/new", "w") for path in ["/", "/usr", "/dev", sys.prefix, ROOT]],
+    "fork": error(os.fork),
+    "run": error(subprocess.run, ["true"]),
+    "network": error(socket.socket),
+    "unshare": error(os.unshare, os.CLONE_NEWUSER),
+    "shared memory": libc.shmget(0, 4096, 0o1600),
+    "memfd": error(os.memfd_create, "a"),
+    "trace": libc.ptrace(0, 0, 0, 0),
+    "mount": libc.mount(b"tmpfs", b"/learner", b"tmpfs", 0, None),
+    "more memory": error(resource.setrlimit, resource.RLIMIT_AS, (-1, -1)),
+    "fill": error(fill),
+    "many files": error(many_files),
+    "thread": error(lambda: threading.Thread(target=print).start()),
+}
+print(facts, flush=True)
+os._exit(0)
+"""
+
+
+@bubblewrap.needed
+def test_what_an_answer_sees_and_may_do(monkeypatch, tmp_path):
+    secrets = [ROOT / "solutions" / f"{NAME}.py", ROOT / "tests", ROOT / "exercises", tmp_path, Path.home() / ".ssh"]
+    secrets += [*ROOT.glob("grader/catalog/*/expect.py"), *ROOT.glob("grader/**/__pycache__"), "/etc/passwd", "/sys"]
+    probe = PROBE.replace("SECRETS", repr([str(path) for path in secrets])).replace("ROOT", repr(str(ROOT)))
+    monkeypatch.setenv("A_SECRET", "that is not for learners")
+    facts = ast.literal_eval(grade(probe, monkeypatch).printed)
+    ours = {"PATH", "HOME", "TMPDIR", "LANG", "PWD", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED"}
+    ours |= {"OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX"}
+    # XLA sets the last two when it is imported.
+    environment = {name for name in facts.pop("environment") if not name.startswith(("JAX_", "TPU_", "TF_", "LC_"))}
+    assert environment <= ours, environment - ours
+    assert facts == {
+        "pid": 1,
+        "parent": 0,
+        "proc": ["cpuinfo"],
+        "home": ["submission"],
+        "seen": [],
+        "expect": "ModuleNotFoundError",
+        "solution": "ModuleNotFoundError",
+        "not written": ["OSError"] * 5,
+        "fork": "PermissionError",
+        "run": "PermissionError",
+        "network": "PermissionError",
+        "unshare": "PermissionError",
+        "shared memory": -1,
+        "memfd": "PermissionError",
+        "trace": -1,
+        "mount": -1,
+        "more memory": "ValueError",
+        "fill": "OSError",
+        "many files": "OSError",
+        "thread": "None",
+    }
+
+
+@pytest.mark.parametrize(
+    ("body", "outcome", "reason", "limits"),
+    [
+        ("os._exit(0)", "could not be judged", "ended by itself (exit status 0)", {}),
+        ("sys.exit()", "not passed", "SystemExit", {}),
+        ("ctypes.string_at(0)", "could not be judged", "SIGSEGV", {}),
+        ("while True: pass", "could not be judged", "more than 2 s of processor time", {"processor_seconds": 2}),
+        ("time.sleep(1000)", "could not be judged", "not done after 2 s", {"seconds": 2}),
+        ("os.close(3); time.sleep(1000)", "could not be judged", "not done after 2 s", {"seconds": 2}),
+        ("bytes(10**10)", "not passed", "MemoryError", {}),
+        ("os.write(3, bytes(100)); os._exit(0)", "could not be judged", "no evidence", {}),
+        ("os.write(3, b'x' * 100); os._exit(0)", "could not be judged", "no evidence", {}),
+        (
+            "from grader.isolation import messages\nfrom grader.verdicts.verdict import Verdict\n"
+            f"passed = Verdict('{NAME}', 'passed').to_dict()\n"
+            "messages.send(socket.socket(fileno=3), {'verdict': passed}); os._exit(0)",
+            "could not be judged",
+            "no evidence",
+            {},
+        ),
+        (
+            "from grader.isolation import messages\n"
+            "finding = {'kind': 5, 'text': [], 'source': {}, 'next': None}\n"
+            "forged = {'outcome': 'not passed', 'findings': [finding]}\n"
+            "messages.send(socket.socket(fileno=3), {'verdict': forged}); os._exit(0)",
+            "could not be judged",
+            "no evidence",
+            {},
+        ),
+        ("raise ValueError('\\x1b[2Jhello ' + 'x' * 10**6)", "not passed", "ValueError:  [2Jhello", {}),
+    ],
+)
+@bubblewrap.needed
+def test_whatever_an_answer_does_is_its_own_verdict(monkeypatch, body, outcome, reason, limits):
+    start = time.monotonic()
+    graded = grade(body, monkeypatch, **limits)
+    assert graded.verdict.outcome == outcome and reason in graded.reason, graded
+    assert graded.verdict.exercise == NAME and graded.reason.isprintable() and len(graded.reason) < 1100
+    assert time.monotonic() - start < 25
+
+
+@bubblewrap.needed
+def test_of_what_is_printed_both_ends_are_kept(monkeypatch):
+    graded = grade("print('begin' + 'x' * 10**8 + 'end', flush=True); os._exit(0)", monkeypatch)
+    assert graded.printed.startswith("beginxxx") and graded.printed.endswith("xxxend\n")
+    assert "99,992,009 bytes left out" in graded.printed
+
+
+@bubblewrap.needed
+def test_nothing_is_left_running_when_whoever_grades_is_killed():
+    script = f"""
+import threading
+from grader.classroom import grade_one
+answer = b"import time, os\\ndef {NAME}(w1, w2, x): os.write(1, b'on'); time.sleep(1000)"
+grade_one._workshop()
+threading.Thread(target=grade_one.grade, args=(grade_one.Submission("a", "a.py", answer), 1)).start()
+threading.Event().wait(2)
+print("ready", flush=True)
+"""
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT) as grader:
+        assert grader.stdout.readline() == "ready\n"
+        started = bubblewrap.descendants(grader.pid)
+        grader.send_signal(signal.SIGKILL)
+    assert len(started) >= 4  # bubblewrap, the zygote, a guard, the answer
+    deadline = time.monotonic() + 10
+    while alive := {pid for pid in started if Path(f"/proc/{pid}").exists()}:
+        assert time.monotonic() < deadline, alive
+        time.sleep(0.1)
+
+
+@bubblewrap.needed
+def test_a_sandbox_that_is_lost_is_replaced(monkeypatch):
+    grade_one._workshop().zygote._process.kill()
+    assert "exit status 0" in grade("os._exit(0)", monkeypatch).reason
+
+
+def test_without_bubblewrap_there_is_a_sentence(monkeypatch):
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(sandbox.SandboxError, match=r"apt install bubblewrap.*--unsandboxed"):
+        sandbox.Zygote()
+
+
+def test_without_namespaces_there_is_a_sentence(monkeypatch, tmp_path):
+    (tmp_path / "bwrap").write_text("#!/bin/sh\necho bwrap: setting up uid map: Permission denied >&2; exit 1")
+    (tmp_path / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    with pytest.raises(sandbox.SandboxError, match=r"uid map: Permission denied.*user namespaces.*--unsandboxed"):
+        sandbox.Zygote()

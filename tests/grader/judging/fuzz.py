@@ -1,0 +1,258 @@
+"""Judge mutated evidence, by the hundred thousand: no crash, no pass that is not deserved.
+
+    python tests/grader/judging/fuzz.py 100000 [--seed 0] [--jobs 2]
+
+What is tried follows from the seed and a number. Where it was interrupted the same command goes on: what is done is
+kept in test-output/. Each thousand is judged in a process of its own, so that one that is lost is a finding, with its
+number.
+"""
+
+import argparse
+import collections
+import functools
+import json
+import multiprocessing
+import queue
+import random
+import re
+import sys
+import threading
+import time
+from pathlib import Path
+
+if __name__ == "__main__":
+    _TESTS = Path(__file__).parents[1]
+    sys.path[:0] = [str(_TESTS.parents[1]), str(_TESTS), str(_TESTS / "catalog")]
+
+import numpy as np
+import sample_answers
+
+from grader.answers.capture import capture
+from grader.answers.evidence import EvidenceError
+from grader.exercises import registry
+from grader.judging import judge
+from grader.stablehlo.execution import Execution
+from grader.stablehlo.interpreter import Uninterpreted
+from grader.stablehlo.types import ALLOWED
+
+# Answers that no small change makes right, so that evidence of theirs must never pass; and right ones.
+BASES = [
+    ("checkpoint_dot_policy", "wrong", "no_checkpoint"),
+    ("checkpoint_dot_policy", "wrong", "nothing_saveable"),
+    ("scan_layers", "wrong", "no_checkpoint"),
+    ("predict_residuals", "wrong", None),
+    ("checkpoint_dot_policy", "right", None),
+    ("scan_layers", "right", None),
+    ("predict_residuals", "right", None),
+]
+OUTCOMES = ("refused", "could not be judged", "not passed", "not attempted", "passed")
+FALSE_PASS = "passed, and should not have"
+_CHUNK = 1_000
+_SECONDS = 90  # for one attempt
+_JUNK = [None, True, -1, 0, 10**30, 1.5, float("nan"), "", "x" * 5000, "\ud800", [], {}, [[[[]]]], {"a": 1}]
+_STATE = Path(__file__).parents[3] / "test-output"
+
+
+class Compiled(Execution):
+    """Programs as XLA runs them, whatever NumPy could do."""
+
+    def interpreted(self, *_):
+        raise Uninterpreted
+
+
+@functools.cache
+def _base(place: int):
+    slug, kind, name = BASES[place]
+    shipped = getattr(sample_answers, kind)(slug)
+    answer = shipped[name or next(iter(shipped))].answer
+    cases = registry.task(slug).cases(np.random.default_rng(place))
+    return capture(answer, slug, cases).to_json(), cases
+
+
+def attempt(number: int) -> str:
+    """Judges evidence that is mutated in a way that follows from the number.
+
+    Returns:
+      One of OUTCOMES, or FALSE_PASS. Whatever the judge raises besides is a defect.
+    """
+    rng = random.Random(number)
+    place = rng.randrange(len(BASES))
+    slug, kind, _ = BASES[place]
+    base, cases = _base(place)
+    text = mutated(base, rng)
+    try:
+        outcome = judge.judge_text(text, cases, slug, number).outcome
+    except EvidenceError:
+        return "refused"
+    if outcome == "passed" and kind == "wrong":
+        return FALSE_PASS
+    if outcome == "passed" and _programs(text) != _programs(base):
+        # It still does what is asked for, or by chance seemed to: on other inputs, run by something else?
+        again = judge.judge_text(text, cases, slug, number + 1, Compiled).outcome
+        return outcome if again == outcome else FALSE_PASS
+    return outcome
+
+
+def _programs(text: str) -> list[str]:
+    fields = json.loads(text)
+    return [fields["forward"], fields["backward"]]
+
+
+def mutated(text: str, rng: random.Random) -> str:
+    """Evidence with one to four changes: in its characters, its fields, or its programs' lines and words."""
+    for _ in range(rng.choice([1, 1, 2, 4])):
+        change = rng.choice([_characters, _fields, _lines, _words, _words, _words])
+        try:
+            text = change(text, rng)
+        except (ValueError, TypeError, LookupError, AttributeError):  # a change before has made it no evidence
+            text = _characters(text, rng)
+    return text
+
+
+def _characters(text: str, rng: random.Random) -> str:
+    start = rng.randrange(len(text) + 1)
+    end = start + rng.choice([0, 1, 1, 10, 1000])
+    return text[:start] + rng.choice(["", text[start:end] * 2, *'0123456789x%#@<>{}()[]",\\ \n']) + text[end:]
+
+
+def _fields(text: str, rng: random.Random) -> str:
+    fields = json.loads(text)
+    holder = rng.choice([fields, fields, fields["cases"], *fields["cases"]])
+    key = rng.choice(list(holder) if isinstance(holder, dict) else range(len(holder)))
+    others = [*_JUNK, *(fields.values()), *(fields["cases"])]
+    what = rng.randrange(4)
+    if what == 0:
+        del holder[key]
+    elif what == 1 and isinstance(holder, list):
+        holder.insert(key, rng.choice(holder))
+    else:
+        holder[key] = rng.choice(others)
+    return json.dumps(fields)
+
+
+def _of_a_program(change):
+    def changed(text: str, rng: random.Random) -> str:
+        fields = json.loads(text)
+        which = rng.choice(["forward", "backward"])
+        fields[which] = change(fields[which], rng)
+        return json.dumps(fields)
+
+    return changed
+
+
+@_of_a_program
+def _lines(program: str, rng: random.Random) -> str:
+    lines = program.split("\n")
+    one, other = rng.randrange(len(lines)), rng.randrange(len(lines))
+    match rng.randrange(3):
+        case 0:
+            del lines[one]
+        case 1:
+            lines[one], lines[other] = lines[other], lines[one]
+        case 2:
+            lines.insert(one, lines[other])
+    return "\n".join(lines)
+
+
+_KINDS = [r"%[\w#:]+", r"\bstablehlo\.\w+", r"tensor<[^>]*>", r"(?<![\w%])-?\d+(?:\.\d+E?[+-]?\d*)?", r"@\w+"]
+
+
+@_of_a_program
+def _words(program: str, rng: random.Random) -> str:
+    """One word, such as a value's name, a type, a number, in place of another one of its kind."""
+    kind = rng.choice(_KINDS)
+    found = list(re.finditer(kind, program))
+    word = rng.choice(found)
+    words = [other[0] for other in found]
+    words += sorted(name for name in ALLOWED if name.startswith("stablehlo.")) if "stablehlo" in kind else []
+    words += ["0", "-1", "255", "9223372036854775807", "1.0e38"] if r"\d+(" in kind else []
+    return program[: word.start()] + rng.choice(words) + program[word.end() :]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("count", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--jobs", type=int, default=2)
+    asked = parser.parse_args()
+    _STATE.mkdir(exist_ok=True)
+    place = _STATE / f"fuzz-{asked.seed}.json"
+    done = json.loads(place.read_text()) if place.exists() else {}
+    before = sum(sum(counts.values()) for counts, _ in done.values())
+    chunks, lock, start = queue.SimpleQueue(), threading.Lock(), time.monotonic()
+    for chunk in range(-(-asked.count // _CHUNK)):
+        if str(chunk) not in done:
+            chunks.put(chunk)
+
+    def work():
+        while True:
+            try:
+                chunk = chunks.get_nowait()
+            except queue.Empty:
+                return
+            counts, findings = _judge_chunk(asked.seed, chunk)
+            with lock:
+                done[str(chunk)] = counts, findings
+                part = place.with_suffix(".part")
+                part.write_text(json.dumps(done))
+                part.replace(place)
+                total = sum(sum(counts.values()) for counts, _ in done.values())
+                rate = (total - before) / (time.monotonic() - start)
+                left = (asked.count - total) / rate / 60
+                print(f"{total:,} of {asked.count:,}, {rate:.0f} a second, {left:.0f} minutes left", flush=True)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(asked.jobs)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    totals = sum((collections.Counter(counts) for counts, _ in done.values()), collections.Counter())
+    print("\n".join(f"{count:9,}  {outcome}" for outcome, count in totals.most_common()))
+    findings = [finding for _, found in done.values() for finding in found]
+    print("\n".join(findings) or "No crash, and no pass that should not have been.")
+    sys.exit(bool(findings))
+
+
+def _judge_chunk(seed: int, chunk: int) -> tuple[dict[str, int], list[str]]:
+    """The outcomes of a chunk's attempts, counted, and what is wrong."""
+    counts, findings = collections.Counter(), []
+    number, end = (first := seed * 2**32 + chunk * _CHUNK), first + _CHUNK
+    while number < end:
+        ours, theirs = multiprocessing.get_context("spawn").Pipe(duplex=False)
+        process = multiprocessing.get_context("spawn").Process(
+            target=_attempts, args=(theirs, number, end), daemon=True
+        )
+        process.start()
+        theirs.close()
+        while number < end:
+            try:
+                outcome = ours.recv() if ours.poll(_SECONDS) else "does not end"
+            except EOFError:
+                process.join()
+                outcome = f"takes the process along ({process.exitcode})"
+            counts[outcome] += 1
+            number += 1
+            if outcome not in OUTCOMES:
+                findings.append(f"{number - 1}: {outcome}")
+            if outcome.startswith(("takes", "does")):
+                break
+        process.kill()
+        process.join()
+    return dict(counts), findings
+
+
+def _attempts(line, number: int, end: int):
+    for each in range(number, end):
+        try:
+            outcome = attempt(each)
+        except Exception as error:
+            where = error.__traceback__
+            while where.tb_next:
+                where = where.tb_next
+            name = Path(where.tb_frame.f_code.co_filename).name
+            outcome = f"raises {type(error).__name__} in {name}:{where.tb_lineno}"
+        line.send(outcome)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""The panel of a check: the same words as without it, and buttons that do what they say."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+import ipywidgets
+import pytest
+from sample_answers import wrong
+
+from grader import check, hint, solution
+from grader.isolation.in_process import grade
+from grader.learner import session
+from grader.learner.panel import Checked
+from grader.verdicts.verdict import Finding, Verdict
+from solutions.checkpoint_dot_policy import checkpoint_dot_policy as right
+
+NAME = "checkpoint_dot_policy"
+
+
+@pytest.fixture
+def page(tmp_path, monkeypatch):
+    """The global names of a page of exercise 6, with a wrong answer; progress is empty."""
+    monkeypatch.setenv("REMAT_WORKBOOK_DATA", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(session, "_last", {})
+    return {NAME: wrong(NAME)["no_checkpoint"].answer}
+
+
+class Panel:
+    def __init__(self, checked: Checked):
+        self.page, buttons, self.below, self.lost = checked._widget().children
+        self.buttons = {button.description: button for button in buttons.children}
+
+    def press(self, label: str) -> str:
+        self.buttons[label].click()
+        assert not self.buttons[label].disabled and self.buttons[label].description == label
+        return self.below.value
+
+
+def test_a_learners_way_through_the_panel(page):
+    panel = Panel(session.check(page[NAME], page))
+    assert "Not passed yet" in panel.page.value
+    assert "Hint 1" in panel.press("Hint") and "Hint 2" in panel.press("Hint")
+    assert "one so far" in panel.press("Solution")
+    page[NAME] = wrong(NAME)["no_policy"].answer
+    assert panel.press("Check again") == "" and "does not save" in panel.page.value
+    page[NAME] = right
+    panel.press("Check again")
+    assert "Passed" in panel.page.value and "Not passed" not in panel.page.value
+    assert "The worked answer" in panel.press("Solution") and "Your last attempt" in panel.below.value
+    assert "Ready to hand in" in panel.press("Submit")
+    assert len(list(Path().glob("*.json"))) == 1
+
+
+def test_a_verb_that_fails_says_so():
+    def fails():
+        raise RuntimeError("out of paper")
+
+    panel = Panel(Checked(Verdict(NAME, "passed"), verbs={"Submit": fails}))
+    assert "Submit did not work" in panel.press("Submit") and "RuntimeError: out of paper" in panel.below.value
+
+
+def test_a_widget_its_html_and_its_text_say_the_same(page):
+    checked = session.check(page[NAME], page)
+    forms = checked._repr_mimebundle_()
+    assert set(forms) == {"application/vnd.jupyter.widget-view+json", "text/html", "text/plain"}
+    assert Panel(checked).page.value == forms["text/html"]
+    words = set(re.findall(r"\w+", re.sub(r"<style>.*?</style>|<[^>]+>", " ", forms["text/html"], flags=re.DOTALL)))
+    assert set(re.findall(r"\w+", re.sub(r"^ *\d+\. ", "", forms["text/plain"], flags=re.MULTILINE))) <= words
+
+
+def test_without_verbs_there_is_no_widget():
+    checked = check(3)
+    assert set(checked._repr_mimebundle_()) == {"text/html", "text/plain"} and not checked.passed
+
+
+def test_programs_open_under_the_finding_with_its_residuals_marked():
+    verdict = grade(wrong(NAME)["no_checkpoint"].answer, NAME, seed=0)
+    extra, missing = verdict.findings
+    assert extra.kind == "also saved" and missing.kind == "not saved" and missing.programs is None
+    marked = {
+        residual.primitive for residual in extra.programs.passes.residuals if residual.value in extra.programs.marked
+    }
+    assert marked == {"gt", "max", "mul"}
+    assert verdict.html().count("<details>") == 1 and "rs-marked" in verdict.html()
+
+
+def test_effects_stand_beside_those_of_others():
+    effects = {effect.label: effect for effect in grade(right, NAME).effects}
+    assert list(effects) == ["your answer", "the worked answer", "no checkpoint", "full recompute"]
+    assert effects["your answer"] == dataclasses.replace(effects["the worked answer"], label="your answer")
+    assert effects["no checkpoint"].recomputed_flops == effects["full recompute"].saved_bytes == 0
+
+
+def test_an_answer_that_raises_has_no_effects():
+    def checkpoint_dot_policy(w1, w2, x):
+        return w1 @ undefined  # noqa: F821
+
+    verdict = grade(checkpoint_dot_policy, NAME)
+    assert verdict.effects == () and verdict.residuals is None and verdict.findings[0].programs is None
+
+
+@pytest.mark.parametrize("verb", [hint, solution])
+def test_verbs_ask_which_exercise_is_meant(verb):
+    assert "Which exercise?" in str(verb())
+    assert "did you mean checkpoint_dot_policy?" in str(verb("checkpoint_dot_polcy"))
+
+
+def test_hint_is_about_the_exercise_of_the_page(page):
+    assert "Hint 1" in str(session.hint(None, {NAME: right}))
+
+
+def test_notices_are_read_in_every_form():
+    checked = Checked(Verdict(NAME, "passed"), ("The disk is full.",))
+    assert "The disk is full." in str(checked) and "The disk is full." in checked.html()
+
+
+def test_views_travel_as_text():
+    verdict = grade(wrong(NAME)["no_checkpoint"].answer, NAME, seed=0)
+    again = Verdict.from_dict(verdict.to_dict())
+    assert again.findings[0].programs.startswith("forward") and "saves" in again.residuals
+    assert max(map(len, again.findings[0].programs.splitlines())) <= 80
+    assert "<pre" in again.html() and str(again).count("Both programs") == 1
+
+
+def test_marks_are_no_markup():
+    finding = Finding("also saved", "…", cases=("<b>",), programs="[red]<i>[/red]")
+    verdict = Verdict(NAME, "not passed", (finding,), residuals="")
+    assert "<i>" not in verdict.html() and "<b>" not in verdict.html() and "[red]<i>[/red]" in str(verdict)
+
+
+def test_buttons_can_be_told_apart_by_their_names(page):
+    panel = Panel(session.check(page[NAME], page))
+    assert list(panel.buttons) == ["Check again", "Hint", "Solution", "Submit"]
+    assert all(isinstance(button, ipywidgets.Button) for button in panel.buttons.values())
+    assert "The kernel that ran this check has ended" in panel.lost.value
+
+
+def test_nothing_to_hand_in_is_said(page):
+    panel = Panel(session.check(_stub, {"checkpoint_dot_policy": _stub}))
+    assert "Nothing was written" in panel.press("Submit") and not list(Path().glob("*.json"))
+
+
+def _stub(w1, w2, x):
+    raise NotImplementedError

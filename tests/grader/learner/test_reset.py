@@ -1,0 +1,155 @@
+"""A page comes back as it came, and the learner's stays beside it."""
+
+import os
+import re
+import zipfile
+from pathlib import Path
+
+import pytest
+import store
+from typer.testing import CliRunner
+
+from grader.cli import app
+from grader.exercises import registry
+from grader.learner import pages
+
+NAME = "06_checkpoint_dot_policy.ipynb"
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    """The exercises' pages in a folder of their own, as they came."""
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    (tmp_path / "exercises").mkdir()
+    with zipfile.ZipFile(pages.ARCHIVE) as archive:
+        archive.extractall(tmp_path / "exercises")
+    return tmp_path / "exercises"
+
+
+def reset(exercise):
+    done = CliRunner().invoke(app, ["reset", exercise], env={"COLUMNS": "200"})
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.stdout, done.stderr
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    "meant", ["checkpoint_dot_policy", "6", "06", f"exercises/{NAME}", f"./{NAME}", "06_checkpoint_dot_policy"]
+)
+def test_a_page_comes_back(folder, meant):
+    before = content(folder)
+    (folder / NAME).write_text("mine")
+    status, out, _ = reset(meant)
+    assert status == 0
+    assert out == (
+        f"Your page is kept as my_{NAME}, beside the others.\n"
+        f"{NAME} is as it came. If JupyterLab has it open, choose File → Reload Notebook from Disk.\n"
+    )
+    assert content(folder) == before | {f"my_{NAME}": b"mine"}
+
+
+def test_nothing_kept_is_ever_overwritten(folder):
+    for number in range(3):
+        (folder / NAME).write_text(f"mine {number}")
+        assert reset("6")[0] == 0
+    stem = f"my_{NAME.removesuffix('.ipynb')}"
+    kept = {name: text for name, text in content(folder).items() if name.startswith("my_")}
+    assert kept == {f"{stem}.ipynb": b"mine 0", f"{stem}_2.ipynb": b"mine 1", f"{stem}_3.ipynb": b"mine 2"}
+
+
+def test_a_kept_page_names_its_exercise(folder):
+    assert pages.find(f"exercises/my_{NAME.removesuffix('.ipynb')}_2.ipynb").path == folder / NAME
+
+
+def test_an_untouched_page_is_left_alone(folder):
+    before = content(folder)
+    time = (folder / NAME).stat().st_mtime_ns
+    assert reset("6") == (0, f"{NAME} is as it came: there is nothing to do.\n", "")
+    assert content(folder) == before and (folder / NAME).stat().st_mtime_ns == time
+
+
+def test_a_missing_page_comes_back(folder):
+    before = content(folder)
+    (folder / NAME).unlink()
+    status, out, _ = reset("6")
+    assert status == 0 and out.startswith(f"{NAME} is as it came.")
+    assert content(folder) == before
+
+
+@pytest.mark.parametrize(
+    ("meant", "message"),
+    [
+        ("chekpoint_dot_policy", "There is no exercise chekpoint_dot_policy; did you mean checkpoint_dot_policy?"),
+        ("99", "There is no exercise 99; the exercises are: "),
+        ("notebooks/my own.ipynb", "There is no exercise notebooks/my own.ipynb; the exercises are: "),
+    ],
+)
+def test_unknown_exercises(folder, meant, message):
+    before = content(folder)
+    status, out, err = reset(meant)
+    assert (status, out) == (2, "") and message in " ".join(re.sub("[│╭╮╰╯─]", " ", err).split())
+    assert content(folder) == before
+
+
+@pytest.mark.parametrize("fails", ["shutil.copy2", "os.replace", "pathlib.Path.write_bytes"])
+def test_when_it_cannot_be_done_nothing_changes(folder, monkeypatch, fails):
+    (folder / NAME).write_text("mine")
+    before = content(folder)
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(fails, full)
+    status, out, err = reset("6")
+    assert (status, out) == (1, "")
+    assert f"{NAME} was not restored, and is as it was: No space left on device" in err
+    assert content(folder) == before
+
+
+def test_a_folder_that_is_not_there(folder):
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+    status, _, err = reset("6")
+    assert status == 1 and "was not restored" in err and "No such file or directory" in err
+
+
+# What pages are restored from
+
+
+def test_the_archive_has_the_pages():
+    with zipfile.ZipFile(pages.ARCHIVE) as archive:
+        packed = {name: archive.read(name) for name in archive.namelist()}
+    assert packed == {path.name: path.read_bytes() for path in store.exercises()}, "run tests/notebooks/store.py"
+
+
+def test_packing_gives_the_same_bytes_again(monkeypatch, folder):
+    """Whenever the pages were written, and by whom."""
+    monkeypatch.setattr(store, "ROOT", folder.parent)
+    packed = []
+    for name in ("one.zip", "two.zip"):
+        monkeypatch.setattr(store, "ARCHIVE", folder.parent / name)
+        store.pack()
+        packed.append((folder.parent / name).read_bytes())
+        for path in folder.iterdir():
+            os.utime(path, (10**9, 10**9))
+            path.chmod(0o600)
+    assert packed[0] == packed[1] == pages.ARCHIVE.read_bytes()
+
+
+def test_pages_are_found_by_every_name():
+    assert [page.name for page in pages.exercises()] and {p.name for p in pages.exercises()} <= set(registry.names())
+    for page in pages.exercises():
+        for name in (page.name, str(page.number), str(page.path), Path(page.path.name)):
+            assert pages.find(str(name)) == page
+
+
+def test_a_kept_page_is_no_page(monkeypatch, tmp_path):
+    (tmp_path / "exercises").mkdir()
+    for name in (NAME, f"my_{NAME}", "Untitled.ipynb"):
+        (tmp_path / "exercises" / name).touch()
+    monkeypatch.setattr(store, "ROOT", tmp_path)
+    assert [path.name for path in store.pages()] == [NAME]

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from grader.answers import failures, find
-from grader.isolation import in_process
 from grader.verdicts.verdict import ANOTHER_EXERCISE, NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, Finding, Verdict
 
 
 def run_file(
     path: Path,
-    exercise: str | None = None,
-    then: Callable[[Callable, str], Any] = in_process.grade,
+    exercise: str | None,
+    then: Callable[[Callable, str], Any],
     found: Callable[[str], None] = lambda exercise: None,
 ) -> Any:
     """Runs a file as far as its answer needs.

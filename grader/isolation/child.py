@@ -3,14 +3,12 @@
 Started by `grader.isolation.check_file`.
 """
 
-import functools
 import json
 import os
 import sys
 from pathlib import Path
 
 from grader.answers import failures
-from grader.answers.run_file import run_file
 from grader.isolation import in_process
 from grader.verdicts.verdict import NOT_JUDGED, Finding, Verdict
 
@@ -35,7 +33,7 @@ def main():
     path, written, asked = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
     limit(asked["limits"]["processor_seconds"], asked["limits"]["memory"])
     try:
-        verdict = run_file(path, asked["exercise"], functools.partial(in_process.grade, seed=asked["seed"]))
+        verdict = in_process.grade_file(path, asked["exercise"], asked["seed"])
     except Exception as error:
         text = f"the grader itself failed, with {failures.message_of(error)}."
         advice = "That is a defect of the grader's: please report it, with the answer that brought it about."

@@ -1,8 +1,10 @@
 """Capture and judge one answer in this process, without any isolation: what `check` does in a notebook."""
 
 import dataclasses
+import functools
 import secrets
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import ModuleType
 
 import numpy as np
@@ -10,6 +12,7 @@ import numpy as np
 import rematscope
 from grader.answers.capture import traced
 from grader.answers.draw import programs_of, traced_for
+from grader.answers.run_file import run_file
 from grader.exercises import registry
 from grader.exercises.spec import Case
 from grader.judging.illustrate import ABOUT_PROGRAMS, effect, has_open_loop, others
@@ -37,6 +40,17 @@ def illustrated(verdict: Verdict, answer: Callable, cases: Sequence[Case], task:
     return dataclasses.replace(
         verdict, findings=tuple(findings), effects=effects, scene=task.shown.name, residuals=residuals
     )
+
+
+def grade_file(path: Path, exercise: str | None = None, seed: int | None = None) -> Verdict:
+    """Runs a file as far as its answer needs, and grades that.
+
+    Args:
+      path: a notebook or a Python file.
+      exercise: which exercise's answer to look for; None for the one that there is.
+      seed: seeds the shapes and the inputs; fresh ones are drawn if None.
+    """
+    return run_file(path, exercise, functools.partial(grade, seed=seed))
 
 
 def grade(answer: Callable, exercise: str, seed: int | None = None) -> Verdict:

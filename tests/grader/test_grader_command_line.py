@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from grader.answers import run_file
+from grader.isolation import in_process
 from grader.isolation.check_file import check_file
 from grader.isolation.limits import CheckLimits
 from grader.learner.progress import Progress
@@ -46,7 +46,7 @@ def test_not_passed_and_json(tmp_path):
 
 
 def test_a_failing_cell_names_its_line(tmp_path):
-    verdict = run_file.run_file(script(tmp_path, "return w", head="w = jax.no_such_thing"))
+    verdict = in_process.grade_file(script(tmp_path, "return w", head="w = jax.no_such_thing"))
     assert "AttributeError" in str(verdict) and "answer.py:3 (<module>): w = jax.no_such_thing" in str(verdict)
 
 
@@ -63,7 +63,7 @@ def test_a_failing_cell_names_its_line(tmp_path):
 def test_files_that_cannot_be_judged(tmp_path, name, text, message):
     if text is not None:
         (tmp_path / name).write_text(text)
-    verdict = run_file.run_file(tmp_path / name)
+    verdict = in_process.grade_file(tmp_path / name)
     assert verdict.outcome == "could not be judged" and message in verdict.findings[0].text
 
 

@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from store import ROOT, cleaned, pages
 
-from grader.answers import run_file
+from grader.isolation import in_process
 
 EXERCISES = [path for path in pages() if path.parent.name == "exercises"]
 
@@ -80,7 +80,7 @@ def test_exercise_page_passes_with_its_solution_in_place(path, tmp_path, monkeyp
     stub.source = (ROOT / "solutions" / f"{slug}.py").read_text()
     nbformat.write(notebook, tmp_path / path.name)
     monkeypatch.setattr(sys, "path", [*sys.path])  # a check adds the page's folder
-    verdict = run_file.run_file(tmp_path / path.name)
+    verdict = in_process.grade_file(tmp_path / path.name)
     assert verdict.exercise == slug and verdict.passed, verdict
 
 

@@ -234,7 +234,7 @@ def _watch_scan(equation, operands, at, env, seen):
 
 
 def assert_roles_are_true(passes: Passes, leaves):
-    """R equals its twin in the forward pass; R and L do not change with the cotangent."""
+    """R equals the forward value that it stands for; R and L do not change with the cotangent."""
     early = [e for e, _ in passes.backward.walk() if e.role != "B"]
     if not early:
         return  # nothing runs before the cotangent is needed, so no value is claimed to be known
@@ -244,15 +244,15 @@ def assert_roles_are_true(passes: Passes, leaves):
     residuals = passes.forward(*leaves)[len(shapes) :]
     after, other = (watch(passes.backward, [*residuals, *random_cotangents(shapes, seed)]) for seed in (1, 2))
 
-    for value, twin in passes.twins.items():
-        assert value.shape == twin.shape and value.dtype == twin.dtype
+    for value, forward_value in passes.forward_value_of.items():
+        assert value.shape == forward_value.shape and value.dtype == forward_value.dtype
         for at, array in after[value].items():
-            for where, original in before[twin].items():
+            for where, original in before[forward_value].items():
                 if all(i == j for i, j in zip(at, where, strict=False)):
                     assert_equal_arrays(array, original)
     for equation in early:
         for value in equation.outputs:
-            assert equation.role != "R" or value in passes.twins
+            assert equation.role != "R" or value in passes.forward_value_of
             for at, array in after[value].items():
                 assert_equal_arrays(array, other[value][at], ulps=0)
 

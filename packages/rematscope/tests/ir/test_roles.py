@@ -371,14 +371,14 @@ def test_a_random_draw_with_the_same_key_is_recomputed():
     assert counts(passes, "random_bits") == (1, 0, 0)
 
 
-# Twins.
+# What a recomputed value is again.
 
 
 def test_a_recomputed_value_knows_what_it_repeats():
     passes = trace(jax.checkpoint(lambda x: jnp.sin(jnp.sin(x))), X)
     (again,) = [e for e in passes.backward.equations if e.primitive == "sin"]
     first = next(e for e in passes.forward.equations if e.primitive == "sin")
-    assert passes.twins[again.outputs[0]] is first.outputs[0]
+    assert passes.forward_value_of[again.outputs[0]] is first.outputs[0]
 
 
 def test_what_only_a_branch_computed_is_not_recomputed_outside_of_it():

@@ -41,7 +41,7 @@ def test_forward_then_backward_is_vjp(traced):
 
 
 @every_case
-def test_recomputed_values_equal_their_twins_and_late_ones_ignore_the_cotangent(traced):
+def test_recomputed_values_equal_their_forward_values_and_late_ones_ignore_the_cotangent(traced):
     case, passes, _, leaves = traced
     if invariants.as_by_default(case, passes):
         return

@@ -190,7 +190,7 @@ class RecomputeGraph:
             node = self._new(None, equation.inputs, cost=cost, name=name, nbytes=nbytes, equation=equation)
             if name is not None:
                 (value,) = equation.outputs
-                node.array = self.passes.twins.get(value, value)
+                node.array = self.passes.forward_value_of.get(value, value)
                 if reason := _barred(equation, around):
                     self.barred.setdefault(name, reason)
             node.loops = frozenset(around)

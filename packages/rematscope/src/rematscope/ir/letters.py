@@ -9,7 +9,11 @@ from rematscope.ir.program import Equation, Program, Value
 
 
 def name_values(
-    function: str, forward: Program, backward: Program, cotangents: tuple[Value, ...], twins: dict[Value, Value]
+    function: str,
+    forward: Program,
+    backward: Program,
+    cotangents: tuple[Value, ...],
+    forward_value_of: dict[Value, Value],
 ) -> None:
     """Names every value, in the order in which a reader meets it.
 
@@ -29,7 +33,7 @@ def name_values(
     used = {v.name for v in backward.inputs}
 
     def backward_name(value: Value) -> str:
-        return _primed(twins[value].name, used) if value in twins else next(letters)
+        return _primed(forward_value_of[value].name, used) if value in forward_value_of else next(letters)
 
     _name(backward, backward_name, indices, depth=0)
 

@@ -47,7 +47,7 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
                 known.setdefault(numbering.number(value), value)
     numbering.program(backward)
 
-    twins: dict[Value, Value] = {}
+    forward_value_of: dict[Value, Value] = {}
 
     def assign(program: Program, in_branch: bool = False) -> None:
         for equation in program.equations:
@@ -57,7 +57,7 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
             known = [computed.get(n) or (in_branches.get(n) if in_branch else None) for n in numbers]
             if equation.primitive == "name":
                 # Equal values that are named apart are saved apart, and come again in the order in which they came.
-                known = [_next(named[n]) if n in named else twin for n, twin in zip(numbers, known, strict=True)]
+                known = [_next(named[n]) if n in named else v for n, v in zip(numbers, known, strict=True)]
             if equation.bodies:
                 inner = {e.role for body in equation.bodies for e in body.equations}
                 equation.role = inner.pop() if len(inner) == 1 else BACKWARD
@@ -69,10 +69,11 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
                 equation.role = LATE  # fetching what the host kept computes nothing again
             else:
                 equation.role = RECOMPUTED if known and all(known) else LATE
-            twins.update((v, twin) for v, twin in zip(equation.outputs, known, strict=True) if twin is not None)
+            pairs = zip(equation.outputs, known, strict=True)
+            forward_value_of.update((value, before) for value, before in pairs if before is not None)
 
     assign(backward)
-    return {v: twin for v, twin in twins.items() if v is not twin}
+    return {value: before for value, before in forward_value_of.items() if value is not before}
 
 
 def _next(values: list[Value]) -> Value:

@@ -38,7 +38,7 @@ class Passes:
       forward, backward: the programs. A value that crosses is one `Value` with one name in both.
       residuals: one for each leaf of `jax.vjp(f, *args)[1]`, in its order.
       cotangents: the values that the backward program is given besides the residuals.
-      twins: value of a recomputed equation → the forward value that it equals.
+      forward_value_of: value of a recomputed equation → the forward value that it equals.
     """
 
     function: str
@@ -46,7 +46,7 @@ class Passes:
     backward: Program
     residuals: tuple[Residual, ...]
     cotangents: tuple[Value, ...]
-    twins: dict[Value, Value]
+    forward_value_of: dict[Value, Value]
 
     @cached_property
     def cost(self) -> Cost:
@@ -145,9 +145,9 @@ def trace(f: Callable, *args: Any, **kwargs: Any) -> Passes:
     incoming = tuple(Value(v.aval) for v in backward_jaxpr.invars[len(crossing) :])
     bwd = inline.program(backward_jaxpr, [*crossing, *incoming])
 
-    twins = roles.assign_roles(fwd, bwd, incoming)
-    name_values(function, fwd, bwd, incoming, twins)
-    return Passes(function, fwd, bwd, residuals_of(fwd, bwd, crossing, outputs), incoming, twins)
+    forward_value_of = roles.assign_roles(fwd, bwd, incoming)
+    name_values(function, fwd, bwd, incoming, forward_value_of)
+    return Passes(function, fwd, bwd, residuals_of(fwd, bwd, crossing, outputs), incoming, forward_value_of)
 
 
 def sources_of(jaxpr) -> tuple[Source | None, ...]:

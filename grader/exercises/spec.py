@@ -2,8 +2,8 @@
 
 A `task` module has `parameters` and `signature` (for messages), `cases(rng)`, and `shown`: the case whose bytes and
 FLOPs a learner is shown as a picture, with a name that follows on "what that costs"; None where answers are plain data.
-If an answer may have open loops, which run until their condition says so, it has `max_turns` too: the turns of all such
-loops together, in all cases, at which an answer counts as one that does not end.
+If an answer may have dynamic loops, which run until their condition says so, it has `max_trip_count` too: the trips of
+all such loops together, in all cases, at which an answer counts as one that does not end.
 """
 
 import functools

@@ -43,11 +43,13 @@ class RemoteExecution:
             self._inmate.end()
 
     def execute(
-        self, forward: str, backward: str, sizes: Sequence[int], max_turns: int | None = None
+        self, forward: str, backward: str, sizes: Sequence[int], max_trip_count: int | None = None
     ) -> "RemoteExecution":
         """Reads an answer's programs; takes and raises what `Execution` does, and returns this judge."""
         self._inmate = self._zygote.start("judge", LIMITS)
-        self._tell({"do": "read", "forward": forward, "backward": backward, "sizes": sizes, "max_turns": max_turns})
+        self._tell(
+            {"do": "read", "forward": forward, "backward": backward, "sizes": sizes, "max_trip_count": max_trip_count}
+        )
         fields, _ = self._reply()
         self.forward, self.backward = map(_program, fields["programs"])
         return self

@@ -57,8 +57,8 @@ class Trial:
         self.mistake: Mistake | None = None
         self.asked = {name for _, group in expect.requirements for requirement in group for name in requirement.names}
         self.sizes = [n for traced in evidence.cases for n in (traced.outputs, len(traced.sources))]
-        self.max_turns = getattr(task, "max_turns", None)
-        self.execution = execute(evidence.forward, evidence.backward, self.sizes, self.max_turns)
+        self.max_trip_count = getattr(task, "max_trip_count", None)
+        self.execution = execute(evidence.forward, evidence.backward, self.sizes, self.max_trip_count)
         self.forward, self.backward = self.execution.forward, self.execution.backward
         self.inputs = [[expect.draw(rng, argument) for argument in case.arguments] for case in cases]
         self.parameters = [apply.parameters(right(case, self.expect)) for case in cases]
@@ -104,18 +104,18 @@ class Trial:
     def _run(self):
         """Runs the answer's programs and the reference."""
         reference, self.reference_flops = _reference(self.cases, self.expect, tuple(map(tuple, self.output_types)))
-        self.got_outputs, self.got_residuals, self.got_gradients, turns, self.wanted = self.execution.run(
+        self.got_outputs, self.got_residuals, self.got_gradients, trip_counts, self.wanted = self.execution.run(
             self.inputs, self.cotangents, reference
         )
-        self.forward, self.backward = self.forward.counted(turns[0]), self.backward.counted(turns[1])
-        self.turns = sum(int(count) for counts in turns for count in counts)
+        self.forward, self.backward = self.forward.counted(trip_counts[0]), self.backward.counted(trip_counts[1])
+        self.trip_count = sum(int(count) for counts in trip_counts for count in counts)
 
     def findings(self, requirements) -> tuple[list[Finding], list[str]]:
         """What stands against the answer, by these requirements; or advice and what was shown if nothing does.
 
         One step at a time: what stands in the way of the next step is all that is said.
         """
-        if self.max_turns is not None and self.turns >= self.max_turns:
+        if self.max_trip_count is not None and self.trip_count >= self.max_trip_count:
             return [self._endless()], []
         for results in (self.wrong_type, self.wrong_value, self.wrong_gradients):
             wrong = merge((key, case.name, found) for i, case in enumerate(self.cases) for key, found in results(i))
@@ -142,7 +142,7 @@ class Trial:
     def _endless(self) -> Finding:
         return Finding(
             "does not end",
-            f"The loops of your two passes were stopped: they had taken {self.max_turns:,} turns.",
+            f"The loops of your two passes were stopped: they had taken {self.max_trip_count:,} turns.",
             next="What ends each of your loops, in the backward pass too? Does every turn come closer to it?",
         )
 
@@ -295,8 +295,8 @@ def _usual_mistakes(case: Case, expect: ModuleType) -> Function:
 
 
 def _each(matmuls: Iterable[Matmul]) -> Iterator[int]:
-    """FLOPs of each single matmul: one in a loop is as many as the loop has turns."""
-    return (matmul.flops // matmul.times for matmul in matmuls for _ in range(matmul.times))
+    """FLOPs of each single matmul: one in a loop is as many as the loop's trip count."""
+    return (matmul.flops // matmul.trip_count for matmul in matmuls for _ in range(matmul.trip_count))
 
 
 def _without_consequences(findings: Sequence[Finding]) -> Iterator[Finding]:

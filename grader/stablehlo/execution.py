@@ -36,19 +36,19 @@ class Execution:
       backward: the backward program.
     """
 
-    def __init__(self, forward: str, backward: str, sizes: Sequence[int], max_turns: int | None = None):
+    def __init__(self, forward: str, backward: str, sizes: Sequence[int], max_trip_count: int | None = None):
         """Reads both programs.
 
         Args:
           forward: StableHLO text.
           backward: StableHLO text.
           sizes: the number of outputs of the first case, of its residuals, of the second case's outputs, and so on.
-          max_turns: the turns at which an open loop is ended; None if there must be no such loop.
+          max_trip_count: the trips at which a dynamic loop is ended; None if there must be no such loop.
 
         Raises:
           ProgramError: a program cannot be judged.
         """
-        self.forward, self.backward = (reader.read(text, max_turns) for text in (forward, backward))
+        self.forward, self.backward = (reader.read(text, max_trip_count) for text in (forward, backward))
         self._sizes = sizes
 
     def run(
@@ -64,8 +64,8 @@ class Execution:
           reference: a function of the same inputs and cotangents.
 
         Returns:
-          Outputs, residuals and gradients, case by case; the turns of forward's and of backward's open loops; and what
-          the reference returns. All as NumPy arrays.
+          Outputs, residuals and gradients, case by case; the trip counts of forward's and of backward's dynamic
+          loops; and what the reference returns. All as NumPy arrays.
 
         Raises:
           ProgramError: the programs do not compile, do not run, or take too much memory.
@@ -117,8 +117,8 @@ class Execution:
         parts = split(returned, self._sizes)
         outputs, residuals = parts[::2], parts[1::2]
         gradients = function_of(self.backward)(*jax.tree.leaves(residuals), *jax.tree.leaves(cotangents))
-        turns = returned[len(self.forward.outputs) :], gradients[len(self.backward.outputs) :]
-        return outputs, residuals, split(gradients, [len(arguments) for arguments in inputs]), turns
+        trip_counts = returned[len(self.forward.outputs) :], gradients[len(self.backward.outputs) :]
+        return outputs, residuals, split(gradients, [len(arguments) for arguments in inputs]), trip_counts
 
 
 class Function:
@@ -158,7 +158,7 @@ def _callable(program: StableHloProgram) -> Callable:
     """A program as a function of arrays: its text as an artifact of our own making, in place of that of a function of
     the same types."""
 
-    returned = [*program.output_types, *[TensorType((), "int32")] * program.open_loops]
+    returned = [*program.output_types, *[TensorType((), "int32")] * program.dynamic_loops]
 
     def same_types(*_):
         return [jnp.zeros(kind.shape, kind.dtype) for kind in returned]

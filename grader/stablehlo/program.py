@@ -1,9 +1,9 @@
-"""Read a StableHLO program as a graph of values, without running it.
+"""A StableHLO program as a graph of values.
 
 The judge asks three things of a program: which operations it is made of, which values depend on which, and how many
-FLOPs its matrix multiplications cost. All three come from the text alone, so they hold whatever the code that the
-text was traced from looked like. Only how many turns an open loop takes is not in the text; it is counted when the
-program runs.
+FLOPs its matrix multiplications cost. All three come from the text alone (`reader`), so they hold whatever the code
+that the text was traced from looked like. Only the trip count of a dynamic loop is not in the text; it is counted when
+the program runs (`trip_counter`).
 """
 
 import dataclasses
@@ -15,34 +15,55 @@ from grader.stablehlo.types import TensorType
 
 @dataclass(frozen=True)
 class Matmul:
-    """A matrix multiplication (or convolution): the value it makes, its FLOPs and how often it runs, loops counted.
+    """A matrix multiplication, or a convolution.
 
-    In an open loop, `loop` is that loop's place among the program's, and the other two are for one of its turns.
+    Attributes:
+      value: the number of the value that it makes.
+      flops: FLOPs of all its runs together.
+      trip_count: how often it runs: the product of the trip counts of the loops that it is in.
+      loop: None, or the place of a dynamic loop among the program's; then `flops` and `trip_count` are for one trip of
+        that loop.
     """
 
     value: int
     flops: int
-    times: int
+    trip_count: int
     loop: int | None = None
 
 
 @dataclass(frozen=True)
 class Barrier:
-    """An `optimization_barrier`: the values that it holds together."""
+    """An `optimization_barrier`.
+
+    Attributes:
+      values: the numbers of the values that it holds together.
+    """
 
     values: tuple[int, ...]
 
 
 @dataclass(frozen=True)
 class StableHloProgram:
-    """A program's values, numbered; `sources[v]` are the values that value `v` is computed from.
+    """A program's values, numbered.
 
-    `output_memory` is where each output lies: `"device"`, or for instance `"pinned_host"` if it is offloaded.
-    A value that is only handed on (through a call, a barrier, a reshape, a loop that leaves it alone) keeps its number,
-    so an output that is an input has the input's number.
+    The text is in static single assignment form (Cytron et al., "Efficiently computing static single assignment form",
+    1991): each of its names is bound once. A value number stands for the array itself. A name to which a value is only
+    handed on (through a call, a barrier, a reshape, a loop that leaves it alone) gets that value's number, so that an
+    output which is an input has the input's. Unlike in Alpern, Wegman and Zadeck's value numbering (1988), two
+    operations that compute the same have two numbers: what is computed again is what the judge looks for.
 
-    An open loop is one that runs until its condition says so. When the program runs, it returns behind its outputs how
-    many turns each of its `open_loops` has taken, an int32 each.
+    A dynamic loop is one whose trip count is no constant. When the program runs, it returns behind its outputs the trip
+    count of each of its dynamic loops, an int32 scalar each.
+
+    Attributes:
+      text: the program itself, StableHLO.
+      inputs, outputs: value numbers of what `main` takes and returns.
+      input_types, output_types: their shapes and dtypes.
+      output_memory: where each output lies: `"device"`, or for instance `"pinned_host"` if it is offloaded.
+      sources: value number → the numbers of the values that it is computed from. A loop's carry has its next value
+        among them, so the graph may have circles.
+      matmuls, barriers: in the order of the text, each call of a function standing for what is in the function.
+      dynamic_loops: how many there are.
     """
 
     text: str
@@ -54,15 +75,21 @@ class StableHloProgram:
     sources: tuple[tuple[int, ...], ...]
     matmuls: tuple[Matmul, ...]
     barriers: tuple[Barrier, ...]
-    open_loops: int = 0
+    dynamic_loops: int = 0
 
-    def counted(self, turns: Sequence[int]) -> "StableHloProgram":
-        """The program with its matmuls as they ran, given the turns that each open loop took."""
+    def counted(self, trip_counts: Sequence[int]) -> "StableHloProgram":
+        """The program with its matmuls as they ran.
+
+        Args:
+          trip_counts: that of each dynamic loop, all entries of the loop together.
+        """
         matmuls = [
-            matmul if matmul.loop is None else dataclasses.replace(repeated(matmul, turns[matmul.loop]), loop=None)
+            matmul
+            if matmul.loop is None
+            else dataclasses.replace(repeated(matmul, trip_counts[matmul.loop]), loop=None)
             for matmul in self.matmuls
         ]
-        return dataclasses.replace(self, matmuls=tuple(matmuls), open_loops=0)
+        return dataclasses.replace(self, matmuls=tuple(matmuls), dynamic_loops=0)
 
     def needed_for(self, values: Iterable[int]) -> set[int]:
         """All values that `values` are computed from, themselves included."""
@@ -77,13 +104,15 @@ class StableHloProgram:
         return _reach(values, users)
 
 
-def repeated(matmul: Matmul, times: int) -> Matmul:
-    return dataclasses.replace(matmul, flops=matmul.flops * times, times=matmul.times * times)
+def repeated(matmul: Matmul, trip_count: int) -> Matmul:
+    """A matmul in a loop of that trip count, which is one for a single trip."""
+    return dataclasses.replace(matmul, flops=matmul.flops * trip_count, trip_count=matmul.trip_count * trip_count)
 
 
-def _reach(start, edges) -> set[int]:
+def _reach(start: Iterable[int], edges: Sequence[Sequence[int]]) -> set[int]:
     # Loops make the graph cyclic (a carry depends on itself); reaching every value once is the fixpoint.
-    seen, todo = set(start), list(start)
+    seen = set(start)
+    todo = list(seen)
     while todo:
         for value in edges[todo.pop()]:
             if value not in seen:

@@ -16,22 +16,22 @@ MAX_TEXT = 4_000_000  # characters; the largest exercise's evidence is some 100 
 MAX_VALUES = 50_000  # functions are read once per call, so that nested calls could grow without bound
 
 
-MAX_TRIPS = 100_000
+MAX_TRIP_COUNT = 100_000
 
 
 MAX_ELEMENTS = 2**24  # of one array, and of all that a program returns; the largest exercise's have some 100,000
 
 
-def read(text: str, max_turns: int | None = None) -> StableHloProgram:
+def read(text: str, max_trip_count: int | None = None) -> StableHloProgram:
     """Reads StableHLO text.
 
     Args:
       text: the program.
-      max_turns: the turns after which an open loop is ended, if such loops are allowed.
+      max_trip_count: the trips after which a dynamic loop is ended, if such loops are allowed.
 
     Raises:
-      ProgramError: the text is too long, does not parse, uses an operation that is not allowed, or has an open loop
-        where there must be none.
+      ProgramError: the text is too long, does not parse, uses an operation that is not allowed, or has a dynamic
+        loop where there must be none.
     """
     if "dense_resource" in text:
         raise ProgramError("the traced program has constants in a blob of bytes, of which nothing can be checked.")
@@ -47,12 +47,12 @@ def read(text: str, max_turns: int | None = None) -> StableHloProgram:
             program = _read(module, text)
         except RecursionError:
             raise ProgramError("the traced program has loops in loops in loops, too many to be judged.") from None
-        if not program.open_loops:
+        if not program.dynamic_loops:
             return program
-        if max_turns is None:
+        if max_trip_count is None:
             raise ProgramError("the traced program has a loop whose number of iterations is not a constant.")
-        trip_counter.count(module, max_turns)
-        # Read again: a loop that is open in one call of its function has a counter in every call.
+        trip_counter.count(module, max_trip_count)
+        # Read again: a loop that is dynamic in one call of its function has a counter in every call.
         return _read(module, module.operation.get_asm(), outputs=len(program.outputs))
 
 
@@ -75,7 +75,7 @@ def _read(module: ir.Module, text: str, outputs: int | None = None) -> StableHlo
         sources=tuple(map(tuple, reader.sources)),
         matmuls=tuple(reader.matmuls),
         barriers=tuple(reader.barriers),
-        open_loops=reader.open_loops,
+        dynamic_loops=reader.dynamic_loops,
     )
 
 
@@ -136,7 +136,7 @@ class _Reader:
         self.made_by: dict[int, tuple[str, list[int]]] = {}
         self.matmuls: list[Matmul] = []
         self.barriers: list[Barrier] = []
-        self.open_loops = 0
+        self.dynamic_loops = 0
 
     def new(self, sources=()) -> int:
         if len(self.sources) >= MAX_VALUES:
@@ -164,9 +164,9 @@ class _Reader:
 
     def closed(self, block, arguments: list[int], outer: dict) -> list[int]:
         """Reads a block out of which no count can be handed."""
-        before = self.open_loops
+        before = self.dynamic_loops
         returned = self.block(block, arguments, outer)
-        if self.open_loops > before:
+        if self.dynamic_loops > before:
             raise ProgramError("the traced program has, in a loop's condition, a loop whose length is not a constant.")
         return returned
 
@@ -194,7 +194,7 @@ class _Reader:
         if op.name == "stablehlo.constant":
             self.note_constant(op, results[0])
         elif op.name in _MATMUL_FLOPS:
-            self.matmuls.append(Matmul(results[0], _MATMUL_FLOPS[op.name](op), times=1))
+            self.matmuls.append(Matmul(results[0], _MATMUL_FLOPS[op.name](op), trip_count=1))
         if len(results) == 1:
             self.made_by[results[0]] = (_with_direction(op), operands)
         return results
@@ -222,13 +222,13 @@ class _Reader:
         if trips is None:
             trip_counter.mark(op)
             for carry in carries:
-                self.sources[carry].append(going_on)  # how many turns there are decides what comes out
+                self.sources[carry].append(going_on)  # how many trips there are decides what comes out
         for place, matmul in enumerate(self.matmuls[first:], first):
             if matmul.loop is None:
                 self.matmuls[place] = (
-                    dataclasses.replace(matmul, loop=self.open_loops) if trips is None else repeated(matmul, trips)
+                    dataclasses.replace(matmul, loop=self.dynamic_loops) if trips is None else repeated(matmul, trips)
                 )
-        self.open_loops += trips is None
+        self.dynamic_loops += trips is None
         for carry, value in zip(carries, nexts, strict=True):
             self.sources[carry].append(value)
         return [start if value == carry else carry for start, carry, value in zip(starts, carries, nexts, strict=True)]
@@ -249,7 +249,7 @@ class _Reader:
                 known = [self.constants.get(value) for value in (starts[index], bound, step)]
                 if None not in known and known[2] > 0:
                     trips = max(0, -(-(known[1] - known[0]) // known[2]))
-                    if trips > MAX_TRIPS:
+                    if trips > MAX_TRIP_COUNT:
                         raise ProgramError(f"the traced program has a loop of {trips:,} iterations.")
                     # Beyond its highest number the counter goes on from its lowest, and so does the loop.
                     return trips if known[0] + trips * known[2] <= HIGHEST[kinds[index]] else None

@@ -1,4 +1,4 @@
-"""Give a program's loops a counter, where their number of turns is known only when they run.
+"""Give a program's loops a counter, where their trip count is known only when they run.
 
 A loop that never ends would take the judge along: XLA cannot be interrupted. And what such a loop costs is nowhere in
 its text. So each gets a counter, which goes round with its carries, ends it at a limit, and is handed on to what the
@@ -12,24 +12,24 @@ from jax.interpreters import mlir
 ir = mlir.ir
 
 
-_OPEN = "open"
+_DYNAMIC = "dynamic"
 
 
 def mark(loop: ir.Operation) -> None:
-    """Marks a `stablehlo.while` as open: how many turns it takes is not in the text."""
-    loop.attributes[_OPEN] = ir.UnitAttr.get(loop.context)
+    """Marks a `stablehlo.while` as dynamic: its trip count is not in the text."""
+    loop.attributes[_DYNAMIC] = ir.UnitAttr.get(loop.context)
 
 
 def count(module: ir.Module, limit: int) -> None:
-    """Changes a module so that `main` returns, behind its results, how many turns each open loop has taken.
+    """Changes a module so that `main` returns, behind its results, the trip count of each dynamic loop.
 
     Args:
-      module: a module whose functions do not call themselves, and whose open loops are marked; none is in the condition
-        of another loop.
-      limit: a loop ends once it has taken as many turns, those of the open loops in it included.
+      module: a module whose functions do not call themselves, and whose dynamic loops are marked; none is in the
+        condition of another loop.
+      limit: a loop ends once it has made as many trips, those of the dynamic loops in it included.
 
-    The turns are int32 scalars, those of all entries of a loop together: one for each of the loops in the order in
-    which they end in the text, where every call of a function stands for what is in the function.
+    The trip counts are int32 scalars, those of all entries of a loop together: one for each of the loops in the order
+    in which they end in the text, where every call of a function stands for what is in the function.
     """
     with module.context, ir.Location.unknown():
         _Counter(module, limit).function("main")
@@ -87,28 +87,28 @@ class _Counter:
         for number, block in enumerate(blocks):
             with ir.InsertionPoint(_last(block)):
                 zero = self.number(0)
-            # A branch that is not taken has taken no turn.
+            # A branch that is not taken has made no trip.
             own = [count if place == number else zero for place, part in enumerate(counts) for count in part]
             self.returning(block, own)
         return self.widened(op, op.operands, total)
 
     def loop(self, op: ir.Operation) -> list[ir.Value]:
         condition, body = (region.blocks[0] for region in op.regions)
-        turns = self.block(body)
-        is_open = _OPEN in op.attributes
-        if not turns and not is_open:
+        trips = self.block(body)
+        is_dynamic = _DYNAMIC in op.attributes
+        if not trips and not is_dynamic:
             return []
-        more = len(turns) + is_open
+        more = len(trips) + is_dynamic
         before = [body.add_argument(self.type, ir.Location.unknown()) for _ in range(more)]
         with ir.InsertionPoint(_last(body)):
-            turns += [self.number(1)] if is_open else []
-            self.returning(body, [stablehlo.add(old, new) for old, new in zip(before, turns, strict=True)])
+            trips += [self.number(1)] if is_dynamic else []
+            self.returning(body, [stablehlo.add(old, new) for old, new in zip(before, trips, strict=True)])
         so_far = [condition.add_argument(self.type, ir.Location.unknown()) for _ in range(more)]
-        if is_open:
+        if is_dynamic:
             with ir.InsertionPoint(_last(condition)):
                 total = self.number(0)
-                for turns in so_far:
-                    total = stablehlo.add(total, turns)
+                for trips_of_one in so_far:
+                    total = stablehlo.add(total, trips_of_one)
                 direction = stablehlo.ComparisonDirectionAttr.get("LT")
                 may_go_on = stablehlo.compare(total, self.number(self.limit), direction)
                 going_on = _last(condition).operands[0]
@@ -124,7 +124,7 @@ class _Counter:
                 op.name,
                 results=[*(result.type for result in op.results), *[self.type] * more],
                 operands=list(operands),
-                attributes={name: op.attributes[name] for name in op.attributes if name != _OPEN},
+                attributes={name: op.attributes[name] for name in op.attributes if name != _DYNAMIC},
                 regions=len(op.regions),
             )
         for old, region in zip(op.regions, new.regions, strict=True):

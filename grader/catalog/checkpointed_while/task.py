@@ -8,7 +8,7 @@ from grader.exercises.spec import Case
 
 parameters = ("cond", "body", "x", "max_steps", "c")
 signature = "checkpointed_while(cond, body, x, max_steps, c)"
-max_turns = 20_000
+max_trip_count = 20_000
 
 
 def cases(rng):

@@ -222,7 +222,7 @@ def counting(start, bound, step, kind, compared=""):
 
 
 @pytest.mark.parametrize(
-    ("loop", "turns"),
+    ("loop", "trip_count"),
     [
         ((0, 6, 1, "i32"), 6), ((-3, 4, 2, "i8"), 4), ((0, 127, 1, "i8"), 127), ((250, 255, 5, "ui8"), 1),
         ((0, 6, 1, "ui32", ", UNSIGNED"), 6), ((0, 6, 1, "i32", ", SIGNED"), 6),
@@ -234,12 +234,12 @@ def counting(start, bound, step, kind, compared=""):
         ((0, -1, 1, "i32", ", UNSIGNED"), None), ((0, 200, 1, "ui8", ", SIGNED"), None),
     ],
 )  # fmt: skip
-def test_turns_of_a_loop_whose_counter_wraps_are_not_counted_from_the_text(loop, turns):
-    if turns is None:
+def test_the_trip_count_of_a_loop_whose_counter_wraps_is_not_taken_from_the_text(loop, trip_count):
+    if trip_count is None:
         with pytest.raises(ProgramError, match="number of iterations is not a constant"):
             read(counting(*loop))
     else:
-        assert [matmul.times for matmul in read(counting(*loop)).matmuls] == [turns]
+        assert [matmul.trip_count for matmul in read(counting(*loop)).matmuls] == [trip_count]
 
 
 @pytest.mark.parametrize(

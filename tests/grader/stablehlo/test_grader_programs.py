@@ -51,7 +51,7 @@ def test_matmuls_in_loops_count_each_time():
         ]
 
     program = reader.read(text(function, (4, 4), (6, 4, 4)))
-    assert sorted((m.flops, m.times) for m in program.matmuls) == [(5 * 128, 5), (18 * 128, 18)]
+    assert sorted((m.flops, m.trip_count) for m in program.matmuls) == [(5 * 128, 5), (18 * 128, 18)]
 
 
 def test_a_carry_depends_on_what_feeds_it_in_later_iterations():
@@ -162,11 +162,11 @@ def test_a_loop_without_a_constant_length_is_refused():
 
 
 def count_to(n, value, w):
-    """An open loop, of as many matmuls if these are matrices."""
+    """A dynamic loop, of as many matmuls if these are matrices."""
     return jax.lax.while_loop(lambda c: c[0] < n, lambda c: (c[0] + 1, jnp.sin(jnp.dot(c[1], w))), (0, value))[1]
 
 
-def open_loops(w, n):
+def nested_loops(w, n):
     """In a loop, in a function called several times, in a loop of constant length, in a branch."""
     n = n.astype(int)
     inner = jax.jit(count_to)
@@ -176,27 +176,27 @@ def open_loops(w, n):
 
 
 @pytest.mark.parametrize("n", [0, 2, 5])
-def test_turns_of_open_loops_are_counted_when_they_run(n):
-    program = reader.read(text(open_loops, (4, 4), ()), max_turns=1000)
+def test_trip_counts_of_dynamic_loops_are_counted_when_they_run(n):
+    program = reader.read(text(nested_loops, (4, 4), ()), max_trip_count=1000)
     assert [kind.shape for kind in program.output_types] == [(4, 4)] and len(program.outputs) == 1
     w = jnp.linspace(-1, 1, 16).reshape(4, 4)
     n = jnp.float32(n)
-    value, *turns = jax.jit(_callable(program))(w, n)
-    assert jnp.array_equal(value, jax.jit(open_loops)(w, n))
+    value, *trip_counts = jax.jit(_callable(program))(w, n)
+    assert jnp.array_equal(value, jax.jit(nested_loops)(w, n))
     n = int(n)
     inside, last = n * (n - 1) // 2, (0, 2 * n) if n > 2 else (n, 0)
-    assert sorted(map(int, turns)) == sorted([inside, n, 3 * n, *last])
-    times = [matmul.times for matmul in program.counted(turns).matmuls]
-    assert sorted(times) == sorted([inside, 3 * 2, 3 * n, *last])
+    assert sorted(map(int, trip_counts)) == sorted([inside, n, 3 * n, *last])
+    counted = [matmul.trip_count for matmul in program.counted(trip_counts).matmuls]
+    assert sorted(counted) == sorted([inside, 3 * 2, 3 * n, *last])
 
 
 def test_a_loop_that_does_not_end_is_ended():
     def function(x):
         return jax.lax.while_loop(lambda c: c[0] >= 0, lambda c: (count_to(7, c[0] + 1, 1.0) ** 2, c[1] + x), (x, x))[1]
 
-    program = reader.read(text(jax.vmap(function), (3,)), max_turns=100)
-    _, *turns = jax.jit(_callable(program))(jnp.ones(3))
-    assert 100 <= sum(turns) <= 100 + 1 + 7
+    program = reader.read(text(jax.vmap(function), (3,)), max_trip_count=100)
+    _, *trip_counts = jax.jit(_callable(program))(jnp.ones(3))
+    assert 100 <= sum(trip_counts) <= 100 + 1 + 7
 
 
 def test_a_loop_in_a_condition_is_refused():
@@ -204,11 +204,11 @@ def test_a_loop_in_a_condition_is_refused():
         return jax.lax.while_loop(lambda c: count_to(x, c, 1.0) < 1, lambda c: c * 2, x)
 
     with pytest.raises(ProgramError, match="in a loop's condition"):
-        reader.read(text(function, ()), max_turns=100)
+        reader.read(text(function, ()), max_trip_count=100)
 
 
 def test_how_often_a_loop_runs_decides_what_it_returns():
-    program = reader.read(text(lambda n: count_to(n, 1.0, 2.0), ()), max_turns=100)
+    program = reader.read(text(lambda n: count_to(n, 1.0, 2.0), ()), max_trip_count=100)
     assert program.inputs[0] in program.needed_for(program.outputs)
 
 

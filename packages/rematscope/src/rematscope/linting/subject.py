@@ -8,8 +8,9 @@ from jax.extend.core import JaxprEqn, jaxpr_as_fun
 
 from rematscope.ir import jax_internals
 from rematscope.ir.source import Source
+from rematscope.tracing.arguments import called
 from rematscope.tracing.checkpoints import jaxpr_of
-from rematscope.tracing.trace import Passes, called, trace
+from rematscope.tracing.trace import Passes, trace
 
 
 class Subject:

@@ -9,6 +9,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from rematscope.errors import PlanError
 from rematscope.ir import jax_internals
+from rematscope.tracing.arguments import flattened
 
 source_info_util.register_exclusion(__file__)
 
@@ -32,7 +33,7 @@ def with_policy(f: Callable, policy: Callable | None) -> Callable:
 
     @functools.wraps(f)
     def planned(*args, **kwargs):
-        flat, leaves = _flattened(f, args, kwargs)
+        flat, leaves = flattened(f, args, kwargs)
         jaxpr, out = jax.make_jaxpr(flat, return_shape=True)(*leaves)
         found = list(checkpoints(jaxpr))
         if any(map(jax_internals.is_differentiated, found)):
@@ -54,7 +55,7 @@ def without_checkpoints(f: Callable) -> Callable:
 
     @functools.wraps(f)
     def plain(*args, **kwargs):
-        flat, leaves = _flattened(f, args, kwargs)
+        flat, leaves = flattened(f, args, kwargs)
         jaxpr, out = jax.make_jaxpr(flat, return_shape=True)(*leaves)
         jaxpr = jax_internals.rewritten(
             jaxpr, lambda eqn, _: [jax_internals.without_checkpoint(eqn) if jax_internals.is_checkpoint(eqn) else eqn]
@@ -75,15 +76,5 @@ def checkpoints(jaxpr) -> Iterator[jax.extend.core.JaxprEqn]:
 
 def jaxpr_of(f: Callable, *args, **kwargs):
     """The jaxpr of `f` on flat arguments."""
-    flat, leaves = _flattened(f, args, kwargs)
+    flat, leaves = flattened(f, args, kwargs)
     return jax.make_jaxpr(flat)(*leaves)
-
-
-def _flattened(f: Callable, args, kwargs) -> tuple[Callable, list]:
-    leaves, tree = jax.tree.flatten((args, kwargs))
-
-    def flat(*leaves):
-        args, kwargs = jax.tree.unflatten(tree, leaves)
-        return f(*args, **kwargs)
-
-    return flat, leaves

@@ -1,8 +1,6 @@
 """`trace(f, *args)`: the forward and the backward program of a function, without running either."""
 
 import dataclasses
-import functools
-import inspect
 import itertools
 from collections.abc import Callable
 from functools import cached_property
@@ -21,6 +19,7 @@ from rematscope.ir.inline import Inliner
 from rematscope.ir.letters import name_values
 from rematscope.ir.program import Program, Value
 from rematscope.ir.source import Source
+from rematscope.tracing.arguments import argument_paths, called, check_differentiable, flattened
 from rematscope.tracing.residuals import Residual, makers_of, origin_of, residuals_of
 
 source_info_util.register_exclusion(__file__)
@@ -101,12 +100,9 @@ def trace(f: Callable, *args: Any, **kwargs: Any) -> Passes:
       TraceError: if there is nothing to differentiate, an argument is no array, or `f` has no reverse-mode derivative.
     """
     __tracebackhide__ = True
-    paths, leaves, tree = _flatten(f, args, kwargs)
+    flat, leaves = flattened(f, args, kwargs)
+    check_differentiable(leaves)
     function = called(f)
-
-    def flat(*leaves):
-        args, kwargs = jax.tree.unflatten(tree, leaves)
-        return f(*args, **kwargs)
 
     def forward(*leaves):
         return jax.vjp(flat, *leaves)
@@ -138,7 +134,9 @@ def trace(f: Callable, *args: Any, **kwargs: Any) -> Passes:
         raise explained from None
 
     inline = Inliner()
-    arguments = [Value(v.aval, path) for v, path in zip(forward_jaxpr.invars, paths, strict=True)]
+    arguments = [
+        Value(v.aval, path) for v, path in zip(forward_jaxpr.invars, argument_paths(f, args, kwargs), strict=True)
+    ]
     fwd = inline.program(forward_jaxpr, arguments)
     outputs = fwd.outputs[: len(cotangents)]
     crossing = fwd.outputs[len(cotangents) :]
@@ -158,72 +156,10 @@ def sources_of(jaxpr) -> tuple[Source | None, ...]:
     return tuple(None if equation is None else equation.source for equation in origins)
 
 
-def _flatten(f, args, kwargs):
-    """(path, leaf) of every argument, named as `f` names its parameters where that can be told."""
-    for leaf in jax.tree.leaves((args, kwargs)):
-        try:
-            jax.typeof(leaf)
-        except TypeError:
-            raise TraceError(
-                f"an argument holds {_described(leaf)}, and only arrays, numbers and jax.ShapeDtypeStructs can be "
-                "traced. Bind it first: functools.partial(f, name=value)."
-            ) from None
-    try:
-        bound = inspect.signature(f).bind(*args, **kwargs).arguments
-        parameters = inspect.signature(f).parameters
-        names = []
-        for name, value in bound.items():
-            kind = parameters[name].kind
-            if kind is kind.VAR_POSITIONAL:
-                names += [f"{name}[{i}]" for i in range(len(value))]
-            elif kind is kind.POSITIONAL_ONLY or (kind is not kind.VAR_KEYWORD and name not in kwargs):
-                names.append(name)
-    except (TypeError, ValueError):
-        names = [f"arg{i}" for i in range(len(args))]
-    with_paths, tree = jax.tree.flatten_with_path((args, kwargs))
-    paths = []
-    for (which, first, *rest), _ in with_paths:
-        root = first.key if which.idx else names[first.idx]
-        paths.append(root + "".join(map(_step, rest)))
-    leaves = [leaf for _, leaf in with_paths]
-    if leaves and not any(jnp.issubdtype(jax.typeof(leaf).dtype, np.inexact) for leaf in leaves):
-        raise TraceError(
-            "every argument is an integer, a boolean or a key, and JAX differentiates with respect to "
-            "floating-point numbers only. Pass floats: 2.0 instead of 2, or x.astype(float)."
-        )
-    if not leaves:
-        raise TraceError("there are no arguments to differentiate with respect to. Pass f's arguments after f.")
-    return paths, leaves, tree
-
-
 def _on_arrays(jaxpr) -> bool:
     """False for a rule on scalars, such as the addition in a scatter-add."""
     jaxpr, _, _ = jax_internals.body_of(jaxpr)
     return any(getattr(v.aval, "shape", ()) for eqn in jaxpr.eqns for v in eqn.outvars)
-
-
-def _step(key) -> str:
-    """One step of a path into a pytree: `.w` for a field or a dictionary's plain key, `.0` for a place, `['a b']`."""
-    text = jax.tree_util.keystr((key,), simple=True)
-    return f".{text}" if text.isidentifier() or text.isdecimal() else f"[{getattr(key, 'key', text)!r}]"
-
-
-def called(f: Callable) -> str:
-    """What people call `f`: a partial by the function in it."""
-    while isinstance(f, functools.partial):
-        f = f.func
-    return getattr(f, "__name__", type(f).__name__)
-
-
-def _described(leaf) -> str:
-    """What `leaf` is, without the address that most objects show."""
-    kind = type(leaf).__name__
-    if isinstance(leaf, str):
-        return f"{leaf!r:.60}, a {kind}"
-    if isinstance(leaf, np.ndarray):
-        return f"an array of {leaf.dtype}"
-    name = getattr(leaf, "__name__", None)
-    return f"{name}, a {kind}" if name else f"a value of type {kind}"
 
 
 def _cotangent(leaf) -> jax.ShapeDtypeStruct:

@@ -11,6 +11,7 @@ from rematscope.ir import jax_internals
 from rematscope.render.parts import Lines
 from rematscope.render.units import bytes_text, count_text
 from rematscope.render.widget import live
+from rematscope.tracing.arguments import flattened
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.linked import Linked
 
@@ -151,11 +152,7 @@ def _signed(change: int, text: Callable[[int], str]) -> str:
 
 def _checkpoint_names(f: Callable, *args, **kwargs) -> list[str]:
     """The names that `f` and its derivative give to values, in the order of the program."""
-    leaves, tree = jax.tree.flatten((args, kwargs))
-
-    def flat(*leaves):
-        args, kwargs = jax.tree.unflatten(tree, leaves)
-        return f(*args, **kwargs)
+    flat, leaves = flattened(f, args, kwargs)
 
     def both(*leaves):
         # The function itself has the names whose values are dropped; its derivative has those of custom rules.

@@ -27,6 +27,7 @@ from rematscope.memory.liveness import live_bytes
 from rematscope.render.html import html_table
 from rematscope.render.parts import plain_text
 from rematscope.render.units import bytes_text, count_text
+from rematscope.tracing.arguments import flattened
 from rematscope.tracing.trace import Passes, trace
 from rematscope.xla.buffers import allocation
 from rematscope.xla.hlo import Module
@@ -212,15 +213,11 @@ def measure(f: Callable, *args, target: str = "cpu", **kwargs) -> Measurement:
     """
     __tracebackhide__ = True
     passes = trace(f, *args, **kwargs)
-    leaves, tree = jax.tree.flatten((args, kwargs))
+    flat, leaves = flattened(f, args, kwargs)
     inexact = [c.dtype != jax.dtypes.float0 for c in passes.cotangents]
 
-    def flat(*leaves):
-        args, kwargs = jax.tree.unflatten(tree, leaves)
-        return jax.tree.leaves(f(*args, **kwargs))
-
     def both(leaves, cotangents):
-        outputs, pullback = jax.vjp(flat, *leaves)
+        outputs, pullback = jax.vjp(lambda *leaves: jax.tree.leaves(flat(*leaves)), *leaves)
         given = iter(cotangents)
         nothing = (np.zeros(jnp.shape(out), jax.dtypes.float0) for out in outputs)
         gradients = pullback([next(given) if ok else zero for ok, zero in zip(inexact, nothing, strict=True)])

@@ -1,0 +1,100 @@
+"""The arguments of a function as a flat list of arrays, and what people call the function and each of them."""
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend import source_info_util
+
+from rematscope.errors import TraceError
+
+source_info_util.register_exclusion(__file__)
+
+
+def flattened(
+    f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[Callable[..., Any], list[Any]]:
+    """`f` as a function of the leaves of its arguments, which returns what `f` returns; and those leaves.
+
+    Args:
+      f: a function of pytrees.
+      args, kwargs: its arguments; what is in them is not looked at.
+
+    Returns:
+      The function of flat arguments, and `jax.tree.leaves((args, kwargs))`.
+    """
+    leaves, tree = jax.tree.flatten((tuple(args), dict(kwargs)))
+
+    def flat(*leaves: Any) -> Any:
+        args, kwargs = jax.tree.unflatten(tree, leaves)
+        return f(*args, **kwargs)
+
+    return flat, leaves
+
+
+def check_differentiable(leaves: Sequence[Any]) -> None:
+    """Raises TraceError unless all leaves are arrays, or stand for some, and there is one to differentiate for."""
+    for leaf in leaves:
+        try:
+            jax.typeof(leaf)
+        except TypeError:
+            raise TraceError(
+                f"an argument holds {_described(leaf)}, and only arrays, numbers and jax.ShapeDtypeStructs can be "
+                "traced. Bind it first: functools.partial(f, name=value)."
+            ) from None
+    if not leaves:
+        raise TraceError("there are no arguments to differentiate with respect to. Pass f's arguments after f.")
+    if not any(jnp.issubdtype(jax.typeof(leaf).dtype, np.inexact) for leaf in leaves):
+        raise TraceError(
+            "every argument is an integer, a boolean or a key, and JAX differentiates with respect to "
+            "floating-point numbers only. Pass floats: 2.0 instead of 2, or x.astype(float)."
+        )
+
+
+def argument_paths(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
+    """Where each leaf of the arguments is, `params.w.0`: by the names of `f`'s parameters where these can be told."""
+    try:
+        bound = inspect.signature(f).bind(*args, **kwargs).arguments
+        parameters = inspect.signature(f).parameters
+        names = []
+        for name, value in bound.items():
+            kind = parameters[name].kind
+            if kind is kind.VAR_POSITIONAL:
+                names += [f"{name}[{i}]" for i in range(len(value))]
+            elif kind is kind.POSITIONAL_ONLY or (kind is not kind.VAR_KEYWORD and name not in kwargs):
+                names.append(name)
+    except (TypeError, ValueError):
+        names = [f"arg{i}" for i in range(len(args))]
+    with_paths, _ = jax.tree.flatten_with_path((tuple(args), dict(kwargs)))
+    return [
+        (first.key if which.idx else names[first.idx]) + "".join(map(_step, rest))
+        for (which, first, *rest), _ in with_paths
+    ]
+
+
+def called(f: Callable[..., Any]) -> str:
+    """What people call `f`: a partial by the function in it."""
+    while isinstance(f, functools.partial):
+        f = f.func
+    return getattr(f, "__name__", type(f).__name__)
+
+
+def _step(key: Any) -> str:
+    """One step of a path into a pytree: `.w` for a field or a dictionary's plain key, `.0` for a place, `['a b']`."""
+    text = jax.tree_util.keystr((key,), simple=True)
+    return f".{text}" if text.isidentifier() or text.isdecimal() else f"[{getattr(key, 'key', text)!r}]"
+
+
+def _described(leaf: object) -> str:
+    """What `leaf` is, without the address that most objects show."""
+    kind = type(leaf).__name__
+    if isinstance(leaf, str):
+        return f"{leaf!r:.60}, a {kind}"
+    if isinstance(leaf, np.ndarray):
+        return f"an array of {leaf.dtype}"
+    name = getattr(leaf, "__name__", None)
+    return f"{name}, a {kind}" if name else f"a value of type {kind}"

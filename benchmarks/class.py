@@ -43,8 +43,9 @@ from grader.answers import capture, draw
 from grader.classroom.collect import Submission
 from grader.classroom.grade_one import close, grade
 from grader.exercises import registry
-from grader.isolation import messages, sandbox
-from grader.isolation.lockdown import ProcessLimits
+from grader.isolation import sandbox
+from grader.isolation.inside import messages
+from grader.isolation.inside.lockdown import ProcessLimits
 from grader.judging import judge
 
 NAME = "checkpoint_dot_policy"

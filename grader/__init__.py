@@ -6,10 +6,12 @@
 import sys
 from collections.abc import Callable
 
-from grader.learner.board import board
 from grader.verdicts.display import Displayed
 
 __all__ = ["board", "check", "hint", "solution"]
+
+# Each function imports what it needs when it is called: JAX takes its time, and in the sandbox, where an answer's page
+# imports these names, there is neither a judge nor a learner.
 
 
 def check(answer: Callable) -> Displayed:
@@ -22,7 +24,7 @@ def check(answer: Callable) -> Displayed:
       A `Checked`, which shows itself: the verdict, and in a notebook buttons for what comes next. Its `verdict` has the
       findings, with the sizes (bytes, FLOPs) of the first case that shows each; `passed` is True or False.
     """
-    from grader.learner import session  # importing JAX takes its time: not before there is something to do
+    from grader.learner import session
 
     return session.check(answer, sys._getframe(1).f_globals)
 
@@ -48,3 +50,10 @@ def solution(exercise: str | None = None, anyway: bool = False) -> Displayed:
     from grader.learner import session
 
     return session.solution(exercise, anyway, sys._getframe(1).f_globals)
+
+
+def board() -> Displayed:
+    """Shows chapters and exercises, how far you are, and what to do next."""
+    from grader.learner import board
+
+    return board.board()

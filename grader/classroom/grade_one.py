@@ -1,7 +1,7 @@
 """Grade one submission: what coordinates and compares, and runs nothing of a learner's.
 
-A submission becomes evidence in a sandboxed process of its own (`grader.isolation.zygote`), the evidence's programs
-run in another one (`grader.isolation.remote_execution`), and what they return is compared here.
+A submission becomes evidence in a sandboxed process of its own (`grader.isolation.inside.zygote`), the evidence's
+programs run in another one (`grader.isolation.remote_execution`), and what they return is compared here.
 """
 
 import dataclasses
@@ -22,9 +22,10 @@ from grader.classroom.collect import Submission
 from grader.classroom.grade import Grade, Picture
 from grader.exercises import registry
 from grader.exercises.spec import Case, Question
-from grader.isolation import limits, messages
+from grader.isolation import limits
 from grader.isolation.check_file import check_file
-from grader.isolation.lockdown import ProcessLimits
+from grader.isolation.inside import messages
+from grader.isolation.inside.lockdown import ProcessLimits
 from grader.isolation.remote_execution import RemoteExecution
 from grader.isolation.sandbox import Inmate, SandboxError, Zygote
 from grader.judging import illustrate, judge

@@ -10,9 +10,10 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from grader.isolation import messages, sandbox
-from grader.isolation.lockdown import ProcessLimits
-from grader.isolation.messages import MAX_MESSAGE, counts, nested
+from grader.isolation import sandbox
+from grader.isolation.inside import messages
+from grader.isolation.inside.lockdown import ProcessLimits
+from grader.isolation.inside.messages import MAX_MESSAGE, counts, nested
 from grader.stablehlo.execution import Arrays, Function
 from grader.stablehlo.interpreter import Uninterpreted
 from grader.stablehlo.program import Barrier, Matmul, StableHloProgram

@@ -1,29 +1,22 @@
-"""Processes that may run anything: bubblewrap around a zygote, and what it forks (see `grader.isolation.zygote`).
+"""Processes that may run anything: bubblewrap around a zygote, `grader.isolation.inside.zygote`, and what it forks.
 
-They see Python, its packages and the system's libraries, all read-only, and of this project what capture needs: no
-solutions, no `expect` modules, no other submission. They have no network, and a temporary folder in memory.
+What they see is in `grader.isolation.view`. They have no network, and a temporary folder in memory.
 """
 
 import json
-import os
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import sysconfig
 import tempfile
 import threading
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
-import rematscope
-from grader.isolation import lockdown, messages
-from grader.isolation.lockdown import ProcessLimits
+from grader.isolation import view
+from grader.isolation.inside import messages, system_calls
+from grader.isolation.inside.lockdown import ProcessLimits
 
-_PACKAGE = Path(__file__).resolve().parents[1]
-_INSTRUMENT = Path(rematscope.__file__).resolve().parent
-_ROOT = _PACKAGE.parent
 _START_SECONDS = 120
 
 
@@ -95,7 +88,7 @@ class Zygote:
 
     def __init__(self):
         bwrap = shutil.which("bwrap")
-        if sys.platform != "linux" or not lockdown.knows():
+        if sys.platform != "linux" or not system_calls.knows():
             raise SandboxError("The sandbox needs Linux on x86-64 or arm64. Grade there, or with --unsandboxed.")
         if bwrap is None:
             raise SandboxError(
@@ -106,8 +99,8 @@ class Zygote:
         self._control, self._lock = ours, threading.Lock()
         with theirs, tempfile.TemporaryFile() as errors:
             self._process = subprocess.Popen(
-                [bwrap, *_view(), sys.executable, "-m", "grader.isolation.zygote", str(theirs.fileno())],
-                env=_environment(),
+                [bwrap, *view.options(), sys.executable, "-m", "grader.isolation.inside.zygote", str(theirs.fileno())],
+                env=view.environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
@@ -178,62 +171,3 @@ def _no_sandbox(why: str) -> str:
         f"The sandbox does not start here ({why}). It needs user namespaces, inside bubblewrap too: an administrator "
         "can allow them (kernel.apparmor_restrict_unprivileged_userns=0 on Ubuntu); or grade with --unsandboxed."
     )
-
-
-def _environment() -> dict[str, str]:
-    ours = {
-        "PATH": "/usr/bin:/bin",
-        "HOME": lockdown.FOLDER,
-        "TMPDIR": lockdown.FOLDER,
-        "LANG": "C.UTF-8",
-        "PYTHONPATH": os.pathsep.join(map(str, (_ROOT, _INSTRUMENT.parent))),
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "PYTHONHASHSEED": "0",
-        "JAX_PLATFORMS": "cpu",
-        "OPENBLAS_NUM_THREADS": "1",  # or importing NumPy starts threads
-        "MALLOC_ARENA_MAX": "4",  # glibc sets aside 64 MB of addresses a thread otherwise, which a limit would count
-    }
-    # What changes what JAX traces, as its next rematerialization does, must be the same on both sides.
-    return {name: value for name, value in os.environ.items() if name.startswith("JAX_")} | ours
-
-
-def _view() -> list[str]:
-    """bubblewrap's options: what there is to be seen."""
-    options = ["--unshare-all", "--new-session", "--cap-drop", "ALL", "--uid", "1000", "--gid", "1000"]
-
-    def show(path: Path | str):
-        options.extend(["--ro-bind", str(path), str(path)])
-
-    show("/usr")
-    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
-        path = Path("/", name)
-        if path.is_symlink():
-            options.extend(["--symlink", str(path.readlink()), str(path)])
-        elif path.is_dir():
-            show(path)
-    for path in ("/etc/ld.so.cache", "/nix/store", "/gnu/store"):
-        options.extend(["--ro-bind-try", path, path])
-    packages = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
-    installed = _ROOT in packages  # as a package, not as a folder with tests and pages beside it
-    show(Path(sys.base_prefix).resolve())
-    hidden = []
-
-    def hide(path: Path):
-        options.extend(["--tmpfs", str(path)])
-        hidden.append(str(path))
-
-    if not installed:
-        hide(_ROOT)
-    show(sys.prefix)
-    hide(_PACKAGE)
-    hide(_ROOT / "solutions")
-    show(_INSTRUMENT)
-    for path in sorted(_PACKAGE.glob("**/*.py")):
-        if path.name != "expect.py":
-            show(path)
-    for name in ("null", "zero", "random", "urandom"):
-        options.extend(["--dev-bind", f"/dev/{name}", f"/dev/{name}"])
-    options.extend(["--proc", "/proc", "--dir", lockdown.FOLDER, "--chdir", lockdown.FOLDER])
-    for place in (*hidden, "/"):  # whatever one process leaves there the next one would find
-        options.extend(["--remount-ro", place])
-    return options

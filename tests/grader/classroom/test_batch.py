@@ -29,7 +29,7 @@ from grader.answers import capture
 from grader.answers.evidence import Evidence
 from grader.classroom import grade_one, report
 from grader.exercises import registry
-from grader.isolation import messages
+from grader.isolation.inside import messages
 from grader.isolation.remote_execution import RemoteExecution
 from grader.judging import judge
 from grader.stablehlo.types import ProgramError
@@ -226,7 +226,7 @@ FORGER = f"""
 import json, os, socket
 import jax
 from grader.answers import capture
-from grader.isolation import messages
+from grader.isolation.inside import messages
 from grader.catalog.{NAME} import task
 
 def {NAME}(w1, w2, x):

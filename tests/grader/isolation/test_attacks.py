@@ -28,7 +28,7 @@ HEAD = f"""
 import ctypes, errno, gc, glob, itertools, json, os, pickle, resource, signal, socket, struct, sys, threading, time
 import urllib.request
 import jax, jax.export, jax.numpy as jnp, numpy as np
-import grader.answers.capture, grader.answers.run_file, grader.isolation.messages, grader.verdicts.verdict
+import grader.answers.capture, grader.answers.run_file, grader.isolation.inside.messages, grader.verdicts.verdict
 
 def plainly(w1, w2, x):
     return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)
@@ -261,7 +261,7 @@ attack(
     case = {"case": "float32", "output": "", "outputs": 0, "sources": [], "data": None}
     case["failure"] = {"kind": "raised", "text": "save_" * 10**6, "source": None}
     evidence = {"exercise": NAME, "parameters": [], "forward": "", "backward": "", "cases": [case]}
-    grader.isolation.messages.send(socket.socket(fileno=3), {"evidence": json.dumps(evidence)})
+    grader.isolation.inside.messages.send(socket.socket(fileno=3), {"evidence": json.dumps(evidence)})
     os._exit(0)
     """.replace("NAME", repr(NAME)),
 )  # fmt: skip

@@ -12,6 +12,7 @@ from pathlib import Path
 import bubblewrap
 import pytest
 
+import rematscope
 from grader.classroom import grade_one
 from grader.isolation import sandbox
 from grader.isolation.limits import CheckLimits
@@ -115,6 +116,47 @@ def test_what_an_answer_sees_and_may_do(monkeypatch, tmp_path):
     }
 
 
+# Of the grader: where an answer is found, traced and written down, and where its programs are read and run. How it is
+# judged, what others handed in and what a learner has done before is in other folders.
+FOLDERS = ["answers", "exercises", "isolation/inside", "stablehlo", "util", "verdicts"]
+FILES = ["__init__.py", "isolation/__init__.py", "catalog/__init__.py", "catalog/*/__init__.py", "catalog/*/task.py"]
+
+WALK = """
+walked = [os.path.join(folder, name) for folder, _, names in os.walk(ROOT) for name in names]
+instrument = [path for path in walked if path.startswith(INSTRUMENT)]
+seen = {os.path.relpath(path, ROOT) for path in walked if not path.startswith((PYTHON, INSTRUMENT))}
+print({"more": seen - WANTED or 0, "less": WANTED - seen or 0, "instrument": bool(instrument)}, flush=True)
+os._exit(0)
+"""
+
+
+@bubblewrap.needed
+def test_of_the_project_an_answer_sees_what_tracing_and_running_need_and_nothing_else(monkeypatch):
+    wanted = [path for folder in FOLDERS for path in (ROOT / "grader" / folder).glob("*.py")]
+    wanted += [path for name in FILES for path in (ROOT / "grader").glob(name)]
+    wanted = {str(path.relative_to(ROOT)) for path in wanted}
+    assert not any(name in path for path in wanted for name in ("judging", "learner", "classroom", "expect", "cli"))
+    walk = WALK.replace("WANTED", repr(wanted)).replace("ROOT", repr(str(ROOT))).replace("PYTHON", repr(sys.prefix))
+    walk = walk.replace("INSTRUMENT", repr(str(Path(rematscope.__file__).parent)))
+    seen = ast.literal_eval(grade(walk, monkeypatch).printed)
+    assert seen == {"more": 0, "less": 0, "instrument": True}
+
+
+@bubblewrap.needed
+def test_what_a_learners_page_imports_is_there_and_does_nothing_until_it_is_called(monkeypatch):
+    body = """
+    from grader import board, check, hint, solution
+
+    for verb in (lambda: check(print), hint, solution, board):
+        try:
+            verb()
+        except ModuleNotFoundError as error:
+            print(error.name, flush=True)
+    os._exit(0)
+    """
+    assert set(grade(body, monkeypatch).printed.split()) == {"grader.learner"}
+
+
 @pytest.mark.parametrize(
     ("body", "outcome", "reason", "limits"),
     [
@@ -128,7 +170,7 @@ def test_what_an_answer_sees_and_may_do(monkeypatch, tmp_path):
         ("os.write(3, bytes(100)); os._exit(0)", "could not be judged", "no evidence", {}),
         ("os.write(3, b'x' * 100); os._exit(0)", "could not be judged", "no evidence", {}),
         (
-            "from grader.isolation import messages\nfrom grader.verdicts.verdict import Verdict\n"
+            "from grader.isolation.inside import messages\nfrom grader.verdicts.verdict import Verdict\n"
             f"passed = Verdict('{NAME}', 'passed').to_dict()\n"
             "messages.send(socket.socket(fileno=3), {'verdict': passed}); os._exit(0)",
             "could not be judged",
@@ -136,7 +178,7 @@ def test_what_an_answer_sees_and_may_do(monkeypatch, tmp_path):
             {},
         ),
         (
-            "from grader.isolation import messages\n"
+            "from grader.isolation.inside import messages\n"
             "finding = {'kind': 5, 'text': [], 'source': {}, 'next': None}\n"
             "forged = {'outcome': 'not passed', 'findings': [finding]}\n"
             "messages.send(socket.socket(fileno=3), {'verdict': forged}); os._exit(0)",

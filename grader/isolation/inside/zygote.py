@@ -1,4 +1,4 @@
-"""The process that every sandboxed one is forked from: `python -m grader.isolation.zygote FD`.
+"""The process that every sandboxed one is forked from: `python -m grader.isolation.inside.zygote FD`.
 
 Started by `grader.isolation.sandbox`, inside bubblewrap.
 
@@ -31,8 +31,8 @@ from jax.interpreters import mlir
 from grader.answers import capture, draw, run_file
 from grader.answers.evidence import Evidence
 from grader.exercises import registry
-from grader.isolation import execution_server, lockdown, messages
-from grader.isolation.lockdown import ProcessLimits
+from grader.isolation.inside import execution_server, lockdown, messages
+from grader.isolation.inside.lockdown import ProcessLimits
 
 _OUTPUT = 4_000  # bytes that are kept of the beginning of what is printed, and as many of the end
 _REQUEST = 64 * 2**20

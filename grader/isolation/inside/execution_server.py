@@ -6,8 +6,8 @@ import socket
 import jax
 
 from grader.answers.failures import message_of
-from grader.isolation import messages
-from grader.isolation.messages import MAX_MESSAGE, counts, nested
+from grader.isolation.inside import messages
+from grader.isolation.inside.messages import MAX_MESSAGE, counts, nested
 from grader.stablehlo.execution import Execution
 from grader.stablehlo.interpreter import Uninterpreted
 from grader.stablehlo.types import ProgramError

@@ -1,0 +1,1 @@
+"""What runs inside the sandbox. Nothing else of `grader.isolation` is shown there."""

@@ -1,0 +1,16 @@
+"""The C library's functions that Python has none for: `mount`, `prctl`, `capset`. Linux only."""
+
+import ctypes
+import os
+
+
+def call(name: str, *arguments: object) -> None:
+    """Calls a function that returns 0 if all went well. Raises OSError with what it says otherwise."""
+    function = getattr(ctypes.CDLL(None, use_errno=True), name)
+    if function(*arguments):
+        raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
+
+
+def prctl(what: int, *arguments: int) -> None:
+    """Changes how this process may behave; see prctl(2). Raises OSError."""
+    call("prctl", what, *(ctypes.c_ulong(argument) for argument in (*arguments, 0, 0, 0)[:4]))

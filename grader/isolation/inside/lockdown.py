@@ -1,0 +1,100 @@
+"""What a process gives up before it runs anything of a learner's: its view of the system, its rights, its appetite.
+
+Linux only; elsewhere it can be imported, so that there is a sentence to say so. Nothing here knows about grading.
+"""
+
+import contextlib
+import ctypes
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from grader.isolation.inside import libc, system_calls
+
+FOLDER = "/learner"  # home and temporary folder; not /tmp, for this project may be there
+
+
+@dataclass(frozen=True)
+class ProcessLimits:
+    """What a process may use.
+
+    Attributes:
+      processor_seconds: seconds of processor time, all threads together.
+      memory: bytes of addresses beyond those that it begins with.
+      disk: bytes of its temporary folder, and of the largest file in it.
+    """
+
+    processor_seconds: int
+    memory: int
+    disk: int = 64 * 2**20
+
+
+def enter_namespaces() -> None:
+    """Moves to namespaces of its own: users, mounts, network, IPC, host name, and processes for the next fork."""
+    user, group = os.getuid(), os.getgid()  # not root's: to map that takes a right that was given up
+    os.unshare(
+        os.CLONE_NEWUSER | os.CLONE_NEWNS | os.CLONE_NEWPID | os.CLONE_NEWNET | os.CLONE_NEWIPC | os.CLONE_NEWUTS
+    )
+    Path("/proc/self/setgroups").write_text("deny")
+    Path("/proc/self/uid_map").write_text(f"{user} {user} 1")
+    Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
+
+
+def lock(limits: ProcessLimits) -> None:
+    """Gives up all that a learner's code does not need, for good. Call it in the first process after
+    `enter_namespaces`."""
+    os.setsid()  # a signal to one's own process group reaches those of it in other namespaces, the zygote for one
+    _limit(limits)  # it reads /proc
+    _mount(FOLDER, f"size={limits.disk},nr_inodes=4096,mode=0700")
+    _hide_processes()
+    os.chdir(FOLDER)
+    libc.prctl(_PR_SET_PDEATHSIG, 9)
+    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1)
+    _drop_capabilities()
+    system_calls.refuse()
+
+
+def _limit(limits: ProcessLimits):
+    import resource  # which Windows does not have
+
+    pages = int(Path("/proc/self/statm").read_text().split()[0])
+    sizes = {
+        resource.RLIMIT_AS: pages * resource.getpagesize() + limits.memory,
+        resource.RLIMIT_CPU: limits.processor_seconds,
+        resource.RLIMIT_FSIZE: limits.disk,
+        resource.RLIMIT_NOFILE: 256,
+        resource.RLIMIT_NPROC: 256,  # threads: processes are refused altogether. Linux does not count root's
+        resource.RLIMIT_CORE: 0,
+        resource.RLIMIT_MEMLOCK: 0,
+        resource.RLIMIT_MSGQUEUE: 0,
+    }
+    for what, most in sizes.items():
+        with contextlib.suppress(ValueError):  # a lower limit holds already
+            resource.setrlimit(what, (most, most))
+
+
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT = 1, 2, 4, 8, 32
+_PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 24, 38
+
+
+def _mount(place: str, options: str, flags: int = 0):
+    flags |= _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
+    libc.call("mount", b"tmpfs", place.encode(), b"tmpfs", ctypes.c_ulong(flags), options.encode())
+
+
+def _hide_processes():
+    """/proc would show the zygote and its other children. XLA reads one file there, and compiles for that processor."""
+    processor = Path("/proc/cpuinfo")
+    text = processor.read_bytes()
+    options = "nr_inodes=4,mode=0700"
+    _mount("/proc", options)
+    processor.write_bytes(text)
+    _mount("/proc", options, _MS_REMOUNT | _MS_RDONLY)
+
+
+def _drop_capabilities():
+    for capability in range(64):
+        with contextlib.suppress(OSError):  # the kernel has fewer
+            libc.prctl(_PR_CAPBSET_DROP, capability)
+    version, none = 0x20080522, (ctypes.c_uint32 * 6)()
+    libc.call("capset", (ctypes.c_uint32 * 2)(version, 0), none)

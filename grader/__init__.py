@@ -29,22 +29,22 @@ def check(answer: Callable) -> Displayed:
     return session.check(answer, sys._getframe(1).f_globals)
 
 
-def hint(exercise: str | None = None) -> Displayed:
+def hint(exercise: str | int | None = None) -> Displayed:
     """Gives the next hint: a question that fits what the last check found.
 
     Args:
-      exercise: an exercise's name; None for the one that this page is about.
+      exercise: an exercise's name, number or page; None for the one that this page is about.
     """
     from grader.learner import session
 
     return session.hint(exercise, sys._getframe(1).f_globals)
 
 
-def solution(exercise: str | None = None, anyway: bool = False) -> Displayed:
+def solution(exercise: str | int | None = None, anyway: bool = False) -> Displayed:
     """Shows the worked answer beside your own, once you have passed or after three different attempts.
 
     Args:
-      exercise: an exercise's name; None for the one that this page is about.
+      exercise: an exercise's name, number or page; None for the one that this page is about.
       anyway: True shows it in any case.
     """
     from grader.learner import session

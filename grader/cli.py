@@ -5,7 +5,8 @@ import json
 import os
 import sys
 from collections import Counter
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -37,13 +38,19 @@ def _commands():
 
 @app.command()
 def check(
-    file: Annotated[
-        Path,
-        typer.Argument(help="an exercise's page (.ipynb), a Python file with the answer, or a file to hand in (.json)"),
+    what: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|EXERCISE",
+            help="a page (.ipynb), a Python file with the answer, or a file to hand in (.json); or an exercise's name "
+            "or number, for its page",
+        ),
     ],
     json_: Annotated[bool, typer.Option("--json", help="print the verdict as JSON")] = False,
 ):
-    """Check the answer in FILE. Exit status: 0 passed, 1 not passed or not attempted, 2 could not be judged."""
+    """Check the answer in a file. Exit status: 0 passed, 1 not passed or not attempted, 2 could not be judged."""
+    with _unknown_exercises_refused():
+        file = pages.answered_in(what)
     if file.suffix == ".json":
         raise typer.Exit(_check_again(file, json_))
     verdict = check_file.check_file(file)
@@ -179,8 +186,14 @@ def _help(name: str, say):
 
 
 def _find(name: str) -> pages.Page:
-    try:
+    with _unknown_exercises_refused():
         return pages.find(name)
+
+
+@contextmanager
+def _unknown_exercises_refused() -> Iterator[None]:
+    try:
+        yield
     except registry.UnknownExercise as error:
         raise typer.BadParameter(str(error)) from None
 

@@ -1,5 +1,6 @@
 """The workbook's pages, as they say themselves what they are; and an exercise's page as it came."""
 
+import difflib
 import json
 import os
 import re
@@ -57,14 +58,30 @@ def exercises() -> list[Page]:
     return sorted(pages, key=lambda page: page.number)
 
 
-def find(exercise: str) -> Page:
-    """The exercise of a name, a number, or a page's path. Raises UnknownExercise."""
-    name = Path(exercise).stem
+def find(exercise: str | int) -> Page:
+    """The exercise of a name, a number, or a page's path. Raises UnknownExercise, which says what there is."""
+    name = Path(str(exercise)).stem
     number = re.match(r"(?:my_)?(\d+)(?:_|$)", name)
-    for page in exercises():
+    known = exercises()
+    for page in known:
         if page.name == name or (number and page.number == int(number[1])):
             return page
-    raise registry.UnknownExercise(f"There is no exercise {exercise}; {registry.closest(name)}")
+    close = difflib.get_close_matches(name, [page.name for page in known], n=1)
+    meant = [f"did you mean exercise {page.number}, {page.name}?" for page in known if page.name in close]
+    every = "; ".join(f"{page.number}, {page.name}" for page in known)
+    raise registry.UnknownExercise(f"There is no exercise {exercise}; {(*meant, f'the exercises are: {every}.')[0]}")
+
+
+def answered_in(place: str) -> Path:
+    """The file that is meant where either a file or an exercise may be named: an exercise's name or number stands for
+    its page. A file that is there is always meant itself, and so is whatever has a file's suffix, but for a page's own
+    name: else `06_mine.py`, misspelled, would be the page of exercise 6. Raises UnknownExercise."""
+    path = Path(place)
+    if path.exists():
+        return path
+    if not path.suffix:
+        return find(place).path
+    return next((page.path for page in exercises() if page.path.name == path.name), path)
 
 
 def is_as_it_came(page: Page) -> bool:

@@ -7,7 +7,7 @@ from types import ModuleType
 from grader.answers import find, handin_file
 from grader.exercises import registry
 from grader.isolation import in_process
-from grader.learner import assistance, hand_in
+from grader.learner import assistance, hand_in, pages
 from grader.learner.panel import Checked
 from grader.learner.progress import Progress
 from grader.verdicts.display import Displayed, Noted, Remark
@@ -46,31 +46,31 @@ def check(answer: Callable, bound: dict) -> Checked:
     return Checked(verdict, progress.notices, verbs)
 
 
-def hint(exercise: str | None, bound: dict) -> Displayed:
+def hint(exercise: str | int | None, bound: dict) -> Displayed:
     return _about(exercise, bound, assistance.hint)
 
 
-def solution(exercise: str | None, anyway: bool, bound: dict) -> Displayed:
+def solution(exercise: str | int | None, anyway: bool, bound: dict) -> Displayed:
     return _about(
         exercise, bound, lambda name, progress: assistance.solution(name, progress, anyway, last=_last.get(name))
     )
 
 
-def _about(exercise: str | None, bound: dict, say: Callable[[str, Progress], Displayed]) -> Displayed:
+def _about(exercise: str | int | None, bound: dict, say: Callable[[str, Progress], Displayed]) -> Displayed:
     """What is to be said about the exercise that is meant: the one named, else that of the page's answer or stub."""
     here = [name for name in registry.names() if callable(bound.get(name)) and not isinstance(bound[name], ModuleType)]
     checked = [name for name in _last if name in here]
-    name = exercise or (checked or here or [None])[-1]
-    if name is None:
+    try:
+        named = [pages.find(exercise).name] if exercise is not None else []
+    except registry.UnknownExercise as error:
+        return Remark("Which exercise?", str(error))
+    if not (meant := named or checked or here):
         return Remark(
             "Which exercise?",
             "This notebook has no answer to one yet: run the cell that defines it, or name the exercise: "
             f"`hint({registry.names()[0]!r})`.",
         )
-    try:
-        registry.task(name)
-    except registry.UnknownExercise as error:
-        return Remark("Which exercise?", str(error))
+    name = meant[-1]
     progress = Progress()
     return Noted(say(name, progress), progress.notices)
 

@@ -1,6 +1,7 @@
 """`python -m grader check`: exit statuses, messages, limits."""
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -23,16 +24,35 @@ def script(folder, body, head=""):
     return path
 
 
-def run(*arguments):
-    done = subprocess.run(
-        [sys.executable, "-m", "grader", *map(str, arguments)], capture_output=True, text=True, timeout=60
-    )
+def run(*arguments, folder=None):
+    command = [sys.executable, "-m", "grader", *map(str, arguments)]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "COLUMNS": "1000"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=folder, env=environment)
     return done.returncode, " ".join(done.stdout.split()), done.stderr
 
 
 def test_passed():
     status, out, err = run("check", "solutions/checkpoint_dot_policy.py")
     assert (status, err) == (0, "") and out.startswith("Passed: checkpoint_dot_policy")
+
+
+@pytest.mark.parametrize("meant", ["6", NAME, f"06_{NAME}", f"elsewhere/06_{NAME}.ipynb"])
+def test_an_exercise_stands_for_its_page(meant, tmp_path):
+    status, out, err = run("check", meant, folder=tmp_path)
+    assert (status, err) == (1, "") and out.startswith(f"Not attempted: {NAME}")
+
+
+def test_a_file_that_is_there_is_meant_before_an_exercise_of_its_name(tmp_path):
+    (tmp_path / "6").write_text("a file of its own")
+    status, out, err = run("check", "6", folder=tmp_path)
+    assert (status, err) == (2, "") and "6 is neither a notebook (.ipynb) nor a Python file (.py)" in out
+
+
+def test_what_is_neither_a_file_nor_an_exercise_is_refused_with_a_list_of_those(tmp_path):
+    status, out, err = run("check", "99", folder=tmp_path)
+    assert (status, out) == (2, "") and "There is no exercise 99; the exercises are: 1, count_residuals; 2," in err
+    status, out, err = run("check", f"06_{NAME}s.ipynb", folder=tmp_path)
+    assert (status, err) == (2, "") and "There is no file" in out
 
 
 def test_not_passed_and_json(tmp_path):

@@ -104,7 +104,13 @@ def test_an_answer_that_raises_has_no_effects():
 @pytest.mark.parametrize("verb", [hint, solution])
 def test_verbs_ask_which_exercise_is_meant(verb):
     assert "Which exercise?" in str(verb())
-    assert "did you mean checkpoint_dot_policy?" in str(verb("checkpoint_dot_polcy"))
+    assert "did you mean exercise 6, checkpoint_dot_policy?" in str(verb("checkpoint_dot_polcy"))
+    assert "the exercises are: 1, count_residuals; 2, predict_residuals; 3," in " ".join(str(verb(99)).split())
+
+
+@pytest.mark.parametrize("meant", [6, "6", NAME, "exercises/06_checkpoint_dot_policy.ipynb"])
+def test_an_exercise_may_be_meant_by_its_number_its_name_or_its_page(meant, page):
+    assert "Hint 1" in str(hint(meant)) and "three different attempts: none so far" in str(solution(meant))
 
 
 def test_hint_is_about_the_exercise_of_the_page(page):

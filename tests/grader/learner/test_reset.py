@@ -82,8 +82,11 @@ def test_a_missing_page_comes_back(folder):
 @pytest.mark.parametrize(
     ("meant", "message"),
     [
-        ("chekpoint_dot_policy", "There is no exercise chekpoint_dot_policy; did you mean checkpoint_dot_policy?"),
-        ("99", "There is no exercise 99; the exercises are: "),
+        (
+            "chekpoint_dot_policy",
+            "There is no exercise chekpoint_dot_policy; did you mean exercise 6, checkpoint_dot_policy?",
+        ),
+        ("99", "There is no exercise 99; the exercises are: 1, count_residuals; 2, predict_residuals; 3, "),
         ("notebooks/my own.ipynb", "There is no exercise notebooks/my own.ipynb; the exercises are: "),
     ],
 )

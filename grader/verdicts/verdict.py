@@ -164,7 +164,7 @@ class Verdict(Displayed):
 def _text(view) -> str | None:
     if view is None or isinstance(view, str):
         return view
-    from rematscope.render.parts import plain_text  # imports JAX, which whoever has the text can do without
+    from rematscope.render.view import plain_text  # imports JAX, which whoever has the text can do without
 
     return plain_text(view, 80)
 

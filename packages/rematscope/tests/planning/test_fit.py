@@ -10,7 +10,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from rematscope import Fit, PlanError, fit, measure, plan
 from rematscope.planning import fit as fitting
-from rematscope.render.parts import plain_text
+from rematscope.render.view import plain_text
 
 
 def shape(*dims):

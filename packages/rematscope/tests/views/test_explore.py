@@ -11,16 +11,10 @@ import pytest
 from ipywidgets.widgets.widget import _instances
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import io_callback
-from rich.console import Console
 
 from rematscope import TraceError, explore, trace
 from rematscope.render import widget
 from rematscope.views.explore import POLICIES
-
-
-class InNotebook(Console):
-    def __init__(self, **kwargs):
-        super().__init__(**{"force_jupyter": True, **kwargs})
 
 
 class Panel:
@@ -28,7 +22,7 @@ class Panel:
 
     def __init__(self, monkeypatch, f, *args, **kwargs):
         outputs = []
-        monkeypatch.setattr(widget, "Console", InNotebook)
+        monkeypatch.setattr(widget, "in_notebook", lambda: True)
         monkeypatch.setattr(IPython.display, "display", lambda data, raw: outputs.append(data))
         explore(f, *args, **kwargs)
         monkeypatch.undo()

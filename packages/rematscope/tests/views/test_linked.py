@@ -12,7 +12,7 @@ import pytest
 from zoo import CASES
 
 from rematscope import linked, residual_table, trace
-from rematscope.render.parts import plain_text
+from rematscope.render.view import plain_text
 from rematscope.views.linked import Linked
 
 

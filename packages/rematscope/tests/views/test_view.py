@@ -16,8 +16,8 @@ from zoo import CASES
 
 from rematscope import FwdBwd, ResidualTable, print_fwd_bwd, residual_table, trace
 from rematscope.ir.pretty_print import code, lines
-from rematscope.render.parts import plain_text
 from rematscope.render.units import bytes_text, count_text
+from rematscope.render.view import plain_text
 
 
 def layer(W, x):

@@ -2,20 +2,19 @@
 
 from collections.abc import Callable, Iterable
 
-from rich.console import Console, ConsoleOptions, RenderResult
-
 from rematscope.ir import jax_internals
 from rematscope.linting.checkpoint_rules import checkpoint_findings
 from rematscope.linting.finding import LintFinding, Place
 from rematscope.linting.name_rules import Names
 from rematscope.linting.subject import Subject
-from rematscope.render.parts import Lines, Stack, TextTable, plain_text
+from rematscope.render.parts import Lines, Stack, TextTable
 from rematscope.render.units import amount_text, bytes_text
+from rematscope.render.view import View
 
 _SHOWN = 10  # places in the table
 
 
-class Lint:
+class Lint(View):
     """What is wrong with a function's names and checkpoints. Displays itself.
 
     Attributes:
@@ -29,17 +28,8 @@ class Lint:
         self.findings = tuple(findings)
         self.places = tuple(places)
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield self._view()
-
-    def __repr__(self):
-        return plain_text(self)
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        return self._view()._repr_mimebundle_(include, exclude)
-
-    def _view(self) -> Stack:
-        views = []
+    def parts(self) -> Iterable[View]:
+        views: list[View] = []
         if self.findings:
             alike: dict[tuple, list[LintFinding]] = {}
             for found in self.findings:
@@ -51,7 +41,7 @@ class Lint:
             views.append(Lines([f"{self.function}: no findings"]))
         if self.places and (not self.findings or any(found.name for found in self.findings)):
             views.append(self._table_of_places())
-        return Stack(*views)
+        return [Stack(*views)]
 
     def _table_of_places(self) -> TextTable:
         rows = [["value", "type", "bytes", "spares", "line"]]

@@ -1,15 +1,13 @@
 """How many bytes are live while a forward and then a backward pass run: as data, as a picture and as text."""
 
 import dataclasses
-from collections.abc import Sequence
-
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.text import Text
+from collections.abc import Iterable, Sequence
 
 from rematscope.ir.source import Source
-from rematscope.render.parts import Lines, plain_text, png
+from rematscope.render.parts import Lines, Pictured
 from rematscope.render.theme import COLOURS
 from rematscope.render.units import bytes_text
+from rematscope.render.view import View
 
 # The first colours are those of the gutter letters: what is saved, what is computed again.
 BANDS = {
@@ -44,7 +42,7 @@ class Moment:
         return self.arguments + self.residuals + self.recomputed + self.other
 
 
-class Timeline:
+class Timeline(Pictured):
     """Bytes live at each step of a forward and then a backward pass. Displays itself as a picture with its numbers.
 
     Attributes:
@@ -52,6 +50,8 @@ class Timeline:
       moments: one `Moment` for each step.
       turn: the place in `moments` where the forward pass is done.
     """
+
+    size = 7, 3.4
 
     def __init__(self, title: str, moments: Sequence[Moment], turn: int):
         self.title = title
@@ -90,18 +90,11 @@ class Timeline:
         ax.set(xlim=(0, max(1, len(self.moments) - 1)), ylim=(0, 1.2 * self.peak_bytes / scale or 1))
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize="small")
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from map(Text, self._lines())
+    def caption(self) -> str:
+        return self.title
 
-    def __repr__(self):
-        return plain_text(self)
-
-    def _ipython_display_(self) -> None:
-        # Two outputs, since a front end shows only one form of each: the picture, and its numbers.
-        from IPython.display import display
-
-        display({"image/png": png(self.plot, (7, 3.4)), "text/plain": self.title}, raw=True)
-        display(Lines(self._lines()))
+    def parts(self) -> Iterable[View]:
+        return [Lines(self._lines())]
 
     def _lines(self) -> list[str]:
         peak, last = self.moments.index(self.peak), len(self.moments) - 1

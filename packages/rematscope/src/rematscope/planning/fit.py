@@ -1,19 +1,17 @@
 """`fit(f, *args, budget=…)`: the names to save so that the compiled program fits into a device's memory."""
 
-import contextlib
 import dataclasses
-from collections.abc import Callable, Iterator
-
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.text import Text
+from collections.abc import Callable, Iterable
 
 from rematscope.choices.recompute_graph import recompute_graph
 from rematscope.errors import PlanError
 from rematscope.planning.budget import budget_bytes
 from rematscope.planning.plan import Plan, best
 from rematscope.render.html import html_table
-from rematscope.render.parts import TextTable, plain_text
+from rematscope.render.parts import Paragraph, TextTable
+from rematscope.render.progress import progress
 from rematscope.render.units import bytes_text
+from rematscope.render.view import View
 from rematscope.xla.measure import Measurement, measure
 
 
@@ -35,7 +33,7 @@ class CompiledPlan:
         return self.measurement.peak_bytes
 
 
-class Fit:
+class Fit(View):
     """The largest plan that fits, and what was compiled to find it. Displays itself.
 
     Attributes:
@@ -68,16 +66,12 @@ class Fit:
     def names(self) -> tuple[str, ...]:
         return self.plan.names
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text(self._headline())
-        yield TextTable(self._cells(), "\n".join(self._notes()), numeric=self._cells()[0][1:6])
+    def parts(self) -> Iterable[View]:
+        cells = self._cells()
+        return [Paragraph(self._headline()), TextTable(cells, "\n".join(self._notes()), numeric=cells[0][1:6])]
 
-    def __repr__(self):
-        return plain_text(self)
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        footer = " ".join([f"{self._headline()}.", *self._notes()])
-        return {"text/plain": plain_text(self), "text/html": html_table(self._cells(), footer)}
+    def html(self) -> str:
+        return html_table(self._cells(), " ".join([f"{self._headline()}.", *self._notes()]))
 
     def _headline(self) -> str:
         name = self.plan.graph.passes.function
@@ -144,7 +138,8 @@ def fit(f: Callable, *args, budget: int | str, target: str = "cpu", **kwargs) ->
     def attempt(saved: int) -> CompiledPlan:
         made = best(f, graph, saved, args, kwargs)
         if made.saved_bytes not in trials:
-            with _saying(f"compiling with {bytes_text(made.saved_bytes)} saved"):
+            with progress() as tell:
+                tell(f"compiling with {bytes_text(made.saved_bytes)} saved", 0)
                 trials[made.saved_bytes] = CompiledPlan(made, measure(made.planned, *args, target=target, **kwargs))
         return trials[made.saved_bytes]
 
@@ -170,20 +165,3 @@ def fit(f: Callable, *args, budget: int | str, target: str = "cpu", **kwargs) ->
             fits = trial
         else:
             above = trial
-
-
-@contextlib.contextmanager
-def _saying(what: str) -> Iterator[None]:
-    """Says what is being done as long as it is: a compilation may take minutes."""
-    console = Console(stderr=True)
-    if not console.is_jupyter:
-        with console.status(what):
-            yield
-        return
-    from IPython.display import clear_output
-
-    print(what)
-    try:
-        yield
-    finally:
-        clear_output(wait=True)  # what comes next takes its place

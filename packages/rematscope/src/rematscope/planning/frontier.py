@@ -1,14 +1,10 @@
 """`frontier(f, *args)`: every best trade of bytes kept for work done again, and the usual policies beside it."""
 
-import contextlib
 import dataclasses
 import functools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 
 import jax
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.progress import BarColumn, Progress, TextColumn
 
 from rematscope.choices.enumeration import are_few
 from rematscope.choices.recompute_graph import RecomputeGraph, recompute_graph, work
@@ -18,9 +14,11 @@ from rematscope.ir.program import Equation
 from rematscope.linting.lint import no_names
 from rematscope.planning.points import Point, all_points, counted, greedy_point, spread, unbeaten
 from rematscope.planning.saved_names_matrix import Matrix
-from rematscope.render.parts import Stack, TextTable, plain_text, png
+from rematscope.render.parts import Pictured, Stack, TextTable
+from rematscope.render.progress import progress
 from rematscope.render.theme import COLOURS
 from rematscope.render.units import amount_text, bytes_text
+from rematscope.render.view import View
 from rematscope.tracing.checkpoints import checkpoints, jaxpr_of, with_policy
 from rematscope.tracing.trace import trace
 
@@ -77,7 +75,7 @@ def frontier(f: Callable, *args, cost: Callable[[Equation], float] = work, **kwa
     greedy: dict[int, Point] = {}
     complete = False
     try:
-        with _bar() as tell:
+        with progress(total=1, after=1) as tell:
             for point, share in all_points(graph):
                 found.append(point)
                 tell(f"{len(found)} points", share)
@@ -94,7 +92,7 @@ def frontier(f: Callable, *args, cost: Callable[[Equation], float] = work, **kwa
     return Frontier(graph, tuple(unbeaten(found)), presets, greedy, current, complete)
 
 
-class Frontier:
+class Frontier(Pictured):
     """Every choice of names that none beats, by rising bytes. Displays itself as a picture with its numbers.
 
     Attributes:
@@ -105,6 +103,8 @@ class Frontier:
       complete: False if the search was interrupted: then there may be points between those found.
       graph: what the backward pass computes again for other choices; `graph.evaluate(names)` gives bytes and cost.
     """
+
+    size = 8.5, 3.6
 
     def __init__(self, graph: RecomputeGraph, points, presets, greedy, current: Point | None, complete: bool):
         self.graph = graph
@@ -157,25 +157,12 @@ class Frontier:
         )
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize="small")
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield self._numbers()
-
-    def __repr__(self):
-        return plain_text(self)
-
-    def _ipython_display_(self) -> None:
-        # Two outputs, since a front end shows only one form of each: the picture, and its numbers.
-        from IPython.display import display
-
-        display({"image/png": png(self.plot, (8.5, 3.6)), "text/plain": self._headline()}, raw=True)
-        display(self._numbers())
-
-    def _numbers(self) -> Stack:
+    def parts(self) -> Iterable[View]:
         numeric = ("names", "keeps", "computes again", "best within its bytes")
         tables = [TextTable(rows, line, numeric) for rows, line in (self._rows(), self._labelled_rows())]
-        return Stack(*tables, self.matrix)
+        return [Stack(*tables, self.matrix)]
 
-    def _headline(self) -> str:
+    def caption(self) -> str:
         found, of = len(self.points), len(self.graph.names)
         text = f"{self.graph.passes.function}: {counted(found, 'choice')} of its {counted(of, 'name')} that none beats"
         return text if self.complete else f"{text}, before the search was interrupted: there may be more between"
@@ -189,7 +176,7 @@ class Frontier:
             amounts = bytes_text(point.nbytes), amount_text(point.cost), f"{100 * point.cost / worst:.1f} %"
             rows.append([str(i + 1), str(len(point.names)), *amounts])
         left_out = "" if len(shown) == len(self.points) else f"; {len(shown)} of them here, all in .points"
-        return rows, self._headline() + left_out
+        return rows, self.caption() + left_out
 
     def _labelled_rows(self) -> tuple[list[list[str]], str]:
         rows = [["beside them", "names", "keeps", "computes again", "best within its bytes"]]
@@ -210,21 +197,3 @@ class Frontier:
 
 
 _BLUE, _ORANGE, _PINK = (COLOURS[style].split()[-1] for style in ("rs-S", "rs-R", "rs-L"))
-
-
-@contextlib.contextmanager
-def _bar() -> Iterator[Callable[[str, float], None]]:
-    """Gives a function to tell what is done and which part of it, on a bar that appears after a second."""
-    begun = time.monotonic()
-    progress = Progress(TextColumn("{task.description}"), BarColumn(), transient=True)
-    task = progress.add_task("", total=1)
-
-    def tell(text: str, share: float) -> None:
-        if not progress.live.is_started and time.monotonic() - begun > 1:
-            progress.start()
-        progress.update(task, description=text, completed=share)
-
-    try:
-        yield tell
-    finally:
-        progress.stop()

@@ -1,11 +1,9 @@
 """`plan(f, *args, budget=…)`: the names to save so that the backward pass computes least again, with a certificate."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cached_property
 
 import jax
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.text import Text
 
 from rematscope.choices.enumeration import are_few
 from rematscope.choices.milp import SOLVER, ZeroOne
@@ -17,9 +15,9 @@ from rematscope.linting.finding import LintFinding
 from rematscope.linting.lint import no_names
 from rematscope.planning.budget import budget_bytes, least_possible, part_of_range
 from rematscope.planning.certificate import Certificate, same_cost
-from rematscope.render.html import escaped
-from rematscope.render.parts import TextTable, plain_text
+from rematscope.render.parts import Paragraph, TextTable
 from rematscope.render.units import amount_text, bytes_text
+from rematscope.render.view import View
 from rematscope.tracing.checkpoints import with_policy, without_checkpoints
 from rematscope.tracing.trace import Passes, trace
 
@@ -77,7 +75,7 @@ def best(f: Callable, graph: RecomputeGraph, limit: int, args, kwargs, cost: Cal
     return made
 
 
-class Plan:
+class Plan(View):
     """The best choice of names under a budget. Displays itself.
 
     Attributes:
@@ -150,21 +148,9 @@ class Plan:
             f"JAX keeps {kept:,} at {again:,} with these names. {why}"
         )
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text(self._headline())
-        yield self._table()
-        yield from (Text(finding.text) for finding in self.findings)
-
-    def __repr__(self):
-        return plain_text(self)
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        page = self._table()._repr_mimebundle_()["text/html"]
-        notes = "".join(f"<p>{escaped(finding.text)}</p>" for finding in self.findings)
-        return {"text/plain": plain_text(self), "text/html": f"<p>{self._headline()}</p>{page}{notes}"}
-
-    def _table(self) -> TextTable:
-        return TextTable(self._cells(), self._footer(), numeric=("bytes", "spares"))
+    def parts(self) -> Iterable[View]:
+        table = TextTable(self._cells(), self._footer(), numeric=("bytes", "spares"))
+        return [Paragraph(self._headline()), table, *(Paragraph(finding.text) for finding in self.findings)]
 
     def _headline(self) -> str:
         chosen, all_of = len(self.names), len(self.graph.names)

@@ -1,20 +1,17 @@
 """Which names each point of a frontier saves, as a picture in text."""
 
 import textwrap
-from collections.abc import Sequence
-
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.text import Text
+from collections.abc import Iterable, Sequence
 
 from rematscope.planning.points import Point, counted, spread
-from rematscope.render.html import escaped
-from rematscope.render.parts import plain_text
-from rematscope.render.theme import SHEET
+from rematscope.render.html import escaped, page
+from rematscope.render.parts import Lines
+from rematscope.render.view import View
 
 _COLUMNS, _MOST_COLUMNS = 72, 500  # points that the matrix shows, as text and in a notebook
 
 
-class Matrix:
+class Matrix(View):
     """Which names each point saves: a row for each name, a column for each point, from fewest to most bytes.
 
     Attributes:
@@ -25,13 +22,10 @@ class Matrix:
         self.rows = {name: tuple(name in point.names for point in points) for name in names}
         self._count = len(points)
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from map(Text, self._lines())
+    def parts(self) -> Iterable[View]:
+        return [Lines(self._lines())]
 
-    def __repr__(self):
-        return plain_text(self)
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
+    def html(self) -> str:
         shown = spread(self._count, _MOST_COLUMNS)
         style = 'style="white-space: pre; text-align: left"'
         (_, scale), *body = self._cells(shown)
@@ -39,8 +33,7 @@ class Matrix:
         for names, marks in body:
             lines.append(f'<tr><th scope="row">{escaped(", ".join(names))}</th><td {style}>{marks}</td></tr>')
         table = f'<table class="rs-table"><tbody>{"".join(lines)}</tbody></table>'
-        page = f'<div style="overflow-x: auto">{table}</div><p>{escaped(self._caption(shown))}</p>'
-        return {"text/plain": plain_text(self), "text/html": f'{SHEET}\n<div class="rematscope">{page}</div>'}
+        return page(f'<div style="overflow-x: auto">{table}</div><p>{escaped(self._caption(shown))}</p>')
 
     def _caption(self, shown: list[int]) -> str:
         if len(shown) == self._count:

@@ -1,4 +1,4 @@
-"""How a view reaches the reader: a terminal through rich, JupyterLab as HTML, GitHub as text."""
+"""How a view reaches the reader: a terminal through rich, JupyterLab as HTML, GitHub as text. Knows no JAX."""
 
 from rematscope.render.parts import Lines
 from rematscope.render.widget import live

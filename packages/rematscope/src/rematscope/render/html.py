@@ -1,21 +1,33 @@
-"""Views as HTML: a row of programs, a table, lines that stay as they are."""
+"""Views as HTML: a row of programs, a table, lines that stay as they are.
+
+Text is escaped where it becomes HTML, and nowhere else: whatever takes a text here takes it as a reader should see it.
+`escaped` does that, on the standard library: markupsafe would be one more requirement for a single line.
+"""
 
 import html
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from rematscope.render.theme import MARKS, SHEET
 
+# A line as it is laid out, in (text, style) pieces: the terminal's and the notebook's view are both made from it.
+PieceLine = Sequence[tuple[str, str]]
 
-def html_page(columns, footer) -> str:
+
+def page(inner: str, sheets: str = SHEET) -> str:
+    """HTML in the views' style."""
+    return f'{sheets}\n<div class="rematscope">{inner}</div>'
+
+
+def html_page(columns: Sequence[Sequence[PieceLine]], footer: Sequence[PieceLine]) -> str:
     """A row of columns and a footer, each a list of lines, each a list of (text, style) pieces."""
     # Said inline too: a notebook that is not trusted loses the sheet, and JupyterLab aligns cells to the right.
     cells = "".join(f'<td style="text-align: left; vertical-align: top">{pre(lines)}</td>' for lines in columns)
     table = f'<table class="rs-programs"><tbody><tr>{cells}</tr></tbody></table>'
-    sheets = SHEET + MARKS * any("rs-marked" in style for lines in columns for line in lines for _, style in line)
-    return f'{sheets}\n<div class="rematscope">{table}{pre(footer)}</div>'
+    marked = any("rs-marked" in style for lines in columns for line in lines for _, style in line)
+    return page(f"{table}{pre(footer)}", SHEET + MARKS * marked)
 
 
-def html_table(rows, footer: str, about: Sequence[str] = ()) -> str:
+def html_table(rows: Sequence[Sequence[str]], footer: str | None, about: Sequence[str] = ()) -> str:
     """A table of texts, its first row the header; `about` numbers the values that each of the others is about."""
     header, *body = [list(map(escaped, row)) for row in rows]
     head = "".join(f'<th scope="col" style="text-align: left">{cell}</th>' for cell in header)
@@ -24,10 +36,11 @@ def html_table(rows, footer: str, about: Sequence[str] = ()) -> str:
         start + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for start, row in zip(starts, body, strict=True)
     )
     table = f'<table class="rs-table"><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>'
-    return f'{SHEET}\n<div class="rematscope">{table}<p>{escaped(footer)}</p></div>'
+    return page(table if footer is None else f"{table}<p>{escaped(footer)}</p>")
 
 
-def pre(lines) -> str:
+def pre(lines: Iterable[PieceLine]) -> str:
+    """Lines that stay as they are."""
     return f"<pre>{chr(10).join(''.join(map(_span, line)) for line in lines)}</pre>"
 
 
@@ -38,5 +51,5 @@ def _span(piece: tuple[str, str]) -> str:
 
 
 def escaped(text: str) -> str:
-    """The text, in HTML."""
+    """The text, in HTML. Not for an attribute: quotes stay, as they do in the pages that are stored."""
     return html.escape(text, quote=False)

@@ -1,19 +1,19 @@
-"""How a view reaches the reader: a terminal through rich, JupyterLab as HTML, GitHub as text."""
+"""The views that others are made of: lines, a paragraph, a table, a stack, and a picture above its numbers."""
 
 import base64
 import io
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from rematscope.render.html import html_table, pre
-from rematscope.render.theme import SHEET
+from rematscope.render.html import escaped, html_table, page, pre
+from rematscope.render.view import View
 
 
-class Lines:
+class Lines(View):
     """Text in lines that stay as they are."""
 
     def __init__(self, lines: Sequence[str]):
@@ -22,18 +22,33 @@ class Lines:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from map(Text, self.lines)
 
-    def __repr__(self):
-        return plain_text(self)
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        page = f'{SHEET}\n<div class="rematscope">{pre([[(line, "")] for line in self.lines])}</div>'
-        return {"text/plain": plain_text(self), "text/html": page}
+    def html(self) -> str:
+        return page(pre([[(line, "")] for line in self.lines]))
 
 
-class TextTable:
-    """Rows of texts, the first one the header, and a line below."""
+class Paragraph(View):
+    """Words that flow into whatever room there is."""
 
-    def __init__(self, rows: Sequence[Sequence[str]], footer: str, numeric: Collection[str] = ()):
+    def __init__(self, text: str):
+        self.text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(self.text)
+
+    def html(self) -> str:
+        return f"<p>{escaped(self.text)}</p>"
+
+
+class TextTable(View):
+    """Rows of texts, the first one the header, and a line below.
+
+    Args:
+      rows: lists of one length.
+      footer: what is said below; None leaves no room for it.
+      numeric: the titles of columns that a terminal aligns to the right.
+    """
+
+    def __init__(self, rows: Sequence[Sequence[str]], footer: str | None = None, numeric: Collection[str] = ()):
         self.rows = rows
         self.footer = footer
         self.numeric = numeric
@@ -46,53 +61,65 @@ class TextTable:
         for row in rows:
             table.add_row(*map(Text, row))
         yield table
-        yield Text(self.footer)
+        if self.footer is not None:
+            yield Text(self.footer)
 
-    def __repr__(self):
-        return plain_text(self)
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        return {"text/plain": plain_text(self), "text/html": html_table(self.rows, self.footer)}
+    def html(self) -> str:
+        return html_table(self.rows, self.footer)
 
 
-class Stack:
+class Stack(View):
     """Views one above another."""
 
-    def __init__(self, *views):
+    def __init__(self, *views: View):
         self.views = views
 
+    def parts(self) -> Iterable[View]:
+        return self.views
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for i, view in enumerate(self.views):
+        for i, view in enumerate(self.parts()):
             yield Group(*[""] * (i > 0), view)
 
-    def __repr__(self):
-        return plain_text(self)
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        pages = [view._repr_mimebundle_()["text/html"] for view in self.views]
-        return {"text/plain": plain_text(self), "text/html": "\n<br>\n".join(pages)}
+    def html(self) -> str:
+        return "\n<br>\n".join(view.html() for view in self.parts())
 
 
-def show(view) -> None:
-    """Displays in a notebook, prints in a terminal."""
-    console = Console()
-    if console.is_jupyter:
+def needs(extra: str, what: str) -> Lines:
+    """Says what to install for a thing that is not shown, since it takes one of rematscope's extras."""
+    return Lines([f"{what} takes more than is installed here: pip install 'rematscope[{extra}]'"])
+
+
+class Pictured(View):
+    """A view that is a picture in a notebook, with its parts, the numbers, below.
+
+    Attributes:
+      size: width and height of the picture, in inches.
+    """
+
+    size: tuple[float, float]
+
+    def caption(self) -> str:
+        """What the picture is of, for whoever cannot see it."""
+        raise NotImplementedError
+
+    def plot(self, ax) -> None:
+        """Draws the picture on matplotlib axes."""
+        raise NotImplementedError
+
+    def _ipython_display_(self) -> None:
+        # Two outputs, since a front end shows only one form of each: the picture, and its numbers.
         from IPython.display import display
 
-        display(view)
-        return
-    try:
-        console.print(view)
-    except UnicodeEncodeError:  # a pipe or an old terminal that knows no arrows
-        print(plain_text(view, console.width).encode(console.encoding, "replace").decode(console.encoding))
-
-
-def plain_text(view, width: int = 100) -> str:
-    """What `view` looks like without colour, `width` columns wide."""
-    console = Console(width=width, color_system=None, force_jupyter=False, force_terminal=False)
-    with console.capture() as capture:
-        console.print(view)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+        try:
+            picture = png(self.plot, self.size)
+        except ModuleNotFoundError as error:
+            if error.name != "matplotlib":
+                raise
+            display(Stack(*self.parts(), needs("plot", "The picture")))
+            return
+        display({"image/png": picture, "text/plain": self.caption()}, raw=True)
+        display(Stack(*self.parts()))
 
 
 def png(plot: Callable, size: tuple[float, float]) -> str:

@@ -1,11 +1,15 @@
 """The colours of the views and their style sheet."""
 
 # Okabe and Ito's colours, which the colour-blind can tell apart. The gutter letters say the same without colour.
-COLOURS = {"rs-S": "bold #0072b2", "rs-R": "bold #d55e00", "rs-L": "bold #cc79a7", "rs-B": ""}
-
-
-COLOURS |= {"rs-type": "dim", "rs-source": "dim", "rs-marked": "reverse"}
-
+COLOURS = {
+    "rs-S": "bold #0072b2",
+    "rs-R": "bold #d55e00",
+    "rs-L": "bold #cc79a7",
+    "rs-B": "",
+    "rs-type": "dim",
+    "rs-source": "dim",
+    "rs-marked": "reverse",
+}
 
 # JupyterLab says on <body> which theme is on. Without this sheet (GitHub, an untrusted notebook) the text still stands
 # in its columns.
@@ -30,7 +34,6 @@ SHEET = """<style>
 [data-jp-theme-light="false"] .rs-L { color: #ee9fcb; }
 @container (max-width: 1150px) { .rematscope .rs-source { display: none; } }
 </style>"""
-
 
 # Apart, so that pages on which nothing is marked stay as they are stored.
 MARKS = """<style>

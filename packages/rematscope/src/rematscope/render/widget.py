@@ -1,44 +1,38 @@
 """Views that answer: a pane that lights values up, and controls above any view."""
 
 import functools
+import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
-from rich.console import Console
+from rematscope.render.parts import needs
+from rematscope.render.view import View, in_notebook, show
 
-from rematscope.render.parts import show
 
-
-def live(view: Callable, **controls) -> None:
+def live(view: Callable[..., View], **controls) -> None:
     """Shows `view(**values)` under widgets that set the values, in a notebook. A view may be lively without any.
 
     Where no widget runs (on GitHub, in a page that was stored, in a terminal), `view` is shown for the first values.
 
     Args:
-      view: a function of the controls' values that returns something that displays itself. A `Linked` lights up.
+      view: a function of the controls' values. A `Linked` that it returns lights up.
       **controls: an ipywidgets control for each argument of `view`.
     """
 
-    def current():
+    def current() -> View:
         return view(**{name: control.value for name, control in controls.items()})
 
-    if not Console().is_jupyter:
-        show(current())
+    if not widgets_run():
+        show_still(current())
         return
     import ipywidgets
     from IPython.display import display
 
-    from rematscope.render.widget import widget
-
-    def state() -> dict:
-        shown = current()
-        return shown.pane() if hasattr(shown, "pane") else {"html": shown._repr_mimebundle_()["text/html"]}
-
-    pane = widget(**state())
+    pane = _widget_class()(**current().pane())
 
     def update(_change):
         with pane.hold_sync():
-            for name, value in state().items():
+            for name, value in current().pane().items():
                 setattr(pane, name, value)
 
     for control in controls.values():
@@ -49,9 +43,23 @@ def live(view: Callable, **controls) -> None:
     display({**page._repr_mimebundle_(), **current()._repr_mimebundle_()}, raw=True)
 
 
-def widget(**state):
-    """A pane in which values light up, in the state that `Linked.pane` returns."""
-    return _widget_class()(**state)
+def show_still(view: View) -> None:
+    """Shows a view without its widgets; in a notebook that could run them, it says what is missing."""
+    show(view)
+    if in_notebook():
+        show(needs("notebook", "What lights up and has controls"))
+
+
+def widgets_run() -> bool:
+    """Whether widgets can be shown: in a notebook in whose environment they are installed."""
+    return in_notebook() and all(_is_installed(name) for name in ("ipywidgets", "anywidget"))
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ValueError:  # a module that was put in place of another, or blocked
+        return False
 
 
 @functools.cache

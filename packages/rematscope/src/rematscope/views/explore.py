@@ -101,8 +101,7 @@ class _Choice(Linked):
 
     def pane(self) -> dict:
         state = super().pane()
-        costs = self._costs._repr_mimebundle_()["text/html"]
-        return {**state, "html": f"{costs}<br>{state['html']}", "idle": f"{self._news} {state['idle']}"}
+        return {**state, "html": f"{self._costs.html()}<br>{state['html']}", "idle": f"{self._news} {state['idle']}"}
 
 
 class _Refusal(Lines):

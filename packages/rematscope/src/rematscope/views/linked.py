@@ -1,11 +1,10 @@
 """Both programs and the table of residuals, linked: pointing at a value lights it wherever it stands."""
 
-import html
 from collections.abc import Callable, Iterable, Iterator
 
 from rematscope.ir.program import Literal, Program, Value, type_text
 from rematscope.ir.roles import BACKWARD, LATE, RECOMPUTED
-from rematscope.render.html import html_table
+from rematscope.render.html import escaped, html_table
 from rematscope.render.parts import Stack
 from rematscope.render.units import bytes_text
 from rematscope.render.widget import live
@@ -148,7 +147,3 @@ _IN_BACKWARD = {
     LATE: "late: first computed in the backward pass",
     BACKWARD: "made by the backward pass",
 }
-
-
-def escaped(text: str) -> str:
-    return html.escape(text, quote=False)

@@ -1,15 +1,13 @@
 """What a backward pass keeps, one row a residual."""
 
 import dataclasses
-from collections.abc import Callable
-
-from rich.console import Console, ConsoleOptions, RenderResult
+from collections.abc import Callable, Iterable
 
 from rematscope.ir.pretty_print import code
 from rematscope.ir.program import type_text
-from rematscope.render.html import html_table
-from rematscope.render.parts import TextTable, plain_text
+from rematscope.render.parts import TextTable
 from rematscope.render.units import bytes_text
+from rematscope.render.view import View
 from rematscope.tracing.residuals import Residual
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.words import saved_text
@@ -52,7 +50,7 @@ class ResidualRow:
         return ", ".join([self.primitive or self.kind, *notes])
 
 
-class ResidualTable:
+class ResidualTable(View):
     """A table of residuals: displays itself, and gives its rows as data.
 
     Attributes:
@@ -65,14 +63,8 @@ class ResidualTable:
         self.nbytes = passes.saved_bytes()
         self.rows = _rows(passes)
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield TextTable(self.cells(), self.total, numeric=("bytes", "share"))
-
-    def __repr__(self):
-        return plain_text(self)
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        return {"text/plain": plain_text(self), "text/html": html_table(self.cells(), self.total)}
+    def parts(self) -> Iterable[View]:
+        return [TextTable(self.cells(), self.total, numeric=("bytes", "share"))]
 
     @property
     def total(self) -> str:

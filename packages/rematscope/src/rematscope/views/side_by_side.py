@@ -13,9 +13,9 @@ from rematscope.ir.cost import Cost
 from rematscope.ir.pretty_print import Line, Pieces, lines, listed, text
 from rematscope.ir.program import Value, type_text
 from rematscope.render.html import html_page
-from rematscope.render.parts import plain_text, show
 from rematscope.render.theme import COLOURS
 from rematscope.render.units import bytes_text, count_text
+from rematscope.render.view import View, show
 from rematscope.tracing.residuals import Residual
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.words import saved_text
@@ -23,10 +23,8 @@ from rematscope.views.words import saved_text
 # Below this width the two programs stand one above the other.
 _SIDE_BY_SIDE = 110
 
-
 # A column of programs shows the user's source lines too where it has this much room.
 _WITH_SOURCE = 74
-
 
 LEGEND = {"S": "saved", "R": "recomputed", "L": "late", "B": "backward"}
 
@@ -62,7 +60,7 @@ class ProgramRow:
         return " ".join([f"rs-{self.gutter}"] * bool(self.gutter) + ["rs-marked"] * bool(self.mark))
 
 
-class FwdBwd:
+class FwdBwd(View):
     """Forward and backward side by side: rich renders it in a terminal, JupyterLab as HTML, GitHub as text.
 
     Args:
@@ -79,10 +77,8 @@ class FwdBwd:
         if width >= _SIDE_BY_SIDE:
             half = (width - 3) // 2
             left, right = self._columns(half)
-            body = [
-                _joined(_padded(a, half), [(" │ ", "dim")], b)
-                for a, b in itertools.zip_longest(left, right, fillvalue=[])
-            ]
+            lines = itertools.zip_longest(left, right, fillvalue=_NO_PIECES)
+            body = [[*_padded(a, half), (" │ ", "dim"), *b] for a, b in lines]
         else:
             seam = [("─" * width, "dim")]
             forward, backward = self._columns(width)
@@ -92,11 +88,8 @@ class FwdBwd:
             coloured = [(piece, " ".join(COLOURS.get(s, s) for s in style.split())) for piece, style in line]
             yield Text.assemble(*coloured, no_wrap=True, overflow="crop")
 
-    def __repr__(self):
-        return plain_text(self)
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        return {"text/plain": plain_text(self), "text/html": html_page(*self.pieces())}
+    def html(self) -> str:
+        return html_page(*self.pieces())
 
     def pieces(self) -> tuple[list[list["_Line"]], list["_Line"]]:
         """Both programs and the legend as text that `html_page` takes: lines of (text, style) pieces."""
@@ -186,6 +179,7 @@ def _work(count: int, cost: Cost) -> str:
 
 # A line as it is laid out, in (text, style) pieces: the terminal's and the notebook's view are both made from it.
 _Line = list[tuple[str, str]]
+_NO_PIECES: _Line = []
 
 
 def _title(title: str, header: str, width: int | None = None) -> list[_Line]:
@@ -247,7 +241,3 @@ def _filled(text: str, width: int) -> str:
 
 def _padded(pieces: _Line, width: int) -> _Line:
     return [*pieces, (" " * (width - sum(cell_len(text) for text, _ in pieces)), "")]
-
-
-def _joined(*parts: _Line) -> _Line:
-    return [piece for part in parts for piece in part]

@@ -11,22 +11,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import jax
 import jax.export
 import jax.numpy as jnp
 import numpy as np
-from rich import box
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.table import Table
-from rich.text import Text
 
 from rematscope.errors import TargetError
 from rematscope.memory.liveness import live_bytes
 from rematscope.render.html import html_table
-from rematscope.render.parts import plain_text
+from rematscope.render.parts import Lines, TextTable
 from rematscope.render.units import bytes_text, count_text
+from rematscope.render.view import View
 from rematscope.tracing.arguments import flattened
 from rematscope.tracing.trace import Passes, trace
 from rematscope.xla.buffers import allocation
@@ -81,7 +78,7 @@ class Seconds:
         return f"{median} ms, the median of {len(self.runs)} runs of {fastest} to {slowest} ms"
 
 
-class Measurement:
+class Measurement(View):
     """Both passes of a function, compiled as one program. Displays itself as a table.
 
     Attributes:
@@ -150,23 +147,12 @@ class Measurement:
         ]
         return tuple(row for row in rows if row.compiled is not None)
 
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        header, *rows = self._cells()
-        table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
-        for title in header:
-            table.add_column(title, justify="right" if title in header[1:4] else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*map(Text, row))
-        yield Text(self._title)
-        yield table
-        yield from map(Text, self.notes)
+    def parts(self) -> Iterable[View]:
+        cells = self._cells()
+        return [Lines([self._title]), TextTable(cells, numeric=cells[0][1:4]), Lines(self.notes)]
 
-    def __repr__(self):
-        return plain_text(self)
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        footer = "; ".join([self._title, *self.notes])
-        return {"text/plain": plain_text(self), "text/html": html_table(self._cells(), footer)}
+    def html(self) -> str:
+        return html_table(self._cells(), "; ".join([self._title, *self.notes]))
 
     @property
     def _title(self) -> str:

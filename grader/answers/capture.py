@@ -4,6 +4,7 @@ This is the only module that runs a learner's code. It knows the exercise's case
 """
 
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,9 +16,9 @@ import numpy as np
 from jax.extend import source_info_util
 from jax.interpreters import mlir
 
-from grader.answers.apply import applied, parameters
-from grader.answers.evidence import Evidence, Traced
-from grader.answers.failures import Failure, Unusable, failure_of, message_of, refuse_none
+from grader.answers.apply import applied
+from grader.answers.evidence import Evidence, Failure, Traced
+from grader.answers.failures import Unusable, failure_of, message_of, refuse_none
 from grader.exercises.plain_data import plain
 from grader.exercises.spec import Case, Question
 from grader.verdicts.verdict import NOT_JUDGED, Finding, Verdict
@@ -46,7 +47,7 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question]) -
       CaptureError: the traced programs cannot be written down, for instance because they call back into Python.
     """
     if isinstance(cases[0], Question):
-        return Evidence(exercise, parameters(answer), "", "", tuple(_asked(answer, question) for question in cases))
+        return Evidence(exercise, _parameters(answer), "", "", tuple(_asked(answer, question) for question in cases))
     failures: dict[int, Failure] = {}
     outputs: dict[int, object] = {}
     trees: dict[int, object] = {}
@@ -89,13 +90,13 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question]) -
     except CaptureError:
         if not (leaks := _leaks(answer, cases)):
             raise
-        return Evidence(exercise, parameters(answer), "", "", leaks)
+        return Evidence(exercise, _parameters(answer), "", "", leaks)
     sources = _sources(forward, arguments, shapes)
     return Evidence(
         exercise=exercise,
-        parameters=parameters(answer),
-        forward=_text(exported_forward),
-        backward=_text(exported_backward),
+        parameters=_parameters(answer),
+        forward=program_text(exported_forward),
+        backward=program_text(exported_backward),
         cases=tuple(
             Traced(
                 case=case.name,
@@ -107,6 +108,15 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question]) -
             for index, case in enumerate(cases)
         ),
     )
+
+
+def _parameters(answer: Callable) -> tuple[str, ...]:
+    """The names of an answer's positional parameters; empty where they cannot be known."""
+    try:
+        signature = inspect.signature(answer)
+    except (ValueError, TypeError):
+        return ()
+    return tuple(p.name for p in signature.parameters.values() if p.kind is not p.KEYWORD_ONLY)
 
 
 def _leaks(answer: Callable, cases: Sequence[Case]) -> tuple[Traced, ...]:
@@ -133,7 +143,7 @@ def _asked(answer: Callable, question: Question) -> Traced:
         try:
             return Traced(question.name, data=plain(returned))
         except TypeError as error:
-            raise Unusable(Failure("returned", f"Your answer returns a {error}, which is no plain data.")) from None
+            raise Unusable(f"Your answer returns a {error}, which is no plain data.") from None
     except (Exception, SystemExit) as error:
         return Traced(question.name, failure=failure_of(error))
 
@@ -148,7 +158,8 @@ def _export(function, *arguments) -> jax.export.Exported:
         ) from error
 
 
-def _text(exported: jax.export.Exported) -> str:
+def program_text(exported: jax.export.Exported) -> str:
+    """An exported program as StableHLO text."""
     # Without locations: they hold the learner's paths, and nobody needs them.
     with mlir.make_ir_context():
         module = mlir.ir.Module.parse(exported.mlir_module())
@@ -165,11 +176,11 @@ def _returning_arrays(function: Callable) -> Callable:
         refuse_none(function, output)
         for leaf in jax.tree.leaves(output):
             if callable(leaf):
-                raise Unusable(Failure("returned", "Your answer returns a function, which it has not called."))
+                raise Unusable("Your answer returns a function, which it has not called.")
             if not isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float | complex):
-                raise Unusable(Failure("returned", f"Your answer returns a {type(leaf).__name__}, not an array."))
+                raise Unusable(f"Your answer returns a {type(leaf).__name__}, not an array.")
             if not jnp.issubdtype(dtype := jnp.asarray(leaf).dtype, jnp.inexact):
-                raise Unusable(Failure("returned", f"Your answer returns {dtype}, which has no gradient."))
+                raise Unusable(f"Your answer returns {dtype}, which has no gradient.")
         return jax.tree.map(jnp.asarray, output)
 
     return checked

@@ -6,28 +6,40 @@ from types import ModuleType
 import rematscope
 from grader.answers.apply import applied
 from grader.exercises.spec import Case
-from grader.verdicts.verdict import Finding
 
 
 def drawn(answer: Callable, cases: Sequence[Case], task: ModuleType, case: str | None, marked: Sequence[int]) -> dict:
-    """An answer's two programs as `FwdBwd.pieces` has them, and what it costs, in JSON's types."""
+    """An answer's two programs as `FwdBwd.pieces` has them, and what it costs, in JSON's types.
+
+    Args:
+      answer: the learner's function.
+      cases: what it was captured in.
+      task: the exercise's `task` module.
+      case: which case's programs to draw, by its name; None for those of the page's shapes.
+      marked: positions of the residuals to mark.
+    """
     seen = next((one for one in cases if one.name == case), task.shown)
     passes = rematscope.trace(applied(answer, seen), *seen.arguments)
-    places = [place for place in marked if place < len(passes.residuals)]
-    view = rematscope.FwdBwd(passes, marked={passes.residuals[place].value for place in places})
-    columns, footer = view.pieces()
+    columns, footer = _marked(passes, [place for place in marked if place < len(passes.residuals)]).pieces()
     return {"columns": columns, "footer": footer}
 
 
-def programs_of(finding: Finding, answer: Callable, case: Case) -> rematscope.FwdBwd | None:
-    passes = traced_for(answer, case)
-    if passes is None or any(place >= len(passes.residuals) for place in finding.marked):
-        return None
-    return rematscope.FwdBwd(passes, marked={passes.residuals[place].value for place in finding.marked})
-
-
-def traced_for(answer: Callable, case: Case) -> rematscope.Passes | None:
+def passes_of(answer: Callable, case: Case) -> rematscope.Passes | None:
+    """An answer's two passes in a case; None where they cannot be traced."""
     try:
         return rematscope.trace(applied(answer, case), *case.arguments)
     except (Exception, SystemExit):
         return None
+
+
+def side_by_side(answer: Callable, case: Case, marked: Sequence[int]) -> rematscope.FwdBwd | None:
+    """An answer's two programs in a case, with the residuals at these positions marked; None where they cannot be had,
+    or are not those that the positions are about."""
+    passes = passes_of(answer, case)
+    if passes is None or any(place >= len(passes.residuals) for place in marked):
+        return None
+    return _marked(passes, marked)
+
+
+def _marked(passes: rematscope.Passes, marked: Sequence[int]) -> rematscope.FwdBwd:
+    return rematscope.FwdBwd(passes, marked={passes.residuals[place].value for place in marked})

@@ -2,9 +2,9 @@
 
 import json
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any
 
-from grader.answers.failures import Failure
 from grader.util import bounded_json
 
 MAX_CHARACTERS = 10_000_000
@@ -15,6 +15,29 @@ _MAX_MESSAGE = 1_000  # characters of what happened: expressions of an exercise'
 
 class EvidenceError(ValueError):
     """The evidence is not what capture writes; the message says what is wrong with it."""
+
+
+class FailureKind(StrEnum):
+    """Why a case left no programs."""
+
+    NOT_ATTEMPTED = "not attempted"  # the answer is still the stub that the page came with
+    RAISED = "raised"
+    RETURNED = "returned"  # something that has no gradient, or no plain data
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What happened in a case that left no programs.
+
+    Attributes:
+      kind: what sort of failure.
+      text: the exception's type and message, or what was returned.
+      source: the learner's line, or None.
+    """
+
+    kind: FailureKind
+    text: str
+    source: str | None = None
 
 
 @dataclass(frozen=True)
@@ -78,21 +101,18 @@ class Evidence:
 
 
 def _traced(fields: dict) -> Traced:
-    failure = fields["failure"] and Failure(**fields["failure"])
+    failure = fields["failure"] and Failure(**fields["failure"] | {"kind": FailureKind(fields["failure"]["kind"])})
     traced = Traced(**fields | {"sources": tuple(fields["sources"]), "failure": failure})
     texts = [traced.case, traced.output, *(source for source in traced.sources if source is not None)]
     if failure:
         texts += [failure.text, failure.source or ""]
-    known = failure is None or (failure.kind in _FAILURES and len(failure.text) <= _MAX_MESSAGE)
+    short = failure is None or len(failure.text) <= _MAX_MESSAGE
     _refuse_no_text(*texts)
-    if not (known and type(traced.outputs) is int and traced.outputs >= 0):
+    if not (short and type(traced.outputs) is int and traced.outputs >= 0):
         raise ValueError(traced)
     if _depth(traced.data) > _DEPTH:
         raise ValueError("data in data in data")
     return traced
-
-
-_FAILURES = ("not attempted", "raised", "returned")
 
 
 _DEPTH = 20  # of lists in lists; whatever is done with data goes through it recursively

@@ -7,41 +7,33 @@ import re
 import sysconfig
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 import jax
-import jax.export
 
 import rematscope
+from grader.answers.evidence import Failure, FailureKind
 from rematscope.ir.source import place_of
 
 
-@dataclass(frozen=True)
-class Failure:
-    """Why a case left no programs.
+class Unusable(Exception):
+    """The answer is no evidence of anything: it returns something else than it is asked for, most often.
 
     Attributes:
-      kind: `"not attempted"`, `"raised"` or `"returned"` (something that has no gradient).
-      text: what happened: the exception's type and message, or what was returned.
-      source: the learner's line, or None.
+      failure: what is said of it.
     """
 
-    kind: str
-    text: str
-    source: str | None = None
+    def __init__(self, text: str, kind: FailureKind = FailureKind.RETURNED, source: str | None = None):
+        super().__init__(text)
+        self.failure = Failure(kind, text, source)
 
 
-class Unusable(Exception):
-    """The answer returns something that is no evidence of anything; holds the `Failure` that says what."""
-
-
-def refuse_none(function: Callable, output: object):
+def refuse_none(function: Callable, output: object) -> None:
     """Raises Unusable if a learner's function returned None: it is a stub, or a return is missing."""
     if output is None:
-        stub = Failure("not attempted", "its body is empty")
-        forgotten = Failure("returned", "Your answer returns None: there is no return, or nothing behind it.")
-        raise Unusable(stub if _does_nothing(function) else forgotten)
+        if _does_nothing(function):
+            raise Unusable("its body is empty", FailureKind.NOT_ATTEMPTED)
+        raise Unusable("Your answer returns None: there is no return, or nothing behind it.")
 
 
 def _does_nothing(function: Callable) -> bool:
@@ -54,13 +46,13 @@ def _does_nothing(function: Callable) -> bool:
 def failure_of(error: BaseException) -> Failure:
     """What an exception of the learner's code says: its type and message, and the line it came from."""
     if isinstance(error, Unusable):
-        return error.args[0]
+        return error.failure
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
     # JAX raises NotImplementedError too; a stub is one that the learner's own line raises.
     if isinstance(error, NotImplementedError) and own and frames[-1] is own[-1]:
-        return Failure("not attempted", "it raises NotImplementedError", _source(own[-1]))
-    return Failure("raised", message_of(error), _source(own[-1]) if own else None)
+        return Failure(FailureKind.NOT_ATTEMPTED, "it raises NotImplementedError", _source(own[-1]))
+    return Failure(FailureKind.RAISED, message_of(error), _source(own[-1]) if own else None)
 
 
 def message_of(error: BaseException) -> str:
@@ -82,5 +74,5 @@ _LIBRARIES = tuple(
 
 
 def _source(frame: traceback.FrameSummary) -> str:
-    line = rematscope.Source(place_of(frame.filename), frame.lineno, frame.name)
+    line = rematscope.Source(place_of(frame.filename), frame.lineno or 0, frame.name)
     return f"{line}: {frame.line}" if frame.line else str(line)

@@ -1,15 +1,22 @@
 """What a case must compute: the reference."""
 
 import functools
+import inspect
 from collections.abc import Callable
 from types import ModuleType
 
 from grader.exercises.spec import Case
 
 
-def right(case: Case, expect: ModuleType) -> Callable:
-    """A case's reference: a function that returns the result and the values that have names."""
+def reference_of(case: Case, expect: ModuleType) -> Callable:
+    """A case's reference: takes what the case's function takes, and returns the result and the named values."""
     return case.transform(expect.reference if case.function is None else _with_names(case.function))
+
+
+def argument_names(case: Case, expect: ModuleType) -> tuple[str, ...]:
+    """What a case's arguments are called: the names of its reference's positional parameters."""
+    parameters = inspect.signature(reference_of(case, expect)).parameters.values()
+    return tuple(parameter.name for parameter in parameters if parameter.kind is not parameter.KEYWORD_ONLY)
 
 
 def _with_names(function: Callable) -> Callable:

@@ -1,14 +1,12 @@
-"""What an exercise may ask of a backward pass: small declarations, each of which explains itself when it is not met.
-
-Each has `names`, the reference's values that it speaks of, `findings(seen)`, what stands against it in one case, and
-`claim()`, what has been shown once nothing does.
-"""
+"""What an exercise may ask of a backward pass: small declarations, each of which explains itself when it is not met."""
 
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
+from grader.exercises.behaviour import Behaviour, MatchedResidual, ResidualKind
 from grader.verdicts.verdict import Finding
 from rematscope.render.units import bytes_text
 
@@ -30,57 +28,21 @@ class Mistake:
     next: str = "Which of your lines does that?"
 
 
-@dataclass(frozen=True)
-class MatchedResidual:
-    """A value that the forward pass keeps for the backward pass.
+class Requirement(Protocol):
+    """What an exercise asks of a backward pass, in one case at a time.
 
     Attributes:
-      name: what it is: an argument's name, or the name of the reference's value that it equals, or None.
-      kind: `"argument"`, `"constant"` (depends on no argument) or `"computed"`.
-      type: dtype and shape, such as `f32[7,5]`.
-      nbytes: its size in bytes.
-      memory: where it lies: `"device"`, or for instance `"pinned_host"`.
-      source: the learner's line that made it, or None; untrusted.
+      names: the reference's values that it speaks of.
     """
 
-    name: str | None
-    kind: str
-    type: str
-    nbytes: int
-    memory: str = "device"
-    source: str | None = None
+    @property
+    def names(self) -> tuple[str, ...]: ...
 
-    def __str__(self) -> str:
-        where = "" if self.memory == "device" else f" in {self.memory} memory"
-        return f"{self.name or 'a value that is none of the usual ones'}, {self.type}, {bytes_text(self.nbytes)}{where}"
+    def findings(self, seen: Behaviour) -> Iterator[Finding]:
+        """What stands against a case's behaviour."""
 
-
-@dataclass(frozen=True)
-class Behaviour:
-    """What one case showed of an answer whose values and gradients are right.
-
-    Attributes:
-      case: the case's name.
-      arguments: the names of the arguments.
-      residuals: what crosses from the forward to the backward pass.
-      wanted: the reference's own values, of those names that the exercise's requirements speak of.
-      recomputed: FLOPs of each matmul of the backward pass that does not depend on the cotangent.
-      matmul_flops: FLOPs of all matmuls of both passes.
-      reference_flops: FLOPs of each matmul of the reference's two passes, which keep everything.
-      barriers: the number of optimization barriers in the backward pass.
-      peak: compiles both passes, and returns what XLA sets aside for values between arguments and results, in sizes of
-        the arguments.
-    """
-
-    case: str
-    arguments: tuple[str, ...]
-    residuals: tuple[MatchedResidual, ...]
-    wanted: dict[str, MatchedResidual]
-    recomputed: tuple[int, ...]
-    matmul_flops: int
-    reference_flops: tuple[int, ...]
-    barriers: int
-    peak: Callable[[], float]
+    def claim(self) -> str | None:
+        """What has been shown once nothing does, as the end of a sentence; None if that is nothing to speak of."""
 
 
 @dataclass(frozen=True)
@@ -104,14 +66,14 @@ class Saves:
     unnamed: bool = False
 
     def findings(self, seen: Behaviour) -> Iterator[Finding]:
-        wanted = {
+        wanted: dict[str | None, MatchedResidual] = {
             name: dataclasses.replace(seen.wanted[name], memory="pinned_host" if name in self.on_host else "device")
             for name in self.names
         }
-        left = Counter(self.names)
+        left = Counter[str | None](self.names)
         extra = {}
         for place, residual in enumerate(seen.residuals):
-            if residual.kind != "computed":
+            if residual.kind is not ResidualKind.COMPUTED:
                 continue
             want = wanted.get(residual.name)
             as_wanted = want and residual.memory == want.memory and residual.nbytes <= want.nbytes
@@ -120,7 +82,7 @@ class Saves:
             else:
                 extra[place] = residual
         missing = [wanted[name] for name in left.elements()]
-        words = self._listed(seen)
+        asked_for, saved = self._listed(seen)
         moved = {p: r for p, r in extra.items() if left[r.name] > 0 and r.memory != wanted[r.name].memory}
         if moved:
             yield Finding(
@@ -138,7 +100,8 @@ class Saves:
                 "also saved",
                 f"Your forward pass also saves {_enumerated(extra.values())}: "
                 f"{bytes_text(sum(residual.nbytes for residual in extra.values()))} that were not asked for.",
-                **words,
+                expected=asked_for,
+                got=saved,
                 nbytes=sum(residual.nbytes for residual in extra.values()),
                 source="; ".join(dict.fromkeys(residual.source for residual in extra.values() if residual.source))
                 or None,
@@ -150,15 +113,16 @@ class Saves:
             yield Finding(
                 "not saved",
                 f"Your forward pass does not save {self._missing(missing)}.",
-                **({} if extra else words),
+                expected=None if extra else asked_for,
+                got=None if extra else saved,
                 nbytes=sum(residual.nbytes for residual in missing),
                 next=None if extra else self.too_little,
             )
 
-    def _listed(self, seen: Behaviour) -> dict[str, str]:
+    def _listed(self, seen: Behaviour) -> tuple[str, str]:
         """What is asked for and what is saved. Constants cost nothing more, and are counted apart."""
         asked = [*seen.arguments, *self.names]
-        saved = [residual.name or residual.type for residual in seen.residuals if residual.kind != "constant"]
+        saved = [r.name or r.type for r in seen.residuals if r.kind is not ResidualKind.CONSTANT]
         constants = len(seen.residuals) - len(saved)
         beside = f"; and {constants} {'constant' if constants == 1 else 'constants'}, which does not matter"
         if self.unnamed:
@@ -166,7 +130,7 @@ class Saves:
         else:
             expected = f"{_values(asked)}: {', '.join(asked)}"
         got = f"{_values(saved)}: {', '.join(saved)}{beside if constants else ''}"
-        return {"expected": expected, "got": got}
+        return expected, got
 
     def _missing(self, missing: Sequence[MatchedResidual]) -> str:
         if self.unnamed:
@@ -202,7 +166,7 @@ class SavesAtMost:
 
     def findings(self, seen: Behaviour) -> Iterator[Finding]:
         room, part = seen.wanted[self.room].nbytes, seen.wanted[self.part].nbytes
-        kept = {place: residual for place, residual in enumerate(seen.residuals) if residual.kind == "computed"}
+        kept = {place: r for place, r in enumerate(seen.residuals) if r.kind is ResidualKind.COMPUTED}
         nbytes = sum(residual.nbytes for residual in kept.values())
         if nbytes >= room + part:
             yield Finding(

@@ -33,6 +33,10 @@ class Case:
     apply: Callable[[Callable], Callable] = lambda answer: answer
     function: Callable | None = None
 
+    def differentiated(self, answer: Callable) -> Callable:
+        """The function that an answer makes of this case, which is what is differentiated."""
+        return self.transform(self.apply(answer))
+
 
 def renamed(function: Callable, prefix: str) -> Callable:
     """A case's `function`, with `prefix` before the names of its values; the judge knows them by the old ones."""

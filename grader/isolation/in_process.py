@@ -11,34 +11,43 @@ import numpy as np
 
 import rematscope
 from grader.answers.capture import traced
-from grader.answers.draw import programs_of, traced_for
+from grader.answers.draw import passes_of, side_by_side
 from grader.answers.run_file import run_file
 from grader.exercises import registry
 from grader.exercises.spec import Case
-from grader.judging.illustrate import ABOUT_PROGRAMS, effect, has_open_loop, others
+from grader.judging.illustrate import effects_beside_others, explained_by_programs
 from grader.judging.judge import judge_text
 from grader.verdicts.verdict import Verdict
 
 
 def illustrated(verdict: Verdict, answer: Callable, cases: Sequence[Case], task: ModuleType) -> Verdict:
-    """The verdict with what shows its findings: programs, costs and what the answer saves. Whatever cannot be traced
-    is left out."""
+    """The verdict with what shows its findings: two programs, costs beside others', and what the answer saves.
+
+    This traces the answer again. Whatever cannot be traced is left out.
+
+    Args:
+      verdict: what was judged.
+      answer: the learner's function.
+      cases: what it was captured in.
+      task: the exercise's `task` module.
+    """
     if task.shown is None:
         return verdict
     by_name = {case.name: case for case in cases}
-    findings = [
-        dataclasses.replace(finding, programs=programs_of(finding, answer, by_name[finding.cases[0]]))
-        if finding.kind in ABOUT_PROGRAMS and (finding.marked or finding is verdict.findings[0])
+    explained = explained_by_programs(verdict)
+    findings = tuple(
+        dataclasses.replace(finding, programs=side_by_side(answer, by_name[finding.cases[0]], finding.marked))
+        if finding in explained
         else finding
         for finding in verdict.findings
-    ]
-    effects, residuals = (), None
-    if passes := traced_for(answer, task.shown):
-        residuals = rematscope.ResidualTable(passes)
-        if not (has_open_loop(passes.forward) or has_open_loop(passes.backward)):
-            effects = (effect("your answer", passes), *others(verdict.exercise))
+    )
+    passes = passes_of(answer, task.shown)
     return dataclasses.replace(
-        verdict, findings=tuple(findings), effects=effects, scene=task.shown.name, residuals=residuals
+        verdict,
+        findings=findings,
+        effects=effects_beside_others(verdict.exercise, passes) if passes else (),
+        scene=task.shown.name,
+        residuals=rematscope.ResidualTable(passes) if passes else None,
     )
 
 

@@ -1,10 +1,9 @@
-"""How values are compared, and what they are called."""
+"""How values are compared, and which of the reference's a value is."""
 
 import itertools
 
 import numpy as np
 
-from grader.exercises.requirements import MatchedResidual
 from grader.stablehlo.types import TensorType
 from rematscope.ir.program import type_text
 
@@ -16,12 +15,8 @@ TOLERANCE = {"float16": 8e-3, "bfloat16": 4e-2, "float32": 1e-5, "float64": 1e-1
 NAMING_TOLERANCE = {"float16": 1e-3, "bfloat16": 4e-3, "float32": 2e-6, "float64": 1e-14}
 
 
-def draw_cotangent(rng: np.random.Generator, kind: TensorType) -> np.ndarray:
-    # Powers of two, so that they round nothing, but not 1: a gradient that ignores its cotangent is wrong.
-    return rng.choice([-4, -2, -0.5, 0.5, 2, 4], size=kind.shape).astype(kind.dtype)
-
-
 def as_float(array: np.ndarray) -> np.ndarray:
+    """An array of any dtype as float64, or as complex128 if it is complex."""
     return array.astype(np.complex128 if array.dtype.kind == "c" else np.float64)
 
 
@@ -36,8 +31,12 @@ def close(got: np.ndarray, want: np.ndarray, tolerance: dict[str, float]) -> boo
     return bool((abs(got - want) <= allowed * abs(want).max()).all())
 
 
-def name_of(array: np.ndarray, named: dict[str, np.ndarray]) -> str | None:
-    """The value that an array equals: exactly if there is one, else transposed or within tolerance."""
+def matching_name(array: np.ndarray, named: dict[str, np.ndarray]) -> str | None:
+    """The name of the value that an array equals: exactly if there is one, else transposed or within tolerance.
+
+    Arrays of one shape that are equal are taken for the same value, whatever their dtypes: those of the reference's
+    values that have names differ by 100 tolerances at least.
+    """
     for name, value in named.items():
         if array.shape == value.shape and bool((as_float(array) == as_float(value)).all()):
             return name
@@ -48,15 +47,14 @@ def name_of(array: np.ndarray, named: dict[str, np.ndarray]) -> str | None:
     return None
 
 
-def residual(name, kind, array: np.ndarray, memory: str = "device", source: str | None = None) -> MatchedResidual:
-    type_ = type_text(TensorType(array.shape, str(array.dtype)))
-    return MatchedResidual(name, kind, type_, array.size * array.dtype.itemsize, memory, source)
+def tensor_type_of(array: np.ndarray) -> TensorType:
+    return TensorType(array.shape, str(array.dtype))
 
 
-def example(array) -> str:
+def example(array: np.ndarray) -> str:
     """An array in a few characters: its first element, and its largest by absolute value."""
     values = as_float(array)
     if array.ndim == 0:
         return f"{float(values):.6g}"
     largest = abs(values).max(initial=0.0)
-    return f"{type_text(TensorType(array.shape, str(array.dtype)))}, up to {largest:.6g} in absolute value"
+    return f"{type_text(tensor_type_of(array))}, up to {largest:.6g} in absolute value"

@@ -1,20 +1,22 @@
-"""Capture and judge one answer: what `check` does in a notebook and in the command line's child process."""
+"""The verdict on one answer's evidence."""
 
 import dataclasses
 import hashlib
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from types import ModuleType
 
 import jax
-import jax.export
 
-from grader.answers.evidence import Evidence, Traced
-from grader.answers.failures import Failure
+from grader.answers.evidence import Evidence, FailureKind
 from grader.exercises import registry
 from grader.exercises.spec import Case, Question
-from grader.judging import plain_data
-from grader.judging.trial import Trial, merge
+from grader.judging.failing import failures
+from grader.judging.merge import merge
+from grader.judging.observe import behaviours
+from grader.judging.plain_data import differences
+from grader.judging.results import wrong_results
+from grader.judging.trial import Execute, try_answer
+from grader.judging.unmet import unmet
 from grader.stablehlo.execution import Execution
 from grader.stablehlo.types import ProgramError
 from grader.verdicts.verdict import NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, PASSED, Finding, Verdict
@@ -26,7 +28,7 @@ def judge(
     task: ModuleType,
     expect: ModuleType,
     seed: int,
-    execute: Callable[..., Execution] = Execution,
+    execute: Execute = Execution,
 ) -> Verdict:
     """Judges what an answer does.
 
@@ -37,24 +39,16 @@ def judge(
       expect: the exercise's `expect` module.
       seed: seed of the random inputs; draw a fresh one after capture.
       execute: makes of the answer's programs what runs them; `Execution` runs them in this process.
+
+    Returns:
+      The verdict; "could not be judged", with the reason, on evidence that does not add up or programs that do not run.
     """
-    if any(traced.failure and traced.failure.kind == "not attempted" for traced in evidence.cases):
+    if any(traced.failure and traced.failure.kind is FailureKind.NOT_ATTEMPTED for traced in evidence.cases):
         return Verdict(evidence.exercise, NOT_ATTEMPTED, (_not_attempted(evidence),))
-    failures = merge(
-        (_gist(traced.failure), traced.case, _failure(traced, task, expect))
-        for traced in evidence.cases
-        if traced.failure
-    )
     try:
         # Evidence is exported for the CPU; a learner's machine may have another device as its default.
         with jax.default_device(jax.devices("cpu")[0]):
-            if failures:
-                findings, shown = failures[:1], []
-            elif isinstance(cases[0], Question):
-                findings = merge(plain_data.differences(evidence, cases, task, expect))
-                shown = [f"Right for {', '.join(question.name for question in cases)}."]
-            else:
-                findings, shown = Trial(evidence, cases, task, expect, seed, execute).findings(expect.requirements)
+            findings, shown = _findings(evidence, cases, task, expect, seed, execute)
     except ProgramError as error:
         reason = Finding("could not be judged", f"Your answer could not be judged: {error}")
         return Verdict(evidence.exercise, NOT_JUDGED, (reason,))
@@ -66,48 +60,29 @@ def judge(
     )
 
 
+def _findings(
+    evidence: Evidence,
+    cases: Sequence[Case | Question],
+    task: ModuleType,
+    expect: ModuleType,
+    seed: int,
+    execute: Execute,
+) -> tuple[list[Finding], list[str]]:
+    """What is wrong with an answer, or advice; and what it was shown to do."""
+    if failed := merge(failures(evidence, task, expect)):
+        return failed[:1], []
+    if questions := [case for case in cases if isinstance(case, Question)]:
+        right = f"Right for {', '.join(question.name for question in questions)}."
+        return merge(differences(evidence, questions, task, expect)), [right]
+    traceable = [case for case in cases if isinstance(case, Case)]
+    trial = try_answer(evidence, traceable, task, expect, seed, execute)
+    if wrong := wrong_results(trial):
+        return wrong, []
+    return unmet(expect.requirements, behaviours(trial))
+
+
 # What arguments that come in another order than the answer takes them in would explain.
 _BEFORE_REQUIREMENTS = {"raises", "wrong type", "wrong value", "wrong gradient"}
-
-
-def _not_attempted(evidence: Evidence) -> Finding:
-    return Finding(
-        "not attempted",
-        f"{evidence.exercise} is still the stub that the page came with.",
-        next="Replace its body with your answer, run the cell or save the file, then check again.",
-    )
-
-
-_ERROR_QUESTIONS = (
-    (r"^NameError|^UnboundLocalError", "Is that name spelled right, and is it imported or defined above?"),
-    (r"^AttributeError|^ImportError", "Is that name spelled right, and is it where you look for it?"),
-    (r"^KeyError", "Is that key there every time that line runs? What does it run for when the key is missing?"),
-    (
-        r"positional argument|unexpected keyword|multiple values",
-        "Which arguments does that function take, and which is it given?",
-    ),
-    (r"unhashable", "Which value there is a list or a dict, where one is wanted that cannot change, such as a string?"),
-    (r"not callable|Expected a callable", "Which value there is called as a function, and what is it really?"),
-)
-
-
-def _gist(failure: Failure) -> tuple:
-    # A message has the case's shapes in it; the exception's type and the line are the same in every case.
-    return failure.kind, failure.text.split(":")[0], failure.source
-
-
-def _failure(traced: Traced, task: ModuleType, expect: ModuleType) -> Finding:
-    failure = traced.failure
-    if failure.kind == "returned":
-        kind, text = "wrong type", failure.text
-        questions = expect.error_questions
-        default = f"What should {task.signature} return?"
-    else:
-        kind, text = "raises", f"Your answer raises {failure.text}"
-        questions = (*expect.error_questions, *_ERROR_QUESTIONS)
-        default = "What are the shapes and types of the values in that line?"
-    question = next((question for pattern, question in questions if re.search(pattern, failure.text)), default)
-    return Finding(kind, text, source=failure.source, next=question)
 
 
 def _argument_order(evidence: Evidence, task: ModuleType) -> Iterator[Finding]:
@@ -123,8 +98,16 @@ def _argument_order(evidence: Evidence, task: ModuleType) -> Iterator[Finding]:
         )
 
 
+def _not_attempted(evidence: Evidence) -> Finding:
+    return Finding(
+        "not attempted",
+        f"{evidence.exercise} is still the stub that the page came with.",
+        next="Replace its body with your answer, run the cell or save the file, then check again.",
+    )
+
+
 def judge_text(
-    text: str, cases: Sequence[Case | Question], exercise: str, seed: int, execute: Callable[..., Execution] = Execution
+    text: str, cases: Sequence[Case | Question], exercise: str, seed: int, execute: Execute = Execution
 ) -> Verdict:
     """The verdict on evidence. This runs nothing of the answer's but its two programs.
 

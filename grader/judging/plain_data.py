@@ -3,92 +3,99 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from types import ModuleType
+from typing import Any
 
 from grader.answers.evidence import Evidence
 from grader.exercises.plain_data import Choice, CostedAnswer, Impossible, plain
 from grader.exercises.spec import Question
+from grader.judging.merge import Seen
 from grader.stablehlo.types import ProgramError
 from grader.verdicts.verdict import Finding
 
 
 def differences(
     evidence: Evidence, questions: Sequence[Question], task: ModuleType, expect: ModuleType
-) -> Iterator[tuple[object, str, Finding]]:
-    """What an answer got wrong: a key that is the same for the same mistake, the question's name, the finding.
+) -> Iterator[Seen]:
+    """What an answer that is plain data got wrong, question by question.
 
-    Raises ProgramError if the evidence is not about these questions.
+    Args:
+      evidence: what the answer returned.
+      questions: what it was asked.
+      task: the exercise's `task` module.
+      expect: its `expect` module, whose `reference` returns what is right, a `Choice`, or a `CostedAnswer`.
+
+    Raises:
+      ProgramError: the evidence is not about these questions.
     """
     if [asked.case for asked in evidence.cases] != [question.name for question in questions]:
         raise ProgramError("it does not answer this exercise's questions.")
-    plans = []
+    costed = []
     for asked, question in zip(evidence.cases, questions, strict=True):
         want = expect.reference(*question.arguments)
         if isinstance(want, CostedAnswer):
-            plans.append((question, want, _tried(asked.data, want, question, task)))
+            costed.append((question, want, _carried_out(asked.data, want, question, task)))
         else:
-            for key, finding in _differs(asked.data, want, question, task, expect):
-                yield key, question.name, finding
-    yield from _too_costly(plans, task, expect)
+            yield from _differs(asked.data, want, question, task, expect)
+    yield from _too_costly(costed, task, expect)
 
 
-def _differs(got, want, question: Question, task: ModuleType, expect: ModuleType) -> Iterator[tuple[object, Finding]]:
-    names = isinstance(want, Choice)
-    asked_for = f"{len(want.chosen)} of the page's names" if names else _shown(plain(want), want)
-    words = {"expected": asked_for, "got": _shown(got, want)}
+def _differs(got: Any, want: Any, question: Question, task: ModuleType, expect: ModuleType) -> Iterator[Seen]:
+    chosen = isinstance(want, Choice)
+    expected = f"{len(want.chosen)} of the page's names" if chosen else _shown(plain(want), want)
+    given = _shown(got, want)
     if not _fits(got, want):
-        yield _wrong_type(task, **words)
+        yield _wrong_type(question, task, expected, given)
         return
-    if names and (unknown := _unknown(got, want)):
+    if chosen and (unknown := _unknown(got, want)):
         text = f"{unknown!r} is none of the names on the page."
         ask = "Which of the page's names means the same value?"
-        yield "unknown", Finding("unknown name", text, got=words["got"], next=ask)
+        yield Seen("unknown", question.name, Finding("unknown name", text, got=given, next=ask))
         return
-    given = _comparable(got, want)
-    if given == _comparable(plain(want), want):
+    compared = _comparable(got, want)
+    if compared == _comparable(plain(want), want):
         return
-    same = (m for m in expect.mistakes if _comparable(plain(m.function(*question.arguments)), want) == given)
+    same = (m for m in expect.mistakes if _comparable(plain(m.function(*question.arguments)), want) == compared)
     mistake = next(same, None)
-    says = mistake.says if mistake else _how_many(given, want) if names else None
+    says = mistake.says if mistake else _how_many(compared, want) if chosen else None
     text = f"Your answer is not what JAX does{f': {says}' if says else ''}."
     ask = mistake.next if mistake else expect.otherwise
     # Numbers of names belong to a question; where they differ from one to the other, so do the findings.
-    key = (says, *words.values()) if names and not mistake else says
-    yield key, Finding("wrong value", text, **words, next=ask)
+    key = (says, expected, given) if chosen and not mistake else says
+    yield Seen(key, question.name, Finding("wrong value", text, expected=expected, got=given, next=ask))
 
 
-def _tried(got, want: CostedAnswer, question: Question, task: ModuleType) -> int | tuple[object, Finding]:
-    """What a plan costs; or, of one that cannot be carried out, a finding and its key."""
+def _carried_out(got: Any, want: CostedAnswer, question: Question, task: ModuleType) -> int | Seen:
+    """What an answer costs; or, of one that cannot be carried out, what is to be said."""
     if not isinstance(got, list):
-        return _wrong_type(task, expected=task.returns, got=_shown(got, got))
+        return _wrong_type(question, task, task.returns, _shown(got, got))
     try:
         return want.cost(got)
     except Impossible as error:
         text, ask = error.args
-        where = _for_numbers(question, task)
-        return ask, Finding("impossible", f"Your {want.what}{where} cannot be carried out: {text}", next=ask)
+        text = f"Your {want.what}{_for_numbers(question, task)} cannot be carried out: {text}"
+        return Seen(ask, question.name, Finding("impossible", text, next=ask))
 
 
 def _too_costly(
-    plans: Sequence[tuple[Question, CostedAnswer, int | tuple[object, Finding]]], task: ModuleType, expect: ModuleType
-) -> Iterator[tuple[object, str, Finding]]:
-    over = [(question, tried) for question, want, tried in plans if isinstance(tried, int) and tried > want.least]
+    costed: Sequence[tuple[Question, CostedAnswer, int | Seen]], task: ModuleType, expect: ModuleType
+) -> Iterator[Seen]:
+    over = [(question, cost) for question, want, cost in costed if isinstance(cost, int) and cost > want.least]
     # By chance a mistake costs as much as another one. Which it is shows if only one fits wherever too much is spent.
     same = {m.says: m for m in expect.mistakes if all(m.function(*q.arguments) == cost for q, cost in over)}
     mistake = next(iter(same.values())) if len(same) == 1 else None
-    for question, want, tried in plans:
-        if not isinstance(tried, int):
-            key, finding = tried
-            yield key, question.name, finding
-        elif tried > want.least:
+    for question, want, cost in costed:
+        if not isinstance(cost, int):
+            yield cost
+        elif cost > want.least:
             text = f"Your {want.what}{_for_numbers(question, task)} takes more {want.unit} than it has to"
-            words = {"expected": f"{want.least} {want.unit}", "got": f"{tried} {want.unit}"}
             finding = Finding(
                 "costs more",
                 f"{text}: {mistake.says}." if mistake else f"{text}.",
-                **words,
+                expected=f"{want.least} {want.unit}",
+                got=f"{cost} {want.unit}",
                 next=mistake.next if mistake else expect.otherwise,
             )
-            yield "costs more", question.name, finding
+            yield Seen("costs more", question.name, finding)
 
 
 def _for_numbers(question: Question, task: ModuleType) -> str:
@@ -98,12 +105,13 @@ def _for_numbers(question: Question, task: ModuleType) -> str:
     return f" for {' and '.join(numbers)}" if numbers else ""
 
 
-def _wrong_type(task: ModuleType, expected: str, got: str) -> tuple[str, Finding]:
+def _wrong_type(question: Question, task: ModuleType, expected: str, got: str) -> Seen:
     text = f"Your answer returns {got} where {task.returns} is asked for."
-    return "type", Finding("wrong type", text, expected=expected, got=got, next=f"What should {task.signature} return?")
+    finding = Finding("wrong type", text, expected=expected, got=got, next=f"What should {task.signature} return?")
+    return Seen("type", question.name, finding)
 
 
-def _comparable(data, want):
+def _comparable(data: Any, want: Any) -> Any:
     """Data as it is compared: names that are chosen come in any order, with or without spaces."""
     if isinstance(want, Choice) and isinstance(data, list) and all(isinstance(name, str) for name in data):
         return sorted("".join(name.split()) for name in data)
@@ -123,7 +131,7 @@ def _unknown(got: list[str], want: Choice) -> str | None:
     return next((name for name in got if "".join(name.split()) not in known), None)
 
 
-def _fits(got, want) -> bool:
+def _fits(got: Any, want: Any) -> bool:
     """Whether data has the form of what is wanted: a tuple's length is fixed, a list's is not."""
     match want:
         case Choice():
@@ -139,11 +147,11 @@ def _fits(got, want) -> bool:
     return type(got) is type(plain(want))
 
 
-def _shown(data, like) -> str:
+def _shown(data: Any, like: Any) -> str:
     return str(_spelled(data, like))
 
 
-def _spelled(data, like):
+def _spelled(data: Any, like: Any) -> Any:
     """Data as Python spells it: JSON has no tuples."""
     if isinstance(data, list) and isinstance(like, tuple):
         return tuple(data)

@@ -5,7 +5,6 @@ So that it can be differentiated like any other, it is made a `jax.custom_vjp` w
 traced, and the values that this trace takes from outside are handed from one pass to the other. Nothing else can be.
 """
 
-import dataclasses
 import functools
 
 import jax
@@ -13,7 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
-from grader.answers.failures import Failure, Unusable, failure_of, message_of, refuse_none
+from grader.answers.evidence import FailureKind
+from grader.answers.failures import Unusable, failure_of, message_of, refuse_none
 from grader.exercises.spec import Case
 
 parameters = ("g", "h", "x")
@@ -98,7 +98,7 @@ def _differentiable(answer, g, h):
             traced, dx = jax.make_jaxpr(bwd, return_shape=True)(z)
         except NotImplementedError as error:
             # Where the forward pass is there, the answer has been attempted.
-            raise Unusable(dataclasses.replace(failure_of(error), kind="raised", text=message_of(error))) from error
+            raise Unusable(message_of(error), FailureKind.RAISED, failure_of(error).source) from error
         if not isinstance(dx, jax.ShapeDtypeStruct):
             _refuse(f"bwd(dz) returns {_kind(dx)}, not the array dx.")
         if (dx.shape, dx.dtype) != (x.shape, x.dtype):
@@ -124,7 +124,7 @@ def _kind(value) -> str:
 
 
 def _refuse(text):
-    raise Unusable(Failure("returned", text))
+    raise Unusable(text)
 
 
 shown = _case(

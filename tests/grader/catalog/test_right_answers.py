@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from sample_answers import named, right, verdict_on, wrong
 
-from grader.exercises import reference, registry, spec
+from grader.exercises import registry, spec
+from grader.exercises.reference import reference_of
 from grader.isolation.in_process import grade
 from grader.judging import compare
 from grader.stablehlo.execution import Function
@@ -47,7 +48,8 @@ def test_named_values_differ_by_a_hundred_tolerances_in_every_case(slug):
             if isinstance(case, spec.Question):
                 continue
             arguments = [expect.draw(rng, argument) for argument in case.arguments]
-            arrays = Function(reference.right(case, expect), *arguments)(*arguments)[1] | dict(enumerate(arguments))
+            named = Function(reference_of(case, expect), *arguments)(*arguments)[1]
+            arrays = named | dict(enumerate(arguments))
             for (name, value), (other_name, other) in itertools.permutations(arrays.items(), 2):
                 for axes in itertools.permutations(range(value.ndim)) if value.ndim == other.ndim else ():
                     close = compare.close(value.transpose(axes), other, far)

@@ -9,7 +9,10 @@ from sample_answers import Wrong, cases, named, right, seed_of_inputs, traced, v
 from grader.exercises import registry
 from grader.exercises.spec import Question
 from grader.isolation.in_process import grade
-from grader.judging.trial import Trial
+from grader.judging.observe import behaviours
+from grader.judging.results import wrong_results
+from grader.judging.trial import try_answer
+from grader.judging.unmet import unmet
 from grader.verdicts.verdict import Verdict
 
 NAME = "checkpoint_dot_policy"
@@ -59,10 +62,13 @@ def test_no_requirement_is_decoration(slug, unpatched):
         evidence = traced(answer.answer, slug)
         if isinstance(evidence, Verdict) or any(each.failure for each in evidence.cases):
             continue
-        trial = Trial(evidence, cases(slug), task, expect, seed_of_inputs())
-        if named(answer, trial.findings(expect.requirements)[0]):
+        trial = try_answer(evidence, cases(slug), task, expect, seed_of_inputs())
+        if wrong_results(trial):
+            continue
+        seen = behaviours(trial)
+        if named(answer, unmet(expect.requirements, seen)[0]):
             decoration = {
-                place for place in decoration if named(answer, trial.findings(without(expect.requirements, *place))[0])
+                place for place in decoration if named(answer, unmet(without(expect.requirements, *place), seen)[0])
             }
         if not decoration:
             return

@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from grader.answers import capture, find
-from grader.answers.evidence import Evidence, EvidenceError, Traced
-from grader.answers.failures import Failure
+from grader.answers.evidence import Evidence, EvidenceError, Failure, FailureKind, Traced
 from grader.classroom import grade_one
 from grader.exercises import registry
 from grader.isolation.remote_execution import RemoteExecution
@@ -86,7 +85,7 @@ def keeping_more(where):
     shapes = jax.tree.unflatten(first.out_tree, first.out_avals)
     second = _exported(backward, [kept for _, kept in shapes], [out for out, _ in shapes])
     cases = tuple(Traced(case.name, "*", 1, (None,) * len(kept)) for case, (_, kept) in zip(CASES, shapes, strict=True))
-    return Evidence(NAME, TASK.parameters, capture._text(first), capture._text(second), cases)
+    return Evidence(NAME, TASK.parameters, capture.program_text(first), capture.program_text(second), cases)
 
 
 def test_what_one_case_keeps_is_not_hidden_among_what_another_one_does():
@@ -132,7 +131,7 @@ FORGED = {
     ),
     "outputs without an end": (lambda e: first_case(e, outputs=10**4000), NOT_JUDGED, "do not fit"),
     "a message without an end": (
-        lambda e: first_case(e, failure=Failure("raised", "save_" * 10**6)), NOT_JUDGED, "damaged"
+        lambda e: first_case(e, failure=Failure(FailureKind.RAISED, "save_" * 10**6)), NOT_JUDGED, "damaged"
     ),
     "lists without an end": (lambda e: e.to_json()[:-1] + ', "more": [' + "[]," * 10**6 + "0]}", NOT_JUDGED, "damaged"),
     "another exercise's": (

@@ -1,0 +1,68 @@
+"""What an answer was seen to do in one case: what its forward pass keeps, and what its backward pass computes again."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import StrEnum
+
+from rematscope.render.units import bytes_text
+
+
+class ResidualKind(StrEnum):
+    """What a value that is kept costs beyond what is in memory anyway: only what is computed costs anything."""
+
+    ARGUMENT = "argument"
+    CONSTANT = "constant"  # depends on no argument
+    COMPUTED = "computed"
+
+
+@dataclass(frozen=True)
+class MatchedResidual:
+    """A value that the forward pass keeps for the backward pass.
+
+    Attributes:
+      name: what it is: an argument's name, or the name of the reference's value that it equals, or None.
+      kind: whether it is an argument, depends on none, or is computed from some.
+      type: dtype and shape, such as `f32[7,5]`.
+      nbytes: its size in bytes.
+      memory: where it lies: `"device"`, or for instance `"pinned_host"`.
+      source: the learner's line that made it, or None; untrusted.
+    """
+
+    name: str | None
+    kind: ResidualKind
+    type: str
+    nbytes: int
+    memory: str = "device"
+    source: str | None = None
+
+    def __str__(self) -> str:
+        where = "" if self.memory == "device" else f" in {self.memory} memory"
+        return f"{self.name or 'a value that is none of the usual ones'}, {self.type}, {bytes_text(self.nbytes)}{where}"
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What one case showed of an answer whose values and gradients are right.
+
+    Attributes:
+      case: the case's name.
+      arguments: the names of the arguments.
+      residuals: what crosses from the forward to the backward pass.
+      wanted: the reference's own values, of those names that the exercise's requirements speak of.
+      recomputed: FLOPs of each matmul of the backward pass that does not depend on the cotangent.
+      matmul_flops: FLOPs of all matmuls of both passes.
+      reference_flops: FLOPs of each matmul of the reference's two passes, which keep everything.
+      barriers: the number of optimization barriers in the backward pass.
+      peak: compiles both passes, and returns what XLA sets aside for values between arguments and results, in sizes of
+        the arguments.
+    """
+
+    case: str
+    arguments: tuple[str, ...]
+    residuals: tuple[MatchedResidual, ...]
+    wanted: dict[str, MatchedResidual]
+    recomputed: tuple[int, ...]
+    matmul_flops: int
+    reference_flops: tuple[int, ...]
+    barriers: int
+    peak: Callable[[], float]

@@ -1,0 +1,41 @@
+"""What an answer is told that left no programs: it raised something, or returned what has no gradient."""
+
+import re
+from collections.abc import Iterator
+from types import ModuleType
+
+from grader.answers.evidence import Evidence, FailureKind
+from grader.judging.merge import Seen
+from grader.verdicts.verdict import Finding
+
+# After an exercise's own `error_questions`, which know its functions: patterns of messages, and what to ask.
+_ERROR_QUESTIONS = (
+    (r"^NameError|^UnboundLocalError", "Is that name spelled right, and is it imported or defined above?"),
+    (r"^AttributeError|^ImportError", "Is that name spelled right, and is it where you look for it?"),
+    (r"^KeyError", "Is that key there every time that line runs? What does it run for when the key is missing?"),
+    (
+        r"positional argument|unexpected keyword|multiple values",
+        "Which arguments does that function take, and which is it given?",
+    ),
+    (r"unhashable", "Which value there is a list or a dict, where one is wanted that cannot change, such as a string?"),
+    (r"not callable|Expected a callable", "Which value there is called as a function, and what is it really?"),
+)
+
+
+def failures(evidence: Evidence, task: ModuleType, expect: ModuleType) -> Iterator[Seen]:
+    """What went wrong in the cases that left no programs."""
+    for traced in evidence.cases:
+        if (failure := traced.failure) is None:
+            continue
+        if failure.kind is FailureKind.RETURNED:
+            kind, text = "wrong type", failure.text
+            questions = expect.error_questions
+            default = f"What should {task.signature} return?"
+        else:
+            kind, text = "raises", f"Your answer raises {failure.text}"
+            questions = (*expect.error_questions, *_ERROR_QUESTIONS)
+            default = "What are the shapes and types of the values in that line?"
+        question = next((question for pattern, question in questions if re.search(pattern, failure.text)), default)
+        # A message has the case's shapes in it; the exception's type and the line are the same in every case.
+        key = failure.kind, failure.text.split(":")[0], failure.source
+        yield Seen(key, traced.case, Finding(kind, text, source=failure.source, next=question))

@@ -1,0 +1,107 @@
+"""What stands against an answer's results: whether it ends, and its type, values and gradients."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from grader.exercises.requirements import Mistake
+from grader.judging.compare import TOLERANCE, as_float, close, example, tensor_type_of
+from grader.judging.merge import Seen, merge
+from grader.judging.traced_reference import values_of_mistakes
+from grader.judging.trial import Trial, TriedCase
+from grader.verdicts.verdict import Finding
+from rematscope.ir.program import type_text
+
+
+def wrong_results(trial: Trial) -> list[Finding]:
+    """What is wrong with what an answer computes; nothing if it may be asked what it saves.
+
+    One step at a time: what stands in the way of the next step is all that is said.
+    """
+    if endless := list(_endless(trial)):
+        return endless
+    for step in (_wrong_types, _wrong_values, _wrong_gradients):
+        if wrong := merge(step(trial)):
+            return wrong
+    return []
+
+
+def _endless(trial: Trial) -> Iterator[Finding]:
+    limit = getattr(trial.task, "max_trip_count", None)
+    if limit is not None and trial.trip_count >= limit:
+        yield Finding(
+            "does not end",
+            f"The loops of your two passes were stopped: they had taken {limit:,} turns.",
+            next="What ends each of your loops, in the backward pass too? Does every turn come closer to it?",
+        )
+
+
+def _wrong_types(trial: Trial) -> Iterator[Seen]:
+    for tried in trial.cases:
+        asked, types = tensor_type_of(tried.wanted_output), tried.layout.output_types
+        if tried.structure != "*" or types != (asked,):
+            kinds = ", ".join(map(type_text, types))
+            got = kinds if tried.structure == "*" else f"{tried.structure} of {kinds}"
+            finding = Finding(
+                "wrong type",
+                f"Your answer returns {got} where {type_text(asked)} is asked for.",
+                expected=type_text(asked),
+                got=got,
+                next=f"What should {trial.task.signature} return?",
+            )
+            yield Seen(tried.structure, tried.case.name, finding)
+
+
+def _wrong_values(trial: Trial) -> Iterator[Seen]:
+    mistake = None
+    for tried in trial.cases:
+        if not close(tried.outputs[0], tried.wanted_output, TOLERANCE):
+            # Looked up for the first case that is wrong, whose figures the finding has.
+            mistake = mistake or _mistake(tried, trial)
+            finding = Finding(
+                "wrong value",
+                f"Your answer computes something else: {mistake.says}.",
+                expected=example(tried.wanted_output),
+                got=example(tried.outputs[0]),
+                next=mistake.next,
+            )
+            yield Seen("value", tried.case.name, finding)
+
+
+_UNUSUAL = Mistake(
+    "its value is not the one asked for",
+    function=lambda *_: None,
+    next="Which step of the pipeline is missing, different, or one too many?",
+)
+
+
+def _mistake(tried: TriedCase, trial: Trial) -> Mistake:
+    """Which of the exercise's usual mistakes gives the value that an answer gave."""
+    values = values_of_mistakes(tried.case, trial.expect, tried.inputs)
+    pairs = zip(trial.expect.mistakes, values, strict=True)
+    return next((mistake for mistake, value in pairs if close(tried.outputs[0], value, TOLERANCE)), _UNUSUAL)
+
+
+def _wrong_gradients(trial: Trial) -> Iterator[Seen]:
+    for tried in trial.cases:
+        gradients = zip(tried.argument_names, tried.gradients, tried.wanted_gradients, strict=True)
+        for name, got, want in gradients:
+            if not close(got, want, TOLERANCE):
+                how, question = _how_wrong(got)
+                finding = Finding(
+                    "wrong gradient",
+                    f"The value is right, but the gradient with respect to {name} is {how}.",
+                    expected=example(want),
+                    got=example(got),
+                    next=question,
+                )
+                yield Seen((name, how), tried.case.name, finding)
+
+
+def _how_wrong(gradient: np.ndarray) -> tuple[str, str]:
+    """What is conspicuous about a wrong gradient, and the question that leads on."""
+    if (as_float(gradient) == 0).all():
+        return "zero everywhere", "What keeps a gradient from flowing from the result back to this argument?"
+    if np.isnan(as_float(gradient)).any():
+        return "NaN", "Which value that nobody uses has no finite derivative, so that zero times it is NaN?"
+    return "wrong", "What takes part in the value but not, or differently, in the gradient?"

@@ -1,0 +1,86 @@
+"""What an answer is compared with: the exercise's reference and its usual mistakes, traced.
+
+They depend on the exercise's cases and on nothing of an answer's but the types of what it returns. Whoever judges many
+answers in the same cases traces and compiles them once.
+"""
+
+import functools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from grader.exercises.reference import reference_of
+from grader.exercises.spec import Case
+from grader.stablehlo import reader
+from grader.stablehlo.execution import Function
+from grader.stablehlo.program import Matmul
+from grader.stablehlo.types import TensorType
+
+
+@dataclass(frozen=True)
+class TracedReference:
+    """The reference of all of an exercise's cases.
+
+    Attributes:
+      function: takes every case's arguments and every case's cotangents; returns each case's output, its gradients, one
+        for each argument, and its named values, arrays by name.
+      matmul_flops: FLOPs of each single matmul of a case's two passes, which keep everything; case by case.
+    """
+
+    function: Function
+    matmul_flops: tuple[tuple[int, ...], ...]
+
+
+@functools.lru_cache(maxsize=32)
+def traced_reference(
+    cases: tuple[Case, ...], expect: ModuleType, returned: tuple[tuple[TensorType, ...], ...]
+) -> TracedReference:
+    """Traces the reference.
+
+    Args:
+      cases: the exercise's cases.
+      expect: its `expect` module.
+      returned: shapes and dtypes of what an answer returns, case by case: those of the cotangents.
+    """
+
+    def reference(inputs: Sequence[Sequence[jax.Array]], cotangents: Sequence[Sequence[jax.Array]]) -> list[Any]:
+        results = []
+        for case, arguments, given in zip(cases, inputs, cotangents, strict=True):
+            output, pullback, named = jax.vjp(reference_of(case, expect), *arguments, has_aux=True)
+            # To an answer that returns something else no cotangent of the reference's fits, and it fails on that first.
+            fits = jax.tree.map(jnp.shape, [output]) == jax.tree.map(jnp.shape, given)
+            results.append((output, pullback(given[0].astype(output.dtype) if fits else output), named))
+        return results
+
+    # Arrays of zeros stand for their shapes and dtypes.
+    cotangents = [[np.zeros(kind.shape, kind.dtype) for kind in kinds] for kinds in returned]
+    function = Function(reference, [list(case.arguments) for case in cases], cotangents)
+    program = reader.read(function.text)
+    values = jax.tree.unflatten(function.tree, program.outputs)
+    needed = [program.needed_for([output, *gradients]) for output, gradients, _ in values]
+    flops = (tuple(flops_of_each(m for m in program.matmuls if m.value in case)) for case in needed)
+    return TracedReference(function, tuple(flops))
+
+
+def values_of_mistakes(case: Case, expect: ModuleType, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+    """What each of the exercise's usual mistakes, `expect.mistakes`, computes in a case."""
+    values: Sequence[np.ndarray] = _traced_mistakes(case, expect)(*inputs)
+    return values
+
+
+@functools.lru_cache(maxsize=32)
+def _traced_mistakes(case: Case, expect: ModuleType) -> Function:
+    def run(*arguments: jax.Array) -> list[jax.Array]:
+        return [case.differentiated(mistake.function)(*arguments) for mistake in expect.mistakes]
+
+    return Function(run, *case.arguments)
+
+
+def flops_of_each(matmuls: Iterable[Matmul]) -> Iterator[int]:
+    """FLOPs of each single matmul: one in a loop is as many as the loop's trip count."""
+    return (matmul.flops // matmul.trip_count for matmul in matmuls for _ in range(matmul.trip_count))

@@ -1,0 +1,49 @@
+"""Which of an exercise's requirements what an answer does fails to meet."""
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+
+from grader.exercises.behaviour import Behaviour
+from grader.exercises.requirements import Requirement
+from grader.judging.merge import Seen, merge
+from grader.verdicts.verdict import Finding
+
+
+def unmet(
+    requirements: Sequence[tuple[Sequence[str], Sequence[Requirement]]], behaviours: Sequence[Behaviour]
+) -> tuple[list[Finding], list[str]]:
+    """What stands against an answer; or advice, and what was shown, if nothing does.
+
+    Groups of requirements come one after the other: of a group that is not met, all that it finds is said, and nothing
+    of the groups behind it.
+
+    Args:
+      requirements: groups, each with the names of the cases that it is about.
+      behaviours: what each case shows.
+    """
+    advice: list[Finding] = []
+    shown = ["Values and gradients match the reference in every case."]
+    for names, group in requirements:
+        seen = [behaviour for behaviour in behaviours if behaviour.case in names]
+        found = merge(
+            Seen((number, finding.kind), behaviour.case, finding)
+            for behaviour in seen
+            for number, requirement in enumerate(group)
+            for finding in requirement.findings(behaviour)
+        )
+        if mistakes := [finding for finding in found if not finding.advice]:
+            return list(_without_consequences(mistakes)), []
+        advice += found
+        if claims := [claim for requirement in group if (claim := requirement.claim())]:
+            shown.append(f"{'; '.join(behaviour.case for behaviour in seen)}: {'; '.join(claims)}.")
+    return advice, shown
+
+
+def _without_consequences(findings: Sequence[Finding]) -> Iterator[Finding]:
+    """What is computed again since it is not saved is no mistake of its own, and asks no question of its own."""
+    missing = False
+    for finding in findings:
+        missing = missing or finding.kind in ("not saved", "wrong memory")
+        if missing and finding.kind == "recomputes":
+            finding = dataclasses.replace(finding, next="Does this follow from what is not saved?")
+        yield finding

@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from grader.answers import find, handin_file
-from grader.exercises import registry
+from grader.exercises import new_exercise, registry
 from grader.isolation import check_file
 from grader.learner import board, hand_in, pages
 from grader.learner.progress import Progress, default_path
@@ -235,6 +235,18 @@ def reset(name: Exercise):
     if kept:
         print(f"Your page is kept as {kept.name}, beside the others.")
     print(f"{page.path.name} is as it came. If JupyterLab has it open, choose File → Reload Notebook from Disk.")
+
+
+@app.command()
+def new(name: Annotated[str, typer.Argument(metavar="NAME", help="the name of the function that learners write")]):
+    """Begin an exercise: write its page, worked answer, catalogue entry and answers to test it with, as stubs."""
+    try:
+        written = new_exercise.make(name)
+    except new_exercise.NewExerciseError as error:
+        _end(error)
+    for path in written:
+        print(path.relative_to(new_exercise.ROOT))
+    print("Lines with STUB: say what is to be written, and the tests fail for as long as there are any.")
 
 
 def _end(error: Exception) -> NoReturn:

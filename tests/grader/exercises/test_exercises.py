@@ -26,6 +26,22 @@ def test_an_exercise_is_four_things():
         assert len(wrong(slug)) >= 5 and len(right(slug)) >= 3, slug
 
 
+THINGS = {
+    "page": "exercises/[0-9][0-9]_*.ipynb",
+    "worked answer": "solutions/[!_]*.py",
+    "catalogue entry": "grader/catalog/*/*.py",
+    "answers to test it with": "tests/grader/catalog/*/*.py",
+}
+
+
+@pytest.mark.parametrize("thing", THINGS)
+def test_nothing_of_an_exercise_is_still_a_stub(thing):
+    """As `python -m grader new` writes it."""
+    lines = [(path, line) for path in sorted(ROOT.glob(THINGS[thing])) for line in path.read_text().splitlines()]
+    left = [f"{path.relative_to(ROOT)}: {line.partition('STUB: ')[2]}" for path, line in lines if "STUB: " in line]
+    assert not left, "to be written, and then the mark STUB is to go:\n" + "\n".join(left)
+
+
 @pytest.mark.parametrize("slug", registry.names())
 def test_hints_are_questions_and_know_what_was_found(slug):
     """At least three; the first asks, and some fit only what is found of a wrong answer."""

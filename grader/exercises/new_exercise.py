@@ -1,0 +1,201 @@
+"""The four things of a new exercise, as stubs: `python -m grader new NAME`.
+
+Each says in lines that begin with `STUB:` what is to be written there. The tests refuse them for as long as they do.
+"""
+
+import importlib.util
+import json
+import keyword
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+class NewExerciseError(Exception):
+    """There can be no new exercise of this name; the message says why and what to do."""
+
+
+def make(name: str) -> list[Path]:
+    """Writes the stubs of an exercise: its page, worked answer, catalogue entry, and answers to test it with.
+
+    Args:
+      name: the exercise's name, which is that of the function that learners write.
+
+    Returns:
+      The files that were written. The page has the number after the highest that there is.
+
+    Raises:
+      NewExerciseError: the name is none that a function can have, or is taken, or this is no copy of the repository.
+    """
+    if not (ROOT / "tests").is_dir():
+        raise NewExerciseError(f"{ROOT} has no tests, which an exercise needs: clone the repository, and work there.")
+    if not (name.isidentifier() and name.islower()) or keyword.iskeyword(name):
+        raise NewExerciseError(
+            f"{name} is no name for an exercise: it must be that of a function, in small letters, such as save_named."
+        )
+    pages = [path.stem.partition("_") for path in (ROOT / "exercises").glob("[0-9][0-9]_*.ipynb")]
+    number = max((int(number) for number, _, _ in pages), default=0) + 1
+    texts = _texts(name, number)
+    taken = [path for path in texts if path.exists()]
+    if taken or name in [page for _, _, page in pages]:
+        raise NewExerciseError(f"There is an exercise {name} already, or a part of one: choose another name.")
+    # Tests import what lies in a folder of that name, which must not be somebody else's module.
+    if importlib.util.find_spec(name):
+        raise NewExerciseError(f"{name} is the name of a module of Python's or of a package: choose another name.")
+    for path, text in texts.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.replace("NAME", name).replace("NUMBER", str(number)), encoding="utf-8")
+    return list(texts)
+
+
+def _texts(name: str, number: int) -> dict[Path, str]:
+    entry, answers = ROOT / "grader" / "catalog" / name, ROOT / "tests" / "grader" / "catalog" / name
+    return {
+        ROOT / "exercises" / f"{number:02}_{name}.ipynb": _notebook(f"{number:02}_{name}"),
+        ROOT / "solutions" / f"{name}.py": _SOLUTION,
+        entry / "__init__.py": _ENTRY,
+        entry / "task.py": _TASK,
+        entry / "expect.py": _EXPECT,
+        answers / "right.py": _RIGHT,
+        answers / "wrong.py": _WRONG,
+    }
+
+
+def _notebook(stem: str) -> str:
+    cells = []
+    for index, (kind, source) in enumerate(_PAGE):
+        cell = {"cell_type": kind, "id": f"{stem[:40]}-{index}", "metadata": {}}
+        cell |= {"execution_count": None, "outputs": []} if kind == "code" else {}
+        cells.append(cell | {"source": source.strip().splitlines(keepends=True)})
+    metadata = {"kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}}
+    return json.dumps({"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}, indent=1) + "\n"
+
+
+_PAGE = [
+    (
+        "markdown",
+        """
+# Exercise NUMBER · STUB: its title
+
+| difficulty | time | you need |
+|---|---|---|
+| ●●○○○ | 15 minutes | [1 · Residuals](../notebooks/01_residuals.ipynb) |
+""",
+    ),
+    ("markdown", "## Why this matters\n\nSTUB: what somebody gains who can do this, in a few sentences."),
+    ("markdown", "## A mini-example\n\nSTUB: something smaller than the problem, which runs and shows the idea."),
+    ("code", "import jax\nimport jax.numpy as jnp"),
+    ("markdown", "## Common pitfalls\n\nSTUB: what is often mistaken."),
+    (
+        "markdown",
+        """
+## The problem
+
+Write `NAME(x)`. STUB: what it computes, and what it saves and recomputes when it is differentiated.
+
+| argument | shape |
+|---|---|
+| `x` | `(n,)` |
+
+Shapes and dtypes vary: the checker draws its own.
+""",
+    ),
+    ("code", 'def NAME(x):\n    """STUB: what it returns."""\n    raise NotImplementedError("your turn")'),
+    ("code", "from grader import check, hint, solution\n\ncheck(NAME)"),
+    (
+        "markdown",
+        """
+## Stuck?
+
+`hint()` asks a question that fits what the last check found; call it again for the next one. Once you have passed, or
+after three honest attempts, `solution()` shows a worked answer beside yours. Both are buttons under the verdict too.
+""",
+    ),
+]
+
+_SOLUTION = '''"""Worked answer to exercise NUMBER: STUB: what it shows, and why it is right, in a few paragraphs."""
+
+
+def NAME(x):
+    """STUB: what it computes, with the shapes of its arguments and of its result."""
+    raise NotImplementedError
+'''
+
+_ENTRY = '"""Exercise NUMBER: STUB: what is asked for, in a line."""\n'
+
+_TASK = '''"""What an answer is tried on."""
+
+import jax
+import jax.numpy as jnp
+
+from grader.exercises.spec import Case
+
+# STUB: the arguments' names and the call, as the page has them.
+parameters = ("x",)
+signature = "NAME(x)"
+
+
+def cases(rng):
+    """Cases of shapes drawn anew."""
+    # STUB: whatever tells answers apart: sizes from the whole range that the page gives, dtypes, jax.vmap, jax.jit.
+    return (Case("float32", _shapes(int(rng.integers(2, 9)))),)
+
+
+def _shapes(n):
+    return (jax.ShapeDtypeStruct((n,), jnp.float32),)
+
+
+shown = Case("at the page's shapes", _shapes(4))
+'''
+
+_EXPECT = '''"""What is expected of an answer; only the judge reads this."""
+
+import jax.numpy as jnp
+
+from grader.exercises.hints import Hint
+from grader.exercises.requirements import Saves
+
+
+def reference(x):
+    """The result, and the values that an answer might save, by the names that findings give them."""
+    # STUB: what an answer computes.
+    return jnp.sum(jnp.sin(x)), {"the cosine": jnp.cos(x)}
+
+
+def draw(rng, argument):
+    """Inputs for which the named values differ by far more than rounding does."""
+    return rng.uniform(0.5, 1.5, argument.shape).astype(argument.dtype)
+
+
+# STUB: what is often computed in place of what is asked for, as `Mistake`s.
+mistakes = ()
+
+# STUB: what answers often raise, as pairs of a regular expression and the question that leads on.
+error_questions = ()
+
+# STUB: at least three; the first and the last fit whatever was found, others only what a wrong answer shows.
+hints = (Hint("Which question leads to the first step?"),)
+
+# STUB: what may be saved and recomputed, in which cases; each has a wrong answer that only it catches.
+requirements = ((("float32",), (Saves(("the cosine",), too_much="Which value is kept besides?"),)),)
+'''
+
+_RIGHT = '''"""Right answers to NAME, spelled in many ways."""
+
+from sample_answers import Answers
+
+RIGHT = Answers()
+passes = RIGHT.passes
+
+# STUB: at least three functions, each below `@passes`.
+'''
+
+_WRONG = '''"""Wrong answers to NAME, each with the finding that must name its mistake."""
+
+from sample_answers import Answers
+
+WRONG = Answers()
+fails_with = WRONG.fails_with
+
+# STUB: at least five functions, each below `@fails_with("also saved", "words of the finding")`.
+'''

@@ -15,7 +15,7 @@ from grader.isolation.inside import messages
 from grader.isolation.inside.lockdown import ProcessLimits
 from grader.isolation.inside.messages import MAX_MESSAGE, counts, nested
 from grader.stablehlo.execution import Arrays, Function
-from grader.stablehlo.interpreter import Uninterpreted
+from grader.stablehlo.operations import Uninterpreted
 from grader.stablehlo.program import Barrier, Matmul, StableHloProgram
 from grader.stablehlo.types import ProgramError, TensorType
 

@@ -6,7 +6,6 @@ the programs and the inputs, and nothing of what is expected.
 
 import dataclasses
 import itertools
-import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -14,18 +13,21 @@ import jax
 import jax.export
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.mlir import serialize_portable_artifact
+from jax.extend.mlir import ir, serialize_portable_artifact
+from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import mlir
 
 from grader.stablehlo import interpreter, reader
-from grader.stablehlo.interpreter import Uninterpreted
+from grader.stablehlo.operations import Uninterpreted
 from grader.stablehlo.program import StableHloProgram
 from grader.stablehlo.types import ProgramError, TensorType
 
 COMPILE_FAST = {"xla_backend_optimization_level": 0}
 MAX_BYTES = 2**28  # of results and all between; the largest exercise's programs take some 5 MiB
 
-Arrays = Sequence[Sequence[np.ndarray]]  # case by case
+type Arrays = Sequence[Sequence[np.ndarray]]  # case by case
+type Results = tuple[Arrays, Arrays, Arrays, Arrays]  # outputs, residuals, gradients; trip counts of either program
+type Runner = Callable[..., Sequence[Any]]  # of arrays: NumPy's, or those that JAX traces with
 
 
 class Execution:
@@ -75,48 +77,55 @@ class Execution:
         except Uninterpreted:
             return self._compiled(inputs, cotangents, reference.traced)
 
-    def interpreted(self, inputs: Arrays, cotangents: Arrays) -> tuple[Arrays, Arrays, Arrays, Arrays]:
+    def interpreted(self, inputs: Arrays, cotangents: Arrays) -> Results:
         """What `run` returns, without the reference. Raises Uninterpreted if the programs must be compiled."""
-        return self._passes(_interpreted, inputs, cotangents)
+        return self._passes(_interpretable, inputs, cotangents)
 
-    def compiled(self, inputs: Arrays, cotangents: Arrays) -> tuple[Arrays, Arrays, Arrays, Arrays]:
+    def compiled(self, inputs: Arrays, cotangents: Arrays) -> Results:
         """What `run` returns, without the reference. Raises ProgramError as it does."""
-        return self._compiled(inputs, cotangents, lambda *_: None)[:-1]
+        outputs, residuals, gradients, trip_counts, _ = self._compiled(inputs, cotangents, lambda *_: None)
+        return outputs, residuals, gradients, trip_counts
 
-    def _compiled(self, inputs: Arrays, cotangents: Arrays, reference: Callable):
+    def _compiled(
+        self, inputs: Arrays, cotangents: Arrays, reference: Callable[..., Any]
+    ) -> tuple[Arrays, Arrays, Arrays, Arrays, Any]:
         # Compiled as one: a module costs more than the operations in it.
-        def run(inputs, cotangents):
-            return *self._passes(_callable, inputs, cotangents), reference(inputs, cotangents)
+        def run(inputs: Arrays, cotangents: Arrays) -> Any:
+            return *self._passes(traceable, inputs, cotangents), reference(inputs, cotangents)
 
         try:
             compiled = jax.jit(run, compiler_options=COMPILE_FAST).lower(inputs, cotangents).compile()
-            memory = compiled.memory_analysis()
+            memory = _memory(compiled)
             nbytes = memory.temp_size_in_bytes + memory.output_size_in_bytes
             if nbytes <= MAX_BYTES:
-                return jax.tree.map(np.asarray, compiled(inputs, cotangents))
-        except (jax.errors.JaxRuntimeError, ValueError, mlir.ir.MLIRError) as error:
+                outputs, residuals, gradients, trip_counts, wanted = jax.tree.map(
+                    np.asarray, compiled(inputs, cotangents)
+                )
+                return outputs, residuals, gradients, trip_counts, wanted
+        except (jax.errors.JaxRuntimeError, ValueError, ir.MLIRError) as error:
             raise ProgramError("its two programs do not compile and run.") from error
         raise ProgramError(f"its two programs take {nbytes // 2**20:,} MiB; at most {MAX_BYTES // 2**20:,} are given.")
 
     def peak(self, index: int, inputs: Arrays, cotangents: Arrays) -> int:
         """Bytes that XLA sets aside for both passes of one case, beside arguments and results."""
 
-        def run(own_inputs, own_cotangents):
+        def run(own_inputs: Sequence[np.ndarray], own_cotangents: Sequence[np.ndarray]) -> Any:
             # Of the other cases nothing is asked for, so nothing of them is left.
             outputs, _, gradients, _ = self._passes(
-                _callable,
+                traceable,
                 [*inputs[:index], own_inputs, *inputs[index + 1 :]],
                 [*cotangents[:index], own_cotangents, *cotangents[index + 1 :]],
             )
             return outputs[index], gradients[index]
 
-        return jax.jit(run).lower(inputs[index], cotangents[index]).compile().memory_analysis().temp_size_in_bytes
+        compiled = jax.jit(run).lower(inputs[index], cotangents[index]).compile()
+        return int(_memory(compiled).temp_size_in_bytes)
 
-    def _passes(self, function_of: Callable[[StableHloProgram], Callable], inputs, cotangents):
-        returned = function_of(self.forward)(*jax.tree.leaves(inputs))
+    def _passes(self, runner_of: Callable[[StableHloProgram], Runner], inputs: Arrays, cotangents: Arrays) -> Results:
+        returned = runner_of(self.forward)(*jax.tree.leaves(inputs))
         parts = split(returned, self._sizes)
         outputs, residuals = parts[::2], parts[1::2]
-        gradients = function_of(self.backward)(*jax.tree.leaves(residuals), *jax.tree.leaves(cotangents))
+        gradients = runner_of(self.backward)(*jax.tree.leaves(residuals), *jax.tree.leaves(cotangents))
         trip_counts = returned[len(self.forward.outputs) :], gradients[len(self.backward.outputs) :]
         return outputs, residuals, split(gradients, [len(arguments) for arguments in inputs]), trip_counts
 
@@ -127,52 +136,66 @@ class Function:
     Attributes:
       text: its StableHLO.
       traced: the function, for JAX to trace.
+      tree: the structure of what it returns.
     """
 
-    def __init__(self, function: Callable, *arguments):
-        """Traces a function of arguments of these shapes and dtypes."""
+    def __init__(self, function: Callable[..., Any], *arguments: Any):
+        """Traces a function of arguments (pytrees of arrays or `ShapeDtypeStruct`s) of these shapes and dtypes."""
         exported = jax.export.export(jax.jit(function, keep_unused=True), platforms=["cpu"])(*arguments)
         self.text, self.traced, self.tree = exported.mlir_module(), exported.call, exported.out_tree
         self._compiled = jax.jit(self.traced, compiler_options=COMPILE_FAST)
 
-    def __call__(self, *arguments):
+    def __call__(self, *arguments: Any) -> Any:
         """What it returns, as NumPy arrays."""
         try:
             return self.interpreted(*arguments)
         except Uninterpreted:
             return self.compiled(*arguments)
 
-    def interpreted(self, *arguments):
-        """What it returns. Raises Uninterpreted if it must be compiled."""
+    def interpreted(self, *arguments: Any) -> Any:
+        """What it returns, as NumPy makes it. Raises Uninterpreted if it must be compiled."""
         return jax.tree.unflatten(self.tree, interpreter.run(self.text, jax.tree.leaves(arguments)))
 
-    def compiled(self, *arguments):
+    def compiled(self, *arguments: Any) -> Any:
+        """What it returns, as XLA makes it, as NumPy arrays."""
         return jax.tree.map(np.asarray, self._compiled(*arguments))
 
 
-def _interpreted(program: StableHloProgram) -> Callable:
+def _interpretable(program: StableHloProgram) -> Runner:
     return lambda *arrays: interpreter.run(program.text, arrays)
 
 
-def _callable(program: StableHloProgram) -> Callable:
-    """A program as a function of arrays: its text as an artifact of our own making, in place of that of a function of
-    the same types."""
+def traceable(program: StableHloProgram) -> Runner:
+    """A program as a function that JAX can trace, and so compile as part of another one.
 
+    Its text becomes an artifact of our own making, in place of that of a function of the same types.
+
+    Returns:
+      A function of arrays of the program's input types. It returns a list of arrays: the program's outputs, and behind
+      them the trip counts of its dynamic loops.
+    """
     returned = [*program.output_types, *[TensorType((), "int32")] * program.dynamic_loops]
 
-    def same_types(*_):
+    def same_types(*_: jax.Array) -> list[jax.Array]:
         return [jnp.zeros(kind.shape, kind.dtype) for kind in returned]
 
     own = jax.export.export(jax.jit(same_types, keep_unused=True), platforms=["cpu"])(
-        *[jax.ShapeDtypeStruct(kind.shape, kind.dtype) for kind in program.input_types]
+        *[jax.ShapeDtypeStruct(kind.shape, kind.dtype) for kind in program.input_types]  # type: ignore[no-untyped-call]
     )
-    version = re.search(rb"StableHLO_v([\d.]+)", own.mlir_module_serialized)[1].decode()
     with mlir.make_ir_context():
-        artifact = serialize_portable_artifact(program.text, version)
-    return dataclasses.replace(own, mlir_module_serialized=artifact).call
+        artifact = serialize_portable_artifact(program.text, stablehlo.get_current_version())
+    call: Runner = dataclasses.replace(own, mlir_module_serialized=artifact).call
+    return call
 
 
-def split(values: Sequence, sizes: Sequence[int]) -> list[list]:
+def _memory(compiled: jax.stages.Compiled) -> Any:
+    """XLA's figures of the memory that a compiled program takes, in bytes."""
+    if (memory := compiled.memory_analysis()) is None:
+        raise ProgramError("XLA does not say how much memory its two programs take.")
+    return memory
+
+
+def split[T](values: Sequence[T], sizes: Sequence[int]) -> list[list[T]]:
     """A sequence cut into lists of these sizes, one after the other."""
     ends = list(itertools.accumulate(sizes))
     return [list(values[end - size : end]) for end, size in zip(ends, sizes, strict=True)]

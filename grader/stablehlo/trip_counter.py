@@ -5,12 +5,13 @@ its text. So each gets a counter, which goes round with its carries, ends it at 
 program returns.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
+from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import func, stablehlo
-from jax.interpreters import mlir
 
-ir = mlir.ir
-
+from grader.stablehlo.bindings import Value, callee, function_type, functions, operations
 
 _DYNAMIC = "dynamic"
 
@@ -37,9 +38,7 @@ def count(module: ir.Module, limit: int) -> None:
 
 class _Counter:
     def __init__(self, module: ir.Module, limit: int):
-        self.functions = {
-            op.attributes["sym_name"].value: op for op in (view.operation for view in module.body.operations)
-        }
+        self.functions = functions(module)
         self.counted: dict[str, int] = {}  # functions that are done: how many counts they return
         self.limit = limit
         self.type = ir.RankedTensorType.get([], ir.IntegerType.get_signless(32))
@@ -51,19 +50,19 @@ class _Counter:
             counts = self.block(function.regions[0].blocks[0])
             self.counted[name] = len(counts)
             if counts:
-                type_ = function.attributes["function_type"].value
+                type_ = function_type(function)
                 results = [*type_.results, *[self.type] * len(counts)]
                 function.attributes["function_type"] = ir.TypeAttr.get(ir.FunctionType.get(type_.inputs, results))
                 if "res_attrs" in function.attributes:
-                    notes = [*function.attributes["res_attrs"], *[ir.DictAttr.get({})] * len(counts)]
+                    notes = [*ir.ArrayAttr(function.attributes["res_attrs"]), *[ir.DictAttr.get({})] * len(counts)]
                     function.attributes["res_attrs"] = ir.ArrayAttr.get(notes)
                 self.returning(function.regions[0].blocks[0], counts)
         return self.counted[name]
 
-    def block(self, block: ir.Block) -> list[ir.Value]:
+    def block(self, block: ir.Block) -> list[Value]:
         """Counts the loops in a block; the counts, which stand before what it returns."""
-        counts: list[ir.Value] = []
-        for op in [view.operation for view in block.operations]:
+        counts: list[Value] = []
+        for op in operations(block):
             match op.name:
                 case "func.call":
                     counts += self.call(op)
@@ -73,12 +72,12 @@ class _Counter:
                     counts += self.branches(op)
         return counts
 
-    def call(self, op: ir.Operation) -> list[ir.Value]:
-        if not (more := self.function(op.attributes["callee"].value)):
+    def call(self, op: ir.Operation) -> list[Value]:
+        if not (more := self.function(callee(op))):
             return []
         return self.widened(op, op.operands, more)
 
-    def branches(self, op: ir.Operation) -> list[ir.Value]:
+    def branches(self, op: ir.Operation) -> list[Value]:
         blocks = [region.blocks[0] for region in op.regions]
         counts = [self.block(block) for block in blocks]
         total = sum(map(len, counts))
@@ -92,7 +91,7 @@ class _Counter:
             self.returning(block, own)
         return self.widened(op, op.operands, total)
 
-    def loop(self, op: ir.Operation) -> list[ir.Value]:
+    def loop(self, op: ir.Operation) -> list[Value]:
         condition, body = (region.blocks[0] for region in op.regions)
         trips = self.block(body)
         is_dynamic = _DYNAMIC in op.attributes
@@ -107,8 +106,8 @@ class _Counter:
         if is_dynamic:
             with ir.InsertionPoint(_last(condition)):
                 total = self.number(0)
-                for trips_of_one in so_far:
-                    total = stablehlo.add(total, trips_of_one)
+                for count in so_far:
+                    total = stablehlo.add(total, count)
                 direction = stablehlo.ComparisonDirectionAttr.get("LT")
                 may_go_on = stablehlo.compare(total, self.number(self.limit), direction)
                 going_on = _last(condition).operands[0]
@@ -117,7 +116,7 @@ class _Counter:
             zero = self.number(0)
         return self.widened(op, [*op.operands, *[zero] * more], more)
 
-    def widened(self, op: ir.Operation, operands, more: int) -> list[ir.Value]:
+    def widened(self, op: ir.Operation, operands: Sequence[Value], more: int) -> list[Value]:
         """Puts an operation with so many results more in an operation's place; the results that are new."""
         with ir.InsertionPoint(op):
             new = ir.Operation.create(
@@ -127,15 +126,15 @@ class _Counter:
                 attributes={name: op.attributes[name] for name in op.attributes if name != _DYNAMIC},
                 regions=len(op.regions),
             )
-        for old, region in zip(op.regions, new.regions, strict=True):
-            old.blocks[0].append_to(region)
-        count = len(op.results)
-        for old, result in zip(op.results, list(new.results)[:count], strict=True):
+        for region, wider in zip(op.regions, new.regions, strict=True):
+            region.blocks[0].append_to(wider)
+        count, results = len(op.results), list(new.results)
+        for old, result in zip(op.results, results[:count], strict=True):
             old.replace_all_uses_with(result)
         op.erase()
-        return list(new.results)[count:]
+        return [*results[count:]]
 
-    def returning(self, block: ir.Block, counts: list[ir.Value]) -> None:
+    def returning(self, block: ir.Block, counts: list[Value]) -> None:
         """Makes a block return counts behind what it returns."""
         last = _last(block)
         make = func.ReturnOp if last.name == "func.return" else stablehlo.ReturnOp
@@ -143,9 +142,10 @@ class _Counter:
             make([*last.operands, *counts])
         last.erase()
 
-    def number(self, value: int) -> ir.Value:
-        return stablehlo.constant(ir.DenseElementsAttr.get(np.asarray(value, np.int32)))
+    def number(self, value: int) -> Value:
+        constant: Value = stablehlo.constant(ir.DenseElementsAttr.get(np.asarray(value, np.int32)))
+        return constant
 
 
 def _last(block: ir.Block) -> ir.Operation:
-    return list(block.operations)[-1].operation
+    return operations(block)[-1]

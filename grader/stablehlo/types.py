@@ -1,12 +1,9 @@
-"""Types of arrays, and the operations that a program may have."""
+"""Types of arrays, the operations that a program may have, and the error that says why one cannot be judged."""
 
 from dataclasses import dataclass
 
 import numpy as np
-from jax.interpreters import mlir
-
-ir = mlir.ir
-
+from jax.extend.mlir import ir
 
 # Whatever is not here is refused: above all custom calls, which may run any code in the judge's process. The list is
 # StableHLO's and CHLO's pure array operations, control flow and functions.
@@ -33,9 +30,20 @@ ALLOWED = (
     | {"builtin.module", "func.func", "func.call", "func.return"}
 )
 
-
 # The one custom call that is no code: JAX's note of where an array lives.
 ALLOWED_CUSTOM_CALLS = {"annotate_device_placement"}
+
+# MLIR's element types → NumPy's names.
+DTYPES = {
+    "i1": "bool",
+    "bf16": "bfloat16",
+    **{f"f{bits}": f"float{bits}" for bits in (16, 32, 64)},
+    **{f"complex<f{bits}>": f"complex{2 * bits}" for bits in (32, 64)},
+    **{f"{sign}i{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)},
+}
+
+# Integers' element types → the highest number of each.
+HIGHEST = {name: int(np.iinfo(dtype).max) for name, dtype in DTYPES.items() if "int" in dtype}
 
 
 class ProgramError(ValueError):
@@ -44,25 +52,23 @@ class ProgramError(ValueError):
 
 @dataclass(frozen=True)
 class TensorType:
-    """Shape and dtype (NumPy's name) of a program's input or output."""
+    """A type of arrays.
+
+    Attributes:
+      shape: sizes of the dimensions.
+      dtype: NumPy's name, such as `"bfloat16"`.
+    """
 
     shape: tuple[int, ...]
     dtype: str
 
 
-DTYPES = {"i1": "bool", "bf16": "bfloat16", "complex<f32>": "complex64", "complex<f64>": "complex128"}
-
-
-DTYPES |= {f"f{bits}": f"float{bits}" for bits in (16, 32, 64)}
-
-
-DTYPES |= {f"{sign}i{bits}": f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)}
-
-
-HIGHEST = {name: int(np.iinfo(dtype).max) for name, dtype in DTYPES.items() if "int" in dtype}
-
-
 def tensor_type(type_: ir.Type) -> TensorType:
+    """An MLIR type as shape and dtype.
+
+    Raises:
+      ProgramError: it is no array of a size that is known and of numbers that NumPy knows.
+    """
     try:
         tensor = ir.RankedTensorType(type_)
         if not tensor.has_static_shape:

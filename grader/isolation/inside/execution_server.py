@@ -9,7 +9,7 @@ from grader.answers.failures import message_of
 from grader.isolation.inside import messages
 from grader.isolation.inside.messages import MAX_MESSAGE, counts, nested
 from grader.stablehlo.execution import Execution
-from grader.stablehlo.interpreter import Uninterpreted
+from grader.stablehlo.operations import Uninterpreted
 from grader.stablehlo.types import ProgramError
 
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import pytest
 
 from grader.stablehlo import reader
-from grader.stablehlo.execution import _callable
+from grader.stablehlo.execution import traceable
 from grader.stablehlo.types import ProgramError
 
 
@@ -181,7 +181,7 @@ def test_trip_counts_of_dynamic_loops_are_counted_when_they_run(n):
     assert [kind.shape for kind in program.output_types] == [(4, 4)] and len(program.outputs) == 1
     w = jnp.linspace(-1, 1, 16).reshape(4, 4)
     n = jnp.float32(n)
-    value, *trip_counts = jax.jit(_callable(program))(w, n)
+    value, *trip_counts = jax.jit(traceable(program))(w, n)
     assert jnp.array_equal(value, jax.jit(nested_loops)(w, n))
     n = int(n)
     inside, last = n * (n - 1) // 2, (0, 2 * n) if n > 2 else (n, 0)
@@ -195,7 +195,7 @@ def test_a_loop_that_does_not_end_is_ended():
         return jax.lax.while_loop(lambda c: c[0] >= 0, lambda c: (count_to(7, c[0] + 1, 1.0) ** 2, c[1] + x), (x, x))[1]
 
     program = reader.read(text(jax.vmap(function), (3,)), max_trip_count=100)
-    _, *trip_counts = jax.jit(_callable(program))(jnp.ones(3))
+    _, *trip_counts = jax.jit(traceable(program))(jnp.ones(3))
     assert 100 <= sum(trip_counts) <= 100 + 1 + 7
 
 

@@ -1,0 +1,82 @@
+"""Operations as MLIR's Python bindings hand them over: attributes of one kind, shapes, element types.
+
+The verifier has seen to it that an operation which parses has the attributes that its dialect asks for. The bindings
+know an attribute's kind only when they run, so it is named here, once.
+"""
+
+from typing import Any
+
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import stablehlo
+
+type Value = ir.Value[Any]  # of a type that the bindings leave open
+type Op = ir.Operation | ir.OpView
+
+
+def operations(block: ir.Block) -> list[ir.Operation]:
+    """A block's operations, the one that ends it last."""
+    return [view.operation for view in block.operations]
+
+
+def functions(module: ir.Module) -> dict[str, ir.Operation]:
+    """A module's functions by their names."""
+    return {text(op, "sym_name"): op for op in operations(module.body)}
+
+
+def function_type(function: Op) -> ir.FunctionType:
+    """What a `func.func` takes and returns."""
+    return ir.FunctionType(ir.TypeAttr(function.attributes["function_type"]).value)
+
+
+def callee(call: Op) -> str:
+    """The name of the function that a `func.call` calls."""
+    return ir.FlatSymbolRefAttr(call.attributes["callee"]).value
+
+
+def integer(op: Op, name: str) -> int:
+    """An attribute that is an integer."""
+    return ir.IntegerAttr(op.attributes[name]).value
+
+
+def integers(op: Op, name: str) -> list[int]:
+    """An attribute that is a list of integers, such as dimensions."""
+    return list(ir.DenseI64ArrayAttr(op.attributes[name]))
+
+
+def text(op: Op, name: str) -> str:
+    """An attribute that is a string."""
+    return ir.StringAttr(op.attributes[name]).value
+
+
+def dot_dimensions(dot: Op) -> stablehlo.DotDimensionNumbers:
+    """The batching and the contracting dimensions of a `dot_general`."""
+    return stablehlo.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"])
+
+
+def convolution_dimensions(convolution: Op) -> stablehlo.ConvDimensionNumbers:
+    """Which dimensions of image, kernel and result are batch, features and space."""
+    return stablehlo.ConvDimensionNumbers(convolution.attributes["dimension_numbers"])
+
+
+def comparison_direction(compare: Op) -> str:
+    """`"EQ"`, `"NE"`, `"GE"`, `"GT"`, `"LE"` or `"LT"`."""
+    direction: str = stablehlo.ComparisonDirectionAttr(compare.attributes["comparison_direction"]).value
+    return direction
+
+
+def comparison_type(compare: Op) -> str | None:
+    """`"FLOAT"`, `"TOTALORDER"`, `"SIGNED"`, `"UNSIGNED"`; None where the element type decides."""
+    if "compare_type" not in compare.attributes:
+        return None
+    kind: str = stablehlo.ComparisonTypeAttr(compare.attributes["compare_type"]).value
+    return kind
+
+
+def shape_of(value: Value) -> list[int]:
+    """The shape of a value that is an array."""
+    return ir.RankedTensorType(value.type).shape
+
+
+def element_type(value: Value) -> str:
+    """The element type of a value that is an array, in MLIR's words: `"f32"`, `"ui8"`, `"complex<f32>"`."""
+    return str(ir.RankedTensorType(value.type).element_type)

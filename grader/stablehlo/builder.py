@@ -1,0 +1,224 @@
+"""Build a `StableHloProgram`: number a module's values, count the FLOPs of its matmuls and the trips of its loops."""
+
+import dataclasses
+import math
+from collections.abc import Sequence
+
+from jax.extend.mlir import ir
+
+from grader.stablehlo import trip_counter
+from grader.stablehlo.bindings import (
+    Op,
+    Value,
+    callee,
+    comparison_direction,
+    comparison_type,
+    convolution_dimensions,
+    dot_dimensions,
+    element_type,
+    functions,
+    operations,
+    shape_of,
+)
+from grader.stablehlo.program import Barrier, Matmul, repeated
+from grader.stablehlo.types import HIGHEST, ProgramError
+
+MAX_VALUES = 50_000  # functions are read once per call, so that nested calls could grow without bound
+MAX_TRIP_COUNT = 100_000
+
+
+class Builder:
+    """Walks a module once, numbering values; every call of a function is read anew, as if it stood inline.
+
+    What a value number is says `StableHloProgram`. Loops whose trip count turns out to be no constant are marked for
+    `trip_counter`.
+
+    Attributes:
+      sources: value number → the numbers of the values that it is computed from.
+      matmuls, barriers: found so far, in the order of the text.
+      dynamic_loops: how many were found so far.
+    """
+
+    def __init__(self, module: ir.Module):
+        self.sources: list[list[int]] = []
+        self.matmuls: list[Matmul] = []
+        self.barriers: list[Barrier] = []
+        self.dynamic_loops = 0
+        self._functions: dict[str, ir.Block] = {
+            name: op.regions[0].blocks[0] for name, op in functions(module).items() if len(op.regions[0].blocks)
+        }
+        self._calls: list[str] = []
+        # What a loop's trip count is told from, by value number: scalar integers, `a < b` and `a + b`.
+        self._constants: dict[int, int] = {}
+        self._less_than: dict[int, tuple[int, ...]] = {}
+        self._sums: dict[int, tuple[int, ...]] = {}
+
+    def new(self, sources: Sequence[int] = ()) -> int:
+        """Numbers a value that is computed from these.
+
+        Raises:
+          ProgramError: there are too many.
+        """
+        if len(self.sources) >= MAX_VALUES:
+            raise ProgramError(f"the traced program has more than {MAX_VALUES:,} values.")
+        self.sources.append(list(sources))
+        return len(self.sources) - 1
+
+    def function(self, name: str) -> ir.Block:
+        """The block of a function of the module.
+
+        Raises:
+          ProgramError: there is no such function, or it has no body.
+        """
+        if name not in self._functions:
+            raise ProgramError(f"the traced program has no function {name}.")
+        return self._functions[name]
+
+    def block(self, block: ir.Block, arguments: Sequence[int], outer: dict[Value, int]) -> list[int]:
+        """Reads a block.
+
+        Args:
+          block: what to read.
+          arguments: the numbers of its arguments.
+          outer: the numbers of the values around it, which it may use.
+
+        Returns:
+          The numbers of what it returns.
+
+        Raises:
+          ProgramError: it cannot be judged.
+        """
+        numbers = dict(outer)
+        numbers.update(zip(block.arguments, arguments, strict=True))
+        for op in operations(block):
+            operands = [numbers[operand] for operand in op.operands]
+            if op.name in ("func.return", "stablehlo.return"):
+                return operands
+            numbers.update(zip(op.results, self._operation(op, operands, numbers), strict=True))
+        raise ProgramError("the traced program has a block that returns nothing.")
+
+    def _closed(self, block: ir.Block, arguments: Sequence[int], outer: dict[Value, int]) -> list[int]:
+        """Reads a block out of which no trip count can be handed."""
+        before = self.dynamic_loops
+        returned = self.block(block, arguments, outer)
+        if self.dynamic_loops > before:
+            raise ProgramError("the traced program has, in a loop's condition, a loop whose length is not a constant.")
+        return returned
+
+    def _operation(self, op: ir.Operation, operands: list[int], numbers: dict[Value, int]) -> list[int]:
+        """Numbers an operation's results."""
+        match op.name:
+            case "func.call":
+                return self._call(callee(op), operands)
+            case "stablehlo.optimization_barrier":
+                # Result i depends on operand i only: the barrier orders, it does not mix. JAX puts the incoming
+                # cotangent through the same barrier as the residuals.
+                self.barriers.append(Barrier(tuple(operands)))
+                return operands
+            case "stablehlo.reshape":
+                return operands  # the same array under another shape
+            case "stablehlo.while":
+                return self._loop(op, operands, numbers)
+            case "stablehlo.case" | "stablehlo.if":
+                returned = [self.block(region.blocks[0], [], numbers) for region in op.regions]
+                return [self.new([*operands, *values]) for values in zip(*returned, strict=True)]
+        sources = list(operands)
+        for region in op.regions:  # reduce, sort, scatter, …: how elements are combined
+            block = region.blocks[0]
+            sources += self._closed(block, [self.new(operands) for _ in block.arguments], numbers)
+        results = [self.new(sources) for _ in op.results]
+        match op.name:
+            case "stablehlo.constant":
+                if (number := _scalar_integer(op)) is not None:
+                    self._constants[results[0]] = number
+            case "stablehlo.compare":
+                if _is_less_than(op):
+                    self._less_than[results[0]] = tuple(operands)
+            case "stablehlo.add":
+                self._sums[results[0]] = tuple(operands)
+            case "stablehlo.dot_general":
+                self.matmuls.append(Matmul(results[0], _dot_flops(op), trip_count=1))
+            case "stablehlo.convolution":
+                self.matmuls.append(Matmul(results[0], _convolution_flops(op), trip_count=1))
+        return results
+
+    def _call(self, name: str, operands: list[int]) -> list[int]:
+        if name in self._calls:
+            raise ProgramError(f"the traced program's function {name} calls itself.")
+        self._calls.append(name)
+        results = self.block(self.function(name), operands, {})
+        self._calls.pop()
+        return results
+
+    def _loop(self, op: ir.Operation, starts: list[int], numbers: dict[Value, int]) -> list[int]:
+        condition, body = (region.blocks[0] for region in op.regions)
+        carries = [self.new([start]) for start in starts]
+        first = len(self.matmuls)
+        (going_on,) = self._closed(condition, carries, numbers)
+        nexts = self.block(body, carries, numbers)
+        trip_count = self._trip_count(going_on, starts, carries, nexts, list(map(element_type, op.operands)))
+        if trip_count is None:
+            trip_counter.mark(op)
+            for carry in carries:
+                self.sources[carry].append(going_on)  # how many trips there are decides what comes out
+        for place, matmul in enumerate(self.matmuls[first:], first):
+            if matmul.loop is None:
+                self.matmuls[place] = (
+                    dataclasses.replace(matmul, loop=self.dynamic_loops)
+                    if trip_count is None
+                    else repeated(matmul, trip_count)
+                )
+        self.dynamic_loops += trip_count is None
+        for carry, value in zip(carries, nexts, strict=True):
+            self.sources[carry].append(value)
+        return [start if value == carry else carry for start, carry, value in zip(starts, carries, nexts, strict=True)]
+
+    def _trip_count(
+        self, going_on: int, starts: list[int], carries: list[int], nexts: list[int], element_types: list[str]
+    ) -> int | None:
+        """The trip count of `while counter < bound: counter += step`, which is what scan and fori_loop become; None if
+        it is no constant."""
+        counter, bound = self._less_than.get(going_on, (-1, -1))
+        if counter not in carries:
+            return None
+        index = carries.index(counter)
+        if bound in carries and nexts[carries.index(bound)] == bound:
+            bound = starts[carries.index(bound)]
+        terms = self._sums.get(nexts[index], ())
+        if terms.count(counter) != 1:
+            return None
+        (step,) = (term for term in terms if term != counter)
+        start, end, by = (self._constants.get(value) for value in (starts[index], bound, step))
+        if start is None or end is None or by is None or by <= 0:
+            return None
+        trip_count = max(0, -(-(end - start) // by))
+        if trip_count > MAX_TRIP_COUNT:
+            raise ProgramError(f"the traced program has a loop of {trip_count:,} iterations.")
+        # Beyond its highest number the counter goes on from its lowest, and so does the loop.
+        return trip_count if start + trip_count * by <= HIGHEST[element_types[index]] else None
+
+
+def _scalar_integer(constant: Op) -> int | None:
+    value, (result,) = constant.attributes["value"], constant.results
+    if shape_of(result) or element_type(result) not in HIGHEST or not isinstance(value, ir.DenseIntElementsAttr):
+        return None
+    return value[0]
+
+
+def _is_less_than(compare: Op) -> bool:
+    """Whether it is `a < b`, and numbers are compared as what they are."""
+    unsigned = element_type(compare.operands[0]).startswith("u")
+    as_they_are = comparison_type(compare) in (None, "UNSIGNED" if unsigned else "SIGNED")
+    return as_they_are and comparison_direction(compare) == "LT"
+
+
+def _dot_flops(dot: Op) -> int:
+    lhs = shape_of(dot.operands[0])
+    contracted = dot_dimensions(dot).lhs_contracting_dimensions
+    return 2 * math.prod(shape_of(dot.results[0])) * math.prod(lhs[dim] for dim in contracted)
+
+
+def _convolution_flops(convolution: Op) -> int:
+    kernel = shape_of(convolution.operands[1])
+    features = kernel[convolution_dimensions(convolution).kernel_output_feature_dimension]
+    return 2 * math.prod(shape_of(convolution.results[0])) * math.prod(kernel) // max(1, features)

@@ -1,0 +1,267 @@
+"""What each operation without control flow does, in NumPy.
+
+`OPERATIONS` has for each of them what makes a function of arrays from it. What NumPy would do otherwise than StableHLO
+says, or XLA otherwise than NumPy, raises `Uninterpreted` when that function is made, and is left to XLA.
+"""
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+
+import ml_dtypes
+import numpy as np
+from jax.extend.mlir import ir
+
+from grader.stablehlo.bindings import (
+    Op,
+    Value,
+    comparison_direction,
+    comparison_type,
+    dot_dimensions,
+    element_type,
+    integer,
+    integers,
+    operations,
+    shape_of,
+    text,
+)
+from grader.stablehlo.types import ALLOWED_CUSTOM_CALLS, DTYPES
+
+type Array = np.ndarray
+type Function = Callable[..., Array]  # of as many arrays as the operation has operands
+type Maker = Callable[[Op], Function]
+
+
+class Uninterpreted(Exception):
+    """The program has an operation that is not known here, or does too much."""
+
+
+def _elementwise(function: Function) -> Maker:
+    def make(op: Op) -> Function:
+        dtype = _dtype(op.results[0])
+        return lambda *arrays: np.asarray(function(*arrays), dtype)
+
+    return make
+
+
+def _of_floats(function: Function) -> Maker:
+    """As `_elementwise`, for floats only, and for what NumPy does in several steps: small floats are rounded once."""
+
+    def make(op: Op) -> Function:
+        dtype = _dtype(op.results[0])
+        if not _is_float(dtype):
+            raise Uninterpreted(f"{op.name} of integers")
+        wide = _wide(dtype)
+        return lambda *arrays: np.asarray(function(*(array.astype(wide) for array in arrays)), dtype)
+
+    return make
+
+
+def _custom_call(op: Op) -> Function:
+    if text(op, "call_target_name") not in ALLOWED_CUSTOM_CALLS:
+        raise Uninterpreted("a custom call")
+    return lambda array: array  # a note of where it lies
+
+
+def _constant(op: Op) -> Function:
+    value, dtype, shape = op.attributes["value"], _dtype(op.results[0]), shape_of(op.results[0])
+    if not isinstance(value, ir.DenseElementsAttr):
+        raise Uninterpreted("a constant that is no list of numbers")
+    if value.is_splat:  # the bindings make no array of bfloat16, but the one number there is can be had
+        number = value.get_splat_value()
+        if not isinstance(number, ir.FloatAttr | ir.IntegerAttr | ir.BoolAttr):
+            raise Uninterpreted("a constant that is no number")
+        array = np.broadcast_to(np.array(number.value, dtype), shape)
+    else:
+        array = np.array(value)
+    return lambda: array
+
+
+def _compare(op: Op) -> Function:
+    if comparison_type(op) == "TOTALORDER":
+        raise Uninterpreted("NaN in an order")
+    return _COMPARED_BY[comparison_direction(op)]
+
+
+def _convert(op: Op) -> Function:
+    source, target = _dtype(op.operands[0]), _dtype(op.results[0])
+    if _is_float(source) and target.kind in "iu":
+        raise Uninterpreted("floats made integers")  # some do not fit
+    return lambda array: array.astype(target)
+
+
+def _reduce_precision(op: Op) -> Function:
+    kind = ml_dtypes.finfo(_dtype(op.results[0]))  # type: ignore[no-untyped-call]  # its stub has no types
+    if integer(op, "exponent_bits") < kind.nexp or integer(op, "mantissa_bits") < kind.nmant:
+        raise Uninterpreted("less precision than a dtype's")
+    return lambda array: array
+
+
+def _broadcast(op: Op) -> Function:
+    shape, dims = shape_of(op.results[0]), integers(op, "broadcast_dimensions")
+    if dims != sorted(dims):
+        raise Uninterpreted("a broadcast that transposes")
+    sizes = [1] * len(shape)
+    for dim, size in zip(dims, shape_of(op.operands[0]), strict=True):
+        sizes[dim] = size
+    return lambda array: np.broadcast_to(array.reshape(sizes), shape)
+
+
+def _reshape(op: Op) -> Function:
+    shape = shape_of(op.results[0])
+    return lambda array: array.reshape(shape)
+
+
+def _transpose(op: Op) -> Function:
+    dims = integers(op, "permutation")
+    return lambda array: array.transpose(dims)
+
+
+def _reverse(op: Op) -> Function:
+    dims = tuple(integers(op, "dimensions"))
+    return lambda array: np.flip(array, dims)
+
+
+def _iota(op: Op) -> Function:
+    dtype, shape, dim = _dtype(op.results[0]), shape_of(op.results[0]), integer(op, "iota_dimension")
+    sizes = [-1 if place == dim else 1 for place in range(len(shape))]
+    return lambda: np.broadcast_to(np.arange(shape[dim]).astype(dtype).reshape(sizes), shape)
+
+
+def _concatenate(op: Op) -> Function:
+    dim = integer(op, "dimension")
+    return lambda *arrays: np.concatenate(arrays, dim)
+
+
+_PADDING = "edge_padding_low", "edge_padding_high", "interior_padding"
+
+
+def _pad(op: Op) -> Function:
+    shape = shape_of(op.results[0])
+    low, high, between = (integers(op, name) for name in _PADDING)
+    if min(low + high, default=0) < 0:
+        raise Uninterpreted("negative padding")
+    sizes = zip(low, shape_of(op.operands[0]), between, strict=True)
+    inside = tuple(slice(start, start + size * (gap + 1) - gap * (size > 0), gap + 1) for start, size, gap in sizes)
+
+    def pad(array: Array, value: Array) -> Array:
+        padded = np.full(shape, value)
+        padded[inside] = array
+        return padded
+
+    return pad
+
+
+def _slice(op: Op) -> Function:
+    bounds = (integers(op, name) for name in ("start_indices", "limit_indices", "strides"))
+    window = tuple(slice(*bound) for bound in zip(*bounds, strict=True))
+    return lambda array: array[window]
+
+
+def _dynamic_slice(op: Op) -> Function:
+    sizes = integers(op, "slice_sizes")
+    return lambda array, *starts: array[_window(starts, sizes, array.shape)]
+
+
+def _dynamic_update_slice(op: Op) -> Function:
+    def update(array: Array, part: Array, *starts: Array) -> Array:
+        updated = np.array(array)
+        updated[_window(starts, part.shape, array.shape)] = part
+        return updated
+
+    return update
+
+
+def _window(starts: Sequence[Array], sizes: Sequence[int], shape: Sequence[int]) -> tuple[slice, ...]:
+    """A dynamic slice; one that would stick out is moved until it does not."""
+    fitting = [min(max(int(start), 0), whole - size) for start, size, whole in zip(starts, sizes, shape, strict=True)]
+    return tuple(slice(start, start + size) for start, size in zip(fitting, sizes, strict=True))
+
+
+def _dot_general(op: Op) -> Function:
+    dtype, shape, dims = _dtype(op.results[0]), shape_of(op.results[0]), dot_dimensions(op)
+    wide = _wide(dtype)  # the products of small floats are rounded once, when they are added up
+
+    def dot(left: Array, right: Array) -> Array:
+        product: Array = np.matmul(
+            _matrices(left.astype(wide), dims.lhs_batching_dimensions, dims.lhs_contracting_dimensions),
+            _matrices(right.astype(wide), dims.rhs_batching_dimensions, dims.rhs_contracting_dimensions).mT,
+        )
+        return product.astype(dtype).reshape(shape)
+
+    return dot
+
+
+def _matrices(array: Array, batching: list[int], contracting: list[int]) -> Array:
+    """An array as a stack of matrices, whose rows are what is contracted."""
+    free = [dim for dim in range(array.ndim) if dim not in batching and dim not in contracting]
+    sizes = [math.prod(array.shape[dim] for dim in dims) for dims in (batching, free, contracting)]
+    return array.transpose([*batching, *free, *contracting]).reshape(sizes)
+
+
+def _reduce(op: Op) -> Function:
+    block = op.regions[0].blocks[0]
+    combine, last = operations(block)[-2:]
+    if (
+        len(block.operations) != 2
+        or combine.name not in _REDUCED_BY
+        or list(combine.operands) != list(block.arguments)
+        or list(last.operands) != list(combine.results)
+    ):
+        raise Uninterpreted("an unusual reduction")
+    function, dims, dtype = _REDUCED_BY[combine.name], tuple(integers(op, "dimensions")), _dtype(op.results[0])
+    wide = _wide(dtype)
+    return lambda array, start: np.asarray(
+        function.reduce(array.astype(wide), dims, wide, initial=start.astype(wide)[()]), dtype
+    )
+
+
+def _dtype(value: Value) -> np.dtype:
+    dtype = np.dtype(DTYPES.get(element_type(value), object))
+    if dtype.kind in "cO":
+        raise Uninterpreted("numbers that are not real")
+    return dtype
+
+
+def _is_float(dtype: np.dtype) -> bool:
+    return dtype.kind not in "biu"
+
+
+def _wide(dtype: np.dtype) -> np.dtype:
+    return np.dtype(np.float32) if _is_float(dtype) and dtype.itemsize < 4 else dtype
+
+
+_COMPARED_BY: dict[str, Function] = {
+    "EQ": operator.eq, "NE": operator.ne, "GE": operator.ge, "GT": operator.gt, "LE": operator.le, "LT": operator.lt,
+}  # fmt: skip
+
+_REDUCED_BY = {
+    "stablehlo.add": np.add, "stablehlo.and": np.bitwise_and, "stablehlo.maximum": np.maximum,
+    "stablehlo.minimum": np.minimum, "stablehlo.multiply": np.multiply, "stablehlo.or": np.bitwise_or,
+}  # fmt: skip
+
+_ELEMENTWISE: dict[str, Function] = {
+    **_REDUCED_BY, "stablehlo.abs": np.abs, "stablehlo.ceil": np.ceil,
+    "stablehlo.clamp": lambda low, array, high: np.minimum(np.maximum(low, array), high),
+    "stablehlo.cosine": np.cos, "stablehlo.exponential": np.exp, "stablehlo.exponential_minus_one": np.expm1,
+    "stablehlo.floor": np.floor, "stablehlo.is_finite": np.isfinite, "stablehlo.log": np.log,
+    "stablehlo.log_plus_one": np.log1p, "stablehlo.negate": np.negative, "stablehlo.not": np.invert,
+    "stablehlo.round_nearest_even": np.rint, "stablehlo.select": np.where, "stablehlo.sign": np.sign,
+    "stablehlo.sine": np.sin, "stablehlo.sqrt": np.sqrt, "stablehlo.subtract": np.subtract, "stablehlo.tan": np.tan,
+    "stablehlo.tanh": np.tanh, "stablehlo.xor": np.bitwise_xor,
+}  # fmt: skip
+
+_OF_FLOATS: dict[str, Function] = {
+    "stablehlo.divide": np.divide, "stablehlo.power": np.power, "stablehlo.rsqrt": lambda array: 1 / np.sqrt(array),
+}  # fmt: skip
+
+OPERATIONS: dict[str, Maker] = {
+    **{name: _elementwise(function) for name, function in _ELEMENTWISE.items()},
+    **{name: _of_floats(function) for name, function in _OF_FLOATS.items()},
+    "stablehlo.broadcast_in_dim": _broadcast, "stablehlo.compare": _compare, "stablehlo.concatenate": _concatenate,
+    "stablehlo.constant": _constant, "stablehlo.convert": _convert, "stablehlo.custom_call": _custom_call,
+    "stablehlo.dot_general": _dot_general, "stablehlo.dynamic_slice": _dynamic_slice,
+    "stablehlo.dynamic_update_slice": _dynamic_update_slice, "stablehlo.iota": _iota, "stablehlo.pad": _pad,
+    "stablehlo.reduce": _reduce, "stablehlo.reduce_precision": _reduce_precision, "stablehlo.reshape": _reshape,
+    "stablehlo.reverse": _reverse, "stablehlo.slice": _slice, "stablehlo.transpose": _transpose,
+}  # fmt: skip

@@ -25,8 +25,8 @@ from blocks import BLOCKS, stack
 
 from rematscope import recompute_graph
 from rematscope.choices import enumeration
+from rematscope.choices.best import Chooser
 from rematscope.choices.enumeration import every_choice
-from rematscope.choices.milp import ZeroOne
 from rematscope.choices.recompute_graph import RecomputeGraph
 
 LAYERS = (4, 8, 16, 28)
@@ -37,7 +37,7 @@ class Choices:
 
     def __init__(self, graph: RecomputeGraph):
         self.graph = graph
-        self.program = ZeroOne(graph)
+        self.chooser = Chooser(graph)
         self.nbytes, self.cost = every_choice(graph)
         self.bits = 1 << np.arange(len(graph.names))
         self.saved = (np.arange(len(self.cost))[:, None] & self.bits) > 0
@@ -67,7 +67,7 @@ class Choices:
             taken = more[((self.cost[taken] - self.cost[more]) / bytes_more).argmax()]
 
     def highs(self, budget: int) -> int:
-        return self.graph.evaluate(self.program.cheapest(budget)[0])[1]
+        return self.graph.evaluate(self.chooser.cheapest(budget)[0])[1]
 
 
 def own_cost(graph: RecomputeGraph, name: str) -> int:
@@ -112,7 +112,7 @@ def times() -> Iterator[tuple[int, float, list[float], bool]]:
         solved, proven = [], True
         for budget in budgets(graph, count):
             start = time.process_time()
-            names, bound = ZeroOne(graph).cheapest(budget)
+            names, bound = Chooser(graph).cheapest(budget)
             solved.append(time.process_time() - start)
             proven &= graph.evaluate(names)[1] == bound
         yield len(graph.names), traced, solved, proven

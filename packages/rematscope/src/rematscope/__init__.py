@@ -6,7 +6,7 @@
 Nothing here runs the function, unless its time is asked for: arguments may be arrays or `jax.ShapeDtypeStruct`s.
 """
 
-from rematscope.choices.recompute_graph import recompute_graph
+from rematscope.choices.build import recompute_graph
 from rematscope.errors import PlanError, TargetError, TraceError
 from rematscope.ir.cost import Cost, cost_of
 from rematscope.ir.program import Equation, Literal, Program, Value

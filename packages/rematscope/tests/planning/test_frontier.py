@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from rematscope import PlanError, cost_of, frontier, trace
 from rematscope.choices import enumeration
-from rematscope.choices.milp import ZeroOne
+from rematscope.choices.best import Chooser
 from rematscope.planning.frontier import Frontier
 from rematscope.planning.points import Point
 from rematscope.planning.saved_names_matrix import Matrix
@@ -93,16 +93,16 @@ def test_what_is_found_before_an_interruption(monkeypatch, trade):
     monkeypatch.setattr(enumeration, "FEW", 2)
     solved = itertools.count()
 
-    def cheapest(program, budget, original=ZeroOne.cheapest):
+    def cheapest(chooser, budget, original=Chooser.cheapest):
         if next(solved) == 3:
             raise KeyboardInterrupt
-        return original(program, budget)
+        return original(chooser, budget)
 
-    monkeypatch.setattr(ZeroOne, "cheapest", cheapest)
+    monkeypatch.setattr(Chooser, "cheapest", cheapest)
     found = frontier(block, *ARGS)
     assert not found.complete and "interrupted" in str(found)
     assert places(found.points) and set(places(found.points)) < set(places(trade.points))
-    monkeypatch.setattr(ZeroOne, "cheapest", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    monkeypatch.setattr(Chooser, "cheapest", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
     with pytest.raises(KeyboardInterrupt):
         frontier(block, *ARGS)
 

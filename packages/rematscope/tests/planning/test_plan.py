@@ -19,10 +19,11 @@ from jax.experimental import io_callback
 from ortools.sat.python import cp_model
 
 from rematscope import Certificate, PlanError, cost_of, plan, recompute_graph
-from rematscope.choices import enumeration
+from rematscope.choices import duality, enumeration
+from rematscope.choices.best import Chooser
+from rematscope.choices.choice_graph import ChoiceGraph, Part, link
 from rematscope.choices.enumeration import best_points, every_choice
-from rematscope.choices.milp import ZeroOne
-from rematscope.choices.recompute_graph import Part, RecomputeGraph
+from rematscope.choices.zero_one import zero_one
 
 REMAT3 = jax.config.jax_remat3
 without_remat3 = pytest.mark.skipif(REMAT3, reason="choices are found without it")
@@ -51,12 +52,12 @@ def test_highs_finds_what_a_look_at_every_choice_finds(which, many):
     nbytes, cost = every_choice(graph)
     for i in random.Random(0).sample(range(len(nbytes)), 20):
         assert (nbytes[i], cost[i]) == graph.evaluate(enumeration.subset(graph, i))
-    program = ZeroOne(graph)
+    chooser = Chooser(graph)
     least, most = graph.evaluate(())[0], graph.evaluate(graph.names)[0]
     assert nbytes.min() == least
     for part in range(1, 100):
         budget = least + (most - least) * part // 100
-        names, bound = program.cheapest(budget)
+        names, bound = chooser.cheapest(budget)
         kept, again = graph.evaluate(names)
         assert kept <= budget and again == bound == cost[nbytes <= budget].min()
 
@@ -66,14 +67,14 @@ def test_highs_finds_what_a_look_at_every_choice_finds(which, many):
 def test_at_a_best_point_and_a_byte_beside_it(which, many):
     graph = graph_of(which)
     nbytes, cost = every_choice(graph)
-    program = ZeroOne(graph)
+    chooser = Chooser(graph)
     points = list(best_points(nbytes, cost))
     for i in random.Random(which).sample(range(1, len(points)), 5):
         here, before = points[i], points[i - 1]
         for byte, point in ((-1, before), (0, here), (1, here)):
-            names, bound = program.cheapest(int(nbytes[here]) + byte)
+            names, bound = chooser.cheapest(int(nbytes[here]) + byte)
             assert graph.evaluate(names)[1] == bound == cost[point]
-        assert graph.evaluate(program.smallest(int(cost[here]))) == (nbytes[here], cost[here])
+        assert graph.evaluate(chooser.smallest(int(cost[here]))) == (nbytes[here], cost[here])
 
 
 @without_remat3
@@ -81,15 +82,24 @@ def test_at_a_best_point_and_a_byte_beside_it(which, many):
 def test_multipliers_prove_no_more_than_is_true(which, many):
     graph = graph_of(which)
     nbytes, cost = every_choice(graph)
-    program = ZeroOne(graph)
+    program = zero_one(graph)
     rng = random.Random(which)
     for _ in range(10):
         budget = rng.randrange(int(nbytes.min()), int(nbytes.max()) + 1)
         best = cost[nbytes <= budget].min()
-        multipliers = program.multipliers(budget)
-        assert graph.least_cost <= program.proven(budget, multipliers) <= best
+        multipliers = duality.multipliers(program, budget)
+        assert graph.least_cost <= duality.proven(program, budget, multipliers) <= best
         others = [rng.randrange(2 * max(multipliers) + 1) if rng.random() < 0.3 else m for m in multipliers]
-        assert program.proven(budget, others) <= best
+        assert duality.proven(program, budget, others) <= best
+
+
+@without_remat3
+@every_block
+def test_two_traces_give_the_same_0_1_program(which):
+    """Row by row: a certificate's multipliers are prices of rows, and another process verifies them."""
+    first, second = (zero_one(recompute_graph(BLOCKS[which].function, *BLOCKS[which].args)) for _ in range(2))
+    assert first.rows == second.rows
+    assert (first.cost, first.nbytes) == (second.cost, second.nbytes)
 
 
 def random_graph(seed):
@@ -111,13 +121,14 @@ def random_graph(seed):
             lambda: rng.choice([0, 4, 2**30]),
         ]
     )
-    graph = RecomputeGraph.__new__(RecomputeGraph)
-    graph.least_bytes, graph.least_cost, graph.parts = sizes(), costs(), []
+    least_bytes, least_cost = sizes(), costs()
+    parts: list[Part] = []
+    readers: dict[Part, list[Part]] = {}
     arrays: list[tuple[object, int]] = []
     for _ in range(rng.randrange(4, 24)):
-        part = Part(rng.choice([None, *"abcdefgh"]), entry=False)
-        part.readers = rng.sample(graph.parts, min(len(graph.parts), rng.choice([0, 1, 1, 2, 3])))
-        if not part.readers:
+        part = Part(rng.choice([None, *"abcdefgh"]))
+        readers[part] = rng.sample(parts, min(len(parts), rng.choice([0, 1, 1, 2, 3])))
+        if not readers[part]:
             part.name, part.entry = part.name or "a", True
         if part.name is None:
             part.cost = costs()
@@ -125,26 +136,25 @@ def random_graph(seed):
             if not arrays or rng.random() < 0.85:
                 arrays.append((object(), sizes()))
             part.arrays = dict([rng.choice(arrays[-2:])])
-        graph.parts.append(part)
-    for part in graph.parts:
-        later = [other for other in graph.parts if not other.entry and other is not part]
-        if later and rng.random() < 0.1 and (other := rng.choice(later)) not in part.reads:
-            other.readers.append(part)
-    for part in graph.parts:
-        part.readers = list(dict.fromkeys(part.readers))
-        for reader in part.readers:
-            reader.reads.append(part)
-    graph.names = tuple(sorted({part.name for part in graph.parts} - {None}))
-    return graph
+        parts.append(part)
+    for part in parts:
+        later = [other for other in parts if not other.entry and other is not part]
+        if later and rng.random() < 0.1:
+            readers[rng.choice(later)].append(part)
+    for part in parts:
+        for reader in readers[part]:
+            link(reader, part)
+    names = sorted({part.name for part in parts} - {None})
+    return ChoiceGraph(names=tuple(names), parts=tuple(parts), least_bytes=least_bytes, least_cost=least_cost)
 
 
 @without_remat3
 @pytest.mark.parametrize("seed", range(25))
 def test_numbers_of_every_size(seed, many):
-    """Bytes and costs that floating point cannot tell apart: as told in milp.py, HiGHS has been wrong by far."""
+    """Bytes and costs that floating point cannot tell apart: as told in highs.py, HiGHS has been wrong by far."""
     graph = random_graph(seed)
     nbytes, cost = every_choice(graph)
-    program = ZeroOne(graph)
+    chooser, program = Chooser(graph), zero_one(graph)
     rounding = 1e-12 * cost.max()
     points = list(best_points(nbytes, cost))
     for point in random.Random(seed).sample(points, min(3, len(points))):
@@ -152,12 +162,13 @@ def test_numbers_of_every_size(seed, many):
             if budget < nbytes.min():
                 continue
             best = cost[nbytes <= budget].min()
-            names, bound = program.cheapest(budget)
+            names, bound = chooser.cheapest(budget)
             kept, again = graph.evaluate(names)
             assert kept <= budget
             assert again == pytest.approx(best, abs=rounding)
             assert best - 1.1e-6 * cost.max() <= bound <= best + rounding
-            assert program.proven(budget, program.multipliers(budget)) <= Fraction(best.item()) + Fraction(rounding)
+            proven = duality.proven(program, budget, duality.multipliers(program, budget))
+            assert proven <= Fraction(best.item()) + Fraction(rounding)
 
 
 # The best choice, by others.
@@ -206,13 +217,13 @@ def shared_names(layers):
 def test_another_solver_finds_no_better_choice(function, args, names):
     graph = recompute_graph(function, *args)
     assert len(graph.names) == names
-    program = ZeroOne(graph)
+    chooser, program = Chooser(graph), zero_one(graph)
     least, most = graph.evaluate(())[0], graph.evaluate(graph.names)[0]
     budget = least + (most - least) * 6 // 10
-    chosen, bound = program.cheapest(budget)
+    chosen, bound = chooser.cheapest(budget)
     kept, again = graph.evaluate(chosen)
     assert kept <= budget and again == bound == by_cp_sat(graph, budget)
-    assert graph.least_cost < program.proven(budget, program.multipliers(budget)) <= bound
+    assert graph.least_cost < duality.proven(program, budget, duality.multipliers(program, budget)) <= bound
 
 
 @without_remat3

@@ -2,7 +2,7 @@
 
 from sample_answers import Answers
 
-from rematscope.choices.milp import ZeroOne
+from rematscope.choices.best import Chooser
 
 RIGHT = Answers()
 passes = RIGHT.passes
@@ -43,7 +43,7 @@ def by_leaving_names_out(block, budget_bytes):
 
 @passes
 def with_a_solver(block, budget_bytes):
-    names, _ = ZeroOne(block).cheapest(budget_bytes)
+    names, _ = Chooser(block).cheapest(budget_bytes)
     return list(names)
 
 

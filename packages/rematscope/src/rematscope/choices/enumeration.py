@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from rematscope.choices.recompute_graph import RecomputeGraph
+from rematscope.choices.choice_graph import ChoiceGraph
 
 FEW = 16  # names of which every subset is looked at
 
@@ -16,12 +16,12 @@ def least_place(first: np.ndarray, second: np.ndarray, allowed: np.ndarray) -> i
     return int(places[second[places].argmin()])
 
 
-def are_few(graph: RecomputeGraph) -> bool:
+def are_few(graph: ChoiceGraph) -> bool:
     """Whether a graph has so few names that every subset of them is looked at."""
     return len(graph.names) <= FEW
 
 
-def every_choice(graph: RecomputeGraph) -> tuple[np.ndarray, np.ndarray]:
+def every_choice(graph: ChoiceGraph) -> tuple[np.ndarray, np.ndarray]:
     """Bytes kept and cost of every subset of `graph.names`; bit i of an index says that name i is saved.
 
     Meant for up to `FEW` names, 2 ** 16 subsets.
@@ -45,8 +45,8 @@ def every_choice(graph: RecomputeGraph) -> tuple[np.ndarray, np.ndarray]:
     costs = [graph.least_cost, *(part.cost for part in graph.parts)]
     whole = all(isinstance(c, int) for c in costs) and sum(costs) < 2**63
     cost = np.full(len(subsets), graph.least_cost, np.int64 if whole else float)
-    kept: dict = {}
-    sizes: dict = {}
+    kept: dict[object, np.ndarray] = {}
+    sizes: dict[object, int] = {}
     for part in graph.parts:
         cost += np.where(reached[part], part.cost, 0)
         saved = reached[part] if part.name is None else reached[part] & chosen[part.name]
@@ -59,7 +59,7 @@ def every_choice(graph: RecomputeGraph) -> tuple[np.ndarray, np.ndarray]:
     return nbytes, cost
 
 
-def subset(graph: RecomputeGraph, index: int) -> tuple[str, ...]:
+def subset(graph: ChoiceGraph, index: int) -> tuple[str, ...]:
     """The names that a place in `every_choice` stands for."""
     return tuple(name for i, name in enumerate(graph.names) if index >> i & 1)
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from jax.extend import source_info_util
 from jax.extend.core import JaxprEqn
 
-from rematscope.choices.recompute_graph import Node, RecomputeGraph
+from rematscope.choices.build import graph_of
+from rematscope.choices.recompute_graph import Node
 from rematscope.ir import jax_internals, roles
 from rematscope.ir.cost import cost_of
 from rematscope.ir.inline import Inliner
@@ -42,7 +43,7 @@ class Names:
         def change(eqn, old):
             return jax_internals.with_name(eqn, by_eqn[id(old)]) if id(old) in by_eqn else [eqn]
 
-        self.graph = RecomputeGraph(subject.trace(with_policy(subject.changed(change), nothing)))
+        self.graph = graph_of(subject.trace(with_policy(subject.changed(change), nothing)))
         given = frozenset(self.graph.names) - candidates.keys()
         self._reached = self.graph.walk(frozenset())
         self._needed = self.graph.walk(given)

@@ -4,7 +4,7 @@ import operator
 import re
 from fractions import Fraction
 
-from rematscope.choices.milp import ZeroOne
+from rematscope.choices.best import Chooser
 from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.errors import PlanError
 
@@ -12,7 +12,7 @@ from rematscope.errors import PlanError
 def least_possible(graph: RecomputeGraph) -> int:
     """Bytes of computed residuals that the choice which keeps fewest keeps."""
     nbytes, cost = graph.evaluate(())  # nothing costs more, and mostly nothing keeps less
-    return nbytes if nbytes == graph.least_bytes else graph.evaluate(ZeroOne(graph).smallest(cost))[0]
+    return nbytes if nbytes == graph.least_bytes else graph.evaluate(Chooser(graph).smallest(cost))[0]
 
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}

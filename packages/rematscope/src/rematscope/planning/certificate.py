@@ -4,9 +4,11 @@ import dataclasses
 import math
 from collections.abc import Callable
 
+from rematscope.choices.best import Chooser
+from rematscope.choices.build import recompute_graph, work
+from rematscope.choices.duality import proven
 from rematscope.choices.enumeration import are_few
-from rematscope.choices.milp import ZeroOne
-from rematscope.choices.recompute_graph import recompute_graph, work
+from rematscope.choices.zero_one import zero_one
 from rematscope.errors import PlanError
 from rematscope.ir.program import Equation
 
@@ -66,12 +68,12 @@ class Certificate:
                 f"the names keep {kept:,} bytes at a cost of {again:,}, and the certificate says "
                 f"{self.saved_bytes:,} of {self.budget:,} at {self.objective:,}: it was changed. Plan again."
             )
-        program = ZeroOne(graph)
+        program = zero_one(graph)
         if are_few(graph):
-            least = program.cheapest(self.budget)[1]
+            least = Chooser(graph).cheapest(self.budget)[1]
             holds = not self.multipliers and same_cost(least, self.bound) and same_cost(least, self.objective)
-        elif len(self.multipliers) == len(program.bounds) + 1 and min(self.multipliers) >= 0:
-            least = program.proven(self.budget, self.multipliers)
+        elif len(self.multipliers) == len(program.rows) + 1 and min(self.multipliers) >= 0:
+            least = proven(program, self.budget, self.multipliers)
             holds = least <= self.bound <= self.objective
         else:
             least, holds = 0, False

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Callable, Iterable
 
-from rematscope.choices.recompute_graph import recompute_graph
+from rematscope.choices.build import recompute_graph
 from rematscope.errors import PlanError
 from rematscope.planning.budget import budget_bytes
 from rematscope.planning.plan import Plan, best

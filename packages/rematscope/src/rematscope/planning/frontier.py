@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterable
 
 import jax
 
+from rematscope.choices.build import graph_of, recompute_graph, work
 from rematscope.choices.enumeration import are_few
-from rematscope.choices.recompute_graph import RecomputeGraph, recompute_graph, work
+from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.errors import PlanError
 from rematscope.ir import jax_internals
 from rematscope.ir.program import Equation
@@ -63,7 +64,7 @@ def frontier(f: Callable, *args, cost: Callable[[Equation], float] = work, **kwa
             passes = trace(planned, *args, **kwargs)
         kept = {r.value: r for r in passes.residuals if r.kind == "computed" and r.memory == "device"}
         names = dict.fromkeys(r.name for r in kept.values() if r.name)
-        again = RecomputeGraph(passes, cost).all_recomputed
+        again = graph_of(passes, cost).all_recomputed
         return Point(sum(r.nbytes for r in kept.values()), again, tuple(names), label)
 
     presets = [measured(label, with_policy(f, getattr(jax.checkpoint_policies, label))) for label in PRESETS]

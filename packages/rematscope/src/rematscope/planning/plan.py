@@ -5,9 +5,13 @@ from functools import cached_property
 
 import jax
 
+from rematscope.choices.best import Chooser
+from rematscope.choices.build import graph_of, recompute_graph, work
+from rematscope.choices.duality import multipliers
 from rematscope.choices.enumeration import are_few
-from rematscope.choices.milp import SOLVER, ZeroOne
-from rematscope.choices.recompute_graph import RecomputeGraph, recompute_graph, work
+from rematscope.choices.highs import SOLVER
+from rematscope.choices.recompute_graph import RecomputeGraph
+from rematscope.choices.zero_one import zero_one
 from rematscope.errors import PlanError
 from rematscope.ir.program import Equation
 from rematscope.linting.checkpoint_rules import whole_nets
@@ -65,7 +69,7 @@ def best(f: Callable, graph: RecomputeGraph, limit: int, args, kwargs, cost: Cal
             f"({bytes_text(least)}) of computed values whatever is chosen: what goes into its checkpoints, and what "
             "the backward pass needs of the rest. Give that much, or put a checkpoint around more of it."
         )
-    names, bound = ZeroOne(graph).cheapest(limit)
+    names, bound = Chooser(graph).cheapest(limit)
     policy = jax.checkpoint_policies.save_only_these_names(*names)
     planned = with_policy(f, policy)
     passes = trace(planned, *args, **kwargs)
@@ -130,13 +134,13 @@ class Plan(View):
             objective=self.cost,
             bound=self.bound,
             solver=SOLVER if many else "a look at every choice",
-            multipliers=ZeroOne(self.graph).multipliers(self.budget) if many else (),
+            multipliers=multipliers(zero_one(self.graph), self.budget) if many else (),
         )
 
     def check(self, cost: Callable[[Equation], float] = work) -> None:
         """Raises PlanError unless the trace of the planned function keeps and computes again what the plan says."""
         kept = self.passes.bytes_by_kind().get("computed", 0)
-        again = RecomputeGraph(self.passes, cost).all_recomputed
+        again = graph_of(self.passes, cost).all_recomputed
         if kept == self.saved_bytes and same_cost(again, self.cost):
             return
         if jax.config.jax_remat3:

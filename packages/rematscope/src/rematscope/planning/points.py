@@ -5,8 +5,8 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+from rematscope.choices.best import Chooser
 from rematscope.choices.enumeration import are_few, best_points, every_choice, subset
-from rematscope.choices.milp import ZeroOne
 from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.planning.budget import least_possible
 
@@ -40,11 +40,11 @@ def all_points(graph: RecomputeGraph) -> Iterator[tuple[Point, float]]:
         for i in best_points(*every_choice(graph)):
             yield point(subset(graph, i)), 1
         return
-    program = ZeroOne(graph)
+    chooser = Chooser(graph)
     least, (most, _) = least_possible(graph), graph.evaluate(graph.names)
 
     def cheapest(budget):
-        return point(program.cheapest(budget)[0])
+        return point(chooser.cheapest(budget)[0])
 
     spread: dict[tuple, Point] = {}
     for i in range(_SPREAD + 1):

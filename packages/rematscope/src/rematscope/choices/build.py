@@ -1,0 +1,255 @@
+"""`recompute_graph(f, *args)`: the recompute graph of a function, from one trace of it.
+
+The trace is that of the function whose checkpoints save nothing. Its backward program computes again all that any
+choice of names could ask for, so it is a graph in which a choice is a walk: from what the backward pass proper reads,
+back through what makes it, as far as a saved name or something that was there anyway.
+
+Which values of a chain to keep is an old question (Griewank and Walther, Algorithm 799: revolve, 2000; Chen et al.,
+Training deep nets with sublinear memory cost, 2016). Here JAX has the schedule, in which a checkpoint computes each of
+its operations once again at most, and what is left to choose is names.
+"""
+
+import dataclasses
+import math
+import numbers
+from collections.abc import Callable, Collection, Iterable
+from typing import Any
+
+import jax.numpy as jnp
+from jax.extend.core import jaxprs_in_params
+
+from rematscope.choices.merge import parts_of
+from rematscope.choices.recompute_graph import Node, RecomputeGraph
+from rematscope.choices.walk import reached
+from rematscope.errors import PlanError
+from rematscope.ir import jax_internals, roles
+from rematscope.ir.cost import cost_of
+from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
+from rematscope.tracing.checkpoints import nothing, with_policy
+from rematscope.tracing.trace import Passes, trace
+
+CostFunction = Callable[[Equation], float]
+
+
+def work(equation: Equation) -> int:
+    """FLOPs of one run of an equation, and one for each element that a transcendental function is applied to."""
+    cost = cost_of(equation)
+    return cost.flops + cost.transcendentals
+
+
+def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwargs: Any) -> RecomputeGraph:
+    """The graph of what `f`'s backward pass computes again for any choice of names.
+
+    Args:
+      f: a function that is differentiable in reverse mode. It is not run. Its checkpoints are what names are chosen
+        for, whatever policies they have; if it has none, one checkpoint around all of it is.
+      *args, **kwargs: its arguments, as for `trace`.
+      cost: what computing an equation again takes; FLOPs and transcendentals by default.
+
+    Returns:
+      The graph; `graph.evaluate(names)` gives the bytes that a choice keeps and the cost of what it computes again.
+
+    Raises:
+      TraceError: as `trace` does.
+      PlanError: if `cost` gives something that is no cost, `f` takes the gradient of a function that has a checkpoint,
+        has a checkpoint that `shard_map` hides, or calls back to Python in one.
+    """
+    with jax_internals.default_remat():  # the next one forgets the names that it does not save
+        try:
+            passes = trace(with_policy(f, nothing), *args, **kwargs)
+        except NotImplementedError as error:
+            if "Effects not supported" not in str(error):
+                raise
+            raise PlanError(
+                f"{getattr(f, '__name__', 'the function')} calls back to Python in a way that a checkpoint may not "
+                "repeat, such as io_callback. Put checkpoints around the parts that do not."
+            ) from None
+    return graph_of(passes, cost)
+
+
+def graph_of(passes: Passes, cost: CostFunction = work) -> RecomputeGraph:
+    """The recompute graph of a trace.
+
+    Args:
+      passes: both programs. A graph for choosing is made from those of a function whose checkpoints save nothing; from
+        others, what they save already counts as kept, and what names remain can be chosen.
+      cost: what one run of an equation takes when it is computed again: a number that is not negative.
+
+    Raises:
+      PlanError: if `cost` gives something else, or a checkpoint stands where it is not seen.
+    """
+    nodes = _Nodes(passes, cost)
+    nodes.add_residuals()
+    nodes.add_program(passes.backward, 1, ())
+    roots = nodes.reading(passes.backward.outputs)
+    roots += [node for node in nodes.all if node.equation and node.equation.eqn.effects]
+    for node in nodes.all:
+        if node.name in nodes.barred:
+            node.name, node.array, node.nbytes = None, None, 0
+    _multiply_by_trip_counts(nodes.all)
+
+    everything = reached(roots, ())
+    names = {node.name for node in everything if node.name is not None}
+    needed = reached(roots, names)
+    # JAX also keeps some values that nothing reads.
+    needed |= {node for node in nodes.all if node.kept and node not in everything}
+    return RecomputeGraph(
+        passes=passes,
+        nodes=tuple(nodes.all),
+        roots=tuple(roots),
+        barred=nodes.barred,
+        names=tuple(dict.fromkeys(node.name for node in nodes.all if node.name is not None and node.name in names)),
+        parts=parts_of([node for node in nodes.all if node in everything], needed),
+        least_bytes=sum({node.array: node.nbytes for node in needed if node.kept}.values()),
+        least_cost=sum(node.cost for node in nodes.all if node in needed),
+    )
+
+
+@dataclasses.dataclass
+class _Nodes:
+    """The nodes of a backward program, as they are made.
+
+    Attributes:
+      all: in the order of the program.
+      of_value: which node stands for a value. Those of arguments, constants and cotangents have none.
+      barred: names that no choice may save, and why.
+    """
+
+    passes: Passes
+    cost: CostFunction
+    all: list[Node] = dataclasses.field(default_factory=list)
+    of_value: dict[Value, Node] = dataclasses.field(default_factory=dict)
+    barred: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    def reading(self, values: Iterable[Value]) -> list[Node]:
+        """The nodes of some values, each once."""
+        # What is not computed in the backward program is an argument, a constant or a cotangent: always there.
+        known = (self.of_value[v] for v in values if not isinstance(v, Literal) and v in self.of_value)
+        return list(dict.fromkeys(known))
+
+    def add_residuals(self) -> None:
+        for residual in self.passes.residuals:
+            if residual.value not in self.of_value:
+                computed = residual.kind == "computed"
+                node = Node(array=residual.value, nbytes=residual.nbytes if computed else 0, kept=computed)
+                self._add(node, [residual.value])
+
+    def add_program(self, program: Program, times: int, around: tuple[Equation, ...]) -> None:
+        """Adds what a program computes that runs `times` times; `around` are the loops and branches that it is in."""
+        for equation in program.equations:
+            match equation.primitive:
+                case "optimization_barrier":
+                    pass
+                case "scan":
+                    self._add_scan(equation, times, around)
+                case "cond":
+                    self._add_cond(equation, times, around)
+                case _:
+                    self._add_operation(equation, times, around)
+
+    def _add(self, node: Node, values: Iterable[Value]) -> Node:
+        self.all.append(node)
+        self.of_value.update(dict.fromkeys(values, node))
+        return node
+
+    def _add_operation(self, equation: Equation, times: int, around: tuple[Equation, ...]) -> None:
+        if equation.primitive in self.passes.unopened and (equation.role == roles.LATE or _has_names(equation)):
+            # All that reads it would be called late too; and a checkpoint inside is not seen.
+            raise PlanError(
+                f"{self.passes.function} has a checkpoint around {equation.primitive} or in it, and what that "
+                "computes again inside cannot be told from outside. Plan the function that it runs by itself."
+            )
+        cost = _recomputed(equation, self.cost) * times
+        node = Node(self.reading(equation.inputs), cost=cost, equation=equation, loops=frozenset(around))
+        if equation.primitive == "name":
+            (value,) = equation.outputs
+            node.name = equation.params["name"]
+            node.array = self.passes.forward_value_of.get(value, value)
+            node.nbytes = value.nbytes
+            if reason := _why_barred(equation, around):
+                self.barred.setdefault(node.name, reason)
+        self._add(node, equation.outputs)
+
+    def _add_scan(self, equation: Equation, times: int, around: tuple[Equation, ...]) -> None:
+        """A loop is as many nodes as its body; its carries lead from an iteration back to the one before."""
+        (body,) = equation.bodies
+        inside = (*around, equation)
+        handed = [
+            self._add(Node(self.reading([array]), loops=frozenset(inside), changes_with=frozenset([equation])), [value])
+            for value, array in zip(body.inputs, [*equation.initial, *equation.stacked_inputs], strict=True)
+        ]
+        self.add_program(body, times * equation.length, inside)
+        carried = handed[: equation.carries]
+        for node, out in zip(carried, body.outputs, strict=False):
+            node.reads = list(dict.fromkeys([*node.reads, *self.reading([out])]))
+        # Who needs the last value of a carry has to have its start too, even where an iteration does not read it.
+        lasts = [*body.inputs[: equation.carries], *body.outputs[equation.carries :]]
+        for value, last in zip(equation.outputs, lasts, strict=True):
+            self._add(Node(self.reading([last]), loops=frozenset(around)), [value])
+
+    def _add_cond(self, equation: Equation, times: int, around: tuple[Equation, ...]) -> None:
+        """Branches are as many nodes as they have operations. All count, for which is taken is not in the program."""
+        for body in equation.bodies:
+            self.add_program(body, times, (*around, equation))
+        for value, *results in zip(equation.outputs, *(body.outputs for body in equation.bodies), strict=True):
+            node = Node(self.reading([equation.inputs[0], *results]), loops=frozenset(around))
+            self._add(node, [value])
+
+
+def _recomputed(equation: Equation, cost: CostFunction) -> float:
+    """What an equation, or an iteration of a dynamic loop with all in it, spends on computing again."""
+    if equation.bodies:
+        return sum(_recomputed(inner, cost) for body in equation.bodies for inner in body.equations)
+    if equation.role != roles.RECOMPUTED or equation.primitive in BOOKKEEPING:
+        return 0
+    said: Any = cost(equation)  # the user's own: anything may come
+    try:
+        number = int(said) if isinstance(said, numbers.Integral) else float(said)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise PlanError(
+            f"cost= says that {equation.primitive} costs {said!r}. Return a number for each equation, and none below 0."
+        )
+    return number
+
+
+def _multiply_by_trip_counts(nodes: Collection[Node]) -> None:
+    """Multiplies the bytes of a name in a loop by its trip count, unless it is the same in every iteration.
+
+    JAX takes what does not change out of a loop before it stacks what is saved.
+    """
+    changes = {node: node.changes_with for node in nodes}
+    before = None
+    while changes != before:  # once more for what a carry brings from the iteration before
+        before = dict(changes)
+        for node in nodes:
+            changes[node] = node.changes_with.union(*(changes[n] for n in node.reads)) & node.loops
+    for node in nodes:
+        if node.name is not None:
+            node.nbytes *= math.prod(loop.length for loop in changes[node])
+
+
+def _why_barred(named: Equation, around: tuple[Equation, ...]) -> str | None:
+    """Why a value cannot be saved by its name although the backward pass computes it again, or None."""
+    if any(equation.primitive == "cond" for equation in around):
+        return "stands in a branch, and what branches save shares its memory"
+    if any(jax_internals.is_checkpoint(eqn) and jax_internals.policy_of(eqn) is not nothing for eqn in named.calls):
+        return "stands in a checkpoint of a custom rule, which keeps its own policy"
+    if any(map(jax_internals.is_custom_rule, named.calls)):
+        return "stands in a function with a rule of its own, into which a checkpoint does not look"
+    if any(jnp.issubdtype(value.dtype, jnp.complexfloating) for value in named.outputs):
+        return "is the name of complex numbers, which JAX fails to save by name"
+    return None
+
+
+def _has_names(equation: Equation) -> bool:
+    """Whether the program of an operation that is not opened gives names."""
+
+    def named(jaxpr: Any) -> bool:  # open or closed, in either release
+        eqns = jax_internals.body_of(jaxpr)[0].eqns
+        return any(
+            jax_internals.checkpoint_name(eqn) is not None or any(map(named, jax_internals.bodies(eqn))) for eqn in eqns
+        )
+
+    return any(map(named, jaxprs_in_params(equation.params)))

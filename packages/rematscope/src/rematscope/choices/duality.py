@@ -1,0 +1,54 @@
+"""A lower bound on the cost of every choice, proven without a solver: weak duality, in exact arithmetic.
+
+Instead of keeping to a row, one pays its price for each unit by which it is missed, and gains as much for each by which
+it is exceeded. What then costs least is at most what keeping to all rows costs, whatever the prices (Geoffrion,
+Lagrangean relaxation for integer programming, 1974), and each variable can be set by itself. Who has the prices checks
+the bound with sums of fractions.
+"""
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+import numpy as np
+import scipy
+
+from rematscope.choices.highs import LARGEST_LIMITED, LARGEST_OBJECTIVE, bounds, in_units, matrix, unit_of
+from rematscope.choices.zero_one import ZeroOne
+
+_STEPS = 2**20  # multipliers are whole numbers of these parts of a price
+
+
+def multipliers(program: ZeroOne, budget: int) -> tuple[int, ...]:
+    """A price for each row and for the budget, in bytes, with which `proven` gives the best bound that it can.
+
+    They are those of the program whose names may be saved in part, in the units that HiGHS is given, times 2²⁰.
+    """
+    scale, unit = unit_of(program.cost, LARGEST_OBJECTIVE), unit_of(program.nbytes, LARGEST_LIMITED)
+    limited = scipy.sparse.csc_array(in_units(program.nbytes, unit)[None])
+    result = scipy.optimize.linprog(
+        in_units(program.cost, scale),
+        A_ub=scipy.sparse.vstack([-matrix(program), limited]),
+        b_ub=np.append(-bounds(program), (budget - program.least_bytes) / unit),
+        bounds=(0, 1),
+    )
+    return tuple(max(0, round(-price * _STEPS)) for price in result.ineqlin.marginals)
+
+
+def proven(program: ZeroOne, budget: int, multipliers: Sequence[int]) -> Fraction:
+    """A cost below which no choice within `budget` bytes gets, whatever the multipliers.
+
+    Args:
+      program: the choices.
+      budget: bytes that may be kept.
+      multipliers: for each row and for the budget a whole number that is not negative, as `multipliers` returns.
+    """
+    scale = Fraction(unit_of(program.cost, LARGEST_OBJECTIVE))
+    *prices, price = (scale * m / _STEPS for m in multipliers)
+    price /= Fraction(unit_of(program.nbytes, LARGEST_LIMITED))
+    left = [Fraction(c) + price * w for c, w in zip(program.cost, program.nbytes, strict=True)]
+    total = Fraction(program.least_cost) - price * (budget - program.least_bytes)
+    for paid, row in zip(prices, program.rows, strict=True):
+        total += paid * row.bound
+        for j, coefficient in row.coefficients.items():
+            left[j] -= paid * coefficient
+    return total + sum((min(c, Fraction(0)) for c in left), Fraction(0))

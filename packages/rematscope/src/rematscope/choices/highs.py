@@ -1,0 +1,116 @@
+"""The best choice of a 0/1 program, by the branch-and-cut solver HiGHS, which comes with SciPy.
+
+HiGHS works in floating point, with tolerances that are absolute and near 1e-6 (Huangfu and Hall, Parallelizing the dual
+revised simplex method, 2018). So it is given numbers in units in which they are not large, and what it finds is counted
+again in exact ones.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import Any
+
+import numpy as np
+import scipy
+
+from rematscope.choices.zero_one import Kind, ZeroOne
+
+SOLVER = f"HiGHS, in SciPy {scipy.__version__}"
+
+LARGEST_OBJECTIVE, LARGEST_LIMITED = 10**6, 10**3  # what HiGHS is given at most
+
+_SECONDS = 120  # after which HiGHS says how far it is
+
+
+def minimise(
+    program: ZeroOne,
+    objective: Sequence[float],
+    limited: Sequence[float],
+    limit: float,
+    holds: Callable[[list[str]], bool],
+) -> tuple[list[str], float]:
+    """The names to save so that the objective is least and the limit holds.
+
+    Args:
+      program: the rows.
+      objective, limited: a number for each column: costs and bytes, or bytes and costs.
+      limit: what Σ limited · column may be at most.
+      holds: whether names keep to the limit, counted exactly.
+
+    Returns:
+      The names, and what HiGHS proves that Σ objective · column is not below: in floating point, and less than what
+      these names lead to if it was stopped after two minutes or the numbers differ by more than a factor of a million.
+
+    Raises:
+      RuntimeError: if HiGHS finds nothing, which a program made from a graph and a limit that can be kept rules out.
+    """
+    scale, unit = unit_of(objective, LARGEST_OBJECTIVE), unit_of(limited, LARGEST_LIMITED)
+    # At the limit itself, HiGHS's rounding errors have made it miss the best choice by far. Where sums are whole
+    # numbers of units, half a unit more lets no other choice in; else a little more may, which is cut off below.
+    room = limit // unit + 0.5 if isinstance(unit, int) else limit / unit + 1e-3
+    constraints = [scipy.optimize.LinearConstraint(in_units(limited, unit), -np.inf, float(room))]
+    if program.rows:
+        constraints.append(scipy.optimize.LinearConstraint(matrix(program), bounds(program), np.inf))
+    whole = np.array([column.kind is Kind.SAVED for column in program.columns], float)
+    while True:
+        result = scipy.optimize.milp(
+            in_units(objective, scale),
+            integrality=whole,
+            bounds=scipy.optimize.Bounds(0, 1),
+            constraints=constraints,
+            options={"mip_rel_gap": 0, "time_limit": _SECONDS},
+        )
+        if result.x is None:
+            raise RuntimeError(f"HiGHS found no choice of names: {result.message}")
+        on = np.flatnonzero(result.x > 0.5)
+        names = [str(column.of) for i in on if (column := program.columns[i]).kind is Kind.SAVED]
+        if holds(names):
+            break
+        constraints.append(_not_all_of(on, limited, limit))
+    # HiGHS's bound has rounding errors too; whole numbers of units hide them.
+    bound = result.mip_dual_bound
+    bound = math.ceil(bound - 0.1) if isinstance(scale, int) else bound - 1
+    return names, bound * scale
+
+
+def _not_all_of(on: np.ndarray, limited: Sequence[float], limit: float) -> Any:
+    """Cuts off a choice that is over the limit by less than HiGHS sees: summands over it together may not all be there.
+
+    This is a cover inequality of the knapsack that the limit is (Balas, Facets of the knapsack polytope, 1975).
+    """
+    largest = sorted(on, key=limited.__getitem__, reverse=True)
+    sums = accumulate(limited[i] for i in largest)
+    cover = next((n for n, total in enumerate(sums, 1) if total > limit), len(largest))
+    row = np.zeros(len(limited))
+    row[largest[:cover]] = 1
+    return scipy.optimize.LinearConstraint(row, -np.inf, cover - 1)
+
+
+def matrix(program: ZeroOne) -> Any:
+    """The coefficients of the rows, as SciPy's sparse array of shape (rows, columns)."""
+    places = [(i, j, value) for i, row in enumerate(program.rows) for j, value in row.coefficients.items()]
+    i, j, values = map(np.array, zip(*places, strict=True)) if places else ((), (), ())
+    shape = len(program.rows), len(program.columns)
+    return scipy.sparse.csc_array((values, (i, j)), shape=shape, dtype=float)
+
+
+def bounds(program: ZeroOne) -> np.ndarray:
+    """The bounds of the rows."""
+    return np.array([row.bound for row in program.rows], float)
+
+
+def in_units(numbers: Sequence[float], unit: float) -> np.ndarray:
+    """Numbers divided by a unit, in double precision. Whole ones may be larger than its 53 bits before."""
+    return (np.array(numbers, object) / unit).astype(float)
+
+
+def unit_of(numbers: Sequence[float], most: int) -> float:
+    """What to divide by so that no number is above `most`.
+
+    The greatest common divisor of whole numbers, an `int`, where that is enough.
+    """
+    least = max(numbers) / most or 1
+    whole = [n for n in numbers if isinstance(n, int)]
+    if len(whole) == len(numbers) and (divisor := math.gcd(*whole)) >= least:
+        return divisor
+    return least

@@ -1,0 +1,36 @@
+"""The walk that a choice of names is."""
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol, Self, TypeVar
+
+
+class Step(Protocol):
+    """What a walk comes by."""
+
+    @property
+    def name(self) -> str | None:
+        """The name at which a walk ends if it is saved, or None."""
+
+    @property
+    def reads(self) -> Sequence[Self]:
+        """Where the walk goes on."""
+
+
+AnyStep = TypeVar("AnyStep", bound=Step)
+
+
+def reached(starts: Iterable[AnyStep], saved: Collection[str]) -> set[AnyStep]:
+    """All that is read from `starts` on, as far as saved names: they are reached, and what they are made from is not.
+
+    What is kept is what the walk reaches of the names that are saved; what is computed again is all that it goes
+    through. It is reachability in a graph, and takes time in proportion to the part that is reached.
+    """
+    found = set(starts)
+    pending = list(found)
+    while pending:
+        step = pending.pop()
+        if step.name is None or step.name not in saved:
+            new = [read for read in step.reads if read not in found]
+            found.update(new)
+            pending += new
+    return found

@@ -1,0 +1,152 @@
+"""The choice of names as a 0/1 program: which variables and inequalities there are, and what each stands for.
+
+It has a variable for each decision and for each thing that follows from one, as Checkmate has (Jain et al., MLSys
+2020). Checkmate decides anew at each stage of a schedule. Here JAX has the schedule, and a value is saved or is not:
+the program grows with the function, and not with its square.
+"""
+
+import dataclasses
+from collections import Counter
+from enum import StrEnum
+
+from rematscope.choices.choice_graph import ChoiceGraph, Part
+
+
+class Kind(StrEnum):
+    """What a variable says, where it is 1."""
+
+    SAVED = "saved"  # a name is chosen
+    REACHED = "reached"  # the backward pass reads a part, or computes it again
+    KEPT = "kept"  # an array is kept that several parts may keep
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A variable between 0 and 1.
+
+    Only those of names have to be whole numbers: where they are, the others are too in what costs least.
+
+    Attributes:
+      kind: what it says.
+      of: the name, the `Part` or the array of which it says that.
+    """
+
+    kind: Kind
+    of: object
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """An inequality between variables, in plain numbers without a unit: Σ coefficient · variable ≥ bound.
+
+    Attributes:
+      coefficients: place of a column → its coefficient.
+      bound: what the sum is not below.
+    """
+
+    coefficients: dict[int, int]
+    bound: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class ZeroOne:
+    """Which names to save, as a program of 0/1 variables.
+
+    What is computed again costs `least_cost` + Σ cost · column; what is kept takes `least_bytes` + Σ nbytes · column
+    bytes. One of the two is made as small as can be while the other stays within a limit, and the rows say what follows
+    from what:
+
+    * What a reached part reads is reached: r[read] ≥ r[part], and r[read] ≥ r[name] − x[name] behind a name.
+    * An array is kept if it is reached and saved: k ≥ r[name] + x[name] − 1; a residual if it is reached: k ≥ r[part].
+
+    Attributes:
+      columns: the variables x (saved), r (reached) and k (kept); those of the names first, in the graph's order.
+      cost: for each column, what is computed again if it is 1, in the unit of the graph's cost.
+      nbytes: for each column, bytes that are kept if it is 1.
+      rows: the inequalities.
+      least_cost, least_bytes: what no choice changes.
+    """
+
+    columns: tuple[Column, ...]
+    cost: tuple[float, ...]
+    nbytes: tuple[int, ...]
+    rows: tuple[Row, ...]
+    least_cost: float
+    least_bytes: int
+
+
+def zero_one(graph: ChoiceGraph) -> ZeroOne:
+    """The 0/1 program of a graph's choices."""
+    program = _Writer()
+    for name in graph.names:
+        program.column(Kind.SAVED, name)
+    for part in graph.parts:
+        if not part.entry:
+            for reader in part.readers:
+                program.imply(reader, Column(Kind.REACHED, part))
+    nbytes = program.imply_kept_arrays(graph)
+    columns = tuple(program.places)
+    cost = (column.of.cost if isinstance(column.of, Part) and column.of.name is None else 0 for column in columns)
+    return ZeroOne(
+        columns=columns,
+        cost=tuple(cost),
+        nbytes=tuple(nbytes[column] for column in columns),
+        rows=tuple(program.rows),
+        least_cost=graph.least_cost,
+        least_bytes=graph.least_bytes,
+    )
+
+
+@dataclasses.dataclass
+class _Writer:
+    """A 0/1 program as it is written down: the places of its columns, and its rows."""
+
+    places: dict[Column, int] = dataclasses.field(default_factory=dict)
+    rows: list[Row] = dataclasses.field(default_factory=list)
+
+    def column(self, kind: Kind, of: object) -> int:
+        """The place of a variable, which is new when it is first asked for."""
+        return self.places.setdefault(Column(kind, of), len(self.places))
+
+    def imply(self, part: Part, then: Column) -> None:
+        """If the walk goes through a part, something is 1: the part is reached, and is no name that is saved."""
+        row, bound = {}, 0
+        if part.entry:
+            bound = 1
+        else:
+            row[self.column(Kind.REACHED, part)] = -1
+        if part.name is not None:
+            row[self.column(Kind.SAVED, part.name)] = 1
+        row[self.column(then.kind, then.of)] = 1
+        self.rows.append(Row(row, bound))
+
+    def imply_kept(self, owner: Part, array: object) -> None:
+        """If a part keeps an array, it is kept: the part is reached, and a name is saved."""
+        row, bound = {self.column(Kind.KEPT, array): 1}, 0
+        if not owner.entry:
+            row[self.column(Kind.REACHED, owner)] = -1
+        if owner.name is not None:
+            row[self.column(Kind.SAVED, owner.name)] = -1
+            bound = 0 if owner.entry else -1
+        self.rows.append(Row(row, bound))
+
+    def imply_kept_arrays(self, graph: ChoiceGraph) -> Counter[Column]:
+        """Writes down when each array is kept. Returns the bytes that each column stands for."""
+        owners: dict[object, list[Part]] = {}
+        for part in graph.parts:
+            for array in part.arrays:
+                owners.setdefault(array, []).append(part)
+        parts_with = Counter(part.name for part in graph.parts)
+        nbytes: Counter[Column] = Counter()
+        for array, (first, *others) in owners.items():
+            column = Column(Kind.KEPT, array)
+            if not others and first.name is None:
+                column = Column(Kind.REACHED, first)
+            elif not others and (first.entry or parts_with[first.name] == 1):
+                # Saving a name that is not reached gains nothing, so a name on one value is saved if it is chosen.
+                column = Column(Kind.SAVED, first.name)
+            else:
+                for owner in (first, *others):
+                    self.imply_kept(owner, array)
+            nbytes[column] += first.arrays[array]
+        return nbytes

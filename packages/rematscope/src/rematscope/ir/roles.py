@@ -1,38 +1,38 @@
 """Which equations of a backward program are recomputed, which are late, and which are the backward pass proper.
 
-Value numbering: two values with the same number are equal on every input. A number stands for a primitive, its
-parameters and its operands' numbers, so the forward program's numbers tell whether a value of the backward program was
-computed before. Names, barriers, moves to another memory and roundings to a value's own precision are transparent.
-
-Inside a loop a number says "this value, as a function of the loop's index". An index is known by its loop's length and
-by how many loops of that length are around it, so the bodies of two loops can be compared, and a slice of a stack is
-what was stacked.
+The forward program's value numbers tell whether a value of the backward program was computed before; see
+`rematscope.ir.value_numbering`. Names, barriers, moves to another memory and roundings to a value's own precision are
+transparent. The bodies of two loops can be compared, and a slice of a stack is what was stacked.
 """
 
+from collections.abc import Iterator
+
 from rematscope.ir.dependence import mark_dependence
-from rematscope.ir.program import Program, Value
-from rematscope.ir.value_numbering import Numbering
+from rematscope.ir.program import Equation, Program, Value
+from rematscope.ir.value_numbering import ValueNumbering
 
 RECOMPUTED, LATE, BACKWARD = "R", "L", "B"
 
 
-def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, ...]) -> dict[Value, Value]:
+def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, ...]) -> tuple[dict[Value, Value], int]:
     """Sets the role of every equation of `backward`.
 
     * `R`, recomputed: does not depend on the incoming cotangents, and the forward pass computed the same value.
-    * `L`, late: does not depend on the cotangents, but is computed here first.
+    * `L`, late: does not depend on the cotangents, but is computed here first, as far as is known: of a loop that could
+      not be compared with the forward pass's, what its carries decide counts as late.
     * `B`, backward: the rest.
 
     A loop has the role that its operations share; `B` if they differ.
 
     Returns:
-      For each value of a recomputed equation, the value of the forward program that it equals.
+      For each value of a recomputed equation, the value of the forward program that it equals; and how many loops, of
+      either program, could not be compared.
     """
     marks = dict.fromkeys(cotangents, 1)
     mark_dependence(backward, marks)
-    tainted = {value for value, mark in marks.items() if mark}
+    on_cotangents = {value for value, mark in marks.items() if mark}
 
-    numbering = Numbering(tainted)
+    numbering = ValueNumbering(on_cotangents)
     numbering.program(forward)
     computed = {numbering.number(v): v for v in forward.inputs}
     named: dict[int, list[Value]] = {}
@@ -54,26 +54,27 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
             for body in equation.bodies:
                 assign(body, in_branch or equation.primitive == "cond")
             numbers = [numbering.number(v) for v in equation.outputs]
-            known = [computed.get(n) or (in_branches.get(n) if in_branch else None) for n in numbers]
+            before = [computed.get(n) or (in_branches.get(n) if in_branch else None) for n in numbers]
             if equation.primitive == "name":
                 # Equal values that are named apart are saved apart, and come again in the order in which they came.
-                known = [_next(named[n]) if n in named else v for n, v in zip(numbers, known, strict=True)]
+                before = [_next(named[n]) if n in named else v for n, v in zip(numbers, before, strict=True)]
             if equation.bodies:
                 inner = {e.role for body in equation.bodies for e in body.equations}
                 equation.role = inner.pop() if len(inner) == 1 else BACKWARD
-            elif equation.primitive == "optimization_barrier" or not tainted.isdisjoint(
+            elif equation.primitive == "optimization_barrier" or not on_cotangents.isdisjoint(
                 equation.outputs or equation.inputs  # a print has no output
             ):
                 equation.role = BACKWARD
             elif equation.primitive == "device_put":
                 equation.role = LATE  # fetching what the host kept computes nothing again
             else:
-                equation.role = RECOMPUTED if known and all(known) else LATE
-            pairs = zip(equation.outputs, known, strict=True)
-            forward_value_of.update((value, before) for value, before in pairs if before is not None)
+                equation.role = RECOMPUTED if before and all(before) else LATE
+            pairs = zip(equation.outputs, before, strict=True)
+            forward_value_of.update((value, first) for value, first in pairs if first is not None)
 
     assign(backward)
-    return {value: before for value, before in forward_value_of.items() if value is not before}
+    again = {value: first for value, first in forward_value_of.items() if value is not first}
+    return again, len(numbering.undecided)
 
 
 def _next(values: list[Value]) -> Value:
@@ -81,7 +82,7 @@ def _next(values: list[Value]) -> Value:
     return values[-1]
 
 
-def _everything(program: Program, in_branch: bool = False):
+def _everything(program: Program, in_branch: bool = False) -> Iterator[tuple[Equation, bool]]:
     """Every equation, bodies included, and whether it stands in a branch."""
     for equation in program.equations:
         yield equation, in_branch

@@ -1,233 +1,167 @@
-"""Value numbering: two values with the same number are equal on every input."""
+"""Optimistic value numbering: two values with the same number are equal on every input.
 
-import itertools
-from collections.abc import Hashable
-from typing import Any
+Numbers are given as in a hash table of expressions: an equation's results are known by its primitive, its parameters
+and the numbers of its operands. Around a loop that is not enough, for a carried value depends on itself. There numbers
+are given optimistically, as in Alpern, Wegman and Zadeck, "Detecting equality of variables in programs" (POPL 1988):
+carries are supposed to be equal, and an iteration shows whether they stay so; see `rematscope.ir.loop_carries`. What is
+known of a branch while it is taken is used in the same walk, in the spirit of Click and Cooper, "Combining analyses,
+combining optimizations" (TOPLAS 1995).
 
-import numpy as np
+Inside a loop a number says "this value, as a function of the loop's index". An index is known by its loop's length and
+by how many loops of that length are around it.
+"""
 
-from rematscope.ir import jax_internals
-from rematscope.ir.dependence import mark_dependence
-from rematscope.ir.program import Equation, Literal, Program, Value
+from collections.abc import Hashable, Set
 
-_COMMUTES = frozenset({"add", "add_any", "mul", "max", "min", "and", "or", "xor", "eq", "ne"})
+from rematscope.ir.loop_carries import Carry, CarrySearch, Group, groups_of
+from rematscope.ir.number_table import NumberTable
+from rematscope.ir.program import Equation, Program, Value
+
+# A loop is tried under many suppositions, and under each of them so are the loops in it: the work is multiplied with
+# every level of nesting. It is counted in equations numbered, so that it ends at the same point on every machine. An
+# outermost loop may take so many for each of its equations; an implicit solver of differential equations, with loops
+# four levels deep, takes about 60. A small loop may take more, for the suppositions are as many in it.
+STEPS_PER_EQUATION = 256
+STEPS_AT_LEAST = 20_000
+
+# The lengths of the loops around, outermost first; None for a while_loop.
+_Around = tuple[int | None, ...]
 
 
-class Numbering:
-    def __init__(self, tainted: set[Value]):
-        self.tainted = tainted
-        self.of_value: dict[Value, int] = {}
-        self._keys: dict[Hashable, int] = {}
+class ValueNumbering:
+    """Numbers programs that share values, the forward program first and then the backward program.
+
+    Attributes:
+      undecided: loops whose carries were not all compared with those of other loops, since that took too many steps. A
+        carry of theirs is known by itself alone: equal values may have different numbers, different ones never share.
+    """
+
+    def __init__(self, unknown: Set[Value]):
+        """Starts with no numbers.
+
+        Args:
+          unknown: values that depend on the cotangent. A loop's carry among them is like no other.
+        """
+        self.undecided: set[Equation] = set()
+        self._unknown = unknown
+        self._table = NumberTable()
+        # stack → the index of the loop that stacked it, and the number of what an iteration puts there
         self._stacked: dict[int, tuple[Hashable, int]] = {}
+        # loop → the carries of each loop like it
+        self._known: dict[Hashable, list[list[Carry]]] = {}
         # Kept because the bodies of nested loops are numbered many times.
-        self._params: dict[Equation, Hashable] = {}
-        self._grouped: dict[Equation, list] = {}
-        # What a branch computed is known in the branch of another `cond` that is taken under the same condition.
-        self._branches: dict[int, tuple[int, list[int]]] = {}
-        self._taken: dict[int, int] = {}
-        # loop → the carries of each loop like it: the numbers of its start, of itself, and of what an iteration makes
-        self._carries: dict[Hashable, list[list[tuple[int, int, int]]]] = {}
+        self._groups: dict[Equation, list[Group]] = {}
+        self._suppositions = 0  # how many loops around are being tried
+        self._steps_left = 0
 
     def number(self, value: Value) -> int:
-        if isinstance(value, Literal):
-            return self._intern("literal", *_literal(value.value, value))
-        if value not in self.of_value:
-            self.of_value[value] = self._intern("given", value)
-        number = self.of_value[value]
-        while number in self._branches and self._branches[number][0] in self._taken:
-            which, results = self._branches[number]
-            number = results[self._taken[which]]
-        return number
+        """The number of a value; one of its own if nothing that was numbered made it."""
+        return self._table.number(value)
 
-    def _intern(self, *key: Hashable) -> int:
-        return self._keys.setdefault(key, len(self._keys))
-
-    def program(self, program: Program, around: tuple = ()) -> None:
+    def program(self, program: Program, around: _Around = ()) -> None:
         """Numbers what `program` computes; `around` holds the lengths of the loops around it."""
+        self._steps_left -= len(program.equations)
         for equation in program.equations:
             if equation.primitive != "optimization_barrier":
-                self.of_value.update(zip(equation.outputs, self._outputs(equation, around), strict=True))
+                self._table.assign(equation.outputs, self._outputs(equation, around))
 
-    def _outputs(self, equation: Equation, around: tuple) -> list[int]:
+    def _outputs(self, equation: Equation, around: _Around) -> list[int]:
         match equation.primitive:
             case "name" | "device_put":
-                return list(map(self.number, equation.inputs))
+                return self._numbers(equation.inputs)
             case "scan":
                 return self._scan(equation, around)
             case "while":
                 return self._while(equation, around)
             case "cond":
                 return self._cond(equation, around)
-        if equation.eqn.effects:  # a print or a callback is never "the same value again"
-            return [self._intern("effect", equation, i) for i in range(len(equation.outputs))]
-        if equation not in self._params:
-            self._params[equation] = _frozen(equation.params)
-        operands = tuple(map(self.number, equation.inputs))
-        if equation.primitive in _COMMUTES:
-            operands = tuple(sorted(operands))
-        key = (equation.primitive, self._params[equation], operands)
-        return [self._intern(*key, i) for i in range(len(equation.outputs))]
+        return self._table.results(equation)
 
-    def _cond(self, equation: Equation, around: tuple) -> list[int]:
+    def _numbers(self, values: tuple[Value, ...]) -> list[int]:
+        return [self.number(v) for v in values]
+
+    def _cond(self, equation: Equation, around: _Around) -> list[int]:
         which = self.number(equation.inputs[0])
-        outer = self._taken.get(which)
         results = []
         for taken, body in enumerate(equation.bodies):
-            self._taken[which] = taken
-            self.program(body, around)
-            results.append(list(map(self.number, body.outputs)))
-        del self._taken[which]
-        if outer is not None:
-            self._taken[which] = outer
-        numbers = [self._intern("cond", which, out) for out in zip(*results, strict=True)]
-        self._branches.update(zip(numbers, ((which, out) for out in zip(*results, strict=True)), strict=True))
-        return numbers
+            with self._table.taking(which, taken):
+                self.program(body, around)
+                results.append(self._numbers(body.outputs))
+        return [self._table.choice(which, branches) for branches in zip(*results, strict=True)]
 
-    def _scan(self, equation: Equation, around: tuple) -> list[int]:
+    def _scan(self, equation: Equation, around: _Around) -> list[int]:
         (body,) = equation.bodies
         carries = equation.carries
         index = (around.count(equation.length), equation.length)
         for array, part in zip(equation.stacked_inputs, body.inputs[carries:], strict=True):
             number = self.number(array)
-            whole, inner = self._stacked.get(number, (None, None))
-            self.of_value[part] = inner if whole == index else self._intern("slice", index, number)
-        carried = self._carried(equation, ("scan", index, equation.params["reverse"]), (*around, equation.length))
-        outs = list(map(self.number, body.outputs))
-        stacks = [self._intern("stack", index, out) for out in outs[carries:]]
+            whole, inner = self._stacked.get(number, (None, -1))
+            self._table.assign([part], [inner if whole == index else self._table.intern("slice", index, number)])
+        loop = ("scan", index, equation.params["reverse"])
+        carried = self._carries(equation, loop, (*around, equation.length))
+        outs = self._numbers(body.outputs)
+        stacks = [self._table.intern("stack", index, out) for out in outs[carries:]]
         self._stacked.update((stack, (index, out)) for stack, out in zip(stacks, outs[carries:], strict=True))
-        return [self._intern("last", *pair) for pair in zip(carried, outs[:carries], strict=True)] + stacks
+        return [self._table.intern("last", *pair) for pair in zip(carried, outs[:carries], strict=True)] + stacks
 
-    def _while(self, equation: Equation, around: tuple) -> list[int]:
+    def _while(self, equation: Equation, around: _Around) -> list[int]:
         condition, body = equation.bodies
-        carried = self._carried(equation, ("while", len(around)), (*around, None))
+        carried = self._carries(equation, ("while", len(around)), (*around, None))
         tested = self.number(condition.outputs[0])
-        outs = map(self.number, body.outputs)
-        return [self._intern("last", tested, *pair) for pair in zip(carried, outs, strict=True)]
+        outs = self._numbers(body.outputs)
+        return [self._table.intern("last", tested, *pair) for pair in zip(carried, outs, strict=True)]
 
-    def _carried(self, equation: Equation, loop: Hashable, inside: tuple) -> list[int]:
-        """Numbers a loop's bodies. A carry is known by its start and by what one iteration makes of it.
+    def _carries(self, equation: Equation, loop: Hashable, inside: _Around) -> list[int]:
+        """Numbers a loop's bodies, and returns the numbers of its carries at the start of an iteration.
 
-        Carries that depend on each other are known together, by all their starts and what an iteration makes of all
-        of them; a group is numbered when what it depends on is. A carry that depends on the cotangent is like no other.
+        Args:
+          equation: the loop.
+          loop: what it has in common with loops that it may be compared with.
+          inside: the lengths of the loops around its body, itself included.
         """
-        carries = equation.carries
-        body = equation.bodies[-1]
-        starts = list(map(self.number, equation.initial))
-        numbers = [self._intern("given", v) for v in body.inputs[:carries]]
-        tainted = [v in self.tainted for v in body.inputs[:carries]]
+        if len(inside) == 1:
+            self._steps_left = max(STEPS_AT_LEAST, STEPS_PER_EQUATION * _size(equation))
+        body, carries = equation.bodies[-1], equation.carries
+        own = body.inputs[:carries]
+        decidable = [i for i, v in enumerate(own) if v not in self._unknown]
+        if equation not in self._groups:
+            self._groups[equation] = groups_of(body, decidable)
 
-        def iterate():
+        def iterate(numbers: list[int]) -> list[int]:
             for program in equation.bodies:
-                self.of_value.update(zip(program.inputs[:carries], numbers, strict=True))
+                self._table.assign(program.inputs[:carries], numbers)
                 self.program(program, inside)
+            return self._numbers(body.outputs[:carries])
 
-        if equation not in self._grouped:
-            self._grouped[equation] = _groups(body, [i for i in range(carries) if not tainted[i]])
-        groups = self._grouped[equation]
-        found: dict[int, int] = {}
-        for known in self._carries.get(loop, ()):
-            if len(found) < carries - sum(tainted):
-                found |= self._recognised(known, groups, starts, numbers, found, lambda: (iterate(), body.outputs)[1])
+        def suppose(numbers: list[int]) -> list[int] | None:
+            if self._steps_left <= 0:
+                return None
+            self._suppositions += 1
+            results = iterate(numbers)
+            self._suppositions -= 1
+            return results
 
-        pending = [(group, needs) for group, needs in groups if not found.keys() >= set(group)]
-        while pending:
-            waiting = {i for group, _ in pending for i in group}
-            ready = [group for group, needs in pending if needs.isdisjoint(waiting - set(group))]
-            for group in ready:
-                for place, i in enumerate(group):
-                    numbers[i] = self._intern("carry", loop, starts[i], place)
-            iterate()
-            for group in ready:
-                system = tuple((starts[i], self.number(body.outputs[i])) for i in group)
-                for place, i in enumerate(group):
-                    numbers[i] = self._intern("carry", loop, system, place)
-            pending = [(group, needs) for group, needs in pending if group not in ready]
-        iterate()
-        results = list(map(self.number, body.outputs[:carries]))
-        made = [
-            carry for carry, bad in zip(zip(starts, numbers, results, strict=True), tainted, strict=True) if not bad
-        ]
-        if made and made not in self._carries.setdefault(loop, []):
-            self._carries[loop].append(made)
-        return numbers
+        search = CarrySearch(
+            starts=self._numbers(equation.initial),
+            numbers=[self._table.intern("given", v) for v in own],
+            groups=self._groups[equation],
+            suppose=suppose,
+        )
+        for known in self._known.get(loop, ()):
+            search.compare(known)
+        search.define(lambda *key: self._table.intern("carry", loop, *key))
 
-    def _recognised(self, known, groups, starts, numbers, found, iterate) -> dict[int, int]:
-        """Which carries are `known` from another loop, though this one reads some values where they were saved.
-
-        A carry is one seen before if an iteration makes the same of it, supposing that it is: that holds at its start,
-        and then after each iteration. Carries that start alike are told apart by trying; `numbers` is set accordingly.
-        """
-        unknown = list(numbers)
-
-        def holds(guess: dict[int, tuple]) -> bool:
-            for i, (_, number, _) in guess.items():
-                numbers[i] = number
-            outputs = iterate()
-            return all(self.number(outputs[i]) == result for i, (_, _, result) in guess.items())
-
-        # Mostly a loop has the same carries in the same order.
-        rest = iter(known)
-        wanted = sorted(i for group, _ in groups for i in group if i not in found)
-        same = {i: match for i in wanted if (match := next((k for k in rest if k[0] == starts[i]), None)) is not None}
-        if len(same) == len(wanted) and holds(same):
-            return {i: numbers[i] for i in same}
-        numbers[:] = unknown
-
-        recognised = {}
-        for group, _ in sorted(groups, key=lambda pair: len(pair[1])):  # what a group depends on comes before it
-            if found.keys() >= set(group):
-                continue
-            guesses = itertools.product(*([k for k in known if k[0] == starts[i]] for i in group))
-            for guess in itertools.islice(guesses, _GUESSES):
-                if holds(dict(zip(group, guess, strict=True))):
-                    recognised |= {i: numbers[i] for i in group}
-                    break
-            else:
-                for i in group:
-                    numbers[i] = unknown[i]
-        return recognised
+        results = iterate(search.numbers)
+        # What was numbered under a supposition is no loop that exists: only the last round tells.
+        if not self._suppositions:
+            if search.pending:
+                self.undecided.add(equation)
+            made = [Carry(search.starts[i], search.numbers[i], results[i]) for i in decidable]
+            if made and made not in self._known.setdefault(loop, []):
+                self._known[loop].append(made)
+        return search.numbers
 
 
-_GUESSES = 64  # combinations of carries that depend on each other and start alike
-
-
-def _groups(body: Program, carries: list[int]) -> list[tuple[tuple[int, ...], set[int]]]:
-    """Divides carries into groups that depend on each other; with each, all carries that it depends on."""
-    marks = {body.inputs[i]: 1 << i for i in carries}
-    mark_dependence(body, marks)
-    reach = {i: {j for j in carries if marks.get(body.outputs[i], 0) >> j & 1} for i in carries}
-    for j in carries:
-        for i in carries:
-            if j in reach[i]:
-                reach[i] |= reach[j]
-    groups = {tuple(j for j in carries if j == i or (j in reach[i] and i in reach[j])): reach[i] for i in carries}
-    return list(groups.items())
-
-
-def _frozen(params: Any) -> Hashable:
-    """A hashable stand-in for an equation's parameters; jaxprs stand for what they compute."""
-    if isinstance(params, dict):
-        return tuple((key, _frozen(params[key])) for key in sorted(params))
-    if isinstance(params, (tuple, list)):
-        return tuple(map(_frozen, params))
-    if hasattr(params, "eqns"):
-        jaxpr, _, consts = jax_internals.body_of(params)
-        names = {v: i for i, v in enumerate([*jaxpr.constvars, *jaxpr.invars])}
-
-        def read(atom):
-            return _literal(atom.val, atom.aval) if jax_internals.is_literal(atom) else names[atom]
-
-        lines = [tuple(map(id, consts))]
-        for eqn in jaxpr.eqns:
-            lines.append((eqn.primitive.name, _frozen(eqn.params), *map(read, eqn.invars)))
-            names.update((v, len(names) + i) for i, v in enumerate(eqn.outvars))
-        return tuple(lines), tuple(map(read, jaxpr.outvars))
-    try:
-        hash(params)
-    except TypeError:
-        return id(params)
-    return params
-
-
-def _literal(array, aval) -> tuple[Hashable, ...]:
-    return np.asarray(array).tobytes(), str(aval.dtype), tuple(aval.shape)
+def _size(equation: Equation) -> int:
+    """How many equations one is, those in its bodies included."""
+    return 1 + sum(_size(inner) for body in equation.bodies for inner in body.equations)

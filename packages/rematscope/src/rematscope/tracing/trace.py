@@ -38,6 +38,8 @@ class Passes:
       residuals: one for each leaf of `jax.vjp(f, *args)[1]`, in its order.
       cotangents: the values that the backward program is given besides the residuals.
       forward_value_of: value of a recomputed equation → the forward value that it equals.
+      undecided: how many loops are nested so deep that not all of their carries could be compared within a bounded
+        number of steps. What these carries decide counts as late (`L`), though some of it may be recomputed.
     """
 
     function: str
@@ -46,6 +48,7 @@ class Passes:
     residuals: tuple[Residual, ...]
     cotangents: tuple[Value, ...]
     forward_value_of: dict[Value, Value]
+    undecided: int
 
     @cached_property
     def cost(self) -> Cost:
@@ -143,9 +146,10 @@ def trace(f: Callable, *args: Any, **kwargs: Any) -> Passes:
     incoming = tuple(Value(v.aval) for v in backward_jaxpr.invars[len(crossing) :])
     bwd = inline.program(backward_jaxpr, [*crossing, *incoming])
 
-    forward_value_of = roles.assign_roles(fwd, bwd, incoming)
+    forward_value_of, undecided = roles.assign_roles(fwd, bwd, incoming)
     name_values(function, fwd, bwd, incoming, forward_value_of)
-    return Passes(function, fwd, bwd, residuals_of(fwd, bwd, crossing, outputs), incoming, forward_value_of)
+    saved = residuals_of(fwd, bwd, crossing, outputs)
+    return Passes(function, fwd, bwd, saved, incoming, forward_value_of, undecided)
 
 
 def sources_of(jaxpr) -> tuple[Source | None, ...]:

@@ -131,7 +131,9 @@ class FwdBwd(View):
         recomputed = _work(p.backward.count(role=roles.RECOMPUTED), p.recompute_cost)
         late = _work(p.backward.count(role=roles.LATE), p.late_cost)
         unopened = f"; not looked into: {', '.join(p.unopened)}" if p.unopened else ""
-        return f"recomputes {recomputed}; late {late}{unopened}", rows
+        loops = f"{p.undecided} nested loop{'s' * (p.undecided > 1)}"
+        undecided = f"; {loops} not compared, late where in doubt" if p.undecided else ""
+        return f"recomputes {recomputed}; late {late}{unopened}{undecided}", rows
 
     def _row(self, line: Line, gutter: str = "", saved: str = "", source: str = "") -> ProgramRow:
         source = source or str(line.source or "")

@@ -1,0 +1,102 @@
+"""The table of value numbers: one number for each key, and one for each value."""
+
+import contextlib
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+
+from rematscope.ir import jax_internals
+from rematscope.ir.program import Equation, Literal, Value
+
+_COMMUTES = frozenset({"add", "add_any", "mul", "max", "min", "and", "or", "xor", "eq", "ne"})
+
+
+class NumberTable:
+    """Numbers by key and by value. The same key always has the same number, and no two keys share one."""
+
+    def __init__(self) -> None:
+        self._of_key: dict[Hashable, int] = {}
+        self._of_value: dict[Value, int] = {}
+        self._params: dict[Equation, Hashable] = {}  # kept because a loop's body is numbered many times
+        # A branch's result → the number of what decides, and the result's number in each branch. What a branch computed
+        # is known in the branch of another `cond` that is taken under the same condition.
+        self._choices: dict[int, tuple[int, tuple[int, ...]]] = {}
+        self._taken: dict[int, int] = {}
+
+    def intern(self, *key: Hashable) -> int:
+        """The number of a key, a new one if the key is new."""
+        return self._of_key.setdefault(key, len(self._of_key))
+
+    def assign(self, values: Iterable[Value], numbers: Iterable[int]) -> None:
+        """Says which number each value has from now on."""
+        self._of_value.update(zip(values, numbers, strict=True))
+
+    def number(self, value: Value) -> int:
+        """The number of a value; where a branch is being taken, of what that branch makes it."""
+        if isinstance(value, Literal):
+            return self.intern("literal", *_literal(value.value, value.aval))
+        if value not in self._of_value:
+            self._of_value[value] = self.intern("given", value)
+        number = self._of_value[value]
+        while number in self._choices and self._choices[number][0] in self._taken:
+            which, results = self._choices[number]
+            number = results[self._taken[which]]
+        return number
+
+    def results(self, equation: Equation) -> list[int]:
+        """The numbers of an operation's results."""
+        if equation.eqn.effects:  # a print or a callback is never "the same value again"
+            return [self.intern("effect", equation, i) for i in range(len(equation.outputs))]
+        if equation not in self._params:
+            self._params[equation] = _frozen(equation.params)
+        operands = tuple(self.number(v) for v in equation.inputs)
+        if equation.primitive in _COMMUTES:
+            operands = tuple(sorted(operands))
+        key = (equation.primitive, self._params[equation], operands)
+        return [self.intern(*key, i) for i in range(len(equation.outputs))]
+
+    @contextlib.contextmanager
+    def taking(self, which: int, taken: int) -> Iterator[None]:
+        """A context in which the branch `taken` runs of whatever `cond` the number `which` decides."""
+        outer = self._taken.get(which)
+        self._taken[which] = taken
+        yield
+        del self._taken[which]
+        if outer is not None:
+            self._taken[which] = outer
+
+    def choice(self, which: int, branches: tuple[int, ...]) -> int:
+        """The number of a `cond`'s result, which is `branches[i]` where `which` is `i`."""
+        number = self.intern("cond", which, branches)
+        self._choices[number] = (which, branches)
+        return number
+
+
+def _frozen(params: Any) -> Hashable:  # a parameter of a primitive may be anything
+    """A hashable stand-in for an equation's parameters; jaxprs stand for what they compute."""
+    if isinstance(params, dict):
+        return tuple((key, _frozen(params[key])) for key in sorted(params))
+    if isinstance(params, (tuple, list)):
+        return tuple(map(_frozen, params))
+    if hasattr(params, "eqns"):
+        jaxpr, _, consts = jax_internals.body_of(params)
+        names = {v: i for i, v in enumerate([*jaxpr.constvars, *jaxpr.invars])}
+
+        def read(atom: Any) -> Hashable:
+            return _literal(atom.val, atom.aval) if jax_internals.is_literal(atom) else names[atom]
+
+        lines: list[Hashable] = [tuple(map(id, consts))]
+        for eqn in jaxpr.eqns:
+            lines.append((eqn.primitive.name, _frozen(eqn.params), *map(read, eqn.invars)))
+            names.update((v, len(names) + i) for i, v in enumerate(eqn.outvars))
+        return tuple(lines), tuple(map(read, jaxpr.outvars))
+    try:
+        hash(params)
+    except TypeError:
+        return id(params)
+    return params  # type: ignore[no-any-return]  # it has just been hashed
+
+
+def _literal(array: Any, aval: Any) -> tuple[Hashable, ...]:
+    return np.asarray(array).tobytes(), str(aval.dtype), tuple(aval.shape)

@@ -1,0 +1,78 @@
+"""Loops in loops, which are tried under many suppositions: what is recognised, and where trying ends."""
+
+import invariants
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import zoo
+from jax import lax
+
+from rematscope import FwdBwd, trace
+from rematscope.ir import value_numbering
+
+X = np.float32(0.5)
+
+
+def counts(passes, primitive):
+    """(recomputed, late, backward) operations of one primitive in the backward pass."""
+    return tuple(passes.backward.count(primitive, role) for role in "RLB")
+
+
+def nested_while_loops(depth, operation, x):
+    """Loops in each other whose carries start alike and go round, so that only trying tells them apart."""
+    if depth == 0:
+        return operation(x)
+
+    def body(carry):
+        i, a, b, c = carry
+        return i + 1, nested_while_loops(depth - 1, operation, b), c, a + 1
+
+    return lax.while_loop(lambda carry: carry[0] < 3, body, (0, x, x, x))[1]
+
+
+def nested_in_both_passes(depth, operation):
+    """A function whose forward pass nests loops of sines, and whose backward pass nests loops of `operation`."""
+    f = jax.custom_vjp(lambda x: nested_while_loops(depth, jnp.sin, x))
+    f.defvjp(lambda x: (f(x), x), lambda x, ct: (ct * nested_while_loops(depth, operation, x),))
+    return f
+
+
+def said_of_backward(passes):
+    """What the view says above the backward program."""
+    _, (_, header, _) = FwdBwd(passes).programs()
+    return header
+
+
+def test_loops_nested_deep_are_recognised():
+    passes = trace(nested_in_both_passes(9, jnp.sin), X)
+    assert counts(passes, "sin") == (1, 0, 0) and passes.undecided == 0
+
+
+def test_a_comparison_of_nested_loops_is_given_up_and_said():
+    """Every supposition about an outer loop tries all those about the inner ones, and all of them fail."""
+    passes = trace(nested_in_both_passes(9, jnp.cos), X)
+    assert counts(passes, "cos") == (0, 1, 0)
+    assert 0 < passes.undecided <= 9
+    assert said_of_backward(passes).endswith(f"; {passes.undecided} nested loops not compared, late where in doubt")
+
+
+def test_where_the_comparison_ends_is_the_same_every_time():
+    first, second = (trace(nested_in_both_passes(6, jnp.cos), X) for _ in range(2))
+    assert first.undecided == second.undecided > 0
+    assert [e.role for e, _ in first.backward.walk()] == [e.role for e, _ in second.backward.walk()]
+
+
+def test_nothing_is_said_of_loops_that_were_compared():
+    passes = trace(nested_in_both_passes(2, jnp.cos), X)
+    assert passes.undecided == 0 and "not compared" not in said_of_backward(passes)
+
+
+@pytest.mark.parametrize(
+    "name", ["checkpoint_of_scan_of_checkpoint", "nested_scans_inner_checkpointed", "while_loop_beside"]
+)
+def test_roles_are_true_where_nothing_may_be_supposed(name, monkeypatch):
+    monkeypatch.setattr(value_numbering, "STEPS_PER_EQUATION", 0)
+    monkeypatch.setattr(value_numbering, "STEPS_AT_LEAST", 0)
+    case = zoo.CASES[name]
+    invariants.assert_roles_are_true(trace(case.function, *case.args, **case.kwargs), invariants.flattened(case)[1])

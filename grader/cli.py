@@ -17,7 +17,8 @@ from grader.exercises import new_exercise, registry
 from grader.isolation import check_file
 from grader.learner import board, hand_in, pages
 from grader.learner.progress import Progress, default_path
-from grader.verdicts.verdict import EXIT_STATUS, NOT_ATTEMPTED, Verdict
+from grader.verdicts.kinds import Outcome
+from grader.verdicts.verdict import EXIT_STATUS, Verdict
 
 Exercise = Annotated[str, typer.Argument(metavar="EXERCISE", help="its name, its number, or its page")]
 
@@ -70,7 +71,7 @@ def _record(file: Path, verdict: Verdict) -> list[str]:
     progress = Progress()
     with suppress(find.SubmissionError):  # no answer, no attempt
         answer = find.read(file)
-        if verdict.outcome != NOT_ATTEMPTED:
+        if verdict.outcome != Outcome.NOT_ATTEMPTED:
             progress.record(answer.exercise, verdict, answer.text)
     return progress.notices
 

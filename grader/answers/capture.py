@@ -21,7 +21,8 @@ from grader.answers.evidence import Evidence, Failure, Traced
 from grader.answers.failures import Unusable, failure_of, message_of, refuse_none
 from grader.exercises.plain_data import plain
 from grader.exercises.spec import Case, Question
-from grader.verdicts.verdict import NOT_JUDGED, Finding, Verdict
+from grader.verdicts.kinds import FindingKind, Outcome
+from grader.verdicts.verdict import Finding, Verdict
 from rematscope.tracing.trace import sources_of
 
 # A value that a function of the catalogue's makes comes from the learner's line that calls it.
@@ -203,4 +204,4 @@ def traced(answer: Callable, exercise: str, cases: Sequence[Case | Question]) ->
     try:
         return capture(answer, exercise, cases)
     except CaptureError as error:
-        return Verdict(exercise, NOT_JUDGED, (Finding("could not be judged", str(error)),))
+        return Verdict(exercise, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, str(error)),))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from grader.exercises import registry
 from grader.util import bounded_json
-from grader.verdicts.verdict import EXIT_STATUS
+from grader.verdicts.kinds import Outcome
 
 FORMAT = "remat-workbook submission 1"
 
@@ -28,7 +28,7 @@ class Answer:
 
     exercise: str
     source: str
-    outcome: str
+    outcome: Outcome
 
 
 def read(path: Path) -> tuple[list[Answer], bool]:
@@ -65,8 +65,8 @@ def parse(text: str, name: str) -> tuple[list[Answer], bool]:
 
 
 def _answer(fields: dict) -> Answer:
-    answer = Answer(fields["exercise"], fields["source"], fields["verdict"]["outcome"])
-    if answer.exercise not in registry.names() or answer.outcome not in EXIT_STATUS:
+    answer = Answer(fields["exercise"], fields["source"], Outcome(fields["verdict"]["outcome"]))
+    if answer.exercise not in registry.names():
         raise ValueError(fields)
     if not isinstance(answer.source, str):
         raise TypeError(answer.source)

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from grader.answers import failures, find
-from grader.verdicts.verdict import ANOTHER_EXERCISE, NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, Finding, Verdict
+from grader.verdicts.kinds import FindingKind, Outcome
+from grader.verdicts.verdict import Finding, Verdict
 
 
 def run_file(
@@ -29,9 +30,9 @@ def run_file(
     try:
         submitted = find.read(path, exercise)
     except find.AnotherExercise as error:
-        return Verdict(exercise, NOT_ATTEMPTED, (Finding(ANOTHER_EXERCISE, str(error)),))
+        return Verdict(exercise, Outcome.NOT_ATTEMPTED, (Finding(FindingKind.ANOTHER_EXERCISE, str(error)),))
     except find.SubmissionError as error:
-        return Verdict(exercise or path.stem, NOT_JUDGED, (Finding("could not be judged", str(error)),))
+        return Verdict(exercise or path.stem, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, str(error)),))
     found(submitted.exercise)
     sys.path.insert(0, str(path.parent))  # a notebook's own folder is where it imports from
     try:
@@ -39,13 +40,13 @@ def run_file(
     except (Exception, SystemExit) as error:
         failure = failures.failure_of(error)
         finding = Finding(
-            "raises",
+            FindingKind.RAISES,
             f"Before it can be checked, your answer's cell raises {failure.text}",
             source=failure.source,
             next="Run the page from top to bottom: which line stops it?",
         )
-        return Verdict(submitted.exercise, NOT_PASSED, (finding,))
+        return Verdict(submitted.exercise, Outcome.NOT_PASSED, (finding,))
     if not callable(answer):
         problem = f"{submitted.exercise} is of type {type(answer).__name__}, not a function."
-        return Verdict(submitted.exercise, NOT_JUDGED, (Finding("could not be judged", problem),))
+        return Verdict(submitted.exercise, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, problem),))
     return then(answer, submitted.exercise)

@@ -7,7 +7,8 @@ from grader.classroom.collect import Class, Refused, Submission
 from grader.classroom.grade import Grade
 from grader.classroom.report import Report, completed
 from grader.classroom.run_folder import Run
-from grader.verdicts.verdict import ANOTHER_EXERCISE, NOT_JUDGED, Finding, Verdict
+from grader.verdicts.kinds import FindingKind, Outcome
+from grader.verdicts.verdict import Finding, Verdict
 
 
 def grade_class(
@@ -67,7 +68,9 @@ def grade_class(
         finally:
             for future in pending:
                 future.cancel()
-    graded = [grade for grade in graded if not any(f.kind == ANOTHER_EXERCISE for f in grade.verdict.findings)]
+    graded = [
+        grade for grade in graded if not any(f.kind == FindingKind.ANOTHER_EXERCISE for f in grade.verdict.findings)
+    ]
     best = completed(graded, handed_in.learners, [exercise] if exercise else [], handed_in.learners)
     counted = set(map(id, best))
     others = sorted((g for g in graded if id(g) not in counted), key=lambda g: (g.learner, g.name, g.reason))
@@ -75,8 +78,10 @@ def grade_class(
 
 
 def _without(submission: Submission | Refused, reason: str) -> Grade:
-    finding = Finding("could not be judged", f"{submission.name or 'This'} could not be judged: {reason}.")
-    return Grade(submission.learner, submission.name, Verdict(submission.exercise or "", NOT_JUDGED, (finding,)))
+    finding = Finding(FindingKind.NOT_JUDGED, f"{submission.name or 'This'} could not be judged: {reason}.")
+    return Grade(
+        submission.learner, submission.name, Verdict(submission.exercise or "", Outcome.NOT_JUDGED, (finding,))
+    )
 
 
 def _bar():

@@ -29,7 +29,8 @@ from grader.isolation.inside.lockdown import ProcessLimits
 from grader.isolation.remote_execution import RemoteExecution
 from grader.isolation.sandbox import Inmate, SandboxError, Zygote
 from grader.judging import illustrate, judge
-from grader.verdicts.verdict import NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, PASSED, Finding, Verdict
+from grader.verdicts.kinds import FindingKind, Outcome
+from grader.verdicts.verdict import Finding, Verdict
 
 LIMITS = limits.CheckLimits(seconds=60, processor_seconds=30)
 _MAX_MESSAGE = 20 * 2**20
@@ -122,11 +123,11 @@ class _Workshop:
         except SandboxError:
             raise
         except EvidenceError as error:
-            return Verdict(exercise, NOT_JUDGED, (Finding("could not be judged", str(error)),))
+            return Verdict(exercise, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, str(error)),))
         except Exception as error:
             why = f"the grader itself failed, with {failures.message_of(error)}."
             advice = "That is a defect of the grader's: please report it, with the answer that brought it about."
-            return Verdict(exercise, NOT_JUDGED, (Finding("could not be judged", why, next=advice),))
+            return Verdict(exercise, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, why, next=advice),))
 
 
 def _traced(inmate: Inmate, submission: Submission, shapes: int) -> Verdict | tuple[str, str]:
@@ -161,7 +162,7 @@ def _traced(inmate: Inmate, submission: Submission, shapes: int) -> Verdict | tu
 def _drawn(inmate: Inmate, verdict: Verdict) -> Picture | None:
     """The answer's two programs, for feedback, or None where they cannot be had. Nothing is decided any more."""
     task = registry.task(verdict.exercise)
-    if verdict.outcome not in (PASSED, NOT_PASSED) or task.shown is None:
+    if verdict.outcome not in (Outcome.PASSED, Outcome.NOT_PASSED) or task.shown is None:
         return None
     case, marked, title = illustrate.scene(verdict, task)
     try:
@@ -194,7 +195,7 @@ class _Once:
         except BaseException as error:
             mine.set_exception(error)
         # What could not be judged may be the moment's fault: time was up, memory was short.
-        if mine.exception() or mine.result().outcome == NOT_JUDGED:
+        if mine.exception() or mine.result().outcome == Outcome.NOT_JUDGED:
             with self._lock:
                 self._made.pop(key, None)
         return mine.result()
@@ -277,7 +278,7 @@ def _number(seed: int, *what) -> int:
 
 def _not_judged(exercise: str | None, name: str, reason: str, advice: str | None = None) -> Verdict:
     text = f"{_safe(name)} could not be judged: {reason}."
-    return Verdict(exercise or "", NOT_JUDGED, (Finding("could not be judged", text, next=advice),))
+    return Verdict(exercise or "", Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, text, next=advice),))
 
 
 def _refusal(fields, exercise: str | None) -> Verdict | None:
@@ -286,18 +287,14 @@ def _refusal(fields, exercise: str | None) -> Verdict | None:
     That process may say what it likes, so nothing is taken over but an outcome that gives no points and a few texts.
     """
     try:
-        outcome, finding = fields["outcome"], fields["findings"][0]
-        texts = {name: finding[name] for name in ("kind", "text", "source", "next")}
-    except (TypeError, LookupError):
+        outcome, finding = Outcome(fields["outcome"]), fields["findings"][0]
+        kind, text, source, question = FindingKind(finding["kind"]), finding["text"], finding["source"], finding["next"]
+    except (TypeError, ValueError, LookupError):
         return None
-    known = (
-        outcome in (NOT_ATTEMPTED, NOT_PASSED, NOT_JUDGED)
-        and isinstance(texts["kind"], str)
-        and isinstance(texts["text"], str)
-    )
-    if not known or not all(isinstance(text, str | None) for text in texts.values()):
+    texts = isinstance(text, str) and isinstance(source, str | None) and isinstance(question, str | None)
+    if outcome is Outcome.PASSED or not texts:
         return None
-    return Verdict(exercise or "", outcome, (Finding(**texts),))
+    return Verdict(exercise or "", outcome, (Finding(kind, text, source=source, next=question),))
 
 
 def _safe(name: str) -> str:
@@ -312,7 +309,7 @@ def _cleaned(verdict: Verdict) -> Verdict:
     def clean(value):
         if isinstance(value, tuple):
             return tuple(map(clean, value))
-        if not isinstance(value, str):
+        if not isinstance(value, str) or isinstance(value, FindingKind):
             return value
         printable = "".join(c if c.isprintable() else " " for c in value[: _MAX_TEXT + 1])
         return printable if len(value) <= _MAX_TEXT else printable[:_MAX_TEXT] + " …"

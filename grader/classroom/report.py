@@ -19,7 +19,8 @@ from grader.classroom.grade import Grade, Picture
 from grader.exercises import registry
 from grader.util.atomic_files import write_whole
 from grader.util.versions import versions
-from grader.verdicts.verdict import NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, PASSED, Finding, Verdict
+from grader.verdicts.kinds import FindingKind, Outcome
+from grader.verdicts.verdict import Finding, Verdict
 
 CSV, JSON, PAGES, GRADESCOPE = "grades.csv", "grades.json", "feedback", "gradescope"
 
@@ -144,7 +145,7 @@ def completed(
       asked: exercises that everybody must have a grade for.
       unread: for each learner, the names of what is no answer.
     """
-    order = [NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, PASSED]
+    order = [Outcome.NOT_ATTEMPTED, Outcome.NOT_JUDGED, Outcome.NOT_PASSED, Outcome.PASSED]
     known = set(registry.names())
     best: dict[tuple[str, str, str], Grade] = {}
     for grade in sorted(
@@ -160,10 +161,10 @@ def completed(
         text = "There is no answer to this exercise."
         if files:
             text += f" What is there is no notebook, Python file or file of `submit`: {_some(files)}."
-        missing = Finding("not attempted", text)
+        missing = Finding(FindingKind.NOT_ATTEMPTED, text)
         for exercise in found or {""}:
             key = learner, exercise, ""
-            best.setdefault(key, Grade(learner, "", Verdict(exercise, NOT_ATTEMPTED, (missing,))))
+            best.setdefault(key, Grade(learner, "", Verdict(exercise, Outcome.NOT_ATTEMPTED, (missing,))))
     return [best[key] for key in sorted(best)]
 
 

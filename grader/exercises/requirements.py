@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from grader.exercises.behaviour import Behaviour, MatchedResidual, ResidualKind
+from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
 from rematscope.render.units import bytes_text
 
@@ -86,7 +87,7 @@ class Saves:
         moved = {p: r for p, r in extra.items() if left[r.name] > 0 and r.memory != wanted[r.name].memory}
         if moved:
             yield Finding(
-                "wrong memory",
+                FindingKind.WRONG_MEMORY,
                 f"Your forward pass saves {'; '.join(map(str, moved.values()))}: the right value in the wrong memory.",
                 expected=", ".join(f"{r.name} in {wanted[r.name].memory} memory" for r in moved.values()),
                 got=", ".join(f"{r.name} in {r.memory} memory" for r in moved.values()),
@@ -97,7 +98,7 @@ class Saves:
             return
         if extra:
             yield Finding(
-                "also saved",
+                FindingKind.ALSO_SAVED,
                 f"Your forward pass also saves {_enumerated(extra.values())}: "
                 f"{bytes_text(sum(residual.nbytes for residual in extra.values()))} that were not asked for.",
                 expected=asked_for,
@@ -111,7 +112,7 @@ class Saves:
             )
         if missing:
             yield Finding(
-                "not saved",
+                FindingKind.NOT_SAVED,
                 f"Your forward pass does not save {self._missing(missing)}.",
                 expected=None if extra else asked_for,
                 got=None if extra else saved,
@@ -170,7 +171,7 @@ class SavesAtMost:
         nbytes = sum(residual.nbytes for residual in kept.values())
         if nbytes >= room + part:
             yield Finding(
-                "also saved",
+                FindingKind.ALSO_SAVED,
                 f"Your forward pass saves {_enumerated(kept.values())}: as much as {nbytes // part} {self.parts}.",
                 expected=f"{room // part} {self.parts} at most, {bytes_text(room)}",
                 got=f"{nbytes // part} {self.parts}, {bytes_text(nbytes)}",
@@ -200,7 +201,7 @@ class MatmulsAtMost:
         once = sum(seen.reference_flops)
         if seen.matmul_flops > self.times * once:
             yield Finding(
-                "recomputes",
+                FindingKind.RECOMPUTES,
                 f"Your two passes spend {seen.matmul_flops:,} FLOPs on matmuls, {seen.matmul_flops / once:.1f} times "
                 "as many as without a checkpoint.",
                 expected=f"at most {self.times} times as many, {self.times * once:,} FLOPs",
@@ -237,7 +238,7 @@ class Recomputes:
         allowed = sum(sorted(seen.reference_flops, reverse=True)[: self.dots])
         if count > self.dots and flops > allowed:
             yield Finding(
-                "recomputes",
+                FindingKind.RECOMPUTES,
                 f"Your backward pass computes {count} {_matmuls(count)} again, {flops:,} FLOPs that the forward pass "
                 "has done before.",
                 expected=f"{self.dots or 'no'} {_matmuls(self.dots)} recomputed",
@@ -250,7 +251,7 @@ class Recomputes:
         over = seen.matmul_flops - sum(seen.recomputed) - sum(seen.reference_flops)
         if over >= min(seen.reference_flops, default=1):
             yield Finding(
-                "extra matmuls",
+                FindingKind.EXTRA_MATMULS,
                 f"Your two passes spend {over:,} FLOPs on matmuls beyond those that the value and its gradient need: "
                 "a matmul too many in the forward pass, or one done again with the cotangent mixed in.",
                 expected=f"{sum(seen.reference_flops):,} FLOPs of matmuls, recomputed ones aside",
@@ -293,7 +294,7 @@ class PeakAtMost:
             )
             text += "that XLA computes it once and keeps it."
         yield Finding(
-            "peak",
+            FindingKind.PEAK,
             text,
             expected=f"{self.vectors} at most",
             got=f"{peak:.1f}",
@@ -313,7 +314,7 @@ class AdvisesBarrier:
     def findings(self, seen: Behaviour) -> Iterator[Finding]:
         if seen.barriers == 0:
             yield Finding(
-                "no barrier",
+                FindingKind.NO_BARRIER,
                 "What is recomputed here is not kept apart from the forward pass (prevent_cse=False, perhaps): under "
                 "jax.jit the compiler's common-subexpression elimination may undo it and save the values after all. "
                 "Inside jax.lax.scan that cannot happen, elsewhere the default is safer.",

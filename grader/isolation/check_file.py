@@ -9,7 +9,8 @@ import tempfile
 from pathlib import Path
 
 from grader.isolation.limits import DEFAULT, CheckLimits, why
-from grader.verdicts.verdict import NOT_JUDGED, Finding, Verdict
+from grader.verdicts.kinds import FindingKind, Outcome
+from grader.verdicts.verdict import Finding, Verdict
 
 _VERDICT_BYTES = 1_000_000
 
@@ -49,8 +50,8 @@ def check_file(
                 return Verdict.from_dict(json.loads(file.read(_VERDICT_BYTES)))
         except (OSError, ValueError, TypeError, KeyError):
             reason, advice = why(status, limits)
-    finding = Finding("could not be judged", f"{path.name} could not be judged: {reason}.", next=advice)
-    return Verdict(exercise or path.stem, NOT_JUDGED, (finding,))
+    finding = Finding(FindingKind.NOT_JUDGED, f"{path.name} could not be judged: {reason}.", next=advice)
+    return Verdict(exercise or path.stem, Outcome.NOT_JUDGED, (finding,))
 
 
 def _end(child: subprocess.Popen):

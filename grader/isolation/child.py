@@ -10,7 +10,8 @@ from pathlib import Path
 
 from grader.answers import failures
 from grader.isolation import in_process
-from grader.verdicts.verdict import NOT_JUDGED, Finding, Verdict
+from grader.verdicts.kinds import FindingKind, Outcome
+from grader.verdicts.verdict import Finding, Verdict
 
 
 def limit(processor_seconds: int, memory: int):
@@ -37,7 +38,7 @@ def main():
     except Exception as error:
         text = f"the grader itself failed, with {failures.message_of(error)}."
         advice = "That is a defect of the grader's: please report it, with the answer that brought it about."
-        verdict = Verdict(path.stem, NOT_JUDGED, (Finding("could not be judged", text, next=advice),))
+        verdict = Verdict(path.stem, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, text, next=advice),))
     # Whole or not at all: half a verdict would read as damaged.
     part = written.with_suffix(".part")
     part.write_text(json.dumps(verdict.to_dict()))

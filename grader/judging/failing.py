@@ -6,6 +6,7 @@ from types import ModuleType
 
 from grader.answers.evidence import Evidence, FailureKind
 from grader.judging.merge import Seen
+from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
 
 # After an exercise's own `error_questions`, which know its functions: patterns of messages, and what to ask.
@@ -28,11 +29,11 @@ def failures(evidence: Evidence, task: ModuleType, expect: ModuleType) -> Iterat
         if (failure := traced.failure) is None:
             continue
         if failure.kind is FailureKind.RETURNED:
-            kind, text = "wrong type", failure.text
+            kind, text = FindingKind.WRONG_TYPE, failure.text
             questions = expect.error_questions
             default = f"What should {task.signature} return?"
         else:
-            kind, text = "raises", f"Your answer raises {failure.text}"
+            kind, text = FindingKind.RAISES, f"Your answer raises {failure.text}"
             questions = (*expect.error_questions, *_ERROR_QUESTIONS)
             default = "What are the shapes and types of the values in that line?"
         question = next((question for pattern, question in questions if re.search(pattern, failure.text)), default)

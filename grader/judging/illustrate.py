@@ -9,9 +9,16 @@ import jax
 import rematscope
 from grader.exercises import registry
 from grader.exercises.reference import reference_of
+from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Effect, Finding, Verdict, programs_title
 
-_ABOUT_PROGRAMS = {"also saved", "not saved", "wrong memory", "recomputes", "extra matmuls"}
+_ABOUT_PROGRAMS = {
+    FindingKind.ALSO_SAVED,
+    FindingKind.NOT_SAVED,
+    FindingKind.WRONG_MEMORY,
+    FindingKind.RECOMPUTES,
+    FindingKind.EXTRA_MATMULS,
+}
 
 
 def explained_by_programs(verdict: Verdict) -> list[Finding]:

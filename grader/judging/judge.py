@@ -19,7 +19,8 @@ from grader.judging.trial import Execute, try_answer
 from grader.judging.unmet import unmet
 from grader.stablehlo.execution import Execution
 from grader.stablehlo.types import ProgramError
-from grader.verdicts.verdict import NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, PASSED, Finding, Verdict
+from grader.verdicts.kinds import FindingKind, Outcome
+from grader.verdicts.verdict import Finding, Verdict
 
 
 def judge(
@@ -41,22 +42,25 @@ def judge(
       execute: makes of the answer's programs what runs them; `Execution` runs them in this process.
 
     Returns:
-      The verdict; "could not be judged", with the reason, on evidence that does not add up or programs that do not run.
+      The verdict; `Outcome.NOT_JUDGED`, with the reason, on evidence that does not add up or programs that do not run.
     """
     if any(traced.failure and traced.failure.kind is FailureKind.NOT_ATTEMPTED for traced in evidence.cases):
-        return Verdict(evidence.exercise, NOT_ATTEMPTED, (_not_attempted(evidence),))
+        return Verdict(evidence.exercise, Outcome.NOT_ATTEMPTED, (_not_attempted(evidence),))
     try:
         # Evidence is exported for the CPU; a learner's machine may have another device as its default.
         with jax.default_device(jax.devices("cpu")[0]):
             findings, shown = _findings(evidence, cases, task, expect, seed, execute)
     except ProgramError as error:
-        reason = Finding("could not be judged", f"Your answer could not be judged: {error}")
-        return Verdict(evidence.exercise, NOT_JUDGED, (reason,))
+        reason = Finding(FindingKind.NOT_JUDGED, f"Your answer could not be judged: {error}")
+        return Verdict(evidence.exercise, Outcome.NOT_JUDGED, (reason,))
     if {finding.kind for finding in findings} & _BEFORE_REQUIREMENTS:
         findings = [*_argument_order(evidence, task), *findings]
     mistaken = any(not finding.advice for finding in findings)
     return Verdict(
-        evidence.exercise, NOT_PASSED if mistaken else PASSED, tuple(findings), () if mistaken else tuple(shown)
+        evidence.exercise,
+        Outcome.NOT_PASSED if mistaken else Outcome.PASSED,
+        tuple(findings),
+        () if mistaken else tuple(shown),
     )
 
 
@@ -82,7 +86,7 @@ def _findings(
 
 
 # What arguments that come in another order than the answer takes them in would explain.
-_BEFORE_REQUIREMENTS = {"raises", "wrong type", "wrong value", "wrong gradient"}
+_BEFORE_REQUIREMENTS = {FindingKind.RAISES, FindingKind.WRONG_TYPE, FindingKind.WRONG_VALUE, FindingKind.WRONG_GRADIENT}
 
 
 def _argument_order(evidence: Evidence, task: ModuleType) -> Iterator[Finding]:
@@ -90,7 +94,7 @@ def _argument_order(evidence: Evidence, task: ModuleType) -> Iterator[Finding]:
     asked = task.parameters
     if evidence.parameters != asked and sorted(evidence.parameters) == sorted(asked):
         yield Finding(
-            "argument order",
+            FindingKind.ARGUMENT_ORDER,
             f"Your answer takes its arguments as ({', '.join(evidence.parameters)}); they come in another order.",
             expected=task.signature,
             got=f"({', '.join(evidence.parameters)})",
@@ -100,7 +104,7 @@ def _argument_order(evidence: Evidence, task: ModuleType) -> Iterator[Finding]:
 
 def _not_attempted(evidence: Evidence) -> Finding:
     return Finding(
-        "not attempted",
+        FindingKind.NOT_ATTEMPTED,
         f"{evidence.exercise} is still the stub that the page came with.",
         next="Replace its body with your answer, run the cell or save the file, then check again.",
     )

@@ -10,6 +10,7 @@ from grader.exercises.plain_data import Choice, CostedAnswer, Impossible, plain
 from grader.exercises.spec import Question
 from grader.judging.merge import Seen
 from grader.stablehlo.types import ProgramError
+from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
 
 
@@ -49,7 +50,7 @@ def _differs(got: Any, want: Any, question: Question, task: ModuleType, expect: 
     if chosen and (unknown := _unknown(got, want)):
         text = f"{unknown!r} is none of the names on the page."
         ask = "Which of the page's names means the same value?"
-        yield Seen("unknown", question.name, Finding("unknown name", text, got=given, next=ask))
+        yield Seen("unknown", question.name, Finding(FindingKind.UNKNOWN_NAME, text, got=given, next=ask))
         return
     compared = _comparable(got, want)
     if compared == _comparable(plain(want), want):
@@ -61,7 +62,7 @@ def _differs(got: Any, want: Any, question: Question, task: ModuleType, expect: 
     ask = mistake.next if mistake else expect.otherwise
     # Numbers of names belong to a question; where they differ from one to the other, so do the findings.
     key = (says, expected, given) if chosen and not mistake else says
-    yield Seen(key, question.name, Finding("wrong value", text, expected=expected, got=given, next=ask))
+    yield Seen(key, question.name, Finding(FindingKind.WRONG_VALUE, text, expected=expected, got=given, next=ask))
 
 
 def _carried_out(got: Any, want: CostedAnswer, question: Question, task: ModuleType) -> int | Seen:
@@ -73,7 +74,7 @@ def _carried_out(got: Any, want: CostedAnswer, question: Question, task: ModuleT
     except Impossible as error:
         text, ask = error.args
         text = f"Your {want.what}{_for_numbers(question, task)} cannot be carried out: {text}"
-        return Seen(ask, question.name, Finding("impossible", text, next=ask))
+        return Seen(ask, question.name, Finding(FindingKind.IMPOSSIBLE, text, next=ask))
 
 
 def _too_costly(
@@ -89,7 +90,7 @@ def _too_costly(
         elif cost > want.least:
             text = f"Your {want.what}{_for_numbers(question, task)} takes more {want.unit} than it has to"
             finding = Finding(
-                "costs more",
+                FindingKind.COSTS_MORE,
                 f"{text}: {mistake.says}." if mistake else f"{text}.",
                 expected=f"{want.least} {want.unit}",
                 got=f"{cost} {want.unit}",
@@ -107,7 +108,9 @@ def _for_numbers(question: Question, task: ModuleType) -> str:
 
 def _wrong_type(question: Question, task: ModuleType, expected: str, got: str) -> Seen:
     text = f"Your answer returns {got} where {task.returns} is asked for."
-    finding = Finding("wrong type", text, expected=expected, got=got, next=f"What should {task.signature} return?")
+    finding = Finding(
+        FindingKind.WRONG_TYPE, text, expected=expected, got=got, next=f"What should {task.signature} return?"
+    )
     return Seen("type", question.name, finding)
 
 

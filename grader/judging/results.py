@@ -9,6 +9,7 @@ from grader.judging.compare import TOLERANCE, as_float, close, example, tensor_t
 from grader.judging.merge import Seen, merge
 from grader.judging.traced_reference import values_of_mistakes
 from grader.judging.trial import Trial, TriedCase
+from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
 from rematscope.ir.program import type_text
 
@@ -30,7 +31,7 @@ def _endless(trial: Trial) -> Iterator[Finding]:
     limit = getattr(trial.task, "max_trip_count", None)
     if limit is not None and trial.trip_count >= limit:
         yield Finding(
-            "does not end",
+            FindingKind.DOES_NOT_END,
             f"The loops of your two passes were stopped: they had taken {limit:,} turns.",
             next="What ends each of your loops, in the backward pass too? Does every turn come closer to it?",
         )
@@ -43,7 +44,7 @@ def _wrong_types(trial: Trial) -> Iterator[Seen]:
             kinds = ", ".join(map(type_text, types))
             got = kinds if tried.structure == "*" else f"{tried.structure} of {kinds}"
             finding = Finding(
-                "wrong type",
+                FindingKind.WRONG_TYPE,
                 f"Your answer returns {got} where {type_text(asked)} is asked for.",
                 expected=type_text(asked),
                 got=got,
@@ -59,7 +60,7 @@ def _wrong_values(trial: Trial) -> Iterator[Seen]:
             # Looked up for the first case that is wrong, whose figures the finding has.
             mistake = mistake or _mistake(tried, trial)
             finding = Finding(
-                "wrong value",
+                FindingKind.WRONG_VALUE,
                 f"Your answer computes something else: {mistake.says}.",
                 expected=example(tried.wanted_output),
                 got=example(tried.outputs[0]),
@@ -89,7 +90,7 @@ def _wrong_gradients(trial: Trial) -> Iterator[Seen]:
             if not close(got, want, TOLERANCE):
                 how, question = _how_wrong(got)
                 finding = Finding(
-                    "wrong gradient",
+                    FindingKind.WRONG_GRADIENT,
                     f"The value is right, but the gradient with respect to {name} is {how}.",
                     expected=example(want),
                     got=example(got),

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from grader.exercises.behaviour import Behaviour
 from grader.exercises.requirements import Requirement
 from grader.judging.merge import Seen, merge
+from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
 
 
@@ -43,7 +44,7 @@ def _without_consequences(findings: Sequence[Finding]) -> Iterator[Finding]:
     """What is computed again since it is not saved is no mistake of its own, and asks no question of its own."""
     missing = False
     for finding in findings:
-        missing = missing or finding.kind in ("not saved", "wrong memory")
-        if missing and finding.kind == "recomputes":
+        missing = missing or finding.kind in (FindingKind.NOT_SAVED, FindingKind.WRONG_MEMORY)
+        if missing and finding.kind is FindingKind.RECOMPUTES:
             finding = dataclasses.replace(finding, next="Does this follow from what is not saved?")
         yield finding

@@ -12,7 +12,7 @@ from grader.learner import pages
 from grader.learner.pages import Page
 from grader.learner.progress import Attempt, Progress
 from grader.verdicts.display import Displayed, Remark
-from grader.verdicts.verdict import PASSED
+from grader.verdicts.kinds import Outcome
 
 _MARKS = {"passed": "■", "not passed yet": "◧", "not begun": "□"}
 
@@ -115,7 +115,7 @@ def board() -> Board:
 
 def _entry(page: Page, attempts: Sequence[Attempt]) -> Entry:
     outcomes = [attempt.verdict.outcome for attempt in attempts if attempt.exercise == page.name]
-    state = "passed" if PASSED in outcomes else "not passed yet" if outcomes else "not begun"
+    state = "passed" if Outcome.PASSED in outcomes else "not passed yet" if outcomes else "not begun"
     return Entry(page, state, len(outcomes))
 
 

@@ -13,7 +13,8 @@ from grader.learner import pages
 from grader.learner.progress import Attempt, Progress
 from grader.util import atomic_files
 from grader.util.versions import now, versions
-from grader.verdicts.verdict import NOT_JUDGED, Finding, Verdict
+from grader.verdicts.kinds import FindingKind, Outcome
+from grader.verdicts.verdict import Finding, Verdict
 
 
 def submit(path: Path | None = None) -> Path:
@@ -79,8 +80,8 @@ def unchecked() -> list[str]:
 def grade_again(answer: Answer) -> Verdict:
     """Grades an answer that was handed in, in a process of its own."""
     if not answer.source:
-        finding = Finding("could not be judged", "The answer's text was not known when it was handed in.")
-        return Verdict(answer.exercise, NOT_JUDGED, (finding,))
+        finding = Finding(FindingKind.NOT_JUDGED, "The answer's text was not known when it was handed in.")
+        return Verdict(answer.exercise, Outcome.NOT_JUDGED, (finding,))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{answer.exercise}.py"
         path.write_text(answer.source, encoding="utf-8")

@@ -18,7 +18,8 @@ import platformdirs
 from grader.answers import find
 from grader.util import atomic_files
 from grader.util.versions import now, versions
-from grader.verdicts.verdict import NOT_PASSED, PASSED, Verdict
+from grader.verdicts.kinds import Outcome
+from grader.verdicts.verdict import Verdict
 
 _SCHEMA_VERSION = 1
 
@@ -121,11 +122,11 @@ class Progress:
 
     def passed(self, exercise: str) -> bool:
         """Whether the exercise was ever passed."""
-        return any(attempt.verdict.outcome == PASSED for attempt in self.attempts(exercise))
+        return any(attempt.verdict.outcome == Outcome.PASSED for attempt in self.attempts(exercise))
 
     def honest_attempts(self, exercise: str) -> int:
         """The number of different answers that did not pass: checking one answer thrice is one attempt."""
-        sources = [a.source for a in self.attempts(exercise) if a.verdict.outcome == NOT_PASSED]
+        sources = [a.source for a in self.attempts(exercise) if a.verdict.outcome == Outcome.NOT_PASSED]
         return len({find.fingerprint(source) for source in sources if source}) + sources.count("")
 
     def hints(self, exercise: str) -> list[int]:

@@ -11,7 +11,8 @@ from grader.learner import assistance, hand_in, pages
 from grader.learner.panel import Checked
 from grader.learner.progress import Progress
 from grader.verdicts.display import Displayed, Noted, Remark
-from grader.verdicts.verdict import NOT_ATTEMPTED, NOT_JUDGED, Finding, Verdict
+from grader.verdicts.kinds import FindingKind, Outcome
+from grader.verdicts.verdict import Finding, Verdict
 
 # The verdict of each exercise's last check in this kernel; progress has only the texts of its views.
 _last: dict[str, Verdict] = {}
@@ -35,7 +36,7 @@ def check(answer: Callable, bound: dict) -> Checked:
     _last.pop(name, None)  # so that the exercise checked last stands last
     _last[name] = verdict
     progress = Progress()
-    if verdict.outcome != NOT_ATTEMPTED:
+    if verdict.outcome != Outcome.NOT_ATTEMPTED:
         progress.record(name, verdict, _text(answer, name))
     verbs = {
         "Check again": lambda: check(bound.get(name, answer), bound),
@@ -85,8 +86,8 @@ def _submit() -> Displayed:
 
 
 def _not_judged(name, problem: str, advice: str) -> Checked:
-    finding = Finding("could not be judged", problem, next=advice)
-    return Checked(Verdict(name if isinstance(name, str) else "?", NOT_JUDGED, (finding,)))
+    finding = Finding(FindingKind.NOT_JUDGED, problem, next=advice)
+    return Checked(Verdict(name if isinstance(name, str) else "?", Outcome.NOT_JUDGED, (finding,)))
 
 
 def _kind(value) -> str:

@@ -6,16 +6,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from grader.verdicts.display import Displayed, box, view_html, view_rich
+from grader.verdicts.kinds import FindingKind, Outcome
 
-PASSED = "passed"
-NOT_PASSED = "not passed"
-NOT_ATTEMPTED = "not attempted"
-NOT_JUDGED = "could not be judged"
-
-ANOTHER_EXERCISE = "another exercise"  # a finding's kind: the file answers that, not what is asked
-
-EXIT_STATUS = {PASSED: 0, NOT_PASSED: 1, NOT_ATTEMPTED: 1, NOT_JUDGED: 2}
-_HEADLINE = {PASSED: "Passed", NOT_PASSED: "Not passed yet", NOT_ATTEMPTED: "Not attempted", NOT_JUDGED: "Not judged"}
+EXIT_STATUS = {Outcome.PASSED: 0, Outcome.NOT_PASSED: 1, Outcome.NOT_ATTEMPTED: 1, Outcome.NOT_JUDGED: 2}
+_HEADLINE = {
+    Outcome.PASSED: "Passed",
+    Outcome.NOT_PASSED: "Not passed yet",
+    Outcome.NOT_ATTEMPTED: "Not attempted",
+    Outcome.NOT_JUDGED: "Not judged",
+}
 
 
 @dataclass(frozen=True)
@@ -23,7 +22,7 @@ class Finding:
     """One thing that a check found.
 
     Attributes:
-      kind: what sort of finding, a short name that programs may rely on (`"also saved"`, `"wrong value"`, …).
+      kind: what sort of finding.
       text: one or two sentences for the learner.
       expected: what was asked for, in words, or None.
       got: what the answer does instead, in words, or None.
@@ -39,7 +38,7 @@ class Finding:
         None where they would explain nothing.
     """
 
-    kind: str
+    kind: FindingKind
     text: str
     expected: str | None = None
     got: str | None = None
@@ -86,7 +85,7 @@ class Verdict(Displayed):
 
     Attributes:
       exercise: the exercise's name.
-      outcome: `"passed"`, `"not passed"`, `"not attempted"` or `"could not be judged"`.
+      outcome: how it ended.
       findings: what is wrong, most telling first, then advice.
       shown: what the answer was shown to do, one sentence each; empty unless it passed.
       evidence: SHA-256 of what was judged, or None if there was nothing to judge.
@@ -96,7 +95,7 @@ class Verdict(Displayed):
     """
 
     exercise: str
-    outcome: str
+    outcome: Outcome
     findings: tuple[Finding, ...] = ()
     shown: tuple[str, ...] = ()
     evidence: str | None = None
@@ -106,7 +105,7 @@ class Verdict(Displayed):
 
     @property
     def passed(self) -> bool:
-        return self.outcome == PASSED
+        return self.outcome == Outcome.PASSED
 
     def to_dict(self) -> dict:
         """The verdict as JSON's types: views become their texts, for 80 columns."""
@@ -116,13 +115,19 @@ class Verdict(Displayed):
     @classmethod
     def from_dict(cls, fields: dict) -> "Verdict":
         """The verdict that `to_dict` described. Raises TypeError, KeyError or ValueError if it is none."""
-        if fields["outcome"] not in EXIT_STATUS:
-            raise ValueError(f"unknown outcome {fields['outcome']!r}")
         parts = {
             "findings": tuple(
-                Finding(**finding | {"cases": tuple(finding["cases"]), "marked": tuple(finding["marked"])})
+                Finding(
+                    **finding
+                    | {
+                        "kind": FindingKind(finding["kind"]),
+                        "cases": tuple(finding["cases"]),
+                        "marked": tuple(finding["marked"]),
+                    }
+                )
                 for finding in fields["findings"]
             ),
+            "outcome": Outcome(fields["outcome"]),
             "shown": tuple(fields["shown"]),
             "effects": tuple(Effect(**effect) for effect in fields["effects"]),
         }
@@ -132,7 +137,7 @@ class Verdict(Displayed):
         from rich.padding import Padding
         from rich.text import Text
 
-        colour = {PASSED: "green", NOT_PASSED: "yellow"}.get(self.outcome, "cyan")
+        colour = {Outcome.PASSED: "green", Outcome.NOT_PASSED: "yellow"}.get(self.outcome, "cyan")
         yield Text.assemble((_HEADLINE[self.outcome], f"bold {colour}"), f": {self.exercise}")
         for sentence in self.shown:
             yield Padding(Text(sentence), (0, 0, 0, 2))
@@ -150,7 +155,9 @@ class Verdict(Displayed):
                 yield view_rich(finding.programs)
 
     def html(self) -> str:
-        colour = {PASSED: "--jp-success-color1", NOT_PASSED: "--jp-warn-color1"}.get(self.outcome, "--jp-info-color1")
+        colour = {Outcome.PASSED: "--jp-success-color1", Outcome.NOT_PASSED: "--jp-warn-color1"}.get(
+            self.outcome, "--jp-info-color1"
+        )
         findings = "".join(map(_finding_html, self.findings))
         return box(
             f"<p><strong>{_HEADLINE[self.outcome]}</strong>: <code>{html.escape(self.exercise)}</code></p>"

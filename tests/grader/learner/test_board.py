@@ -12,7 +12,8 @@ from grader.learner import pages
 from grader.learner.board import _short, board
 from grader.learner.pages import Page
 from grader.learner.progress import Progress, default_path
-from grader.verdicts.verdict import NOT_JUDGED, NOT_PASSED, PASSED, Verdict
+from grader.verdicts.kinds import Outcome
+from grader.verdicts.verdict import Verdict
 
 
 @pytest.fixture
@@ -40,7 +41,7 @@ def said(shown):
 
 
 def test_text(course):
-    did(("one", NOT_PASSED), ("one", PASSED), ("two", NOT_PASSED))
+    did(("one", Outcome.NOT_PASSED), ("one", Outcome.PASSED), ("two", Outcome.NOT_PASSED))
     assert str(board()) == (
         "■◧□ 1 of 3 exercises passed\n"
         "page                  state             attempts\n"
@@ -60,13 +61,22 @@ def test_text(course):
     ("attempts", "next_"),
     [
         ([], "Next: read chapter 1, then solve exercise 1."),
-        ([("one", PASSED)], "Next: exercise 2."),
-        ([("two", PASSED)], "Next: exercise 1."),
-        ([("one", PASSED), ("two", PASSED)], "Next: read chapter 2, chapter 3 and chapter 4, then solve exercise 7."),
-        ([("one", NOT_PASSED), ("seven", NOT_JUDGED), ("two", PASSED)], "Next: go on with exercise 7."),
-        ([("one", PASSED), ("one", NOT_PASSED)], "Next: exercise 2."),
-        ([("gone", NOT_PASSED)], "Next: read chapter 1, then solve exercise 1."),
-        ([("seven", PASSED), ("one", PASSED), ("two", PASSED)], "You have passed every exercise."),
+        ([("one", Outcome.PASSED)], "Next: exercise 2."),
+        ([("two", Outcome.PASSED)], "Next: exercise 1."),
+        (
+            [("one", Outcome.PASSED), ("two", Outcome.PASSED)],
+            "Next: read chapter 2, chapter 3 and chapter 4, then solve exercise 7.",
+        ),
+        (
+            [("one", Outcome.NOT_PASSED), ("seven", Outcome.NOT_JUDGED), ("two", Outcome.PASSED)],
+            "Next: go on with exercise 7.",
+        ),
+        ([("one", Outcome.PASSED), ("one", Outcome.NOT_PASSED)], "Next: exercise 2."),
+        ([("gone", Outcome.NOT_PASSED)], "Next: read chapter 1, then solve exercise 1."),
+        (
+            [("seven", Outcome.PASSED), ("one", Outcome.PASSED), ("two", Outcome.PASSED)],
+            "You have passed every exercise.",
+        ),
     ],
 )
 def test_what_comes_next(course, attempts, next_):
@@ -76,7 +86,7 @@ def test_what_comes_next(course, attempts, next_):
 
 
 def test_states(course):
-    did(("one", NOT_PASSED), ("one", PASSED), ("one", NOT_PASSED), ("two", NOT_JUDGED))
+    did(("one", Outcome.NOT_PASSED), ("one", Outcome.PASSED), ("one", Outcome.NOT_PASSED), ("two", Outcome.NOT_JUDGED))
     assert [(entry.state, entry.attempts) for entry in board().entries] == [
         ("passed", 3),
         ("not passed yet", 1),
@@ -85,7 +95,7 @@ def test_states(course):
 
 
 def test_every_way_of_showing_says_the_same(course):
-    did(("one", PASSED), ("two", NOT_PASSED))
+    did(("one", Outcome.PASSED), ("two", Outcome.NOT_PASSED))
     bundle = board()._repr_mimebundle_()
     plain = re.sub(r"</?(a|code)\b[^>]*>", "", bundle["text/html"])
     plain = re.sub(r"<[^>]+>", " ", plain).replace("&lt;", "<")
@@ -105,7 +115,7 @@ def test_html_follows_the_theme_and_leads_to_the_pages(monkeypatch):
 
 
 def test_what_became_of_the_file_is_said(course):
-    did(("one", PASSED))
+    did(("one", Outcome.PASSED))
     default_path().write_bytes(b"damaged" * 100)
     shown = board()
     assert "was damaged, and is kept as" in " ".join(str(shown).split())
@@ -114,7 +124,7 @@ def test_what_became_of_the_file_is_said(course):
 
 
 def test_in_a_terminal_of_80_columns():
-    did(("checkpoint_dot_policy", PASSED))
+    did(("checkpoint_dot_policy", Outcome.PASSED))
     done = CliRunner().invoke(app, ["progress"], env={"COLUMNS": "80"})
     assert done.exit_code == 0 and max(map(len, done.output.splitlines()[:-1])) <= 80
     assert "Exercise 6 · Checkpoint with a save policy" in done.output and "■ passed" in done.output

@@ -17,13 +17,14 @@ import pytest
 
 from grader.learner.progress import Attempt, Progress, default_path
 from grader.util.versions import versions
-from grader.verdicts.verdict import NOT_JUDGED, NOT_PASSED, PASSED, Finding, Verdict
+from grader.verdicts.kinds import FindingKind, Outcome
+from grader.verdicts.verdict import Finding, Verdict
 
 LONG = "# " + "x" * 3000 + "\n"  # so that a handful of attempts spans several pages of the file
 
 
-def verdict(outcome=NOT_PASSED, exercise="a"):
-    finding = Finding("also saved", "It also saves cos(x) − é.", nbytes=4, cases=("float32",))
+def verdict(outcome=Outcome.NOT_PASSED, exercise="a"):
+    finding = Finding(FindingKind.ALSO_SAVED, "It also saves cos(x) − é.", nbytes=4, cases=("float32",))
     return Verdict(exercise, outcome, (finding,), evidence="5" * 64)
 
 
@@ -99,7 +100,7 @@ def test_oldest_first_and_by_exercise(path):
 
 
 def test_the_file_can_be_read_in_sqlites_own_shell(path):
-    attempt = Progress(path).record("a", verdict(PASSED), "text")
+    attempt = Progress(path).record("a", verdict(Outcome.PASSED), "text")
     with closing(sqlite3.connect(path)) as file:
         rows = file.execute("SELECT time, exercise, outcome, evidence, source FROM attempts").fetchall()
     assert rows == [(attempt.time, "a", "passed", "5" * 64, "text")]
@@ -118,11 +119,11 @@ def test_reading_makes_no_file(path):
 
 def test_passed_once_is_passed(path):
     progress = Progress(path)
-    for outcome in (NOT_PASSED, NOT_JUDGED):
+    for outcome in (Outcome.NOT_PASSED, Outcome.NOT_JUDGED):
         progress.record("a", verdict(outcome), "")
         assert not progress.passed("a")
-    progress.record("a", verdict(PASSED), "")
-    progress.record("a", verdict(NOT_PASSED), "")
+    progress.record("a", verdict(Outcome.PASSED), "")
+    progress.record("a", verdict(Outcome.NOT_PASSED), "")
     assert progress.passed("a") and not progress.passed("b")
 
 
@@ -132,8 +133,8 @@ def test_honest_attempts(path):
     for source in [*same, "def a(x): return x + 1", "not ( python"]:
         progress.record("a", verdict(), source)
     assert progress.honest_attempts("a") == 3
-    progress.record("a", verdict(NOT_JUDGED), "def a(x): return 7")
-    progress.record("a", verdict(PASSED), "def a(x): return 8")
+    progress.record("a", verdict(Outcome.NOT_JUDGED), "def a(x): return 7")
+    progress.record("a", verdict(Outcome.PASSED), "def a(x): return 8")
     assert progress.honest_attempts("a") == 3
     for _ in range(2):
         progress.record("a", verdict(), "")
@@ -438,7 +439,7 @@ def test_a_file_that_may_only_be_read(powerless):
     Progress(path).record("a", verdict(), "kept")
     path.chmod(0o400)
     progress = Progress(path)
-    assert progress.record("a", verdict(PASSED), "lost").verdict.passed
+    assert progress.record("a", verdict(Outcome.PASSED), "lost").verdict.passed
     assert [attempt.source for attempt in progress.attempts()] == ["kept"]
     (notice,) = progress.notices
     assert "may not be written" in notice and "REMAT_WORKBOOK_DATA" in notice

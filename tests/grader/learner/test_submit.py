@@ -12,7 +12,8 @@ from grader.cli import app
 from grader.isolation.check_file import check_file
 from grader.learner import hand_in, pages
 from grader.learner.progress import Progress, default_path
-from grader.verdicts.verdict import NOT_ATTEMPTED, NOT_JUDGED, NOT_PASSED, PASSED, Verdict
+from grader.verdicts.kinds import Outcome
+from grader.verdicts.verdict import Verdict
 
 NAME = "count_residuals"
 RIGHT = (pages.ROOT / "solutions" / f"{NAME}.py").read_text()
@@ -39,13 +40,13 @@ def answers(path):
 
 
 def test_the_best_attempts(tmp_path):
-    did(NOT_PASSED, "first")
-    passed = did(PASSED, "second é")
-    did(NOT_PASSED, "third")
-    did(NOT_PASSED, "older", "save_named")
-    did(NOT_JUDGED, "newer", "save_named")
-    did(PASSED, "with its text", "all_but")
-    did(PASSED, "", "all_but")
+    did(Outcome.NOT_PASSED, "first")
+    passed = did(Outcome.PASSED, "second é")
+    did(Outcome.NOT_PASSED, "third")
+    did(Outcome.NOT_PASSED, "older", "save_named")
+    did(Outcome.NOT_JUDGED, "newer", "save_named")
+    did(Outcome.PASSED, "with its text", "all_but")
+    did(Outcome.PASSED, "", "all_but")
     path = hand_in.submit()
     assert re.fullmatch(r"remat-workbook-\d{4}-\d\d-\d\d\.json", path.name) and (tmp_path / path).exists()
     found = answers(path)
@@ -61,7 +62,7 @@ def test_the_best_attempts(tmp_path):
 
 
 def test_nothing_is_overwritten(tmp_path):
-    did(PASSED, RIGHT)
+    did(Outcome.PASSED, RIGHT)
     path = tmp_path / "mine.json"
     path.write_text("kept")
     assert [hand_in.submit(path).name for _ in range(2)] == ["mine_2.json", "mine_3.json"]
@@ -79,7 +80,7 @@ def test_nothing_to_hand_in():
 
 
 def test_a_file_that_cannot_be_written(tmp_path):
-    did(PASSED, RIGHT)
+    did(Outcome.PASSED, RIGHT)
     with pytest.raises(HandInError, match="cannot be written: No such file or directory"):
         hand_in.submit(tmp_path / "nowhere" / "mine.json")
     status, out, err = run("submit", "--out", tmp_path / "nowhere" / "mine.json")
@@ -87,7 +88,7 @@ def test_a_file_that_cannot_be_written(tmp_path):
 
 
 def test_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
-    did(PASSED, RIGHT)
+    did(Outcome.PASSED, RIGHT)
 
     def full(self, *_, **__):
         raise OSError(28, "No space left on device")
@@ -113,40 +114,45 @@ def test_what_was_never_checked_is_said(monkeypatch, tmp_path):
     page.path.write_text(json.dumps(notebook))
     (sentence,) = hand_in.unchecked()
     assert f"exercises/{page.path.name} now holds was never checked" in sentence
-    did(NOT_PASSED, RIGHT)
+    did(Outcome.NOT_PASSED, RIGHT)
     assert len(hand_in.unchecked()) == 1
     status, out, _ = run("submit")
     assert status == 0 and "Please note: The answer that exercises/" in out
-    did(NOT_PASSED, f"# The same.\n{WRONG}")
+    did(Outcome.NOT_PASSED, f"# The same.\n{WRONG}")
     assert hand_in.unchecked() == []
 
 
 def test_graded_again(tmp_path):
     """What counts is what the answers do now, not what the file claims."""
-    did(PASSED, RIGHT)
-    did(PASSED, f"import no_such_module\n\ndef save_named(f, names):\n    return f({NAME})\n", "save_named")
-    did(PASSED, "", "all_but")
-    did(NOT_PASSED, "def name_preactivation(x, W1, W2):\n    raise NotImplementedError", "name_preactivation")
+    did(Outcome.PASSED, RIGHT)
+    did(Outcome.PASSED, f"import no_such_module\n\ndef save_named(f, names):\n    return f({NAME})\n", "save_named")
+    did(Outcome.PASSED, "", "all_but")
+    did(Outcome.NOT_PASSED, "def name_preactivation(x, W1, W2):\n    raise NotImplementedError", "name_preactivation")
     path = hand_in.submit()
     status, out, err = run("check", path)
     assert (status, err) == (2, "")
-    assert [line.split("  ")[0] for line in out.splitlines()] == [NOT_JUDGED, PASSED, NOT_ATTEMPTED, NOT_PASSED]
+    assert [line.split("  ")[0] for line in out.splitlines()] == [
+        Outcome.NOT_JUDGED,
+        Outcome.PASSED,
+        Outcome.NOT_ATTEMPTED,
+        Outcome.NOT_PASSED,
+    ]
     assert out.splitlines()[1] == f"passed               {NAME}"
     assert out.splitlines()[3] == "not passed           save_named  (handed in as passed)"
     assert Progress().attempts(NAME)[-1].source == RIGHT and len(Progress().attempts()) == 4  # grading is no attempt
 
 
 def test_graded_again_as_json():
-    did(PASSED, f"{WRONG}\ndef save_named(): return 3")  # one answer may use another's name
+    did(Outcome.PASSED, f"{WRONG}\ndef save_named(): return 3")  # one answer may use another's name
     status, out, err = run("check", hand_in.submit(), "--json")
     found = json.loads(out)
     assert (status, err, found["unchanged"]) == (1, "", True)
     (verdict,) = found["verdicts"]
-    assert (verdict["exercise"], verdict["outcome"]) == (NAME, NOT_PASSED) and verdict["findings"]
+    assert (verdict["exercise"], verdict["outcome"]) == (NAME, Outcome.NOT_PASSED) and verdict["findings"]
 
 
 def test_a_changed_file_is_graded_and_said(tmp_path):
-    did(NOT_PASSED, WRONG)
+    did(Outcome.NOT_PASSED, WRONG)
     path = hand_in.submit()
     path.write_text(path.read_text().replace('"not passed"', '"passed"'))
     status, out, err = run("check", path)
@@ -155,7 +161,7 @@ def test_a_changed_file_is_graded_and_said(tmp_path):
 
 
 def test_the_checksum_is_of_the_content(tmp_path):
-    did(PASSED, RIGHT)
+    did(Outcome.PASSED, RIGHT)
     path = hand_in.submit()
     content = json.loads(path.read_text())
     path.write_text(json.dumps(dict(reversed(content.items()))))  # formatted anew
@@ -166,7 +172,7 @@ def test_the_checksum_is_of_the_content(tmp_path):
 
 
 def changed(**fields):
-    entry = {"exercise": NAME, "source": "", "verdict": {"outcome": PASSED}} | fields
+    entry = {"exercise": NAME, "source": "", "verdict": {"outcome": Outcome.PASSED}} | fields
     return json.dumps({"format": handin_file.FORMAT, "answers": [entry]})
 
 
@@ -205,4 +211,4 @@ def test_checking_a_file_for_one_exercise(tmp_path):
     path = tmp_path / "both.py"
     path.write_text(f"{RIGHT}\n\ndef save_named(f, names):\n    raise NotImplementedError\n")
     assert check_file(path, exercise=NAME).passed
-    assert check_file(path).outcome == NOT_JUDGED
+    assert check_file(path).outcome == Outcome.NOT_JUDGED

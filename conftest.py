@@ -5,7 +5,6 @@ import tempfile
 
 import pytest
 from nbval.kernel import RunningKernel
-from xdist.scheduler import LoadFileScheduling
 
 collect_ignore_glob = ["exercises/my_*.ipynb"]  # what `python -m grader reset` keeps
 
@@ -27,12 +26,28 @@ def pytest_runtest_setup():
     os.environ["REMAT_WORKBOOK_DATA"] = tempfile.mkdtemp(dir=_progress.name)
 
 
-class _Scheduler(LoadFileScheduling):
-    """Gives files to processes one by one, but all browser tests to one process: they share a server and a browser."""
-
-    def _split_scope(self, nodeid: str) -> str:
-        return "tests/browser" if nodeid.startswith("tests/browser/") else super()._split_scope(nodeid)
+# xdist is not there where pages alone are tested (environment.yml); pytest's settings cannot say "if it is there".
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_cmdline_main(config):
+    """Two processes, unless `-n` says how many (`-n 0`, none, for `--pdb`). Files begin in alphabetical order, and so
+    the browser's, which take longest, first."""
+    one_of_them = hasattr(config, "workerinput")
+    if config.pluginmanager.hasplugin("xdist") and not one_of_them:
+        config.option.loadscopereorder = False
+        if config.option.numprocesses is None and not config.option.usepdb:
+            config.option.numprocesses = 2
+
+
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    return _Scheduler(config, log)
+    """One file stays in one process, since the cells of a page share a kernel. All browser tests stay in one as well:
+    they share a server and a browser."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "tests/browser" if nodeid.startswith("tests/browser/") else super()._split_scope(nodeid)
+
+    return ByFile(config, log)

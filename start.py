@@ -1,7 +1,7 @@
 """The workbook's two commands.
 
     python3 start.py          set up .venv if needed, then open the first chapter in JupyterLab
-    python3 start.py test     set up .venv if needed, then run every test
+    python3 start.py test     add what tests need, then run every test
 
 What follows `--` goes to JupyterLab or pytest: `python3 start.py -- --port=9000`, `python3 start.py test -- -x`.
 """
@@ -22,6 +22,7 @@ if sys.version_info < (3, 8):
 import hashlib
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -33,8 +34,9 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 OWN_UV = ROOT / ".uv"
 SETTINGS = VENV / "jupyter"  # what Jupyter and IPython keep for a user, here kept apart from the user's own
-STAMP = VENV / "workbook-setup"  # the fingerprint of what was installed, or UNFINISHED while that goes on
+STAMP = VENV / "workbook-setup"  # the fingerprints of what was installed, or UNFINISHED while that goes on
 UNFINISHED = "unfinished"
+LEARNERS, TESTERS = "requirements.lock", "requirements-test.lock"  # the second one has all that the first one has
 FIRST_PAGE = "notebooks/00_start_here.ipynb"
 COMMAND = "python start.py" if os.name == "nt" else "python3 start.py"
 
@@ -51,6 +53,11 @@ NO_PYTHON = (
 NO_VENV = (
     "uv is not installed, and this Python cannot make an environment to install it into: install uv, or what Python "
     "lacks (on Debian and Ubuntu `apt install python3-venv`), then run `{command}` again."
+)
+INTEL_MAC = "JAX is no longer built for Macs with an Intel processor: use another machine, a JupyterHub or Binder."
+ROSETTA = (
+    "This Python is one for Intel Macs, for which JAX is no longer built, while this Mac has an Apple processor: run "
+    "`arch -arm64 /usr/bin/python3 start.py`, or start.py with another Python for Apple silicon."
 )
 PORT_TAKEN = "Port {port} is taken by another program: choose another, or leave it out and JupyterLab finds a free one."
 SETUP_FAILED = "Setting up failed, for the reason above: when that is dealt with, run `{command}` again."
@@ -85,11 +92,12 @@ def main(arguments):
     try:
         if not os.access(str(ROOT), os.W_OK):
             raise Problem(NOT_WRITABLE)
+        check_machine()
         if own == ["test"]:
-            set_up()
+            set_up(TESTERS)
             return run([python(VENV), "-m", "pytest"] + passed_on)
         check_port(passed_on)
-        set_up()
+        set_up(LEARNERS)
         say("Opening {} in JupyterLab; Ctrl-C stops it.".format(FIRST_PAGE))
         return run(jupyterlab() + passed_on)
     except Problem as problem:
@@ -100,21 +108,28 @@ def main(arguments):
         return 130
 
 
-def set_up():
-    """Installs what requirements.lock pins, and the project, into .venv; does nothing if that is there already."""
-    wanted = fingerprint()
-    found = STAMP.read_text() if STAMP.exists() else None
-    if found == wanted and Path(python(VENV)).exists():
+def check_machine():
+    """Raises Problem where no jaxlib is built for this Python: pip and uv would say so at length, after a download."""
+    if sys.platform == "darwin" and platform.machine() == "x86_64":
+        # Rosetta, which runs Intel programs on Apple's processors, has Python believe that it is on an Intel Mac.
+        translated = output_of(["sysctl", "-n", "sysctl.proc_translated"])[1].strip() == "1"
+        raise Problem(ROSETTA if translated else INTEL_MAC)
+
+
+def set_up(lock):
+    """Installs what a lock file pins, and the project, into .venv; does nothing if that is there already."""
+    found = STAMP.read_text().split() if STAMP.exists() else []
+    if fingerprint(lock) in found and Path(python(VENV)).exists():
         return
     try:
         uv = find_uv()
-        say("Setting up {} (about 1 GB; a few minutes the first time).".format(VENV))
+        say("Setting up {} (about 1 GB, half as much again for tests; a few minutes the first time).".format(VENV))
         # A run that was cut short leaves packages that look installed but lack files: then begin anew. Otherwise .venv
         # keeps what else is installed there.
-        make_venv(uv, "--clear" if found == UNFINISHED else "--allow-existing")
+        make_venv(uv, "--clear" if UNFINISHED in found else "--allow-existing")
         STAMP.write_text(UNFINISHED)
         install = uv + ["pip", "install", "--python", python(VENV), "--compile-bytecode"]
-        attempt(install + ["--require-hashes", "-r", "requirements.lock"])
+        attempt(install + ["--require-hashes", "-r", lock])
         # The build backend is among the pins: building the project downloads nothing.
         attempt(install + ["--no-deps", "--no-build-isolation", "--editable", "packages/rematscope", "--editable", "."])
         subprocess.call(
@@ -122,17 +137,17 @@ def set_up():
         )
         choose_settings()
         trust_pages()
-        STAMP.write_text(wanted)
+        STAMP.write_text("\n".join(sorted({fingerprint(LEARNERS), fingerprint(lock)})))
     except OSError as error:
         raise problem_in(str(error))
 
 
-def fingerprint():
+def fingerprint(lock):
     """Returns a hash of all that .venv follows from, the folder too, since the installed project points to it."""
     parts = [str(ROOT).encode()]
     parts += [
         (ROOT / name).read_bytes()
-        for name in ("requirements.lock", "pyproject.toml", "packages/rematscope/pyproject.toml", ".python-version")
+        for name in (LEARNERS, lock, "pyproject.toml", "packages/rematscope/pyproject.toml", ".python-version")
     ]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()
 

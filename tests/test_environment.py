@@ -1,8 +1,9 @@
-"""pyproject.toml has ranges, requirements.lock the pins, environment.yml the same pins for conda: they must agree.
+"""pyproject.toml has ranges, two lock files the pins, environment.yml pins for conda, Binder its own door: they agree.
 
-`python tests/test_environment.py` writes environment.yml from the other two.
+`python tests/test_environment.py` writes environment.yml from the others.
 """
 
+import os
 import re
 import tomllib
 from pathlib import Path
@@ -12,13 +13,16 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 ROOT = Path(__file__).resolve().parent.parent
-LOCK = (ROOT / "requirements.lock").read_text()
+LOCKS = {name: (ROOT / name).read_text() for name in ("requirements.lock", "requirements-test.lock")}
+LEARNERS, TESTERS = LOCKS.values()
 PYTHON = (ROOT / ".python-version").read_text().strip()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+RUNS_PAGES = ("nbval", "pytest")
 
 ENVIRONMENT = """\
-# The environment of requirements.lock for conda and Binder. pip takes no hashes beside an editable project, so the pins
-# stand here without; `python tests/test_environment.py` writes this file and a test keeps it true.
+# What learners need, as requirements.lock pins it, and what tests the pages, for conda. pip takes no hashes beside an
+# editable project, so the pins stand here without; `python tests/test_environment.py` writes this file and a test keeps
+# it true.
 name: remat-workbook
 channels:
   - conda-forge
@@ -27,6 +31,7 @@ dependencies:
   - pip
   - pip:
 {pins}
+      - -e ./packages/rematscope
       - -e .
 """
 
@@ -51,18 +56,50 @@ def pins(lock: str) -> dict[str, Requirement]:
     return result
 
 
+def needed_by(names: tuple[str, ...], lock: str) -> set[str]:
+    """Returns the names and all that they need, by the lock's remarks on what each pin is there for (`# via …`)."""
+    pinned = re.split(r"^(?=\w)", lock, flags=re.MULTILINE)[1:]
+    users = {
+        text.partition("==")[0]: set(re.findall(r"^    #(?: via)? +(\S+)$", text, re.MULTILINE)) for text in pinned
+    }
+    found = set(names)
+    while more := {name for name, by in users.items() if by & found} - found:
+        found |= more
+    return found
+
+
 def environment() -> str:
     """Returns what environment.yml must be."""
-    return ENVIRONMENT.format(python=PYTHON, pins="\n".join(f"      - {pin}" for pin in pins(LOCK).values()))
+    for_pages = needed_by(RUNS_PAGES, TESTERS)
+    chosen = pins(LEARNERS) | {name: pin for name, pin in pins(TESTERS).items() if name in for_pages}
+    listed = "\n".join(f"      - {chosen[name]}" for name in sorted(chosen))
+    return ENVIRONMENT.format(python=PYTHON, pins=listed)
 
 
-def test_the_lock_pins_everything_with_hashes():
-    assert {"jax", "jaxlib", "jupyterlab", "pytest"} <= pins(LOCK).keys()
+def versions(lock: str) -> dict[str, str]:
+    """Returns the pinned versions by name."""
+    return {name: str(pin.specifier) for name, pin in pins(lock).items()}
 
 
-def test_the_lock_has_no_url_and_names_no_registry():
-    assert "://" not in LOCK
-    assert not re.search("^-", LOCK, re.MULTILINE), "an option, such as --index-url"
+def test_the_locks_pin_everything_with_hashes():
+    assert {"jax", "jaxlib", "jupyterlab"} <= pins(LEARNERS).keys()
+    assert {"jax", "pytest", "playwright"} <= pins(TESTERS).keys()
+
+
+def test_what_tests_need_is_what_learners_need_and_more():
+    assert versions(LEARNERS).items() <= versions(TESTERS).items()
+
+
+def test_learners_are_spared_what_only_tests_need():
+    only_tests = {Requirement(text).name for text in PROJECT["dependency-groups"]["test"]}
+    only_tests -= {"nbclient", "packaging"}  # JupyterLab brings them
+    assert only_tests & pins(LEARNERS).keys() == set()
+
+
+@pytest.mark.parametrize("lock", LOCKS.values(), ids=LOCKS)
+def test_a_lock_has_no_url_and_names_no_registry(lock):
+    assert "://" not in lock
+    assert not re.search("^-", lock, re.MULTILINE), "an option, such as --index-url"
 
 
 @pytest.mark.parametrize(
@@ -77,31 +114,52 @@ def test_the_lock_has_no_url_and_names_no_registry():
 )
 def test_a_worse_lock_would_be_noticed(entry):
     with pytest.raises(ValueError, match="not "):
-        pins(f"{LOCK}\n{entry}\n")
+        pins(f"{LEARNERS}\n{entry}\n")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
+REQUIREMENTS = {
+    "requirements.lock": [
         *PROJECT["project"]["dependencies"],
-        *(text for group in PROJECT["dependency-groups"].values() for text in group),
+        *PROJECT["dependency-groups"]["build"],
         *PROJECT["build-system"]["requires"],
     ],
-)
-def test_each_requirement_of_the_project_is_pinned_within_its_range(text):
+    "requirements-test.lock": [
+        *PROJECT["project"]["optional-dependencies"]["cluster"],
+        *PROJECT["dependency-groups"]["test"],
+        *PROJECT["dependency-groups"]["write"],
+    ],
+}
+
+
+@pytest.mark.parametrize(("lock", "text"), [(lock, text) for lock, texts in REQUIREMENTS.items() for text in texts])
+def test_each_requirement_of_the_project_is_pinned_within_its_range(lock, text):
     wanted = Requirement(text)
-    (pin,) = pins(LOCK)[wanted.name].specifier
     assert wanted.specifier, "a range says what is known to work"
-    assert pin.version in wanted.specifier
+    if wanted.name == "rematscope":  # no registry has it
+        found = tomllib.loads((ROOT / "packages" / "rematscope" / "pyproject.toml").read_text())["project"]["version"]
+    else:
+        found = versions(LOCKS[lock])[wanted.name].removeprefix("==")
+    assert found in wanted.specifier
 
 
 def test_python_is_within_its_range():
     assert f"{PYTHON}.0" in SpecifierSet(PROJECT["project"]["requires-python"])
 
 
-def test_environment_yml_has_the_pins_of_the_lock():
+def test_environment_yml_has_the_pins_of_the_locks():
     found = (ROOT / "environment.yml").read_text()
     assert found == environment(), "environment.yml is out of date: run `python tests/test_environment.py`"
+    assert "\n      - coverage==" in found, "nbval needs it, and no learner does"
+
+
+def test_binder_installs_the_learners_lock_and_the_project():
+    folder = ROOT / ".binder"
+    assert (folder / "runtime.txt").read_text() == f"python-{PYTHON}\n"
+    assert (folder / "requirements.txt").read_text().splitlines()[-1] == "-r ../requirements.lock"
+    script = folder / "postBuild"
+    assert os.access(script, os.X_OK)
+    editables = re.findall(r"(?:-e|--editable) (\S+)", script.read_text())
+    assert editables == re.findall(r"- -e (\S+)", environment()) == ["./packages/rematscope", "."]
 
 
 if __name__ == "__main__":

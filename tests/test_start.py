@@ -53,16 +53,17 @@ class Workbook:
             (self.root / package / "__init__.py").touch()
         (self.root / "pyproject.toml").touch()
         (self.root / "packages/rematscope/pyproject.toml").touch()
-        (self.root / "requirements.lock").touch()
+        (self.root / "requirements.lock").write_text("# for learners\n")
+        (self.root / "requirements-test.lock").write_text("# for tests\n")
         (self.root / ".python-version").write_text("3.13\n")
         (self.root / "test_it.py").write_text("def test_one():\n    pass\n")
-        bin_with_uv = folder / "bin"
-        bin_with_uv.mkdir()
-        (bin_with_uv / "uv").write_text(UV)
-        (bin_with_uv / "uv").chmod(0o755)
+        self.bin = folder / "bin"
+        self.bin.mkdir()
+        (self.bin / "uv").write_text(UV)
+        (self.bin / "uv").chmod(0o755)
         self.environment = {
             "HOME": str(self.home),
-            "PATH": f"{bin_with_uv}:/usr/bin:/bin",
+            "PATH": f"{self.bin}:/usr/bin:/bin",
             "UV_LOG": str(self.uv_log),
             "UV_FAILS_AT": "nothing",
             "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",  # a third of the time
@@ -70,8 +71,12 @@ class Workbook:
 
     def start(self, *arguments, before=(), **environment) -> subprocess.CompletedProcess:
         """Runs start.py, by a command `before` it if given, and returns what came of it."""
+        return self.run("start.py", *arguments, before=before, **environment)
+
+    def run(self, *arguments, before=(), **environment) -> subprocess.CompletedProcess:
+        """Runs Python as `start` does."""
         return subprocess.run(
-            [*before, sys.executable, "start.py", *arguments],
+            [*before, sys.executable, *arguments],
             cwd=self.root,
             env=self.environment | environment,
             stdin=subprocess.DEVNULL,
@@ -111,13 +116,13 @@ def problem(done: subprocess.CompletedProcess) -> str:
 # Setting up
 
 
-def test_sets_up_and_runs_pytest(workbook):
+def test_what_tests_need_is_installed_and_pytest_runs(workbook):
     done = workbook.start("test", "--", "-p", "no:cacheprovider", "--collect-only", "-q")
     assert "test_it.py::test_one" in done.stdout, done.stderr
     python = f"{workbook.root}/.venv/bin/python"
     assert workbook.uv_calls() == [
         f"venv {workbook.root}/.venv --allow-existing --relocatable --python 3.13",
-        f"pip install --python {python} --compile-bytecode --require-hashes -r requirements.lock",
+        f"pip install --python {python} --compile-bytecode --require-hashes -r requirements-test.lock",
         f"pip install --python {python} --compile-bytecode --no-deps --no-build-isolation "
         "--editable packages/rematscope --editable .",
     ]
@@ -145,8 +150,33 @@ def test_a_second_run_installs_nothing(workbook):
     assert "Setting up" not in done.stdout
 
 
-@pytest.mark.parametrize("name", ["requirements.lock", "pyproject.toml", ".python-version"])
-def test_what_changes_is_installed(workbook, name):
+def locks_installed(workbook) -> list[str]:
+    """Returns the lock files that were installed since the last look."""
+    return [call.split()[-1] for call in workbook.uv_calls() if "--require-hashes" in call]
+
+
+def test_learners_get_what_learners_need_and_tests_add_to_it(workbook):
+    learn = ("--", "--version")  # JupyterLab says its version and ends
+    assert workbook.start(*learn).returncode == 0
+    assert locks_installed(workbook) == ["requirements.lock"]
+    workbook.start("test")
+    assert locks_installed(workbook) == ["requirements-test.lock"]
+    workbook.start(*learn)
+    assert locks_installed(workbook) == [], "all of it is among what tests need"
+
+
+def test_a_change_for_tests_alone_does_not_reach_learners(workbook):
+    workbook.start("test")
+    (workbook.root / "requirements-test.lock").write_text("\n")
+    workbook.uv_calls()
+    workbook.start("--", "--version")
+    assert locks_installed(workbook) == []
+    workbook.start("test")
+    assert locks_installed(workbook) == ["requirements-test.lock"]
+
+
+@pytest.mark.parametrize("name", ["requirements.lock", "requirements-test.lock", "pyproject.toml", ".python-version"])
+def test_what_changes_is_installed_again(workbook, name):
     workbook.start("test")
     workbook.uv_calls()
     with (workbook.root / name).open("a") as file:
@@ -183,7 +213,7 @@ def test_an_installation_cut_short_begins_anew(workbook):
     assert "--allow-existing" in workbook.uv_calls()[0], "only after a cut"
 
 
-def test_another_python_will_do(workbook):
+def test_another_python_will_do_where_the_one_asked_for_is_not_to_be_had(workbook):
     workbook.start("test", UV_FAILS_AT=f"venv {workbook.root}/.venv --allow-existing --relocatable --python 3.13")
     assert [call.split()[-1] for call in workbook.uv_calls()[:2]] == ["3.13", ">=3.12"]
 
@@ -195,6 +225,21 @@ def test_the_status_of_pytest_is_passed_on(workbook):
 
 
 # Failures: each one sentence
+
+
+@pytest.mark.parametrize(("translated", "sentence"), [("0", start.INTEL_MAC), ("1", start.ROSETTA)])
+def test_a_python_for_intel_macs_is_told_so_before_anything_is_fetched(workbook, translated, sentence):
+    (workbook.root / "run.py").write_text(
+        "import platform, runpy, sys\n"
+        "sys.platform, platform.machine = 'darwin', lambda: 'x86_64'\n"
+        "runpy.run_path('start.py', run_name='__main__')\n"
+    )
+    sysctl = workbook.bin / "sysctl"
+    sysctl.write_text(f'#!/bin/sh\n[ "$*" = "-n sysctl.proc_translated" ] && echo {translated}\n')
+    sysctl.chmod(0o755)
+    done = workbook.run("run.py", "test")
+    assert problem(done) == sentence
+    assert workbook.uv_calls() == []
 
 
 @pytest.mark.parametrize(
@@ -260,20 +305,20 @@ def test_a_python_without_ensurepip_cannot_get_uv(workbook, bwrap):
     assert "apt install python3-venv" in problem(done)
 
 
-def test_a_full_disk(workbook, bwrap):
+def test_a_full_disk_is_told_in_a_sentence(workbook, bwrap):
     (workbook.root / ".venv").mkdir()
     # One page: room for the stand-in's python, none for what start.py writes next.
     done = workbook.start(before=[*bwrap, "--size", "4096", "--tmpfs", str(workbook.root / ".venv")])
     assert problem(done).startswith(f"The disk is full: free 2 GB where {workbook.root} and your home folder are")
 
 
-def test_a_folder_that_cannot_be_written(workbook, bwrap):
+def test_a_folder_that_cannot_be_written_to_is_told_in_a_sentence(workbook, bwrap):
     done = workbook.start(before=[*bwrap, "--ro-bind", str(workbook.root), str(workbook.root)])
     assert problem(done).startswith(f"{workbook.root} cannot be written to: copy the workbook to a folder of your own")
 
 
 @pytest.mark.parametrize("spelling", ["--port={}", "--port {}", "--ServerApp.port={}"])
-def test_a_port_that_is_taken(workbook, spelling):
+def test_a_port_that_is_taken_is_told_before_the_long_part(workbook, spelling):
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         done = workbook.start("--", "--no-browser", *spelling.format(port).split())
@@ -281,14 +326,14 @@ def test_a_port_that_is_taken(workbook, spelling):
     assert workbook.uv_calls() == [], "said before the long part"
 
 
-def test_a_port_that_is_free():
+def test_a_port_that_is_free_is_not_refused():
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     start.check_port([f"--port={port}"])
     start.check_port(["--port=99999"])  # JupyterLab's to refuse
 
 
-def test_an_unknown_command(workbook):
+def test_an_unknown_command_is_answered_with_those_there_are(workbook):
     done = workbook.start("tset")
     assert done.returncode == 2
     assert done.stderr == f"start.py does not know `tset`.\n\n{start.__doc__.strip()}\n"
@@ -322,7 +367,7 @@ def newer_than_python_2(source: str) -> list[str]:
     return sorted(found | ({"not ASCII"} if not source.isascii() else set()))
 
 
-def test_python_2_can_read_it():
+def test_python_2_can_read_it_to_be_told():
     assert newer_than_python_2(SOURCE.read_text()) == []
     newer = "def f(a: int, *, b):\n    raise E(f'{a}×') from None\nx = [*a]"
     assert len(newer_than_python_2(newer)) == 6
@@ -409,7 +454,7 @@ def test_opens_the_first_page_with_no_question_asked(workbook, lab):
     assert list(workbook.home.iterdir()) == [], "something was written outside the folder"
 
 
-def test_ctrl_c_is_quiet(lab):
+def test_ctrl_c_ends_it_without_a_traceback(lab):
     process, _ = lab
     os.killpg(process.pid, signal.SIGINT)
     output, _ = process.communicate(timeout=30)

@@ -6,7 +6,7 @@
 import sys
 from collections.abc import Callable
 
-from grader.verdicts.display import Displayed
+from rematscope.render.view import View
 
 __all__ = ["board", "check", "hint", "solution"]
 
@@ -14,7 +14,7 @@ __all__ = ["board", "check", "hint", "solution"]
 # imports these names, there is neither a judge nor a learner.
 
 
-def check(answer: Callable) -> Displayed:
+def check(answer: Callable) -> View:
     """Checks an answer to the exercise that has its name, and writes the attempt down.
 
     Args:
@@ -29,7 +29,7 @@ def check(answer: Callable) -> Displayed:
     return session.check(answer, sys._getframe(1).f_globals)
 
 
-def hint(exercise: str | int | None = None) -> Displayed:
+def hint(exercise: str | int | None = None) -> View:
     """Gives the next hint: a question that fits what the last check found.
 
     Args:
@@ -40,7 +40,7 @@ def hint(exercise: str | int | None = None) -> Displayed:
     return session.hint(exercise, sys._getframe(1).f_globals)
 
 
-def solution(exercise: str | int | None = None, anyway: bool = False) -> Displayed:
+def solution(exercise: str | int | None = None, anyway: bool = False) -> View:
     """Shows the worked answer beside your own, once you have passed or after three different attempts.
 
     Args:
@@ -52,7 +52,7 @@ def solution(exercise: str | int | None = None, anyway: bool = False) -> Display
     return session.solution(exercise, anyway, sys._getframe(1).f_globals)
 
 
-def board() -> Displayed:
+def board() -> View:
     """Shows chapters and exercises, how far you are, and what to do next."""
     from grader.learner import board
 

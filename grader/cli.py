@@ -19,6 +19,7 @@ from grader.learner import board, hand_in, pages
 from grader.learner.progress import Progress, default_path
 from grader.verdicts.kinds import Outcome
 from grader.verdicts.verdict import EXIT_STATUS, Verdict
+from grader.verdicts.verdict_view import VerdictView
 
 Exercise = Annotated[str, typer.Argument(metavar="EXERCISE", help="its name, its number, or its page")]
 
@@ -62,7 +63,7 @@ def check(
     else:
         from rich.console import Console
 
-        Console().print(verdict)
+        Console().print(VerdictView(verdict))
     raise typer.Exit(EXIT_STATUS[verdict.outcome])
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from grader.classroom.grade import Grade, Picture
 from grader.util.versions import versions
+from grader.verdicts.verdict_view import VerdictView
 
 
 @functools.cache
@@ -24,7 +25,7 @@ def section(grade: Grade, picture: Picture | None, others: Sequence[Grade]) -> s
     title = html.escape(titled(grade))
     parts = [f"<h2>{title}</h2>", f"<p>From {html.escape(grade.name)}.</p>" if grade.name else ""]
     verdict = grade.verdict if grade.verdict.exercise else dataclasses.replace(grade.verdict, exercise=grade.name)
-    parts.append(verdict.html())
+    parts.append(VerdictView(verdict).html())
     if picture:
         title = html.escape(picture.title)
         # Whoever has no mouse scrolls what has the focus.

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from grader.verdicts.verdict import Verdict
+from rematscope.render.html import html_page
 
 
 @dataclass(frozen=True)
@@ -35,8 +36,6 @@ class Picture:
         return picture
 
     def html(self) -> str:
-        from rematscope.render.html import html_page  # imports JAX
-
         return html_page(self.columns, self.footer)
 
 

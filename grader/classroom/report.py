@@ -21,6 +21,7 @@ from grader.util.atomic_files import write_whole
 from grader.util.versions import versions
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
+from grader.verdicts.verdict_view import VerdictView
 
 CSV, JSON, PAGES, GRADESCOPE = "grades.csv", "grades.json", "feedback", "gradescope"
 
@@ -91,7 +92,7 @@ class Report:
                 "score": grade.score,
                 "max_score": 1,
                 "status": "passed" if grade.score else "failed",
-                "output": str(grade.verdict),
+                "output": str(VerdictView(grade.verdict)),
                 "output_format": "text",
                 "visibility": "visible",
             }

@@ -10,7 +10,8 @@ import rematscope
 from grader.exercises import registry
 from grader.exercises.reference import reference_of
 from grader.verdicts.kinds import FindingKind
-from grader.verdicts.verdict import Effect, Finding, Verdict, programs_title
+from grader.verdicts.verdict import Effect, Finding, Verdict
+from grader.verdicts.verdict_view import programs_title
 
 _ABOUT_PROGRAMS = {
     FindingKind.ALSO_SAVED,
@@ -34,7 +35,7 @@ def scene(verdict: Verdict, task: ModuleType) -> tuple[str | None, tuple[int, ..
     """What shows an answer best where one picture must do: a case's name (None for the page's shapes), positions of the
     residuals to mark there, and a title."""
     for finding in explained_by_programs(verdict):
-        return finding.cases[0], finding.marked, programs_title(finding).rstrip(":")
+        return finding.cases[0], finding.marked, programs_title(finding)
     return None, (), f"Both programs of your answer ({task.shown.name})"
 
 

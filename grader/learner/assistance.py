@@ -1,16 +1,23 @@
 """What helps a learner on: the next hint, and the worked answer beside their own."""
 
 import ast
+import dataclasses
 import importlib
 import inspect
+
+from markupsafe import Markup
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.syntax import Syntax
+from rich.text import Text
 
 import rematscope
 from grader.answers.apply import applied
 from grader.exercises import registry
 from grader.exercises.hints import next_hint
 from grader.learner.progress import Progress
-from grader.verdicts.display import Displayed, Remark, box, python_html, text_html, view_html, view_rich
+from grader.verdicts.display import Remark, as_view, box, python_html, text_html
 from grader.verdicts.verdict import Verdict
+from rematscope.render.view import View
 
 HONEST_ATTEMPTS = 3
 
@@ -42,7 +49,7 @@ def hint(exercise: str, progress: Progress) -> Remark:
     )
 
 
-def solution(exercise: str, progress: Progress, anyway: bool, last: Verdict | None = None) -> Displayed:
+def solution(exercise: str, progress: Progress, anyway: bool, last: Verdict | None = None) -> View:
     """The worked answer beside the learner's own, or what is to be done before it opens.
 
     Args:
@@ -65,7 +72,7 @@ def solution(exercise: str, progress: Progress, anyway: bool, last: Verdict | No
     return Worked(exercise, own.source if own else "", (last or own.verdict).residuals if own else None)
 
 
-class Worked(Displayed):
+class Worked(View):
     """An exercise's worked answer beside the learner's own, and what each of them saves.
 
     Args:
@@ -74,45 +81,52 @@ class Worked(Displayed):
       saved: what the learner's answer saves, a table or its text, or None.
     """
 
-    def __init__(self, exercise: str, own: str, saved):
+    def __init__(self, exercise: str, own: str, saved: View | str | None):
         self.exercise = exercise
         module = importlib.import_module(f"solutions.{exercise}")
         case = registry.task(exercise).shown
         table = case and rematscope.residual_table(applied(getattr(module, exercise), case), *case.arguments)
-        self.saves = case and f"It saves, {case.name}:"
+        self.saves = f"It saves, {case.name}:" if case else ""
         # What the module says of itself are paragraphs, which flow into whatever room there is; code does not.
         text = inspect.getsource(module)
         head, *_ = ast.parse(text).body
         code = "\n".join(text.splitlines()[head.end_lineno :]).strip()
-        self.columns = [("The worked answer", inspect.cleandoc(module.__doc__).split("\n\n"), code, table)]
+        self.columns = [_Column("The worked answer", (inspect.getdoc(module) or "").split("\n\n"), code, table)]
         if own:
-            self.columns.insert(0, ("Your last attempt", [], own.strip(), saved))
+            self.columns.insert(0, _Column("Your last attempt", [], own.strip(), saved))
 
-    def __rich_console__(self, console, options):
-        from rich.syntax import Syntax
-        from rich.text import Text
-
-        for title, paragraphs, code, saved in self.columns:
-            yield Text(f"{title}: {self.exercise}\n", style="bold")
-            for paragraph in paragraphs:
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for column in self.columns:
+            yield Text(f"{column.title}: {self.exercise}\n", style="bold")
+            for paragraph in column.paragraphs:
                 yield Text((paragraph if _keeps_its_lines(paragraph) else paragraph.replace("\n", " ")) + "\n")
-            yield Syntax(code, "python", background_color="default", theme="ansi_dark", word_wrap=True)
+            yield Syntax(column.code, "python", background_color="default", theme="ansi_dark", word_wrap=True)
             yield Text()
-            if saved is not None:
+            if column.saved is not None:
                 yield Text(self.saves, style="bold")
-                yield view_rich(saved)
+                yield as_view(column.saved)
                 yield Text()
 
-    def html(self) -> str:
-        columns = "".join(
-            f'<div style="flex: 1 1 30em; min-width: 0">{box(self._column(*column), headline=title)}</div>'
-            for title, *column in self.columns
-        )
-        return f'<div style="display: flex; flex-wrap: wrap; gap: 1em">{columns}</div>'
+    def html(self) -> Markup:
+        column = Markup('<div style="flex: 1 1 30em; min-width: 0">{}</div>')
+        columns = (column.format(box(self._column_html(c), headline=c.title)) for c in self.columns)
+        row = Markup('<div style="display: flex; flex-wrap: wrap; gap: 1em">{}</div>')
+        return row.format(Markup().join(columns))
 
-    def _column(self, paragraphs: list[str], code: str, saved) -> str:
-        table = "" if saved is None else f"<p><strong>{text_html(self.saves)}</strong></p>{view_html(saved)}"
-        return "".join(map(_paragraph_html, paragraphs)) + python_html(code) + table
+    def _column_html(self, column: "_Column") -> Markup:
+        page = Markup().join(map(_paragraph_html, column.paragraphs)) + python_html(column.code)
+        if column.saved is None:
+            return page
+        headline = Markup("<p><strong>{}</strong></p>").format(text_html(self.saves))
+        return page + headline + Markup(as_view(column.saved).html())
+
+
+@dataclasses.dataclass(frozen=True)
+class _Column:
+    title: str
+    paragraphs: list[str]
+    code: str
+    saved: View | str | None
 
 
 def _keeps_its_lines(paragraph: str) -> bool:
@@ -120,10 +134,12 @@ def _keeps_its_lines(paragraph: str) -> bool:
     return paragraph.startswith(("    ", "* "))
 
 
-def _paragraph_html(paragraph: str) -> str:
+def _paragraph_html(paragraph: str) -> Markup:
     if paragraph.startswith("    "):
         return python_html(paragraph)
     if paragraph.startswith("* "):
         points = paragraph.removeprefix("* ").split("\n* ")
-        return f"<ul>{''.join(f'<li>{text_html(point)}</li>' for point in points)}</ul>"
-    return f"<p>{text_html(paragraph)}</p>"
+        return Markup("<ul>{}</ul>").format(
+            Markup().join(Markup("<li>{}</li>").format(text_html(point)) for point in points)
+        )
+    return Markup("<p>{}</p>").format(text_html(paragraph))

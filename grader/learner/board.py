@@ -1,18 +1,22 @@
 """The board: chapters and exercises, how far a learner is, and what to do next."""
 
-import html
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
+from markupsafe import Markup, escape
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
 from grader.learner import pages
 from grader.learner.pages import Page
 from grader.learner.progress import Attempt, Progress
-from grader.verdicts.display import Displayed, Remark
+from grader.verdicts.display import Remark, text_html
 from grader.verdicts.kinds import Outcome
+from rematscope.render.view import View
 
 _MARKS = {"passed": "■", "not passed yet": "◧", "not begun": "□"}
 
@@ -33,7 +37,7 @@ class Entry:
 
 
 @dataclass(frozen=True, repr=False)
-class Board(Displayed):
+class Board(View):
     """Shows itself in a notebook, a terminal and as text.
 
     Attributes:
@@ -51,10 +55,7 @@ class Board(Displayed):
         """The exercises, in the order of the course."""
         return [entry for _, entries in self.sections for entry in entries]
 
-    def __rich_console__(self, console, options):
-        from rich.table import Table
-        from rich.text import Text
-
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(self._summary(), style="bold")
         table = Table(box=None, pad_edge=False)
         table.add_column("page", overflow="fold")
@@ -69,24 +70,27 @@ class Board(Displayed):
         for notice in self.notices:
             yield Remark("Please note", notice)
 
-    def html(self) -> str:
-        left, right = 'style="text-align: left"', 'style="text-align: right"'
-        rows = []
-        for page, state, attempts in self._rows():
-            if page is None or page.chapter is None:
-                rows.append(f'<tr><th scope="row" {left}>{_link(page)}</th><td {left}>{state}</td><td></td></tr>')
-            else:
-                indented = 'style="text-align: left; padding-left: 2em; font-weight: normal"'
-                rows.append(
-                    f'<tr><th scope="row" {indented}>{_link(page)}</th><td {left}>{state}</td>'
-                    f"<td {right}>{attempts}</td></tr>"
-                )
-        head = f'<th scope="col" {left}>page</th><th scope="col" {left}>state</th><th scope="col" {right}>attempts</th>'
-        said = "".join(piece if isinstance(piece, str) else _link(piece, _short(piece)) for piece in self.next)
-        return (
-            f'<div style="color: var(--jp-ui-font-color1, inherit)"><p><strong>{self._summary()}</strong></p>'
-            f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table><p>{said}</p></div>"
-        ) + "".join(Remark("Please note", notice).html() for notice in self.notices)
+    def html(self) -> Markup:
+        left, right = Markup('style="text-align: left"'), Markup('style="text-align: right"')
+        of_chapter = Markup('<tr><th scope="row" {0}>{1}</th><td {0}>{2}</td><td></td></tr>')
+        of_exercise = Markup(
+            '<tr><th scope="row" style="text-align: left; padding-left: 2em; font-weight: normal">{}</th>'
+            "<td {}>{}</td><td {}>{}</td></tr>"
+        )
+        rows = Markup().join(
+            of_chapter.format(left, _link(page), state)
+            if page is None or page.chapter is None
+            else of_exercise.format(_link(page), left, state, right, attempts)
+            for page, state, attempts in self._rows()
+        )
+        titles = [(left, "page"), (left, "state"), (right, "attempts")]
+        head = Markup().join(Markup('<th scope="col" {}>{}</th>').format(*title) for title in titles)
+        said = Markup().join(piece if isinstance(piece, str) else _link(piece, _short(piece)) for piece in self.next)
+        page = Markup(
+            '<div style="color: var(--jp-ui-font-color1, inherit)"><p><strong>{}</strong></p>'
+            "<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table><p>{}</p></div>"
+        ).format(self._summary(), head, rows, said)
+        return page + Markup().join(Remark("Please note", notice).html() for notice in self.notices)
 
     def _summary(self) -> str:
         squares = "".join(_MARKS[entry.state] for entry in self.entries)
@@ -159,10 +163,9 @@ def _short(page: Page) -> str:
     return f"{'chapter' if page.chapter is None else 'exercise'} {page.number}"
 
 
-def _link(page: Page | None, text: str | None = None) -> str:
+def _link(page: Page | None, text: str | None = None) -> Markup:
     if page is None:
-        return _plain(page)
-    title = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text or page.title, quote=False))
+        return escape(_plain(page))
     # From the notebook's own folder, in which its kernel runs.
     address = Path(os.path.relpath(page.path)).as_posix()
-    return f'<a href="{quote(address)}">{title}</a>'
+    return Markup('<a href="{}">{}</a>').format(quote(address), text_html(text or page.title))

@@ -2,16 +2,20 @@
 
 from collections.abc import Callable, Iterable
 
-from grader.verdicts.display import Displayed, Noted, Remark
+from markupsafe import Markup
+
+from grader.verdicts.display import Noted, Remark
 from grader.verdicts.verdict import Verdict
+from grader.verdicts.verdict_view import VerdictView
+from rematscope.render.view import View
 
 # JupyterLab marks a widget whose kernel is gone with this class; without a kernel no button can answer for itself.
-_SHEET = """<style>
+_SHEET = Markup("""<style>
 .remat-lost { display: none; }
 .jupyter-widgets-disconnected .remat-lost { display: block; }
 .jupyter-widgets-disconnected .remat-buttons { display: none; }
 .remat-panel button:focus-visible { outline: 2px solid var(--jp-brand-color1, currentColor); outline-offset: 1px; }
-</style>"""
+</style>""")
 _LOST = Remark(
     "The kernel that ran this check has ended",
     "Your attempts are kept, but the buttons that stood here need the kernel. Choose Kernel → Restart Kernel and "
@@ -29,7 +33,7 @@ class Checked(Noted):
     """
 
     def __init__(self, verdict: Verdict, notices: Iterable[str] = (), verbs: dict[str, Callable] | None = None):
-        super().__init__(verdict, notices)
+        super().__init__(VerdictView(verdict), notices)
         self.verdict, self._verbs = verdict, verbs or {}
 
     @property
@@ -48,13 +52,13 @@ class Checked(Noted):
         page, below = ipywidgets.HTML(self.html()), ipywidgets.HTML()
         buttons = ipywidgets.HBox([_button(label, verb, page, below) for label, verb in self._verbs.items()])
         buttons.add_class("remat-buttons")
-        lost = ipywidgets.HTML(f'{_SHEET}<div class="remat-lost" role="status">{_LOST.html()}</div>')
+        lost = ipywidgets.HTML(_SHEET + Markup('<div class="remat-lost" role="status">{}</div>').format(_LOST.html()))
         panel = ipywidgets.VBox([page, buttons, below, lost])
         panel.add_class("remat-panel")
         return panel
 
 
-def _button(label: str, verb: Callable[[], Displayed], page, below):
+def _button(label: str, verb: Callable[[], View], page, below):
     import ipywidgets
 
     button = ipywidgets.Button(description=label)
@@ -68,7 +72,8 @@ def _button(label: str, verb: Callable[[], Displayed], page, below):
         finally:
             button.description, button.disabled = label, False
         # A new verdict takes the old one's place, and what was said about the old one goes.
-        checked, said = isinstance(result, Checked), f'<div role="status">{result.html()}</div>'
+        checked = isinstance(result, Checked)
+        said = Markup('<div role="status">{}</div>').format(Markup(result.html()))
         below.value = "" if checked else said
         if checked:
             page.value = said

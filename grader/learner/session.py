@@ -10,9 +10,10 @@ from grader.isolation import in_process
 from grader.learner import assistance, hand_in, pages
 from grader.learner.panel import Checked
 from grader.learner.progress import Progress
-from grader.verdicts.display import Displayed, Noted, Remark
+from grader.verdicts.display import Noted, Remark
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
+from rematscope.render.view import View
 
 # The verdict of each exercise's last check in this kernel; progress has only the texts of its views.
 _last: dict[str, Verdict] = {}
@@ -47,17 +48,17 @@ def check(answer: Callable, bound: dict) -> Checked:
     return Checked(verdict, progress.notices, verbs)
 
 
-def hint(exercise: str | int | None, bound: dict) -> Displayed:
+def hint(exercise: str | int | None, bound: dict) -> View:
     return _about(exercise, bound, assistance.hint)
 
 
-def solution(exercise: str | int | None, anyway: bool, bound: dict) -> Displayed:
+def solution(exercise: str | int | None, anyway: bool, bound: dict) -> View:
     return _about(
         exercise, bound, lambda name, progress: assistance.solution(name, progress, anyway, last=_last.get(name))
     )
 
 
-def _about(exercise: str | int | None, bound: dict, say: Callable[[str, Progress], Displayed]) -> Displayed:
+def _about(exercise: str | int | None, bound: dict, say: Callable[[str, Progress], View]) -> View:
     """What is to be said about the exercise that is meant: the one named, else that of the page's answer or stub."""
     here = [name for name in registry.names() if callable(bound.get(name)) and not isinstance(bound[name], ModuleType)]
     checked = [name for name in _last if name in here]
@@ -76,7 +77,7 @@ def _about(exercise: str | int | None, bound: dict, say: Callable[[str, Progress
     return Noted(say(name, progress), progress.notices)
 
 
-def _submit() -> Displayed:
+def _submit() -> View:
     try:
         path = hand_in.submit()
     except handin_file.HandInError as error:

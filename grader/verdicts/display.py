@@ -1,96 +1,83 @@
-"""How the grader speaks: what it shows is text first, and the same words as HTML and in a terminal."""
+"""How the grader speaks: what it shows is text first, and the same words as HTML and in a terminal.
 
-import html
-import io
+Text becomes HTML by markupsafe: what a `Markup` is formatted with is escaped, unless it is a `Markup` itself.
+"""
+
 import re
 from collections.abc import Iterable
 
+from markupsafe import Markup, escape
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.padding import Padding
+from rich.text import Text
 
-class Displayed:
-    """Shows itself in a notebook, a terminal and as text. A subclass has `__rich_console__`, and `html()` for the same
-    words."""
-
-    def __str__(self) -> str:
-        from rich.console import Console
-
-        # 100 columns whatever the terminal: the same verdict is the same text wherever it is stored.
-        console = Console(file=io.StringIO(), width=100, color_system=None, force_jupyter=False)
-        console.print(self)
-        return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
-
-    __repr__ = __str__
-
-    def _repr_mimebundle_(self, include=None, exclude=None) -> dict[str, str]:
-        return {"text/plain": str(self), "text/html": self.html()}
+from rematscope.render.view import View
 
 
-class Remark(Displayed):
+class Remark(View):
     """A few sentences under a headline, in which code stands in backquotes."""
 
     def __init__(self, headline: str, *sentences: str):
         self.headline, self.sentences = headline, sentences
 
-    def __rich_console__(self, console, options):
-        from rich.padding import Padding
-        from rich.text import Text
-
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield Text(self.headline.replace("`", ""), style="bold")
         for sentence in self.sentences:
             yield Padding(Text(sentence.replace("`", "")), (0, 0, 0, 2))
 
-    def html(self) -> str:
-        return box("".join(f"<p>{text_html(s)}</p>" for s in self.sentences), headline=self.headline)
+    def html(self) -> Markup:
+        paragraphs = (Markup("<p>{}</p>").format(text_html(sentence)) for sentence in self.sentences)
+        return box(Markup().join(paragraphs), headline=self.headline)
 
 
-class Noted(Displayed):
+class Noted(View):
     """A view, and below it sentences that the learner must read."""
 
-    def __init__(self, view: Displayed, notices: Iterable[str]):
+    def __init__(self, view: View, notices: Iterable[str]):
         self._parts = [view, *(Remark("Please note", notice) for notice in notices)]
 
-    def __rich_console__(self, console, options):
-        yield from self._parts
-
-    def html(self) -> str:
-        return "".join(part.html() for part in self._parts)
+    def parts(self) -> Iterable[View]:
+        return self._parts
 
 
-def box(inner: str, colour: str = "--jp-info-color1", headline: str | None = None) -> str:
+class Verbatim(View):
+    """What was a view once and travelled as its text."""
+
+    def __init__(self, text: str):
+        self.text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(self.text)
+
+    def html(self) -> Markup:
+        return Markup('<pre style="overflow-x: auto">{}</pre>').format(self.text)
+
+
+def as_view(view: View | str) -> View:
+    """A view, or its text, as a view."""
+    return Verbatim(view) if isinstance(view, str) else view
+
+
+def box(inner: Markup, colour: str = "--jp-info-color1", headline: str | None = None) -> Markup:
     """HTML under a headline, with a line at its left in the colour of one of JupyterLab's variables."""
     # They follow the theme; where they or all styles are missing, plain elements remain.
-    title = f"<p><strong>{text_html(headline)}</strong></p>" if headline else ""
-    return (
-        f'<div style="color: var(--jp-ui-font-color1, inherit); border-left: 4px solid var({colour}, currentColor);'
-        f' padding: 0.25em 1em; line-height: var(--jp-content-line-height, 1.5)">{title}{inner}</div>'
-    )
+    title = Markup("<p><strong>{}</strong></p>").format(text_html(headline)) if headline else ""
+    return Markup(
+        '<div style="color: var(--jp-ui-font-color1, inherit); border-left: 4px solid var({}, currentColor);'
+        ' padding: 0.25em 1em; line-height: var(--jp-content-line-height, 1.5)">{}{}</div>'
+    ).format(colour, title, inner)
 
 
-def view_html(view) -> str:
-    """A view, or its text, as HTML."""
-    if isinstance(view, str):
-        return f'<pre style="overflow-x: auto">{html.escape(view, quote=False)}</pre>'
-    return view._repr_mimebundle_()["text/html"]
-
-
-def view_rich(view):
-    """A view, or its text, for rich."""
-    from rich.text import Text
-
-    return Text(view) if isinstance(view, str) else view
-
-
-def python_html(text: str) -> str:
+def python_html(text: str) -> Markup:
     """A program as HTML, in the colours that JupyterLab gives to code in its theme."""
-    from pygments.lexers import PythonLexer
+    from pygments.lexers import PythonLexer  # late: it takes its time, and only a worked answer needs it
 
     pieces = []
     for token, piece in PythonLexer().get_tokens(text):
         colour = next((variable for kind, variable in _CODE_COLOURS.items() if kind in str(token)), None)
-        piece = html.escape(piece, quote=False)
-        pieces.append(
-            f'<span style="color: var(--jp-mirror-editor-{colour}-color)">{piece}</span>' if colour else piece
-        )
-    return f'<pre style="white-space: pre-wrap">{"".join(pieces)}</pre>'
+        span = Markup('<span style="color: var(--jp-mirror-editor-{}-color)">{}</span>')
+        pieces.append(span.format(colour, piece) if colour else escape(piece))
+    return Markup('<pre style="white-space: pre-wrap">{}</pre>').format(Markup().join(pieces))
 
 
 _CODE_COLOURS = {
@@ -99,6 +86,6 @@ _CODE_COLOURS = {
 }  # fmt: skip
 
 
-def text_html(text: str) -> str:
+def text_html(text: str) -> Markup:
     """Words as HTML, with what stands in backquotes as code."""
-    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text, quote=False))
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text)))

@@ -13,6 +13,7 @@ from grader.isolation import in_process
 from grader.isolation.check_file import check_file
 from grader.isolation.limits import CheckLimits
 from grader.learner.progress import Progress
+from grader.verdicts.verdict_view import VerdictView
 
 NAME = "checkpoint_dot_policy"
 HEAD = "import os, sys, time, signal\nimport jax, jax.numpy as jnp\n"
@@ -67,7 +68,8 @@ def test_not_passed_and_json(tmp_path):
 
 def test_a_failing_cell_names_its_line(tmp_path):
     verdict = in_process.grade_file(script(tmp_path, "return w", head="w = jax.no_such_thing"))
-    assert "AttributeError" in str(verdict) and "answer.py:3 (<module>): w = jax.no_such_thing" in str(verdict)
+    text = str(VerdictView(verdict))
+    assert "AttributeError" in text and "answer.py:3 (<module>): w = jax.no_such_thing" in text
 
 
 @pytest.mark.parametrize(

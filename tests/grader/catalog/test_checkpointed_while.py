@@ -7,6 +7,7 @@ from sample_answers import right
 from grader.exercises import registry
 from grader.isolation.in_process import illustrated
 from grader.verdicts.verdict import Verdict
+from grader.verdicts.verdict_view import VerdictView
 
 
 @pytest.mark.parametrize(("name", "known"), [("steps_counted_in_the_carry", True), ("equinox", False)])
@@ -17,4 +18,4 @@ def test_no_costs_are_shown_that_are_not_in_the_trace(name, known):
         Verdict(slug, "passed", ()), right(slug)[name].answer, task.cases(np.random.default_rng(0)), task
     )
     assert bool(verdict.effects) == known and verdict.residuals is not None
-    assert ("What that costs" in str(verdict)) == known
+    assert ("What that costs" in str(VerdictView(verdict))) == known

@@ -13,6 +13,7 @@ from grader.isolation.in_process import grade
 from grader.learner import session
 from grader.learner.panel import Checked
 from grader.verdicts.verdict import Finding, Verdict
+from grader.verdicts.verdict_view import VerdictView
 from solutions.checkpoint_dot_policy import checkpoint_dot_policy as right
 
 NAME = "checkpoint_dot_policy"
@@ -83,7 +84,8 @@ def test_programs_open_under_the_finding_with_its_residuals_marked():
         residual.primitive for residual in extra.programs.passes.residuals if residual.value in extra.programs.marked
     }
     assert marked == {"gt", "max", "mul"}
-    assert verdict.html().count("<details>") == 1 and "rs-marked" in verdict.html()
+    page = VerdictView(verdict).html()
+    assert page.count("<details>") == 1 and "rs-marked" in page
 
 
 def test_effects_stand_beside_those_of_others():
@@ -127,13 +129,14 @@ def test_views_travel_as_text():
     again = Verdict.from_dict(verdict.to_dict())
     assert again.findings[0].programs.startswith("forward") and "saves" in again.residuals
     assert max(map(len, again.findings[0].programs.splitlines())) <= 80
-    assert "<pre" in again.html() and str(again).count("Both programs") == 1
+    shown = VerdictView(again)
+    assert "<pre" in shown.html() and str(shown).count("Both programs") == 1
 
 
 def test_marks_are_no_markup():
     finding = Finding("also saved", "…", cases=("<b>",), programs="[red]<i>[/red]")
-    verdict = Verdict(NAME, "not passed", (finding,), residuals="")
-    assert "<i>" not in verdict.html() and "<b>" not in verdict.html() and "[red]<i>[/red]" in str(verdict)
+    shown = VerdictView(Verdict(NAME, "not passed", (finding,), residuals=""))
+    assert "<i>" not in shown.html() and "<b>" not in shown.html() and "[red]<i>[/red]" in str(shown)
 
 
 def test_buttons_can_be_told_apart_by_their_names(page):

@@ -8,6 +8,7 @@ import pytest
 
 from grader import check
 from grader.verdicts.verdict import Finding, Verdict
+from grader.verdicts.verdict_view import VerdictView
 
 VERDICT = Verdict(
     "checkpoint_dot_policy",
@@ -39,7 +40,8 @@ Not passed yet: checkpoint_dot_policy
 
 
 def test_text():
-    assert str(VERDICT) == repr(VERDICT) == VERDICT._repr_mimebundle_()["text/plain"] == TEXT
+    shown = VerdictView(VERDICT)
+    assert str(shown) == repr(shown) == shown._repr_mimebundle_()["text/plain"] == TEXT
 
 
 class Words(HTMLParser):
@@ -60,7 +62,7 @@ class Words(HTMLParser):
 
 def test_html_says_what_the_text_says_without_its_styles():
     page = Words()
-    page.feed(VERDICT._repr_mimebundle_()["text/html"])
+    page.feed(VerdictView(VERDICT).html())
     assert not page.open
     said = " ".join(" ".join(page.words).split())
     for finding in VERDICT.findings:
@@ -69,19 +71,19 @@ def test_html_says_what_the_text_says_without_its_styles():
 
 
 def test_html_follows_the_theme():
-    html = VERDICT._repr_mimebundle_()["text/html"]
+    html = VerdictView(VERDICT).html()
     assert "var(--jp-ui-font-color1, inherit)" in html
     assert "color: #" not in html and "rgb" not in html and "background" not in html
 
 
 def test_html_escapes():
     hostile = Verdict("<script>", "passed", (Finding("a", "<img src=x>", got="</td><b>"),), shown=("<i>",))
-    html = hostile._repr_mimebundle_()["text/html"]
+    html = VerdictView(hostile).html()
     assert not any(tag in html for tag in ("<script", "<img", "<i>", "<b>"))
 
 
 def test_markup_is_not_interpreted_in_text():
-    assert "[red]a[/red] [3]" in str(Verdict("[bold]x[/bold]", "passed", shown=("[red]a[/red] [3]",)))
+    assert "[red]a[/red] [3]" in str(VerdictView(Verdict("[bold]x[/bold]", "passed", shown=("[red]a[/red] [3]",))))
 
 
 @pytest.mark.parametrize("outcome", ["passed", "not passed", "not attempted", "could not be judged"])

@@ -6,27 +6,31 @@
 Nothing here runs the function, unless its time is asked for: arguments may be arrays or `jax.ShapeDtypeStruct`s.
 """
 
-from rematscope.choices.build import recompute_graph
-from rematscope.errors import PlanError, TargetError, TraceError
-from rematscope.ir.cost import Cost, cost_of
-from rematscope.ir.program import Equation, Literal, Program, Value
-from rematscope.ir.source import Source
-from rematscope.linting.finding import LintFinding, Place
-from rematscope.linting.lint import Lint, lint
-from rematscope.memory.liveness import liveness
-from rematscope.memory.timeline import Moment, Timeline
-from rematscope.planning.certificate import Certificate
-from rematscope.planning.fit import Fit, fit
-from rematscope.planning.frontier import Frontier, frontier
-from rematscope.planning.plan import Plan, plan
-from rematscope.planning.points import Point
-from rematscope.tracing.residuals import Residual
-from rematscope.tracing.trace import Passes, trace
-from rematscope.views.explore import explore
-from rematscope.views.linked import linked
-from rematscope.views.residual_table import ResidualTable, residual_table
-from rematscope.views.side_by_side import FwdBwd, print_fwd_bwd
-from rematscope.xla.measure import Measurement, measure
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rematscope.choices.build import recompute_graph
+    from rematscope.errors import PlanError, TargetError, TraceError
+    from rematscope.ir.cost import Cost, cost_of
+    from rematscope.ir.program import Equation, Literal, Program, Value
+    from rematscope.ir.source import Source
+    from rematscope.linting.finding import LintFinding, Place
+    from rematscope.linting.lint import Lint, lint
+    from rematscope.memory.liveness import liveness
+    from rematscope.memory.timeline import Moment, Timeline
+    from rematscope.planning.certificate import Certificate
+    from rematscope.planning.fit import Fit, fit
+    from rematscope.planning.frontier import Frontier, frontier
+    from rematscope.planning.plan import Plan, plan
+    from rematscope.planning.points import Point
+    from rematscope.tracing.residuals import Residual
+    from rematscope.tracing.trace import Passes, trace
+    from rematscope.views.explore import explore
+    from rematscope.views.linked import linked
+    from rematscope.views.residual_table import ResidualTable, residual_table
+    from rematscope.views.side_by_side import FwdBwd, print_fwd_bwd
+    from rematscope.xla.measure import Measurement, measure
 
 __all__ = [
     "Certificate",
@@ -67,3 +71,41 @@ __all__ = [
     "residual_table",
     "trace",
 ]
+
+# A name is imported when it is first asked for (PEP 562): whoever only traces does not wait for the planner, and
+# whoever only shows something, with `rematscope.render`, does not wait for JAX.
+_HOMES = {
+    "choices.build": ["recompute_graph"],
+    "errors": ["PlanError", "TargetError", "TraceError"],
+    "ir.cost": ["Cost", "cost_of"],
+    "ir.program": ["Equation", "Literal", "Program", "Value"],
+    "ir.source": ["Source"],
+    "linting.finding": ["LintFinding", "Place"],
+    "linting.lint": ["Lint", "lint"],
+    "memory.liveness": ["liveness"],
+    "memory.timeline": ["Moment", "Timeline"],
+    "planning.certificate": ["Certificate"],
+    "planning.fit": ["Fit", "fit"],
+    "planning.frontier": ["Frontier", "frontier"],
+    "planning.plan": ["Plan", "plan"],
+    "planning.points": ["Point"],
+    "tracing.residuals": ["Residual"],
+    "tracing.trace": ["Passes", "trace"],
+    "views.explore": ["explore"],
+    "views.linked": ["linked"],
+    "views.residual_table": ["ResidualTable", "residual_table"],
+    "views.side_by_side": ["FwdBwd", "print_fwd_bwd"],
+    "xla.measure": ["Measurement", "measure"],
+}
+_HOME_OF = {name: f"rematscope.{module}" for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME_OF:
+        raise AttributeError(f"module 'rematscope' has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,138 @@
+"""How a verdict looks: in a notebook, in a terminal and as text."""
+
+from collections.abc import Sequence
+
+from markupsafe import Markup
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from grader.verdicts.display import as_view, box
+from grader.verdicts.kinds import Outcome
+from grader.verdicts.verdict import Effect, Finding, Verdict
+from rematscope.render.view import View
+
+_HEADLINE = {
+    Outcome.PASSED: "Passed",
+    Outcome.NOT_PASSED: "Not passed yet",
+    Outcome.NOT_ATTEMPTED: "Not attempted",
+    Outcome.NOT_JUDGED: "Not judged",
+}
+_COLOUR = {Outcome.PASSED: "green", Outcome.NOT_PASSED: "yellow"}
+_THEME_COLOUR = {Outcome.PASSED: "--jp-success-color1", Outcome.NOT_PASSED: "--jp-warn-color1"}
+_BAR = 12  # characters of the longest bar
+
+
+class VerdictView(View):
+    """A verdict, with what was found, what the answer costs beside others, and the programs that show it."""
+
+    def __init__(self, verdict: Verdict):
+        self.verdict = verdict
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        verdict = self.verdict
+        colour = _COLOUR.get(verdict.outcome, "cyan")
+        yield Text.assemble((_HEADLINE[verdict.outcome], f"bold {colour}"), f": {verdict.exercise}")
+        for sentence in verdict.shown:
+            yield Padding(Text(sentence), (0, 0, 0, 2))
+        for number, finding in enumerate(verdict.findings, 1):
+            label = "Advice: " if finding.advice else f"{number}. "
+            yield Padding(Text.assemble((label, "bold"), finding.text), (0, 0, 0, 2))
+            for name, words in finding.details():
+                yield Padding(Text.assemble((f"{name}: ", "dim"), words), (0, 0, 0, 5))
+        if verdict.effects:
+            yield Text()
+            yield _effect_table(verdict.effects, verdict.scene)
+        for finding in verdict.findings:
+            if finding.programs is not None:
+                yield Text.assemble("\n", (f"{programs_title(finding)}:", "bold"))
+                yield as_view(finding.programs)
+
+    def html(self) -> Markup:
+        verdict = self.verdict
+        headline = Markup("<p><strong>{}</strong>: <code>{}</code></p>")
+        parts = [headline.format(_HEADLINE[verdict.outcome], verdict.exercise)]
+        if verdict.shown:
+            parts.append(Markup("<ul>{}</ul>").format(_joined("<li>{}</li>", verdict.shown)))
+        if verdict.findings:
+            parts.append(Markup("<ol>{}</ol>").format(Markup().join(map(_finding_html, verdict.findings))))
+        if verdict.effects:
+            parts.append(_effects_html(verdict.effects, verdict.scene))
+        return box(Markup().join(parts), _THEME_COLOUR.get(verdict.outcome, "--jp-info-color1"))
+
+
+def programs_title(finding: Finding) -> str:
+    """What a finding's picture is called."""
+    marks = ", the values of the finding marked" if finding.marked else ""
+    return f"Both programs of your answer ({finding.cases[0]}){marks}"
+
+
+def _joined(pattern: str, texts: Sequence[str]) -> Markup:
+    return Markup().join(Markup(pattern).format(text) for text in texts)
+
+
+def _finding_html(finding: Finding) -> Markup:
+    row = Markup(
+        '<tr><th scope="row" style="text-align: left; vertical-align: top; white-space: nowrap">{}</th>'
+        '<td style="text-align: left">{}</td></tr>'
+    )
+    rows = Markup().join(row.format(label, words) for label, words in finding.details())
+    advice = Markup("<strong>Advice:</strong> ") if finding.advice else ""
+    table = Markup("<table>{}</table>").format(rows) if rows else ""
+    programs: Markup | str = ""
+    if finding.programs is not None:
+        # <details> opens without a kernel too, by mouse and by keyboard.
+        details = Markup("<details><summary>{}</summary>{}</details>")
+        programs = details.format(programs_title(finding), Markup(as_view(finding.programs).html()))
+    return Markup("<li><p>{}{}</p>{}{}</li>").format(advice, finding.text, table, programs)
+
+
+def _bars(effects: Sequence[Effect]) -> list[tuple[Effect, int, int]]:
+    """Each effect with the lengths of its two bars, in characters: the largest of each kind is `_BAR` long."""
+    most_saved = max(effect.saved_bytes for effect in effects)
+    most_again = max(effect.recomputed_flops for effect in effects)
+    return [(e, _length(e.saved_bytes, most_saved), _length(e.recomputed_flops, most_again)) for e in effects]
+
+
+def _length(size: int, most: int) -> int:
+    return max(round(_BAR * size / most), 1) if size else 0
+
+
+def _effect_table(effects: Sequence[Effect], scene: str) -> Table:
+    table = Table(box=None, title=f"What that costs, {scene}", title_justify="left", title_style="bold", pad_edge=False)
+    table.add_column("")
+    for title, style in (("saved", "blue"), ("computed again", "dark_orange")):
+        table.add_column(title, justify="right")
+        table.add_column("", style=style, min_width=_BAR)
+    for effect, saved, again in _bars(effects):
+        bytes_, flops = f"{effect.saved_bytes:,} B", f"{effect.recomputed_flops:,} FLOPs"
+        table.add_row(effect.label, bytes_, "█" * saved, flops, "█" * again)
+    return table
+
+
+def _effects_html(effects: Sequence[Effect], scene: str) -> Markup:
+    def bar(length: int, colour: str) -> Markup:
+        # Only a picture of the number beside it. Untrusted pages lose the style, and with it the bar.
+        style = f"display: inline-block; height: 0.7em; width: {length * 0.75}em; background: {colour}"
+        cell = f"text-align: left; min-width: {_BAR * 0.75}em"
+        return Markup('<td aria-hidden="true" style="{}"><span style="{}"></span></td>').format(cell, style)
+
+    right = Markup('style="text-align: right; white-space: nowrap"')
+    row = Markup(
+        '<tr><th scope="row" style="text-align: left">{}</th><td {}>{:,} B</td>{}<td {}>{:,} FLOPs</td>{}</tr>'
+    )
+    rows = Markup().join(
+        row.format(
+            effect.label,
+            right, effect.saved_bytes, bar(saved, "var(--jp-info-color1, #0072b2)"),
+            right, effect.recomputed_flops, bar(again, "var(--jp-warn-color1, #d55e00)"),
+        )
+        for effect, saved, again in _bars(effects)
+    )  # fmt: skip
+    title = Markup('<th scope="col" {}>{}</th><td></td>')
+    titles = Markup().join(title.format(right, text) for text in ("saved", "computed again"))
+    page = (
+        "<p><strong>What that costs, {}</strong></p><table><thead><tr><td></td>{}</tr></thead><tbody>{}</tbody></table>"
+    )
+    return Markup(page).format(scene, titles, rows)

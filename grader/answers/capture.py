@@ -8,6 +8,7 @@ import inspect
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.export
@@ -47,15 +48,19 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question]) -
     Raises:
       CaptureError: the traced programs cannot be written down, for instance because they call back into Python.
     """
-    if isinstance(cases[0], Question):
-        return Evidence(exercise, _parameters(answer), "", "", tuple(_asked(answer, question) for question in cases))
+    if questions := [case for case in cases if isinstance(case, Question)]:
+        return Evidence(exercise, _parameters(answer), "", "", tuple(_asked(answer, each) for each in questions))
+    return _two_programs(answer, exercise, [case for case in cases if isinstance(case, Case)])
+
+
+def _two_programs(answer: Callable, exercise: str, cases: Sequence[Case]) -> Evidence:
     failures: dict[int, Failure] = {}
-    outputs: dict[int, object] = {}
-    trees: dict[int, object] = {}
+    outputs: dict[int, Any] = {}
+    trees: dict[int, Any] = {}
 
     # One module for all cases: exporting costs more per module than per operation.
     def forward(arguments):
-        results = []
+        results: list[tuple[list, list]] = []
         for index, case in enumerate(cases):
             try:
                 output, pullback = jax.vjp(_returning_arrays(applied(answer, case)), *arguments[index])
@@ -160,11 +165,13 @@ def _export(function, *arguments) -> jax.export.Exported:
 
 
 def program_text(exported: jax.export.Exported) -> str:
-    """An exported program as StableHLO text."""
-    # Without locations: they hold the learner's paths, and nobody needs them.
+    """An exported program as StableHLO text.
+
+    Without locations: they hold the learner's paths, and nobody needs them.
+    """
     with mlir.make_ir_context():
         module = mlir.ir.Module.parse(exported.mlir_module())
-        return module.operation.get_asm(enable_debug_info=False)
+        return str(module.operation.get_asm(enable_debug_info=False))
 
 
 def _structure(output) -> str:
@@ -192,7 +199,8 @@ def _sources(forward, arguments, shapes) -> list[tuple[str | None, ...]]:
     counts = [len(part) for case in shapes for part in case]
     try:
         # Traced already, to be exported.
-        lines = [source and str(source) for source in sources_of(forward.trace(arguments).jaxpr)]
+        found = sources_of(forward.trace(arguments).jaxpr)
+        lines = [None if source is None else str(source) for source in found]
     except (Exception, SystemExit):
         lines = [None] * sum(counts)
     ends = itertools.accumulate(counts)

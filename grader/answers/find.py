@@ -14,9 +14,10 @@ import json
 import linecache
 import operator
 import symtable
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from grader.answers.slicing import AnswerSource, bound_names, is_future, is_stub, needed_statements, segment
 from grader.exercises import registry
@@ -37,9 +38,9 @@ class SlicedAnswer:
     exercise: str
     statements: tuple[tuple[AnswerSource, ast.stmt], ...]
 
-    def answer(self) -> Callable:
+    def answer(self) -> Any:
         """Runs the statements and returns what the answer's name is then bound to. Raises whatever they raise."""
-        namespace = {"__name__": "submission", "__builtins__": __builtins__}
+        namespace: dict[str, Any] = {"__name__": "submission", "__builtins__": __builtins__}
         for source, statement in self.statements:
             # So that tracebacks can quote the line.
             linecache.cache[source.place] = (len(source.text), None, source.text.splitlines(True), source.place)
@@ -55,13 +56,7 @@ class SlicedAnswer:
         """The statements as a program of their own, formatted and commented as they were; "" if there are none."""
         pieces = [segment(source, (s,)) for source, s in self.statements if is_future(s)]  # Python wants them first
         for source, group in itertools.groupby(self.statements, key=operator.itemgetter(0)):
-            kept = {(s.lineno, s.col_offset) for _, s in group if not is_future(s)}
-            # What stood together stays together, with the lines between.
-            for together, run in itertools.groupby(
-                ast.parse(source.text).body, key=lambda s, kept=kept: (s.lineno, s.col_offset) in kept
-            ):
-                if together:
-                    pieces.append(segment(source, tuple(run)))
+            pieces += [segment(source, run) for run in _runs(source, [s for _, s in group if not is_future(s)])]
         return "\n\n".join(pieces) + "\n" if pieces else ""
 
     def _future(self) -> int:
@@ -69,6 +64,13 @@ class SlicedAnswer:
         imports = [statement for _, statement in self.statements if is_future(statement)]
         features = [getattr(__future__, alias.name).compiler_flag for s in imports for alias in s.names]
         return functools.reduce(operator.or_, features, 0)
+
+
+def _runs(source: AnswerSource, kept: Sequence[ast.stmt]) -> Iterator[Sequence[ast.stmt]]:
+    """Statements of a piece of Python: what stood together stays together, with the lines between."""
+    places = {(statement.lineno, statement.col_offset) for statement in kept}
+    groups = itertools.groupby(ast.parse(source.text).body, key=lambda s: (s.lineno, s.col_offset) in places)
+    return (tuple(run) for together, run in groups if together)
 
 
 def read(path: Path, exercise: str | None = None) -> SlicedAnswer:
@@ -144,7 +146,8 @@ def _sources(path: Path) -> list[AnswerSource]:
 def _parse(
     sources: Iterable[AnswerSource],
 ) -> tuple[list[tuple[AnswerSource, ast.stmt]], list[tuple[AnswerSource, Exception]]]:
-    statements, broken = [], []
+    statements: list[tuple[AnswerSource, ast.stmt]] = []
+    broken: list[tuple[AnswerSource, Exception]] = []
     for source in sources:
         try:
             source = _python(source)

@@ -28,15 +28,17 @@ def run_file(
       What `then` returns, or the verdict that there is no answer.
     """
     try:
-        submitted = find.read(path, exercise)
+        sliced = find.read(path, exercise)
     except find.AnotherExercise as error:
-        return Verdict(exercise, Outcome.NOT_ATTEMPTED, (Finding(FindingKind.ANOTHER_EXERCISE, str(error)),))
+        return Verdict(
+            exercise or path.stem, Outcome.NOT_ATTEMPTED, (Finding(FindingKind.ANOTHER_EXERCISE, str(error)),)
+        )
     except find.SubmissionError as error:
         return Verdict(exercise or path.stem, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, str(error)),))
-    found(submitted.exercise)
+    found(sliced.exercise)
     sys.path.insert(0, str(path.parent))  # a notebook's own folder is where it imports from
     try:
-        answer = submitted.answer()
+        answer = sliced.answer()
     except (Exception, SystemExit) as error:
         failure = failures.failure_of(error)
         finding = Finding(
@@ -45,8 +47,8 @@ def run_file(
             source=failure.source,
             next="Run the page from top to bottom: which line stops it?",
         )
-        return Verdict(submitted.exercise, Outcome.NOT_PASSED, (finding,))
+        return Verdict(sliced.exercise, Outcome.NOT_PASSED, (finding,))
     if not callable(answer):
-        problem = f"{submitted.exercise} is of type {type(answer).__name__}, not a function."
-        return Verdict(submitted.exercise, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, problem),))
-    return then(answer, submitted.exercise)
+        problem = f"{sliced.exercise} is of type {type(answer).__name__}, not a function."
+        return Verdict(sliced.exercise, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, problem),))
+    return then(answer, sliced.exercise)

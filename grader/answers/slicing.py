@@ -4,10 +4,10 @@ import ast
 import bisect
 import collections
 import functools
-import itertools
 import symtable
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeGuard
 
 
 @dataclass(frozen=True)
@@ -23,6 +23,7 @@ def segment(source: AnswerSource, statements: Sequence[ast.stmt]) -> str:
     lines = [line.encode() for line in source.text.split("\n")]  # columns count bytes
     first, last = statements[0], statements[-1]
     start = min([first.lineno, *(decorator.lineno for decorator in getattr(first, "decorator_list", ()))]) - 1
+    assert last.end_lineno is not None and last.end_col_offset is not None  # it has been parsed
     end, column = last.end_lineno - 1, last.end_col_offset
     rest = lines[end][column:].strip()
     if not rest or rest.startswith(b"#"):
@@ -72,7 +73,7 @@ def needed_statements(
                 since = index
                 break
         if not all(map(_is_constant, (statements[index][1] for index in found))):
-            found += itertools.takewhile(lambda index, since=since: index > since, _before(changing[name], when))
+            found += [index for index in _before(changing[name], when) if index > since]
         for index in found:
             at_once, whenever = uses(index)
             if index not in kept:
@@ -98,7 +99,8 @@ def _before(indices: Sequence[int], when: int) -> Iterator[int]:
     return (indices[place] for place in range(bisect.bisect_left(indices, when) - 1, -1, -1))
 
 
-def is_future(statement: ast.stmt) -> bool:
+def is_future(statement: ast.stmt) -> TypeGuard[ast.ImportFrom]:
+    """Whether a statement is a `from __future__ import …`, which holds for all of a file."""
     return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
 
 

@@ -52,4 +52,4 @@ def next_hint(hints: Sequence[Hint], findings: Sequence[Finding], given: Collect
     """
     closeness = {index: hint.closeness(findings) for index, hint in enumerate(hints) if index not in given}
     fitting = [index for index, close in closeness.items() if close >= 0]
-    return max(fitting, key=closeness.get, default=None)
+    return max(fitting, key=closeness.__getitem__, default=None)

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import keyword
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
@@ -64,7 +65,7 @@ def _texts(name: str, number: int) -> dict[Path, str]:
 def _notebook(stem: str) -> str:
     cells = []
     for index, (kind, source) in enumerate(_PAGE):
-        cell = {"cell_type": kind, "id": f"{stem[:40]}-{index}", "metadata": {}}
+        cell: dict[str, Any] = {"cell_type": kind, "id": f"{stem[:40]}-{index}", "metadata": {}}
         cell |= {"execution_count": None, "outputs": []} if kind == "code" else {}
         cells.append(cell | {"source": source.strip().splitlines(keepends=True)})
     metadata = {"kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"}}

@@ -86,7 +86,7 @@ def _best_next(per_byte: bool) -> Callable:
             gains = {o: gain / size if per_byte else gain for o, (gain, size) in gains.items() if gain > 0}
             if not gains:
                 return now
-            chosen = max(gains, key=gains.get)
+            chosen = max(gains, key=gains.__getitem__)
 
     return cost
 

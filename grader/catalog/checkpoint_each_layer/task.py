@@ -23,12 +23,13 @@ def cases(rng):
 
 
 def _arguments(rng, dtype, batch=()):
-    return _shapes(*map(int, rng.permutation([5, 6, 7, 8, 9])[:4]), dtype, batch)
+    return _shapes(rng.permutation([5, 6, 7, 8, 9])[:4], dtype, batch)
 
 
-def _shapes(a, b, c, d, dtype, batch=()):
+def _shapes(sizes, dtype, batch=()):
+    a, b, c, d = map(int, sizes)
     shapes = [(b, a), (c, b), (d, c), (*batch, a)]
     return tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in shapes)
 
 
-shown = Case("at the page's shapes", _shapes(4, 5, 6, 7, jnp.float32))
+shown = Case("at the page's shapes", _shapes((4, 5, 6, 7), jnp.float32))

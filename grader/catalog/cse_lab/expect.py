@@ -67,7 +67,7 @@ def _forward(n, prevent_cse):
 @functools.cache  # compiling is what a check's time goes to
 def _texts(program, n, prevent_cse) -> tuple[str, str]:
     lowered = jax.jit(program(n, prevent_cse)).lower(*_arguments(n))
-    return lowered.as_text(), lowered.compile().as_text()
+    return lowered.as_text(), lowered.compile().as_text() or ""
 
 
 def _counts(program, n) -> dict:

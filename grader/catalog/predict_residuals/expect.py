@@ -1,6 +1,7 @@
 """What is expected of an answer; only the judge reads this."""
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,7 +17,7 @@ _X = np.array([-1.5, -0.3, 0.4, 1.2], np.float32)
 _Y = np.array([1, 2, 3, 4], np.float32)
 _W = np.linspace(0.5, 2, 12, dtype=np.float32).reshape(3, 4)
 
-_OPERATIONS = {
+_OPERATIONS: dict[str, tuple[Any, ...]] = {
     "sin": (jnp.sin, _X),
     "exp": (jnp.exp, _X),
     "relu": (jax.nn.relu, _X),

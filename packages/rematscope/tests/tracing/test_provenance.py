@@ -98,6 +98,45 @@ def test_a_named_residual_of_a_branch():
     assert MARKED in computed(in_cond, X)
 
 
+BRANCHES = [jnp.sin, jnp.exp, jnp.tanh]
+
+
+def switched(i, x):
+    return lax.switch(i, BRANCHES, x)  # switched
+
+
+def switched_between_two(i, x):
+    return lax.switch(i, BRANCHES[:2], x)  # switched
+
+
+def chosen(i, x):
+    return lax.cond(i > 0, *BRANCHES[:2], x)  # switched
+
+
+def switched_in_scan(i, x):
+    return lax.scan(lambda x, _: (lax.switch(i, BRANCHES, x), None), x, None, length=3)[0]  # switched
+
+
+@pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["", "jit"])
+@pytest.mark.parametrize("function", [switched, switched_between_two, chosen, switched_in_scan])
+def test_every_residual_of_a_branch_has_the_line_that_makes_it(function, transform):
+    """A branch that is JAX's own function has no line of the user's in it: the line that chooses it is theirs."""
+    found = computed(transform(function), 1, XS)
+    line = line_of(function, "# switched")
+    caller = "<lambda>" if function is switched_in_scan else function.__name__
+    assert {where for _, _, where in found} == {f"test_provenance.py:{line} ({caller})"}
+    # What the branch is chosen by, and what the derivative needs: of a sine, since that branch comes first.
+    assert len(found) == 2 and found[1][1] in ("cos", "exp")
+
+
+def test_a_residual_that_only_one_branch_makes_has_that_branch_s_line():
+    def f(i, x):
+        return lax.switch(i, [lambda x: x, lambda x: jnp.sin(x)], x)  # the only sine
+
+    line = line_of(f, "# the only sine")
+    assert (None, "cos", f"test_provenance.py:{line} (<lambda>)") in computed(f, 1, XS)
+
+
 def test_a_residual_of_a_jitted_function():
     def f(x):
         return jax.jit(lambda x: jnp.sin(jnp.sin(x)))(x)

@@ -1,14 +1,18 @@
 """From a jaxpr to a `Program`: bodies of calls stand inlined where they run, and what nothing reads is gone."""
 
+import contextlib
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.extend import source_info_util
+from jax.extend.core import JaxprEqn, Var
+from jax.extend.core import Literal as JaxLiteral
 
 from rematscope.ir import jax_internals
+from rematscope.ir.jax_internals import AnyJaxpr
 from rematscope.ir.program import Equation, Literal, Program, Value, reads
 
 source_info_util.register_exclusion(__file__)
@@ -17,12 +21,17 @@ source_info_util.register_exclusion(__file__)
 class Inliner:
     """Turns jaxprs into programs. Both passes go through one, so that a constant of both is one `Value`."""
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._constants: dict[int, tuple[Value, Any]] = {}
-        self._calls: tuple = ()  # what is being inlined, innermost first
+        self._calls: tuple[JaxprEqn, ...] = ()  # what is being inlined, innermost first
 
-    def program(self, jaxpr, inputs: Sequence[Value]) -> Program:
-        """Makes a program from a jaxpr whose operands are `inputs`; values and literals cross unchanged."""
+    def program(self, jaxpr: AnyJaxpr, inputs: Sequence[Value]) -> Program:
+        """Makes a program from a jaxpr whose operands are `inputs`; values and literals cross unchanged.
+
+        Args:
+          jaxpr: open or closed. Its constants become constants of the program.
+          inputs: one value for each of the jaxpr's operands, of its shape and dtype.
+        """
         equations: list[Equation] = []
         outputs = self._inline(jaxpr, inputs, equations)
         program = Program(tuple(inputs), _without_dead_code(equations, outputs), tuple(outputs))
@@ -30,17 +39,23 @@ class Inliner:
         program.constants = {v: array for v, array in self._constants.values() if v in used}
         return program
 
-    def _constant(self, array) -> Value:
+    def _constant(self, array: Any) -> Value:
         if id(array) not in self._constants:
             self._constants[id(array)] = Value(jax.typeof(array)), array
         return self._constants[id(array)][0]
 
-    def _inline(self, jaxpr, operands: Sequence[Value], equations: list[Equation]) -> list[Value]:
+    @contextlib.contextmanager
+    def _in(self, eqn: JaxprEqn) -> Iterator[None]:
+        outer, self._calls = self._calls, (eqn, *self._calls)
+        yield
+        self._calls = outer
+
+    def _inline(self, jaxpr: AnyJaxpr, operands: Sequence[Value], equations: list[Equation]) -> list[Value]:
         jaxpr, constvars, consts = jax_internals.body_of(jaxpr)
         env: dict[Any, Value] = dict(zip(constvars, map(self._constant, consts), strict=True))
         env.update(zip(jaxpr.invars, operands, strict=True))
 
-        def read(atom) -> Value:
+        def read(atom: Var | JaxLiteral) -> Value:
             return Literal(atom.aval, atom.val) if jax_internals.is_literal(atom) else env[atom]
 
         for eqn in jaxpr.eqns:
@@ -48,15 +63,13 @@ class Inliner:
             env.update(zip(eqn.outvars, outputs, strict=True))
         return [read(a) for a in jaxpr.outvars]
 
-    def _equation(self, eqn, inputs: list[Value], equations: list[Equation]) -> Sequence[Value]:
+    def _equation(self, eqn: JaxprEqn, inputs: list[Value], equations: list[Equation]) -> Sequence[Value]:
         """Appends what `eqn` does to `equations` and returns its outputs."""
         if (body := jax_internals.called_body(eqn)) is not None:
             if fenced := [inputs[i] for i in jax_internals.barrier_operands(eqn) if not isinstance(inputs[i], Literal)]:
                 equations.append(Equation("optimization_barrier", tuple(fenced), tuple(fenced), {}, eqn))
-            outer, self._calls = self._calls, (eqn, *self._calls)
-            outputs = self._inline(body, inputs, equations)
-            self._calls = outer
-            return outputs
+            with self._in(eqn):
+                return self._inline(body, inputs, equations)
         if jax_internals.passes_first_operand(eqn):
             return inputs[:1]
         primitive = eqn.primitive.name
@@ -75,7 +88,7 @@ class Inliner:
         elif primitive == "while":
             equation = self._while(eqn, inputs, outputs)
         elif primitive == "cond":
-            bodies = tuple(self._body(branch, inputs[1:], ()) for branch in eqn.params["branches"])
+            bodies = tuple(self._body(eqn, branch, inputs[1:], ()) for branch in eqn.params["branches"])
             equation = Equation(primitive, tuple(inputs), outputs, eqn.params, eqn, bodies)
         else:
             equation = Equation(primitive, tuple(inputs), outputs, eqn.params, eqn)
@@ -83,20 +96,20 @@ class Inliner:
         equations.append(equation)
         return outputs
 
-    def _scan(self, eqn, inputs, outputs) -> Equation:
+    def _scan(self, eqn: JaxprEqn, inputs: list[Value], outputs: tuple[Value, ...]) -> Equation:
         consts, carries = jax_internals.scan_split(eqn)
         jaxpr, length = eqn.params["jaxpr"], eqn.params["length"]
         own = [Value(v.aval) for v in jax_internals.body_of(jaxpr)[0].invars[consts:]]
-        body = self._body(jaxpr, [*inputs[:consts], *own], own)
+        body = self._body(eqn, jaxpr, [*inputs[:consts], *own], own)
         return Equation("scan", tuple(inputs), outputs, eqn.params, eqn, (body,), "", length, consts, carries)
 
-    def _while(self, eqn, inputs, outputs) -> Equation:
+    def _while(self, eqn: JaxprEqn, inputs: list[Value], outputs: tuple[Value, ...]) -> Equation:
         tested, kept = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
         carry = inputs[tested + kept :]
 
-        def part(jaxpr, captured):
+        def part(jaxpr: AnyJaxpr, captured: list[Value]) -> Program:
             own = [Value(v.aval) for v in carry]
-            return self._body(jaxpr, [*captured, *own], own)
+            return self._body(eqn, jaxpr, [*captured, *own], own)
 
         condition = part(eqn.params["cond_jaxpr"], inputs[:tested])
         body = part(eqn.params["body_jaxpr"], inputs[tested : tested + kept])
@@ -105,13 +118,15 @@ class Inliner:
             "while", tuple(inputs), outputs, eqn.params, eqn, bodies, first_carry=tested + kept, carries=len(carry)
         )
 
-    def _body(self, jaxpr, operands, own) -> Program:
+    def _body(self, eqn: JaxprEqn, jaxpr: AnyJaxpr, operands: Sequence[Value], own: Sequence[Value]) -> Program:
+        """The program that the loop or branch `eqn` runs; it reads `own` as its inputs, the rest from around it."""
         equations: list[Equation] = []
-        outputs = self._inline(jaxpr, operands, equations)
+        with self._in(eqn):
+            outputs = self._inline(jaxpr, operands, equations)
         return Program(tuple(own), _without_dead_code(equations, outputs), tuple(outputs))
 
 
-def _keeps_precision(eqn) -> bool:
+def _keeps_precision(eqn: JaxprEqn) -> bool:
     info = jnp.finfo(eqn.invars[0].aval.dtype)
     return eqn.params["exponent_bits"] >= info.nexp and eqn.params["mantissa_bits"] >= info.nmant
 

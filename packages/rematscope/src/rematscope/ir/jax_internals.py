@@ -18,7 +18,9 @@ import re
 import jax
 from jax._src import config
 from jax.ad_checkpoint import checkpoint_name as name_value
-from jax.extend.core import ClosedJaxpr, JaxprEqn, Literal, jaxpr_as_fun, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun, jaxprs_in_params
+
+AnyJaxpr = Jaxpr | ClosedJaxpr
 
 _CHECKPOINTS = ("remat2", "checkpoint")
 

@@ -92,7 +92,8 @@ class Equation:
       role: in a backward program, `"R"`, `"L"` or `"B"`; see `rematscope.ir.roles`. Empty in a forward program.
       length: how often the body of a `scan` runs; 1 for everything else.
       first_carry, carries: where in `inputs` a loop's carried values start, and how many there are.
-      calls: the jit, checkpoint and custom-rule equations that it was inlined from, innermost first.
+      calls: the jit, checkpoint and custom-rule equations that it was inlined from, with the loops and branches that
+        it stands in, innermost first.
       index: the letter that counts a loop's iterations.
     """
 

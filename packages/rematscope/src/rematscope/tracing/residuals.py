@@ -67,9 +67,13 @@ def residuals_of(fwd: Program, bwd: Program, crossing, outputs) -> tuple[Residua
     return tuple(map(residual, crossing))
 
 
-def makers_of(program: Program) -> dict[Value, tuple[Equation, int]]:
-    """Value → the equation that defines it and which of its outputs it is, bodies included."""
-    makers = {}
+# Value → the equation that defines it, and which of its outputs it is.
+Makers = dict[Value, tuple[Equation, int]]
+
+
+def makers_of(program: Program) -> Makers:
+    """What defines each value of `program`, bodies included."""
+    makers: Makers = {}
     for equation in program.equations:
         if equation.primitive != "optimization_barrier":
             makers.update((v, (equation, i)) for i, v in enumerate(equation.outputs))
@@ -78,7 +82,7 @@ def makers_of(program: Program) -> dict[Value, tuple[Equation, int]]:
     return makers
 
 
-def origin_of(value: Value, makers) -> tuple[str | None, Equation | None]:
+def origin_of(value: Value, makers: Makers) -> tuple[str | None, Equation | None]:
     """The checkpoint name of `value` and the operation that really made it."""
     name, equation, around, carried = None, None, {}, set()
     while value in makers or value in around:
@@ -98,9 +102,7 @@ def origin_of(value: Value, makers) -> tuple[str | None, Equation | None]:
         elif equation.primitive == "device_put":
             value = equation.inputs[i]
         elif equation.primitive == "cond":
-            # The branches that do not make this residual fill its place with zeros.
-            made = [b.outputs[i] for b in equation.bodies if b.outputs[i] in makers]
-            value = next((v for v in made if makers[v][0].primitive not in _FILLERS), made[0] if made else None)
+            value = min((body.outputs[i] for body in equation.bodies), key=lambda v: _says_little(v, makers))
         elif equation.bodies:
             body = equation.bodies[-1]
             around.update((v, (equation, k)) for k, v in enumerate(body.inputs))
@@ -108,6 +110,18 @@ def origin_of(value: Value, makers) -> tuple[str | None, Equation | None]:
         else:
             break
     return name, equation
+
+
+def _says_little(value: Value, makers: Makers) -> int:
+    """How little a branch's result tells of where a residual comes from: least where the branch computes it.
+
+    A branch may also hand on what it was given; and where it does not make a residual, it fills its place with zeros.
+    """
+    if isinstance(value, Literal):
+        return 2
+    if value in makers:
+        return 2 if makers[value][0].primitive in _FILLERS else 0
+    return 1
 
 
 _FILLERS = ("broadcast_in_dim", "empty2", "iota")

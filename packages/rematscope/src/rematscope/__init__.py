@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rematscope.ir.cost import Cost, cost_of
     from rematscope.ir.program import Equation, Literal, Program, Value
     from rematscope.ir.source import Source
-    from rematscope.linting.finding import LintFinding, Place
+    from rematscope.linting.finding import LintFinding, LintKind, Place
     from rematscope.linting.lint import Lint, lint
     from rematscope.memory.liveness import liveness
     from rematscope.memory.timeline import Moment, Timeline
@@ -41,6 +41,7 @@ __all__ = [
     "FwdBwd",
     "Lint",
     "LintFinding",
+    "LintKind",
     "Literal",
     "Measurement",
     "Moment",
@@ -80,7 +81,7 @@ _HOMES = {
     "ir.cost": ["Cost", "cost_of"],
     "ir.program": ["Equation", "Literal", "Program", "Value"],
     "ir.source": ["Source"],
-    "linting.finding": ["LintFinding", "Place"],
+    "linting.finding": ["LintFinding", "LintKind", "Place"],
     "linting.lint": ["Lint", "lint"],
     "memory.liveness": ["liveness"],
     "memory.timeline": ["Moment", "Timeline"],

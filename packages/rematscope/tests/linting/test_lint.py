@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
-from rematscope import Lint, PlanError, TraceError, lint, liveness, plan, recompute_graph
+from rematscope import Lint, LintKind, PlanError, TraceError, lint, liveness, plan, recompute_graph
 from rematscope.choices.enumeration import every_choice
 from rematscope.render.units import bytes_text
 
@@ -251,6 +251,12 @@ def test_checkpoints_and_policies_that_do_nothing(case):
     found = [finding for finding in lint(function, *args).findings if finding.name is None]
     assert [finding.kind for finding in found] == [kind]
     assert words in found[0].text
+
+
+def test_every_kind_of_finding_has_a_case():
+    assert {kind for kind, *_ in (*NAMES.values(), *CHECKPOINTS.values())} == set(LintKind)
+    (finding,) = lint(discarded, *ARGS).findings
+    assert finding.kind is LintKind.DISCARDED and finding.kind == "discarded" and str(finding.kind) == "discarded"
 
 
 @pytest.mark.parametrize("case", SOUND)

@@ -1,9 +1,37 @@
 """What lint says: findings, and places that deserve a name."""
 
 import dataclasses
+from enum import StrEnum
 
 from rematscope.ir.source import Source
 from rematscope.linting.subject import where
+
+
+class LintKind(StrEnum):
+    """What a finding is about. Each is equal to its text: `finding.kind == "too late"`."""
+
+    # A name:
+    DISCARDED = "discarded"  # nothing goes on with what has it
+    CUSTOM_RULE = "custom rule"  # it stands in a function whose derivative is written by hand
+    OUTSIDE = "outside"  # no checkpoint is around it
+    BARRED = "barred"  # JAX could save it, but not so that its bytes are its own
+    ARGUMENT = "argument"  # it names what is kept anyway
+    NOT_NEEDED = "not needed"  # the backward pass reads it nowhere
+    OWN_RESULT = "own result"  # it is named after an operation whose derivative uses its own result
+    TOO_LATE = "too late"  # what it is made from is computed again anyway
+    USED_UNNAMED = "used unnamed"  # something else reads the same value without the name
+    FREE = "free"  # to compute it again costs nothing
+
+    # A policy:
+    UNKNOWN_NAME = "unknown name"  # no value has a name that it is given
+    IGNORED_NAMES = "ignored names"  # it does not look at the names that it is given
+    SAVES_NOTHING = "saves nothing"
+    OVERRIDDEN = "overridden"  # the checkpoint around its own decides
+
+    # A checkpoint:
+    NESTED = "nested"  # the one around it makes it do nothing
+    UNDONE = "undone"  # the compiler may take it away
+    WHOLE_NET = "whole net"  # it is around several layers, and the peak stays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -11,18 +39,13 @@ class LintFinding:
     """Something in a function that does not do what it looks like.
 
     Attributes:
-      kind: what it is about:
-        of a name, `"discarded"`, `"custom rule"`, `"outside"` (no checkpoint is around it), `"barred"`, `"argument"`,
-        `"not needed"` (the backward pass reads it nowhere), `"own result"` (named after an operation whose derivative
-        uses its own result), `"too late"` (what it is made from is computed again anyway), `"used unnamed"`, `"free"`;
-        of a policy, `"unknown name"`, `"ignored names"`, `"saves nothing"`, `"overridden"`;
-        of a checkpoint, `"nested"`, `"undone"` (by the compiler), `"whole net"`.
+      kind: what it is about: a name, a policy or a checkpoint, and what is wrong with it.
       text: the cause and the next step.
       source: the line that it is about, or None.
       name: the `checkpoint_name` that it is about, or None.
     """
 
-    kind: str
+    kind: LintKind
     text: str
     source: Source | None = None
     name: str | None = None
@@ -46,5 +69,5 @@ class Place:
     nbytes: int = 0
     spares: int = 0
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.what} on {where(self.source)} ({self.type})"

@@ -1,11 +1,14 @@
 """`lint(f, *args)`: names and checkpoints of a function that do nothing, why, and where names would do something."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from rematscope.ir import jax_internals
+from rematscope.ir.source import Source
 from rematscope.linting.checkpoint_rules import checkpoint_findings
-from rematscope.linting.finding import LintFinding, Place
-from rematscope.linting.name_rules import Names
+from rematscope.linting.finding import LintFinding, LintKind, Place
+from rematscope.linting.name_rules import name_findings
+from rematscope.linting.names import names_of
 from rematscope.linting.subject import Subject
 from rematscope.render.parts import Lines, Stack, TextTable
 from rematscope.render.units import amount_text, bytes_text
@@ -31,7 +34,7 @@ class Lint(View):
     def parts(self) -> Iterable[View]:
         views: list[View] = []
         if self.findings:
-            alike: dict[tuple, list[LintFinding]] = {}
+            alike: dict[tuple[LintKind, Source | None], list[LintFinding]] = {}
             for found in self.findings:
                 alike.setdefault((found.kind, found.source), []).append(found)
             rows = [["about", "finding"], *([kind, _folded(group)] for (kind, _), group in alike.items())]
@@ -63,7 +66,7 @@ def _folded(alike: list[LintFinding]) -> str:
     return f"{alike[0].text} So with {', '.join(names[:3])}{more}."
 
 
-def lint(f: Callable, *args, **kwargs) -> Lint:
+def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
     """Looks for names that cannot help, policies that save nothing and checkpoints without effect in `f`.
 
     What it says comes from traces of `f` with a name or a checkpoint and without it. A name is in the wrong place if,
@@ -85,13 +88,13 @@ def lint(f: Callable, *args, **kwargs) -> Lint:
     __tracebackhide__ = True
     with jax_internals.default_remat():
         subject = Subject(f, args, kwargs)
-        names = Names(subject)
-        findings = [*checkpoint_findings(subject, names.graph), *names.findings()]
+        names = names_of(subject)
+        findings = [*checkpoint_findings(subject, names.graph), *name_findings(names)]
     by_line = sorted(findings, key=lambda found: (found.source.place, found.source.line) if found.source else ("", 0))
     return Lint(subject.function, dict.fromkeys(by_line), names.places)
 
 
-def no_names(f: Callable, *args, **kwargs) -> str:
+def no_names(f: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     """Why there is nothing to choose in a function, and what to name instead."""
     found = lint(f, *args, **kwargs)
     about_names = [finding.text for finding in found.findings if finding.name]

@@ -1,7 +1,8 @@
 """A function as a jaxpr, to be traced with other checkpoints and names in it."""
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
 
 import jax
 from jax.extend.core import JaxprEqn, jaxpr_as_fun
@@ -23,7 +24,7 @@ class Subject:
       checkpoints: all that it has, those in other ones included.
     """
 
-    def __init__(self, f: Callable, args, kwargs):
+    def __init__(self, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]):
         self.function = called(f)
         self.passes = trace(f, *args, **kwargs)
         self.jaxpr = jax_internals.rewritten(jaxpr_of(f, *args, **kwargs), lambda eqn, _: [eqn])
@@ -32,17 +33,17 @@ class Subject:
         ]
         self._leaves = jax.tree.leaves((args, kwargs))
 
-    def changed(self, change: Callable) -> Callable:
-        """The function with other equations, as `_jax.rewritten` makes them."""
+    def changed(self, change: Callable[[JaxprEqn, JaxprEqn], Sequence[JaxprEqn]]) -> Callable[..., Any]:
+        """The function with other equations, as `jax_internals.rewritten` makes them."""
         run = jaxpr_as_fun(jax_internals.rewritten(self.jaxpr, change))
 
-        def function(*leaves):
+        def function(*leaves: Any) -> Any:
             return run(*leaves)
 
         function.__name__ = self.function
         return function
 
-    def trace(self, function: Callable) -> Passes:
+    def trace(self, function: Callable[..., Any]) -> Passes:
         """The trace of what `changed` returned."""
         return trace(function, *self._leaves)
 
@@ -50,7 +51,7 @@ class Subject:
         """The trace without these checkpoints, but with what is in them."""
         gone = {id(checkpoint.eqn) for checkpoint in checkpoints}
 
-        def change(eqn, old):
+        def change(eqn: JaxprEqn, old: JaxprEqn) -> list[JaxprEqn]:
             return [jax_internals.without_checkpoint(eqn) if id(old) in gone else eqn]
 
         return self.trace(self.changed(change))
@@ -68,7 +69,7 @@ class Checkpoint:
         return source_of(self.eqn, self.around)
 
     @property
-    def policy(self):
+    def policy(self) -> Callable[..., Any] | None:
         return jax_internals.policy_of(self.eqn)
 
     @property
@@ -91,7 +92,7 @@ class Checkpoint:
         return (eqn for body in jax_internals.bodies(self.eqn) for eqn, _ in everything(body))
 
 
-def everything(jaxpr, around: tuple = ()) -> Iterator[tuple[JaxprEqn, tuple[JaxprEqn, ...]]]:
+def everything(jaxpr: Any, around: tuple[JaxprEqn, ...] = ()) -> Iterator[tuple[JaxprEqn, tuple[JaxprEqn, ...]]]:
     """Every equation, bodies included, with the equations that it stands in."""
     for eqn in jax_internals.body_of(jaxpr)[0].eqns:
         yield eqn, around
@@ -103,6 +104,11 @@ def source_of(eqn: JaxprEqn, around: tuple[JaxprEqn, ...]) -> Source | None:
     """The user's line of an equation, or of the nearest around it that has one."""
     found = (Source.of(each.source_info) for each in (eqn, *reversed(around)))
     return next((source for source in found if source is not None), None)
+
+
+def on(source: Source | None) -> str:
+    """`on model.py:7`. A checkpoint that the caller put around all has no line of its own."""
+    return f"on {source.where}" if source else "around all of it"
 
 
 def where(source: Source | None) -> str:

@@ -14,9 +14,9 @@ from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.choices.zero_one import zero_one
 from rematscope.errors import PlanError
 from rematscope.ir.program import Equation
-from rematscope.linting.checkpoint_rules import whole_nets
 from rematscope.linting.finding import LintFinding
 from rematscope.linting.lint import no_names
+from rematscope.linting.whole_nets import whole_nets
 from rematscope.planning.budget import budget_bytes, least_possible, part_of_range
 from rematscope.planning.certificate import Certificate, same_cost
 from rematscope.render.parts import Paragraph, TextTable

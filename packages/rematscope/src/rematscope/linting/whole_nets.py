@@ -1,0 +1,130 @@
+"""The rule about checkpoints around several layers, which compute all of them again at once and lower no peak."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
+
+from jax.extend import source_info_util
+from jax.extend.core import JaxprEqn
+
+from rematscope.ir import jax_internals, roles
+from rematscope.ir.program import Equation, Program, Value, type_text
+from rematscope.ir.source import Source
+from rematscope.linting.dataflow import PRODUCTS
+from rematscope.linting.finding import LintFinding, LintKind
+from rematscope.linting.subject import on, where
+from rematscope.memory.liveness import live_bytes
+from rematscope.render.units import bytes_text
+from rematscope.tracing.trace import Passes
+
+_SEVERAL = 3  # like layers that make a net
+
+
+def whole_nets(passes: Passes, nothing_saved: Passes, plain: Callable[[], Passes]) -> Iterator[LintFinding]:
+    """Checkpoints around several like layers, which do not lower the peak.
+
+    Args:
+      passes: the trace that is judged.
+      nothing_saved: the same with checkpoints that save nothing.
+      plain: gives the trace without any checkpoint; asked only where there are like layers.
+    """
+    found = {Source.of(layers.checkpoint.source_info): layers for layers in _layers_at_once(nothing_saved)}
+    if not found:
+        return
+    peak, without = live_bytes(passes).peak_bytes, live_bytes(plain()).peak_bytes
+    if peak < 0.9 * without:
+        return
+    for source, layers in found.items():
+        text = (
+            f"The checkpoint {on(source)} has {layers.count} like layers in it, those of "
+            f"{where(layers.operation.source)}. The backward pass computes all of them again at once, so the peak is "
+            f"{bytes_text(peak)}, and {bytes_text(without)} without a checkpoint. Put one around "
+            f"{'the body of the scan' if layers.scanned else 'each layer'} instead."
+        )
+        yield LintFinding(LintKind.WHOLE_NET, text, source or layers.operation.source)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Layers:
+    """Like layers that a checkpoint computes again at once.
+
+    Attributes:
+      checkpoint: the checkpoint.
+      count: how many there are.
+      operation: one of the operations by which they are told.
+      scanned: they are a scan's.
+    """
+
+    checkpoint: JaxprEqn
+    count: int
+    operation: Equation
+    scanned: bool
+
+
+@dataclasses.dataclass
+class _Alike:
+    """What one line of the code computes again on arrays of the same types.
+
+    Attributes:
+      program: the program or the loop's body that it stands in.
+      times: how often the scans that the checkpoint is around run that.
+      equations: the operations, in the program's order.
+    """
+
+    program: Program
+    times: int
+    equations: list[Equation] = dataclasses.field(default_factory=list)
+
+    def layers(self, checkpoint: JaxprEqn) -> _Layers:
+        """As many layers as operations follow one on the other, in all iterations."""
+        in_a_row = _chain(self.program, self.equations) if len(self.equations) >= _SEVERAL else 1
+        return _Layers(checkpoint, self.times * in_a_row, self.equations[0], self.times > 1)
+
+
+def _layers_at_once(passes: Passes) -> Iterator[_Layers]:
+    """Checkpoints that compute several like layers again at once.
+
+    Layers are like if the same place in the code multiplies arrays of the same types. One follows on the other, or they
+    are a scan's. How many there are is said by the median of these places.
+    """
+    checkpoints: dict[int, JaxprEqn] = {}
+    groups: dict[int, dict[tuple[object, ...], _Alike]] = {}
+    nested: set[int] = set()
+
+    def visit(program: Program, loops: tuple[Equation, ...]) -> None:
+        for equation in program.equations:
+            for body in equation.bodies:
+                visit(body, (*loops, equation))
+            around = [eqn for eqn in equation.calls if jax_internals.is_checkpoint(eqn)]  # innermost first
+            if equation.role != roles.RECOMPUTED or not around or equation.bodies:
+                continue
+            checkpoint = around[-1]
+            if len(around) > 1:
+                nested.add(id(checkpoint))
+            times = math.prod(loop.length for loop in loops if any(eqn is checkpoint for eqn in loop.calls))
+            types = tuple(map(type_text, (*equation.inputs, *equation.outputs)))
+            line = source_info_util.summarize(equation.eqn.source_info)
+            checkpoints[id(checkpoint)] = checkpoint
+            alike = groups.setdefault(id(checkpoint), {})
+            key = id(program), line, equation.primitive, types
+            alike.setdefault(key, _Alike(program, times)).equations.append(equation)
+
+    visit(passes.backward, ())
+    for which, alike in groups.items():
+        if which in nested:
+            continue
+        products = [group for group in alike.values() if group.equations[0].primitive in PRODUCTS]
+        found = [group.layers(checkpoints[which]) for group in products or alike.values()]
+        median = sorted(found, key=lambda layers: layers.count)[(len(found) - 1) // 2]
+        if median.count >= _SEVERAL:
+            yield median
+
+
+def _chain(program: Program, equations: list[Equation]) -> int:
+    """How many of the equations follow one on the other."""
+    counted = set(equations)
+    depth: dict[Value, int] = {}
+    for equation in program.equations:
+        here = max((depth.get(v, 0) for v in equation.inputs), default=0) + (equation in counted)
+        depth.update(dict.fromkeys(equation.outputs, here))
+    return max(depth[v] for equation in equations for v in equation.outputs)

@@ -9,26 +9,27 @@ from grader.exercises.hints import Hint
 from grader.exercises.requirements import Mistake
 
 
-def _layer(w, x):
+def layer_of_the_page(w, x):
     return jnp.sin(x @ w)
 
 
-def _arguments(n):
+def arguments_for(n):
+    """Shapes of the weights of n layers, and of x."""
     cpu = jax.sharding.SingleDeviceSharding(jax.devices("cpu")[0])
     w, x = (jax.ShapeDtypeStruct(shape, jnp.float32, sharding=cpu) for shape in ((16, 16), (8, 16)))
     return [w] * n, x
 
 
 def _each(n, prevent_cse):
-    return [jax.checkpoint(_layer, prevent_cse=prevent_cse)] * n
+    return [jax.checkpoint(layer_of_the_page, prevent_cse=prevent_cse)] * n
 
 
 def _all_but_the_last(n, prevent_cse):
-    return [*_each(n - 1, prevent_cse), _layer]
+    return [*_each(n - 1, prevent_cse), layer_of_the_page]
 
 
-def _none(n, prevent_cse):
-    return [_layer] * n
+def without_checkpoints(n, prevent_cse):
+    return [layer_of_the_page] * n
 
 
 def _loss(layers):
@@ -40,16 +41,18 @@ def _loss(layers):
     return loss
 
 
-def _of_layers(layers):
+def of_layers(layers):
+    """The same program of other layers: `layers(n, prevent_cse)` makes them."""
     return lambda n, prevent_cse: jax.value_and_grad(_loss(layers(n, prevent_cse)))
 
 
-def _asked(n, prevent_cse):
-    return _of_layers(_each)(n, prevent_cse)
+def asked_for(n, prevent_cse):
+    """The page's program: value and gradient of n layers, each with a checkpoint."""
+    return of_layers(_each)(n, prevent_cse)
 
 
 def _around_all(n, prevent_cse):
-    return jax.value_and_grad(jax.checkpoint(_loss(_none(n, prevent_cse)), prevent_cse=prevent_cse))
+    return jax.value_and_grad(jax.checkpoint(_loss(without_checkpoints(n, prevent_cse)), prevent_cse=prevent_cse))
 
 
 def _gradient_alone(n, prevent_cse):
@@ -65,14 +68,15 @@ def _forward(n, prevent_cse):
 
 
 @functools.cache  # compiling is what a check's time goes to
-def _texts(program, n, prevent_cse) -> tuple[str, str]:
-    lowered = jax.jit(program(n, prevent_cse)).lower(*_arguments(n))
+def compiled_texts(program, n, prevent_cse) -> tuple[str, str]:
+    """A program for n layers as JAX lowers it, and as XLA compiles it."""
+    lowered = jax.jit(program(n, prevent_cse)).lower(*arguments_for(n))
     return lowered.as_text(), lowered.compile().as_text() or ""
 
 
-def _counts(program, n) -> dict:
-    """What the page asks for, of another program perhaps."""
-    texts = [_texts(program, n, prevent_cse) for prevent_cse in (True, False)]
+def counts_of(program, n) -> dict:
+    """What the page asks for, of another program perhaps: pairs, with `prevent_cse` first and without it second."""
+    texts = [compiled_texts(program, n, prevent_cse) for prevent_cse in (True, False)]
     return {
         "barriers": tuple(lowered.count("stablehlo.optimization_barrier") for lowered, _ in texts),
         "lowered": tuple(lowered.count("stablehlo.dot_general") for lowered, _ in texts),
@@ -81,11 +85,11 @@ def _counts(program, n) -> dict:
 
 
 def reference(n) -> dict:
-    return _counts(_asked, n)
+    return counts_of(asked_for, n)
 
 
 def _other_program(program):
-    return lambda n: _counts(program, n)
+    return lambda n: counts_of(program, n)
 
 
 def _other_order(n):
@@ -124,7 +128,7 @@ def _before_lowering(in_bodies, barriers):
         return sum(equation.primitive.name == primitive for equation in jaxpr.eqns)
 
     def counts(n):
-        jaxprs = [jax.make_jaxpr(_asked(n, prevent_cse))(*_arguments(n)) for prevent_cse in (True, False)]
+        jaxprs = [jax.make_jaxpr(asked_for(n, prevent_cse))(*arguments_for(n)) for prevent_cse in (True, False)]
         found = {"lowered": tuple(count(jaxpr, "dot_general") for jaxpr in jaxprs)}
         if barriers:
             found["barriers"] = tuple(count(jaxpr, "optimization_barrier") for jaxpr in jaxprs)
@@ -183,12 +187,12 @@ mistakes = (
     ),
     Mistake(
         "the last layer has no checkpoint",
-        _other_program(_of_layers(_all_but_the_last)),
+        _other_program(of_layers(_all_but_the_last)),
         "How many of the n layers are called through jax.checkpoint?",
     ),
     Mistake(
         "there is no checkpoint",
-        _other_program(_of_layers(_none)),
+        _other_program(of_layers(without_checkpoints)),
         "What is a barrier put around, and which function do you call for each layer?",
     ),
     Mistake(

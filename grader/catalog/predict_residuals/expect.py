@@ -13,61 +13,62 @@ from grader.exercises.plain_data import Choice
 from grader.exercises.requirements import Mistake
 from grader.stablehlo.types import ProgramError
 
-_X = np.array([-1.5, -0.3, 0.4, 1.2], np.float32)
-_Y = np.array([1, 2, 3, 4], np.float32)
-_W = np.linspace(0.5, 2, 12, dtype=np.float32).reshape(3, 4)
+# What the operations take: numbers at which no two of the page's values are alike.
+X = np.array([-1.5, -0.3, 0.4, 1.2], np.float32)
+Y = np.array([1, 2, 3, 4], np.float32)
+W = np.linspace(0.5, 2, 12, dtype=np.float32).reshape(3, 4)
 
-_OPERATIONS: dict[str, tuple[Any, ...]] = {
-    "sin": (jnp.sin, _X),
-    "exp": (jnp.exp, _X),
-    "relu": (jax.nn.relu, _X),
-    "tanh": (jnp.tanh, _X),
-    "log": (jnp.log, _X),
-    "sigmoid": (jax.nn.sigmoid, _X),
-    "cube": (lambda x: x**3, _X),
-    "add": (jnp.add, _X, _Y),
-    "dot": (jnp.dot, _W, _X),
+OPERATIONS: dict[str, tuple[Any, ...]] = {
+    "sin": (jnp.sin, X),
+    "exp": (jnp.exp, X),
+    "relu": (jax.nn.relu, X),
+    "tanh": (jnp.tanh, X),
+    "log": (jnp.log, X),
+    "sigmoid": (jax.nn.sigmoid, X),
+    "cube": (lambda x: x**3, X),
+    "add": (jnp.add, X, Y),
+    "dot": (jnp.dot, W, X),
 }
 
 
 @functools.cache
-def _values() -> dict:
+def page_values() -> dict:
     """The names that the page offers, and what they mean."""
     return {
-        "x": _X,
-        "y": _Y,
-        "W": _W,
-        "sin(x)": jnp.sin(_X),
-        "cos(x)": jnp.cos(_X),
-        "exp(x)": jnp.exp(_X),
-        "relu(x)": jax.nn.relu(_X),
-        "x > 0": _X > 0,
-        "tanh(x)": jnp.tanh(_X),
-        "1 - tanh(x)**2": 1 - jnp.tanh(_X) ** 2,
-        "log(x)": jnp.log(_X),
-        "1 / x": 1 / _X,
-        "sigmoid(x)": jax.nn.sigmoid(_X),
-        "sigmoid(x) * (1 - sigmoid(x))": jax.nn.sigmoid(_X) * (1 - jax.nn.sigmoid(_X)),
-        "x**2": _X**2,
-        "3 * x**2": 3 * _X**2,
-        "x + y": _X + _Y,
-        "W @ x": _W @ _X,
+        "x": X,
+        "y": Y,
+        "W": W,
+        "sin(x)": jnp.sin(X),
+        "cos(x)": jnp.cos(X),
+        "exp(x)": jnp.exp(X),
+        "relu(x)": jax.nn.relu(X),
+        "x > 0": X > 0,
+        "tanh(x)": jnp.tanh(X),
+        "1 - tanh(x)**2": 1 - jnp.tanh(X) ** 2,
+        "log(x)": jnp.log(X),
+        "1 / x": 1 / X,
+        "sigmoid(x)": jax.nn.sigmoid(X),
+        "sigmoid(x) * (1 - sigmoid(x))": jax.nn.sigmoid(X) * (1 - jax.nn.sigmoid(X)),
+        "x**2": X**2,
+        "3 * x**2": 3 * X**2,
+        "x + y": X + Y,
+        "W @ x": W @ X,
     }
 
 
 @functools.cache
 def reference(op) -> Choice:
     """What JAX keeps for this operation's backward pass and reads there: its residuals' values, by their names."""
-    function, *arguments = _OPERATIONS[op]
+    function, *arguments = OPERATIONS[op]
     passes = rematscope.trace(function, *arguments)
     returned = passes.forward(*arguments)
     kept = returned[len(returned) - len(passes.residuals) :]
     read = [array for array, residual in zip(kept, passes.residuals, strict=True) if residual.needed_by is not None]
-    return Choice(tuple(_name(op, array) for array in read), tuple(_values()))
+    return Choice(tuple(_name(op, array) for array in read), tuple(page_values()))
 
 
 def _name(op, array) -> str:
-    for name, value in _values().items():
+    for name, value in page_values().items():
         if (array.shape, array.dtype) == (value.shape, value.dtype) and np.allclose(array, value, rtol=1e-6, atol=1e-6):
             return name
     raise ProgramError(f"JAX {jax.__version__} keeps something for {op} that none of the page's names stands for.")

@@ -10,9 +10,9 @@ from solutions.cse_lab import cse_lab
 
 @pytest.fixture(autouse=True)
 def measured_anew():
-    expect._texts.cache_clear()
+    expect.compiled_texts.cache_clear()
     yield
-    expect._texts.cache_clear()
+    expect.compiled_texts.cache_clear()
 
 
 def test_expected_is_what_the_worked_answer_counts(remat3):
@@ -21,12 +21,12 @@ def test_expected_is_what_the_worked_answer_counts(remat3):
 
 
 def test_without_barriers_xla_compiles_what_it_compiles_without_checkpoints(remat3):
-    without = expect._counts(expect._of_layers(expect._none), 3)
+    without = expect.counts_of(expect.of_layers(expect.without_checkpoints), 3)
     assert expect.reference(3)["compiled"][1] == without["compiled"][0] < expect.reference(3)["compiled"][0]
 
 
 def test_another_layer_is_another_answer(monkeypatch):
-    monkeypatch.setattr(expect, "_layer", lambda w, x: jnp.sin(jnp.sin(x @ w) @ w.T))
+    monkeypatch.setattr(expect, "layer_of_the_page", lambda w, x: jnp.sin(jnp.sin(x @ w) @ w.T))
     assert expect.reference(2)["lowered"] != tuple(cse_lab(2)["lowered"])
 
 
@@ -37,5 +37,5 @@ def test_what_is_counted_before_lowering_is_named_in_todays_mode():
 
 
 def jaxprs(n):
-    made = (jax.make_jaxpr(expect._asked(n, p))(*expect._arguments(n)) for p in (True, False))
+    made = (jax.make_jaxpr(expect.asked_for(n, p))(*expect.arguments_for(n)) for p in (True, False))
     return tuple(str(jaxpr).count("dot_general") for jaxpr in made)

@@ -18,20 +18,20 @@ def measured_anew():
 
 @pytest.mark.parametrize("wrap", [lambda function: function, jax.jit], ids=["plain", "jit"])
 def test_expected_is_what_jax_keeps(wrap, remat3, monkeypatch):
-    operations = {op: (wrap(function), *arrays) for op, (function, *arrays) in expect._OPERATIONS.items()}
-    monkeypatch.setattr(expect, "_OPERATIONS", operations)
+    operations = {op: (wrap(function), *arrays) for op, (function, *arrays) in expect.OPERATIONS.items()}
+    monkeypatch.setattr(expect, "OPERATIONS", operations)
     assert {op: sorted(expect.reference(op).chosen) for op in KEPT} == {op: sorted(kept) for op, kept in KEPT.items()}
 
 
 def test_another_rule_is_another_answer(monkeypatch):
     """Whoever changes what an operation keeps changes what is right."""
-    monkeypatch.setitem(expect._OPERATIONS, "sin", (jnp.exp, expect._X))
+    monkeypatch.setitem(expect.OPERATIONS, "sin", (jnp.exp, expect.X))
     verdict = grade(predict_residuals, "predict_residuals")
     assert [finding.cases for finding in verdict.findings] == [("sin",)]
 
 
 def test_what_has_no_name_is_not_judged(monkeypatch):
-    monkeypatch.setitem(expect._OPERATIONS, "sin", (jnp.square, expect._X))
+    monkeypatch.setitem(expect.OPERATIONS, "sin", (jnp.square, expect.X))
     verdict = grade(predict_residuals, "predict_residuals")
     assert verdict.outcome == "could not be judged"
     assert "keeps something for sin that none of the page's names stands for" in verdict.findings[0].text
@@ -39,7 +39,7 @@ def test_what_has_no_name_is_not_judged(monkeypatch):
 
 def test_a_finding_does_not_tell_the_answer():
     """Whatever single name is answered: neither what a finding says nor what it asks has the names that are right."""
-    for name in expect._values():
+    for name in expect.page_values():
         for finding in grade(lambda op, name=name: [name], "predict_residuals").findings:
             said = f"{finding.text} {finding.expected} {finding.next}"
             assert not [kept for op in finding.cases for kept in KEPT[op] if len(kept) > 1 and kept in said]

@@ -64,7 +64,7 @@ def test_the_formula_and_the_worked_answer_agree(n, s, taken):
     assert expect.fewest(n, s) == carried_out(revolve_schedule(n, s), n, s) == taken
 
 
-def test_a_thousand_steps():
+def test_the_formula_knows_griewanks_number_for_a_thousand_steps():
     assert expect.fewest(1000, 10) == 3636
 
 

@@ -1,6 +1,8 @@
 """Each wrong answer fails with the finding that names its mistake, each requirement and hint has an answer that it is
 there for, and a stub is no wrong answer."""
 
+import json
+
 import jax
 import jax.numpy as jnp
 import pytest
@@ -30,6 +32,7 @@ def test_wrong_answers_fail_with_the_finding_that_names_the_mistake(slug, name, 
     # One seed: whether a wrong value differs by more than bfloat16's tolerance, and so which cases show it, is chance.
     verdict = verdict_on(answer.answer, slug)
     assert verdict.outcome == "not passed", verdict
+    assert json.dumps(verdict.to_dict())
     found = named(answer, verdict.findings)
     assert len(found) == 1, verdict
     assert answer.cases is None or found[0].cases == answer.cases, verdict

@@ -28,7 +28,7 @@ def answer(path):
     return find.read(path).answer()
 
 
-def test_a_script(tmp_path):
+def test_an_answer_is_found_in_a_script(tmp_path):
     assert answer(script(tmp_path, f"def {NAME}(): return 7"))() == 7
 
 
@@ -47,12 +47,12 @@ def test_only_what_the_answer_builds_on_is_run(tmp_path):
     assert answer(path)(1.5) == 10
 
 
-def test_a_variable_changed_by_a_method_call(tmp_path):
+def test_a_call_that_changes_a_variable_of_the_answers_is_run(tmp_path):
     path = notebook(tmp_path, "names = ['a']", "names.append('b')", f"def {NAME}(): return names", "names.append('c')")
     assert answer(path)() == ["a", "b", "c"]
 
 
-def test_cells_in_any_order_and_copied(tmp_path):
+def test_the_last_definition_is_the_answer(tmp_path):
     path = notebook(tmp_path, STUB, f"def {NAME}(): return 1", f"def {NAME}(): return 2")
     assert answer(path)() == 2
 
@@ -67,7 +67,7 @@ def test_a_stub_alone_is_the_answer(tmp_path):
         answer(notebook(tmp_path, STUB))(1, 2, 3)
 
 
-def test_assigned_and_decorated_later(tmp_path):
+def test_an_answer_is_found_however_its_name_is_bound(tmp_path):
     path = notebook(tmp_path, "import functools", f"def {NAME}(): return 1", f"{NAME} = functools.partial({NAME})")
     assert answer(path).func() == 1
     assert answer(script(tmp_path, f"from functools import partial\n{NAME} = partial(int, '7')"))() == 7
@@ -83,13 +83,13 @@ def test_assigned_and_decorated_later(tmp_path):
     )
 
 
-def test_functions_that_use_each_other(tmp_path):
+def test_functions_that_use_each_other_are_both_run(tmp_path):
     text = f"def even(n): return n == 0 or odd(n - 1)\ndef {NAME}(n): return even(n)\n"
     text += "def odd(n): return n > 0 and even(n - 1)"
     assert answer(script(tmp_path, text))(4)
 
 
-def test_magics_are_left_out(tmp_path):
+def test_ipythons_own_lines_are_left_out(tmp_path):
     path = notebook(
         tmp_path,
         "%matplotlib inline\n!ls\nk = 6",
@@ -108,7 +108,7 @@ def test_a_script_s_main_is_not_run(tmp_path):
 @pytest.mark.parametrize(
     "text", ["not json", "[]", "{}", '{"cells": [3]}', '{"cells": [{"cell_type": "code"}]}', "[" * 100_000]
 )
-def test_no_notebook(tmp_path, text):
+def test_a_file_that_is_no_notebook_is_refused_in_a_sentence(tmp_path, text):
     with pytest.raises(SubmissionError, match=r"page\.ipynb is not a notebook that can be read: open it in JupyterLab"):
         find.read(script(tmp_path, text, "page.ipynb"))
 
@@ -128,13 +128,13 @@ def test_no_notebook(tmp_path, text):
         ([f"def {NAME}(w1, w2:\n  pass"], "The answer is not valid Python: page.ipynb cell 1:1: "),
     ],
 )
-def test_no_answer(tmp_path, cells, message):
+def test_a_file_without_an_answer_is_told_what_it_lacks(tmp_path, cells, message):
     with pytest.raises(SubmissionError) as error:
         find.read(notebook(tmp_path, *cells))
     assert message in str(error.value)
 
 
-def test_no_file(tmp_path):
+def test_a_file_that_cannot_be_read_is_refused_in_a_sentence(tmp_path):
     with pytest.raises(SubmissionError, match=r"There is no file .*nowhere\.py: check its name"):
         find.read(tmp_path / "nowhere.py")
     with pytest.raises(SubmissionError, match="is neither a notebook"):
@@ -154,7 +154,7 @@ def text(*cells):
     return find.of_cells(["", *cells], NAME).text
 
 
-def test_a_session_in_the_order_of_execution():
+def test_a_sessions_text_is_in_the_order_of_execution():
     found = text(
         "import math, numpy  # the usual\nimport no_such_module",
         "# twice as much\n# is enough\nk = 2  # exactly",
@@ -208,11 +208,11 @@ def test_what_stood_together_stays_together():
         ([0, 1, 2], ["def h(): return 1", "from m import *", f"def {NAME}(): return h()"]),
     ],
 )
-def test_only_live_definitions(kept, cells):
+def test_definitions_that_others_have_replaced_are_left_out(kept, cells):
     assert text(*cells) == "\n\n".join(cells[index] for index in kept) + "\n"
 
 
-def test_odd_cells_are_left_out():
+def test_cells_that_are_not_python_are_left_out():
     found = text(
         "%matplotlib inline\nimport math",
         "get_ipython().run_line_magic('timeit', '1')",
@@ -231,21 +231,21 @@ def test_odd_cells_are_left_out():
     assert found == f"import math\n\nk = 1\n\ndef {NAME}():\n\n    return math.pi, k\n"
 
 
-def test_a_session_without_the_answer():
+def test_a_session_without_the_answer_has_no_text():
     assert text() == text("k = 1", "def other(): return k") == ""
 
 
-def test_the_future_comes_first():
+def test_future_imports_come_first():
     found = text("k = 1", f"from __future__ import annotations\ndef {NAME}(v: Unknown = k): return v")
     assert found.startswith("from __future__ import annotations\n\nk = 1\n\n")
     compile(found, "text", "exec")
 
 
-def test_columns_count_bytes():
+def test_a_statement_is_cut_out_whole_behind_characters_of_several_bytes():
     assert text(f"é = 'ü'; w = 'ö'; {NAME} = é + w; print('ß')") == f"é = 'ü'; w = 'ö'; {NAME} = é + w\n"
 
 
-def test_a_deep_expression(tmp_path):
+def test_a_deep_expression_is_found_whole(tmp_path):
     answer_ = f"{NAME} = " + " + ".join(["1"] * 900)
     assert text(answer_) == answer_ + "\n"
 
@@ -259,7 +259,7 @@ def test_the_text_of_a_file_is_an_answer(tmp_path):
     assert not found.is_stub() and find.read(notebook(tmp_path, STUB)).is_stub()
 
 
-def test_one_of_several_answers(tmp_path):
+def test_of_several_answers_in_a_file_one_must_be_named(tmp_path):
     path = script(tmp_path, f"def {NAME}(): return 1\ndef count_residuals(): return {NAME}() + 1")
     with pytest.raises(SubmissionError, match="put each answer into a file of its own"):
         find.read(path)
@@ -268,7 +268,7 @@ def test_one_of_several_answers(tmp_path):
         find.read(path, "save_named")
 
 
-def test_fingerprints():
+def test_a_fingerprint_knows_nothing_of_comments_formatting_and_order():
     same = ["import math\ndef f(x): return (x)", "def f(x):\n    # more\n    return x\n\n\nimport math"]
     assert len(set(map(find.fingerprint, same))) == 1
     assert len({find.fingerprint(t) for t in (same[0], "def f(x): return -x", "no Python", "nor this", "")}) == 5

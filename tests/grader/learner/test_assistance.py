@@ -1,15 +1,13 @@
-"""Hints and worked answers: which hint comes next, and when the worked answer opens."""
+"""Hints come one at a time, and the worked answer opens once there is something to compare it with."""
 
 import pytest
 
 from grader.exercises import registry
-from grader.exercises.hints import Hint, next_hint
 from grader.learner import assistance
 from grader.learner.progress import Progress
 from grader.verdicts.verdict import Finding, Verdict
 
 NAME = "checkpoint_dot_policy"
-HINTS = (Hint("Where to begin?"), Hint("Too much?", after=("also saved",)), Hint("And then?"), Hint("Nearly."))
 WRONG = "def checkpoint_dot_policy(w1, w2, x):\n    return {}\n"
 
 
@@ -20,51 +18,6 @@ def progress(tmp_path):
 
 def attempt(progress, source="", outcome="not passed", kind="also saved"):
     progress.record(NAME, Verdict(NAME, outcome, (Finding(kind, "…"),)), source)
-
-
-@pytest.mark.parametrize(
-    ("kinds", "given", "index"),
-    [
-        ([], [], 0),
-        ([], [0], 2),
-        (["also saved"], [], 1),
-        (["also saved"], [1], 0),
-        (["wrong value", "also saved"], [0], 1),
-        (["recomputes"], [0, 2, 3], None),
-        (["also saved"], [0, 2, 3], 1),
-        (["also saved"], [0, 1, 2, 3], None),
-    ],
-)
-def test_the_next_hint_knows_the_last_findings(kinds, given, index):
-    assert next_hint(HINTS, [Finding(kind, "…") for kind in kinds], given) == index
-
-
-@pytest.mark.parametrize(
-    ("found", "order"),
-    [
-        ([], [0, 4]),
-        ([Finding("also saved", "saves a mask")], [2, 1, 0, 4]),
-        ([Finding("also saved", "saves a sine"), Finding("recomputes", "a mask")], [1, 0, 4]),
-        (
-            [Finding("also saved", "…", expected="a mask"), Finding("not saved", "…", next="And a mask?")],
-            [2, 3, 1, 0, 4],
-        ),
-        ([Finding("also saved", "…", cases=("a mask", "two"))], [2, 1, 0, 4]),
-        ([Finding("also saved", "…", got="a mask"), Finding("not saved", "…", source="mask = …")], [2, 1, 0, 4]),
-    ],
-)
-def test_a_hint_that_knows_a_findings_words_comes_before_one_that_knows_its_kind(found, order):
-    hints = (
-        Hint("Where to begin?"),
-        Hint("Too much?", after=("also saved",)),
-        Hint("A mask?", after=("also saved",), says="mask"),
-        Hint("No mask?", after=("not saved",), says="mask"),
-        Hint("Nearly."),
-    )
-    given = []
-    while (index := next_hint(hints, found, given)) is not None:
-        given.append(index)
-    assert given == order
 
 
 def test_hints_come_one_at_a_time_and_stay(progress):

@@ -27,7 +27,7 @@ def outcome(evidence, cases=CASES):
     return judge(evidence, cases, TASK, EXPECT, seed=5)
 
 
-def test_round_trip():
+def test_evidence_comes_back_from_json_as_it_was():
     assert Evidence.from_json(RIGHT_EVIDENCE.to_json()) == RIGHT_EVIDENCE
     failed = capture(WRONG["policy_is_a_string"].answer, NAME, CASES)
     assert Evidence.from_json(failed.to_json()) == failed
@@ -133,7 +133,7 @@ def test_mutated_programs_are_refused_or_judged(data):
     assert outcome(evidence).outcome in ("passed", "not passed", "could not be judged")
 
 
-def test_callbacks_leave_no_program():
+def test_an_answer_that_calls_back_into_python_is_told_so():
     import jax
 
     def answer(w1, w2, x):

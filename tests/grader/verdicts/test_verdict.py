@@ -39,7 +39,7 @@ Not passed yet: checkpoint_dot_policy
   Advice: Beware."""
 
 
-def test_text():
+def test_a_verdict_is_the_same_text_in_every_way_of_asking_for_it():
     shown = VerdictView(VERDICT)
     assert str(shown) == repr(shown) == shown._repr_mimebundle_()["text/plain"] == TEXT
 
@@ -76,7 +76,7 @@ def test_html_follows_the_theme():
     assert "color: #" not in html and "rgb" not in html and "background" not in html
 
 
-def test_html_escapes():
+def test_markup_in_what_a_verdict_says_is_text_on_the_page():
     hostile = Verdict("<script>", "passed", (Finding("a", "<img src=x>", got="</td><b>"),), shown=("<i>",))
     html = VerdictView(hostile).html()
     assert not any(tag in html for tag in ("<script", "<img", "<i>", "<b>"))
@@ -87,13 +87,13 @@ def test_markup_is_not_interpreted_in_text():
 
 
 @pytest.mark.parametrize("outcome", ["passed", "not passed", "not attempted", "could not be judged"])
-def test_json_both_ways(outcome):
+def test_a_verdict_comes_back_from_json_as_it_was(outcome):
     verdict = Verdict(VERDICT.exercise, outcome, VERDICT.findings, shown=("a", "b"))
     assert Verdict.from_dict(json.loads(json.dumps(verdict.to_dict()))) == verdict
 
 
 @pytest.mark.parametrize("change", [{"outcome": "great"}, {"findings": 3}, {"grade": 1}, {"findings": [{}]}])
-def test_json_that_is_no_verdict(change):
+def test_json_that_is_no_verdict_is_refused(change):
     with pytest.raises((ValueError, TypeError, KeyError)):
         Verdict.from_dict(VERDICT.to_dict() | change)
 
@@ -115,7 +115,7 @@ def checkpoint_dot_polcy(w1, w2, x): ...
         (lambda x: x, "called <lambda>, which is not an exercise"),
     ],
 )
-def test_what_check_cannot_judge(answer, words):
+def test_check_says_what_it_takes_of_what_is_no_answer(answer, words):
     verdict = check(answer).verdict
     assert verdict.outcome == "could not be judged"
     assert words in verdict.findings[0].text and verdict.findings[0].next

@@ -263,7 +263,7 @@ def test_a_target_that_is_not_here(monkeypatch):
     with pytest.raises(TargetError, match=r"sees no GPU here. Choose target='cpu', .* pip install 'jax\[cuda13\]'"):
         measure(f, x, target="gpu")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(TargetError, match=r"libtpu, which is not installed. .* pip install -e '.\[tpu\]'"):
+    with pytest.raises(TargetError, match=r"libtpu, which is not installed: pip install 'rematscope\[tpu\]'"):
         measure(f, x, target="tpu v5e")
 
 

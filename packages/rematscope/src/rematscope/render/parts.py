@@ -1,6 +1,7 @@
 """The views that others are made of: lines, a paragraph, a table, a stack, and a picture above its numbers."""
 
 import base64
+import importlib.util
 import io
 from collections.abc import Callable, Collection, Iterable, Sequence
 
@@ -111,14 +112,10 @@ class Pictured(View):
         # Two outputs, since a front end shows only one form of each: the picture, and its numbers.
         from IPython.display import display
 
-        try:
-            picture = png(self.plot, self.size)
-        except ModuleNotFoundError as error:
-            if error.name != "matplotlib":
-                raise
+        if importlib.util.find_spec("matplotlib") is None:
             display(Stack(*self.parts(), needs("plot", "The picture")))
             return
-        display({"image/png": picture, "text/plain": self.caption()}, raw=True)
+        display({"image/png": png(self.plot, self.size), "text/plain": self.caption()}, raw=True)
         display(Stack(*self.parts()))
 
 

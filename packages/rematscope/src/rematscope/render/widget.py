@@ -52,14 +52,7 @@ def show_still(view: View) -> None:
 
 def widgets_run() -> bool:
     """Whether widgets can be shown: in a notebook in whose environment they are installed."""
-    return in_notebook() and all(_is_installed(name) for name in ("ipywidgets", "anywidget"))
-
-
-def _is_installed(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ValueError:  # a module that was put in place of another, or blocked
-        return False
+    return in_notebook() and all(importlib.util.find_spec(name) for name in ("ipywidgets", "anywidget"))
 
 
 @functools.cache

@@ -10,7 +10,7 @@ from jax.extend.core import jaxprs_in_params
 from rematscope.ir import jax_internals
 from rematscope.render.parts import Lines
 from rematscope.render.units import bytes_text, count_text
-from rematscope.render.widget import live
+from rematscope.render.widget import live, show_still, widgets_run
 from rematscope.tracing.arguments import flattened
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.linked import Linked
@@ -25,7 +25,7 @@ def explore(f: Callable, *args, **kwargs) -> None:
 
     Below the controls stand what the choice costs, beside `f` without a checkpoint, both programs, and the table of
     residuals. Values light up as in `linked`. The names are those that `f` gives with `checkpoint_name`, inside jit and
-    scan too. Outside a notebook it shows what the panel shows first.
+    scan too. Where no panel runs (outside a notebook, or without the extra `notebook`) it shows what that shows first.
 
     The panel puts one checkpoint around the whole of `f`. A checkpoint that `f` has inside gives way to it, policy and
     all; only "no checkpoint" shows `f` as it is.
@@ -49,17 +49,21 @@ def explore(f: Callable, *args, **kwargs) -> None:
         except Exception as error:  # whatever a choice runs into, the reader can go on to the next
             return _Refusal(written, error)
 
-    def view(policy: str, **ticks: bool):
+    def view(policy: str, **ticks: bool) -> "_Choice | _Refusal":
         return look(policy, *(name for name in names if policy == _NAMES and ticks[_label(name)]))
 
-    live(view, **_controls(names))
+    first = _NAMES if names else _NO_POLICY
+    if widgets_run():
+        live(view, **_controls(names, first))
+    else:
+        show_still(look(first, *names))
 
 
-def _controls(names: list[str]) -> dict:
+def _controls(names: list[str], first: str) -> dict:
     import ipywidgets
 
     options = [_NO_CHECKPOINT, _NO_POLICY, *POLICIES, *[_NAMES] * bool(names)]
-    policy = ipywidgets.Dropdown(options=options, value=_NAMES if names else _NO_POLICY, description="policy")
+    policy = ipywidgets.Dropdown(options=options, value=first, description="policy")
     policy.layout.width = "26em"
     ticks = {_label(name): ipywidgets.Checkbox(True, description=_label(name), indent=False) for name in names}
 

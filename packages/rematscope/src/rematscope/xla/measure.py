@@ -269,8 +269,8 @@ def _spelled(target: str) -> str:
 def _compiled_for_absent_tpu(passes: Passes, target: str, both: Callable, arguments) -> Measurement:
     if importlib.util.find_spec("libtpu") is None:
         raise TargetError(
-            f"To compile for a {_spelled(target)} that is not here takes libtpu, which is not installed. Get it in the "
-            "workbook's folder: pip install -e '.[tpu]' (about 500 MB, and only for Linux on x86-64)."
+            f"To compile for a {_spelled(target)} that is not here takes libtpu, which is not installed: "
+            "pip install 'rematscope[tpu]' (about 500 MB, and only for Linux on x86-64)."
         )
     shapes = jax.tree.map(lambda leaf: _shape(jax.typeof(leaf)), arguments)
     try:
@@ -295,7 +295,7 @@ def _compiled_for_absent_tpu(passes: Passes, target: str, both: Callable, argume
             *_, reason = child.stderr.strip().splitlines() or ["it said nothing"]
             raise TargetError(
                 f"libtpu did not compile {passes.function} for {_spelled(target)}: {reason.rstrip('.')}. "
-                "It must be the version that this JAX asks for: pip install -e '.[tpu]'."
+                "It must be the version that this JAX asks for: pip install 'rematscope[tpu]'."
             )
         memory = json.loads((folder / "memory").read_text())
         module = Module((folder / "module").read_bytes())

@@ -1,6 +1,8 @@
 """pytest's plugins, as this project needs them."""
 
 import os
+import random
+import secrets
 import tempfile
 
 import pytest
@@ -24,6 +26,36 @@ _progress = tempfile.TemporaryDirectory(prefix="remat-workbook-", ignore_cleanup
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup():
     os.environ["REMAT_WORKBOOK_DATA"] = tempfile.mkdtemp(dir=_progress.name)
+
+
+# One seed for all that a run draws. The processes of a run find it in the environment, like whoever starts one.
+
+
+def pytest_addoption(parser):
+    parser.addoption("--seed", type=int, help="what tests draw from (default: the variable REMAT_SEED, or any number)")
+
+
+def pytest_configure(config):
+    given = config.getoption("seed")
+    if given is not None:
+        os.environ["REMAT_SEED"] = str(given)
+    os.environ.setdefault("REMAT_SEED", str(secrets.randbits(32)))
+
+
+def pytest_report_header():
+    return f"seed: {os.environ['REMAT_SEED']} (--seed={os.environ['REMAT_SEED']} draws the same again)"
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """The run's seed."""
+    return int(os.environ["REMAT_SEED"])
+
+
+@pytest.fixture(autouse=True)
+def what_no_seed_is_given_for_follows_from_the_run_s(seed, request, monkeypatch):
+    """Checks and batches draw a seed where none is given: the same one for the same test of the same run's seed."""
+    monkeypatch.setattr(secrets, "randbits", random.Random(f"{seed} {request.node.nodeid}").getrandbits)
 
 
 # xdist is not there where pages alone are tested (environment.yml); pytest's settings cannot say "if it is there".

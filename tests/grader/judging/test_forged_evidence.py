@@ -135,8 +135,9 @@ FORGED = {
     ),
     "lists without an end": (lambda e: e.to_json()[:-1] + ', "more": [' + "[]," * 10**6 + "0]}", NOT_JUDGED, "damaged"),
     "another exercise's": (
-        lambda e: capture.capture(solution("either"), "either", registry.task("either").cases(np.random.default_rng())),
-        NOT_JUDGED, "do not fit",
+        lambda e: capture.capture(
+            solution("either"), "either", registry.task("either").cases(np.random.default_rng(1))
+        ), NOT_JUDGED, "do not fit"
     ),
     "plain data": (
         lambda e: dataclasses.replace(e, forward="", backward="", cases=tuple(Traced(c.name, data=1) for c in CASES)),

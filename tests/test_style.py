@@ -1,4 +1,4 @@
-"""ruff checks and formats everything, notebooks included."""
+"""Style, layers and types are as pyproject.toml says, and no file is long."""
 
 import subprocess
 import sys
@@ -7,9 +7,30 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
+PACKAGES = [ROOT / "packages" / "rematscope" / "src" / "rematscope", ROOT / "grader", ROOT / "solutions"]
+
+
+def assert_content(*command: str):
+    """A tool of this environment has nothing to say about the workbook."""
+    done = subprocess.run([sys.executable, *command], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("command", [["check"], ["format", "--check"]], ids=" ".join)
 def test_ruff_has_nothing_to_say(command):
-    done = subprocess.run([sys.executable, "-m", "ruff", *command, "."], cwd=ROOT, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert_content("-m", "ruff", *command, ".")
+
+
+def test_a_folder_imports_only_folders_below_it():
+    assert_content("-c", "from importlinter.cli import lint_imports_command; lint_imports_command()", "--no-cache")
+
+
+def test_a_file_has_one_idea_and_no_more_lines_than_that_takes():
+    lines = {path: len(path.read_text().splitlines()) for folder in PACKAGES for path in folder.rglob("*.py")}
+    assert len(lines) > 100, "this looks where the packages are"
+    assert {str(path.relative_to(ROOT)): count for path, count in lines.items() if count > 420} == {}
+
+
+@pytest.mark.parametrize("package", PACKAGES[:2], ids=lambda path: path.name)
+def test_a_package_has_folders_and_hardly_any_file_at_its_top(package):
+    assert len(list(package.glob("*.py"))) <= 4

@@ -30,14 +30,15 @@ class Server:
             self._process = subprocess.Popen(
                 self._command, cwd=self._folder, env=self._environment, stdout=out, stderr=out
             )
-        for _ in range(120):
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
             if self._process.poll() is not None:
                 pytest.fail(f"JupyterLab did not start:\n{log.read_text()}")
             try:
                 urllib.request.urlopen(f"{self.address}/api", timeout=5).close()
                 return
             except OSError:
-                time.sleep(0.5)
+                time.sleep(0.05)
         pytest.fail(f"JupyterLab did not answer:\n{log.read_text()}")
 
     def stop(self):
@@ -118,11 +119,8 @@ class OpenPage:
 
     def save(self):
         """Saves the notebook, and waits until that is done."""
-        before = self._file.stat().st_mtime_ns
-        self.page.keyboard.press("Control+s")
-        while self._file.stat().st_mtime_ns == before:
-            self.page.wait_for_timeout(100)
-        self.page.wait_for_timeout(500)  # the file is written in place
+        with self.page.expect_response(lambda done: done.request.method == "PUT" and "/api/contents/" in done.url):
+            self.page.keyboard.press("Control+s")
 
     def replace_cell(self, containing: str, code: str):
         """Types `code` in place of the cell that contains a text."""

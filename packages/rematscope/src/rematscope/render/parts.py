@@ -88,7 +88,7 @@ class Stack(View):
 
 def needs(extra: str, what: str) -> Lines:
     """Says what to install for a thing that is not shown, since it takes one of rematscope's extras."""
-    return Lines([f"{what} takes more than is installed here: pip install 'rematscope[{extra}]'"])
+    return Lines([f"{what} an extra that is not installed: pip install 'rematscope[{extra}]'"])
 
 
 class Pictured(View):
@@ -113,7 +113,7 @@ class Pictured(View):
         from IPython.display import display
 
         if importlib.util.find_spec("matplotlib") is None:
-            display(Stack(*self.parts(), needs("plot", "The picture")))
+            display(Stack(*self.parts(), needs("plot", "The picture takes")))
             return
         display({"image/png": png(self.plot, self.size), "text/plain": self.caption()}, raw=True)
         display(Stack(*self.parts()))

@@ -47,7 +47,7 @@ def show_still(view: View) -> None:
     """Shows a view without its widgets; in a notebook that could run them, it says what is missing."""
     show(view)
     if in_notebook():
-        show(needs("notebook", "What lights up and has controls"))
+        show(needs("notebook", "Controls and values that light up take"))
 
 
 def widgets_run() -> bool:

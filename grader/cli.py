@@ -70,7 +70,7 @@ def check(
 def _record(file: Path, verdict: Verdict) -> list[str]:
     """Writes the attempt down, if it was one; returns what has to be said about that."""
     progress = Progress()
-    with suppress(find.SubmissionError):  # no answer, no attempt
+    with suppress(find.NoAnswer):  # no answer, no attempt
         answer = find.read(file)
         if verdict.outcome != Outcome.NOT_ATTEMPTED:
             progress.record(answer.exercise, verdict, answer.text)

@@ -19,15 +19,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grader.answers.slicing import AnswerSource, bound_names, is_future, is_stub, needed_statements, segment
+from grader.answers.slicing import (
+    AnswerSource,
+    PlacedStatement,
+    bound_names,
+    is_future,
+    is_stub,
+    needed_statements,
+    segment,
+)
 from grader.exercises import registry
 
 
-class SubmissionError(Exception):
+class NoAnswer(Exception):
     """There is no answer to be found; the message says why and what to do."""
 
 
-class AnotherExercise(SubmissionError):
+class AnotherExercise(NoAnswer):
     """There is no answer to what is asked, but one to another exercise: a learner's other page, not a mistake."""
 
 
@@ -36,7 +44,7 @@ class SlicedAnswer:
     """An answer, with the statements that it builds on, in the order in which they stand."""
 
     exercise: str
-    statements: tuple[tuple[AnswerSource, ast.stmt], ...]
+    statements: tuple[PlacedStatement, ...]
 
     def answer(self) -> Any:
         """Runs the statements and returns what the answer's name is then bound to. Raises whatever they raise."""
@@ -82,20 +90,20 @@ def read(path: Path, exercise: str | None = None) -> SlicedAnswer:
 
     Raises:
       AnotherExercise: there is none to what is asked, but to another one.
-      SubmissionError: there is none, or more than one.
+      NoAnswer: there is none, or more than one.
     """
     statements, broken = _parse(_sources(path))
     defined = {name for _, statement in statements for name in bound_names(statement)}
     found = [name for name in registry.names() if name in defined and exercise in (None, name)]
     if len(found) > 1:
-        raise SubmissionError(f"{path.name} answers {' and '.join(found)}: put each answer into a file of its own.")
+        raise NoAnswer(f"{path.name} answers {' and '.join(found)}: put each answer into a file of its own.")
     if not found:
         asked = [exercise] if exercise else registry.names()
         if defined.intersection(registry.names()) and not any(name in s.text for name in asked for s, _ in broken):
             raise AnotherExercise(
                 f"{path.name} answers another exercise: {exercise} needs a function of that name, as its page has it."
             )
-        raise SubmissionError(_no_answer(path, defined, broken, asked))
+        raise NoAnswer(_no_answer(path, defined, broken, asked))
     return SlicedAnswer(found[0], tuple(needed_statements(found[0], statements)))
 
 
@@ -124,20 +132,20 @@ def fingerprint(text: str) -> frozenset[str]:
 
 def _sources(path: Path) -> list[AnswerSource]:
     if path.suffix not in (".ipynb", ".py"):
-        raise SubmissionError(f"{path.name} is neither a notebook (.ipynb) nor a Python file (.py): name one of those.")
+        raise NoAnswer(f"{path.name} is neither a notebook (.ipynb) nor a Python file (.py): name one of those.")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise SubmissionError(f"There is no file {path}: check its name and the folder you are in.") from None
+        raise NoAnswer(f"There is no file {path}: check its name and the folder you are in.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise SubmissionError(f"{path} cannot be read ({error}): save it again, as UTF-8 text.") from None
+        raise NoAnswer(f"{path} cannot be read ({error}): save it again, as UTF-8 text.") from None
     if path.suffix == ".py":
         return [AnswerSource(path.name, text)]
     try:
         cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
         texts = ["".join(cell["source"]) for cell in cells]
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise SubmissionError(
+        raise NoAnswer(
             f"{path.name} is not a notebook that can be read: open it in JupyterLab and save it again."
         ) from None
     return [AnswerSource(f"{path.name} cell {number}", text) for number, text in enumerate(texts, 1)]
@@ -145,8 +153,8 @@ def _sources(path: Path) -> list[AnswerSource]:
 
 def _parse(
     sources: Iterable[AnswerSource],
-) -> tuple[list[tuple[AnswerSource, ast.stmt]], list[tuple[AnswerSource, Exception]]]:
-    statements: list[tuple[AnswerSource, ast.stmt]] = []
+) -> tuple[list[PlacedStatement], list[tuple[AnswerSource, Exception]]]:
+    statements: list[PlacedStatement] = []
     broken: list[tuple[AnswerSource, Exception]] = []
     for source in sources:
         try:
@@ -156,7 +164,7 @@ def _parse(
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             broken.append((source, error))
             continue
-        statements += [(source, statement) for statement in tree.body]
+        statements += [PlacedStatement(source, statement) for statement in tree.body]
     return statements, broken
 
 

@@ -33,7 +33,7 @@ def run_file(
         return Verdict(
             exercise or path.stem, Outcome.NOT_ATTEMPTED, (Finding(FindingKind.ANOTHER_EXERCISE, str(error)),)
         )
-    except find.SubmissionError as error:
+    except find.NoAnswer as error:
         return Verdict(exercise or path.stem, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, str(error)),))
     found(sliced.exercise)
     sys.path.insert(0, str(path.parent))  # a notebook's own folder is where it imports from

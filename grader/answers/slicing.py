@@ -7,7 +7,7 @@ import functools
 import symtable
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TypeGuard
+from typing import NamedTuple, TypeGuard
 
 
 @dataclass(frozen=True)
@@ -16,6 +16,13 @@ class AnswerSource:
 
     place: str
     text: str
+
+
+class PlacedStatement(NamedTuple):
+    """A statement, and the piece of Python that it stands in."""
+
+    source: AnswerSource
+    node: ast.stmt
 
 
 def segment(source: AnswerSource, statements: Sequence[ast.stmt]) -> str:
@@ -38,50 +45,60 @@ def segment(source: AnswerSource, statements: Sequence[ast.stmt]) -> str:
     return b"\n".join([*lines[above:start], *piece]).decode()
 
 
-def needed_statements(
-    answer: str, statements: list[tuple[AnswerSource, ast.stmt]]
-) -> list[tuple[AnswerSource, ast.stmt]]:
+def needed_statements(answer: str, statements: Sequence[PlacedStatement]) -> list[PlacedStatement]:
     """The statements that the answer builds on. A definition that is replaced before anything uses it is none of them.
 
-    Neither is a stub of the answer, unless there is nothing else.
+    Neither is a stub of the answer, unless there is nothing else. This is a backward slice (Weiser, Program slicing,
+    1981) along the definitions that reach each use, where a function's body uses whatever there is when it is called.
     """
-    binds = functools.cache(bound_names)
-    statements = [pair for pair in statements if not _is_script(pair[1])]
-    definitions = [statement for _, statement in statements if answer in binds(statement)]
-    if not all(map(is_stub, definitions)):
-        statements = [pair for pair in statements if not (answer in binds(pair[1]) and is_stub(pair[1]))]
-    binding, changing = collections.defaultdict(list), collections.defaultdict(list)
-    for index, (_, statement) in enumerate(statements):
-        for name in binds(statement):
-            binding[name].append(index)
-        for name in _changes(statement):
-            changing[name].append(index)
-    everything = binding.pop("*", [])
-    binders = {name: sorted({*indices, *everything}) for name, indices in binding.items()}
-    replaces = [_replaces(statement) for _, statement in statements]
-    uses = functools.cache(lambda index: _uses(*statements[index]))
-    kept = {index for index, (_, statement) in enumerate(statements) if is_future(statement)}
-    # A name's value at a moment, counted in statements: what bound it last, and what changed it since.
+    statements = [each for each in statements if not _is_script(each.node)]
+    definitions = [each for each in statements if answer in bound_names(each.node)]
+    if not all(is_stub(each.node) for each in definitions):
+        statements = [each for each in statements if not (answer in bound_names(each.node) and is_stub(each.node))]
+    page = _Page(statements)
+    kept = {index for index, each in enumerate(statements) if is_future(each.node)}
     todo, done = {(answer, len(statements))}, set()
     while todo:
         done.add(asked := todo.pop())
         name, when = asked
-        found, since = [], -1
-        for index in _before(binders.get(name, everything), when):
-            found.append(index)
-            if name in replaces[index]:
-                since = index
-                break
-        if not all(map(_is_constant, (statements[index][1] for index in found))):
-            found += [index for index in _before(changing[name], when) if index > since]
-        for index in found:
-            at_once, whenever = uses(index)
+        for index in page.reaching(name, when):
+            at_once, whenever = page.uses(index)
             if index not in kept:
                 kept.add(index)
                 todo |= {(used, index) for used in at_once} - done
             if whenever:
                 todo |= {(used, when) for used in whenever} - done
-    return [pair for index, pair in enumerate(statements) if index in kept]
+    return [each for index, each in enumerate(statements) if index in kept]
+
+
+class _Page:
+    """A page's statements, by what they do to its names. A moment is a number of statements that have run."""
+
+    def __init__(self, statements: Sequence[PlacedStatement]):
+        self._statements = statements
+        binding, changing = collections.defaultdict(list), collections.defaultdict(list)
+        for index, (_, statement) in enumerate(statements):
+            for name in bound_names(statement):
+                binding[name].append(index)
+            for name in _changes(statement):
+                changing[name].append(index)
+        self._any_name = binding.pop("*", [])
+        self._binding = {name: sorted({*indices, *self._any_name}) for name, indices in binding.items()}
+        self._changing = changing
+        self._replaces = [_replaces(statement) for _, statement in statements]
+        self.uses = functools.cache(lambda index: _uses(*statements[index]))
+
+    def reaching(self, name: str, when: int) -> list[int]:
+        """The statements that a name's value at a moment comes from: what bound it last, and what changed it since."""
+        found, since = [], -1
+        for index in _before(self._binding.get(name, self._any_name), when):
+            found.append(index)
+            if name in self._replaces[index]:
+                since = index
+                break
+        if not all(_is_constant(self._statements[index].node) for index in found):
+            found += [index for index in _before(self._changing[name], when) if index > since]
+        return found
 
 
 def _is_constant(statement: ast.stmt) -> bool:

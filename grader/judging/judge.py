@@ -10,10 +10,10 @@ import jax
 from grader.answers.evidence import Evidence, FailureKind
 from grader.exercises import registry
 from grader.exercises.spec import Case, Question
+from grader.judging.differences import differences
 from grader.judging.failing import failures
 from grader.judging.merge import merge
 from grader.judging.observe import behaviours
-from grader.judging.plain_data import differences
 from grader.judging.results import wrong_results
 from grader.judging.trial import Execute, try_answer
 from grader.judging.unmet import unmet

@@ -105,5 +105,5 @@ def _text(answer: Callable, exercise: str) -> str:
         if shell := get_ipython():
             return find.of_cells(shell.user_ns["In"], exercise).text
         return inspect.getsource(answer)
-    except (ImportError, KeyError, OSError, TypeError, find.SubmissionError):
+    except (ImportError, KeyError, OSError, TypeError, find.NoAnswer):
         return ""

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from grader.answers import find
-from grader.answers.find import SubmissionError
+from grader.answers.find import NoAnswer
 
 NAME = "checkpoint_dot_policy"
 STUB = f'def {NAME}(w1, w2, x):\n    """Doc."""\n    raise NotImplementedError'
@@ -109,7 +109,7 @@ def test_a_script_s_main_is_not_run(tmp_path):
     "text", ["not json", "[]", "{}", '{"cells": [3]}', '{"cells": [{"cell_type": "code"}]}', "[" * 100_000]
 )
 def test_a_file_that_is_no_notebook_is_refused_in_a_sentence(tmp_path, text):
-    with pytest.raises(SubmissionError, match=r"page\.ipynb is not a notebook that can be read: open it in JupyterLab"):
+    with pytest.raises(NoAnswer, match=r"page\.ipynb is not a notebook that can be read: open it in JupyterLab"):
         find.read(script(tmp_path, text, "page.ipynb"))
 
 
@@ -129,20 +129,20 @@ def test_a_file_that_is_no_notebook_is_refused_in_a_sentence(tmp_path, text):
     ],
 )
 def test_a_file_without_an_answer_is_told_what_it_lacks(tmp_path, cells, message):
-    with pytest.raises(SubmissionError) as error:
+    with pytest.raises(NoAnswer) as error:
         find.read(notebook(tmp_path, *cells))
     assert message in str(error.value)
 
 
 def test_a_file_that_cannot_be_read_is_refused_in_a_sentence(tmp_path):
-    with pytest.raises(SubmissionError, match=r"There is no file .*nowhere\.py: check its name"):
+    with pytest.raises(NoAnswer, match=r"There is no file .*nowhere\.py: check its name"):
         find.read(tmp_path / "nowhere.py")
-    with pytest.raises(SubmissionError, match="is neither a notebook"):
+    with pytest.raises(NoAnswer, match="is neither a notebook"):
         find.read(script(tmp_path, "", "answer.txt"))
-    with pytest.raises(SubmissionError, match="cannot be read"):
+    with pytest.raises(NoAnswer, match="cannot be read"):
         (tmp_path / "folder.py").mkdir()
         find.read(tmp_path / "folder.py")
-    with pytest.raises(SubmissionError, match="as UTF-8"):
+    with pytest.raises(NoAnswer, match="as UTF-8"):
         (tmp_path / "latin.py").write_bytes(b"# \xe9\xff")
         find.read(tmp_path / "latin.py")
 
@@ -261,10 +261,10 @@ def test_the_text_of_a_file_is_an_answer(tmp_path):
 
 def test_of_several_answers_in_a_file_one_must_be_named(tmp_path):
     path = script(tmp_path, f"def {NAME}(): return 1\ndef count_residuals(): return {NAME}() + 1")
-    with pytest.raises(SubmissionError, match="put each answer into a file of its own"):
+    with pytest.raises(NoAnswer, match="put each answer into a file of its own"):
         find.read(path)
     assert find.read(path, "count_residuals").answer()() == 2
-    with pytest.raises(SubmissionError, match=r"answer\.py answers another exercise: save_named needs"):
+    with pytest.raises(NoAnswer, match=r"answer\.py answers another exercise: save_named needs"):
         find.read(path, "save_named")
 
 

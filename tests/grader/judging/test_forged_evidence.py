@@ -303,5 +303,5 @@ def test_any_notebook_is_read_or_refused_in_words(tmp_path_factory, content):
     path.write_bytes(content)
     try:
         assert find.read(path, NAME).exercise == NAME
-    except find.SubmissionError as error:
+    except find.NoAnswer as error:
         assert "page.ipynb" in str(error)

@@ -1,4 +1,4 @@
-"""Answers that are plain data: what they return, in JSON's types, compared with the reference's."""
+"""What an answer that is plain data got wrong: what it returned, in JSON's types, beside what the reference returns."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence

@@ -1,12 +1,19 @@
-"""README says nothing that does not hold."""
+"""README and the other papers say nothing that does not hold."""
 
 import contextlib
 import io
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
-README = (ROOT / "README.md").read_text()
+README, ARCHITECTURE = ((ROOT / name).read_text() for name in ("README.md", "ARCHITECTURE.md"))
+PAPERS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "packages" / "rematscope").glob("*.md"))]
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
 
 
 def test_the_ten_lines_run():
@@ -20,17 +27,61 @@ def test_the_ten_lines_run():
     assert "named: no findings" in out.getvalue() and "named: save" in out.getvalue()
 
 
-def test_links_and_pictures_are_there():
-    links = re.findall(r"\]\(([^)#]+)\)|(?:src|srcset)=\"([^\"]+)\"", README)
-    missing = [link for pair in links for link in pair if link and not (ROOT / link).exists()]
-    assert missing == []
+def headings(paper: Path) -> set[str]:
+    """Returns the places in a paper that a link may lead to, as GitHub calls them."""
+    titles = re.findall(r"^#+ (.+)$", paper.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
-def test_files_that_the_layout_names_are_there():
-    layout = README.partition("## Layout")[2]
-    named = [name for name in re.findall(r"`([\w/.]+)`", layout) if "." in name or "/" in name]
-    folders = (ROOT, ROOT / "packages" / "rematscope" / "src" / "rematscope", ROOT / "grader", ROOT / "benchmarks")
+@pytest.mark.parametrize("paper", PAPERS, ids=name_of)
+def test_links_and_pictures_lead_somewhere(paper):
+    links = re.findall(r"\]\(([^)]+)\)|(?:src|srcset)=\"([^\"]+)\"", paper.read_text())
+    for link in (link for pair in links for link in pair if link and "://" not in link):
+        name, _, place = link.partition("#")
+        target = paper.parent / name if name else paper
+        assert target.exists(), link
+        assert not place or place in headings(target), link
+
+
+@pytest.mark.parametrize("name", ["LICENSE", "CHANGELOG.md", "CITATION.cff", "ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_readme_leads_to_every_paper(name):
+    assert f"]({name})" in README
+
+
+def test_every_file_and_folder_that_architecture_names_is_there():
+    text = ARCHITECTURE.replace("grader/catalog/NAME/", "grader/catalog/either/")
+    named = [name for name in re.findall(r"`([\w./]+)`", text) if "/" in name or name.endswith(".py")]
+    instrument = ROOT / "packages" / "rematscope" / "src" / "rematscope"
+    folders = (ROOT, ROOT / "grader", ROOT / "grader" / "catalog" / "either", instrument, instrument.parent)
+    folders += (*instrument.glob("*/"), *(ROOT / "grader").glob("*/"))
+    assert len(named) > 50
     assert [name for name in named if not any((folder / name).exists() for folder in folders)] == []
+
+
+def test_what_architecture_says_to_change_is_there():
+    table = ARCHITECTURE.partition("## Where a change goes")[2]
+    for row in table.splitlines():
+        file = None
+        for name in re.findall(r"`([\w./]+)`", row):
+            if "/" in name:
+                file = ROOT / name.replace("NAME", "either")
+            elif file and file.suffix == ".py" and not name.endswith(".py"):
+                assert re.search(rf"\b{name.rpartition('.')[2]}\b", file.read_text()), (row, name)
+
+
+def test_the_layers_of_architecture_are_those_that_import_linter_keeps():
+    settings = (ROOT / "pyproject.toml").read_text()
+    for package in ("rematscope", "grader"):
+        kept = re.search(rf'containers = \["{package}"\]\nlayers = \[(.*?)\]', settings, re.DOTALL)[1]
+        layers = [name for name in re.findall(r'"(\w+)"', kept) if name != "__main__"]
+        table = re.search(rf"^\| `[\w/]*{package}/`, highest first.*?\n\n", ARCHITECTURE, re.DOTALL | re.MULTILINE)[0]
+        assert re.findall(r"^\| `(\w+)(?:/|\.py)` \|", table, re.MULTILINE) == layers
+
+
+def test_drawings_fit_a_terminal():
+    drawings = re.findall(r"^```\n(.*?)^```", ARCHITECTURE, re.DOTALL | re.MULTILINE)
+    assert len(drawings) == 2
+    assert max(len(line) for drawing in drawings for line in drawing.splitlines()) <= 80
 
 
 def test_ci_runs_the_test_command_that_readme_gives():

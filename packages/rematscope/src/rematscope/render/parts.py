@@ -88,7 +88,7 @@ class Stack(View):
 
 def needs(extra: str, what: str) -> Lines:
     """Says what to install for a thing that is not shown, since it takes one of rematscope's extras."""
-    return Lines([f"{what} an extra that is not installed: pip install 'rematscope[{extra}]'"])
+    return Lines([f"{what} an extra: pip install 'rematscope[{extra}]'"])
 
 
 class Pictured(View):

@@ -58,8 +58,8 @@ def test_however_the_compiled_peak_grows(monkeypatch, peak_of):
         return types.SimpleNamespace(peak_bytes=int(peak_of(saved)), predicted=predicted)
 
     all_plans = []
-    real = fitting.best
-    monkeypatch.setattr(fitting, "best", lambda *a: all_plans.append(real(*a)) or all_plans[-1])
+    real = fitting.best_plan
+    monkeypatch.setattr(fitting, "best_plan", lambda *a: all_plans.append(real(*a)) or all_plans[-1])
     monkeypatch.setattr(fitting, "measure", pretend)
     points = sorted({plan(net, *ARGS, budget=n / 4).saved_bytes for n in range(5)})
     for low, high in itertools.pairwise(points):

@@ -5,11 +5,11 @@ import re
 from fractions import Fraction
 
 from rematscope.choices.best import Chooser
-from rematscope.choices.recompute_graph import RecomputeGraph
+from rematscope.choices.choice_graph import ChoiceGraph
 from rematscope.errors import PlanError
 
 
-def least_possible(graph: RecomputeGraph) -> int:
+def least_possible(graph: ChoiceGraph) -> int:
     """Bytes of computed residuals that the choice which keeps fewest keeps."""
     nbytes, cost = graph.evaluate(())  # nothing costs more, and mostly nothing keeps less
     return nbytes if nbytes == graph.least_bytes else graph.evaluate(Chooser(graph).smallest(cost))[0]
@@ -18,8 +18,12 @@ def least_possible(graph: RecomputeGraph) -> int:
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
-def part_of_range(share: float, graph: RecomputeGraph) -> int:
-    """Bytes that lie `share` of the way from the least possible to what every name takes."""
+def part_of_range(share: float, graph: ChoiceGraph) -> int:
+    """Bytes that lie `share` of the way from the least possible to what every name takes.
+
+    Raises:
+      PlanError: if `share` is not between 0 and 1.
+    """
     if not 0 <= share <= 1:
         raise PlanError(
             f"a budget of {share!r} is no fraction. Give a float from 0.0 (as little as possible) to 1.0 (every "

@@ -3,14 +3,15 @@
 import dataclasses
 import math
 from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
 
 from rematscope.choices.best import Chooser
-from rematscope.choices.build import recompute_graph, work
+from rematscope.choices.build import CostFunction, recompute_graph, work
 from rematscope.choices.duality import proven
 from rematscope.choices.enumeration import are_few
 from rematscope.choices.zero_one import zero_one
 from rematscope.errors import PlanError
-from rematscope.ir.program import Equation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Certificate:
       program: SHA-256 of its recompute graph: operations, shapes, costs, bytes, names.
       budget, saved_bytes: bytes that may be kept, and that are kept.
       names: the choice.
-      objective: what it computes again.
+      objective: what it computes again, in the unit of `plan`'s `cost`.
       bound: what every choice within the budget costs at least.
       solver: what proved the bound.
       multipliers: for more than 16 names, a price for each row of the 0/1 program. Any prices prove a bound, by weak
@@ -39,7 +40,7 @@ class Certificate:
     solver: str
     multipliers: tuple[int, ...] = ()
 
-    def verify(self, f: Callable, *args, cost: Callable[[Equation], float] = work, **kwargs) -> float:
+    def verify(self, f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwargs: Any) -> float | Fraction:
         """Checks the claim without the solver.
 
         The program is traced again, and bytes and cost of the choice are counted anew. Up to 16 names, every subset is
@@ -50,7 +51,7 @@ class Certificate:
           f, *args, **kwargs, cost: as given to `plan`.
 
         Returns:
-          The bound that was proven: `objective` itself up to 16 names.
+          The bound that was proven, in the unit of `cost`: `objective` itself up to 16 names.
 
         Raises:
           PlanError: if the function is another one, or the claim does not hold.
@@ -69,6 +70,7 @@ class Certificate:
                 f"{self.saved_bytes:,} of {self.budget:,} at {self.objective:,}: it was changed. Plan again."
             )
         program = zero_one(graph)
+        least: float | Fraction
         if are_few(graph):
             least = Chooser(graph).cheapest(self.budget)[1]
             holds = not self.multipliers and same_cost(least, self.bound) and same_cost(least, self.objective)

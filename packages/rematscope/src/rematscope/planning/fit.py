@@ -2,11 +2,12 @@
 
 import dataclasses
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from rematscope.choices.build import recompute_graph
 from rematscope.errors import PlanError
 from rematscope.planning.budget import budget_bytes
-from rematscope.planning.plan import Plan, best
+from rematscope.planning.plan import Plan, best_plan
 from rematscope.render.html import html_table
 from rematscope.render.parts import Paragraph, TextTable
 from rematscope.render.progress import progress
@@ -39,8 +40,8 @@ class Fit(View):
     Attributes:
       budget: bytes of the device that the program may take.
       target: what was compiled for.
-      chosen: the trial that fits.
-      above: the trial with the next better plan, which does not fit; None if `chosen` saves all that is of use.
+      chosen: what fits.
+      above: the next better plan, which does not fit; None if `chosen` saves all that is of use.
       trials: all that was compiled, by rising bytes saved.
     """
 
@@ -55,15 +56,17 @@ class Fit(View):
 
     @property
     def plan(self) -> Plan:
+        """The largest plan that fits."""
         return self.chosen.plan
 
     @property
-    def policy(self) -> Callable:
+    def policy(self) -> Callable[..., Any]:
         """What to give to `jax.checkpoint`, as `policy=`."""
         return self.plan.policy
 
     @property
     def names(self) -> tuple[str, ...]:
+        """The names to save, in the order of the program."""
         return self.plan.names
 
     def parts(self) -> Iterable[View]:
@@ -110,7 +113,7 @@ class Fit(View):
         return notes
 
 
-def fit(f: Callable, *args, budget: int | str, target: str = "cpu", **kwargs) -> Fit:
+def fit(f: Callable[..., Any], *args: Any, budget: int | str, target: str = "cpu", **kwargs: Any) -> Fit:
     """Chooses the names to save so that the compiled program fits into `budget` and computes least again.
 
     Bytes saved are not bytes taken: the compiled peak has arguments, outputs, gradients and temporaries in it as well.
@@ -136,7 +139,7 @@ def fit(f: Callable, *args, budget: int | str, target: str = "cpu", **kwargs) ->
     trials: dict[int, CompiledPlan] = {}
 
     def attempt(saved: int) -> CompiledPlan:
-        made = best(f, graph, saved, args, kwargs)
+        made = best_plan(f, graph, saved, args, kwargs)
         if made.saved_bytes not in trials:
             with progress() as tell:
                 tell(f"compiling with {bytes_text(made.saved_bytes)} saved", 0)

@@ -2,16 +2,16 @@
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import jax
 
-from rematscope.choices.build import graph_of, recompute_graph, work
+from rematscope.choices.build import CostFunction, graph_of, recompute_graph, work
 from rematscope.choices.enumeration import are_few
 from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.errors import PlanError
 from rematscope.ir import jax_internals
-from rematscope.ir.program import Equation
 from rematscope.linting.lint import no_names
 from rematscope.planning.points import Point, all_points, counted, greedy_point, spread, unbeaten
 from rematscope.planning.saved_names_matrix import Matrix
@@ -33,7 +33,7 @@ _BYTES, _AMOUNTS = ("B", "KiB", "MiB", "GiB", "TiB"), ("", "k", "M", "G", "T", "
 _SHOWN = 20  # points that the table shows
 
 
-def frontier(f: Callable, *args, cost: Callable[[Equation], float] = work, **kwargs) -> "Frontier":
+def frontier(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwargs: Any) -> "Frontier":
     """Finds every choice of names that none beats: each other choice keeps more, or computes more again.
 
     Up to 16 names, all subsets are looked at. With more, a 0/1 program is solved for each point, which takes some
@@ -50,6 +50,9 @@ def frontier(f: Callable, *args, cost: Callable[[Equation], float] = work, **kwa
       cost: what computing an equation again takes: a function of an `Equation`. FLOPs, and one for each element that a
         transcendental function is applied to, by default.
 
+    Returns:
+      The points, with bytes of computed residuals that are kept and the cost of what is computed again.
+
     Raises:
       PlanError: if `f` names nothing that could be saved.
       TraceError: as `trace` does.
@@ -59,7 +62,7 @@ def frontier(f: Callable, *args, cost: Callable[[Equation], float] = work, **kwa
     if not graph.names:
         raise PlanError(no_names(f, *args, **kwargs))
 
-    def measured(label: str, planned: Callable) -> Point:
+    def measured(label: str, planned: Callable[..., Any]) -> Point:
         with jax_internals.default_remat():
             passes = trace(planned, *args, **kwargs)
         kept = {r.value: r for r in passes.residuals if r.kind == "computed" and r.memory == "device"}
@@ -90,7 +93,7 @@ def frontier(f: Callable, *args, cost: Callable[[Equation], float] = work, **kwa
     except KeyboardInterrupt:
         if not found:
             raise
-    return Frontier(graph, tuple(unbeaten(found)), presets, greedy, current, complete)
+    return Frontier(graph, list(unbeaten(found)), presets, greedy, current, complete)
 
 
 class Frontier(Pictured):
@@ -99,7 +102,7 @@ class Frontier(Pictured):
     Attributes:
       points: the choices; each keeps more and computes less again than the one before.
       presets: JAX's policies, each as a real trace with it says.
-      greedy: bytes that may be kept → what greedy choice makes of them.
+      greedy: bytes that a point keeps → what greedy choice makes of as many.
       current: `f` with the policies that it has, as a real trace says; None if it has none.
       complete: False if the search was interrupted: then there may be points between those found.
       graph: what the backward pass computes again for other choices; `graph.evaluate(names)` gives bytes and cost.
@@ -107,29 +110,41 @@ class Frontier(Pictured):
 
     size = 8.5, 3.6
 
-    def __init__(self, graph: RecomputeGraph, points, presets, greedy, current: Point | None, complete: bool):
+    def __init__(
+        self,
+        graph: RecomputeGraph,
+        points: Sequence[Point],
+        presets: Sequence[Point],
+        greedy: dict[int, Point],
+        current: Point | None,
+        complete: bool,
+    ):
         self.graph = graph
-        self.points: tuple[Point, ...] = points
-        self.presets: tuple[Point, ...] = tuple(presets)
-        self.greedy: dict[int, Point] = greedy
+        self.points = tuple(points)
+        self.presets = tuple(presets)
+        self.greedy = greedy
         self.current = current
         self.complete = complete
 
     @property
     def labelled(self) -> tuple[Point, ...]:
         """All that is no point of the frontier itself."""
-        return (*self.presets, *[self.current] * (self.current is not None), *self.greedy.values())
+        return (*self._policies, *self.greedy.values())
+
+    @property
+    def _policies(self) -> tuple[Point, ...]:
+        return self.presets if self.current is None else (*self.presets, self.current)
 
     def within(self, nbytes: int) -> Point | None:
         """The point that computes least again among those that keep no more than `nbytes`; None if all keep more."""
         return next((point for point in reversed(self.points) if point.nbytes <= nbytes), None)
 
     @functools.cached_property
-    def matrix(self) -> "Matrix":
+    def matrix(self) -> Matrix:
         """Which names each point saves."""
         return Matrix(self.graph.names, self.points)
 
-    def plot(self, ax) -> None:
+    def plot(self, ax: Any) -> None:
         """Draws the frontier as steps on matplotlib axes, and the labelled points as marks."""
         everything = (*self.points, *self.labelled)
         most = max(point.nbytes for point in everything)
@@ -137,7 +152,7 @@ class Frontier(Pictured):
         unit, letter = bytes_text(most).split()[1], amount_text(worst).partition(" ")[2]
         scale, again = 1024 ** _BYTES.index(unit), 1000 ** _AMOUNTS.index(letter)
 
-        def marks(points, style, **how):
+        def marks(points: Iterable[Point], style: str, **how: Any) -> None:
             ax.plot([p.nbytes / scale for p in points], [p.cost / again for p in points], style, **how)
 
         steps = [*self.points, dataclasses.replace(self.points[-1], nbytes=most)]
@@ -181,17 +196,19 @@ class Frontier(Pictured):
 
     def _labelled_rows(self) -> tuple[list[list[str]], str]:
         rows = [["beside them", "names", "keeps", "computes again", "best within its bytes"]]
-        for point in (*self.presets, *[self.current] * (self.current is not None)):
+        for point in self._policies:
             best = self.within(point.nbytes)
             other = "all keep more" if best is None else amount_text(best.cost)
             names = str(len(point.names)) if point is self.current else ""
             rows.append([point.label, names, bytes_text(point.nbytes), amount_text(point.cost), other])
         if not self.greedy:
             return rows, ""
-        budget = max(self.greedy, key=lambda budget: self.greedy[budget].cost - self.within(budget).cost)
-        point, best = self.greedy[budget], self.within(budget)
-        if point.cost <= best.cost:
+        best_of = {point.nbytes: point for point in self.points}
+        behind = {budget: point.cost - best_of[budget].cost for budget, point in self.greedy.items()}
+        budget = max(behind, key=behind.__getitem__)
+        if behind[budget] <= 0:
             return rows, "greedy finds the best too, within the bytes of each point"
+        point, best = self.greedy[budget], best_of[budget]
         label, names = f"greedy within {bytes_text(budget)}", str(len(point.names))
         rows.append([label, names, bytes_text(point.nbytes), amount_text(point.cost), amount_text(best.cost)])
         return rows, "greedy is shown where it is farthest from the best; the rest is in .greedy"

@@ -1,19 +1,19 @@
 """`plan(f, *args, budget=…)`: the names to save so that the backward pass computes least again, with a certificate."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
+from typing import Any
 
 import jax
 
 from rematscope.choices.best import Chooser
-from rematscope.choices.build import graph_of, recompute_graph, work
+from rematscope.choices.build import CostFunction, graph_of, recompute_graph, work
 from rematscope.choices.duality import multipliers
 from rematscope.choices.enumeration import are_few
 from rematscope.choices.highs import SOLVER
 from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.choices.zero_one import zero_one
 from rematscope.errors import PlanError
-from rematscope.ir.program import Equation
 from rematscope.linting.finding import LintFinding
 from rematscope.linting.lint import no_names
 from rematscope.linting.whole_nets import whole_nets
@@ -26,7 +26,9 @@ from rematscope.tracing.checkpoints import with_policy, without_checkpoints
 from rematscope.tracing.trace import Passes, trace
 
 
-def plan(f: Callable, *args, budget: int | str | float, cost: Callable[[Equation], float] = work, **kwargs) -> "Plan":
+def plan(
+    f: Callable[..., Any], *args: Any, budget: int | str | float, cost: CostFunction = work, **kwargs: Any
+) -> "Plan":
     """Chooses the names to save so that the backward pass computes as little as possible again within `budget`.
 
     Every choice keeps some bytes and costs some recomputation, and what a name spares depends on which others are
@@ -54,11 +56,18 @@ def plan(f: Callable, *args, budget: int | str | float, cost: Callable[[Equation
     __tracebackhide__ = True
     graph = recompute_graph(f, *args, cost=cost, **kwargs)
     if isinstance(budget, float):
-        return best(f, graph, part_of_range(budget, graph), args, kwargs, cost)
-    return best(f, graph, budget_bytes(budget), args, kwargs, cost)
+        return best_plan(f, graph, part_of_range(budget, graph), args, kwargs, cost)
+    return best_plan(f, graph, budget_bytes(budget), args, kwargs, cost)
 
 
-def best(f: Callable, graph: RecomputeGraph, limit: int, args, kwargs, cost: Callable = work) -> "Plan":
+def best_plan(
+    f: Callable[..., Any],
+    graph: RecomputeGraph,
+    limit: int,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    cost: CostFunction = work,
+) -> "Plan":
     """The plan of `f`, whose recompute graph is known, within `limit` bytes; see `plan`."""
     __tracebackhide__ = True
     if not graph.names:
@@ -73,7 +82,7 @@ def best(f: Callable, graph: RecomputeGraph, limit: int, args, kwargs, cost: Cal
     policy = jax.checkpoint_policies.save_only_these_names(*names)
     planned = with_policy(f, policy)
     passes = trace(planned, *args, **kwargs)
-    made = Plan(f, graph, names, policy, planned, passes, limit, min(bound, graph.evaluate(names)[1]))
+    made = Plan(graph, names, policy, planned, passes, limit, min(bound, graph.evaluate(names)[1]))
     made.check(cost)
     made.findings = tuple(whole_nets(passes, graph.passes, lambda: trace(without_checkpoints(f), *args, **kwargs)))
     return made
@@ -89,18 +98,27 @@ class Plan(View):
       passes: the trace of `planned`.
       budget: bytes that may be kept.
       saved_bytes: bytes of computed residuals that are kept.
-      cost: what the plan computes again, in the unit of `plan`'s `cost`.
-      bound: what every choice within the budget costs at least; the solver proved it.
+      cost: what the plan computes again, in the unit of `plan`'s `cost`: FLOPs and transcendentals by default.
+      bound: what every choice within the budget costs at least, in that unit; the solver proved it.
       graph: what the backward pass computes again for other choices; `graph.evaluate(names)` gives bytes and cost.
       findings: what `lint` says of a checkpoint around several layers, whose peak no choice of names lowers much.
     """
 
-    def __init__(self, function, graph, names, policy, planned, passes: Passes, budget: int, bound: float):
-        self.names: tuple[str, ...] = names
+    def __init__(
+        self,
+        graph: RecomputeGraph,
+        names: tuple[str, ...],
+        policy: Callable[..., Any],
+        planned: Callable[..., Any],
+        passes: Passes,
+        budget: int,
+        bound: float,
+    ):
+        self.names = names
         self.policy = policy
         self.planned = planned
         self.passes = passes
-        self.graph: RecomputeGraph = graph
+        self.graph = graph
         self.budget = budget
         self.saved_bytes, self.cost = graph.evaluate(names)
         self.bound = bound
@@ -122,7 +140,7 @@ class Plan(View):
         return self.budget - self.saved_bytes
 
     @cached_property
-    def certificate(self) -> "Certificate":
+    def certificate(self) -> Certificate:
         """What makes the claim, in plain data; verify it with `certificate.verify(f, *args)`."""
         many = not are_few(self.graph)
         return Certificate(
@@ -137,8 +155,15 @@ class Plan(View):
             multipliers=multipliers(zero_one(self.graph), self.budget) if many else (),
         )
 
-    def check(self, cost: Callable[[Equation], float] = work) -> None:
-        """Raises PlanError unless the trace of the planned function keeps and computes again what the plan says."""
+    def check(self, cost: CostFunction = work) -> None:
+        """Asks JAX: the trace of the planned function must keep and compute again what the plan says.
+
+        Args:
+          cost: as given to `plan`.
+
+        Raises:
+          PlanError: if it does not.
+        """
         kept = self.passes.bytes_by_kind().get("computed", 0)
         again = graph_of(self.passes, cost).all_recomputed
         if kept == self.saved_bytes and same_cost(again, self.cost):
@@ -177,7 +202,7 @@ class Plan(View):
             here = name in self.names
             others = [n for n in self.names if n != name]
             without, with_it = self.graph.evaluate(others), self.graph.evaluate([*others, name])
-            source = next(str(n.equation.source or "") for n in self.graph.nodes if n.name == name)
+            source = next(str(n.equation.source or "") for n in self.graph.nodes if n.name == name and n.equation)
             spared = amount_text(without[1] - with_it[1])
             rows.append(["✓" if here else "", name, bytes_text(with_it[0] - without[0]), spared, source])
         return rows

@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 
 from rematscope.choices.best import Chooser
+from rematscope.choices.choice_graph import ChoiceGraph
 from rematscope.choices.enumeration import are_few, best_points, every_choice, subset
-from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.planning.budget import least_possible
 
 _SPREAD = 16  # budgets that are looked at first, so that an interrupted search has seen the whole range
@@ -30,10 +30,14 @@ class Point:
     label: str = ""
 
 
-def all_points(graph: RecomputeGraph) -> Iterator[tuple[Point, float]]:
-    """Choices among which all unbeaten ones are, and with each the part of the search that is done."""
+def all_points(graph: ChoiceGraph) -> Iterator[tuple[Point, float]]:
+    """Choices among which all unbeaten ones are, and with each the part of the search that is done.
 
-    def point(names):
+    Many names are searched by the ε-constraint method (Haimes, Lasdon and Wismer, 1971): cost is made least while bytes
+    stay within a limit, which is lowered from point to point.
+    """
+
+    def point(names: Sequence[str]) -> Point:
         return Point(*graph.evaluate(names), tuple(names))
 
     if are_few(graph):
@@ -43,10 +47,10 @@ def all_points(graph: RecomputeGraph) -> Iterator[tuple[Point, float]]:
     chooser = Chooser(graph)
     least, (most, _) = least_possible(graph), graph.evaluate(graph.names)
 
-    def cheapest(budget):
+    def cheapest(budget: int) -> Point:
         return point(chooser.cheapest(budget)[0])
 
-    spread: dict[tuple, Point] = {}
+    spread: dict[tuple[int, float], Point] = {}
     for i in range(_SPREAD + 1):
         found = cheapest(least + (most - least) * i // _SPREAD)
         spread[found.nbytes, found.cost] = found
@@ -71,21 +75,29 @@ def unbeaten(points: Sequence[Point]) -> Iterator[Point]:
             yield point
 
 
-def greedy_point(graph: RecomputeGraph, evaluate: Callable, budget: int) -> Point:
-    """Saves one name after another: of those that fit, always that which spares most for each byte that it adds."""
+def greedy_point(graph: ChoiceGraph, evaluate: Callable[[frozenset[str]], tuple[int, float]], budget: int) -> Point:
+    """Saves one name after another: of those that fit, always that which spares most for each byte that it adds.
+
+    Args:
+      graph: what the choices lead to.
+      evaluate: its `evaluate`, which may remember what it was asked before.
+      budget: bytes that may be kept.
+    """
     names: frozenset[str] = frozenset()
     nbytes, cost = evaluate(names)
     while True:
-        best = (0, 0)
+        best: tuple[float, float] = (0, 0)
+        better = None
         for name in graph.names:
-            then = evaluate(names | {name})
-            added, spared = then[0] - nbytes, cost - then[1]
+            more, less = evaluate(names | {name})
+            added, spared = more - nbytes, cost - less
             worth = (spared / added if added > 0 else math.inf, spared)
-            if then[0] <= budget and spared > 0 and worth > best:
-                best, better = worth, (names | {name}, *then)
-        if best == (0, 0):
+            if more <= budget and spared > 0 and worth > best:
+                best, better = worth, name
+        if better is None:
             return Point(nbytes, cost, tuple(n for n in graph.names if n in names), "greedy")
-        names, nbytes, cost = better
+        names |= {better}
+        nbytes, cost = evaluate(names)
 
 
 def spread(count: int, most: int) -> list[int]:
@@ -94,4 +106,5 @@ def spread(count: int, most: int) -> list[int]:
 
 
 def counted(count: int, word: str) -> str:
+    """`1 point`, `1,234 points`."""
     return f"{count:,} {word}{'s' * (count != 1)}"

@@ -10,121 +10,17 @@ import types
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
 import zoo
-from jax import lax
+from compiled_programs import SCANNED, UNROLLED, allowed, array, compiled, scanned, unrolled
 
 from rematscope import TargetError, TraceError, liveness, measure, trace
-from rematscope.xla.hlo import Module
-from rematscope.xla.protobuf import integers, parse
-
-
-def array(*shape, dtype=np.float32):
-    return jax.ShapeDtypeStruct(shape, dtype)
-
-
-def layer(w, x):
-    return jnp.sin(jnp.sin(x @ w) @ w.T)
-
-
-def scanned(wrap=lambda f: f):
-    return lambda ws, x: jnp.sum(lax.scan(wrap(lambda x, w: (layer(w, x), None)), x, ws)[0])
-
-
-def unrolled(wrap=lambda f: f):
-    def f(ws, x):
-        for w in ws:
-            x = wrap(layer)(w, x)
-        return jnp.sum(x)
-
-    return f
-
-
-SCANNED = array(8, 64, 64), array(256, 64)
-UNROLLED = [array(64, 64)] * 4, array(256, 64)
-allowed = functools.partial(jax.checkpoint, prevent_cse=False)
 
 
 @functools.cache
 def measured(kind, wrap):
     f, args = {"scanned": (scanned, SCANNED), "unrolled": (unrolled, UNROLLED)}[kind]
     return measure(f(wrap) if wrap else f(), *args)
-
-
-def compiled(f, *args):
-    return jax.jit(f).lower(*args).compile()
-
-
-def module(program):
-    (found,) = program.runtime_executable().hlo_modules()
-    return Module(found.as_serialized_hlo_module_proto())
-
-
-# What is counted in the compiled program.
-
-
-def test_flops_are_xla_s_own_where_there_is_no_loop():
-    program = compiled(jax.value_and_grad(unrolled(), argnums=(0, 1)), *UNROLLED)
-    found, xla = module(program), program.cost_analysis()
-    assert found.cost.flops == xla["flops"] > 12 * 2 * 256 * 64 * 64
-    assert found.cost.transcendentals == xla["transcendentals"]
-
-
-@pytest.mark.parametrize("groups", [1, 3])
-def test_convolutions_are_counted_as_xla_counts_them(groups):
-    def f(image, kernel):
-        dimensions = ("NHWC", "HWIO", "NHWC")
-        return lax.conv_general_dilated(
-            image, kernel, (2, 2), "SAME", rhs_dilation=(1, 2), dimension_numbers=dimensions, feature_group_count=groups
-        )
-
-    program = compiled(f, array(2, 9, 8, 6), array(3, 3, 6 // groups, 9))
-    assert module(program).cost.flops == program.cost_analysis()["flops"]
-
-
-def test_every_iteration_of_a_loop_counts():
-    program = compiled(scanned(), *SCANNED)
-    once = program.cost_analysis()["flops"]
-    # Eight layers of two products; beside them a sum, and a loop's counting.
-    products = 8 * 2 * 2 * 256 * 64 * 64
-    assert once < products <= module(program).cost.flops < 1.01 * products + 256 * 64
-
-
-def test_nested_loops_multiply():
-    def f(w, x):
-        def inner(x, _):
-            return jnp.tanh(x @ w), None
-
-        return lax.scan(lambda x, _: lax.scan(inner, x, None, length=5), x, None, length=3)[0]
-
-    assert module(compiled(f, array(16, 16), array(4, 16))).cost.transcendentals == 15 * 4 * 16
-
-
-def test_a_loop_of_unknown_length_counts_once_and_is_named():
-    def f(w, x):
-        return lax.while_loop(lambda x: jnp.sum(x) > 1, lambda x: x @ w, x)
-
-    found = module(compiled(f, array(16, 16), array(4, 16)))
-    assert 2 * 4 * 16 * 16 <= found.cost.flops < 2 * 4 * 16 * 16 + 200
-    assert found.uncounted == ["A loop of unknown length counts as one iteration."]
-
-
-def test_calls_of_libraries_are_named():
-    case = zoo.CASES["cholesky_solve"]
-    found = measure(case.function, *case.args)
-    assert any("lapack_spotrf" in note for note in found.notes) and "lapack_spotrf" in str(found)
-
-
-def test_a_gpu_s_matrix_product_is_read_from_its_call():
-    """A GPU's products are calls of cuBLAS, whose dimensions stand in JSON; this one is made by hand."""
-    found = module(compiled(lambda a, b: a @ b, array(4, 8), array(8, 3)))
-    (dot,) = [i for i in found.by_id.values() if i.opcode == "dot"]
-    numbers = {"lhs_contracting_dimensions": ["1"], "rhs_contracting_dimensions": ["0"]}
-    config = json.dumps({"gemm_backend_config": {"dot_dimension_numbers": numbers}}).encode()
-    call = types.SimpleNamespace(opcode="custom-call", shape=(4, 3), operands=dot.operands, fields={43: [config]})
-    call.config = json.loads(config)
-    assert found._cost(call).flops == 2 * 4 * 3 * 8
 
 
 # Memory.
@@ -334,23 +230,3 @@ def test_both_timelines_are_of_one_kind():
     assert type(found.compiled) is type(found.predicted)
     assert found.predicted.moments == liveness(scanned(), *SCANNED).moments
     assert "compiled for cpu" in str(found.compiled)
-
-
-# The wire format.
-
-
-def test_messages():
-    # 1: 150; 2: "ab"; 1: −1; 3: packed 1, 300; a fixed 32 and 64 bits long field.
-    message = (
-        b"\x08\x96\x01\x12\x02ab\x08"
-        + b"\xff" * 9
-        + b"\x01"
-        + b"\x1a\x03\x01\xac\x02"
-        + b"\x25abcd"
-        + b"\x29"
-        + b"x" * 8
-    )
-    found = parse(message)
-    assert (found[1], found[2]) == ([150, -1], [b"ab"])
-    assert integers([*found[3], 7]) == [1, 300, 7]
-    assert found[9] == []

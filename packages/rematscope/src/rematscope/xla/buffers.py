@@ -6,18 +6,10 @@ from collections import defaultdict
 import numpy as np
 
 from rematscope.memory.timeline import BANDS, Moment, Timeline
-from rematscope.xla.hlo import Instruction, Module
-from rematscope.xla.protobuf import Message, integer_field, integers, message_field, message_fields, parse
+from rematscope.xla.hlo import Module
+from rematscope.xla.hlo_proto import BufferAssignment, Instruction
 
-# XLA's allocation record.
-
-Path = tuple[int, ...]  # into a tuple
-
-
-_PASSED_ON = frozenset({"bitcast", "optimization-barrier", "copy-done", "while"})
-
-
-_NO_STEP = frozenset({"parameter", "constant", "get-tuple-element", "tuple", "bitcast"})
+_PAINTED = ["other", "recomputed", "residuals"]  # where buffers of several bands share a place, the last one shows
 
 
 def allocation(module: Module, record: bytes, title: str) -> Timeline | None:
@@ -31,146 +23,218 @@ def allocation(module: Module, record: bytes, title: str) -> Timeline | None:
     fusion goes by one of them; what has no name is other. The turn is where the backward pass first reads what the
     forward pass made.
 
+    Args:
+      module: the program.
+      record: a `BufferAssignmentProto`.
+      title: of the timeline.
+
     Returns:
       The timeline; None if the record is empty, as a TPU's is.
+
+    Raises:
+      TargetError: the record is damaged.
     """
-    assigned = parse(record)
-    return _Buffers(module, assigned).timeline(title) if assigned[3] else None
+    assignment = BufferAssignment(record)
+    if not assignment.buffer_allocations:
+        return None
+    schedule = _schedule(module, assignment)
+    bands = {buffer: _band(buffer, schedule) for buffer in schedule.ranges}
+    totals = _live_bytes(assignment, schedule, bands)
+
+    def moment(operation, step, source=None):
+        return Moment(operation, source, **{band: int(total[step]) for band, total in totals.items()})
+
+    moments = [moment(_label(i), step, module.source(i)) for step, i in enumerate(schedule.steps)]
+    turn = _turn(schedule, bands)
+    moments.insert(turn, dataclasses.replace(moments[max(0, turn - 1)], operation="turn", source=None))
+    start = Moment("start", None, arguments=moments[0].arguments)
+    return Timeline(title, [start, *moments, moment("end", len(schedule.steps))], turn + 1)
 
 
-class _Buffers:
-    """When the buffers of a compiled program are made and read, over the steps of its schedule."""
+# Data.
 
-    def __init__(self, module: Module, record: Message):
+
+@dataclasses.dataclass
+class LiveRange:
+    """When a buffer holds what will be read; steps count from 0.
+
+    Attributes:
+      maker: the instruction that makes it.
+      first: the step at which that runs.
+      last: the step at which it is read last; None if it never is.
+      readers: the instructions that read it.
+    """
+
+    maker: Instruction
+    first: int
+    last: int | None = None
+    readers: list[Instruction] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass
+class Schedule:
+    """A program as one sequence of steps, each computation standing where it is called.
+
+    Attributes:
+      steps: the instructions that do something, in order. After the last one comes a step at which results are read.
+      ranges: buffer → its live range.
+      in_one_place: buffer → itself and those that go round a loop with it.
+    """
+
+    steps: list[Instruction] = dataclasses.field(default_factory=list)
+    ranges: dict[int, LiveRange] = dataclasses.field(default_factory=dict)
+    in_one_place: dict[int, set[int]] = dataclasses.field(default_factory=dict)
+
+
+# Builder.
+
+Path = tuple[int, ...]  # into a tuple
+Held = dict[Path, set[int]]  # an instruction's result: where in it → the buffers that may lie there
+
+_PASSED_ON = frozenset({"bitcast", "optimization-barrier", "copy-done", "while"})
+_NO_STEP = frozenset({"parameter", "constant", "get-tuple-element", "tuple", "bitcast"})
+_RUNS = frozenset({"while", "call", "conditional"})
+
+
+def _schedule(module: Module, assignment: BufferAssignment) -> Schedule:
+    walk = _Walk(module, assignment)
+    walk.computation(module.entry, [])
+    walk.read(walk.held[module.roots[module.entry]])
+    return walk.schedule
+
+
+class _Walk:
+    """Walks a program as it runs, and notes which step makes and which step reads each buffer."""
+
+    def __init__(self, module: Module, assignment: BufferAssignment):
         self.module = module
-        self.record = record
-        self.steps: list[Instruction] = []
-        self.maker: dict[int, Instruction] = {}
-        self.first: dict[int, int] = {}
-        self.last: dict[int, int] = {}
-        self.readers: dict[int, list[Instruction]] = defaultdict(list)
-        self._one_place: dict[int, set[int]] = {}
-        self._own: dict[int, list[tuple[Path, int]]] = defaultdict(list)
-        self._held: dict[int, dict[Path, set[int]]] = {}
-        for buffer in message_fields(record, 1):
-            place = message_field(buffer, 3)
-            self._own[integer_field(place, 4)].append((tuple(integers(place[3])), integer_field(buffer, 1)))
-        self._walk(module.entry, [])
-        self._read(self._held[module.roots[module.entry]], len(self.steps))
+        self.schedule = Schedule()
+        self.held: dict[int, Held] = {}
+        self.defined: dict[int, list[tuple[Path, int]]] = defaultdict(list)
+        for buffer in assignment.logical_buffers:
+            place = buffer.defined_at
+            self.defined[place.instruction_id].append((tuple(place.shape_index), buffer.id))
 
-    def _walk(self, computation: int, arguments: list[dict[Path, set[int]]]) -> None:
-        for instruction in self.module.computations[computation]:
+    def computation(self, number: int, arguments: list[Held]) -> None:
+        for instruction in self.module.computations[number]:
             if instruction.opcode == "parameter" and arguments:
-                held = dict(arguments[integer_field(instruction.fields, 9)])
+                held = dict(arguments[instruction.parameter_number])
             else:
-                held = self._passed_on(instruction)
-            given = [self._held[operand] for operand in instruction.operands]
-            for k, part in enumerate(instruction.calls if instruction.opcode in _RUNS else ()):
-                self._walk(part, given[k + 1 : k + 2] if instruction.opcode == "conditional" else given)
-                result = self._held[self.module.roots[part]]
+                held = self.passed_on(instruction)
+            given = [self.held[operand] for operand in instruction.operand_ids]
+            for k, part in enumerate(instruction.called_computation_ids if instruction.opcode in _RUNS else ()):
+                self.computation(part, given[k + 1 : k + 2] if instruction.opcode == "conditional" else given)
+                result = self.held[self.module.roots[part]]
                 if (instruction.opcode, k) != ("while", 1):  # the second of a loop is its condition
-                    self._read(result, len(self.steps))
+                    self.read(result)
                     held = {path: held.get(path, set()) | result.get(path, set()) for path in {**held, **result}}
-            for path, buffer in self._own[instruction.id]:
-                self.maker[buffer], self.first[buffer] = instruction, len(self.steps)
+            for path, buffer in self.defined[instruction.id]:
+                self.make(buffer, instruction)
                 held[path] = held.get(path, set()) | {buffer}
-            self._held[instruction.id] = held
+            self.held[instruction.id] = held
             if instruction.opcode in ("while", "parameter"):
                 for buffers in held.values():
-                    self._join(buffers)
+                    self.join(buffers)
             if instruction.opcode not in _NO_STEP:
                 for operand in given:
-                    self._read(operand, len(self.steps), instruction)
-                self.steps.append(instruction)
+                    self.read(operand, instruction)
+                self.schedule.steps.append(instruction)
 
-    def _passed_on(self, instruction: Instruction) -> dict[Path, set[int]]:
-        """The buffers in an instruction's result that others have made, by where they are in it."""
-        given = [self._held[operand] for operand in instruction.operands]
+    def passed_on(self, instruction: Instruction) -> Held:
+        """The buffers in an instruction's result that others have made."""
+        given = [self.held[operand] for operand in instruction.operand_ids]
         match instruction.opcode:
             case "tuple":
                 return {(i, *path): buffers for i, part in enumerate(given) for path, buffers in part.items()}
             case "get-tuple-element":
-                index = (integer_field(instruction.fields, 13),)
+                index = (instruction.tuple_index,)
                 return {path[1:]: buffers for path, buffers in given[0].items() if path[:1] == index}
             case opcode if opcode in _PASSED_ON:
                 return dict(given[0])
         return {}
 
-    def _read(self, held: dict[Path, set[int]], step: int, reader: Instruction | None = None) -> None:
+    def make(self, buffer: int, maker: Instruction) -> None:
+        """Notes that the step to come makes a buffer; one of a computation that is called again is made again."""
+        live = self.schedule.ranges.setdefault(buffer, LiveRange(maker, 0))
+        live.maker, live.first = maker, len(self.schedule.steps)
+
+    def read(self, held: Held, reader: Instruction | None = None) -> None:
+        """Notes that the step to come reads all this."""
         for buffer in set().union(*held.values()):
-            self.last[buffer] = step
+            live = self.schedule.ranges[buffer]
+            live.last = len(self.schedule.steps)
             if reader is not None:
-                self.readers[buffer].append(reader)
+                live.readers.append(reader)
 
-    def _join(self, buffers: set[int]) -> None:
+    def join(self, buffers: set[int]) -> None:
         """Buffers that go round a loop in one place belong together."""
-        group = set().union(buffers, *(self._one_place.get(buffer, ()) for buffer in buffers))
-        self._one_place.update(dict.fromkeys(group, group))
-
-    def _band(self, buffer: int) -> str:
-        group = self._one_place.get(buffer, {buffer})
-        makers = [_pass_of(self.maker[b]) for b in group if b in self.maker]
-        if "forward" in makers and any(_pass_of(r) in _BACKWARD for b in group for r in self.readers[b]):
-            return "residuals"
-        return "recomputed" if "recomputed" in makers else "other"
-
-    def timeline(self, title: str) -> Timeline:
-        bands = {buffer: self._band(buffer) for buffer in self.first}
-        size = len(self.steps) + 1
-        totals = {band: np.zeros(size, np.int64) for band in BANDS}
-        for block in message_fields(self.record, 3):
-            if integer_field(block, 3) or integer_field(block, 11):  # a thread's own, or a tuple of addresses
-                continue
-            if integer_field(block, 5) or integer_field(block, 12):  # an argument, or a constant
-                totals["arguments"] += integer_field(block, 2)
-                continue
-            buffers = [
-                (integer_field(b, 1), integer_field(b, 2), integer_field(b, 3)) for b in message_fields(block, 9)
-            ]
-            buffers = [b for b in buffers if b[0] in self.first]
-            edges = np.unique([edge for _, offset, length in buffers for edge in (offset, offset + length)])
-            paint = np.zeros((size, max(0, len(edges) - 1)), np.int8)
-            order = ["other", "recomputed", "residuals"]
-            for buffer, offset, length in sorted(buffers, key=lambda b: order.index(bands[b[0]])):
-                rows = slice(self.first[buffer], self.last.get(buffer, self.first[buffer]) + 1)
-                columns = slice(*np.searchsorted(edges, [offset, offset + length]))
-                paint[rows, columns] = order.index(bands[buffer]) + 1
-            for i, band in enumerate(order):
-                totals[band] += (paint == i + 1) @ np.diff(edges)
-
-        def moment(operation, step, source=None):
-            return Moment(operation, source, **{band: int(total[step]) for band, total in totals.items()})
-
-        moments = [moment(_called(i), step, self.module.source(i)) for step, i in enumerate(self.steps)]
-        turn = self._turn(bands)
-        moments.insert(turn, dataclasses.replace(moments[max(0, turn - 1)], operation="turn", source=None))
-        start = Moment("start", None, arguments=moments[0].arguments)
-        return Timeline(title, [start, *moments, moment("end", size - 1)], turn + 1)
-
-    def _turn(self, bands: dict[int, str]) -> int:
-        kept = {reader for buffer, band in bands.items() if band == "residuals" for reader in self.readers[buffer]}
-        passes = list(map(_pass_of, self.steps))
-        for step, instruction in enumerate(self.steps):
-            if passes[step] in _BACKWARD and instruction in kept:
-                return step
-        return max((step + 1 for step, of in enumerate(passes) if of == "forward"), default=0)
+        together = self.schedule.in_one_place
+        group = set().union(buffers, *(together.get(buffer, ()) for buffer in buffers))
+        together.update(dict.fromkeys(group, group))
 
 
-_RUNS = frozenset({"while", "call", "conditional"})
-
+# Algorithm.
 
 _BACKWARD = frozenset({"recomputed", "backward"})
 
 
 def _pass_of(instruction: Instruction) -> str:
     """Which pass an instruction belongs to, by the name of JAX's operation; "" if it has none."""
-    name = instruction.op_name
+    name = instruction.metadata.op_name
     if "rematted_computation" in name:
         return "recomputed"
     return "backward" if "transpose(" in name else "forward" if "/" in name else ""
 
 
-def _called(instruction: Instruction) -> str:
+def _band(buffer: int, schedule: Schedule) -> str:
+    """What a buffer counts as, together with those that share its place in a loop."""
+    group = schedule.in_one_place.get(buffer, {buffer})
+    ranges = [schedule.ranges[other] for other in group]
+    makers = [_pass_of(live.maker) for live in ranges]
+    if "forward" in makers and any(_pass_of(reader) in _BACKWARD for live in ranges for reader in live.readers):
+        return "residuals"
+    return "recomputed" if "recomputed" in makers else "other"
+
+
+def _live_bytes(assignment: BufferAssignment, schedule: Schedule, bands: dict[int, str]) -> dict[str, np.ndarray]:
+    """Band → bytes at each step, int64[steps + 1].
+
+    Each allocation is painted: its bytes, cut where a buffer begins or ends, by the steps of the schedule.
+    """
+    size = len(schedule.steps) + 1
+    totals = {band: np.zeros(size, np.int64) for band in BANDS}
+    for block in assignment.buffer_allocations:
+        if block.is_thread_local or block.is_tuple:  # a tuple is one of addresses
+            continue
+        if block.is_entry_computation_parameter or block.is_constant:
+            totals["arguments"] += block.size
+            continue
+        buffers = [part for part in block.assigned if part.logical_buffer_id in schedule.ranges]
+        edges = np.unique([edge for part in buffers for edge in (part.offset, part.offset + part.size)])
+        paint = np.zeros((size, max(0, len(edges) - 1)), np.int8)
+        for part in sorted(buffers, key=lambda part: _PAINTED.index(bands[part.logical_buffer_id])):
+            live = schedule.ranges[part.logical_buffer_id]
+            rows = slice(live.first, (live.first if live.last is None else live.last) + 1)
+            columns = slice(*np.searchsorted(edges, [part.offset, part.offset + part.size]))
+            paint[rows, columns] = _PAINTED.index(bands[part.logical_buffer_id]) + 1
+        for i, band in enumerate(_PAINTED):
+            totals[band] += (paint == i + 1) @ np.diff(edges)
+    return totals
+
+
+def _turn(schedule: Schedule, bands: dict[int, str]) -> int:
+    """The step at which the backward pass first reads what the forward pass made."""
+    kept = {
+        reader for buffer, band in bands.items() if band == "residuals" for reader in schedule.ranges[buffer].readers
+    }
+    passes = list(map(_pass_of, schedule.steps))
+    for step, instruction in enumerate(schedule.steps):
+        if passes[step] in _BACKWARD and instruction in kept:
+            return step
+    return max((step + 1 for step, of in enumerate(passes) if of == "forward"), default=0)
+
+
+def _label(instruction: Instruction) -> str:
     """`fusion.3 (dot_general)`."""
-    operation = instruction.op_name.rpartition("/")[2]
+    operation = instruction.metadata.op_name.rpartition("/")[2]
     return f"{instruction.name} ({operation})" if operation else instruction.name

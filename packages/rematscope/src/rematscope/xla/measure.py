@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import jax
 import jax.export
@@ -27,7 +28,8 @@ from rematscope.render.view import View
 from rematscope.tracing.arguments import flattened
 from rematscope.tracing.trace import Passes, trace
 from rematscope.xla.buffers import allocation
-from rematscope.xla.hlo import Module
+from rematscope.xla.hlo import Module, read
+from rematscope.xla.hlo_cost import cost, uncounted
 from rematscope.xla.tpu_process import ABSENT, environment
 
 PRESENT = ("cpu", "gpu", "tpu")
@@ -92,7 +94,7 @@ class Measurement(View):
       peak_bytes: what the program takes while it runs, arguments, constants and outputs included. XLA's own peak for a
         TPU; for a CPU or GPU the sum, since all is set aside before it runs, gradients too, which the prediction
         counts only from where they are made.
-      cost: FLOPs and transcendentals of the optimised program, its loops multiplied out; see `hlo.Module.cost`.
+      cost: FLOPs and transcendentals of the optimised program, its loops multiplied out; see `rematscope.xla.hlo_cost`.
       notes: what the figures leave out, in sentences.
     """
 
@@ -112,8 +114,8 @@ class Measurement(View):
             self.temp_bytes = memory["temp_size_in_bytes"]
             given = self.compiled.moments[0].arguments if self.compiled else self.argument_bytes  # constants too
             self.peak_bytes = given + self.output_bytes - memory["alias_size_in_bytes"] + self.temp_bytes
-        self.cost = module.cost
-        self.notes = module.uncounted
+        self.cost = cost(module)
+        self.notes = uncounted(module)
         self._run = run
 
     def time(self, runs: int = 10) -> Seconds:
@@ -134,7 +136,7 @@ class Measurement(View):
         given = sum(v.nbytes for v in (*program.inputs, *passes.cotangents))
         returned = sum(v.nbytes for v in (*program.outputs[: len(passes.cotangents)], *passes.backward.outputs))
         peak = "XLA's own" if self.temp_bytes is None else "all that is set aside"
-        kept = self.compiled and self.compiled.moments[self.compiled.turn].residuals
+        kept = self.compiled.moments[self.compiled.turn].residuals if self.compiled else None
         saved, cost = passes.bytes_by_kind()["computed"], passes.cost
         rows = [
             MeasuredRow("arguments", given, self.argument_bytes, "bytes", "with cotangents", "memory_analysis"),
@@ -237,11 +239,13 @@ def _compiled_here(passes: Passes, target: str, both: Callable, arguments) -> Me
         jax.block_until_ready(program(*given))
         return time.perf_counter() - start
 
-    analysis = program.memory_analysis()
-    (module,) = program.runtime_executable().hlo_modules()
+    # Both are None on a back end that keeps no such record; there is none among those that can be chosen.
+    analysis: Any = program.memory_analysis()
+    executable: Any = program.runtime_executable()
+    (module,) = executable.hlo_modules()
     serialized, record = module.as_serialized_hlo_module_proto(), analysis.serialized_buffer_assignment_proto
     memory = {name: getattr(analysis, name) for name in _SIZES}
-    return Measurement(passes, target, memory, Module(serialized), record, run)
+    return Measurement(passes, target, memory, read(serialized), record, run)
 
 
 _SIZES = [f"{what}_in_bytes" for what in ("argument_size", "output_size", "alias_size", "temp_size", "peak_memory")]
@@ -298,7 +302,7 @@ def _compiled_for_absent_tpu(passes: Passes, target: str, both: Callable, argume
                 "It must be the version that this JAX asks for: pip install 'rematscope[tpu]'."
             )
         memory = json.loads((folder / "memory").read_text())
-        module = Module((folder / "module").read_bytes())
+        module = read((folder / "module").read_bytes())
 
     def run():
         raise TargetError(

@@ -1,63 +1,156 @@
-"""Protocol buffers, as far as XLA's records need them."""
+"""Protocol buffers with fields by name, as far as XLA's records need them.
+
+A message is declared as a class with a descriptor for each field (`hlo_proto` has XLA's). This is ours because
+rematscope asks for JAX, NumPy, SciPy and rich alone, and what is needed of the wire format is less than this file:
+https://protobuf.dev/programming-guides/encoding. Fields that are not declared are skipped, floats among them.
+"""
 
 from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Generic, Self, TypeVar, overload
 
-Message = dict[int, list]
+from rematscope.errors import TargetError
+
+T = TypeVar("T")
+K = TypeVar("K", int, bytes)
+M = TypeVar("M", bound="Message")
 
 
-def parse(message: bytes) -> Message:
-    """Field number → its values, in order: integers, or bytes for whatever has a length."""
-    found: Message = defaultdict(list)
-    at = 0
-    while at < len(message):
-        tag, at = _varint(message, at)
-        match tag & 7:
-            case 0:
-                value, at = _varint(message, at)
-            case 2:
-                size, at = _varint(message, at)
-                value, at = message[at : at + size], at + size
-            case kind:  # fixed 64 or 32 bits: a float, and none is needed
-                value, at = None, at + {1: 8, 5: 4}[kind]
-        found[tag >> 3].append(value)
+class Message:
+    """A message, read from its bytes. What a field says is read when it is first asked for.
+
+    Raises:
+      TargetError: the bytes are no such message; a field raises it too.
+    """
+
+    def __init__(self, data: bytes = b""):
+        # Field number → its values in order: integers, and bytes of whatever has a length.
+        self._values: dict[int, list[int | bytes]] = defaultdict(list)
+        at = 0
+        while at < len(data):
+            tag, at = _varint(data, at)
+            values = self._values[tag >> 3]
+            match tag & 7:
+                case 0:
+                    number, at = _varint(data, at)
+                    values.append(number)
+                    continue
+                case 1:  # 64 bits: a float, as are 32
+                    size = 8
+                case 5:
+                    size = 4
+                case 2:
+                    size, at = _varint(data, at)
+                    values.append(data[at : at + size])
+                case kind:
+                    raise damaged(f"it has a field of kind {kind}, which there is not")
+            if not 0 <= size <= len(data) - at:
+                raise damaged("it ends within a field")
+            at += size
+
+
+class Field(Generic[T]):
+    """A field of a message: its number, and what makes one value of the values that stand there."""
+
+    def __init__(self, number: int, read: Callable[[Sequence[int | bytes]], T]):
+        self.number = number
+        self.read = read
+
+    def __set_name__(self, owner: type[Message], name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, message: None, owner: type[Message]) -> Self: ...
+
+    @overload
+    def __get__(self, message: Message, owner: type[Message]) -> T: ...
+
+    def __get__(self, message: Message | None, owner: type[Message]) -> Self | T:
+        if message is None:
+            return self
+        value = self.read(message._values[self.number])
+        message.__dict__[self.name] = value  # which is found before this descriptor the next time
+        return value
+
+
+# Where a field that may stand only once stands twice the last value counts, as the encoding asks for.
+
+
+def integer(number: int, default: int = 0) -> Field[int]:
+    """An integer, or a truth value; `default` where it is left out."""
+    return Field(number, lambda values: _a(int, values[-1]) if values else default)
+
+
+def integers(number: int) -> Field[list[int]]:
+    """Repeated integers, packed or not."""
+    return Field(number, lambda values: [n for value in values for n in _unpacked(value)])
+
+
+def blob(number: int) -> Field[bytes]:
+    """Bytes, none where they are left out."""
+    return Field(number, lambda values: _a(bytes, values[-1]) if values else b"")
+
+
+def text(number: int) -> Field[str]:
+    """A string, empty where it is left out."""
+    return Field(number, lambda values: _decoded(values[-1]) if values else "")
+
+
+def texts(number: int) -> Field[list[str]]:
+    """Repeated strings."""
+    return Field(number, lambda values: list(map(_decoded, values)))
+
+
+def message(number: int, kind: Callable[[], type[M]]) -> Field[M]:
+    """A message, one without fields where it is left out. `kind` gives its class, which may stand further down."""
+    return Field(number, lambda values: kind()(b"".join(_a(bytes, part) for part in values)))  # parts are merged so
+
+
+def messages(number: int, kind: Callable[[], type[M]]) -> Field[list[M]]:
+    """Repeated messages."""
+    return Field(number, lambda values: [kind()(_a(bytes, value)) for value in values])
+
+
+def damaged(how: str) -> TargetError:
+    """The error that says that a record cannot be read, `how` being a clause without its subject's name."""
+    return TargetError(
+        f"XLA's record of the compiled program cannot be read: {how}. Compile again; if it stays so, this XLA writes "
+        "what rematscope does not know."
+    )
+
+
+def _a(kind: type[K], value: int | bytes) -> K:
+    if not isinstance(value, kind):
+        raise damaged("a field is of another kind than its name says")
+    return value
+
+
+def _decoded(value: int | bytes) -> str:
+    try:
+        return _a(bytes, value).decode()
+    except UnicodeDecodeError:
+        raise damaged("it has letters that are none") from None
+
+
+def _unpacked(value: int | bytes) -> list[int]:
+    if isinstance(value, int):
+        return [value]
+    found, at = [], 0
+    while at < len(value):
+        number, at = _varint(value, at)
+        found.append(number)
     return found
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
+    """An integer of seven bits a byte, the lowest first, and the place behind it."""
+    number = 0
+    for shift in range(0, 70, 7):
+        if at == len(data):
+            raise damaged("it ends within a number")
         byte = data[at]
-        value |= (byte & 127) << shift
-        at, shift = at + 1, shift + 7
+        number |= (byte & 127) << shift
+        at += 1
         if byte < 128:
-            return value - (value >> 63 << 64), at  # negative numbers are the two's complement in 64 bits
-
-
-def integers(values: list) -> list[int]:
-    """Repeated integers, packed or not."""
-    found = []
-    for value in values:
-        if isinstance(value, int):
-            found.append(value)
-            continue
-        at = 0
-        while at < len(value):
-            number, at = _varint(value, at)
-            found.append(number)
-    return found
-
-
-def integer_field(message: Message, field: int, default: int = 0) -> int:
-    return message[field][0] if message[field] else default
-
-
-def text_field(message: Message, field: int) -> str:
-    return message[field][0].decode() if message[field] else ""
-
-
-def message_fields(message: Message, field: int) -> list[Message]:
-    return list(map(parse, message[field]))
-
-
-def message_field(message: Message, field: int) -> Message:
-    return parse(message[field][0]) if message[field] else defaultdict(list)
+            return number - (number >> 63 << 64), at  # negative numbers are the two's complement in 64 bits
+    raise damaged("it has a number of more than 64 bits")

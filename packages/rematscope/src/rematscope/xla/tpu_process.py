@@ -5,6 +5,7 @@ libtpu reads environment variables and takes the process that loads it for a TPU
 
 import json
 import pathlib
+from typing import Any
 
 # Target → the smallest topology of that generation, and what its machines call themselves.
 ABSENT = {
@@ -38,12 +39,13 @@ def main(target: str, folder: str) -> None:
     topology = topologies.get_topology_desc(platform="tpu", topology_name=ABSENT[target][0])
     mesh = jax.sharding.Mesh(np.array(topology.devices[:1]), ("chip",))
     sharding = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec())
-    exported = jax.export.deserialize((here / "exported").read_bytes())
+    exported = jax.export.deserialize(bytearray((here / "exported").read_bytes()))
     shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=sharding) for a in exported.in_avals]
     args, kwargs = jax.tree.unflatten(exported.in_tree, shapes)
     program = jax.jit(exported.call).lower(*args, **kwargs).compile()
     analysis = program.memory_analysis()
     sizes = [name for name in dir(analysis) if name.endswith("_in_bytes")]
     (here / "memory").write_text(json.dumps({name: getattr(analysis, name) for name in sizes}))
-    (module,) = program.runtime_executable().hlo_modules()
+    executable: Any = program.runtime_executable()  # libtpu has one, though JAX does not promise it of every back end
+    (module,) = executable.hlo_modules()
     (here / "module").write_bytes(module.as_serialized_hlo_module_proto())

@@ -1,0 +1,112 @@
+"""FLOPs and transcendentals of a compiled program, all iterations of its loops counted.
+
+The conventions are `rematscope.ir.cost`'s. XLA's own `cost_analysis` counts a loop's body once.
+"""
+
+import math
+
+import numpy as np
+
+from rematscope.ir.cost import Cost
+from rematscope.xla.hlo import Module, backend_config
+from rematscope.xla.hlo_proto import Instruction
+
+_TRANSCENDENTAL = frozenset(
+    "cbrt cosine erf exponential exponential-minus-one log log-plus-one logistic power rsqrt sine sqrt tan tanh atan2 "
+    "acos acosh asin asinh atanh cosh sinh".split()
+)
+_ARITHMETIC = frozenset(
+    "abs add and clamp compare divide maximum minimum multiply negate not or popcnt remainder round-nearest-afz "
+    "round-nearest-even floor ceil sign subtract xor shift-left shift-right-arithmetic shift-right-logical".split()
+)
+# Calls that compute nothing.
+_FREE_CALLS = frozenset({"Sharding", "ConcatBitcast", "AllocateBuffer", "MoveToHost", "MoveToDevice"})
+
+
+def cost(module: Module) -> Cost:
+    """What XLA made of the program costs."""
+    return _cost_of(module, module.entry)
+
+
+def uncounted(module: Module) -> list[str]:
+    """What `cost` cannot look into, in sentences."""
+    instructions = module.by_id.values()
+    calls = [i for i in instructions if i.opcode == "custom-call" and i.operand_ids and _contracted(i) is None]
+    libraries = {call.custom_call_target for call in calls} - _FREE_CALLS
+    sentences = [f"What the library call {name} computes is not counted." for name in sorted(libraries)]
+    if any(i.opcode == "while" and _trip_count(module, i) is None for i in instructions):
+        sentences.append("A loop of unknown length counts as one iteration.")
+    return sentences
+
+
+def _cost_of(module: Module, computation: int) -> Cost:
+    return sum((_cost(module, instruction) for instruction in module.computations[computation]), Cost())
+
+
+def _cost(module: Module, instruction: Instruction) -> Cost:
+    size = math.prod(instruction.shape.dimensions)
+    match instruction.opcode:
+        case "fusion" | "call" | "async-start":
+            return _called(module, instruction)
+        case "while":
+            return _called(module, instruction) * (_trip_count(module, instruction) or 1)
+        case "conditional":
+            branches = [_cost_of(module, branch) for branch in instruction.called_computation_ids]
+            return max(branches, key=lambda cost: cost.flops)
+        case "dot" | "custom-call":
+            contracted = _contracted(instruction)
+            if contracted is None:
+                return Cost()
+            lhs = module.by_id[instruction.operand_ids[0]].shape.dimensions
+            if instruction.opcode == "custom-call" and not instruction.shape.dimensions:
+                size = math.prod(instruction.shape.tuple_shapes[0].dimensions)  # a tuple: the result, and a workspace
+            return Cost(2 * size * math.prod(lhs[dimension] for dimension in contracted))
+        case "convolution":
+            return Cost(2 * _multiplications(module, instruction))
+        case "reduce":
+            return Cost(math.prod(module.by_id[instruction.operand_ids[0]].shape.dimensions))
+        case "reduce-window" | "select-and-scatter":
+            return Cost(size * math.prod(dimension.size for dimension in instruction.window.dimensions))
+        case opcode if opcode in _TRANSCENDENTAL:
+            return Cost(transcendentals=size)
+        case opcode if opcode in _ARITHMETIC:
+            return Cost(size)
+    return Cost()
+
+
+def _called(module: Module, instruction: Instruction) -> Cost:
+    return sum((_cost_of(module, part) for part in instruction.called_computation_ids), Cost())
+
+
+def _trip_count(module: Module, loop: Instruction) -> int | None:
+    """How often a loop runs: as XLA found out, or the one bound that its condition compares with."""
+    if known := backend_config(loop).get("known_trip_count"):
+        return int(known["n"])
+    _, condition = loop.called_computation_ids
+    literals = [i.literal for i in module.computations[condition] if i.opcode == "constant"]
+    bounds = [number for literal in literals for number in (*literal.s32s, *literal.s64s)]
+    return bounds[0] if len(bounds) == 1 else None
+
+
+def _contracted(instruction: Instruction) -> list[int] | None:
+    """Of a matrix product, the dimensions of its left operand that it sums over; a GPU's are calls of a library."""
+    if instruction.opcode == "dot":
+        return instruction.dot_dimension_numbers.lhs_contracting_dimensions
+    numbers = backend_config(instruction).get("gemm_backend_config", {}).get("dot_dimension_numbers")
+    return None if numbers is None else list(map(int, numbers.get("lhs_contracting_dimensions", [])))
+
+
+def _multiplications(module: Module, convolution: Instruction) -> int:
+    """Those with numbers of the image: what meets padding, or the holes of a dilation, is not computed."""
+    image, kernel = (module.by_id[i].shape.dimensions for i in convolution.operand_ids)
+    result, where = convolution.shape.dimensions, convolution.convolution_dimension_numbers
+    count = kernel[where.kernel_input_feature_dimension]
+    count *= result[where.output_batch_dimension] * result[where.output_feature_dimension]
+    for window, i, o in zip(
+        convolution.window.dimensions, where.input_spatial_dimensions, where.output_spatial_dimensions, strict=True
+    ):
+        taps = np.arange(window.size) * window.window_dilation - window.padding_low
+        places = np.arange(result[o])[:, None] * window.stride + taps
+        inside = (places >= 0) & (places <= (image[i] - 1) * window.base_dilation)
+        count *= int(np.sum(inside & (places % window.base_dilation == 0)))
+    return count

@@ -1,0 +1,86 @@
+"""FLOPs of what the compiler made of a program: XLA's own where it counts right, and loops multiplied out."""
+
+import dataclasses
+import json
+
+import jax
+import jax.numpy as jnp
+import pytest
+import zoo
+from compiled_programs import SCANNED, UNROLLED, array, compiled, module, scanned, unrolled
+from jax import lax
+from wire_format import field
+
+from rematscope import measure
+from rematscope.xla.hlo_cost import cost, uncounted
+from rematscope.xla.hlo_proto import Instruction
+
+
+def test_flops_are_xla_s_own_where_there_is_no_loop():
+    program = compiled(jax.value_and_grad(unrolled(), argnums=(0, 1)), *UNROLLED)
+    found, xla = cost(module(program)), program.cost_analysis()
+    assert found.flops == xla["flops"] > 12 * 2 * 256 * 64 * 64
+    assert found.transcendentals == xla["transcendentals"]
+
+
+@pytest.mark.parametrize("groups", [1, 3])
+def test_convolutions_are_counted_as_xla_counts_them(groups):
+    def f(image, kernel):
+        dimensions = ("NHWC", "HWIO", "NHWC")
+        return lax.conv_general_dilated(
+            image, kernel, (2, 2), "SAME", rhs_dilation=(1, 2), dimension_numbers=dimensions, feature_group_count=groups
+        )
+
+    program = compiled(f, array(2, 9, 8, 6), array(3, 3, 6 // groups, 9))
+    assert cost(module(program)).flops == program.cost_analysis()["flops"]
+
+
+def test_every_iteration_of_a_loop_counts():
+    program = compiled(scanned(), *SCANNED)
+    once = program.cost_analysis()["flops"]
+    # Eight layers of two products; beside them a sum, and a loop's counting.
+    products = 8 * 2 * 2 * 256 * 64 * 64
+    assert once < products <= cost(module(program)).flops < 1.01 * products + 256 * 64
+
+
+def test_nested_loops_multiply():
+    def f(w, x):
+        def inner(x, _):
+            return jnp.tanh(x @ w), None
+
+        return lax.scan(lambda x, _: lax.scan(inner, x, None, length=5), x, None, length=3)[0]
+
+    assert cost(module(compiled(f, array(16, 16), array(4, 16)))).transcendentals == 15 * 4 * 16
+
+
+def test_a_loop_of_unknown_length_counts_once_and_is_named():
+    def f(w, x):
+        return lax.while_loop(lambda x: jnp.sum(x) > 1, lambda x: x @ w, x)
+
+    found = module(compiled(f, array(16, 16), array(4, 16)))
+    assert 2 * 4 * 16 * 16 <= cost(found).flops < 2 * 4 * 16 * 16 + 200
+    assert uncounted(found) == ["A loop of unknown length counts as one iteration."]
+
+
+def test_calls_of_libraries_are_named():
+    case = zoo.CASES["cholesky_solve"]
+    found = measure(case.function, *case.args)
+    assert any("lapack_spotrf" in note for note in found.notes) and "lapack_spotrf" in str(found)
+
+
+def test_a_gpu_s_matrix_product_is_read_from_its_call():
+    """A GPU's products are calls of cuBLAS, whose dimensions stand in JSON; this one is made by hand."""
+    found = module(compiled(lambda a, b: a @ b, array(4, 8), array(8, 3)))
+    (dot,) = (i for i in found.by_id.values() if i.opcode == "dot")
+    numbers = {"lhs_contracting_dimensions": ["1"], "rhs_contracting_dimensions": ["0"]}
+    config = json.dumps({"gemm_backend_config": {"dot_dimension_numbers": numbers}}).encode()
+    shape = field(3, 4) + field(3, 3)
+    call = Instruction(
+        field(2, b"custom-call")
+        + field(3, shape)
+        + field(35, dot.id)
+        + field(36, dot.operand_ids[0])
+        + field(43, config)
+    )
+    parts = {number: [call if i is dot else i for i in part] for number, part in found.computations.items()}
+    assert cost(dataclasses.replace(found, computations=parts)).flops == 2 * 4 * 3 * 8

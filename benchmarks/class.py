@@ -41,11 +41,12 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from grader.answers import capture, draw
 from grader.classroom.collect import Submission
-from grader.classroom.grade_one import close, grade
+from grader.classroom.grade_one import SandboxGrader
 from grader.exercises import registry
 from grader.isolation import sandbox
 from grader.isolation.inside import messages
 from grader.isolation.inside.lockdown import ProcessLimits
+from grader.isolation.inside.protocol import Ready
 from grader.judging import judge
 
 NAME = "checkpoint_dot_policy"
@@ -247,21 +248,20 @@ def parts() -> dict[str, float]:
 
     def two_processes():
         for _ in range(2):
-            inmate = zygote.start("nothing", ProcessLimits(processor_seconds=60, memory=2**30))
-            messages.receive(inmate.line, 1000, 60)
+            inmate = zygote.start("try", ProcessLimits(processor_seconds=60, memory=2**30))
+            messages.receive(inmate.line, 1000, [Ready], 60)
             inmate.end()
 
-    with sandbox.Zygote() as zygote:
+    with sandbox.Zygote() as zygote, SandboxGrader() as grader:
         for i in range(30):
             names: dict = {}
             exec(right(i), names)
             submission = Submission("ada", "answer.ipynb", nbformat.writes(notebook(right(i))).encode(), NAME)
-            step("in all", grade, submission, 0)
+            step("in all", grader.grade, submission, 0)
             step("two processes in the sandbox, begun and ended", two_processes)
             evidence = step("tracing it in three cases and exporting that", capture.traced, names[NAME], NAME, cases)
             step("judging the two programs", judge.judge_text, evidence.to_json(), cases, NAME, i)
             step("tracing it as its feedback shows it", draw.drawn, names[NAME], cases, task, None, ())
-    close()
     return {what: statistics.median(times) for what, times in seconds.items()}
 
 

@@ -19,20 +19,21 @@ def here(jobs: int, sandboxed: bool) -> Iterator[dict[str, Any]]:
     Raises:
       SandboxError: there is no sandbox to be had here.
     """
-    from grader.classroom import grade_one  # imports JAX
+    from grader.classroom.grade_one import SandboxGrader, grade_unsandboxed  # imports JAX
 
+    grader = SandboxGrader()
     if sandboxed:
-        grade_one.begin()
+        grader.begin()
     # Threads, not processes: what takes time runs in processes of its own already.
     executor = ThreadPoolExecutor(jobs)
     try:
         yield {
             "executor": executor,
             "ahead": 2 * jobs,
-            "grade": grade_one.grade if sandboxed else grade_one.grade_unsandboxed,
+            "grade": grader.grade if sandboxed else grade_unsandboxed,
         }
         executor.shutdown()
-        grade_one.close()
+        grader.close()
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
 
@@ -74,9 +75,9 @@ def on_cluster(scheduler: str, sandboxed: bool) -> Iterator[dict[str, Any]]:
 
 def _grade_there(submission: Submission, seed: int) -> Grade:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    from grader.classroom import grade_one
+    from grader.classroom import worker
 
-    return grade_one.grade(submission, seed)
+    return worker.GRADER.grade(submission, seed)
 
 
 def _grade_unsandboxed_there(submission: Submission, seed: int) -> Grade:

@@ -1,27 +1,29 @@
 """Run an answer's programs in a process that knows nothing worth stealing and may be lost.
 
-On one side `serve`, in the sandbox: it reads, compiles and runs programs, and is told neither what is expected nor
-whose programs they are. On the other `Judge`, with the interface of `grader.stablehlo.execution.Execution`.
+On one side `execution_server`, in the sandbox: it reads, compiles and runs programs, and is told neither what is
+expected nor whose programs they are. On the other `RemoteExecution`, with the interface of
+`grader.stablehlo.execution.Execution`.
 """
 
 import contextlib
+import functools
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
 
-from grader.isolation import sandbox
 from grader.isolation.inside import messages
 from grader.isolation.inside.lockdown import ProcessLimits
 from grader.isolation.inside.messages import MAX_MESSAGE, counts, nested
+from grader.isolation.inside.protocol import NotInterpreted, Peak, PeakBytes, Programs, Read, Refused, Results, Run
+from grader.isolation.sandbox import Inmate, Zygote
 from grader.stablehlo.execution import Arrays, Function
 from grader.stablehlo.operations import Uninterpreted
 from grader.stablehlo.program import Barrier, Matmul, StableHloProgram
 from grader.stablehlo.types import ProgramError, TensorType
 
 SECONDS = 60  # for one answer's programs
-
-
 LIMITS = ProcessLimits(processor_seconds=SECONDS, memory=4 * 2**30)
 
 
@@ -30,68 +32,76 @@ class RemoteExecution:
 
     A process that ran the next answer's too would save a seventh of the time. But programs are not known to leave the
     process that runs them as it was: a sort whose comparison contradicts itself reads and writes where it should not.
+
+    Attributes:
+      forward, backward: the two programs, once `execute` has read them.
     """
 
-    def __init__(self, zygote: "sandbox.Zygote"):
-        self._zygote = zygote
-        self._inmate: sandbox.Inmate | None = None
+    forward: StableHloProgram
+    backward: StableHloProgram
 
-    def __enter__(self):
+    def __init__(self, zygote: Zygote):
+        self._zygote = zygote
+
+    @functools.cached_property
+    def _inmate(self) -> Inmate:
+        return self._zygote.start("execute", LIMITS)
+
+    def __enter__(self) -> "RemoteExecution":
         return self
 
-    def __exit__(self, *_):
-        if self._inmate:
+    def __exit__(self, *_: object) -> None:
+        if "_inmate" in vars(self):
             self._inmate.end()
 
     def execute(
         self, forward: str, backward: str, sizes: Sequence[int], max_trip_count: int | None = None
     ) -> "RemoteExecution":
-        """Reads an answer's programs; takes and raises what `Execution` does, and returns this judge."""
-        self._inmate = self._zygote.start("judge", LIMITS)
-        self._tell(
-            {"do": "read", "forward": forward, "backward": backward, "sizes": sizes, "max_trip_count": max_trip_count}
-        )
-        fields, _ = self._reply()
-        self.forward, self.backward = map(_program, fields["programs"])
+        """Reads an answer's programs; takes and raises what `Execution` does, and returns itself."""
+        self._tell(Read(forward, backward, list(sizes), max_trip_count))
+        read, _ = self._reply(Programs)
+        self.forward, self.backward = map(_program, read.programs)
         return self
 
-    def run(self, inputs: Arrays, cotangents: Arrays, reference: Function):
+    def run(
+        self, inputs: Arrays, cotangents: Arrays, reference: Function
+    ) -> tuple[Arrays, Arrays, Arrays, Arrays, Any]:
         """As `Execution.run`; the reference runs in the caller's process."""
+        groups = inputs, cotangents
+        arrays = jax.tree.leaves(groups)
         with contextlib.suppress(Uninterpreted):
             wanted = reference.interpreted(inputs, cotangents)
-            self._ask("interpret", inputs, cotangents)
-            fields, arrays = self._reply()
-            if "uninterpreted" not in fields:
-                return *nested(fields["counts"], arrays), wanted
-        self._ask("compile", inputs, cotangents)
+            self._tell(Run(counts(groups), compiled=False), arrays)
+            reply, results = self._reply(Results, NotInterpreted)
+            if isinstance(reply, Results):
+                return *nested(reply.counts, results), wanted
+        self._tell(Run(counts(groups), compiled=True), arrays)
         wanted = reference.compiled(inputs, cotangents)  # meanwhile
-        fields, arrays = self._reply()
-        return *nested(fields["counts"], arrays), wanted
+        compiled, results = self._reply(Results)
+        return *nested(compiled.counts, results), wanted
 
     def peak(self, index: int, inputs: Arrays, cotangents: Arrays) -> int:
         """As `Execution.peak`."""
-        self._ask("peak", inputs, cotangents, index=index)
-        return int(self._reply()[0]["nbytes"])
-
-    def _ask(self, do: str, inputs: Arrays, cotangents: Arrays, **more):
         groups = inputs, cotangents
-        self._tell({"do": do, "counts": counts(groups), **more}, jax.tree.leaves(groups))
+        self._tell(Peak(counts(groups), index), jax.tree.leaves(groups))
+        return self._reply(PeakBytes)[0].nbytes
 
-    def _tell(self, fields: dict, arrays: Sequence[np.ndarray] = ()):
+    def _tell(self, request: Read | Run | Peak, arrays: Sequence[np.ndarray] = ()) -> None:
         self._inmate.line.settimeout(SECONDS)
         try:
-            messages.send(self._inmate.line, fields, arrays)
+            messages.send(self._inmate.line, request, arrays)
         except OSError as error:
             raise self._lost(error) from None
 
-    def _reply(self) -> tuple[dict, list[np.ndarray]]:
+    def _reply[Reply](self, *kinds: type[Reply]) -> tuple[Reply, list[np.ndarray]]:
+        expected: list[type[Reply | Refused]] = [*kinds, Refused]
         try:
-            fields, arrays = messages.receive(self._inmate.line, MAX_MESSAGE, SECONDS)
+            reply, arrays = messages.receive(self._inmate.line, MAX_MESSAGE, expected, SECONDS)
         except (OSError, messages.WireError) as error:
             raise self._lost(error) from None
-        if "refused" in fields:
-            raise ProgramError(str(fields["refused"]))
-        return fields, arrays
+        if isinstance(reply, Refused):
+            raise ProgramError(reply.why)
+        return reply, arrays
 
     def _lost(self, error: Exception) -> ProgramError:
         if isinstance(error, messages.HungUp):

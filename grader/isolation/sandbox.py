@@ -3,39 +3,24 @@
 What they see is in `grader.isolation.view`. They have no network, and a temporary folder in memory.
 """
 
-import json
 import shutil
-import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from grader.isolation import view
 from grader.isolation.inside import messages, system_calls
 from grader.isolation.inside.lockdown import ProcessLimits
+from grader.isolation.inside.protocol import Ended, Job, NotStarted, Ready
 
 _START_SECONDS = 120
 
 
 class SandboxError(Exception):
     """There is no sandbox to be had here; the message says why and what to do."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """How a process ended: its exit status (minus the signal's number if that ended it), processor seconds, and what it
-    printed, shortened in the middle."""
-
-    status: int
-    seconds: float
-    output: str
-
-    def how(self) -> str:
-        """In words that follow on "it ended with"."""
-        return signal.Signals(-self.status).name if self.status < 0 else f"exit status {self.status}"
 
 
 class Inmate:
@@ -63,10 +48,12 @@ class Inmate:
                 pass
             self.line.close()
             self._guard.close()
-            fields = json.loads(report or '{"problem": "its guard was lost"}')
-            if "problem" in fields:
-                raise SandboxError(_no_sandbox(fields["problem"]))
-            self._how = Ended(**fields)
+            how: Ended | NotStarted = NotStarted("its guard was lost")
+            if report:
+                how = messages.decode(report, [Ended, NotStarted])
+            if isinstance(how, NotStarted):
+                raise SandboxError(_no_sandbox(how.problem))
+            self._how = how
         return self._how
 
     def wait(self, seconds: float) -> bool:
@@ -125,9 +112,9 @@ class Zygote:
             raise
 
     def _try_out(self):
-        inmate = self.start("nothing", ProcessLimits(processor_seconds=60, memory=2**30))
+        inmate = self.start("try", ProcessLimits(processor_seconds=60, memory=2**30))
         try:
-            messages.receive(inmate.line, 1000, _START_SECONDS)
+            messages.receive(inmate.line, 1000, [Ready], _START_SECONDS)
         except (OSError, messages.WireError):
             ended = inmate.end()
             raise SandboxError(_no_sandbox(ended.output.strip().splitlines()[-1] if ended.output else "")) from None
@@ -156,7 +143,7 @@ class Zygote:
         """Forks a process that does one of the zygote's kinds of work. Raises SandboxError if the zygote is gone."""
         guard, guards_end = socket.socketpair()
         line, workers_end = socket.socketpair()
-        request = json.dumps({"work": work, "limits": asdict(limits)}).encode()
+        request = messages.encode(Job(work, asdict(limits)))
         with guards_end, workers_end:
             try:
                 with self._lock:

@@ -1,5 +1,6 @@
 """Files that appear whole, under names that no file has yet."""
 
+import contextlib
 import itertools
 from pathlib import Path
 
@@ -15,13 +16,12 @@ def fresh(path: Path) -> Path:
     Raises:
       OSError: no file can be made there.
     """
-    for number in itertools.count(1):
-        name = path if number == 1 else path.with_stem(f"{path.stem}_{number}")
-        try:
+    numbered = (path.with_stem(f"{path.stem}_{number}") for number in itertools.count(2))
+    for name in itertools.chain([path], numbered):
+        with contextlib.suppress(FileExistsError):
             name.open("xb").close()
-        except FileExistsError:
-            continue
-        return name
+            return name
+    raise AssertionError("there is always another number")
 
 
 def write_whole(path: Path, text: str):

@@ -2,42 +2,66 @@
 
 import dataclasses
 import socket
+from collections.abc import Sequence
 
 import jax
+import numpy as np
 
 from grader.answers.failures import message_of
 from grader.isolation.inside import messages
 from grader.isolation.inside.messages import MAX_MESSAGE, counts, nested
+from grader.isolation.inside.protocol import (
+    NotInterpreted,
+    OnArrays,
+    Peak,
+    PeakBytes,
+    Programs,
+    Read,
+    Refused,
+    Results,
+    Run,
+)
 from grader.stablehlo.execution import Execution
 from grader.stablehlo.operations import Uninterpreted
 from grader.stablehlo.types import ProgramError
 
 
-def serve(line: socket.socket):
-    """Answers requests until the other side hangs up."""
-    execution = None
-    while True:
+def serve(line: socket.socket) -> None:
+    """Reads two programs, then runs them as often as it is asked to, until the other side hangs up."""
+    try:
+        asked, _ = messages.receive(line, MAX_MESSAGE, [Read])
         try:
-            asked, arrays = messages.receive(line, MAX_MESSAGE)
-        except messages.WireError:
-            return
-        try:
-            match asked.pop("do"):
-                case "read":
-                    execution = Execution(**asked)
-                    passes = execution.forward, execution.backward
-                    messages.send(
-                        line, {"programs": [dataclasses.asdict(dataclasses.replace(p, text="")) for p in passes]}
-                    )
-                case "interpret" | "compile" as do:
-                    run = execution.interpreted if do == "interpret" else execution.compiled
-                    results = run(*nested(asked["counts"], arrays))
-                    messages.send(line, {"counts": counts(results)}, jax.tree.leaves(results))
-                case "peak":
-                    messages.send(line, {"nbytes": execution.peak(asked["index"], *nested(asked["counts"], arrays))})
-        except Uninterpreted:
-            messages.send(line, {"uninterpreted": True})
-        except ProgramError as error:
-            messages.send(line, {"refused": str(error)})
+            execution = Execution(asked.forward, asked.backward, asked.sizes, asked.max_trip_count)
         except Exception as error:
-            messages.send(line, {"refused": f"its two programs lead to {message_of(error)}"})
+            messages.send(line, _refused(error))
+            return
+        passes = execution.forward, execution.backward
+        messages.send(line, Programs([dataclasses.asdict(dataclasses.replace(p, text="")) for p in passes]))
+        while True:
+            request, arrays = messages.receive(line, MAX_MESSAGE, [Run, Peak])
+            try:
+                reply, results = _answer(execution, request, arrays)
+            except Uninterpreted:
+                reply, results = NotInterpreted(), ()
+            except Exception as error:
+                reply, results = _refused(error), ()
+            messages.send(line, reply, results)
+    except messages.HungUp:
+        return
+
+
+def _answer(
+    execution: Execution, request: OnArrays, arrays: Sequence[np.ndarray]
+) -> tuple[object, Sequence[np.ndarray]]:
+    inputs, cotangents = nested(request.counts, arrays)
+    if isinstance(request, Peak):
+        return PeakBytes(execution.peak(request.index, inputs, cotangents)), ()
+    run = execution.compiled if isinstance(request, Run) and request.compiled else execution.interpreted
+    results = run(inputs, cotangents)
+    return Results(counts(results)), jax.tree.leaves(results)
+
+
+def _refused(error: Exception) -> Refused:
+    if isinstance(error, ProgramError):
+        return Refused(str(error))
+    return Refused(f"its two programs lead to {message_of(error)}")

@@ -1,11 +1,19 @@
-"""Messages between the processes that grade a class: JSON and the bytes of arrays. Nothing that is read is ever run."""
+"""Messages between the processes that grade a class: a dataclass as JSON, and the bytes of arrays.
 
+The framing is ours, since what comes out of the sandbox is hostile: nothing that is read may ever run, as pickles do
+(`multiprocessing.Connection`, Dask's own protocol), and nothing may take memory or time without a bound that is known
+before it is read. Every length stands in front, arrays are bytes of a dtype on a list, a message has a limit and a
+deadline as a whole. Libraries that would carry it (gRPC, msgpack, Arrow) leave those three to their caller.
+"""
+
+import dataclasses
 import json
 import math
 import socket
 import struct
 import time
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +25,7 @@ MAX_MESSAGE = 64 * 2**20 + MAX_BYTES
 
 
 def counts(groups: Sequence[Arrays]) -> list[list[int]]:
+    """How many arrays each case of each group has."""
     return [[len(case) for case in group] for group in groups]
 
 
@@ -26,9 +35,7 @@ def nested(counts: list[list[int]], arrays: Sequence[np.ndarray]) -> list[list[l
     return [[[next(rest) for _ in range(count)] for count in group] for group in counts]
 
 
-_LENGTHS = struct.Struct("<QQ")
-
-
+LENGTHS = struct.Struct("<QQ")  # bytes of JSON, and of all arrays together: what a message begins with
 _MAX_DIMENSIONS = 32
 
 
@@ -40,48 +47,77 @@ class HungUp(WireError):
     """The other side ended, or closed the connection, before there was a message."""
 
 
-def send(line: socket.socket, fields: dict, arrays: Sequence[np.ndarray] = ()):
-    """Sends a message. Raises OSError, TimeoutError among them, if the other side does not take it."""
+def encode(message: Any) -> bytes:
+    """A dataclass as JSON: its class's name and its fields."""
+    return json.dumps([type(message).__name__, vars(message)]).encode()
+
+
+def decode[Message](text: bytes, expected: Sequence[type[Message]]) -> Message:
+    """The message that `encode` wrote. Raises WireError if it is none of those that are expected."""
+    try:
+        name, fields = bounded_json.loads(text)
+        return _message(name, fields, expected)
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
+        raise WireError("no message") from error
+
+
+def _message[Message](name: str, fields: dict, expected: Sequence[type[Message]]) -> Message:
+    message = {kind.__name__: kind for kind in expected}[name](**fields)
+    for field in dataclasses.fields(message):  # type: ignore[arg-type]  # a dataclass: all messages are
+        if not isinstance(vars(message)[field.name], field.type):  # type: ignore[arg-type]  # classes and unions of them
+            raise TypeError(field.name)
+    return message
+
+
+def send(line: socket.socket, message: Any, arrays: Sequence[np.ndarray] = ()) -> None:
+    """Sends a dataclass, and arrays. Raises OSError, TimeoutError among them, if the other side does not take it."""
     kinds = [[str(array.dtype), list(array.shape)] for array in arrays]
-    header = json.dumps([fields, kinds]).encode()
-    line.sendall(_LENGTHS.pack(len(header), sum(array.nbytes for array in arrays)) + header)
+    header = json.dumps([type(message).__name__, vars(message), kinds]).encode()
+    line.sendall(LENGTHS.pack(len(header), sum(array.nbytes for array in arrays)) + header)
     for array in arrays:
         line.sendall(array.tobytes())
 
 
-def receive(line: socket.socket, limit: int, seconds: float | None = None) -> tuple[dict, list[np.ndarray]]:
+def receive[Message](
+    line: socket.socket, limit: int, expected: Sequence[type[Message]], seconds: float | None = None
+) -> tuple[Message, list[np.ndarray]]:
     """Receives a message.
 
     Args:
       line: where it comes from.
       limit: the most bytes that it may have.
-      seconds: how long to wait for all of it.
+      expected: the dataclasses that it may be of.
+      seconds: how long to wait for all of it; None for as long as it takes.
+
+    Returns:
+      The message, whose fields have the types that its class says, and its arrays.
 
     Raises:
-      WireError: what comes is no message, or nothing comes since the other side has hung up (`HungUp`).
+      WireError: what comes is no such message, or nothing comes since the other side has hung up (`HungUp`).
       TimeoutError: it was not there in time.
     """
     deadline = None if seconds is None else time.monotonic() + seconds
-    header, body = _LENGTHS.unpack(_exactly(line, _LENGTHS.size, deadline))
+    header, body = LENGTHS.unpack(_exactly(line, LENGTHS.size, deadline))
     if header + body > limit:
         raise WireError(f"a message of {header + body:,} bytes")
     try:
-        fields, kinds = bounded_json.loads(_exactly(line, header, deadline))
+        name, fields, kinds = bounded_json.loads(_exactly(line, header, deadline))
         rest, arrays = memoryview(_exactly(line, body, deadline)), []
-        for name, shape in kinds:
+        for dtype_name, shape in kinds:
             # The product of many long numbers would take hours.
-            known = name in DTYPES.values() and len(shape) <= _MAX_DIMENSIONS
+            known = dtype_name in DTYPES.values() and len(shape) <= _MAX_DIMENSIONS
             if not known or not all(type(size) is int and 0 <= size <= limit for size in shape):
                 raise WireError("an array of no known kind")
-            dtype = np.dtype(name)
+            dtype = np.dtype(dtype_name)
             nbytes = math.prod(shape) * dtype.itemsize
             arrays.append(np.frombuffer(rest[:nbytes], dtype).reshape(shape))
             rest = rest[nbytes:]
-    except (ValueError, TypeError, RecursionError) as error:
+        message = _message(name, fields, expected)
+    except (ValueError, TypeError, LookupError, RecursionError) as error:
         raise WireError("no message") from error
-    if not isinstance(fields, dict) or rest:
+    if rest:
         raise WireError("no message")
-    return fields, arrays
+    return message, arrays
 
 
 def _exactly(line: socket.socket, count: int, deadline: float | None) -> bytes:

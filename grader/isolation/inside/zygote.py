@@ -11,7 +11,6 @@ guard, and the guard, in namespaces of its own, forks the process that does the 
 
 import contextlib
 import gc
-import json
 import os
 import resource
 import select
@@ -19,6 +18,7 @@ import signal
 import socket
 import sys
 import traceback
+from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
@@ -33,12 +33,25 @@ from grader.answers.evidence import Evidence
 from grader.exercises import registry
 from grader.isolation.inside import execution_server, lockdown, messages
 from grader.isolation.inside.lockdown import ProcessLimits
+from grader.isolation.inside.protocol import (
+    Capture,
+    Captured,
+    Draw,
+    Drawn,
+    Ended,
+    Found,
+    Job,
+    NoEvidence,
+    NotStarted,
+    Ready,
+)
+from grader.verdicts.verdict import Verdict
 
 _OUTPUT = 4_000  # bytes that are kept of the beginning of what is printed, and as many of the end
 _REQUEST = 64 * 2**20
 
 
-def main():
+def main() -> None:
     control = socket.socket(fileno=int(sys.argv[1]))
     _warm_up()
     threads = len(os.listdir("/proc/self/task"))
@@ -55,14 +68,14 @@ def main():
         if os.fork() == 0:
             control.close()
             try:
-                _guard(json.loads(request), *(socket.socket(fileno=fd) for fd in descriptors))
+                _guard(messages.decode(request, [Job]), *(socket.socket(fileno=fd) for fd in descriptors))
             finally:
                 os._exit(0)
         for descriptor in descriptors:
             os.close(descriptor)
 
 
-def _warm_up():
+def _warm_up() -> None:
     def passes(w, x):
         return jax.vjp(jax.checkpoint(lambda w, x: jnp.sum(jax.nn.relu(x @ w) ** 2)), w, x)
 
@@ -75,20 +88,20 @@ def _warm_up():
         registry.task(name)
 
 
-def _guard(request: dict, asker: socket.socket, line: socket.socket):
-    """Runs one piece of work, and tells the asker how it ended: {"status", "seconds", "output"}, or {"problem"}."""
+def _guard(job: Job, asker: socket.socket, line: socket.socket) -> None:
+    """Runs one piece of work, and tells the asker how it ended."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    limits = ProcessLimits(**request["limits"])
+    limits = ProcessLimits(**job.limits)
     try:
         lockdown.enter_namespaces()
     except OSError as error:
-        asker.sendall(json.dumps({"problem": str(error)}).encode())
+        asker.sendall(messages.encode(NotStarted(str(error))))
         return
     reader, writer = os.pipe()
     worker = os.fork()
     if worker == 0:
-        _work(_WORK[request["work"]], limits, line, writer)  # does not return
+        _work(_WORK[job.work], limits, line, writer)  # does not return
     os.close(writer)
     line.close()
     status, seconds, output = _watch(worker, asker, reader)
@@ -96,8 +109,7 @@ def _guard(request: dict, asker: socket.socket, line: socket.socket):
     # How much coarser depends on what else is running. Besides, only a system out of memory would kill it.
     if status == -signal.SIGKILL and seconds > 0.5 * limits.processor_seconds:
         status = -signal.SIGXCPU
-    report = {"status": status, "seconds": seconds, "output": output}
-    asker.sendall(json.dumps(report).encode())
+    asker.sendall(messages.encode(Ended(status, seconds, output)))
 
 
 def _watch(worker: int, asker: socket.socket, reader: int) -> tuple[int, float, str]:
@@ -161,44 +173,42 @@ def _flush():
             stream.flush()
 
 
-def _nothing(line: socket.socket):
+def _try(line: socket.socket) -> None:
     """What is asked for first, to see whether there can be such a process at all."""
-    messages.send(line, {})
+    messages.send(line, Ready())
 
 
-def _capture(line: socket.socket):
+def _capture(line: socket.socket) -> None:
     """Turns a file into evidence, or into a verdict where there is none to be had.
 
-    Asked with the file's name and text, the exercise (or None) and the seed of the cases. The first reply is the
-    exercise, sent before anything of the learner's runs; the second is the evidence or the verdict. When the verdict on
-    the evidence is known, and it is asked for a case and marks, it shows the answer's programs; else it is ended.
+    When the verdict on the evidence is known, it may be asked to draw the answer's programs; else it is ended.
     """
-    asked, (text,) = messages.receive(line, _REQUEST)
+    asked, (text,) = messages.receive(line, _REQUEST, [Capture])
     folder = Path("submission")
     folder.mkdir()
-    path = folder / asked["name"]
+    path = folder / asked.name
     path.write_bytes(text.tobytes())
 
-    def hand_over(answer, name):
+    def hand_over(answer: Callable, name: str) -> Verdict | None:
         task = registry.task(name)
-        cases = task.cases(np.random.default_rng(asked["seed"]))
+        cases = task.cases(np.random.default_rng(asked.seed))
         traced = capture.traced(answer, name, cases)
         if not isinstance(traced, Evidence):
             return traced
-        messages.send(line, {"evidence": traced.to_json()})
-        wanted, _ = messages.receive(line, _REQUEST)
+        messages.send(line, Captured(traced.to_json()))
+        wanted, _ = messages.receive(line, _REQUEST, [Draw])
         _flush()
         for target in (1, 2):  # the answer is traced once more, and what it prints has been printed
             os.dup2(0, target)
-        messages.send(line, {"drawn": draw.drawn(answer, cases, task, wanted["case"], wanted["marked"])})
+        messages.send(line, Drawn(**draw.drawn(answer, cases, task, wanted.case, wanted.marked)))
+        return None
 
-    if verdict := run_file.run_file(
-        path, asked["exercise"], hand_over, lambda name: messages.send(line, {"exercise": name})
-    ):
-        messages.send(line, {"verdict": verdict.to_dict()})
+    verdict = run_file.run_file(path, asked.exercise, hand_over, lambda name: messages.send(line, Found(name)))
+    if verdict:
+        messages.send(line, NoEvidence(verdict.to_dict()))
 
 
-_WORK = {"nothing": _nothing, "capture": _capture, "judge": execution_server.serve}
+_WORK = {"try": _try, "capture": _capture, "execute": execution_server.serve}
 
 
 if __name__ == "__main__":

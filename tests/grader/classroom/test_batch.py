@@ -13,37 +13,32 @@ import json
 import os
 import random
 import re
-import socket
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 
 import bubblewrap
-import numpy as np
 import pytest
 import sample_answers
 
 from grader.answers import capture
 from grader.answers.evidence import Evidence
-from grader.classroom import grade_one, report
+from grader.classroom import grade_one, report, seeds
+from grader.classroom.collect import Submission
+from grader.classroom.grade import Grade
 from grader.exercises import registry
-from grader.isolation.inside import messages
-from grader.isolation.remote_execution import RemoteExecution
 from grader.judging import judge
-from grader.stablehlo.types import ProgramError
-from grader.util import bounded_json
+from grader.verdicts.verdict import Verdict
 
 NAME = "checkpoint_dot_policy"
 ROOT = Path(__file__).parents[3]
 SEED = 5
 
 
-@pytest.fixture(scope="module", autouse=True)
-def closed():
-    yield
-    grade_one.close()
+@pytest.fixture(scope="module")
+def grader():
+    with grade_one.SandboxGrader() as grader:
+        yield grader
 
 
 MARKS = """
@@ -75,7 +70,7 @@ def shipped(module):
 
 {slug} = shipped({module!r})
 """
-    return grade_one.Submission("a learner", f"{slug}.py", text.encode(), slug)
+    return Submission("a learner", f"{slug}.py", text.encode(), slug)
 
 
 # A value, a wrong value, what is saved and recomputed, host memory, plain data, loops, a compiled peak, no answer.
@@ -102,14 +97,14 @@ def shipped():
 
 @pytest.mark.parametrize(("slug", "kind", "name"), shipped())
 @bubblewrap.needed
-def test_both_ways_lead_to_the_same_verdict(slug, kind, name, unpatched):
+def test_both_ways_lead_to_the_same_verdict(slug, kind, name, unpatched, grader):
     answer = getattr(sample_answers, kind)(slug)[name].answer
-    cases = grade_one.cases_for(slug, grade_one.seed_of_shapes(SEED, "a learner"))
+    cases = seeds.cases_for(slug, seeds.seed_of_shapes(SEED, "a learner"))
     here = capture.traced(answer, slug, cases)
     if isinstance(here, Evidence):
-        here = judge.judge_text(here.to_json(), cases, slug, grade_one.seed_of_inputs(SEED, here))
+        here = judge.judge_text(here.to_json(), cases, slug, seeds.seed_of_inputs(SEED, here))
     submission = of_the_shipped(kind, slug, name)
-    there = grade_one.grade(submission, SEED).verdict
+    there = grader.grade(submission, SEED).verdict
     assert comparable(there) == comparable(here)
     assert there.passed == (kind == "right")
 
@@ -196,10 +191,10 @@ def test_whatever_is_in_a_folder_has_a_row(folder, tmp_path):
 
 
 @bubblewrap.needed
-def test_the_same_seed_gives_the_same_grades_and_another_one_other_shapes():
+def test_the_same_seed_gives_the_same_grades_and_another_one_other_shapes(grader):
     wrong = RIGHT.replace("jax.checkpoint(", "(lambda f, policy: f)(")
-    submission = grade_one.Submission("ada", "answer.py", wrong.encode())
-    first, again, other = (grade_one.grade(submission, seed).verdict for seed in (1, 1, 4))
+    submission = Submission("ada", "answer.py", wrong.encode())
+    first, again, other = (grader.grade(submission, seed).verdict for seed in (1, 1, 4))
     assert first == again and first.outcome == other.outcome == "not passed"
     assert [f.kind for f in first.findings] == [f.kind for f in other.findings]
     assert first.evidence != other.evidence
@@ -207,7 +202,7 @@ def test_the_same_seed_gives_the_same_grades_and_another_one_other_shapes():
 
 def test_best_of_several_answers_counts():
     def grade(outcome):
-        return grade_one.Grade("ada", outcome, grade_one.Verdict(NAME, outcome))
+        return Grade("ada", outcome, Verdict(NAME, outcome))
 
     graded = [grade(outcome) for outcome in ("not passed", "passed", "could not be judged", "not attempted")]
     (best,) = report.completed(graded, ["ada"])
@@ -225,7 +220,7 @@ FORGER = f"""
 import json, os, socket
 import jax
 from grader.answers import capture
-from grader.isolation.inside import messages
+from grader.isolation.inside import messages, protocol
 from grader.catalog.{NAME} import task
 
 def {NAME}(w1, w2, x):
@@ -237,7 +232,7 @@ def {NAME}(w1, w2, x):
     cases = task.cases(np.random.default_rng(SHAPES))
     forged = json.loads(capture.capture(honest, "{NAME}", cases).to_json())
     CHANGE
-    messages.send(socket.socket(fileno=3), {{"evidence": json.dumps(forged)}})
+    messages.send(socket.socket(fileno=3), protocol.Captured(json.dumps(forged)))
     os._exit(0)
 """
 
@@ -275,116 +270,10 @@ def {NAME}(w1, w2, x):
     ],
 )
 @bubblewrap.needed
-def test_forged_evidence(change, outcome, reason):
-    text = FORGER.replace("CHANGE", change).replace("SHAPES", str(grade_one.seed_of_shapes(SEED, "a forger")))
-    graded = grade_one.grade(grade_one.Submission("a forger", "answer.py", text.encode()), SEED)
+def test_forged_evidence(change, outcome, reason, grader):
+    text = FORGER.replace("CHANGE", change).replace("SHAPES", str(seeds.seed_of_shapes(SEED, "a forger")))
+    graded = grader.grade(Submission("a forger", "answer.py", text.encode()), SEED)
     assert graded.verdict.outcome.startswith(outcome) and reason in graded.reason, graded
-
-
-SCALAR = "module {{ func.func public @main(%a: tensor<f32>) -> tensor<f32> {{ {} return %b : tensor<f32> }} }}"
-
-
-@pytest.mark.parametrize(
-    ("body", "reason"),
-    [
-        ("%b = stablehlo.custom_call @xla_python_cpu_callback(%a) : (tensor<f32>) -> tensor<f32>", "custom_call"),
-        ("%b = func.call @main(%a) : (tensor<f32>) -> tensor<f32>", "calls itself"),
-        ("%b = stablehlo.negate %a : tensor<f32>" * 0 + "%b = " + "(" * 10, "not valid"),
-    ],
-)
-@bubblewrap.needed
-def test_a_judge_refuses_in_words(body, reason):
-    with RemoteExecution(grade_one._workshop().zygote) as remote, pytest.raises(ProgramError, match=re.escape(reason)):
-        remote.execute(SCALAR.format(body), SCALAR.format(body), [1, 0])
-
-
-@bubblewrap.needed
-def test_a_judge_that_dies_or_hangs_is_a_reason(monkeypatch):
-    plain = SCALAR.format("%b = stablehlo.negate %a : tensor<f32>")
-    with RemoteExecution(grade_one._workshop().zygote) as remote:
-        remote.execute(plain, plain, [1, 0])
-        with pytest.raises(ProgramError, match=r"took the process along that ran them \(exit status 0\)"):
-            remote._inmate.line.shutdown(socket.SHUT_WR)
-            remote._reply()
-    monkeypatch.setattr("grader.isolation.remote_execution.SECONDS", 1)
-    with RemoteExecution(grade_one._workshop().zygote) as remote:
-        remote.execute(plain, plain, [1, 0])
-        with pytest.raises(ProgramError, match="not done after 1 s"):
-            remote._reply()
-
-
-def test_messages():
-    arrays = [np.float32(2), np.ones((2, 0, 3), bool), np.arange(6).reshape(2, 3).T, np.ones(3, "bfloat16")]
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        messages.send(ours, {"a": [1]}, arrays)
-        fields, received = messages.receive(theirs, 10_000, 1)
-        assert fields == {"a": [1]}
-        for array, other in zip(arrays, received, strict=True):
-            assert array.dtype == other.dtype and array.shape == other.shape and (array == other).all()
-        with pytest.raises(TimeoutError):
-            messages.receive(theirs, 10_000, 0.1)
-        messages.send(ours, {"a": "x" * 1000})
-        with pytest.raises(messages.WireError):
-            messages.receive(theirs, 100, 1)
-
-
-@pytest.mark.parametrize(
-    "header",
-    [
-        "[]",
-        "[1, []]",
-        '[{}, [["float32", [2]]]]',
-        '[{}, [["object", [0]]]]',
-        '[{}, [["int8", [-1]]]]',
-        "[" * 10**5,
-        f'[{{}}, [["float32", [0{", 0" * 32}]]]]',
-    ],
-    ids=lambda header: f"{header[:30]} {len(header)}",
-)
-def test_what_is_no_message(header):
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        ours.sendall(messages._LENGTHS.pack(len(header), 0) + header.encode())
-        with pytest.raises(messages.WireError):
-            messages.receive(theirs, 10**6, 1)
-
-
-@pytest.mark.parametrize(
-    "text", ["[" + "[]," * 500_000 + "[]]", b"[" + b"1," * 10**6 + b"1]"], ids=["lists", "numbers"]
-)
-def test_what_takes_much_more_memory_than_its_text_is_not_read(text):
-    with pytest.raises(ValueError, match="more than 1,000,000 parts"):
-        bounded_json.loads(text)
-
-
-def test_the_size_of_an_array_is_no_sum_without_an_end():
-    header = f'[{{}}, [["float32", [{", ".join(["9" * 4300] * 800)}]]]]'.encode()
-    ours, theirs = socket.socketpair()
-    thread = threading.Thread(target=ours.sendall, args=[messages._LENGTHS.pack(len(header), 0) + header])
-    with ours, theirs:
-        thread.start()
-        start = time.monotonic()
-        with pytest.raises(messages.WireError):
-            messages.receive(theirs, 10**7, 60)
-        assert time.monotonic() - start < 10, "their product alone takes longer"
-        thread.join()
-
-
-def test_a_message_that_comes_drop_by_drop_is_late():
-    class Dripping:
-        start, left = time.monotonic(), messages._LENGTHS.pack(10**9, 0)
-
-        def settimeout(self, seconds):
-            assert seconds > 0
-
-        def recv(self, count):
-            assert time.monotonic() - self.start < 10, "its time was up after 0.2 s"
-            drop, self.left = self.left[:1] or b"\0", self.left[1:]
-            return drop
-
-    with pytest.raises(TimeoutError):
-        messages.receive(Dripping(), 10**10, 0.2)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from grader.classroom import collect, executors, grade_class, grade_one, run_folder
+from grader.classroom import collect, executors, grade_class, run_folder, seeds
 from grader.classroom.collect import Submission
+from grader.classroom.grade_one import SandboxGrader
+from grader.isolation import remote_capture
 from grader.judging import judge
 
 NAME = "checkpoint_dot_policy"
@@ -27,11 +29,9 @@ sandboxed = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap
 
 @sandboxed
 def test_feedback_shows_both_programs_and_marks_what_is_wrong():
-    try:
-        wrong = grade_one.grade(Submission("ada", "answer.py", WRONG.encode()), 1)
-        right = grade_one.grade(Submission("ada", "answer.py", RIGHT.encode()), 1)
-    finally:
-        grade_one.close()
+    with SandboxGrader() as grader:
+        wrong = grader.grade(Submission("ada", "answer.py", WRONG.encode()), 1)
+        right = grader.grade(Submission("ada", "answer.py", RIGHT.encode()), 1)
     assert wrong.verdict.outcome == "not passed" and wrong.picture.title.startswith("Both programs of your answer (")
     page = wrong.picture.html()
     assert page.count("rs-marked") > 2 and "◀ here" in page and "In [" not in page
@@ -50,7 +50,7 @@ def test_feedback_shows_both_programs_and_marks_what_is_wrong():
     ],
 )
 def test_what_an_answer_does_when_it_is_shown_changes_nothing(call, then, shown, monkeypatch):
-    monkeypatch.setattr(grade_one, "_SECONDS_TO_DRAW", 2)
+    monkeypatch.setattr(remote_capture, "SECONDS_TO_DRAW", 2)
     calls = f"""
 import os, sys
 
@@ -65,10 +65,8 @@ def counted(policy):
     return policy
 """
     answer = calls + RIGHT.replace("policy=policy", "policy=counted(policy)")
-    try:
-        grade = grade_one.grade(Submission("ada", "answer.py", answer.encode()), 1)
-    finally:
-        grade_one.close()
+    with SandboxGrader() as grader:
+        grade = grader.grade(Submission("ada", "answer.py", answer.encode()), 1)
     assert grade.verdict.passed and grade.printed.split("\n") == ["call 1", "call 2", "call 3", ""]
     assert (grade.picture is not None) == shown
 
@@ -77,17 +75,15 @@ def counted(policy):
 def test_the_same_programs_are_judged_once_and_others_are_not_taken_for_them(monkeypatch):
     judged, calls = judge.judge_text, []
     monkeypatch.setattr(judge, "judge_text", lambda *arguments: calls.append(1) or judged(*arguments))
-    learners = [
-        name for name in map(str, range(99)) if grade_one.seed_of_shapes(1, name) == grade_one.seed_of_shapes(1, "0")
-    ]
+    learners = [name for name in map(str, range(99)) if seeds.seed_of_shapes(1, name) == seeds.seed_of_shapes(1, "0")]
     other = next(name for name in map(str, range(99)) if name not in learners)
     lower = "# written lower\n\n\n"
 
     def graded(learner, text):
-        verdict = grade_one.grade(Submission(learner, "answer.py", text.encode()), 1).verdict
+        verdict = grader.grade(Submission(learner, "answer.py", text.encode()), 1).verdict
         return verdict.outcome, verdict.findings[0].source if verdict.findings else None, len(calls)
 
-    try:
+    with SandboxGrader() as grader:
         assert graded(learners[0], RIGHT) == ("passed", None, 1)
         assert graded(learners[1], lower + RIGHT.replace("pipeline", "others")) == ("passed", None, 1)
         assert graded(learners[2], RIGHT.replace("(z**2)", "(z**2) * 1.001"))[::2] == ("not passed", 2)
@@ -96,8 +92,6 @@ def test_the_same_programs_are_judged_once_and_others_are_not_taken_for_them(mon
         assert first[::2] == again[::2] == ("not passed", 4)
         lines = [[int(line) for line in re.findall(r"answer.py:(\d+)", source)] for _, source, _ in (first, again)]
         assert lines[0] and [line + 3 for line in lines[0]] == lines[1], "each is told of lines of its own"
-    finally:
-        grade_one.close()
 
 
 # What grades in these processes is a stand-in, without JAX: it takes some milliseconds, and says what it was given.

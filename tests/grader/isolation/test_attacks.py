@@ -12,8 +12,9 @@ from pathlib import Path
 import bubblewrap
 import pytest
 
-from grader.classroom import grade_one
-from grader.isolation import limits
+from grader.classroom.collect import Submission
+from grader.classroom.grade_one import SandboxGrader
+from grader.isolation.limits import CheckLimits
 
 NAME = "checkpoint_dot_policy"
 ROOT = Path(__file__).parents[3]
@@ -29,6 +30,7 @@ import ctypes, errno, gc, glob, itertools, json, os, pickle, resource, signal, s
 import urllib.request
 import jax, jax.export, jax.numpy as jnp, numpy as np
 import grader.answers.capture, grader.answers.run_file, grader.isolation.inside.messages, grader.verdicts.verdict
+from grader.isolation.inside.protocol import Captured
 
 def plainly(w1, w2, x):
     return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)
@@ -243,7 +245,7 @@ attack(
 )
 attack(
     "another capture", NOT_JUDGED, "no function main",
-    "grader.answers.capture._text = lambda exported: 'module {}'\nreturn plainly(w1, w2, x)",
+    "grader.answers.capture.program_text = lambda exported: 'module {}'\nreturn plainly(w1, w2, x)",
 )  # fmt: skip
 attack(
     "another grading", NOT_JUDGED, "what its process handed over is no evidence",
@@ -261,7 +263,7 @@ attack(
     case = {"case": "float32", "output": "", "outputs": 0, "sources": [], "data": None}
     case["failure"] = {"kind": "raised", "text": "save_" * 10**6, "source": None}
     evidence = {"exercise": NAME, "parameters": [], "forward": "", "backward": "", "cases": [case]}
-    grader.isolation.inside.messages.send(socket.socket(fileno=3), {"evidence": json.dumps(evidence)})
+    grader.isolation.inside.messages.send(socket.socket(fileno=3), Captured(json.dumps(evidence)))
     os._exit(0)
     """.replace("NAME", repr(NAME)),
 )  # fmt: skip
@@ -309,28 +311,24 @@ def graded(tmp_path_factory):
     outside = tmp_path_factory.mktemp("outside")
 
     def submission(learner, text, name, exercise=None):
-        return grade_one.Submission(learner, name, text.replace("OUTSIDE", str(outside)).encode(), exercise)
+        return Submission(learner, name, text.replace("OUTSIDE", str(outside)).encode(), exercise)
 
     attacks = [submission(name, text, "answer.py", of) for name, (text, of, _, _) in ATTACKS.items()]
     attacks += [submission(name, text, "page.ipynb") for name, (text, _, _) in NOTEBOOKS.items()]
     right, wrong = submission("right", f"# {NEEDLES[1]}\n{RIGHT}", "a.py"), submission("wrong", WRONG, "b.py")
-    grade_one.close()  # the sandbox that starts now has the environment of now, and no memory of other tests
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(grade_one, "LIMITS", limits.CheckLimits(seconds=SECONDS, processor_seconds=PROCESSOR_SECONDS))
+    bounds = CheckLimits(seconds=SECONDS, processor_seconds=PROCESSOR_SECONDS)
+    with pytest.MonkeyPatch.context() as patch, SandboxGrader(bounds) as grader:
         patch.setenv("A_SECRET", NEEDLES[2])
-        try:
-            alone = [grade_one.grade(honest, SEED).verdict for honest in (right, wrong)]
-            workshop, before, files = grade_one._workshop(), bubblewrap.descendants(os.getpid()), open_files()
-            class_ = [right, wrong, *attacks[:15], right, wrong, *attacks[15:30], right, wrong, *attacks[30:], right]
-            with ThreadPoolExecutor(3) as threads:
-                grades = list(threads.map(lambda one: grade_one.grade(one, SEED), class_))
-            assert grade_one._workshop() is workshop and workshop.zygote.alive
-            deadline = time.monotonic() + 10
-            while (more := bubblewrap.descendants(os.getpid()) - before) or open_files() != files:
-                assert time.monotonic() < deadline, (more, files, open_files())
-                time.sleep(0.1)
-        finally:
-            grade_one.close()
+        alone = [grader.grade(honest, SEED).verdict for honest in (right, wrong)]
+        zygote, before, files = grader.begin(), bubblewrap.descendants(os.getpid()), open_files()
+        class_ = [right, wrong, *attacks[:15], right, wrong, *attacks[15:30], right, wrong, *attacks[30:], right]
+        with ThreadPoolExecutor(3) as threads:
+            grades = list(threads.map(lambda one: grader.grade(one, SEED), class_))
+        assert grader.begin() is zygote and zygote.alive, "none of them took the sandbox along"
+        deadline = time.monotonic() + 10
+        while (more := bubblewrap.descendants(os.getpid()) - before) or open_files() != files:
+            assert time.monotonic() < deadline, (more, files, open_files())
+            time.sleep(0.1)
     by_learner = {grade.learner: grade for grade in grades if grade.learner not in ("right", "wrong")}
     yield by_learner, [grade for grade in grades if grade.learner in ("right", "wrong")], alone
     assert os.listdir(outside) == []

@@ -1,6 +1,7 @@
 """What an answer in the sandbox can see and do, how its end becomes a verdict, and that nothing is left of it."""
 
 import ast
+import contextlib
 import os
 import signal
 import subprocess
@@ -13,7 +14,8 @@ import bubblewrap
 import pytest
 
 import rematscope
-from grader.classroom import grade_one
+from grader.classroom.collect import Submission
+from grader.classroom.grade_one import SandboxGrader
 from grader.isolation import sandbox
 from grader.isolation.limits import CheckLimits
 
@@ -22,16 +24,18 @@ ROOT = Path(__file__).parents[3]
 HEAD = "import ctypes, json, os, resource, signal, socket, subprocess, sys, threading, time\n"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def closed():
-    yield
-    grade_one.close()
+LIMITS = {"seconds": 30, "processor_seconds": 30}
 
 
-def grade(body, monkeypatch, **limits):
-    monkeypatch.setattr(grade_one, "LIMITS", CheckLimits(**{"seconds": 30, "processor_seconds": 30} | limits))
+@pytest.fixture(scope="module")
+def grader():
+    with SandboxGrader(CheckLimits(**LIMITS)) as grader:
+        yield grader
+
+
+def grade(body, grader):
     text = f"{HEAD}def {NAME}(w1, w2, x):\n{textwrap.indent(textwrap.dedent(body), '    ')}\n"
-    return grade_one.grade(grade_one.Submission("a learner", "answer.py", text.encode()), seed=1)
+    return grader.grade(Submission("a learner", "answer.py", text.encode()), seed=1)
 
 
 PROBE = """
@@ -86,7 +90,8 @@ def test_what_an_answer_sees_and_may_do(monkeypatch, tmp_path):
     secrets += [*ROOT.glob("grader/catalog/*/expect.py"), *ROOT.glob("grader/**/__pycache__"), "/etc/passwd", "/sys"]
     probe = PROBE.replace("SECRETS", repr([str(path) for path in secrets])).replace("ROOT", repr(str(ROOT)))
     monkeypatch.setenv("A_SECRET", "that is not for learners")
-    facts = ast.literal_eval(grade(probe, monkeypatch).printed)
+    with SandboxGrader() as grader:  # which begins with the environment of now
+        facts = ast.literal_eval(grade(probe, grader).printed)
     ours = {"PATH", "HOME", "TMPDIR", "LANG", "PWD", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE", "PYTHONHASHSEED"}
     ours |= {"OPENBLAS_NUM_THREADS", "MALLOC_ARENA_MAX"}
     # XLA sets the last two when it is imported.
@@ -131,19 +136,19 @@ os._exit(0)
 
 
 @bubblewrap.needed
-def test_of_the_project_an_answer_sees_what_tracing_and_running_need_and_nothing_else(monkeypatch):
+def test_of_the_project_an_answer_sees_what_tracing_and_running_need_and_nothing_else(grader):
     wanted = [path for folder in FOLDERS for path in (ROOT / "grader" / folder).glob("*.py")]
     wanted += [path for name in FILES for path in (ROOT / "grader").glob(name)]
     wanted = {str(path.relative_to(ROOT)) for path in wanted}
     assert not any(name in path for path in wanted for name in ("judging", "learner", "classroom", "expect", "cli"))
     walk = WALK.replace("WANTED", repr(wanted)).replace("ROOT", repr(str(ROOT))).replace("PYTHON", repr(sys.prefix))
     walk = walk.replace("INSTRUMENT", repr(str(Path(rematscope.__file__).parent)))
-    seen = ast.literal_eval(grade(walk, monkeypatch).printed)
+    seen = ast.literal_eval(grade(walk, grader).printed)
     assert seen == {"more": 0, "less": 0, "instrument": True}
 
 
 @bubblewrap.needed
-def test_what_a_learners_page_imports_is_there_and_does_nothing_until_it_is_called(monkeypatch):
+def test_what_a_learners_page_imports_is_there_and_does_nothing_until_it_is_called(grader):
     body = """
     from grader import board, check, hint, solution
 
@@ -154,7 +159,7 @@ def test_what_a_learners_page_imports_is_there_and_does_nothing_until_it_is_call
             print(error.name, flush=True)
     os._exit(0)
     """
-    assert set(grade(body, monkeypatch).printed.split()) == {"grader.learner"}
+    assert set(grade(body, grader).printed.split()) == {"grader.learner"}
 
 
 @pytest.mark.parametrize(
@@ -170,18 +175,18 @@ def test_what_a_learners_page_imports_is_there_and_does_nothing_until_it_is_call
         ("os.write(3, bytes(100)); os._exit(0)", "could not be judged", "no evidence", {}),
         ("os.write(3, b'x' * 100); os._exit(0)", "could not be judged", "no evidence", {}),
         (
-            "from grader.isolation.inside import messages\nfrom grader.verdicts.verdict import Verdict\n"
+            "from grader.isolation.inside import messages, protocol\nfrom grader.verdicts.verdict import Verdict\n"
             f"passed = Verdict('{NAME}', 'passed').to_dict()\n"
-            "messages.send(socket.socket(fileno=3), {'verdict': passed}); os._exit(0)",
+            "messages.send(socket.socket(fileno=3), protocol.NoEvidence(passed)); os._exit(0)",
             "could not be judged",
             "no evidence",
             {},
         ),
         (
-            "from grader.isolation.inside import messages\n"
+            "from grader.isolation.inside import messages, protocol\n"
             "finding = {'kind': 5, 'text': [], 'source': {}, 'next': None}\n"
             "forged = {'outcome': 'not passed', 'findings': [finding]}\n"
-            "messages.send(socket.socket(fileno=3), {'verdict': forged}); os._exit(0)",
+            "messages.send(socket.socket(fileno=3), protocol.NoEvidence(forged)); os._exit(0)",
             "could not be judged",
             "no evidence",
             {},
@@ -190,17 +195,18 @@ def test_what_a_learners_page_imports_is_there_and_does_nothing_until_it_is_call
     ],
 )
 @bubblewrap.needed
-def test_whatever_an_answer_does_is_its_own_verdict(monkeypatch, body, outcome, reason, limits):
+def test_whatever_an_answer_does_is_its_own_verdict(body, outcome, reason, limits, grader):
     start = time.monotonic()
-    graded = grade(body, monkeypatch, **limits)
+    with SandboxGrader(CheckLimits(**LIMITS | limits)) if limits else contextlib.nullcontext(grader) as grader:
+        graded = grade(body, grader)
     assert graded.verdict.outcome == outcome and reason in graded.reason, graded
     assert graded.verdict.exercise == NAME and graded.reason.isprintable() and len(graded.reason) < 1100
     assert time.monotonic() - start < 25
 
 
 @bubblewrap.needed
-def test_of_what_is_printed_both_ends_are_kept(monkeypatch):
-    graded = grade("print('begin' + 'x' * 10**8 + 'end', flush=True); os._exit(0)", monkeypatch)
+def test_of_what_is_printed_both_ends_are_kept(grader):
+    graded = grade("print('begin' + 'x' * 10**8 + 'end', flush=True); os._exit(0)", grader)
     assert graded.printed.startswith("beginxxx") and graded.printed.endswith("xxxend\n")
     assert "99,992,009 bytes left out" in graded.printed
 
@@ -209,10 +215,12 @@ def test_of_what_is_printed_both_ends_are_kept(monkeypatch):
 def test_nothing_is_left_running_when_whoever_grades_is_killed():
     script = f"""
 import threading
-from grader.classroom import grade_one
+from grader.classroom.collect import Submission
+from grader.classroom.grade_one import SandboxGrader
 answer = b"import time, os\\ndef {NAME}(w1, w2, x): os.write(1, b'on'); time.sleep(1000)"
-grade_one._workshop()
-threading.Thread(target=grade_one.grade, args=(grade_one.Submission("a", "a.py", answer), 1)).start()
+grader = SandboxGrader()
+grader.begin()
+threading.Thread(target=grader.grade, args=(Submission("a", "a.py", answer), 1)).start()
 threading.Event().wait(2)
 print("ready", flush=True)
 """
@@ -228,9 +236,14 @@ print("ready", flush=True)
 
 
 @bubblewrap.needed
-def test_a_sandbox_that_is_lost_is_replaced(monkeypatch):
-    grade_one._workshop().zygote._process.kill()
-    assert "exit status 0" in grade("os._exit(0)", monkeypatch).reason
+def test_a_sandbox_that_is_lost_is_replaced():
+    before = bubblewrap.descendants(os.getpid())
+    with SandboxGrader(CheckLimits(**LIMITS)) as grader:
+        grader.begin()
+        for pid in bubblewrap.descendants(os.getpid()) - before:
+            with contextlib.suppress(ProcessLookupError):  # it ended with the one before
+                os.kill(pid, signal.SIGKILL)
+        assert "exit status 0" in grade("os._exit(0)", grader).reason
 
 
 def test_without_bubblewrap_there_is_a_sentence(monkeypatch):

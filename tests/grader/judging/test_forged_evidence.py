@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 
 from grader.answers import capture, find
 from grader.answers.evidence import Evidence, EvidenceError, Failure, FailureKind, Traced
-from grader.classroom import grade_one
 from grader.exercises import registry
+from grader.isolation import sandbox
 from grader.isolation.remote_execution import RemoteExecution
 from grader.judging import judge
 from grader.stablehlo.reader import read
@@ -31,10 +31,10 @@ CASES = TASK.cases(np.random.default_rng(1))
 NOT_JUDGED, NOT_PASSED, PASSED = "could not be judged", "not passed", "passed"
 
 
-@pytest.fixture(scope="module", autouse=True)
-def closed():
-    yield
-    grade_one.close()
+@pytest.fixture(scope="module")
+def zygote():
+    with sandbox.Zygote() as zygote:
+        yield zygote
 
 
 def solution(name):
@@ -274,9 +274,9 @@ DEEP = 200_000
     ids=["types", "lists", "regions"],
 )
 @bubblewrap.needed
-def test_programs_nested_without_an_end_take_nothing_along_but_the_process_that_reads_them(program):
+def test_programs_nested_without_an_end_take_nothing_along_but_the_process_that_reads_them(program, zygote):
     with (
-        RemoteExecution(grade_one._workshop().zygote) as remote,
+        RemoteExecution(zygote) as remote,
         pytest.raises(ProgramError, match=r"took the process along|not valid"),
     ):
         remote.execute(program.replace("RESULT", ""), "", [1, 0])

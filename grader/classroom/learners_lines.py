@@ -1,0 +1,43 @@
+"""The learner's lines are taken out of evidence before it is judged, and put into the verdict afterwards.
+
+They come from the answer's process and must decide nothing. Without them, evidence of the same programs is the same,
+and is judged once for a class.
+"""
+
+import dataclasses
+import hashlib
+
+from grader.answers.evidence import Evidence, EvidenceError, Traced
+from grader.verdicts.verdict import Verdict
+
+
+def without_lines(evidence: Evidence) -> Evidence:
+    """The evidence with marks in place of the learner's lines: all that decides. Raises EvidenceError if one of them
+    looks like a mark."""
+    # No line of Python's has that character.
+    if any("\0" in (line or "") for case in evidence.cases for line in _lines(case)):
+        raise EvidenceError("the evidence is damaged: it is not what a capture writes.")
+    cases = [
+        dataclasses.replace(traced, sources=tuple(f"\0{case}:{place}" for place in range(len(traced.sources))))
+        for case, traced in enumerate(evidence.cases)
+    ]
+    return dataclasses.replace(evidence, cases=tuple(cases))
+
+
+def with_lines(verdict: Verdict, evidence: Evidence, text: str) -> Verdict:
+    """The verdict on evidence without lines, as that on the evidence."""
+
+    def lines(source: str | None) -> str | None:
+        if source is None or not source.startswith("\0"):
+            return source
+        places = (map(int, mark.removeprefix("\0").split(":")) for mark in source.split("; "))
+        named = (evidence.cases[case].sources[place] for case, place in places)
+        return "; ".join(dict.fromkeys(line for line in named if line)) or None
+
+    findings = (dataclasses.replace(finding, source=lines(finding.source)) for finding in verdict.findings)
+    judged = hashlib.sha256(text.encode()).hexdigest()
+    return dataclasses.replace(verdict, findings=tuple(findings), evidence=judged)
+
+
+def _lines(case: Traced) -> tuple[str | None, ...]:
+    return case.sources if case.failure is None else (*case.sources, case.failure.source)

@@ -1,0 +1,35 @@
+"""What each submission is tried on, as one seed of a whole class decides it."""
+
+import functools
+import hashlib
+
+import numpy as np
+
+from grader.answers.evidence import Evidence
+from grader.exercises import registry
+from grader.exercises.spec import Case, Question
+
+# So many sets of shapes are drawn for a class. What the reference does in each is traced and compiled once.
+_SETS_OF_SHAPES = 8
+
+
+def number(seed: int, *what: object) -> int:
+    """A number that only whoever knows the seed can tell, the same for the same things: 64 bits of SHA-256."""
+    return int.from_bytes(hashlib.sha256(repr((seed, *what)).encode()).digest()[:8])
+
+
+def seed_of_shapes(seed: int, learner: str) -> int:
+    """The seed of the shapes that a learner's answers are traced for."""
+    return number(seed, number(seed, learner) % _SETS_OF_SHAPES)
+
+
+def seed_of_inputs(seed: int, evidence: Evidence) -> int:
+    """The seed of what an answer's programs are tried on: the same for the same programs, and unknown to whoever has
+    not seen the seed."""
+    return number(seed, evidence.forward, evidence.backward, [traced.data for traced in evidence.cases])
+
+
+@functools.lru_cache(maxsize=4 * _SETS_OF_SHAPES)
+def cases_for(exercise: str, shapes: int) -> tuple[Case | Question, ...]:
+    """An exercise's cases of these shapes, the same objects each time, so that what is compiled for them is kept."""
+    return tuple(registry.task(exercise).cases(np.random.default_rng(shapes)))

@@ -1,0 +1,163 @@
+"""What the processes that grade a class say to each other: each request and each reply, and what may follow on what.
+
+    to the zygote       Job → Ended or NotStarted, from the guard of what it starts
+    "try"               → Ready
+    "capture"           Capture → Found → Captured or NoEvidence;  Draw → Drawn
+    "execute"           Read → Programs;  Run → Results or NotInterpreted;  Peak → PeakBytes;  each of them → Refused
+
+What comes out of the sandbox may be anything that has these fields, of these types: whoever receives it looks closer.
+"""
+
+import signal
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Job:
+    """A process is to be started. `work` is one of the three kinds above, `limits` has `ProcessLimits`' fields."""
+
+    work: str
+    limits: dict
+
+
+@dataclass(frozen=True)
+class NotStarted:
+    """There is no such process; `problem` says why."""
+
+    problem: str
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a process ended: its exit status (minus the signal's number if that ended it), processor seconds, and what it
+    printed, shortened in the middle."""
+
+    status: int
+    seconds: float
+    output: str
+
+    def how(self) -> str:
+        """In words that follow on "it ended with"."""
+        return signal.Signals(-self.status).name if self.status < 0 else f"exit status {self.status}"
+
+
+@dataclass(frozen=True)
+class Ready:
+    """The process runs."""
+
+
+@dataclass(frozen=True)
+class Capture:
+    """A file is to become evidence. Its bytes are the message's array.
+
+    Attributes:
+      name: the file's name.
+      exercise: which exercise's answer to look for; None for the one that there is.
+      seed: seeds the shapes of the cases.
+    """
+
+    name: str
+    exercise: str | None
+    seed: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """The exercise that the file answers; said before anything of the learner's runs."""
+
+    exercise: str
+
+
+@dataclass(frozen=True)
+class Captured:
+    """The evidence, as `Evidence.to_json` writes it."""
+
+    evidence: str
+
+
+@dataclass(frozen=True)
+class NoEvidence:
+    """There is none to be had; `verdict` has `Verdict.to_dict`'s fields, and says why."""
+
+    verdict: dict
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The answer's two programs are to be shown, for the case of this name, with the marked residuals (by position)."""
+
+    case: str | None
+    marked: list
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """The two programs as `rematscope.FwdBwd.pieces` has them."""
+
+    columns: list
+    footer: list
+
+
+@dataclass(frozen=True)
+class Read:
+    """Two programs are to be read. The fields are the arguments of `grader.stablehlo.execution.Execution`."""
+
+    forward: str
+    backward: str
+    sizes: list
+    max_trip_count: int | None
+
+
+@dataclass(frozen=True)
+class Programs:
+    """What was read: forward and backward, each with the fields of a `StableHloProgram` but its text."""
+
+    programs: list
+
+
+@dataclass(frozen=True)
+class OnArrays:
+    """What is to be done with the message's arrays, inputs and cotangents; `counts` are their numbers, see
+    `messages.counts`."""
+
+    counts: list
+
+
+@dataclass(frozen=True)
+class Run(OnArrays):
+    """The programs are to be run on them: compiled, else interpreted."""
+
+    compiled: bool
+
+
+@dataclass(frozen=True)
+class Results:
+    """The message's arrays are what came out."""
+
+    counts: list
+
+
+@dataclass(frozen=True)
+class NotInterpreted:
+    """There is an operation that the interpreter does not know: compile them."""
+
+
+@dataclass(frozen=True)
+class Peak(OnArrays):
+    """The case of this index is to be compiled, to see how much memory it takes."""
+
+    index: int
+
+
+@dataclass(frozen=True)
+class PeakBytes:
+    """What XLA sets aside between arguments and results."""
+
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The programs are not read or run; `why` says so in words for the learner."""
+
+    why: str

@@ -1,0 +1,116 @@
+"""Turn a submission into evidence in a process that may be lost, and ask it afterwards what the answer looks like.
+
+On one side the zygote's `capture`, in the sandbox; on the other `RemoteCapture`, which believes none of it.
+"""
+
+import time
+from pathlib import Path
+
+import numpy as np
+
+from grader.exercises import registry
+from grader.isolation import limits
+from grader.isolation.inside import messages
+from grader.isolation.inside.lockdown import ProcessLimits
+from grader.isolation.inside.protocol import Capture, Captured, Draw, Drawn, Found, NoEvidence
+from grader.isolation.limits import CheckLimits
+from grader.isolation.sandbox import Zygote
+from grader.verdicts.kinds import FindingKind, Outcome
+from grader.verdicts.verdict import Finding, Verdict
+
+SECONDS_TO_DRAW = 10  # what an answer looks like; it is traced once
+_MAX_MESSAGE = 20 * 2**20
+_MAX_DRAWING = 2 * 2**20
+
+
+class RemoteCapture:
+    """A process of its own for one submission's code, which begins when this is made. `end` it.
+
+    Args:
+      zygote: what it is forked from.
+      limits: what it may use.
+
+    Raises:
+      SandboxError: the sandbox is gone.
+    """
+
+    def __init__(self, zygote: Zygote, limits: CheckLimits):
+        self._limits = limits
+        self._inmate = zygote.start("capture", ProcessLimits(limits.processor_seconds, limits.memory))
+
+    def end(self) -> str:
+        """Ends the process, and returns what it printed, shortened in the middle. Raises SandboxError if it never
+        began."""
+        return self._inmate.end().output
+
+    def capture(self, name: str, content: bytes, exercise: str | None, shapes: int) -> tuple[str, str] | Verdict:
+        """The exercise and its evidence as text, or the verdict that there is none.
+
+        Args:
+          name: the file's name.
+          content: what is in it.
+          exercise: which exercise's answer to look for; None for the one that there is.
+          shapes: seeds the shapes of the cases.
+        """
+        line, deadline = self._inmate.line, time.monotonic() + self._limits.seconds
+        outcome: Found | Captured | NoEvidence | None = None
+        late, said = False, True
+        try:
+            line.settimeout(self._limits.seconds)
+            messages.send(line, Capture(safe(name), exercise, shapes), [np.frombuffer(content, np.uint8)])
+            outcome, _ = messages.receive(line, _MAX_MESSAGE, [Found, NoEvidence], deadline - time.monotonic())
+            if isinstance(outcome, Found):
+                if outcome.exercise not in registry.names():
+                    raise messages.WireError("no exercise")
+                exercise, outcome = outcome.exercise, None
+                outcome, _ = messages.receive(line, _MAX_MESSAGE, [Captured, NoEvidence], deadline - time.monotonic())
+        except TimeoutError:
+            late = True
+        except messages.HungUp:
+            late = not self._inmate.wait(deadline - time.monotonic())
+        except (OSError, messages.WireError):
+            said = False
+        if isinstance(outcome, Captured) and exercise is not None:
+            return exercise, outcome.evidence
+        if isinstance(outcome, NoEvidence) and (refusal := _refusal(outcome.verdict, exercise)):
+            return refusal
+        if said and outcome is None:
+            return not_judged(exercise, name, *limits.why(None if late else self._inmate.end().status, self._limits))
+        return not_judged(exercise, name, "what its process handed over is no evidence")
+
+    def draw(self, case: str | None, marked: tuple[int, ...]) -> Drawn | None:
+        """The answer's two programs in a case, or None where they cannot be had. What they hold is not looked at."""
+        try:
+            self._inmate.line.settimeout(SECONDS_TO_DRAW)
+            messages.send(self._inmate.line, Draw(case, list(marked)))
+            return messages.receive(self._inmate.line, _MAX_DRAWING, [Drawn], SECONDS_TO_DRAW)[0]
+        except (OSError, messages.WireError):
+            return None
+
+
+def safe(name: str) -> str:
+    """A file's name as it may be used and shown; another one if it is too long or cannot be printed."""
+    path = Path(name)
+    return name if name.isprintable() and len(name.encode()) <= 100 and path.name == name else f"answer{path.suffix}"
+
+
+def not_judged(exercise: str | None, name: str, reason: str, advice: str | None = None) -> Verdict:
+    """The verdict on a file that could not be judged, with the words that follow on that."""
+    text = f"{safe(name)} could not be judged: {reason}."
+    return Verdict(exercise or "", Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, text, next=advice),))
+
+
+def _refusal(fields: dict, exercise: str | None) -> Verdict | None:
+    """The verdict that there is no evidence, as an answer's process describes it; None if it describes anything else.
+
+    That process may say what it likes, so nothing is taken over but an outcome that gives no points and a few texts.
+    """
+    try:
+        outcome, finding = Outcome(fields["outcome"]), fields["findings"][0]
+        kind, text, source, question = FindingKind(finding["kind"]), finding["text"], finding["source"], finding["next"]
+    except (TypeError, ValueError, LookupError):
+        return None
+    texts = isinstance(text, str) and isinstance(source, str | None) and isinstance(question, str | None)
+    if outcome is Outcome.PASSED or not texts:
+        return None
+    return Verdict(exercise or "", outcome, (Finding(kind, text, source=source, next=question),))

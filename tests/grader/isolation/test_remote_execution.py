@@ -1,0 +1,56 @@
+"""The process that runs an answer's programs refuses in words, and may be lost."""
+
+import os
+import re
+import signal
+
+import bubblewrap
+import numpy as np
+import pytest
+
+from grader.isolation import remote_execution, sandbox
+from grader.isolation.remote_execution import RemoteExecution
+from grader.stablehlo.types import ProgramError
+
+
+@pytest.fixture(scope="module")
+def zygote():
+    with sandbox.Zygote() as zygote:
+        yield zygote
+
+
+SCALAR = "module {{ func.func public @main(%a: tensor<f32>) -> tensor<f32> {{ {} return %b : tensor<f32> }} }}"
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ("%b = stablehlo.custom_call @xla_python_cpu_callback(%a) : (tensor<f32>) -> tensor<f32>", "custom_call"),
+        ("%b = func.call @main(%a) : (tensor<f32>) -> tensor<f32>", "calls itself"),
+        ("%b = stablehlo.negate %a : tensor<f32>" * 0 + "%b = " + "(" * 10, "not valid"),
+    ],
+)
+@bubblewrap.needed
+def test_what_cannot_be_judged_is_refused_in_words(body, reason, zygote):
+    with RemoteExecution(zygote) as remote, pytest.raises(ProgramError, match=re.escape(reason)):
+        remote.execute(SCALAR.format(body), SCALAR.format(body), [1, 0])
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (signal.SIGKILL, "took the process along that ran them (SIGKILL)"),
+        (signal.SIGSTOP, "not done after 1 s"),
+    ],
+)
+@bubblewrap.needed
+def test_a_process_that_dies_or_hangs_is_a_reason(sent, reason, zygote, monkeypatch):
+    plain, array = SCALAR.format("%b = stablehlo.negate %a : tensor<f32>"), [[np.float32(1)]]
+    before = bubblewrap.descendants(os.getpid())
+    with RemoteExecution(zygote) as remote:
+        remote.execute(plain, plain, [1, 0])
+        (worker,) = [pid for pid in bubblewrap.descendants(os.getpid()) - before if not bubblewrap.descendants(pid)]
+        monkeypatch.setattr(remote_execution, "SECONDS", 1)
+        os.kill(worker, sent)
+        with pytest.raises(ProgramError, match=re.escape(reason)):
+            remote.peak(0, array, array)

@@ -1,0 +1,13 @@
+"""JSON of somebody else's takes no more memory than its text lets one expect."""
+
+import pytest
+
+from grader.util import bounded_json
+
+
+@pytest.mark.parametrize(
+    "text", ["[" + "[]," * 500_000 + "[]]", b"[" + b"1," * 10**6 + b"1]"], ids=["lists", "numbers"]
+)
+def test_what_takes_much_more_memory_than_its_text_is_not_read(text):
+    with pytest.raises(ValueError, match="more than 1,000,000 parts"):
+        bounded_json.loads(text)

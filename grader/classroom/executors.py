@@ -47,10 +47,15 @@ def on_cluster(scheduler: str, sandboxed: bool) -> Iterator[dict[str, Any]]:
       sandboxed: False runs answers with the rights of the workers.
 
     Raises:
-      RunError: it cannot be reached, or its workers have not what grades here.
+      RunError: Dask is not installed, it cannot be reached, or its workers have not what grades here.
     """
-    import distributed
-
+    try:
+        import distributed
+    except ModuleNotFoundError:
+        raise RunError(
+            "Grading on a cluster takes Dask, which comes with an extra: run "
+            "`pip install ./packages/rematscope -e '.[cluster]'` in the workbook's folder."
+        ) from None
     try:
         client = distributed.Client(scheduler, timeout=20, set_as_default=False)
     except (OSError, ValueError) as error:

@@ -242,6 +242,15 @@ def _children(pid):
     return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
 
 
+def test_without_dask_a_cluster_is_refused_in_a_sentence(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)  # as where the extra `cluster` is not installed
+    with (
+        pytest.raises(run_folder.RunError, match=r"takes Dask, .*\[cluster\]"),
+        executors.on_cluster("tcp://127.0.0.1:9", True),
+    ):
+        pass
+
+
 @sandboxed
 def test_a_cluster_that_loses_a_worker_gives_the_same_grades(handed_in, grades, tmp_path):
     started = []

@@ -259,7 +259,7 @@ def assert_roles_are_true(passes: Passes, leaves):
 
 def as_by_default(case, passes: Passes) -> bool:
     """With `JAX_REMAT3`, whether these are the programs that JAX makes without it: those run in another process."""
-    if not jax.config.jax_remat3:
+    if not jax_internals.remat3():
         return False
     jax.config.update("jax_remat3", False)
     try:

@@ -16,8 +16,9 @@ import pytest
 from jax.ad_checkpoint import checkpoint_name
 
 from rematscope import trace
+from rematscope.ir import jax_internals
 
-REMAT3 = jax.config.jax_remat3
+REMAT3 = jax_internals.remat3()
 X = np.float32(0.5)
 
 

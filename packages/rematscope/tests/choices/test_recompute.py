@@ -21,7 +21,7 @@ from rematscope import cost_of, recompute_graph, trace
 from rematscope.ir import jax_internals
 from rematscope.ir.program import nbytes
 
-REMAT3 = jax.config.jax_remat3
+REMAT3 = jax_internals.remat3()
 EXAMPLES = os.environ.get("REMATSCOPE_EXAMPLES")
 
 

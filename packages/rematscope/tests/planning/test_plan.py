@@ -24,8 +24,9 @@ from rematscope.choices.best import Chooser
 from rematscope.choices.choice_graph import ChoiceGraph, Part, link
 from rematscope.choices.enumeration import best_points, every_choice
 from rematscope.choices.zero_one import zero_one
+from rematscope.ir import jax_internals
 
-REMAT3 = jax.config.jax_remat3
+REMAT3 = jax_internals.remat3()
 without_remat3 = pytest.mark.skipif(REMAT3, reason="choices are found without it")
 every_block = pytest.mark.parametrize("which", BLOCKS)
 F32 = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)

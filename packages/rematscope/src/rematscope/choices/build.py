@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import jax.numpy as jnp
-from jax.extend.core import jaxprs_in_params
 
 from rematscope.choices.merge import parts_of
 from rematscope.choices.recompute_graph import Node, RecomputeGraph
@@ -252,4 +251,4 @@ def _has_names(equation: Equation) -> bool:
             jax_internals.checkpoint_name(eqn) is not None or any(map(named, jax_internals.bodies(eqn))) for eqn in eqns
         )
 
-    return any(map(named, jaxprs_in_params(equation.params)))
+    return any(map(named, jax_internals.jaxprs_in_params(equation.params)))

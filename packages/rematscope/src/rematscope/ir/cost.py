@@ -8,8 +8,6 @@ transcendental function counts apart; moving or reshaping data is free of FLOPs 
 import dataclasses
 import math
 
-from jax.extend.core import jaxprs_in_params
-
 from rematscope.ir import jax_internals
 from rematscope.ir.program import Equation, Program, nbytes
 
@@ -98,7 +96,7 @@ def _cost(primitive: str, inputs, outputs, params) -> Cost:
     if primitive == "custom_linear_solve":
         # Of its four functions one runs; the others are for its derivative.
         return _jaxpr_cost(params["jaxprs"].solve)
-    if bodies := list(jaxprs_in_params(params)):
+    if bodies := list(jax_internals.jaxprs_in_params(params)):
         # A kernel or custom solver that stands as one equation: its parts, once each.
         return sum((_jaxpr_cost(body) for body in bodies), Cost())
     return Cost(flops=size, bytes=moved)

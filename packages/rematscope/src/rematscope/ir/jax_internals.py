@@ -1,26 +1,44 @@
-"""The one module that reaches behind JAX's public API, and why.
+"""The one module that reaches behind JAX's public API, and that knows what its releases do differently.
 
-Six things have no public door (JAX 0.11 to 0.12):
+Six things have no public door:
 
-* `scan` keeps how its operands divide into constants, carries and slices in parameters that changed between releases.
-* Under `JAX_REMAT3=1` checkpoints and names are `HiPrim` objects in the private `_prim` parameter of one primitive.
+* `scan` keeps how its operands divide into constants, carries and slices in parameters (other ones from JAX 0.12 on).
+* Under `JAX_REMAT3=1`, a switch that came with JAX 0.10, checkpoints and names are `HiPrim` objects in the private
+  `_prim` parameter of one primitive.
 * A call primitive's body sits under a parameter name of its own.
 * The switch between the two is a state that only a private module can set for a while.
-* How an equation's parameters are handed to its primitive changed between releases.
-* The names that a policy was made with are only in its closure, or in fields of its own.
+* How an equation's parameters are handed to its primitive changed between releases (a pair until JAX 0.11).
+* The names that a policy was made with are only in its closure, or in fields of its own from JAX 0.11 on.
+
+Two more differ: `jaxprs_in_params` is public from JAX 0.10 on, and from 0.11 on every jaxpr is a closed one, whose
+equations can be replaced.
 
 Everything here takes a `JaxprEqn` and returns plain data or arrays; a release that moves one of them is mended here.
 """
 
+import contextlib
 import inspect
 import re
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import jax
+from jax import ad_checkpoint
 from jax._src import config
-from jax.ad_checkpoint import checkpoint_name as name_value
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, jaxpr_as_fun, jaxprs_in_params
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
+
+try:
+    from jax.extend.core import jaxprs_in_params as jaxprs_in_params
+except ImportError:  # JAX 0.9 and before
+    from jax._src.core import jaxprs_in_params as jaxprs_in_params
+
+__all__ = ["jaxprs_in_params"]
 
 AnyJaxpr = Jaxpr | ClosedJaxpr
+Policy = Callable[..., Any]  # of a primitive and its operands' avals; what it returns changed between releases
+Change = Callable[[JaxprEqn, JaxprEqn], Iterable[JaxprEqn]]
+
+_give_name: Callable[[Any, str], Any] = ad_checkpoint.checkpoint_name
 
 _CHECKPOINTS = ("remat2", "checkpoint")
 
@@ -38,19 +56,24 @@ _CALLS = {
 }
 
 
-def body_of(jaxpr):
+def remat3() -> bool:
+    """Whether JAX's next rematerialization is on, `JAX_REMAT3=1`; before JAX 0.10 there was none."""
+    return hasattr(config, "remat3") and bool(config.remat3.value)
+
+
+def body_of(jaxpr: AnyJaxpr) -> tuple[Jaxpr, list[Var], list[Any]]:
     """Returns (jaxpr with eqns/invars/outvars, constvars, consts), for open and closed jaxprs of either release."""
     consts = list(getattr(jaxpr, "consts", ()))
     inner = getattr(jaxpr, "jaxpr", jaxpr)
     return inner, list(inner.constvars), consts
 
 
-def hi_primitive(eqn: JaxprEqn):
+def hi_primitive(eqn: JaxprEqn) -> Any:  # a class of JAX's without a public name
     """The `HiPrim` of an equation under remat3 (`RematTraced`, `CheckpointName`, …), or None."""
     return eqn.params.get("_prim") if eqn.primitive.name == "call_hi_primitive" else None
 
 
-def called_body(eqn: JaxprEqn):
+def called_body(eqn: JaxprEqn) -> AnyJaxpr | None:
     """The jaxpr that `eqn` calls exactly once with its own operands, or None if it does anything else."""
     if (prim := hi_primitive(eqn)) is not None:
         return prim.jaxpr if type(prim).__name__ == "RematTraced" else None
@@ -74,10 +97,11 @@ def is_custom_rule(eqn: JaxprEqn) -> bool:
     return eqn.primitive.name.startswith("custom_")
 
 
-def policy_of(checkpoint: JaxprEqn):
+def policy_of(checkpoint: JaxprEqn) -> Policy | None:
     """The policy of an equation that `jax.checkpoint` made."""
     prim = hi_primitive(checkpoint)
-    return prim.policy if prim is not None else checkpoint.params["policy"]
+    policy: Policy | None = prim.policy if prim is not None else checkpoint.params["policy"]
+    return policy
 
 
 def prevents_cse(checkpoint: JaxprEqn) -> bool:
@@ -87,7 +111,7 @@ def prevents_cse(checkpoint: JaxprEqn) -> bool:
     return prevent if isinstance(prevent, bool) else any(prevent)
 
 
-def policy_name(policy) -> str:
+def policy_name(policy: Policy) -> str:
     """What a policy is called: `dots_saveable`, `save_only_these_names`, or a name of the user's own."""
     known = next((name for name, each in vars(jax.checkpoint_policies).items() if each is policy), None)
     if known is None and _made_with(policy) and not inspect.isfunction(policy):
@@ -95,9 +119,9 @@ def policy_name(policy) -> str:
     return known or getattr(policy, "__qualname__", type(policy).__name__).partition(".<locals>")[0]
 
 
-def names_in_policy(policy) -> set:
+def names_in_policy(policy: Policy | None) -> set[str]:
     """The names that one of JAX's policies about names was made with, or those in `save_from_both_policies`."""
-    found = set()
+    found: set[str] = set()
     for key, value in _made_with(policy).items():
         if "names" in key:
             found |= set(value)
@@ -106,64 +130,73 @@ def names_in_policy(policy) -> set:
     return found
 
 
-def _made_with(policy) -> dict:
+def _made_with(policy: Policy | None) -> dict[str, Any]:
     """What one of JAX's own policies remembers: in a closure, or in fields in JAX 0.11. Nothing else tells."""
     if getattr(policy, "__module__", None) != jax.checkpoint_policies.nothing_saveable.__module__:
         return {}
-    return inspect.getclosurevars(policy).nonlocals if inspect.isfunction(policy) else vars(policy)
+    return dict(inspect.getclosurevars(policy).nonlocals if inspect.isfunction(policy) else vars(policy))
 
 
-def bodies(eqn: JaxprEqn) -> list:
+def bodies(eqn: JaxprEqn) -> list[AnyJaxpr]:
     """The programs that `eqn` runs: what it calls, or those of a loop or a branch."""
     body = called_body(eqn)
     return [body] if body is not None else list(jaxprs_in_params(eqn.params))
 
 
-def rewritten(jaxpr, change):
+def rewritten(jaxpr: Any, change: Change) -> Any:
     """`jaxpr` with other equations: `change(eqn, original)` says which take the place of `original`.
 
     `eqn` is the same with its bodies rewritten, those of jit, loops, branches and checkpoints. The bodies of custom
     rules stay as they are: their rules are opaque functions, which would not change with them.
     """
-    if type(jaxpr) in (tuple, list):  # the branches of a cond; a named tuple says how an operation works
-        return type(jaxpr)(rewritten(part, change) for part in jaxpr)
-    if not hasattr(jaxpr, "eqns"):
-        return jaxpr
-    if not hasattr(jaxpr, "invars"):  # a closed jaxpr around an open one
-        return jaxpr.replace(jaxpr=rewritten(jaxpr.jaxpr, change))
+    inner: Any = body_of(jaxpr)[0]
+    if inner is not jaxpr:  # closed around an open one, before JAX 0.11
+        return jaxpr.replace(jaxpr=rewritten(inner, change))
     return jaxpr.replace(eqns=[new for eqn in jaxpr.eqns for new in change(_with_bodies(eqn, change), eqn)])
 
 
-def _with_bodies(eqn: JaxprEqn, change) -> JaxprEqn:
+def _rewritten_parameter(value: Any, change: Change) -> Any:
+    if type(value) in (tuple, list):  # the branches of a cond; a named tuple says how an operation works
+        return type(value)(_rewritten_parameter(part, change) for part in value)
+    return rewritten(value, change) if hasattr(value, "eqns") else value
+
+
+def _with_bodies(eqn: JaxprEqn, change: Change) -> JaxprEqn:
     if (prim := hi_primitive(eqn)) is not None:
-        if not config.remat3.value:
+        if not remat3():
             return _in_default_remat(eqn, change)
         if not is_checkpoint(eqn):
             return eqn
         prim = type(prim)(rewritten(prim.jaxpr, change), prim.policy, prim.prevent_cse)
-        return eqn.replace(params={**eqn.params, "_prim": prim})
+        return _replaced(eqn, params={**eqn.params, "_prim": prim})
     if is_custom_rule(eqn):
         return eqn
-    return eqn.replace(params={key: rewritten(value, change) for key, value in eqn.params.items()})
+    return _replaced(eqn, params={key: _rewritten_parameter(value, change) for key, value in eqn.params.items()})
 
 
-def with_policy(jaxpr, policy):
+def _replaced(eqn: JaxprEqn, **changes: Any) -> JaxprEqn:
+    replaced: JaxprEqn = eqn.replace(**changes)
+    return replaced
+
+
+def with_policy(jaxpr: AnyJaxpr, policy: Policy | None) -> Any:
     """`jaxpr` with `policy` in every checkpoint, those in jit, loops, branches and other checkpoints included."""
     return rewritten(jaxpr, lambda eqn, _: [given_policy(eqn, policy) if is_checkpoint(eqn) else eqn])
 
 
-def given_policy(checkpoint: JaxprEqn, policy) -> JaxprEqn:
+def given_policy(checkpoint: JaxprEqn, policy: Policy | None) -> JaxprEqn:
     """A checkpoint with another policy."""
     if (prim := hi_primitive(checkpoint)) is not None:
         prim = type(prim)(prim.jaxpr, policy, prim.prevent_cse)
-        return checkpoint.replace(params={**checkpoint.params, "_prim": prim})
-    return checkpoint.replace(params={**checkpoint.params, "policy": policy})
+        return _replaced(checkpoint, params={**checkpoint.params, "_prim": prim})
+    return _replaced(checkpoint, params={**checkpoint.params, "policy": policy})
 
 
 def without_checkpoint(eqn: JaxprEqn) -> JaxprEqn:
     """A checkpoint as a call of what it goes around."""
     body = called_body(eqn)
-    closed = body if hasattr(body, "consts") else ClosedJaxpr(body, ())  # open in JAX 0.11
+    assert body is not None, "a checkpoint goes around a program"
+    closed = body if hasattr(body, "consts") else ClosedJaxpr(body, ())  # open until JAX 0.11
     return _only_equation(jax.jit(jaxpr_as_fun(closed)), eqn)
 
 
@@ -171,40 +204,41 @@ def with_name(eqn: JaxprEqn, name: str) -> list[JaxprEqn]:
     """`eqn`, which has one result, and what gives that a checkpoint name before anything reads it."""
     (result,) = eqn.outvars
     unnamed = type(result)(result.aval)
-    naming = _only_equation(lambda x: name_value(x, name), eqn.replace(invars=[unnamed]))
-    return [eqn.replace(outvars=[unnamed]), naming]
+    naming = _only_equation(lambda x: _give_name(x, name), _replaced(eqn, invars=[unnamed]))
+    return [_replaced(eqn, outvars=[unnamed]), naming]
 
 
-def _only_equation(f, eqn: JaxprEqn) -> JaxprEqn:
+def _only_equation(f: Callable[..., Any], eqn: JaxprEqn) -> JaxprEqn:
     """`eqn` with the operation that `f` is."""
     (only,) = body_of(jax.make_jaxpr(f)(*(v.aval for v in eqn.invars)))[0].eqns
-    return eqn.replace(primitive=only.primitive, params=only.params, effects=only.effects)
+    return _replaced(eqn, primitive=only.primitive, params=only.params, effects=only.effects)
 
 
-def default_remat():
+def default_remat() -> contextlib.AbstractContextManager[Any]:
     """A context in which JAX's default rematerialization is on, whatever `JAX_REMAT3` says."""
-    return config.remat3(False)
+    return config.remat3(False) if hasattr(config, "remat3") else contextlib.nullcontext()
 
 
-def _in_default_remat(eqn: JaxprEqn, change) -> JaxprEqn:
+def _in_default_remat(eqn: JaxprEqn, change: Change) -> JaxprEqn:
     """A checkpoint or a name of remat3, as the equation that the default would have made."""
     prim = hi_primitive(eqn)
     if is_checkpoint(eqn):
         body = jaxpr_as_fun(rewritten(prim.jaxpr, change))
         return _only_equation(jax.checkpoint(body, policy=prim.policy, prevent_cse=prim.prevent_cse), eqn)
     if (name := checkpoint_name(eqn)) is not None:
-        return _only_equation(lambda x: name_value(x, name), eqn)
+        return _only_equation(lambda x: _give_name(x, name), eqn)
     return eqn
 
 
 def checkpoint_name(eqn: JaxprEqn) -> str | None:
     """The name that `eqn` gives its operand, or None if `eqn` names nothing."""
-    if eqn.primitive.name == "name":
-        return eqn.params["name"]
     prim = hi_primitive(eqn)
-    if prim is not None and type(prim).__name__ in ("CheckpointName", "CheckpointNameFwd"):
-        return prim.name
-    return None
+    name: str | None = None
+    if eqn.primitive.name == "name":
+        name = eqn.params["name"]
+    elif type(prim).__name__ in ("CheckpointName", "CheckpointNameFwd"):
+        name = prim.name
+    return name
 
 
 def passes_first_operand(eqn: JaxprEqn) -> bool:
@@ -227,20 +261,22 @@ def barrier_operands(eqn: JaxprEqn) -> list[int]:
 def scan_split(eqn: JaxprEqn) -> tuple[int, int]:
     """(number of constants, number of carries) among the operands of a `scan`."""
     params = eqn.params
-    if "num_consts" in params:  # JAX 0.11
+    if "num_consts" in params:  # JAX 0.11 and before
         return params["num_consts"], params["num_carry"]
     consts, carry, _ = params["ft_in"].unpack()
     return len(consts), len(carry)
 
 
-def run(eqn: JaxprEqn, operands: list) -> list:
+def run(eqn: JaxprEqn, operands: list[Any]) -> list[Any]:
     """Applies the primitive of `eqn` to concrete or abstract operands."""
-    bound = eqn.primitive.get_bind_params(eqn.params)
-    functions, params = bound if isinstance(bound, tuple) else ((), bound)  # a pair in JAX 0.11
+    primitive: Any = eqn.primitive
+    bound = primitive.get_bind_params(eqn.params)
+    functions, params = bound if isinstance(bound, tuple) else ((), bound)  # a pair until JAX 0.11
     with eqn.ctx.manager:
-        results = eqn.primitive.bind(*functions, *operands, **params)
-    return list(results) if eqn.primitive.multiple_results else [results]
+        results = primitive.bind(*functions, *operands, **params)
+    return list(results) if primitive.multiple_results else [results]
 
 
-def is_literal(atom) -> bool:
+def is_literal(atom: Any) -> bool:
+    """True for a number that is written into a jaxpr where others have a variable."""
     return isinstance(atom, Literal)

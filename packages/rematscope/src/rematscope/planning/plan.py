@@ -14,6 +14,7 @@ from rematscope.choices.highs import SOLVER
 from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.choices.zero_one import zero_one
 from rematscope.errors import PlanError
+from rematscope.ir import jax_internals
 from rematscope.linting.finding import LintFinding
 from rematscope.linting.lint import no_names
 from rematscope.linting.whole_nets import whole_nets
@@ -168,7 +169,7 @@ class Plan(View):
         again = graph_of(self.passes, cost).all_recomputed
         if kept == self.saved_bytes and same_cost(again, self.cost):
             return
-        if jax.config.jax_remat3:
+        if jax_internals.remat3():
             why = "Under JAX_REMAT3=1 a name may do nothing: plan without it."
         else:
             why = "Please report this function, for rematscope misreads one of its checkpoints."

@@ -10,12 +10,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import source_info_util
-from jax.extend.core import jaxprs_in_params
 
 from rematscope.errors import TraceError
 from rematscope.ir import jax_internals, roles
 from rematscope.ir.cost import Cost, program_cost
 from rematscope.ir.inline import Inliner
+from rematscope.ir.jax_internals import jaxprs_in_params
 from rematscope.ir.letters import name_values
 from rematscope.ir.program import Program, Value
 from rematscope.ir.source import Source

@@ -5,7 +5,6 @@ import re
 from collections.abc import Callable, Iterator
 
 import jax
-from jax.extend.core import jaxprs_in_params
 
 from rematscope.ir import jax_internals
 from rematscope.render.parts import Lines
@@ -171,5 +170,5 @@ def _names_in(jaxpr) -> Iterator[str]:
         elif (body := jax_internals.called_body(eqn)) is not None:
             yield from _names_in(body)
         else:
-            for body in jaxprs_in_params(eqn.params):
+            for body in jax_internals.jaxprs_in_params(eqn.params):
                 yield from _names_in(body)

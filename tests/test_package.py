@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+import rematscope
 import start
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -93,3 +94,11 @@ def test_every_public_name_can_be_had_and_is_documented(elsewhere):
         "print([n for n in names if not inspect.getdoc(getattr(rematscope, n))], set(names) <= set(dir(rematscope)))"
     )
     assert run(elsewhere, "-I", "-c", code, cwd=elsewhere.parent).stdout == "[] True\n"
+
+
+def test_one_command_makes_a_reference_of_every_public_name(tmp_path):
+    made = run(sys.executable, "-m", "pdoc", "rematscope", "--output-directory", tmp_path, cwd=tmp_path)
+    assert (made.returncode, made.stderr) == (0, "")
+    page = (tmp_path / "rematscope.html").read_text()
+    assert [name for name in rematscope.__all__ if f'id="{name}"' not in page] == []
+    assert "&gt;&gt;&gt;" in page and "Raises:</h6>" in page, "examples and sections are laid out"

@@ -73,6 +73,8 @@ __all__ = [
     "trace",
 ]
 
+__docformat__ = "google"  # for pdoc
+
 # A name is imported when it is first asked for (PEP 562): whoever only traces does not wait for the planner, and
 # whoever only shows something, with `rematscope.render`, does not wait for JAX.
 _HOMES = {

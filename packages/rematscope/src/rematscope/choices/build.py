@@ -52,6 +52,16 @@ def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work
       TraceError: as `trace` does.
       PlanError: if `cost` gives something that is no cost, `f` takes the gradient of a function that has a checkpoint,
         has a checkpoint that `shard_map` hides, or calls back to Python in one.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jax.ad_checkpoint import checkpoint_name
+      >>> from rematscope import recompute_graph
+      >>> def f(x, w, u):
+      ...     return jnp.sin(checkpoint_name(x @ w, "h") @ u)
+      >>> graph = recompute_graph(f, jnp.ones((8, 64)), jnp.ones((64, 256)), jnp.ones((256, 64)))
+      >>> graph.evaluate(()), graph.evaluate(("h",))  # (bytes kept, FLOPs and transcendentals computed again)
+      ((0, 524288), (8192, 262144))
     """
     with jax_internals.default_remat():  # the next one forgets the names that it does not save
         try:

@@ -47,7 +47,15 @@ _PER_OPERAND_ELEMENT = ("reduce", "argmax", "argmin", "cum", "sort", "psum", "to
 
 
 def cost_of(equation: Equation) -> Cost:
-    """The cost of one run of `equation`; a loop or branch costs what its bodies cost, see `program_cost`."""
+    """The cost of one run of `equation`; a loop or branch costs what its bodies cost, see `program_cost`.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from rematscope import cost_of, trace
+      >>> product, sine, cosine = trace(lambda w, x: jnp.sin(w @ x), jnp.ones((5, 4)), jnp.ones(4)).forward.equations
+      >>> cost_of(product).flops, cost_of(sine).transcendentals
+      (40, 5)
+    """
     return _cost(equation.primitive, equation.inputs, equation.outputs, equation.params)
 
 

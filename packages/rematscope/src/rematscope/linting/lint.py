@@ -84,6 +84,14 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
     Raises:
       TraceError: as `trace` does.
       PlanError: if `f` takes the gradient of a function that has a checkpoint.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jax.ad_checkpoint import checkpoint_name
+      >>> from rematscope import lint
+      >>> found = lint(lambda x: checkpoint_name(x, "h") * 2.0, jnp.ones(4))
+      >>> [(str(finding.kind), finding.name) for finding in found.findings]
+      [('argument', 'h')]
     """
     __tracebackhide__ = True
     with jax_internals.default_remat():

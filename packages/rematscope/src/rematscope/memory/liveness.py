@@ -36,6 +36,17 @@ def liveness(f: Callable, *args, **kwargs) -> Timeline:
 
     Raises:
       TraceError: as `trace` does.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from rematscope import liveness
+      >>> timeline = liveness(lambda x: jnp.sin(jnp.sin(x)), jnp.ones(1024))
+      >>> timeline.peak_bytes, timeline.peak.residuals
+      (16384, 4096)
+      >>> print(timeline)
+      <lambda>: bytes live after each equation
+      forward ▂▄▆███│▆▄▄ backward
+      peak 16 KiB, forward, step 3 of 8: c = sin(a)...
     """
     __tracebackhide__ = True
     return live_bytes(trace(f, *args, **kwargs))

@@ -132,6 +132,16 @@ def fit(f: Callable[..., Any], *args: Any, budget: int | str, target: str = "cpu
     Raises:
       PlanError: if even the smallest plan does not fit, or there is nothing to choose.
       TraceError, TargetError: as `measure` does.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jax.ad_checkpoint import checkpoint_name
+      >>> from rematscope import fit
+      >>> def f(x, w, u):
+      ...     return jnp.sin(checkpoint_name(x @ w, "h") @ u)
+      >>> found = fit(f, jnp.ones((8, 64)), jnp.ones((64, 256)), jnp.ones((256, 64)), budget="1 MiB")
+      >>> found.names, found.chosen.peak_bytes <= found.budget
+      (('h',), True)
     """
     __tracebackhide__ = True
     limit = budget_bytes(budget)

@@ -56,6 +56,16 @@ def frontier(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwa
     Raises:
       PlanError: if `f` names nothing that could be saved.
       TraceError: as `trace` does.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jax.ad_checkpoint import checkpoint_name
+      >>> from rematscope import frontier
+      >>> def f(x, w, u):
+      ...     return jnp.sin(checkpoint_name(x @ w, "h") @ u)
+      >>> found = frontier(f, jnp.ones((8, 64)), jnp.ones((64, 256)), jnp.ones((256, 64)))
+      >>> [(point.nbytes, point.names) for point in found.points]
+      [(0, ()), (8192, ('h',))]
     """
     __tracebackhide__ = True
     graph = recompute_graph(f, *args, cost=cost, **kwargs)

@@ -53,6 +53,20 @@ def plan(
     Raises:
       PlanError: if the budget cannot be read or kept, or `f` names nothing that could be saved.
       TraceError: as `trace` does.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from jax.ad_checkpoint import checkpoint_name
+      >>> from rematscope import plan
+      >>> def f(x, w, u):
+      ...     return jnp.sin(checkpoint_name(x @ w, "h") @ u)
+      >>> args = jnp.ones((8, 64)), jnp.ones((64, 256)), jnp.ones((256, 64))
+      >>> best = plan(f, *args, budget="8 KiB")
+      >>> best.names, best.saved_bytes, best.gap
+      (('h',), 8192, 0)
+      >>> best.certificate.verify(f, *args)  # raises PlanError where it does not hold
+      262144
+      >>> planned = jax.checkpoint(f, policy=best.policy)
     """
     __tracebackhide__ = True
     graph = recompute_graph(f, *args, cost=cost, **kwargs)

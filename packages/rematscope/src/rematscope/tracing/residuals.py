@@ -18,6 +18,13 @@ class Residual:
       source: the user's line that made it, or None.
       is_output: the function returns this very value too, so keeping it costs nothing more.
       needed_by: the first backward equation that reads it, inside loops too; None if it is only handed through.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from rematscope import trace
+      >>> [residual] = [r for r in trace(jnp.sin, jnp.ones((8, 4))).residuals]
+      >>> residual.primitive, residual.shape, str(residual.dtype), residual.nbytes
+      ('cos', (8, 4), 'float32', 128)
     """
 
     value: Value

@@ -35,6 +35,17 @@ def explore(f: Callable, *args, **kwargs) -> None:
 
     Raises:
       TraceError: as `trace` does.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from jax.ad_checkpoint import checkpoint_name
+      >>> from rematscope import explore
+      >>> explore(lambda x: jnp.sin(checkpoint_name(jnp.sin(x), "h")), jnp.ones(4))
+      jax.checkpoint(<lambda>, policy=jax.checkpoint_policies.save_only_these_names('h'))
+      ...
+      bytes saved                  32 B          32 B            none
+      FLOPs recomputed             0             0               none
+      ...
     """
     __tracebackhide__ = True
     plain = trace(f, *args, **kwargs)

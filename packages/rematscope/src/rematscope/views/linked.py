@@ -55,6 +55,18 @@ def linked(f: Callable, *args, **kwargs) -> None:
 
     Raises:
       TraceError: as `trace` does.
+
+    Example:
+      >>> import jax.numpy as jnp
+      >>> from rematscope import linked
+      >>> linked(lambda x: jnp.sin(x), jnp.ones(4))  # in a notebook, each `b` lights up under the pointer
+      saved  type    bytes    share  made by  line                      needed by
+      ────...
+      b      f32[4]   16 B  100.0 %  cos      <doctest linked[2]>:1...  c = ct * b
+      ...
+      B  c = ct * b     f32[4]  <doctest linked[2]>:1...
+         return dx = c  f32[4]
+      S saved  R recomputed  L late  B backward
     """
     __tracebackhide__ = True
     view = Linked(trace(f, *args, **kwargs))

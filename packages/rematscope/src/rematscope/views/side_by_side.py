@@ -160,6 +160,31 @@ def print_fwd_bwd(f: Callable, *args, **kwargs) -> None:
 
     Raises:
       TraceError: as `trace` does.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from rematscope import print_fwd_bwd
+      >>> print_fwd_bwd(jax.checkpoint(lambda x: jnp.sin(jnp.sin(x))), jnp.ones(4))
+      forward
+      <lambda> saves 16 B: computed 0 B + arguments 16 B
+      <BLANKLINE>
+      S  x           f32[4]  argument                  16 B →
+         a = sin(x)  f32[4]  ...
+         b = sin(a)  f32[4]  ...
+         return b
+      ────...
+      backward
+      recomputes 1 (4 transcendentals); late 2 (8 transcendentals)
+      <BLANKLINE>
+         ct                       f32[4]  cotangent
+         ── barrier: 2 values ──
+      R  a = sin(x)               f32[4]  ...
+      L  c = cos(x)               f32[4]  ...
+      L  d = cos(a)               f32[4]  ...
+      B  e = ct * d               f32[4]  ...
+      B  f = e * c                f32[4]  ...
+         return dx = f            f32[4]
+      S saved  R recomputed  L late  B backward
     """
     __tracebackhide__ = True
     show(FwdBwd(trace(f, *args, **kwargs)))

@@ -1,0 +1,29 @@
+"""The examples in the docstrings of the public names: there is one for each function, and it runs as it stands."""
+
+import doctest
+import inspect
+
+import pytest
+
+import rematscope
+
+PUBLIC = {name: getattr(rematscope, name) for name in rematscope.__all__}
+EXAMPLES = {
+    test.name: test
+    for name, public in PUBLIC.items()
+    for test in doctest.DocTestFinder(recurse=False, exclude_empty=True).find(public, name, globs={})
+    if test.examples
+}
+FLAGS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE  # lines of source are named after the test, and columns move
+
+
+def test_every_public_function_has_an_example():
+    assert {name for name, public in PUBLIC.items() if inspect.isfunction(public)} <= set(EXAMPLES)
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_shows_what_it_says(name, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    said: list[str] = []
+    runner = doctest.DocTestRunner(optionflags=FLAGS)
+    assert runner.run(EXAMPLES[name], out=said.append).failed == 0, "".join(said)

@@ -1,24 +1,26 @@
 """What an answer looks like to the instrument. This traces the answer again, and decides nothing."""
 
 from collections.abc import Callable, Sequence
-from types import ModuleType
 
 import rematscope
 from grader.answers.apply import applied
-from grader.exercises.spec import Case
+from grader.exercises.spec import Case, Question
 
 
-def drawn(answer: Callable, cases: Sequence[Case], task: ModuleType, case: str | None, marked: Sequence[int]) -> dict:
+def drawn(
+    answer: Callable, cases: Sequence[Case | Question], shown: Case | None, case: str | None, marked: Sequence[int]
+) -> dict:
     """An answer's two programs as `FwdBwd.pieces` has them, and what it costs, in JSON's types.
 
     Args:
       answer: the learner's function.
       cases: what it was captured in.
-      task: the exercise's `task` module.
+      shown: the case of the page's shapes; None if an answer is plain data, of which there is nothing to draw.
       case: which case's programs to draw, by its name; None for those of the page's shapes.
       marked: positions of the residuals to mark.
     """
-    seen = next((one for one in cases if one.name == case), task.shown)
+    seen = next((each for each in cases if isinstance(each, Case) and each.name == case), shown)
+    assert seen is not None, "answers that are plain data have no programs"
     passes = rematscope.trace(applied(answer, seen), *seen.arguments)
     columns, footer = _marked(passes, [place for place in marked if place < len(passes.residuals)]).pieces()
     return {"columns": columns, "footer": footer}

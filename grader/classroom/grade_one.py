@@ -154,7 +154,7 @@ def _drawn(remote: RemoteCapture, verdict: Verdict) -> Picture | None:
     task = registry.task(verdict.exercise)
     if verdict.outcome not in (Outcome.PASSED, Outcome.NOT_PASSED) or task.shown is None:
         return None
-    case, marked, title = illustrate.scene(verdict, task)
+    case, marked, title = illustrate.scene(verdict, task.shown)
     drawn = remote.draw(case, marked)
     try:
         return None if drawn is None else Picture.of(title, drawn.columns, drawn.footer)

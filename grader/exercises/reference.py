@@ -3,17 +3,16 @@
 import functools
 import inspect
 from collections.abc import Callable
-from types import ModuleType
 
-from grader.exercises.spec import Case
+from grader.exercises.spec import Case, Expect
 
 
-def reference_of(case: Case, expect: ModuleType) -> Callable:
+def reference_of(case: Case, expect: Expect) -> Callable:
     """A case's reference: takes what the case's function takes, and returns the result and the named values."""
     return case.transform(expect.reference if case.function is None else _with_names(case.function))
 
 
-def argument_names(case: Case, expect: ModuleType) -> tuple[str, ...]:
+def argument_names(case: Case, expect: Expect) -> tuple[str, ...]:
     """What a case's arguments are called: the names of its reference's positional parameters."""
     parameters = inspect.signature(reference_of(case, expect)).parameters.values()
     return tuple(parameter.name for parameter in parameters if parameter.kind is not parameter.KEYWORD_ONLY)

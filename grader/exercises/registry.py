@@ -4,7 +4,9 @@ import difflib
 import functools
 import importlib
 from pathlib import Path
-from types import ModuleType
+from typing import cast
+
+from grader.exercises.spec import Expect, Task
 
 CATALOG = Path(__file__).parents[1] / "catalog"
 
@@ -25,13 +27,13 @@ def closest(name: str) -> str:
     return f"did you mean {close[0]}?" if close else f"the exercises are: {', '.join(names())}."
 
 
-def task(name: str) -> ModuleType:
-    """The exercise's `task` module: all that tracing an answer needs. Raises UnknownExercise."""
+def task(name: str) -> Task:
+    """The exercise's `task` module. Raises UnknownExercise."""
     if name not in names():
         raise UnknownExercise(f"There is no exercise named {name}; {closest(name)}")
-    return importlib.import_module(f"grader.catalog.{name}.task")
+    return cast(Task, importlib.import_module(f"grader.catalog.{name}.task"))
 
 
-def expect(name: str) -> ModuleType:
-    """The exercise's `expect` module: the reference and the requirements, which only the judge may see."""
-    return importlib.import_module(f"grader.catalog.{name}.expect")
+def expect(name: str) -> Expect:
+    """The exercise's `expect` module, which only the judge may see."""
+    return cast(Expect, importlib.import_module(f"grader.catalog.{name}.expect"))

@@ -1,15 +1,15 @@
-"""Exercises: the cases or questions that an answer is tried on, and where the catalogue keeps them.
-
-A `task` module has `parameters` and `signature` (for messages), `cases(rng)`, and `shown`: the case whose bytes and
-FLOPs a learner is shown as a picture, with a name that follows on "what that costs"; None where answers are plain data.
-If an answer may have dynamic loops, which run until their condition says so, it has `max_trip_count` too: the trips of
-all such loops together, in all cases, at which an answer counts as one that does not end.
-"""
+"""Exercises: the cases or questions that an answer is tried on, and what the catalogue's modules must have."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:  # this module is read without importing JAX or NumPy
+    import numpy as np
+
+    from grader.exercises.hints import Hint
+    from grader.exercises.requirements import Mistake, Requirement
 
 
 @dataclass(frozen=True)
@@ -60,3 +60,53 @@ class Question:
 
     name: str
     arguments: tuple[Any, ...]
+
+
+class Task(Protocol):
+    """An exercise's `task` module: all that tracing an answer needs, and what its page says.
+
+    If an answer may have dynamic loops, which run until their condition says so, there is `max_trip_count` too: the
+    trips of all such loops together, in all cases, at which an answer counts as one that does not end.
+
+    Attributes:
+      parameters: the names of an answer's arguments, in their order.
+      signature: the answer as the page spells it, such as `"predict_residuals(op)"`.
+      returns: what an answer that is plain data returns, in words; other exercises do without.
+      shown: the case whose bytes and FLOPs a learner is shown as a picture, with a name that follows on "what that
+        costs"; None where answers are plain data.
+    """
+
+    parameters: tuple[str, ...]
+    signature: str
+    returns: str
+    shown: Case | None
+
+    def cases(self, rng: "np.random.Generator") -> Sequence[Case | Question]:
+        """What an answer is tried on: cases, or questions, in an order and of shapes that are drawn."""
+
+
+class Expect(Protocol):
+    """An exercise's `expect` module: what only the judge may see.
+
+    Attributes:
+      mistakes: what is often computed in place of what is asked for.
+      error_questions: patterns of what goes wrong in an answer, and the question to ask then; the first that is found.
+      hints: steps towards an answer.
+      requirements: what is asked of a backward pass: groups, each with the names of the cases that it is about.
+      otherwise: the question to ask where an answer that is plain data is wrong in none of the usual ways.
+    """
+
+    mistakes: Sequence["Mistake"]
+    error_questions: Sequence[tuple[str, str]]
+    hints: Sequence["Hint"]
+    requirements: Sequence[tuple[tuple[str, ...], Sequence["Requirement"]]]
+    otherwise: str
+
+    def __hash__(self) -> int: ...  # as all modules have one
+
+    def reference(self, *arguments: Any) -> Any:
+        """What is right: the result and the named values, of a case's arguments, unless the case has a function of its
+        own; or plain data, a `Choice`, or a `CostedAnswer`, of a question's."""
+
+    def draw(self, rng: "np.random.Generator", argument: Any) -> "np.ndarray":
+        """An input of an argument's shape and dtype."""

@@ -5,7 +5,6 @@ import functools
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 
@@ -14,13 +13,13 @@ from grader.answers.capture import traced
 from grader.answers.draw import passes_of, side_by_side
 from grader.answers.run_file import run_file
 from grader.exercises import registry
-from grader.exercises.spec import Case
+from grader.exercises.spec import Case, Question, Task
 from grader.judging.illustrate import effects_beside_others, explained_by_programs
 from grader.judging.judge import judge_text
 from grader.verdicts.verdict import Verdict
 
 
-def illustrated(verdict: Verdict, answer: Callable, cases: Sequence[Case], task: ModuleType) -> Verdict:
+def illustrated(verdict: Verdict, answer: Callable, cases: Sequence[Case | Question], task: Task) -> Verdict:
     """The verdict with what shows its findings: two programs, costs beside others', and what the answer saves.
 
     This traces the answer again. Whatever cannot be traced is left out.
@@ -33,7 +32,7 @@ def illustrated(verdict: Verdict, answer: Callable, cases: Sequence[Case], task:
     """
     if task.shown is None:
         return verdict
-    by_name = {case.name: case for case in cases}
+    by_name = {case.name: case for case in cases if isinstance(case, Case)}
     explained = explained_by_programs(verdict)
     findings = tuple(
         dataclasses.replace(finding, programs=side_by_side(answer, by_name[finding.cases[0]], finding.marked))
@@ -45,7 +44,7 @@ def illustrated(verdict: Verdict, answer: Callable, cases: Sequence[Case], task:
     return dataclasses.replace(
         verdict,
         findings=findings,
-        effects=effects_beside_others(verdict.exercise, passes) if passes else (),
+        effects=effects_beside_others(verdict.exercise, task.shown, passes) if passes else (),
         scene=task.shown.name,
         residuals=rematscope.ResidualTable(passes) if passes else None,
     )

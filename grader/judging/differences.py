@@ -2,21 +2,18 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from types import ModuleType
 from typing import Any
 
 from grader.answers.evidence import Evidence
 from grader.exercises.plain_data import Choice, CostedAnswer, Impossible, plain
-from grader.exercises.spec import Question
+from grader.exercises.spec import Expect, Question, Task
 from grader.judging.merge import Seen
 from grader.stablehlo.types import ProgramError
 from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
 
 
-def differences(
-    evidence: Evidence, questions: Sequence[Question], task: ModuleType, expect: ModuleType
-) -> Iterator[Seen]:
+def differences(evidence: Evidence, questions: Sequence[Question], task: Task, expect: Expect) -> Iterator[Seen]:
     """What an answer that is plain data got wrong, question by question.
 
     Args:
@@ -40,7 +37,7 @@ def differences(
     yield from _too_costly(costed, task, expect)
 
 
-def _differs(got: Any, want: Any, question: Question, task: ModuleType, expect: ModuleType) -> Iterator[Seen]:
+def _differs(got: Any, want: Any, question: Question, task: Task, expect: Expect) -> Iterator[Seen]:
     chosen = isinstance(want, Choice)
     expected = f"{len(want.chosen)} of the page's names" if chosen else _shown(plain(want), want)
     given = _shown(got, want)
@@ -65,7 +62,7 @@ def _differs(got: Any, want: Any, question: Question, task: ModuleType, expect: 
     yield Seen(key, question.name, Finding(FindingKind.WRONG_VALUE, text, expected=expected, got=given, next=ask))
 
 
-def _carried_out(got: Any, want: CostedAnswer, question: Question, task: ModuleType) -> int | Seen:
+def _carried_out(got: Any, want: CostedAnswer, question: Question, task: Task) -> int | Seen:
     """What an answer costs; or, of one that cannot be carried out, what is to be said."""
     if not isinstance(got, list):
         return _wrong_type(question, task, task.returns, _shown(got, got))
@@ -78,7 +75,7 @@ def _carried_out(got: Any, want: CostedAnswer, question: Question, task: ModuleT
 
 
 def _too_costly(
-    costed: Sequence[tuple[Question, CostedAnswer, int | Seen]], task: ModuleType, expect: ModuleType
+    costed: Sequence[tuple[Question, CostedAnswer, int | Seen]], task: Task, expect: Expect
 ) -> Iterator[Seen]:
     over = [(question, cost) for question, want, cost in costed if isinstance(cost, int) and cost > want.least]
     # By chance a mistake costs as much as another one. Which it is shows if only one fits wherever too much is spent.
@@ -99,14 +96,14 @@ def _too_costly(
             yield Seen("costs more", question.name, finding)
 
 
-def _for_numbers(question: Question, task: ModuleType) -> str:
+def _for_numbers(question: Question, task: Task) -> str:
     """The numbers that an answer was asked for, in words, so that it can be tried with the same ones."""
     named = zip(task.parameters, question.arguments, strict=True)
     numbers = [f"{name} = {value}" for name, value in named if isinstance(value, int)]
     return f" for {' and '.join(numbers)}" if numbers else ""
 
 
-def _wrong_type(question: Question, task: ModuleType, expected: str, got: str) -> Seen:
+def _wrong_type(question: Question, task: Task, expected: str, got: str) -> Seen:
     text = f"Your answer returns {got} where {task.returns} is asked for."
     finding = Finding(
         FindingKind.WRONG_TYPE, text, expected=expected, got=got, next=f"What should {task.signature} return?"

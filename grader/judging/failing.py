@@ -2,9 +2,9 @@
 
 import re
 from collections.abc import Iterator
-from types import ModuleType
 
 from grader.answers.evidence import Evidence, FailureKind
+from grader.exercises.spec import Expect, Task
 from grader.judging.merge import Seen
 from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
@@ -23,7 +23,7 @@ _ERROR_QUESTIONS = (
 )
 
 
-def failures(evidence: Evidence, task: ModuleType, expect: ModuleType) -> Iterator[Seen]:
+def failures(evidence: Evidence, task: Task, expect: Expect) -> Iterator[Seen]:
     """What went wrong in the cases that left no programs."""
     for traced in evidence.cases:
         if (failure := traced.failure) is None:

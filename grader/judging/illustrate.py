@@ -2,13 +2,15 @@
 
 import functools
 import importlib
-from types import ModuleType
+from collections.abc import Callable
+from typing import Any
 
 import jax
 
 import rematscope
 from grader.exercises import registry
 from grader.exercises.reference import reference_of
+from grader.exercises.spec import Case
 from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Effect, Finding, Verdict
 from grader.verdicts.verdict_view import programs_title
@@ -31,25 +33,26 @@ def explained_by_programs(verdict: Verdict) -> list[Finding]:
     ]
 
 
-def scene(verdict: Verdict, task: ModuleType) -> tuple[str | None, tuple[int, ...], str]:
+def scene(verdict: Verdict, shown: Case) -> tuple[str | None, tuple[int, ...], str]:
     """What shows an answer best where one picture must do: a case's name (None for the page's shapes), positions of the
-    residuals to mark there, and a title."""
+    residuals to mark there, and a title. `shown` is the case of the page's shapes."""
     for finding in explained_by_programs(verdict):
         return finding.cases[0], finding.marked, programs_title(finding)
-    return None, (), f"Both programs of your answer ({task.shown.name})"
+    return None, (), f"Both programs of your answer ({shown.name})"
 
 
-def effects_beside_others(exercise: str, passes: rematscope.Passes) -> tuple[Effect, ...]:
+def effects_beside_others(exercise: str, shown: Case, passes: rematscope.Passes) -> tuple[Effect, ...]:
     """An answer's costs for the page's shapes, those of the worked answer, and those of both ends between which every
     answer lies; nothing if a loop runs until its condition says so, since what that costs is in no trace.
 
     Args:
       exercise: the exercise's name.
-      passes: the answer's two passes in the case `task.shown`.
+      shown: the case of the page's shapes.
+      passes: the answer's two passes in that case.
     """
     if _has_dynamic_loop(passes.forward) or _has_dynamic_loop(passes.backward):
         return ()
-    return _effect("your answer", passes), *_others(exercise)
+    return _effect("your answer", passes), *_others(exercise, shown)
 
 
 def _has_dynamic_loop(program: rematscope.Program) -> bool:
@@ -61,15 +64,14 @@ def _effect(label: str, passes: rematscope.Passes) -> Effect:
 
 
 @functools.cache
-def _others(exercise: str) -> tuple[Effect, ...]:
-    case, expect = registry.task(exercise).shown, registry.expect(exercise)
-    reference = reference_of(case, expect)
+def _others(exercise: str, shown: Case) -> tuple[Effect, ...]:
+    reference = reference_of(shown, registry.expect(exercise))
     # jit drops the values that are only there to have names.
     plain = jax.jit(lambda *arguments: reference(*arguments)[0])
     worked = getattr(importlib.import_module(f"solutions.{exercise}"), exercise)
-    ways = {
-        "the worked answer": case.differentiated(worked),
+    ways: dict[str, Callable[..., Any]] = {
+        "the worked answer": shown.differentiated(worked),
         "no checkpoint": plain,
         "full recompute": jax.checkpoint(plain),
     }
-    return tuple(_effect(label, rematscope.trace(way, *case.arguments)) for label, way in ways.items())
+    return tuple(_effect(label, rematscope.trace(way, *shown.arguments)) for label, way in ways.items())

@@ -3,13 +3,12 @@
 import dataclasses
 import hashlib
 from collections.abc import Iterator, Sequence
-from types import ModuleType
 
 import jax
 
 from grader.answers.evidence import Evidence, FailureKind
 from grader.exercises import registry
-from grader.exercises.spec import Case, Question
+from grader.exercises.spec import Case, Expect, Question, Task
 from grader.judging.differences import differences
 from grader.judging.failing import failures
 from grader.judging.merge import merge
@@ -26,8 +25,8 @@ from grader.verdicts.verdict import Finding, Verdict
 def judge(
     evidence: Evidence,
     cases: Sequence[Case | Question],
-    task: ModuleType,
-    expect: ModuleType,
+    task: Task,
+    expect: Expect,
     seed: int,
     execute: Execute = Execution,
 ) -> Verdict:
@@ -67,8 +66,8 @@ def judge(
 def _findings(
     evidence: Evidence,
     cases: Sequence[Case | Question],
-    task: ModuleType,
-    expect: ModuleType,
+    task: Task,
+    expect: Expect,
     seed: int,
     execute: Execute,
 ) -> tuple[list[Finding], list[str]]:
@@ -89,7 +88,7 @@ def _findings(
 _BEFORE_REQUIREMENTS = {FindingKind.RAISES, FindingKind.WRONG_TYPE, FindingKind.WRONG_VALUE, FindingKind.WRONG_GRADIENT}
 
 
-def _argument_order(evidence: Evidence, task: ModuleType) -> Iterator[Finding]:
+def _argument_order(evidence: Evidence, task: Task) -> Iterator[Finding]:
     # Names decide nothing: this explains results that are wrong already.
     asked = task.parameters
     if evidence.parameters != asked and sorted(evidence.parameters) == sorted(asked):

@@ -7,7 +7,6 @@ answers in the same cases traces and compiles them once.
 import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import jax
@@ -15,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from grader.exercises.reference import reference_of
-from grader.exercises.spec import Case
+from grader.exercises.spec import Case, Expect
 from grader.stablehlo import reader
 from grader.stablehlo.execution import Function
 from grader.stablehlo.program import Matmul
@@ -38,7 +37,7 @@ class TracedReference:
 
 @functools.lru_cache(maxsize=32)
 def traced_reference(
-    cases: tuple[Case, ...], expect: ModuleType, returned: tuple[tuple[TensorType, ...], ...]
+    cases: tuple[Case, ...], expect: Expect, returned: tuple[tuple[TensorType, ...], ...]
 ) -> TracedReference:
     """Traces the reference.
 
@@ -67,14 +66,14 @@ def traced_reference(
     return TracedReference(function, tuple(flops))
 
 
-def values_of_mistakes(case: Case, expect: ModuleType, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+def values_of_mistakes(case: Case, expect: Expect, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
     """What each of the exercise's usual mistakes, `expect.mistakes`, computes in a case."""
     values: Sequence[np.ndarray] = _traced_mistakes(case, expect)(*inputs)
     return values
 
 
 @functools.lru_cache(maxsize=32)
-def _traced_mistakes(case: Case, expect: ModuleType) -> Function:
+def _traced_mistakes(case: Case, expect: Expect) -> Function:
     def run(*arguments: jax.Array) -> list[jax.Array]:
         return [case.differentiated(mistake.function)(*arguments) for mistake in expect.mistakes]
 

@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
 
 from grader.answers.evidence import Evidence
 from grader.exercises.reference import argument_names
-from grader.exercises.spec import Case
+from grader.exercises.spec import Case, Expect, Task
 from grader.judging.layout import CaseLayout, lay_out, output_sizes
 from grader.judging.traced_reference import traced_reference
 from grader.stablehlo.execution import Arrays, Execution, Function
@@ -83,8 +82,8 @@ class Trial:
         arguments and results.
     """
 
-    task: ModuleType
-    expect: ModuleType
+    task: Task
+    expect: Expect
     cases: tuple[TriedCase, ...]
     forward: StableHloProgram
     backward: StableHloProgram
@@ -95,8 +94,8 @@ class Trial:
 def try_answer(
     evidence: Evidence,
     cases: Sequence[Case],
-    task: ModuleType,
-    expect: ModuleType,
+    task: Task,
+    expect: Expect,
     seed: int,
     execute: Execute = Execution,
 ) -> Trial:

@@ -85,7 +85,8 @@ class Worked(View):
         self.exercise = exercise
         module = importlib.import_module(f"solutions.{exercise}")
         case = registry.task(exercise).shown
-        table = case and rematscope.residual_table(applied(getattr(module, exercise), case), *case.arguments)
+        answer = getattr(module, exercise)
+        table = rematscope.residual_table(applied(answer, case), *case.arguments) if case else None
         self.saves = f"It saves, {case.name}:" if case else ""
         # What the module says of itself are paragraphs, which flow into whatever room there is; code does not.
         text = inspect.getsource(module)

@@ -200,7 +200,7 @@ def _capture(line: socket.socket) -> None:
         _flush()
         for target in (1, 2):  # the answer is traced once more, and what it prints has been printed
             os.dup2(0, target)
-        messages.send(line, Drawn(**draw.drawn(answer, cases, task, wanted.case, wanted.marked)))
+        messages.send(line, Drawn(**draw.drawn(answer, cases, task.shown, wanted.case, wanted.marked)))
         return None
 
     verdict = run_file.run_file(path, asked.exercise, hand_over, lambda name: messages.send(line, Found(name)))

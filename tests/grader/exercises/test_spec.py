@@ -1,0 +1,28 @@
+"""A catalogue entry has what `Task` and `Expect` say, and nothing that only the judge may see stands in its task."""
+
+import inspect
+
+import numpy as np
+import pytest
+
+from grader.exercises import registry
+from grader.exercises.spec import Case, Expect, Question, Task
+
+
+@pytest.mark.parametrize("slug", registry.names())
+def test_an_entry_has_what_is_said_of_its_modules(slug):
+    task, expect = registry.task(slug), registry.expect(slug)
+    kinds = {type(each) for each in task.cases(np.random.default_rng(0))}
+    assert kinds in ({Case}, {Question})
+    of_data = {"returns", "otherwise"} if kinds == {Question} else {"draw"}
+    for module, protocol in ((task, Task), (expect, Expect)):
+        members = {*inspect.get_annotations(protocol), *(n for n in vars(protocol) if not n.startswith("_"))}
+        expected = members - ({"returns", "otherwise", "draw", "reference"} - of_data)
+        assert not [name for name in sorted(expected) if not hasattr(module, name)]
+
+
+@pytest.mark.parametrize("slug", registry.names())
+def test_each_case_has_a_reference(slug):
+    for case in registry.task(slug).cases(np.random.default_rng(0)):
+        if isinstance(case, Question) or case.function is None:
+            assert callable(registry.expect(slug).reference)

@@ -1,6 +1,7 @@
 """The command line: `python -m grader COMMAND`."""
 
 import enum
+import io
 import json
 import os
 import sys
@@ -35,7 +36,8 @@ app = typer.Typer(add_completion=False, no_args_is_help=True, help="Says what a 
 @app.callback()
 def _commands():
     for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(errors="replace")  # a pipe or an old terminal that knows no arrows
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a pipe or an old terminal that knows no arrows
 
 
 @app.command()

@@ -9,6 +9,7 @@ from grader.classroom.report import Report, completed
 from grader.classroom.run_folder import Run
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
+from rematscope.render.progress import progress
 
 
 def grade_class(
@@ -36,23 +37,25 @@ def grade_class(
     seed, exercise = run.settings["seed"], run.settings["exercise"]
     graded: list[Grade] = []
     pending: dict[Future, Submission] = {}
-    lost = 0
+    gone: tuple[type[BaseException], ...] = (CancelledError, *losses)
+    lost = taken = 0
 
     def take(done: Iterable[Future]):
-        nonlocal lost
+        nonlocal lost, taken
         for future in done:
             submission = pending.pop(future)
             try:
                 found = run.keep(submission, future.result())
-            except (CancelledError, *losses) as error:
+            except gone as error:
                 lost += 1
                 found = _without(submission, f"what was to grade it was lost ({type(error).__name__})")
             graded.append(found)
-            bar.advance(task)
+            taken += 1
+            tell(f"grading {taken} of {missing}", taken)
 
     missing = sum(isinstance(s, Submission) and run.grade_of(s) is None for s in handed_in.submissions(exercise))
-    with _bar() as bar:
-        task = bar.add_task("grading", total=missing)
+    with progress(total=missing or None) as tell:
+        tell(f"grading 0 of {missing}", 0)
         try:
             for submission in handed_in.submissions(exercise):
                 if isinstance(submission, Refused):
@@ -81,16 +84,4 @@ def _without(submission: Submission | Refused, reason: str) -> Grade:
     finding = Finding(FindingKind.NOT_JUDGED, f"{submission.name or 'This'} could not be judged: {reason}.")
     return Grade(
         submission.learner, submission.name, Verdict(submission.exercise or "", Outcome.NOT_JUDGED, (finding,))
-    )
-
-
-def _bar():
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    console = Console(stderr=True)
-    columns = TextColumn("grading"), BarColumn(), MofNCompleteColumn(), TextColumn("about"), TimeRemainingColumn()
-    # One answer may take a minute: half of one, as rich has it, is too short to tell how fast it goes.
-    return Progress(
-        *columns, TextColumn("left"), console=console, disable=not console.is_terminal, speed_estimate_period=300
     )

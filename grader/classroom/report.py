@@ -3,7 +3,6 @@
 import csv
 import functools
 import hashlib
-import html
 import io
 import itertools
 import json
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from grader.classroom.feedback_page import PAGE, note, section, titled
+from grader.classroom.feedback_page import feedback_page, note
 from grader.classroom.grade import Grade, Picture
 from grader.exercises import registry
 from grader.util.atomic_files import write_whole
@@ -110,24 +109,8 @@ class Report:
     def page(self, learner: str, grades: Sequence[Grade]) -> str:
         """One learner's feedback: a page of HTML that needs nothing else, and in which nothing can run."""
         others = [grade for grade in self.others if grade.learner == learner]
-        rows = "".join(
-            f'<tr><th scope="row">{html.escape(titled(grade))}</th><td>{grade.verdict.outcome}</td>'
-            f"<td>{grade.score}</td></tr>"
-            for grade in grades
-        )
-        head = '<tr><th scope="col">exercise</th><th scope="col">verdict</th><th scope="col">score</th></tr>'
-        sections = "".join(
-            section(grade, self.picture_of(grade), [o for o in others if o.verdict.exercise == grade.verdict.exercise])
-            for grade in grades
-        )
-        unread = ", ".join(self.unread.get(learner, ()))
-        return PAGE.format(
-            learner=html.escape(learner),
-            table=f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>",
-            sections=sections,
-            unread=f"<p>Not looked at, since these are no answers: {html.escape(unread)}.</p>" if unread else "",
-            note=html.escape(note(self.seed, self.sandboxed)),
-        )
+        unread = self.unread.get(learner, ())
+        return feedback_page(learner, grades, others, unread, self.picture_of, note(self.seed, self.sandboxed))
 
 
 def completed(

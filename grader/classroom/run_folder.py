@@ -3,6 +3,7 @@
 import contextlib
 import json
 import secrets
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -35,7 +36,7 @@ class Run:
     @classmethod
     def begin(cls, folder: Path, seed: int | None, exercise: str | None, sandboxed: bool) -> "Run":
         """Begins a run in a folder that has none; a seed is drawn if None. Raises RunError."""
-        settings = {"seed": secrets.randbits(63) if seed is None else seed}
+        settings: dict[str, Any] = {"seed": secrets.randbits(63) if seed is None else seed}
         settings |= {"exercise": exercise, "sandboxed": sandboxed, "versions": versions()}
         if (folder / _RUN).exists():
             raise RunError(
@@ -74,12 +75,12 @@ class Run:
     def grade_of(self, submission: Submission) -> Grade | None:
         """The grade that is written down, without its picture, or None."""
         whole = self._read(submission.digest)
-        return whole and replace(whole, picture=None)
+        return replace(whole, picture=None) if whole else None
 
     def picture_of(self, grade: Grade) -> Picture | None:
         """A grade's picture, as it is written down, or None."""
         whole = self._read(grade.digest) if grade.digest else None
-        return whole and whole.picture
+        return whole.picture if whole else None
 
     def keep(self, submission: Submission, grade: Grade) -> Grade:
         """Writes a grade down, and returns it as `grade_of` would. Raises RunError if that cannot be done."""
@@ -90,14 +91,15 @@ class Run:
     def _read(self, digest: str) -> Grade | None:
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
             return replace(Grade.from_dict(json.loads(self._place(digest).read_text())), digest=digest)
+        return None
 
-    def finish(self, report: Report, gradescope: bool):
+    def finish(self, report: Report, gradescope: bool) -> None:
         """Writes the report. Raises RunError if that cannot be done."""
         with self._writing():
             report.write(self.folder, gradescope)
 
     @contextlib.contextmanager
-    def _writing(self):
+    def _writing(self) -> Iterator[None]:
         try:
             yield
         except OSError as error:

@@ -10,11 +10,13 @@ from pathlib import Path
 
 from grader.answers import failures
 from grader.isolation import in_process
+from grader.util.atomic_files import write_whole
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
 
 
-def limit(processor_seconds: int, memory: int):
+def limit(processor_seconds: int, memory: int) -> None:
+    """Limits this process's processor time, in seconds, and its memory, in bytes beyond what it has now."""
     try:
         import resource
     except ImportError:  # Windows: the wall clock, which the parent watches, is the limit there
@@ -30,7 +32,7 @@ def limit(processor_seconds: int, memory: int):
     resource.setrlimit(resource.RLIMIT_AS, (addresses, addresses))
 
 
-def main():
+def main() -> None:
     path, written, asked = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
     limit(asked["limits"]["processor_seconds"], asked["limits"]["memory"])
     try:
@@ -39,10 +41,7 @@ def main():
         text = f"the grader itself failed, with {failures.message_of(error)}."
         advice = "That is a defect of the grader's: please report it, with the answer that brought it about."
         verdict = Verdict(path.stem, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, text, next=advice),))
-    # Whole or not at all: half a verdict would read as damaged.
-    part = written.with_suffix(".part")
-    part.write_text(json.dumps(verdict.to_dict()))
-    part.replace(written)
+    write_whole(written, json.dumps(verdict.to_dict()))  # half a verdict would read as damaged
 
 
 if __name__ == "__main__":

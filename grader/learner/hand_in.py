@@ -49,7 +49,7 @@ def submit(path: Path | None = None) -> Path:
     written = None
     try:
         written = atomic_files.fresh(path)
-        written.write_text(text, encoding="utf-8")
+        atomic_files.write_whole(written, text)
     except OSError as error:
         if written:
             written.unlink(missing_ok=True)

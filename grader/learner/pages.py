@@ -2,7 +2,6 @@
 
 import difflib
 import json
-import os
 import re
 import shutil
 import zipfile
@@ -102,19 +101,16 @@ def reset(page: Page) -> Path | None:
       ResetError: the files cannot be written.
     """
     kept = None
-    part = page.path.with_suffix(".part")
     try:
         if page.path.exists():
             # A copy first, then the page in one step: at no moment is there less than before.
             kept = atomic_files.fresh(page.path.with_name(f"my_{page.path.name}"))
             shutil.copy2(page.path, kept)
-        part.write_bytes(_as_it_came(page))
-        os.replace(part, page.path)
+        atomic_files.write_whole(page.path, _as_it_came(page))
         return kept
     except OSError as error:
-        for unfinished in (part, kept):
-            if unfinished:
-                unfinished.unlink(missing_ok=True)
+        if kept:
+            kept.unlink(missing_ok=True)
         raise ResetError(
             f"{page.path.name} was not restored, and is as it was: {error.strerror or error} ({page.path.parent}). "
             "See that there is space, and that you may write there; then try again."

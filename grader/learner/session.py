@@ -19,7 +19,7 @@ from rematscope.render.view import View
 _last: dict[str, Verdict] = {}
 
 
-def check(answer: Callable, bound: dict) -> Checked:
+def check(answer: object, bound: dict) -> Checked:
     """Checks an answer; `bound` are the global names of whoever asked."""
     # What is bound to an exercise's name is the answer to it, whatever it calls itself: jax.checkpoint(f) is called f.
     own = getattr(answer, "__name__", None)

@@ -1,7 +1,12 @@
-"""Files that appear whole, under names that no file has yet."""
+"""Files that appear whole, under names that no file has yet.
+
+Two small functions of ours: the library for the second, atomicwrites, is no longer kept by its author, who says that
+`os.replace` does it.
+"""
 
 import contextlib
 import itertools
+import os
 from pathlib import Path
 
 
@@ -24,8 +29,21 @@ def fresh(path: Path) -> Path:
     raise AssertionError("there is always another number")
 
 
-def write_whole(path: Path, text: str):
-    """Writes a file so that it has all of the text or what it had before, whenever the process is ended."""
+def write_whole(path: Path, content: str | bytes) -> None:
+    """Writes a file so that it has all of the content or what it had before, whenever the process is ended.
+
+    Args:
+      path: the file, whose folder is there.
+      content: bytes, or text for UTF-8, in which line ends stay what they are.
+
+    Raises:
+      OSError: it cannot be written; what it had is there, and nothing else.
+    """
     part = path.with_name(f"{path.name}.part")
-    part.write_text(text, encoding="utf-8")
-    part.replace(path)
+    try:
+        part.write_bytes(content.encode() if isinstance(content, str) else content)
+        os.replace(part, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise

@@ -12,7 +12,7 @@ def loads(text: str | bytes) -> Any:
     A list that is two characters long takes some hundred bytes; so lists, dicts and commas are counted first, those in
     strings too.
     """
-    marks = "[{,"
-    if sum(map(text.count, marks if isinstance(text, str) else marks.encode())) > _MAX_PARTS:
+    parts = sum(map(text.count, "[{,")) if isinstance(text, str) else sum(map(text.count, b"[{,"))
+    if parts > _MAX_PARTS:
         raise ValueError(f"JSON of more than {_MAX_PARTS:,} parts")
     return json.loads(text)

@@ -8,6 +8,7 @@ static twin stays. Nobody's progress is shown or changed. The exercises' pages a
 `python -m grader reset` can restore them.
 """
 
+import io
 import os
 import sys
 import tempfile
@@ -18,6 +19,7 @@ import nbformat
 from nbclient import NotebookClient
 
 from grader.learner.pages import ARCHIVE
+from grader.util.atomic_files import write_whole
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -59,13 +61,13 @@ def exercises() -> list[Path]:
 
 def pack() -> None:
     """Packs the exercises' pages into the grader, the same bytes on every machine."""
-    part = ARCHIVE.with_suffix(".part")
-    with zipfile.ZipFile(part, "w", zipfile.ZIP_STORED) as archive:  # git compresses, and then sees what changed
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:  # git compresses, and then sees what changed
         for path in exercises():
             page = zipfile.ZipInfo(path.name)  # dated 1980
             page.create_system = 3
             archive.writestr(page, path.read_bytes())
-    part.replace(ARCHIVE)
+    write_whole(ARCHIVE, packed.getvalue())
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import zipfile
 
 import pytest
 
-from grader.classroom import collect
+from grader.classroom import collect, found_files
 from grader.classroom.collect import CollectError, Refused
 
 
@@ -121,7 +121,7 @@ def test_what_cannot_be_read_has_a_reason(put):
 
 
 def test_hostile_zips(packed, monkeypatch):
-    monkeypatch.setattr(collect, "MAX_FILE", 10**6)
+    monkeypatch.setattr(found_files, "MAX_FILE", 10**6)
     link = zipfile.ZipInfo("cy/link.py")
     link.external_attr = 0o120777 << 16
     place = packed(
@@ -164,7 +164,7 @@ def test_one_learner_cannot_keep_all_others_waiting(put, packed, monkeypatch):
         found = submissions(place)
         assert len(found) == 5 and "more than 3 answers" in found["ada", "", None]
     monkeypatch.setattr(collect, "MAX_ANSWERS", 100)
-    monkeypatch.setattr(collect, "_MAX_ENTRIES", 5)
+    monkeypatch.setattr(found_files, "MAX_ENTRIES", 5)
     for place in (put(files), packed(files.items())):
         assert sum(file.learner == "ada" for file in collect.collect(place).files) <= 6
         assert any("were not looked at" in reason for reason in submissions(place).values())

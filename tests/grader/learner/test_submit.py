@@ -93,7 +93,7 @@ def test_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):
     def full(self, *_, **__):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("pathlib.Path.write_text", full)
+    monkeypatch.setattr("pathlib.Path.write_bytes", full)
     with pytest.raises(HandInError, match="No space left on device"):
         hand_in.submit(tmp_path / "mine.json")
     assert list(tmp_path.glob("*.json")) == []

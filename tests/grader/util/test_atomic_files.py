@@ -1,0 +1,33 @@
+"""A file is whole or as it was, and nobody's is overwritten."""
+
+import pytest
+
+from grader.util.atomic_files import fresh, write_whole
+
+
+@pytest.mark.parametrize("content", ["é\r\n", b"\xff"])
+def test_a_file_has_what_was_written_byte_for_byte(content, tmp_path):
+    path = tmp_path / "grades.csv"
+    path.write_text("before")
+    write_whole(path, content)
+    assert path.read_bytes() == (content if isinstance(content, bytes) else content.encode())
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("fails", ["os.replace", "pathlib.Path.write_bytes"])
+def test_what_cannot_be_written_leaves_the_file_as_it_was_and_nothing_else(fails, tmp_path, monkeypatch):
+    path = tmp_path / "grades.csv"
+    path.write_text("before")
+
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(fails, full)
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(path, "after")
+    assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]
+
+
+def test_a_fresh_file_has_a_name_that_none_has(tmp_path):
+    path = tmp_path / "mine.json"
+    assert [fresh(path).name for _ in range(3)] == ["mine.json", "mine_2.json", "mine_3.json"]

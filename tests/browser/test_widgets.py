@@ -87,6 +87,6 @@ def test_choosing_a_policy_or_a_name_changes_the_table(notebook):
     notebook.picture("explore")
 
 
-def test_nothing_to_complain_about(notebook):
+def test_the_widgets_are_accessible_and_the_browser_reports_no_error(notebook):
     notebook.assert_accessible(".jupyter-widgets.widget-vbox")
     assert notebook.problems == []

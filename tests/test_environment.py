@@ -3,14 +3,20 @@
 `python tests/test_environment.py` writes environment.yml from the others.
 """
 
+import ast
 import os
 import re
+import sys
 import tomllib
+from collections.abc import Iterator
+from importlib.metadata import packages_distributions
 from pathlib import Path
 
+import nbformat
 import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = {name: (ROOT / name).read_text() for name in ("requirements.lock", "requirements-test.lock")}
@@ -94,6 +100,34 @@ def test_learners_are_spared_what_only_tests_need():
     only_tests = {Requirement(text).name for text in PROJECT["dependency-groups"]["test"]}
     only_tests -= {"nbclient", "packaging"}  # JupyterLab brings them
     assert only_tests & pins(LEARNERS).keys() == set()
+
+
+def code_of_learners() -> Iterator[str]:
+    """Yields all code that a learner may run: both packages, the worked answers, the pages."""
+    for folder in (ROOT / "packages" / "rematscope" / "src", ROOT / "grader", ROOT / "solutions"):
+        for path in folder.rglob("*.py"):
+            yield path.read_text()
+    for page in [*ROOT.glob("notebooks/[0-9]*.ipynb"), *ROOT.glob("exercises/[0-9]*.ipynb")]:
+        cells = [cell.source for cell in nbformat.read(page, as_version=4).cells if cell.cell_type == "code"]
+        yield re.sub(r"^%.*$", "", "\n".join(cells), flags=re.MULTILINE)
+
+
+def imported(code: str) -> set[str]:
+    """Returns the names of the packages that code imports, at once or later."""
+    nodes = list(ast.walk(ast.parse(code)))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module for node in nodes if isinstance(node, ast.ImportFrom) and not node.level]
+    return {name.partition(".")[0] for name in names}
+
+
+def test_what_learners_run_imports_nothing_that_they_have_not():
+    names = set().union(*map(imported, code_of_learners()))
+    names -= {*sys.stdlib_module_names, "rematscope", "grader", "solutions"}
+    extras = {"distributed", "libtpu"}  # without which there is a sentence
+    assert {"jax", "equinox"} <= names
+    provided, pinned = packages_distributions(), pins(LEARNERS).keys()
+    learners = {name for name in names if pinned & {canonicalize_name(dist) for dist in provided.get(name, [])}}
+    assert names - learners - extras == set()
 
 
 @pytest.mark.parametrize("lock", LOCKS.values(), ids=LOCKS)

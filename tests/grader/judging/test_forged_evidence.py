@@ -165,7 +165,7 @@ FORGED = {
 
 
 @pytest.mark.parametrize("name", FORGED)
-def test_forged_evidence(honest, name):
+def test_forged_evidence_is_refused_or_judged_for_what_it_does(honest, name):
     change, outcome, reason = FORGED[name]
     start = time.monotonic()
     got = judged(change(honest))
@@ -194,7 +194,7 @@ QUESTIONS = registry.task("predict_residuals").cases(np.random.default_rng(1))
           (None, True, float("nan"), 10**400, "x" * 10**6, ["x"] * 10**5, {"": []}, [[[[]]]], ["x", None], ["\ud800"])),
     ],
 )  # fmt: skip
-def test_forged_data(change, outcome):
+def test_forged_plain_data_is_refused_or_judged_for_what_it_says(change, outcome):
     honest = capture.capture(solution("predict_residuals"), "predict_residuals", QUESTIONS)
     forged = dataclasses.replace(honest, cases=tuple(change(list(honest.cases))))
     assert judged(forged, "predict_residuals", QUESTIONS)[0] == outcome
@@ -252,6 +252,7 @@ def test_the_trip_count_of_a_loop_whose_counter_wraps_is_not_taken_from_the_text
         (MAIN.format("%0 = stablehlo.custom_call @xla_ffi_python_cpu_callback(%a) : (tensor<2x2xf32>) -> tensor<f32>"),
          "custom_call @xla_ffi_python_cpu_callback"),
         (MAIN.format("%0 = stablehlo.constant dense<0.0> : tensor<25000000000xf32>"), "25,000,000,000 elements"),
+        (counting(0, 6, 1, "i32").replace("dense<6>", "sparse<0, 6>"), "number of iterations is not a constant"),
         (MAIN.format("%0 = stablehlo.constant dense_resource<b> : tensor<i32>"), "in a blob"),
         (MAIN.format("%0 = stablehlo.reshape %a : (tensor<2x2xf32>) -> tensor<?xf32>"), "not an array|not valid"),
     ],
@@ -284,7 +285,7 @@ def test_programs_nested_without_an_end_take_nothing_along_but_the_process_that_
 
 @settings(max_examples=60, deadline=None, derandomize=True)
 @given(st.integers(0, 2**32))
-def test_mutated_evidence(seed):
+def test_mutated_evidence_crashes_nothing_and_passes_only_if_it_is_right(seed):
     """As `python tests/grader/judging/fuzz.py 100000` does it."""
     assert fuzz.attempt(seed) in fuzz.OUTCOMES
 

@@ -88,7 +88,7 @@ def test_the_wrong_half_checkpointed_shows_in_temporary_memory():
     assert right.predicted.peak_bytes == right.compiled.peak_bytes == 6 * 4096
 
 
-def test_the_turn_of_the_compiled_program():
+def test_at_the_turn_of_the_compiled_program_what_the_backward_pass_needs_is_live():
     found = measured("unrolled", jax.checkpoint).compiled
     forward, backward = found.moments[1 : found.turn], found.moments[found.turn + 1 : -1]
     assert found.moments[found.turn].operation == "turn"
@@ -151,7 +151,7 @@ def test_given_arrays_are_what_runs():
 # Targets.
 
 
-def test_a_target_that_is_not_here(monkeypatch):
+def test_a_target_that_is_not_here_is_refused_with_what_to_do(monkeypatch):
     f, x = jnp.sin, 1.0
     with pytest.raises(TargetError, match=r"'abacus' is nothing to compile for. Choose one of cpu, gpu, tpu, tpu v4,"):
         measure(f, x, target="abacus")
@@ -200,7 +200,7 @@ def test_an_absent_tpu_is_compiled_for_in_a_process_of_its_own(monkeypatch):
 
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs the extra tpu")
-def test_an_absent_tpu():
+def test_libtpu_compiles_for_a_tpu_that_is_not_here():
     plain, checkpointed = (measure(scanned(wrap), *SCANNED, target="tpu v5e") for wrap in (lambda f: f, jax.checkpoint))
     assert checkpointed.peak_bytes < plain.peak_bytes
     assert checkpointed.cost.flops == pytest.approx(trace(scanned(jax.checkpoint), *SCANNED).cost.flops, rel=0.02)
@@ -209,7 +209,7 @@ def test_an_absent_tpu():
 # What is shown.
 
 
-def test_the_table():
+def test_the_table_has_what_was_predicted_beside_what_was_compiled():
     text = str(measured("scanned", jax.checkpoint))
     assert text.startswith("<lambda>: both passes, traced and compiled for cpu\n")
     lines = {line.split("  ")[0]: re.split(r" {2,}", line) for line in text.splitlines()[3:]}

@@ -85,7 +85,7 @@ def test_a_loop_invariant_is_handed_on():
     assert program.outputs[0] == program.inputs[0] and program.outputs[1] != program.inputs[1]
 
 
-def test_both_branches_count():
+def test_a_branch_counts_whether_it_is_taken_or_not():
     program = reader.read(text(lambda x: jax.lax.cond(x[0, 0] > 0, lambda: x @ x, lambda: x * 2), (3, 3)))
     assert [m.flops for m in program.matmuls] == [54]
     assert program.needed_for(program.outputs) >= set(program.inputs)
@@ -101,17 +101,20 @@ def test_both_branches_count():
         ("i,j->ij", [(2,), (3,)], 12),
     ],
 )
-def test_flops_of_dots(equation, shapes, flops):
+def test_a_product_costs_two_flops_for_each_pair_that_it_multiplies(equation, shapes, flops):
     program = reader.read(text(lambda *xs: jnp.einsum(equation, *xs), *shapes))
     assert [m.flops for m in program.matmuls] == [flops]
 
 
-def test_flops_of_a_convolution():
+@pytest.mark.parametrize(
+    ("layout", "kernel"), [("HWIO", (3, 2, 3, 5)), ("OHWI", (5, 3, 2, 3)), ("IOHW", (3, 5, 3, 2))], ids=str
+)
+def test_a_convolution_costs_two_flops_for_each_output_and_number_of_the_kernel_that_goes_into_it(layout, kernel):
     def function(x, k):
-        return jax.lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+        return jax.lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=("NHWC", layout, "NHWC"))
 
-    program = reader.read(text(function, (2, 8, 8, 3), (3, 3, 3, 5)))
-    assert [m.flops for m in program.matmuls] == [2 * (2 * 8 * 8 * 5) * (3 * 3 * 3)]
+    program = reader.read(text(function, (2, 8, 8, 3), kernel))
+    assert [m.flops for m in program.matmuls] == [2 * (2 * 8 * 8 * 5) * (3 * 2 * 3)]
 
 
 def test_dead_code_is_not_needed():
@@ -148,7 +151,7 @@ MAIN = "func.func public @main(%a: tensor<f32>) -> tensor<f32> {{ {} }}"
         ("func.func private @main(tensor<f32>) -> tensor<f32>", "no function main"),
     ],
 )
-def test_what_is_refused(program, reason):
+def test_what_must_not_be_judged_is_refused_with_its_reason(program, reason):
     with pytest.raises(ProgramError, match=reason):
         reader.read(program)
 

@@ -5,10 +5,10 @@ import inspect
 import re
 
 import IPython.display
+import ipywidgets
 import jax
 import jax.numpy as jnp
 import pytest
-from ipywidgets.widgets.widget import _instances
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import io_callback
 
@@ -21,13 +21,16 @@ class Panel:
     """`explore` as a notebook has it, without a front end."""
 
     def __init__(self, monkeypatch, f, *args, **kwargs):
-        outputs = []
+        outputs, pages = [], []
+        make = ipywidgets.VBox
+        monkeypatch.setattr(ipywidgets, "VBox", lambda children: pages.append(make(children)) or pages[-1])
         monkeypatch.setattr(widget, "in_notebook", lambda: True)
         monkeypatch.setattr(IPython.display, "display", lambda data, raw: outputs.append(data))
         explore(f, *args, **kwargs)
         monkeypatch.undo()
         (self.output,) = outputs
-        page = _instances[self.output["application/vnd.jupyter.widget-view+json"]["model_id"]]
+        (page,) = pages
+        assert self.output["application/vnd.jupyter.widget-view+json"]["model_id"] == page.model_id
         row, self.pane = page.children
         self.policy, *ticks = row.children
         self.ticks = {tick.description: tick for tick in ticks}

@@ -129,6 +129,15 @@ def test_names_cannot_bring_html_along():
     assert "<b a=" not in state["html"] and "&lt;b a=" in state["html"]
 
 
-def test_importing_rematscope_imports_no_widgets():
-    code = "import sys, rematscope; print([m for m in ('anywidget', 'ipywidgets', 'IPython') if m in sys.modules])"
+def test_no_public_name_imports_widgets_plots_or_a_solver():
+    code = (
+        "import sys, rematscope; [getattr(rematscope, name) for name in rematscope.__all__]; "
+        "print([m for m in ('anywidget', 'ipywidgets', 'IPython', 'matplotlib', 'scipy.optimize') if m in sys.modules])"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_showing_something_imports_no_jax():
+    code = "import sys, rematscope, rematscope.render.parts; print('jax' in sys.modules, 'numpy' in sys.modules)"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout == "False False\n"

@@ -32,7 +32,7 @@ ARGUMENTS = jnp.ones((5, 4)), jnp.ones((6, 5)), jnp.ones(4)
 FRUGAL = jax.checkpoint(net, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable)
 
 
-def test_stacked_at_80_columns():
+def test_the_programs_stand_one_above_the_other_at_80_columns():
     text = plain_text(FwdBwd(trace(FRUGAL, *ARGUMENTS)), 80)
     line = layer.__code__.co_firstlineno + 1
     where = f"test_view.py:{line} (layer)"
@@ -159,7 +159,7 @@ def test_rows_add_up_and_fit_the_width(name):
     assert table.nbytes == 0 or sum(row.share for row in table.rows) == pytest.approx(1)
 
     view = FwdBwd(passes)
-    _, rows = view._forward()
+    (_, _, rows), _ = view.programs()
     assert sum(row.gutter == "S" for row in rows) == sum(bool(row.saved) for row in rows)
     crossing = {r.value.name for r in passes.residuals}
     shown = " ".join(row.code for row in rows if row.gutter == "S")
@@ -168,7 +168,7 @@ def test_rows_add_up_and_fit_the_width(name):
         assert max(map(len, plain_text(view, width).splitlines())) <= width
 
 
-def test_html_says_what_the_text_says_and_is_safe():
+def test_comparisons_in_code_are_escaped_in_html_and_not_in_text():
     def f(x):
         return jnp.where(x < 1, jnp.sin(x), x)
 
@@ -187,7 +187,7 @@ def test_identical_layers_share_a_row():
     assert len(cosines.values) == 6 and cosines.nbytes == 6 * 16
 
 
-def test_table_text():
+def test_a_table_of_residuals_says_what_is_saved_by_which_line_for_what():
     where = f"test_view.py:{layer.__code__.co_firstlineno + 1} (layer)"
     text = plain_text(residual_table(layer, ARGUMENTS[0], ARGUMENTS[2]))
     assert text.splitlines() == [
@@ -218,14 +218,14 @@ def test_rich_prints_a_view_with_any_console():
     [(0, "0 B"), (1023, "1023 B"), (1024, "1 KiB"), (1280, "1.25 KiB"), (2**20, "1 MiB"), (3 * 2**39, "1.5 TiB"),
      (1023 * 1024, "1023 KiB")],
 )  # fmt: skip
-def test_bytes(size, text):
+def test_bytes_are_exact_below_a_kibibyte_and_have_three_digits_above(size, text):
     assert bytes_text(size) == text
 
 
 @pytest.mark.parametrize(
     "count, text", [(1, "1 FLOP"), (9_999, "9,999 FLOPs"), (10_000, "10 k FLOPs"), (1_234_567, "1.23 M FLOPs")]
 )
-def test_counts(count, text):
+def test_counts_are_exact_below_ten_thousand_and_have_three_digits_above(count, text):
     assert count_text(count, "FLOPs") == text
 
 

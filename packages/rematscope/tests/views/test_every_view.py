@@ -1,0 +1,66 @@
+"""What holds for every view: three forms with the same words, and no name that could bring HTML into a page."""
+
+import html
+import re
+
+import jax.numpy as jnp
+import pytest
+from jax.ad_checkpoint import checkpoint_name
+
+import rematscope
+from rematscope.render.parts import Lines, Paragraph, Stack, TextTable
+from rematscope.render.view import View, plain_text
+from rematscope.views.linked import Linked
+
+
+def hostile(p):
+    h = checkpoint_name(p["<x-key a='1'>"] @ p["&amp;"], "<x-name>")
+    return jnp.sin(h)
+
+
+hostile.__name__ = "<x-function>"
+ARGUMENTS = ({"<x-key a='1'>": jnp.ones((2, 3)), "&amp;": jnp.ones((3, 4))},)
+
+VIEWS = {
+    "FwdBwd": lambda: rematscope.FwdBwd(rematscope.trace(hostile, *ARGUMENTS)),
+    "ResidualTable": lambda: rematscope.residual_table(hostile, *ARGUMENTS),
+    "Linked": lambda: Linked(rematscope.trace(hostile, *ARGUMENTS)),
+    "Timeline": lambda: rematscope.liveness(hostile, *ARGUMENTS),
+    "Measurement": lambda: rematscope.measure(hostile, *ARGUMENTS),
+    "Lint": lambda: rematscope.lint(lambda p: hostile(p) + checkpoint_name(p["&amp;"], "<x-name>").sum(), *ARGUMENTS),
+    "Plan": lambda: rematscope.plan(hostile, *ARGUMENTS, budget=1.0),
+    "Frontier": lambda: rematscope.frontier(hostile, *ARGUMENTS),
+    "Matrix": lambda: rematscope.frontier(hostile, *ARGUMENTS).matrix,
+    "Fit": lambda: rematscope.fit(hostile, *ARGUMENTS, budget="1 MiB"),
+    "Lines": lambda: Lines(["<x-line>", "a & b"]),
+    "Paragraph": lambda: Paragraph("<x-paragraph> a & b"),
+    "TextTable": lambda: TextTable([["<x-title>"], ["a & b"]], "<x-footer>"),
+    "Stack": lambda: Stack(Lines(["<x-line>"]), Paragraph("a & b")),
+}
+
+
+@pytest.fixture(scope="module", params=VIEWS)
+def view(request) -> View:
+    return VIEWS[request.param]()
+
+
+def test_names_cannot_bring_html_along(view):
+    pages = [view.html(), view.pane()["html"]]
+    assert not any("<x-" in page for page in pages)
+    assert "<x-" in repr(view) and all("&lt;x-" in page for page in pages), "they are shown as they are"
+
+
+def test_the_page_has_every_word_of_the_text(view):
+    page = html.unescape(re.sub(r"<style>.*?</style>|<[^>]+>", " ", view.html(), flags=re.DOTALL))
+    words = [word.rstrip("…") for word in re.findall(r"[^\s─│]+", repr(view))]
+    missing = [word for word in words if word not in page.replace("\n", " ")]
+    assert missing == []
+
+
+def test_a_notebook_gets_the_text_and_the_page(view):
+    assert view._repr_mimebundle_() == {"text/plain": plain_text(view), "text/html": view.html()}
+
+
+def test_what_says_neither_parts_nor_looks_is_no_view():
+    with pytest.raises(NotImplementedError, match="Empty says neither its parts nor how it looks"):
+        repr(type("Empty", (View,), {})())

@@ -1,4 +1,12 @@
 import os
 
+import pytest
+
 # These tests compile many small programs and run each once: compile them fast, not well.
 os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_backend_optimization_level=0".strip()
+
+
+@pytest.fixture
+def many(monkeypatch):
+    """However few the names, choices are found and proven as if they were many."""
+    monkeypatch.setattr("rematscope.choices.enumeration.FEW", 0)

@@ -113,7 +113,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("case", NAMES)
-def test_names_that_do_nothing(case):
+def test_a_name_that_does_nothing_is_found(case):
     kind, function, words = NAMES[case]
     (finding,) = lint(function, *ARGS).findings
     assert (finding.kind, finding.name, finding.source.place) == (kind, "h", "test_lint.py")
@@ -121,11 +121,11 @@ def test_names_that_do_nothing(case):
 
 
 @pytest.mark.parametrize("activation", [jnp.tanh, jnp.exp, jax.nn.softmax, jax.nn.relu, jax.nn.gelu])
-def test_names_that_help(activation):
+def test_a_name_that_helps_has_no_finding(activation):
     assert kinds(input_named(activation)) == []
 
 
-def test_only_the_line_that_is_wrong():
+def test_only_the_line_that_is_wrong_is_found():
     """One name for two values, of which one helps; and a name in every layer, of which the last is not needed."""
 
     def two(x, u, v):
@@ -144,7 +144,7 @@ def test_only_the_line_that_is_wrong():
 
 
 @pytest.mark.parametrize("function", [sound, *(function for _, function, _ in NAMES.values())])
-def test_names_against_every_choice(function):
+def test_a_name_has_no_finding_if_some_choice_gains_by_it(function):
     """A name without a finding spares something beside some others; one that "spares none" never does."""
     graph = recompute_graph(function, *ARGS)
     found = {finding.name: finding for finding in lint(function, *ARGS).findings}
@@ -246,7 +246,7 @@ SOUND = {
 
 
 @pytest.mark.parametrize("case", CHECKPOINTS)
-def test_checkpoints_and_policies_that_do_nothing(case):
+def test_a_checkpoint_or_policy_that_does_nothing_is_found(case):
     kind, function, args, words = CHECKPOINTS[case]
     found = [finding for finding in lint(function, *args).findings if finding.name is None]
     assert [finding.kind for finding in found] == [kind]
@@ -260,7 +260,7 @@ def test_every_kind_of_finding_has_a_case():
 
 
 @pytest.mark.parametrize("case", SOUND)
-def test_checkpoints_that_do_what_they_should(case):
+def test_a_checkpoint_that_does_what_it_should_has_no_finding(case):
     function, args = SOUND[case]
     assert kinds(function, *args) == []
 
@@ -320,7 +320,7 @@ def unnamed(net):
     return net(each=lambda f: jax.checkpoint(lambda x, u, v: jnp.sin(jnp.tanh(x @ u) @ v)))
 
 
-def test_places_beside_names():
+def test_places_are_worth_what_they_spare_beside_the_names():
     """What a name spares already is no reason for another; a fault is told the place that its text names."""
     (other,) = lint(sound, *ARGS).places
     assert (other.what, other.spares) == ("the result of a matrix product", 2 * 16 * 8 * 8)
@@ -347,7 +347,7 @@ def test_nothing_to_choose_says_why_and_where():
         plan(lambda x: x * 2, ARGS[0], budget=0.5)
 
 
-def test_what_cannot_be_looked_at():
+def test_what_cannot_be_looked_at_says_why():
     with pytest.raises(TraceError, match="integer"):
         lint(lambda n: n * 2, 3)
     with pytest.raises(PlanError, match="takes the gradient"):
@@ -357,7 +357,7 @@ def test_what_cannot_be_looked_at():
 # Display
 
 
-def test_text():
+def test_text_has_findings_and_places():
     found = lint(output_named(jnp.tanh), *ARGS)
     line = found.findings[0].source.line
     place = f"the result of a matrix product  f32[16,8]  512 B   2,048  test_lint.py:{line} (<lambda>)"

@@ -44,14 +44,14 @@ def test_the_next_better_plan_does_not_fit():
     assert "✓" in text and "too much" in text and "fits" in text
 
 
-def test_all_names_where_there_is_room():
+def test_all_names_that_help_are_saved_where_there_is_room():
     found = fit(net, *ARGS, budget="1 GB")
     assert found.above is None
     assert found.plan.cost == plan(net, *ARGS, budget=1.0).cost
 
 
 @pytest.mark.parametrize("peak_of", [lambda s: s, lambda s: MIB + 3 * s, lambda s: (s // 2**16) ** 2, lambda s: s**0.5])
-def test_however_the_compiled_peak_grows(monkeypatch, peak_of):
+def test_the_best_plan_that_fits_is_found_however_the_peak_grows(monkeypatch, peak_of):
     def pretend(planned, *args, target):
         saved = next(p.saved_bytes for p in all_plans if p.planned is planned)
         predicted = types.SimpleNamespace(peak_bytes=saved)

@@ -18,8 +18,6 @@ from rematscope.planning.frontier import Frontier
 from rematscope.planning.points import Point
 from rematscope.planning.saved_names_matrix import Matrix
 
-# The package has functions under the names of these modules.
-
 
 def f32(*shape):
     return jax.ShapeDtypeStruct(shape, np.float32)
@@ -59,7 +57,7 @@ def saving(*names):
     return jax.checkpoint(block, policy=jax.checkpoint_policies.save_only_these_names(*names))
 
 
-def test_every_choice_that_none_beats(trade):
+def test_the_points_are_the_choices_that_none_beats(trade):
     choices = [trade.graph.evaluate(names) for names in subsets(trade.graph.names)]
     assert places(trade.points) == unbeaten(choices)
     assert len(trade.points) > 5 and trade.complete
@@ -80,7 +78,7 @@ def test_points_and_policies_are_what_jax_does(trade):
 
 
 @pytest.mark.parametrize("cost", [None, lambda equation: cost_of(equation).bytes / 1e7], ids=["FLOPs", "floats"])
-def test_the_solver_finds_the_same(monkeypatch, trade, cost):
+def test_the_solver_finds_the_points_that_enumeration_finds(monkeypatch, trade, cost):
     how = {"cost": cost} if cost else {}
     enumerated = frontier(block, *ARGS, **how) if cost else trade
     monkeypatch.setattr(enumeration, "FEW", 2)
@@ -89,7 +87,7 @@ def test_the_solver_finds_the_same(monkeypatch, trade, cost):
     np.testing.assert_allclose([p.cost for p in solved.points], [p.cost for p in enumerated.points], rtol=1e-9)
 
 
-def test_what_is_found_before_an_interruption(monkeypatch, trade):
+def test_what_is_found_before_an_interruption_is_returned(monkeypatch, trade):
     monkeypatch.setattr(enumeration, "FEW", 2)
     solved = itertools.count()
 
@@ -136,7 +134,7 @@ def test_greedy_is_never_better():
     assert "greedy within 160 B" in str(found)
 
 
-def test_the_policy_that_a_function_has(trade):
+def test_the_policy_that_a_function_has_is_shown_beside_the_points(trade):
     assert trade.current is None
     assert frontier(jax.checkpoint(block), *ARGS).current is None
     found = frontier(saving("scores", "p"), *ARGS)
@@ -151,7 +149,7 @@ def test_without_names_it_says_where_to_put_some():
         frontier(lambda x, w: jnp.sin(jnp.sin(x @ w) @ w), *ARGS[:2])
 
 
-def test_text(trade):
+def test_text_has_every_point_and_what_it_saves(trade):
     table, others, matrix = str(trade).split("\n\n")
     rows = table.splitlines()[2:-1]
     assert len(rows) == len(trade.points) and rows[0].split()[:3] == ["1", "0", "0"]
@@ -174,7 +172,7 @@ def test_a_long_frontier_is_folded_and_says_so(trade):
     assert "500 of the 1000 points" in matrix._repr_mimebundle_()["text/html"]
 
 
-def test_in_a_notebook_a_picture_and_its_numbers(monkeypatch, trade):
+def test_a_notebook_is_shown_a_picture_and_its_numbers(monkeypatch, trade):
     shown = []
     monkeypatch.setattr("IPython.display.display", lambda *what, **how: shown.append(what[0]))
     trade._ipython_display_()

@@ -19,10 +19,13 @@ from grader.isolation import check_file
 from grader.learner import board, hand_in, pages
 from grader.learner.progress import Progress, default_path
 from grader.verdicts.kinds import Outcome
-from grader.verdicts.verdict import EXIT_STATUS, Verdict
+from grader.verdicts.verdict import Verdict
 from grader.verdicts.verdict_view import VerdictView
 
 Exercise = Annotated[str, typer.Argument(metavar="EXERCISE", help="its name, its number, or its page")]
+
+
+_EXIT_STATUS = {Outcome.PASSED: 0, Outcome.NOT_PASSED: 1, Outcome.NOT_ATTEMPTED: 1, Outcome.NOT_JUDGED: 2}
 
 
 class Format(enum.StrEnum):
@@ -66,7 +69,7 @@ def check(
         from rich.console import Console
 
         Console().print(VerdictView(verdict))
-    raise typer.Exit(EXIT_STATUS[verdict.outcome])
+    raise typer.Exit(_EXIT_STATUS[verdict.outcome])
 
 
 def _record(file: Path, verdict: Verdict) -> list[str]:
@@ -96,7 +99,7 @@ def _check_again(file: Path, json_: bool) -> int:
         print(json.dumps({"unchanged": unchanged, "verdicts": [v.to_dict() for v in verdicts]}, indent=2))
     if not unchanged:
         print(f"{file.name} was changed or damaged after it was written: its checksum is wrong.", file=sys.stderr)
-    return max(EXIT_STATUS[verdict.outcome] for verdict in verdicts)
+    return max(_EXIT_STATUS[verdict.outcome] for verdict in verdicts)
 
 
 @app.command()

@@ -1,6 +1,6 @@
 """Turn an answer into evidence: trace its forward and its backward pass and hand both over as text.
 
-This is the only module that runs a learner's code. It knows the exercise's cases and nothing of what is expected.
+This runs a learner's code. It knows the exercise's cases and nothing of what is expected.
 """
 
 import functools

@@ -82,6 +82,7 @@ class Evidence:
     cases: tuple[Traced, ...]
 
     def to_json(self) -> str:
+        """The evidence as text, which `from_json` reads."""
         return json.dumps(asdict(self))
 
     @classmethod

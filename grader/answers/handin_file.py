@@ -74,4 +74,5 @@ def _answer(fields: dict) -> Answer:
 
 
 def checksum(content: dict) -> str:
+    """SHA-256 of what a file holds besides its checksum, in hexadecimal."""
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()

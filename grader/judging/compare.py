@@ -7,9 +7,9 @@ import numpy as np
 from grader.stablehlo.types import TensorType
 from rematscope.ir.program import type_text
 
-# Relative to an array's largest element. Values and gradients pass through a handful of roundings.
+# By dtype, relative to an array's largest element; what has no entry must be equal. Values and gradients pass through a
+# handful of roundings.
 TOLERANCE = {"float16": 8e-3, "bfloat16": 4e-2, "float32": 1e-5, "float64": 1e-12}
-
 
 # A saved value is compared with a value of the reference's that is made in the same few operations.
 NAMING_TOLERANCE = {"float16": 1e-3, "bfloat16": 4e-3, "float32": 2e-6, "float64": 1e-14}
@@ -21,7 +21,10 @@ def as_float(array: np.ndarray) -> np.ndarray:
 
 
 def close(got: np.ndarray, want: np.ndarray, tolerance: dict[str, float]) -> bool:
-    """Whether two arrays of one shape agree up to the tolerance of the wanted one's dtype; NaN agrees with nothing."""
+    """Whether two arrays have one shape and agree up to the tolerance of the wanted one's dtype.
+
+    NaN agrees with nothing. What is compared is the largest difference, beside the largest absolute value.
+    """
     allowed = tolerance.get(str(want.dtype), 0.0)
     got, want = as_float(got), as_float(want)
     if got.shape != want.shape:
@@ -48,11 +51,12 @@ def matching_name(array: np.ndarray, named: dict[str, np.ndarray]) -> str | None
 
 
 def tensor_type_of(array: np.ndarray) -> TensorType:
+    """An array's shape and dtype."""
     return TensorType(array.shape, str(array.dtype))
 
 
 def example(array: np.ndarray) -> str:
-    """An array in a few characters: its first element, and its largest by absolute value."""
+    """An array in a few characters: a scalar's value, or the type and the largest absolute value."""
     values = as_float(array)
     if array.ndim == 0:
         return f"{float(values):.6g}"

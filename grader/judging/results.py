@@ -4,7 +4,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from grader.exercises.requirements import Mistake
 from grader.judging.compare import TOLERANCE, as_float, close, example, tensor_type_of
 from grader.judging.merge import Seen, merge
 from grader.judging.traced_reference import values_of_mistakes
@@ -54,33 +53,28 @@ def _wrong_types(trial: Trial) -> Iterator[Seen]:
 
 
 def _wrong_values(trial: Trial) -> Iterator[Seen]:
-    mistake = None
+    explained = None
     for tried in trial.cases:
         if not close(tried.outputs[0], tried.wanted_output, TOLERANCE):
             # Looked up for the first case that is wrong, whose figures the finding has.
-            mistake = mistake or _mistake(tried, trial)
+            says, question = explained = explained or _explained(tried, trial)
             finding = Finding(
                 FindingKind.WRONG_VALUE,
-                f"Your answer computes something else: {mistake.says}.",
+                f"Your answer computes something else: {says}.",
                 expected=example(tried.wanted_output),
                 got=example(tried.outputs[0]),
-                next=mistake.next,
+                next=question,
             )
             yield Seen("value", tried.case.name, finding)
 
 
-_UNUSUAL = Mistake(
-    "its value is not the one asked for",
-    function=lambda *_: None,
-    next="Which step of the pipeline is missing, different, or one too many?",
-)
-
-
-def _mistake(tried: TriedCase, trial: Trial) -> Mistake:
-    """Which of the exercise's usual mistakes gives the value that an answer gave."""
+def _explained(tried: TriedCase, trial: Trial) -> tuple[str, str]:
+    """What a wrong value is, and the question that leads on, if one of the exercise's usual mistakes leads to it."""
     values = values_of_mistakes(tried.case, trial.expect, tried.inputs)
-    pairs = zip(trial.expect.mistakes, values, strict=True)
-    return next((mistake for mistake, value in pairs if close(tried.outputs[0], value, TOLERANCE)), _UNUSUAL)
+    for mistake, value in zip(trial.expect.mistakes, values, strict=True):
+        if close(tried.outputs[0], value, TOLERANCE):
+            return mistake.says, mistake.next
+    return "its value is not the one asked for", "Which step of the pipeline is missing, different, or one too many?"
 
 
 def _wrong_gradients(trial: Trial) -> Iterator[Seen]:

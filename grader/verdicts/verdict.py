@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from grader.verdicts.kinds import FindingKind, Outcome
 from rematscope.render.view import View, plain_text
 
-EXIT_STATUS = {Outcome.PASSED: 0, Outcome.NOT_PASSED: 1, Outcome.NOT_ATTEMPTED: 1, Outcome.NOT_JUDGED: 2}
-
 
 @dataclass(frozen=True)
 class Finding:
@@ -97,6 +95,7 @@ class Verdict:
 
     @property
     def passed(self) -> bool:
+        """Whether the answer does what is asked."""
         return self.outcome == Outcome.PASSED
 
     def to_dict(self) -> dict:
@@ -108,18 +107,8 @@ class Verdict:
     def from_dict(cls, fields: dict) -> "Verdict":
         """The verdict that `to_dict` described. Raises TypeError, KeyError or ValueError if it is none."""
         parts = {
-            "findings": tuple(
-                Finding(
-                    **finding
-                    | {
-                        "kind": FindingKind(finding["kind"]),
-                        "cases": tuple(finding["cases"]),
-                        "marked": tuple(finding["marked"]),
-                    }
-                )
-                for finding in fields["findings"]
-            ),
             "outcome": Outcome(fields["outcome"]),
+            "findings": tuple(map(_finding, fields["findings"])),
             "shown": tuple(fields["shown"]),
             "effects": tuple(Effect(**effect) for effect in fields["effects"]),
         }
@@ -128,3 +117,8 @@ class Verdict:
 
 def _text(view: View | str | None) -> str | None:
     return view if view is None or isinstance(view, str) else plain_text(view, 80)
+
+
+def _finding(fields: dict) -> Finding:
+    parts = {"kind": FindingKind(fields["kind"]), "cases": tuple(fields["cases"]), "marked": tuple(fields["marked"])}
+    return Finding(**fields | parts)

@@ -111,8 +111,10 @@ def prevents_cse(checkpoint: JaxprEqn) -> bool:
     return prevent if isinstance(prevent, bool) else any(prevent)
 
 
-def policy_name(policy: Policy) -> str:
+def policy_name(policy: Policy | None) -> str:
     """What a policy is called: `dots_saveable`, `save_only_these_names`, or a name of the user's own."""
+    if policy is None:
+        return "no policy"
     known = next((name for name, each in vars(jax.checkpoint_policies).items() if each is policy), None)
     if known is None and _made_with(policy) and not inspect.isfunction(policy):
         return re.sub("(?<!^)(?=[A-Z])", "_", type(policy).__name__).lower()

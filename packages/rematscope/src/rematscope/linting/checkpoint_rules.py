@@ -62,7 +62,7 @@ def _unknown_names(subject: Subject, graph: RecomputeGraph) -> Iterator[tuple[Li
     """Names that policies ask for in vain; with each, the checkpoints whose policy finds none of its names."""
     named = {name for eqn, _ in everything(subject.jaxpr) if (name := jax_internals.checkpoint_name(eqn)) is not None}
     in_rules = {node.name for node in graph.nodes} - named
-    by_names: dict[frozenset[object], list[Checkpoint]] = {}
+    by_names: dict[frozenset[str], list[Checkpoint]] = {}
     for checkpoint in subject.checkpoints:
         if wanted := frozenset(jax_internals.names_in_policy(checkpoint.policy)):
             by_names.setdefault(wanted, []).append(checkpoint)

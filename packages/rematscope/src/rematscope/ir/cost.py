@@ -7,9 +7,12 @@ transcendental function counts apart; moving or reshaping data is free of FLOPs 
 
 import dataclasses
 import math
+from collections.abc import Sequence
+from typing import Any
 
 from rematscope.ir import jax_internals
-from rematscope.ir.program import Equation, Program, nbytes
+from rematscope.ir.jax_internals import AnyJaxpr
+from rematscope.ir.program import Equation, Program, Typed, nbytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,7 +80,7 @@ def program_cost(program: Program, role: str | None = None) -> Cost:
     return total
 
 
-def _cost(primitive: str, inputs, outputs, params) -> Cost:
+def _cost(primitive: str, inputs: Sequence[Typed], outputs: Sequence[Typed], params: dict[str, Any]) -> Cost:
     if primitive in ("name", "optimization_barrier"):
         return Cost()
     moved = sum(map(nbytes, inputs)) + sum(map(nbytes, outputs))
@@ -110,11 +113,11 @@ def _cost(primitive: str, inputs, outputs, params) -> Cost:
     return Cost(flops=size, bytes=moved)
 
 
-def _jaxpr_cost(jaxpr) -> Cost:
-    jaxpr, _, _ = jax_internals.body_of(jaxpr)
+def _jaxpr_cost(jaxpr: AnyJaxpr) -> Cost:
     total = Cost()
-    for eqn in jaxpr.eqns:
-        times = eqn.params["length"] if eqn.primitive.name == "scan" else 1
-        atoms = [v.aval for v in eqn.invars], [v.aval for v in eqn.outvars]
-        total += _cost(eqn.primitive.name, *atoms, eqn.params) * times
+    for eqn in jax_internals.body_of(jaxpr)[0].eqns:
+        trip_count = eqn.params["length"] if eqn.primitive.name == "scan" else 1
+        inputs: list[Any] = [v.aval for v in eqn.invars]  # all of arrays, which JAX's types do not say
+        outputs: list[Any] = [v.aval for v in eqn.outvars]
+        total += _cost(eqn.primitive.name, inputs, outputs, eqn.params) * trip_count
     return total

@@ -2,6 +2,7 @@
 
 import functools
 import operator
+from collections.abc import Iterable
 
 from rematscope.ir.program import Equation, Program, Value
 
@@ -45,5 +46,5 @@ def _mark_loop(equation: Equation, marks: dict[Value, int]) -> list[int]:
         carried = grown
 
 
-def _union(marks: dict[Value, int], values) -> int:
+def _union(marks: dict[Value, int], values: Iterable[Value]) -> int:
     return functools.reduce(operator.or_, (marks.get(v, 0) for v in values), 0)

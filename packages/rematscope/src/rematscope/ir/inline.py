@@ -2,14 +2,13 @@
 
 import contextlib
 import dataclasses
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax.extend import source_info_util
-from jax.extend.core import JaxprEqn, Var
-from jax.extend.core import Literal as JaxLiteral
+from jax.extend.core import JaxprEqn
 
 from rematscope.ir import jax_internals
 from rematscope.ir.jax_internals import AnyJaxpr
@@ -55,7 +54,7 @@ class Inliner:
         env: dict[Any, Value] = dict(zip(constvars, map(self._constant, consts), strict=True))
         env.update(zip(jaxpr.invars, operands, strict=True))
 
-        def read(atom: Var | JaxLiteral) -> Value:
+        def read(atom: Any) -> Value:  # a variable, or a literal, of a jaxpr
             return Literal(atom.aval, atom.val) if jax_internals.is_literal(atom) else env[atom]
 
         for eqn in jaxpr.eqns:
@@ -66,8 +65,9 @@ class Inliner:
     def _equation(self, eqn: JaxprEqn, inputs: list[Value], equations: list[Equation]) -> Sequence[Value]:
         """Appends what `eqn` does to `equations` and returns its outputs."""
         if (body := jax_internals.called_body(eqn)) is not None:
-            if fenced := [inputs[i] for i in jax_internals.barrier_operands(eqn) if not isinstance(inputs[i], Literal)]:
-                equations.append(Equation("optimization_barrier", tuple(fenced), tuple(fenced), {}, eqn))
+            crossing = (inputs[i] for i in jax_internals.barrier_operands(eqn))
+            if fenced := tuple(v for v in crossing if not isinstance(v, Literal)):
+                equations.append(Equation("optimization_barrier", fenced, fenced, {}, eqn))
             with self._in(eqn):
                 return self._inline(body, inputs, equations)
         if jax_internals.passes_first_operand(eqn):
@@ -126,9 +126,13 @@ class Inliner:
         return Program(tuple(own), _without_dead_code(equations, outputs), tuple(outputs))
 
 
+_FINFO: Callable[[Any], Any] = jnp.finfo  # JAX gives it no types
+
+
 def _keeps_precision(eqn: JaxprEqn) -> bool:
-    info = jnp.finfo(eqn.invars[0].aval.dtype)
-    return eqn.params["exponent_bits"] >= info.nexp and eqn.params["mantissa_bits"] >= info.nmant
+    operand: Any = eqn.invars[0].aval
+    info = _FINFO(operand.dtype)
+    return bool(eqn.params["exponent_bits"] >= info.nexp and eqn.params["mantissa_bits"] >= info.nmant)
 
 
 def _without_dead_code(equations: list[Equation], outputs: Sequence[Value]) -> list[Equation]:

@@ -3,7 +3,7 @@
 import itertools
 import keyword
 import string
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from rematscope.ir.program import Equation, Program, Value
 
@@ -54,7 +54,7 @@ def _letters() -> Iterator[str]:
                 yield name
 
 
-def _name(program: Program, fresh, indices: list[str], depth: int) -> None:
+def _name(program: Program, fresh: Callable[[Value], str], indices: list[str], depth: int) -> None:
     for equation in program.equations:
         if equation.primitive in ("scan", "while"):
             _name_loop(equation, fresh, indices, depth)
@@ -65,7 +65,7 @@ def _name(program: Program, fresh, indices: list[str], depth: int) -> None:
             value.name = value.name or fresh(value)
 
 
-def _name_loop(equation: Equation, fresh, indices: list[str], depth: int) -> None:
+def _name_loop(equation: Equation, fresh: Callable[[Value], str], indices: list[str], depth: int) -> None:
     """A loop reads as Python: its carries are variables, its slices and stacks are indexed by the loop's letter."""
     equation.index = indices[depth % len(indices)]
     body = equation.bodies[-1]

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from rematscope.ir.program import Equation, Program, Value, type_text
 from rematscope.ir.source import Source
@@ -115,9 +116,8 @@ def _expression(equation: Equation) -> Pieces:
             return _filled(f"{{}}[{', '.join(parts)}]", *operands)
         case "iota":
             return (f"iota({_tuple(params['shape'])}, {params['dimension']})",)
-    if (parameter := _PARAMETERS.get(primitive)) in params:
-        operands = (*operands, _tuple(params[parameter]))
-    return (f"{_SHORT.get(primitive, primitive)}(", *listed(operands), ")")
+    shown = [_tuple(params[parameter])] if (parameter := _PARAMETERS.get(primitive)) in params else []
+    return (f"{_SHORT.get(primitive, primitive)}(", *listed([*operands, *shown]), ")")
 
 
 def _filled(template: str, *parts: str | Value) -> Pieces:
@@ -131,7 +131,7 @@ def listed(parts: Sequence[str | Value]) -> Pieces:
     return tuple(piece for part in parts for piece in (", ", part))[1:]
 
 
-def _tuple(value) -> str:
+def _tuple(value: Any) -> str:  # a parameter of a primitive
     if not isinstance(value, (tuple, list)):
         return str(value)
     return f"({', '.join(map(str, value))}{',' * (len(value) == 1)})"
@@ -172,8 +172,8 @@ def _einsum(equation: Equation) -> str:
 def _start(equation: Equation, indent: str) -> Iterator[Line]:
     """Gives a loop's carries their first values, where those do not bear the carry's name already."""
     pairs = zip(equation.outputs, equation.initial, strict=False)
-    if pairs := [(carry, first) for carry, first in pairs if carry.name != first.name]:
-        carries, firsts = zip(*pairs, strict=True)
+    if renamed := [(carry, first) for carry, first in pairs if carry.name != first.name]:
+        carries, firsts = zip(*renamed, strict=True)
         yield Line((indent, *listed(carries), " = ", *listed(firsts)))
 
 

@@ -9,12 +9,13 @@ import dataclasses
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import source_info_util
+from jax.extend.core import JaxprEqn
 
 from rematscope.ir import jax_internals
 from rematscope.ir.source import Source
@@ -22,12 +23,22 @@ from rematscope.ir.source import Source
 source_info_util.register_exclusion(__file__)
 
 
+class Typed(Protocol):
+    """Anything with a shape and a dtype: a `Value`, an array, a `jax.ShapeDtypeStruct`, JAX's abstract values."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def dtype(self) -> Any: ...  # NumPy's, or one of JAX's extended dtypes
+
+
 class Value:
     """One array that a program computes or is given: its abstract value, and the name it is shown under."""
 
     __slots__ = ("aval", "name")
 
-    def __init__(self, aval, name: str = ""):
+    def __init__(self, aval: Any, name: str = ""):  # JAX's abstract values have no common type with a shape
         self.aval = aval
         self.name = name
 
@@ -36,14 +47,15 @@ class Value:
         return tuple(self.aval.shape)
 
     @property
-    def dtype(self):
+    def dtype(self) -> Any:
         return self.aval.dtype
 
     @property
     def nbytes(self) -> int:
+        """Bytes of the whole array."""
         return nbytes(self)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"{self.name}:{type_text(self)}"
 
 
@@ -52,7 +64,7 @@ class Literal(Value):
 
     __slots__ = ("value",)
 
-    def __init__(self, aval, value):
+    def __init__(self, aval: Any, value: Any):
         # A float0 is the cotangent of an integer: there is nothing in it.
         super().__init__(aval, "nothing" if aval.dtype == jax.dtypes.float0 else str(np.asarray(value).item()))
         self.value = value
@@ -61,22 +73,22 @@ class Literal(Value):
 _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 
 
-def type_text(value) -> str:
+def type_text(value: Typed) -> str:
     """`f32[5,4]`, for anything with a shape and a dtype."""
     name = str(value.dtype)
     if "float0" in name:  # NumPy writes it as the structure that it is
         name = "float0"
-    stem = re.match("[a-z]*", name)[0]
+    stem = re.split("[^a-z]", name, maxsplit=1)[0]
     if stem in _SHORT and name != "float0":
         name = _SHORT[stem] + name[len(stem) :]
     return f"{name}[{','.join(map(str, value.shape))}]"
 
 
-def nbytes(value) -> int:
+def nbytes(value: Typed) -> int:
     """Bytes of anything with a shape and a dtype; a PRNG key counts its words, a float0 cotangent nothing."""
     if value.dtype == jax.dtypes.float0:
         return 0
-    return int(np.prod(value.shape, dtype=np.int64)) * value.dtype.itemsize
+    return int(np.prod(value.shape, dtype=np.int64)) * int(value.dtype.itemsize)
 
 
 @dataclasses.dataclass(eq=False)
@@ -101,13 +113,13 @@ class Equation:
     inputs: tuple[Value, ...]
     outputs: tuple[Value, ...]
     params: dict[str, Any]
-    eqn: jax.extend.core.JaxprEqn
+    eqn: JaxprEqn
     bodies: tuple["Program", ...] = ()
     role: str = ""
     length: int = 1
     first_carry: int = 0
     carries: int = 0
-    calls: tuple[jax.extend.core.JaxprEqn, ...] = ()
+    calls: tuple[JaxprEqn, ...] = ()
     index: str = ""
 
     @cached_property
@@ -143,30 +155,40 @@ class Program:
     outputs: tuple[Value, ...]
     constants: dict[Value, Any] = dataclasses.field(default_factory=dict)
 
-    def __call__(self, *arrays) -> list[jax.Array]:
-        """Runs the program on concrete or abstract arrays, one for each of `inputs`."""
+    def __call__(self, *arrays: Any) -> list[jax.Array]:
+        """Runs the program.
+
+        Args:
+          *arrays: concrete arrays or tracers, one for each of `inputs`, of its shape and dtype.
+
+        Returns:
+          An array for each of `outputs`.
+
+        Raises:
+          TypeError: if there are more or fewer arrays than inputs.
+        """
         if len(arrays) != len(self.inputs):
             raise TypeError(f"this program takes {len(self.inputs)} arrays, and got {len(arrays)}")
         env = dict(self.constants)
         return _run(self, arrays, env)
 
-    def walk(self, times: int = 1) -> Iterator[tuple[Equation, int]]:
-        """Yields every equation that computes something, bodies included, with how often it runs.
+    def walk(self, trip_count: int = 1) -> Iterator[tuple[Equation, int]]:
+        """Yields every equation that computes something, bodies included, with its trip count: how often it runs.
 
         A `while_loop` counts one iteration, for its trip count is not in the program; a branch counts once.
         """
         for equation in self.equations:
             if equation.bodies:
                 for body in equation.bodies:
-                    yield from body.walk(times * equation.length)
+                    yield from body.walk(trip_count * equation.length)
             elif equation.primitive not in BOOKKEEPING:
-                yield equation, times
+                yield equation, trip_count
 
     def count(self, primitive: str | None = None, role: str | None = None) -> int:
         """How many operations run, of a primitive and role if given; a scan's body counts once an iteration."""
         return sum(
-            times
-            for equation, times in self.walk()
+            trip_count
+            for equation, trip_count in self.walk()
             if primitive in (None, equation.primitive) and role in (None, equation.role)
         )
 
@@ -174,11 +196,13 @@ class Program:
 # Equations that move no data and compute nothing.
 BOOKKEEPING = frozenset({"name", "optimization_barrier"})
 
+_Env = dict[Value, Any]  # the array that each value is
 
-def _run(program: Program, arrays: Sequence, env: dict[Value, Any]) -> list:
+
+def _run(program: Program, arrays: Sequence[Any], env: _Env) -> list[Any]:
     env.update(zip(program.inputs, arrays, strict=True))
 
-    def read(value):
+    def read(value: Value) -> Any:
         return value.value if isinstance(value, Literal) else env[value]
 
     for equation in program.equations:
@@ -188,19 +212,20 @@ def _run(program: Program, arrays: Sequence, env: dict[Value, Any]) -> list:
     return [read(v) for v in program.outputs]
 
 
-def _run_primitive(equation, operands, env):
+def _run_primitive(equation: Equation, operands: list[Any], env: _Env) -> list[Any]:
     return jax_internals.run(equation.eqn, operands)
 
 
-def _run_barrier(equation, operands, env):
-    return jax.lax.optimization_barrier(operands)
+def _run_barrier(equation: Equation, operands: list[Any], env: _Env) -> list[Any]:
+    barrier: Callable[[list[Any]], list[Any]] = jax.lax.optimization_barrier
+    return barrier(operands)
 
 
-def _run_scan(equation, operands, env):
+def _run_scan(equation: Equation, operands: list[Any], env: _Env) -> list[Any]:
     (body,) = equation.bodies
     start, stop = equation.first_carry, equation.first_carry + equation.carries
 
-    def step(carry, xs):
+    def step(carry: list[Any], xs: list[Any]) -> tuple[list[Any], list[Any]]:
         out = _run(body, [*carry, *xs], dict(env))
         return out[: equation.carries], out[equation.carries :]
 
@@ -210,22 +235,24 @@ def _run_scan(equation, operands, env):
     return [*carry, *stacked]
 
 
-def _run_while(equation, operands, env):
+def _run_while(equation: Equation, operands: list[Any], env: _Env) -> list[Any]:
     condition, body = equation.bodies
     start = equation.first_carry
-    return jax.lax.while_loop(
+    result: list[Any] = jax.lax.while_loop(
         lambda carry: _run(condition, carry, dict(env))[0],
         lambda carry: _run(body, carry, dict(env)),
         operands[start:],
     )
+    return result
 
 
-def _run_cond(equation, operands, env):
+def _run_cond(equation: Equation, operands: list[Any], env: _Env) -> list[Any]:
     branches = [lambda body=body: _run(body, (), dict(env)) for body in equation.bodies]
-    return jax.lax.switch(jnp.asarray(operands[0], jnp.int32), branches)
+    result: list[Any] = jax.lax.switch(jnp.asarray(operands[0], jnp.int32), branches)
+    return result
 
 
-_RUN: dict[str, Callable] = {
+_RUN: dict[str, Callable[[Equation, list[Any], _Env], list[Any]]] = {
     "optimization_barrier": _run_barrier,
     "name": lambda equation, operands, env: operands,
     "scan": _run_scan,

@@ -4,6 +4,7 @@ import dataclasses
 import os
 import re
 import sys
+from typing import Any
 
 from jax.extend import source_info_util
 
@@ -25,7 +26,7 @@ class Source:
     function: str
 
     @classmethod
-    def of(cls, source_info) -> "Source | None":
+    def of(cls, source_info: Any) -> "Source | None":  # of a private class of JAX's
         """Reads JAX's record of an equation's origin; None if there is no line of the user's in it."""
         found = _SUMMARY.match(source_info_util.summarize(source_info))
         if not found:
@@ -37,7 +38,7 @@ class Source:
         """`In [3], line 7`, or `file.py:7`."""
         return f"{self.place}, line {self.line}" if self.place.startswith("In [") else f"{self.place}:{self.line}"
 
-    def __str__(self):
+    def __str__(self) -> str:
         return f"{self.where} ({self.function.rpartition('.')[2]})"
 
 
@@ -47,5 +48,5 @@ def place_of(file: str) -> str:
     shell = ipython.get_ipython() if ipython else None
     if shell is not None and (label := shell.compile.format_code_name(file)) is not None:
         # IPython answers ("Cell", "In[3]"); people know its prompt, "In [3]".
-        return label[1].replace("In[", "In [")
+        return str(label[1]).replace("In[", "In [")
     return os.path.basename(file)

@@ -173,8 +173,8 @@ class _Lives:
         found = []
         for place, step in enumerate(self.steps):
             now = {band: now[band] + changes[band][place] for band in BANDS}
-            marker = isinstance(step, str)
-            found.append(Moment(step if marker else _text(step), None if marker else step.source, **now))
+            operation, source = (step, None) if isinstance(step, str) else (_text(step), step.source)
+            found.append(Moment(operation, source, **now))
         return found
 
 

@@ -2,24 +2,26 @@
 
 import functools
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 from jax.extend import source_info_util
-from jax.extend.core import jaxpr_as_fun
+from jax.extend.core import ClosedJaxpr, JaxprEqn, jaxpr_as_fun
 
 from rematscope.errors import PlanError
 from rematscope.ir import jax_internals
+from rematscope.ir.jax_internals import AnyJaxpr, Policy
 from rematscope.tracing.arguments import flattened
 
 source_info_util.register_exclusion(__file__)
 
 
-def nothing(*_, **__) -> bool:
+def nothing(*_: Any, **__: Any) -> bool:
     """A policy that saves nothing. A checkpoint that has it was given it here."""
     return False
 
 
-def with_policy(f: Callable, policy: Callable | None) -> Callable:
+def with_policy(f: Callable[..., Any], policy: Policy | None) -> Callable[..., Any]:
     """Returns `f` with `policy` in each of its checkpoints; with one checkpoint around all of it if it has none.
 
     Args:
@@ -32,7 +34,7 @@ def with_policy(f: Callable, policy: Callable | None) -> Callable:
     """
 
     @functools.wraps(f)
-    def planned(*args, **kwargs):
+    def planned(*args: Any, **kwargs: Any) -> Any:
         flat, leaves = flattened(f, args, kwargs)
         jaxpr, out = jax.make_jaxpr(flat, return_shape=True)(*leaves)
         found = list(checkpoints(jaxpr))
@@ -50,11 +52,11 @@ def with_policy(f: Callable, policy: Callable | None) -> Callable:
     return planned
 
 
-def without_checkpoints(f: Callable) -> Callable:
+def without_checkpoints(f: Callable[..., Any]) -> Callable[..., Any]:
     """Returns `f` without the checkpoints that `with_policy` reaches."""
 
     @functools.wraps(f)
-    def plain(*args, **kwargs):
+    def plain(*args: Any, **kwargs: Any) -> Any:
         flat, leaves = flattened(f, args, kwargs)
         jaxpr, out = jax.make_jaxpr(flat, return_shape=True)(*leaves)
         jaxpr = jax_internals.rewritten(
@@ -65,7 +67,7 @@ def without_checkpoints(f: Callable) -> Callable:
     return plain
 
 
-def checkpoints(jaxpr) -> Iterator[jax.extend.core.JaxprEqn]:
+def checkpoints(jaxpr: AnyJaxpr) -> Iterator[JaxprEqn]:
     """Every checkpoint that `with_policy` reaches, those in other ones included."""
     for eqn in jax_internals.body_of(jaxpr)[0].eqns:
         if jax_internals.is_checkpoint(eqn):
@@ -74,7 +76,7 @@ def checkpoints(jaxpr) -> Iterator[jax.extend.core.JaxprEqn]:
             yield from checkpoints(body)
 
 
-def jaxpr_of(f: Callable, *args, **kwargs):
-    """The jaxpr of `f` on flat arguments."""
+def jaxpr_of(f: Callable[..., Any], *args: Any, **kwargs: Any) -> ClosedJaxpr:
+    """The jaxpr of `f` on the leaves of its arguments, arrays or `jax.ShapeDtypeStruct`s."""
     flat, leaves = flattened(f, args, kwargs)
     return jax.make_jaxpr(flat)(*leaves)

@@ -1,6 +1,8 @@
 """What crosses from the forward to the backward program, where it was made and what reads it."""
 
 import dataclasses
+from collections.abc import Sequence
+from typing import Any
 
 from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value, nbytes
 from rematscope.ir.source import Source
@@ -40,7 +42,7 @@ class Residual:
         return self.value.shape
 
     @property
-    def dtype(self):
+    def dtype(self) -> Any:
         return self.value.dtype
 
     @property
@@ -55,7 +57,16 @@ class Residual:
         return "host" if str(getattr(space, "name", space)).lower() in ("host", "pinned_host") else "device"
 
 
-def residuals_of(fwd: Program, bwd: Program, crossing, outputs) -> tuple[Residual, ...]:
+def residuals_of(
+    fwd: Program, bwd: Program, crossing: Sequence[Value], outputs: Sequence[Value]
+) -> tuple[Residual, ...]:
+    """What is told of each value that crosses.
+
+    Args:
+      fwd, bwd: both programs.
+      crossing: the values that `bwd` is given besides the cotangents, in its order.
+      outputs: what the function itself returns.
+    """
     makers = makers_of(fwd)
     readers = _first_readers(bwd)
     returned = {v for v in outputs if not isinstance(v, Literal)}
@@ -91,7 +102,9 @@ def makers_of(program: Program) -> Makers:
 
 def origin_of(value: Value, makers: Makers) -> tuple[str | None, Equation | None]:
     """The checkpoint name of `value` and the operation that really made it."""
-    name, equation, around, carried = None, None, {}, set()
+    name, equation = None, None
+    around: dict[Value, tuple[Equation, int]] = {}  # a loop body's own input → the loop, and which input it is
+    carried: set[Value] = set()
     while value in makers or value in around:
         if value not in makers:
             # A loop body's own input: a carry is made by the iteration before, a slice by what made the array.
@@ -155,9 +168,8 @@ def _first_readers(program: Program) -> dict[Value, Equation]:
                 if inside in inner:
                     inner.setdefault(outside, inner[inside])
         for value in equation.inputs:
-            reader = inner.get(value, None if equation.bodies else equation)
-            if reader is not None:
-                readers.setdefault(value, reader)
+            if value in inner or not equation.bodies:
+                readers.setdefault(value, inner.get(value, equation))
         for value, reader in inner.items():
             readers.setdefault(value, reader)
     for equation in reversed(names):

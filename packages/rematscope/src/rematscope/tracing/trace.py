@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -10,14 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import source_info_util
+from jax.extend.core import ClosedJaxpr
 
 from rematscope.errors import TraceError
 from rematscope.ir import jax_internals, roles
 from rematscope.ir.cost import Cost, program_cost
 from rematscope.ir.inline import Inliner
-from rematscope.ir.jax_internals import jaxprs_in_params
+from rematscope.ir.jax_internals import AnyJaxpr, jaxprs_in_params
 from rematscope.ir.letters import name_values
-from rematscope.ir.program import Program, Value
+from rematscope.ir.program import Program, Typed, Value
 from rematscope.ir.source import Source
 from rematscope.tracing.arguments import argument_paths, called, check_differentiable, flattened
 from rematscope.tracing.residuals import Residual, makers_of, origin_of, residuals_of
@@ -76,7 +77,7 @@ class Passes:
         """What the backward pass computes first although it does not depend on the cotangent: the sum over `L`."""
         return program_cost(self.backward, roles.LATE)
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         return f"<{self.function}: saves {self.saved_bytes():,} bytes, recomputes {self.recompute_cost}>"
 
     @cached_property
@@ -99,7 +100,7 @@ class Passes:
         return sum(self.bytes_by_kind().values())
 
 
-def trace(f: Callable, *args: Any, **kwargs: Any) -> Passes:
+def trace(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Passes:
     """Splits `f` into its forward and its backward program, without running either.
 
     Args:
@@ -129,7 +130,7 @@ def trace(f: Callable, *args: Any, **kwargs: Any) -> Passes:
     check_differentiable(leaves)
     function = called(f)
 
-    def forward(*leaves):
+    def forward(*leaves: Any) -> Any:
         return jax.vjp(flat, *leaves)
 
     try:
@@ -137,7 +138,7 @@ def trace(f: Callable, *args: Any, **kwargs: Any) -> Passes:
         residuals, pullback_tree = jax.tree.flatten(pullback)
         cotangents = [_cotangent(leaf) for leaf in jax.tree.leaves(out)]
 
-        def backward(residuals, cotangents):
+        def backward(residuals: list[Any], cotangents: list[Any]) -> Any:
             cotangents = jax.tree.unflatten(jax.tree.structure(out), cotangents)
             return jax.tree.unflatten(pullback_tree, residuals)(cotangents)
 
@@ -174,26 +175,27 @@ def trace(f: Callable, *args: Any, **kwargs: Any) -> Passes:
     return Passes(function, fwd, bwd, saved, incoming, forward_value_of, undecided)
 
 
-def sources_of(jaxpr) -> tuple[Source | None, ...]:
+def sources_of(jaxpr: ClosedJaxpr) -> tuple[Source | None, ...]:
     """For each output of a traced function the user's line that made it, as `Residual.source` says it."""
-    program = Inliner().program(jaxpr, [Value(v.aval) for v in jaxpr.invars])
+    program = Inliner().program(jaxpr, [Value(v.aval) for v in jax_internals.body_of(jaxpr)[0].invars])
     makers = makers_of(program)
     origins = [origin_of(value, makers)[1] for value in program.outputs]
     return tuple(None if equation is None else equation.source for equation in origins)
 
 
-def _on_arrays(jaxpr) -> bool:
+def _on_arrays(jaxpr: AnyJaxpr) -> bool:
     """False for a rule on scalars, such as the addition in a scatter-add."""
-    jaxpr, _, _ = jax_internals.body_of(jaxpr)
-    return any(getattr(v.aval, "shape", ()) for eqn in jaxpr.eqns for v in eqn.outvars)
+    eqns = jax_internals.body_of(jaxpr)[0].eqns
+    return any(getattr(v.aval, "shape", ()) for eqn in eqns for v in eqn.outvars)
 
 
-def _cotangent(leaf) -> jax.ShapeDtypeStruct:
+def _cotangent(leaf: Typed) -> Typed:
     dtype = leaf.dtype if jnp.issubdtype(leaf.dtype, np.inexact) else jax.dtypes.float0
-    return jax.ShapeDtypeStruct(leaf.shape, dtype)
+    like: Callable[..., Typed] = jax.ShapeDtypeStruct  # JAX gives its constructor no types
+    return like(leaf.shape, dtype)
 
 
-def _explained(error: Exception, function: str, leaves) -> TraceError | None:
+def _explained(error: Exception, function: str, leaves: Sequence[Any]) -> TraceError | None:
     """What JAX's refusal to differentiate means and what to do; None for an error of the function's own."""
     text = str(error)
     needs_value = isinstance(error, (jax.errors.JAXTypeError, jax.errors.JAXIndexError))

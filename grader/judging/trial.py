@@ -77,7 +77,7 @@ class Trial:
       cases: what happened, case by case.
       forward: the answer's forward program, its matmuls as often as they ran.
       backward: the answer's backward program, likewise.
-      trip_count: how many turns the dynamic loops of both programs took, in all cases together.
+      trip_count: how many trips the dynamic loops of both programs made, in all cases together.
       peak: compiles both passes of the case at a position, and returns the bytes that XLA sets aside for values between
         arguments and results.
     """

@@ -73,7 +73,7 @@ def _constant(op: Op) -> Function:
             raise Uninterpreted("a constant that is no number")
         array = np.broadcast_to(np.array(number.value, dtype), shape)
     else:
-        array = np.array(value)
+        array = np.array(value, dtype).reshape(shape)  # what has no elements may come without either
     return lambda: array
 
 

@@ -37,6 +37,8 @@ def count(module: ir.Module, limit: int) -> None:
 
 
 class _Counter:
+    """Rewrites a module from its loops outwards; what rewrites an operation gives the counts that it now returns."""
+
     def __init__(self, module: ir.Module, limit: int):
         self.functions = functions(module)
         self.counted: dict[str, int] = {}  # functions that are done: how many counts they return

@@ -77,7 +77,7 @@ GROUPS = {
     ],
     "constants": lambda x, m, n: [
         *map(jnp.asarray, (2.5, True, np.float16(1 / 3), np.arange(3.0), np.array([True, False]), np.inf)),
-        jnp.full((2, 2), -np.inf), jnp.full(3, 1 / 3, jnp.bfloat16),
+        jnp.full((2, 2), -np.inf), jnp.full(3, 1 / 3, jnp.bfloat16), jnp.asarray(np.zeros((0, 3), jnp.bfloat16)),
     ],
     "loops": lambda x, m, n: [
         lax.scan(lambda c, row: (c * 0.5 + row, c), m[0], m),

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from rematscope.render.theme import MARKS, SHEET
 
 # A line as it is laid out, in (text, style) pieces: the terminal's and the notebook's view are both made from it.
-PieceLine = Sequence[tuple[str, str]]
+PieceLine = list[tuple[str, str]]
 
 
 def page(inner: str, sheets: str = SHEET) -> str:

@@ -12,7 +12,7 @@ from rematscope.ir import roles
 from rematscope.ir.cost import Cost
 from rematscope.ir.pretty_print import Line, Pieces, lines, listed, text
 from rematscope.ir.program import Value, type_text
-from rematscope.render.html import html_page
+from rematscope.render.html import PieceLine, html_page
 from rematscope.render.theme import COLOURS
 from rematscope.render.units import bytes_text, count_text
 from rematscope.render.view import View, show
@@ -77,8 +77,9 @@ class FwdBwd(View):
         if width >= _SIDE_BY_SIDE:
             half = (width - 3) // 2
             left, right = self._columns(half)
-            lines = itertools.zip_longest(left, right, fillvalue=_NO_PIECES)
-            body = [[*_padded(a, half), (" │ ", "dim"), *b] for a, b in lines]
+            nothing: PieceLine = []
+            abreast = itertools.zip_longest(left, right, fillvalue=nothing)
+            body = [[*_padded(a, half), (" │ ", "dim"), *b] for a, b in abreast]
         else:
             seam = [("─" * width, "dim")]
             forward, backward = self._columns(width)
@@ -91,7 +92,7 @@ class FwdBwd(View):
     def html(self) -> str:
         return html_page(*self.pieces())
 
-    def pieces(self) -> tuple[list[list["_Line"]], list["_Line"]]:
+    def pieces(self) -> tuple[list[list[PieceLine]], list[PieceLine]]:
         """Both programs and the legend as text that `html_page` takes: lines of (text, style) pieces."""
         legend = [(f"{letter} {word}  ", f"rs-{letter}") for letter, word in LEGEND.items()]
         return self._columns(None), [legend]
@@ -100,7 +101,7 @@ class FwdBwd(View):
         """Title, header and lines of both programs."""
         return [("forward", *self._forward()), ("backward", *self._backward())]
 
-    def _columns(self, width: int | None) -> list[list["_Line"]]:
+    def _columns(self, width: int | None) -> list[list[PieceLine]]:
         return [[*_title(title, header, width), *_layout(rows, width)] for title, header, rows in self.programs()]
 
     def _forward(self) -> tuple[str, list[ProgramRow]]:
@@ -204,16 +205,11 @@ def _work(count: int, cost: Cost) -> str:
     return f"{count:,}" + (f" ({', '.join(parts)})" if parts else "")
 
 
-# A line as it is laid out, in (text, style) pieces: the terminal's and the notebook's view are both made from it.
-_Line = list[tuple[str, str]]
-_NO_PIECES: _Line = []
-
-
-def _title(title: str, header: str, width: int | None = None) -> list[_Line]:
+def _title(title: str, header: str, width: int | None = None) -> list[PieceLine]:
     return [[(title, "bold")], *([(part, "")] for part in _folded(header, width)), []]
 
 
-def _layout(rows: list[ProgramRow], width: int | None) -> list[_Line]:
+def _layout(rows: list[ProgramRow], width: int | None) -> list[PieceLine]:
     """Aligns rows in columns; code too long for its column goes on below itself."""
     source = width is None or width >= _WITH_SOURCE
     type_width = min(max(len(r.type) for r in rows), 22)
@@ -266,5 +262,5 @@ def _filled(text: str, width: int) -> str:
     return text + " " * (width - cell_len(text))
 
 
-def _padded(pieces: _Line, width: int) -> _Line:
+def _padded(pieces: PieceLine, width: int) -> PieceLine:
     return [*pieces, (" " * (width - sum(cell_len(text) for text, _ in pieces)), "")]

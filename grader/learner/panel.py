@@ -1,6 +1,9 @@
 """What a check shows in a notebook: the verdict, and buttons for what one does next."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup
 
@@ -8,6 +11,9 @@ from grader.verdicts.display import Noted, Remark
 from grader.verdicts.verdict import Verdict
 from grader.verdicts.verdict_view import VerdictView
 from rematscope.render.view import View
+
+if TYPE_CHECKING:
+    import ipywidgets
 
 # JupyterLab marks a widget whose kernel is gone with this class; without a kernel no button can answer for itself.
 _SHEET = Markup("""<style>
@@ -44,9 +50,10 @@ class Checked(Noted):
         # A front end shows the richest form that it can: the widget where its model lives, else the same as HTML, else
         # as text.
         twin = super()._repr_mimebundle_()
-        return twin | self._widget()._repr_mimebundle_() | twin if self._verbs else twin
+        return twin | self.widget()._repr_mimebundle_() | twin if self._verbs else twin
 
-    def _widget(self):
+    def widget(self) -> ipywidgets.VBox:
+        """The panel: the verdict, the buttons, and room for what they have to say."""
         import ipywidgets
 
         page, below = ipywidgets.HTML(self.html()), ipywidgets.HTML()

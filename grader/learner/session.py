@@ -16,7 +16,7 @@ from grader.verdicts.verdict import Finding, Verdict
 from rematscope.render.view import View
 
 # The verdict of each exercise's last check in this kernel; progress has only the texts of its views.
-_last: dict[str, Verdict] = {}
+last_verdicts: dict[str, Verdict] = {}
 
 
 def check(answer: object, bound: dict) -> Checked:
@@ -34,8 +34,8 @@ def check(answer: object, bound: dict) -> Checked:
             name, problem, "Give your answer the name that the exercise's page gives it, then check that."
         )
     verdict = in_process.grade(answer, name)
-    _last.pop(name, None)  # so that the exercise checked last stands last
-    _last[name] = verdict
+    last_verdicts.pop(name, None)  # so that the exercise checked last stands last
+    last_verdicts[name] = verdict
     progress = Progress()
     if verdict.outcome != Outcome.NOT_ATTEMPTED:
         progress.record(name, verdict, _text(answer, name))
@@ -49,19 +49,23 @@ def check(answer: object, bound: dict) -> Checked:
 
 
 def hint(exercise: str | int | None, bound: dict) -> View:
+    """The next hint for the exercise that is meant; `bound` are the global names of whoever asked."""
     return _about(exercise, bound, assistance.hint)
 
 
 def solution(exercise: str | int | None, anyway: bool, bound: dict) -> View:
+    """The worked answer to the exercise that is meant, or what is to be done before it opens."""
     return _about(
-        exercise, bound, lambda name, progress: assistance.solution(name, progress, anyway, last=_last.get(name))
+        exercise,
+        bound,
+        lambda name, progress: assistance.solution(name, progress, anyway, last=last_verdicts.get(name)),
     )
 
 
 def _about(exercise: str | int | None, bound: dict, say: Callable[[str, Progress], View]) -> View:
     """What is to be said about the exercise that is meant: the one named, else that of the page's answer or stub."""
     here = [name for name in registry.names() if callable(bound.get(name)) and not isinstance(bound[name], ModuleType)]
-    checked = [name for name in _last if name in here]
+    checked = [name for name in last_verdicts if name in here]
     try:
         named = [pages.find(exercise).name] if exercise is not None else []
     except registry.UnknownExercise as error:

@@ -1,5 +1,6 @@
 """`python -m grader check`: exit statuses, messages, limits."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import textwrap
 import time
 
+import psutil
 import pytest
 
 from grader.isolation import in_process
@@ -32,7 +34,7 @@ def run(*arguments, folder=None):
     return done.returncode, " ".join(done.stdout.split()), done.stderr
 
 
-def test_passed():
+def test_a_right_answer_passes_with_exit_status_0():
     status, out, err = run("check", "solutions/checkpoint_dot_policy.py")
     assert (status, err) == (0, "") and out.startswith("Passed: checkpoint_dot_policy")
 
@@ -56,7 +58,7 @@ def test_what_is_neither_a_file_nor_an_exercise_is_refused_with_a_list_of_those(
     assert (status, err) == (2, "") and "There is no file" in out
 
 
-def test_not_passed_and_json(tmp_path):
+def test_a_wrong_answer_has_exit_status_1_and_its_findings_as_json(tmp_path):
     """What an answer prints is not among it."""
     body = "print('y' * 10**7)\nreturn jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)"
     status, out, err = run("check", script(tmp_path, body), "--json")
@@ -82,7 +84,7 @@ def test_a_failing_cell_names_its_line(tmp_path):
         ("answer.py", f"{NAME} = 3", "is of type int, not a function"),
     ],
 )
-def test_files_that_cannot_be_judged(tmp_path, name, text, message):
+def test_a_file_that_cannot_be_judged_has_a_reason(tmp_path, name, text, message):
     if text is not None:
         (tmp_path / name).write_text(text)
     verdict = in_process.grade_file(tmp_path / name)
@@ -94,7 +96,7 @@ def test_the_reason_reaches_the_terminal(tmp_path):
     assert (status, err) == (2, "") and "Not judged: missing" in out and "There is no file" in out
 
 
-def test_what_is_written_down(tmp_path):
+def test_an_attempt_is_written_down_but_no_stub_and_no_mere_name(tmp_path):
     """An answer that was judged, or took its process along; not a stub, and not a file that only has the name."""
     path = tmp_path / f"{NAME}.py"
     for text in ("x = 1", f"def {NAME}(w1, w2, x): ...", f"import os\ndef {NAME}(w1, w2, x): os._exit(0)"):
@@ -130,14 +132,14 @@ def test_a_child_that_dies_is_a_verdict(tmp_path, body, reason):
         ("while True: pass", CheckLimits(seconds=30, processor_seconds=2), "more than 2 s of processor time"),
     ],
 )
-def test_time_limits(tmp_path, body, limits, reason):
+def test_whoever_takes_too_long_is_ended(tmp_path, body, limits, reason):
     start = time.monotonic()
     verdict = check_file(script(tmp_path, body), limits)
     assert time.monotonic() - start < 20
     assert verdict.outcome == "could not be judged" and reason in verdict.findings[0].text
 
 
-def test_memory_limit(tmp_path):
+def test_whoever_takes_too_much_memory_is_ended(tmp_path):
     verdict = check_file(script(tmp_path, "return jnp.sum(x) + len(b'x' * 10**10)"), LIMITS)
     assert verdict.outcome == "not passed" and "MemoryError" in verdict.findings[0].text
     verdict = check_file(script(tmp_path, "return jnp.sum(jax.device_put(jnp.zeros(10**10)))"), LIMITS)
@@ -145,15 +147,23 @@ def test_memory_limit(tmp_path):
 
 
 def test_what_an_answer_starts_ends_with_it(tmp_path):
-    mark = tmp_path / "alive"
+    started = tmp_path / "started"
     body = f"""
         import subprocess
-        subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1); open({str(mark)!r}, 'w')"])
+        process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(1000)"])
+        with open({str(started)!r}, "w") as file:
+            file.write(str(process.pid))
         os._exit(0)
     """
     assert check_file(script(tmp_path, body), LIMITS).outcome == "could not be judged"
-    time.sleep(2.5)
-    assert not mark.exists()
+    psutil.wait_procs([psutil.Process(pid) for pid in [int(started.read_text())] if psutil.pid_exists(pid)], timeout=10)
+    assert not runs(int(started.read_text()))
+
+
+def runs(pid):
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE  # which nobody may have fetched yet
+    return False
 
 
 def test_the_parent_does_not_import_jax():

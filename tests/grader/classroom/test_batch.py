@@ -200,7 +200,7 @@ def test_the_same_seed_gives_the_same_grades_and_another_one_other_shapes(grader
     assert first.evidence != other.evidence
 
 
-def test_best_of_several_answers_counts():
+def test_the_best_of_several_answers_counts():
     def grade(outcome):
         return Grade("ada", outcome, Verdict(NAME, outcome))
 

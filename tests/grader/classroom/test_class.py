@@ -15,9 +15,12 @@ import pytest
 
 from grader.classroom import collect, executors, grade_class, run_folder, seeds
 from grader.classroom.collect import Submission
+from grader.classroom.grade import Grade
 from grader.classroom.grade_one import SandboxGrader
 from grader.isolation import remote_capture
 from grader.judging import judge
+from grader.verdicts.kinds import FindingKind, Outcome
+from grader.verdicts.verdict import Finding, Verdict
 
 NAME = "checkpoint_dot_policy"
 ROOT = Path(__file__).parents[3]
@@ -150,7 +153,6 @@ def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_grades(tmp_path)
         if kill:
             more = before[-1] + draw.randint(0, 20)
             until(lambda more=more: len(list(results.glob("*.json"))) >= more, process)
-            time.sleep(draw.uniform(0, 0.02))
             process.kill()
         assert process.communicate(timeout=180)[1] == ""
     assert before == sorted(before) and len(set(before)) > 3 and before[-1] < 150
@@ -208,11 +210,13 @@ def test_a_class_is_resumed_after_a_kill_and_nothing_is_left_running(handed_in, 
 def test_a_full_disk_and_a_damaged_run_are_told(tmp_path, monkeypatch):
     run = run_folder.Run.begin(tmp_path / "grades", 3, NAME, True)
     submission = Submission("ada", "answer.py", b"")
+    verdict = Verdict(NAME, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, "There is no reason."),))
+    grade = Grade("ada", "answer.py", verdict)
     (run.folder / "results").rename(run.folder / "elsewhere")
     with pytest.raises(run_folder.RunError, match="The grades so far are kept"):
-        run.keep(submission, grade_class._without(submission, "no reason"))
+        run.keep(submission, grade)
     (run.folder / "elsewhere").rename(run.folder / "results")
-    run.keep(submission, grade_class._without(submission, "no reason"))
+    run.keep(submission, grade)
     assert run.grade_of(submission).reason.endswith("no reason.") and not run.grade_of(
         Submission("ben", "answer.py", b"")
     )

@@ -64,7 +64,7 @@ NBGRADER = {
 
 @pytest.mark.parametrize("files", [PLAIN, NBGRADER], ids=["plain", "nbgrader"])
 @pytest.mark.parametrize("kind", ["folder", "zip", "zip of the folder"])
-def test_layouts(put, packed, kind, files):
+def test_learners_and_files_are_found_in_every_layout(put, packed, kind, files):
     if kind == "folder":
         place = put(files)
     else:
@@ -80,7 +80,7 @@ def test_layouts(put, packed, kind, files):
     assert seen.learners == {"ada": [], "ben b.": [], "Zoë 李": [], "cy": ["x.txt"]} and seen.aside == []
 
 
-def test_what_a_file_of_submit_holds(put):
+def test_a_file_of_submit_is_as_many_submissions_as_it_has_answers(put):
     answers = [("either", "a"), ("save_named", "b"), ("sqrt_chain", ""), ("all_but", "\ud800")]
     given = [{"exercise": name, "source": text, "verdict": {"outcome": "passed"}} for name, text in answers]
     place = put({"ada.json": json.dumps({"format": "remat-workbook submission 1", "answers": given}), "ben.json": "{}"})
@@ -120,7 +120,7 @@ def test_what_cannot_be_read_has_a_reason(put):
     }
 
 
-def test_hostile_zips(packed, monkeypatch):
+def test_a_hostile_zip_leads_nowhere_and_fills_nothing(packed, monkeypatch):
     monkeypatch.setattr(found_files, "MAX_FILE", 10**6)
     link = zipfile.ZipInfo("cy/link.py")
     link.external_attr = 0o120777 << 16
@@ -171,7 +171,7 @@ def test_one_learner_cannot_keep_all_others_waiting(put, packed, monkeypatch):
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no zip", b"PK\x05\x06" + bytes(10)])
-def test_no_folder_and_no_zip(tmp_path, content):
+def test_what_is_neither_a_folder_nor_a_zip_is_refused(tmp_path, content):
     (tmp_path / "class.zip").write_bytes(content)
     with pytest.raises(CollectError, match="neither a folder nor a zip"):
         collect.collect(tmp_path / "class.zip")

@@ -40,7 +40,7 @@ def report():
     return Report(5, True, best, [grade for grade in graded if grade not in best], learners)
 
 
-def test_rows(report):
+def test_a_spreadsheet_takes_every_cell_for_text(report):
     rows = list(csv.reader(io.StringIO(report.csv())))
     pages = [row.pop() for row in rows]
     assert pages[0] == "feedback" and pages[2:] == ["feedback/ben.html"] * 2 + ["feedback/cy.html"]
@@ -55,7 +55,7 @@ def test_rows(report):
     assert "without a sandbox" in dataclasses.replace(report, sandboxed=False).csv()
 
 
-def test_json_and_gradescope(report, tmp_path):
+def test_json_and_gradescopes_results_have_every_grade(report, tmp_path):
     report.write(tmp_path, gradescope=True)
     content = json.loads((tmp_path / "grades.json").read_text())
     assert (content["seed"], content["sandboxed"]) == (5, True)
@@ -91,7 +91,7 @@ HOSTILE_PICTURES = [
 
 
 @pytest.mark.parametrize(("columns", "footer"), HOSTILE_PICTURES)
-def test_what_is_no_picture(columns, footer):
+def test_what_is_no_picture_is_refused(columns, footer):
     with pytest.raises((TypeError, ValueError)):
         Picture.of("", columns, footer)
 

@@ -214,21 +214,27 @@ def test_of_what_is_printed_both_ends_are_kept(grader):
 @bubblewrap.needed
 def test_nothing_is_left_running_when_whoever_grades_is_killed():
     script = f"""
-import threading
 from grader.classroom.collect import Submission
 from grader.classroom.grade_one import SandboxGrader
 answer = b"import time, os\\ndef {NAME}(w1, w2, x): os.write(1, b'on'); time.sleep(1000)"
 grader = SandboxGrader()
 grader.begin()
-threading.Thread(target=grader.grade, args=(Submission("a", "a.py", answer), 1)).start()
-threading.Event().wait(2)
 print("ready", flush=True)
+input()
+grader.grade(Submission("a", "a.py", answer), 1)
 """
-    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=ROOT) as grader:
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", script], cwd=ROOT, **pipes) as grader:
         assert grader.stdout.readline() == "ready\n"
-        started = bubblewrap.descendants(grader.pid)
+        sandbox_alone = bubblewrap.descendants(grader.pid)
+        grader.stdin.write("\n")
+        grader.stdin.flush()
+        deadline = time.monotonic() + 30
+        while len(started := bubblewrap.descendants(grader.pid)) < len(sandbox_alone) + 2:  # a guard, the answer
+            assert time.monotonic() < deadline, started
+            time.sleep(0.05)
         grader.send_signal(signal.SIGKILL)
-    assert len(started) >= 4  # bubblewrap, the zygote, a guard, the answer
+    assert len(sandbox_alone) >= 2  # bubblewrap, the zygote
     deadline = time.monotonic() + 10
     while alive := {pid for pid in started if Path(f"/proc/{pid}").exists()}:
         assert time.monotonic() < deadline, alive

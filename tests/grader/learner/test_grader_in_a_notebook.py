@@ -12,7 +12,7 @@ CELLS = [
 ]
 
 
-def test_verdicts_in_a_kernel():
+def test_a_verdict_in_a_kernel_shows_itself_and_names_the_cells_lines():
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
     # From the repository's root, as the tests run, so that the kernel finds the packages.
     nbclient.NotebookClient(notebook, timeout=120, kernel_name="python3").execute()

@@ -24,13 +24,13 @@ def page(tmp_path, monkeypatch):
     """The global names of a page of exercise 6, with a wrong answer; progress is empty."""
     monkeypatch.setenv("REMAT_WORKBOOK_DATA", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(session, "_last", {})
+    monkeypatch.setattr(session, "last_verdicts", {})
     return {NAME: wrong(NAME)["no_checkpoint"].answer}
 
 
 class Panel:
     def __init__(self, checked: Checked):
-        self.page, buttons, self.below, self.lost = checked._widget().children
+        self.page, buttons, self.below, self.lost = checked.widget().children
         self.buttons = {button.description: button for button in buttons.children}
 
     def press(self, label: str) -> str:

@@ -9,7 +9,6 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-import time
 from contextlib import closing
 from pathlib import Path
 
@@ -91,7 +90,7 @@ def test_an_attempt_comes_back_as_it_was(path, monkeypatch):
     assert progress.notices == []
 
 
-def test_oldest_first_and_by_exercise(path):
+def test_attempts_come_oldest_first_and_by_exercise(path):
     progress = Progress(path)
     for exercise in ("a", "b", "a"):
         progress.record(exercise, verdict(), exercise)
@@ -127,7 +126,7 @@ def test_passed_once_is_passed(path):
     assert progress.passed("a") and not progress.passed("b")
 
 
-def test_honest_attempts(path):
+def test_honest_attempts_are_different_answers_that_did_not_pass(path):
     progress = Progress(path)
     same = ["def a(x): return x", "def a(x):  # again\n    return (x)\n", "def a(x): return x"]
     for source in [*same, "def a(x): return x + 1", "not ( python"]:
@@ -141,7 +140,7 @@ def test_honest_attempts(path):
     assert progress.honest_attempts("a") == 5
 
 
-def test_hints_in_the_order_in_which_they_were_given(path):
+def test_hints_come_back_in_the_order_in_which_they_were_given(path):
     progress = Progress(path)
     for index in (2, 0, 2):
         progress.note_hint("a", index)
@@ -162,7 +161,7 @@ def test_the_folder_can_be_chosen(monkeypatch, tmp_path):
     assert default_path().parent.name == "remat-workbook" and default_path().is_absolute()
 
 
-def test_jax_is_not_imported():
+def test_progress_is_read_and_written_without_importing_jax():
     modules = "grader.cli, grader.answers.find, grader.answers.handin_file"
     modules += "".join(f", grader.learner.{name}" for name in ("board", "hand_in", "pages", "progress"))
     code = f"import sys, {modules}; print([m for m in ('jax', 'numpy') if m in sys.modules])"
@@ -173,7 +172,7 @@ def test_jax_is_not_imported():
 # What happens to it
 
 
-def test_killed_at_any_moment(path):
+def test_a_kill_at_any_moment_loses_nothing_that_was_acknowledged(path):
     """Whatever was acknowledged is there, in order, and nothing by halves."""
     write = f"""
         for number in range(int(sys.argv[1]), 10**6):
@@ -183,10 +182,9 @@ def test_killed_at_any_moment(path):
     acknowledged = -1
     for moment in range(12):
         process = written_by(write, path, str(acknowledged + 1))
-        first = process.stdout.readline()  # after that it writes, one attempt after the other
-        time.sleep(moment * 0.0037)
+        said = "".join(process.stdout.readline() for _ in range(moment + 1))  # one attempt after the other
         process.send_signal(signal.SIGKILL)
-        acknowledged = int((first + process.communicate()[0]).split()[-1])
+        acknowledged = int((said + process.communicate()[0]).split()[-1])
         found = [int(source.split("#")[0]) for source in sources(path)]
         # The last one may have been written without there being time to say so.
         assert found in (list(range(acknowledged + 1)), list(range(acknowledged + 2)))
@@ -194,7 +192,7 @@ def test_killed_at_any_moment(path):
     assert acknowledged >= 12
 
 
-def test_killed_within_a_transaction(path):
+def test_a_kill_within_a_transaction_leaves_nothing_by_halves(path):
     """The journal of a commit that was cut short is rolled back by the next one who looks."""
     Progress(path).record("a", verdict(), "kept")
     hot = f"""
@@ -213,7 +211,7 @@ def test_killed_within_a_transaction(path):
     assert sources(path) == ["kept"]
 
 
-def test_two_notebooks_at_once(path):
+def test_two_notebooks_at_once_lose_nothing(path):
     write = """
         for number in range(100):
             progress.record("a", Verdict("a", "not passed"), f"{sys.argv[1]} {number}")
@@ -363,6 +361,7 @@ def test_a_journal_that_stays_behind_does_no_harm(path):
 def test_two_notebooks_find_the_damage_at_once(path):
     """One of them moves the file aside, and neither moves the other's new one."""
     write = """
+        print("ready", flush=True)
         sys.stdin.readline()
         for number in range(10):
             progress.record("a", Verdict("a", "not passed"), f"{sys.argv[1]} {number}")
@@ -371,7 +370,7 @@ def test_two_notebooks_find_the_damage_at_once(path):
     path.parent.mkdir()
     path.write_bytes(b"damaged" * 1000)
     both = [written_by(write, path, name, stdin=subprocess.PIPE) for name in ("left", "right")]
-    time.sleep(0.3)  # both have imported what they need
+    assert [process.stdout.readline() for process in both] == ["ready\n"] * 2
     for process in both:
         process.stdin.write("\n")
         process.stdin.flush()

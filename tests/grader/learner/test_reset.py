@@ -90,7 +90,7 @@ def test_a_missing_page_comes_back(folder):
         ("notebooks/my own.ipynb", "There is no exercise notebooks/my own.ipynb; the exercises are: "),
     ],
 )
-def test_unknown_exercises(folder, meant, message):
+def test_an_unknown_exercise_is_refused_with_those_that_there_are(folder, meant, message):
     before = content(folder)
     status, out, err = reset(meant)
     assert (status, out) == (2, "") and message in " ".join(re.sub("[│╭╮╰╯─]", " ", err).split())
@@ -112,7 +112,7 @@ def test_when_it_cannot_be_done_nothing_changes(folder, monkeypatch, fails):
     assert content(folder) == before
 
 
-def test_a_folder_that_is_not_there(folder):
+def test_a_folder_that_is_not_there_is_said(folder):
     for path in folder.iterdir():
         path.unlink()
     folder.rmdir()

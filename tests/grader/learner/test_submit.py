@@ -39,7 +39,7 @@ def answers(path):
     return {entry["exercise"]: entry for entry in json.loads(path.read_text())["answers"]}
 
 
-def test_the_best_attempts(tmp_path):
+def test_what_is_handed_in_are_the_best_attempts(tmp_path):
     did(Outcome.NOT_PASSED, "first")
     passed = did(Outcome.PASSED, "second é")
     did(Outcome.NOT_PASSED, "third")
@@ -70,7 +70,7 @@ def test_nothing_is_overwritten(tmp_path):
     assert hand_in.submit() != hand_in.submit()
 
 
-def test_nothing_to_hand_in():
+def test_nothing_to_hand_in_is_said():
     with pytest.raises(HandInError, match=r"nothing to hand in\. No answer was checked so far"):
         hand_in.submit()
     default_path().parent.mkdir(exist_ok=True)
@@ -79,7 +79,7 @@ def test_nothing_to_hand_in():
         hand_in.submit()
 
 
-def test_a_file_that_cannot_be_written(tmp_path):
+def test_a_file_that_cannot_be_written_is_said(tmp_path):
     did(Outcome.PASSED, RIGHT)
     with pytest.raises(HandInError, match="cannot be written: No such file or directory"):
         hand_in.submit(tmp_path / "nowhere" / "mine.json")
@@ -122,7 +122,7 @@ def test_what_was_never_checked_is_said(monkeypatch, tmp_path):
     assert hand_in.unchecked() == []
 
 
-def test_graded_again(tmp_path):
+def test_an_answer_is_graded_by_what_it_does_not_by_what_the_file_claims(tmp_path):
     """What counts is what the answers do now, not what the file claims."""
     did(Outcome.PASSED, RIGHT)
     did(Outcome.PASSED, f"import no_such_module\n\ndef save_named(f, names):\n    return f({NAME})\n", "save_named")
@@ -142,7 +142,7 @@ def test_graded_again(tmp_path):
     assert Progress().attempts(NAME)[-1].source == RIGHT and len(Progress().attempts()) == 4  # grading is no attempt
 
 
-def test_graded_again_as_json():
+def test_verdicts_of_a_handed_in_file_as_json():
     did(Outcome.PASSED, f"{WRONG}\ndef save_named(): return 3")  # one answer may use another's name
     status, out, err = run("check", hand_in.submit(), "--json")
     found = json.loads(out)
@@ -195,19 +195,19 @@ def changed(**fields):
         json.dumps({"format": handin_file.FORMAT, "answers": []}),
     ],
 )
-def test_a_file_that_is_none(tmp_path, text):
+def test_a_file_that_submit_did_not_write_is_refused(tmp_path, text):
     path = tmp_path / "mine.json"
     path.write_text(text)
     status, out, err = run("check", path)
     assert (status, out) == (2, "") and "is not a file that `python -m grader submit` of this version writes" in err
 
 
-def test_a_file_that_is_not_there(tmp_path):
+def test_a_file_that_is_not_there_is_said(tmp_path):
     status, _, err = run("check", tmp_path / "none.json")
     assert status == 2 and "cannot be read: No such file or directory. Check its name." in err
 
 
-def test_checking_a_file_for_one_exercise(tmp_path):
+def test_a_file_may_be_checked_for_one_exercise_of_several(tmp_path):
     path = tmp_path / "both.py"
     path.write_text(f"{RIGHT}\n\ndef save_named(f, names):\n    raise NotImplementedError\n")
     assert check_file(path, exercise=NAME).passed

@@ -1,0 +1,46 @@
+"""What a trial holds of a right answer, and what follows from its seed."""
+
+import numpy as np
+from sample_answers import cases, right, traced
+
+from grader.exercises import registry
+from grader.judging.compare import TOLERANCE, close
+from grader.judging.observe import behaviours
+from grader.judging.results import wrong_results
+from grader.judging.trial import Trial, try_answer
+
+
+def trial_of(slug: str, name: str, seed: int = 0) -> Trial:
+    evidence = traced(right(slug)[name].answer, slug)
+    return try_answer(evidence, cases(slug), registry.task(slug), registry.expect(slug), seed)
+
+
+def test_a_right_answers_arrays_are_beside_the_references():
+    trial = trial_of("checkpoint_dot_policy", "decorated")
+    assert wrong_results(trial) == []
+    for tried, case in zip(trial.cases, cases("checkpoint_dot_policy"), strict=True):
+        assert tried.case is case and tried.argument_names == ("w1", "w2", "x")
+        shapes = [argument.shape for argument in case.arguments]
+        assert [array.shape for array in tried.inputs] == [array.shape for array in tried.gradients] == shapes
+        assert close(tried.outputs[0], tried.wanted_output, TOLERANCE)
+        assert len(tried.residuals) == len(tried.layout.residuals) == len(tried.sources)
+
+
+def test_inputs_follow_from_the_seed():
+    first, again, other = (trial_of("checkpoint_dot_policy", "decorated", seed) for seed in (1, 1, 2))
+
+    def inputs(trial):
+        return [array for tried in trial.cases for array in tried.inputs]
+
+    assert all(np.array_equal(one, two) for one, two in zip(inputs(first), inputs(again), strict=True))
+    assert not all(np.array_equal(one, two) for one, two in zip(inputs(first), inputs(other), strict=True))
+
+
+def test_flops_of_a_dynamic_loop_do_not_overflow():
+    """They are Python's integers: an int32, which a program counts its trips in, holds the FLOPs of a second's work."""
+    trial = trial_of("checkpointed_while", "equinox")
+    assert type(trial.trip_count) is int and trial.trip_count > 0
+    for matmul in (*trial.forward.matmuls, *trial.backward.matmuls):
+        assert type(matmul.flops) is type(matmul.trip_count) is int
+    for behaviour in behaviours(trial):
+        assert type(behaviour.matmul_flops) is int

@@ -34,3 +34,7 @@ def test_a_file_has_one_idea_and_no_more_lines_than_that_takes():
 @pytest.mark.parametrize("package", PACKAGES[:2], ids=lambda path: path.name)
 def test_a_package_has_folders_and_hardly_any_file_at_its_top(package):
     assert len(list(package.glob("*.py"))) <= 4
+
+
+def test_the_types_of_both_packages_agree():
+    assert_content("-m", "mypy")

@@ -9,8 +9,9 @@ from rematscope.render.parts import Stack
 from rematscope.render.units import bytes_text
 from rematscope.render.widget import live
 from rematscope.tracing.trace import Passes, trace
+from rematscope.views.program_rows import Listing, ProgramRow
 from rematscope.views.residual_table import ResidualTable
-from rematscope.views.side_by_side import LEGEND, FwdBwd, ProgramRow
+from rematscope.views.side_by_side import LEGEND, FwdBwd
 
 _HINT = "Point at a value, or walk with Tab and the arrow keys: it lights up wherever it stands."
 
@@ -136,7 +137,7 @@ def _piece(piece: str | Value, numbers: _Numbers) -> str:
     return f'<span class="rs-value" data-value="{numbers[piece]}">{escaped(piece.name)}</span>'
 
 
-def _notes(programs: list[tuple[str, str, list[ProgramRow]]], saved: dict[Value, int], numbers: _Numbers) -> list[str]:
+def _notes(programs: list[Listing], saved: dict[Value, int], numbers: _Numbers) -> list[str]:
     """What there is to say about each value, by its number."""
     facts: list[list[str]] = [[] for _ in numbers.values]
     for title, _, rows in programs:

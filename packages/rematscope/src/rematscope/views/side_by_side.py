@@ -1,24 +1,18 @@
 """The two programs side by side, with what crosses between them."""
 
-import dataclasses
 import itertools
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from rematscope.ir import roles
-from rematscope.ir.cost import Cost
-from rematscope.ir.pretty_print import Line, Pieces, lines, listed, text
-from rematscope.ir.program import Value, type_text
+from rematscope.ir.program import Value
 from rematscope.render.html import PieceLine, html_page
 from rematscope.render.theme import COLOURS
-from rematscope.render.units import bytes_text, count_text
 from rematscope.render.view import View, show
-from rematscope.tracing.residuals import Residual
 from rematscope.tracing.trace import Passes, trace
-from rematscope.views.words import saved_text
+from rematscope.views.program_rows import Listing, ProgramRow, backward, forward
 
 # Below this width the two programs stand one above the other.
 _SIDE_BY_SIDE = 110
@@ -27,37 +21,6 @@ _SIDE_BY_SIDE = 110
 _WITH_SOURCE = 74
 
 LEGEND = {"S": "saved", "R": "recomputed", "L": "late", "B": "backward"}
-
-
-@dataclasses.dataclass(frozen=True)
-class ProgramRow:
-    """One line of a view.
-
-    Attributes:
-      gutter: `S`, `R`, `L`, `B` or nothing.
-      pieces: the code, and the values in it.
-      type: dtype and shape of what the line defines.
-      saved: the bytes that cross, `20 B →`.
-      source: the user's line, or what an input is.
-      defines: the values that it defines.
-      mark: `◀ here`, where the reader should look.
-    """
-
-    gutter: str
-    pieces: Pieces
-    type: str = ""
-    saved: str = ""
-    source: str = ""
-    defines: tuple[Value, ...] = ()
-    mark: str = ""
-
-    @property
-    def code(self) -> str:
-        return f"{text(self.pieces)}  {self.mark}".rstrip()
-
-    @property
-    def style(self) -> str:
-        return " ".join([f"rs-{self.gutter}"] * bool(self.gutter) + ["rs-marked"] * bool(self.mark))
 
 
 class FwdBwd(View):
@@ -82,8 +45,8 @@ class FwdBwd(View):
             body = [[*_padded(a, half), (" │ ", "dim"), *b] for a, b in abreast]
         else:
             seam = [("─" * width, "dim")]
-            forward, backward = self._columns(width)
-            body = [*forward, seam, *backward]
+            above, below = self._columns(width)
+            body = [*above, seam, *below]
         legend = [("  ".join(f"{letter} {word}" for letter, word in LEGEND.items()), "dim")]
         for line in [*body, legend]:
             coloured = [(piece, " ".join(COLOURS.get(s, s) for s in style.split())) for piece, style in line]
@@ -97,55 +60,12 @@ class FwdBwd(View):
         legend = [(f"{letter} {word}  ", f"rs-{letter}") for letter, word in LEGEND.items()]
         return self._columns(None), [legend]
 
-    def programs(self) -> list[tuple[str, str, list[ProgramRow]]]:
-        """Title, header and lines of both programs."""
-        return [("forward", *self._forward()), ("backward", *self._backward())]
+    def programs(self) -> list[Listing]:
+        """What stands in both columns, before it is laid out."""
+        return [forward(self.passes, self.marked), backward(self.passes, self.marked)]
 
     def _columns(self, width: int | None) -> list[list[PieceLine]]:
         return [[*_title(title, header, width), *_layout(rows, width)] for title, header, rows in self.programs()]
-
-    def _forward(self) -> tuple[str, list[ProgramRow]]:
-        """Arguments and constants first, then the equations. Each residual's bytes stand on one line, and add up."""
-        p = self.passes
-        saved = {r.value: r for r in p.residuals}
-        constants = [r.value for r in p.residuals if r.kind == "constant"]
-        rows = []
-        for value in dict.fromkeys([*p.forward.inputs, *constants]):
-            residual = saved.pop(value, None)
-            kind = residual.kind if residual else "argument"
-            line = Line((value,), (value,))
-            rows.append(self._row(line, "S" if residual else "", _bytes([residual]), kind))
-        for line in lines(p.forward):
-            crossing = [saved.pop(v) for v in line.defines if v in saved]
-            rows.append(self._row(line, "S" if crossing else "", _bytes(crossing)))
-        outputs = p.forward.outputs[: len(p.cotangents)]
-        rows.append(ProgramRow("", ("return ", *listed(outputs))))
-
-        return f"{p.function} saves {saved_text(p)}", rows
-
-    def _backward(self) -> tuple[str, list[ProgramRow]]:
-        p = self.passes
-        rows = [self._row(Line((v,), (v,)), source="cotangent") for v in p.cotangents]
-        rows += [self._row(line, line.role) for line in lines(p.backward)]
-        for argument, value in zip(p.forward.inputs, p.backward.outputs, strict=True):
-            rows.append(ProgramRow("", (f"return d{argument.name} = ", value), type_text(value)))
-        recomputed = _work(p.backward.count(role=roles.RECOMPUTED), p.recompute_cost)
-        late = _work(p.backward.count(role=roles.LATE), p.late_cost)
-        unopened = f"; not looked into: {', '.join(p.unopened)}" if p.unopened else ""
-        loops = f"{p.undecided} nested loop{'s' * (p.undecided > 1)}"
-        undecided = f"; {loops} not compared, late where in doubt" if p.undecided else ""
-        return f"recomputes {recomputed}; late {late}{unopened}{undecided}", rows
-
-    def _row(self, line: Line, gutter: str = "", saved: str = "", source: str = "") -> ProgramRow:
-        source = source or str(line.source or "")
-        return ProgramRow(gutter, line.pieces, line.type, saved, source, line.defines, self._mark(line.defines))
-
-    def _mark(self, defines: Collection[Value]) -> str:
-        """`◀ here`; where one of several values is meant, its name."""
-        marked = [v.name for v in defines if v in self.marked]
-        if not marked:
-            return ""
-        return "◀ here" if len(marked) == len(defines) else f"◀ {', '.join(marked)} here"
 
 
 def print_fwd_bwd(f: Callable, *args, **kwargs) -> None:
@@ -189,20 +109,6 @@ def print_fwd_bwd(f: Callable, *args, **kwargs) -> None:
     """
     __tracebackhide__ = True
     show(FwdBwd(trace(f, *args, **kwargs)))
-
-
-def _bytes(residuals: Iterable[Residual | None]) -> str:
-    found = [r.nbytes for r in residuals if r is not None]
-    return f"{bytes_text(sum(found))} →" if found else ""
-
-
-def _work(count: int, cost: Cost) -> str:
-    parts = []
-    if cost.flops:
-        parts.append(count_text(cost.flops, "FLOPs"))
-    if cost.transcendentals:
-        parts.append(count_text(cost.transcendentals, "transcendentals"))
-    return f"{count:,}" + (f" ({', '.join(parts)})" if parts else "")
 
 
 def _title(title: str, header: str, width: int | None = None) -> list[PieceLine]:

@@ -1,0 +1,118 @@
+"""What stands on each line of the two programs: code, values, types, bytes, source and letters. Nothing is laid out."""
+
+import dataclasses
+from collections.abc import Collection, Iterable
+from typing import NamedTuple
+
+from rematscope.ir import roles
+from rematscope.ir.cost import Cost
+from rematscope.ir.pretty_print import Line, Pieces, lines, listed, text
+from rematscope.ir.program import Value, type_text
+from rematscope.render.units import bytes_text, count_text
+from rematscope.tracing.residuals import Residual
+from rematscope.tracing.trace import Passes
+from rematscope.views.words import saved_text
+
+
+@dataclasses.dataclass(frozen=True)
+class ProgramRow:
+    """One line of a view.
+
+    Attributes:
+      gutter: `S`, `R`, `L`, `B` or nothing.
+      pieces: the code, and the values in it.
+      type: dtype and shape of what the line defines.
+      saved: the bytes that cross, `20 B →`.
+      source: the user's line, or what an input is.
+      defines: the values that it defines.
+      mark: `◀ here`, where the reader should look.
+    """
+
+    gutter: str
+    pieces: Pieces
+    type: str = ""
+    saved: str = ""
+    source: str = ""
+    defines: tuple[Value, ...] = ()
+    mark: str = ""
+
+    @property
+    def code(self) -> str:
+        return f"{text(self.pieces)}  {self.mark}".rstrip()
+
+    @property
+    def style(self) -> str:
+        return " ".join([f"rs-{self.gutter}"] * bool(self.gutter) + ["rs-marked"] * bool(self.mark))
+
+
+class Listing(NamedTuple):
+    """One program, line by line.
+
+    Attributes:
+      title: `"forward"` or `"backward"`.
+      header: what it keeps, or computes again, all in all.
+      rows: its inputs, its lines and what it returns.
+    """
+
+    title: str
+    header: str
+    rows: list[ProgramRow]
+
+
+def forward(p: Passes, marked: Collection[Value]) -> Listing:
+    """Arguments and constants first, then the equations. Each residual's bytes stand on one line, and add up."""
+    saved = {r.value: r for r in p.residuals}
+    constants = [r.value for r in p.residuals if r.kind == "constant"]
+    rows = []
+    for value in dict.fromkeys([*p.forward.inputs, *constants]):
+        residual = saved.pop(value, None)
+        kind = residual.kind if residual else "argument"
+        line = Line((value,), (value,))
+        rows.append(_row(line, marked, "S" if residual else "", _bytes([residual]), kind))
+    for line in lines(p.forward):
+        crossing = [saved.pop(v) for v in line.defines if v in saved]
+        rows.append(_row(line, marked, "S" if crossing else "", _bytes(crossing)))
+    outputs = p.forward.outputs[: len(p.cotangents)]
+    rows.append(ProgramRow("", ("return ", *listed(outputs))))
+    return Listing("forward", f"{p.function} saves {saved_text(p)}", rows)
+
+
+def backward(p: Passes, marked: Collection[Value]) -> Listing:
+    """Cotangents first, then the equations, each with its role, then the gradients."""
+    rows = [_row(Line((v,), (v,)), marked, source="cotangent") for v in p.cotangents]
+    rows += [_row(line, marked, line.role) for line in lines(p.backward)]
+    for argument, value in zip(p.forward.inputs, p.backward.outputs, strict=True):
+        rows.append(ProgramRow("", (f"return d{argument.name} = ", value), type_text(value)))
+    recomputed = _work(p.backward.count(role=roles.RECOMPUTED), p.recompute_cost)
+    late = _work(p.backward.count(role=roles.LATE), p.late_cost)
+    unopened = f"; not looked into: {', '.join(p.unopened)}" if p.unopened else ""
+    loops = f"{p.undecided} nested loop{'s' * (p.undecided > 1)}"
+    undecided = f"; {loops} not compared, late where in doubt" if p.undecided else ""
+    return Listing("backward", f"recomputes {recomputed}; late {late}{unopened}{undecided}", rows)
+
+
+def _row(line: Line, marked: Collection[Value], gutter: str = "", saved: str = "", source: str = "") -> ProgramRow:
+    source = source or str(line.source or "")
+    return ProgramRow(gutter, line.pieces, line.type, saved, source, line.defines, _mark(line.defines, marked))
+
+
+def _mark(defines: Collection[Value], marked: Collection[Value]) -> str:
+    """`◀ here`; where one of several values is meant, its name."""
+    named = [v.name for v in defines if v in marked]
+    if not named:
+        return ""
+    return "◀ here" if len(named) == len(defines) else f"◀ {', '.join(named)} here"
+
+
+def _bytes(residuals: Iterable[Residual | None]) -> str:
+    found = [r.nbytes for r in residuals if r is not None]
+    return f"{bytes_text(sum(found))} →" if found else ""
+
+
+def _work(count: int, cost: Cost) -> str:
+    parts = []
+    if cost.flops:
+        parts.append(count_text(cost.flops, "FLOPs"))
+    if cost.transcendentals:
+        parts.append(count_text(cost.transcendentals, "transcendentals"))
+    return f"{count:,}" + (f" ({', '.join(parts)})" if parts else "")

@@ -11,6 +11,7 @@ import sys
 # Python looks for modules in a script's folder first, and `inspect.py` there is not the standard library's.
 sys.path.pop(0)
 
+import argparse
 import functools
 import importlib
 import statistics
@@ -54,6 +55,7 @@ def seconds(function) -> float:
 
 
 def main():
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter).parse_args()
     rounds = [[seconds(function) for function, _ in ROWS.values()] for _ in range(6)][1:]
     medians = [statistics.median(column) for column in zip(*rounds, strict=True)]
     table = Table("", "seconds", "in B", "at most", title="Checks of the worked answers, medians of 5")

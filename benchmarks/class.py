@@ -20,6 +20,7 @@ import sys
 # Python looks for modules in a script's folder first, and `inspect.py` there is not the standard library's.
 sys.path.pop(0)
 
+import argparse
 import csv
 import json
 import os
@@ -266,7 +267,9 @@ def parts() -> dict[str, float]:
 
 
 def main():
-    counts = [int(argument) for argument in sys.argv[1:]] or COUNTS
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("counts", metavar="COUNT", type=int, nargs="*", default=COUNTS, help="answers of a class")
+    counts = parser.parse_args().counts
     install_peers()
     print("| graded by | class | submissions | s a submission | nbgrader / this | otter / this | peak memory |")
     print("|---|---|---:|---:|---:|---:|---:|")

@@ -36,6 +36,7 @@ class Picture:
         return picture
 
     def html(self) -> str:
+        """Both programs as a table, escaped."""
         return html_page(self.columns, self.footer)
 
 
@@ -85,6 +86,7 @@ class Grade:
 
     @property
     def score(self) -> int:
+        """1 for a pass, else 0."""
         return int(self.verdict.passed)
 
     @property

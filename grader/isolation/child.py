@@ -33,6 +33,7 @@ def limit(processor_seconds: int, memory: int) -> None:
 
 
 def main() -> None:
+    """Checks the file within the limits, and writes the verdict whatever happens but an end of this process."""
     path, written, asked = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
     limit(asked["limits"]["processor_seconds"], asked["limits"]["memory"])
     try:

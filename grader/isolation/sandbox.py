@@ -30,10 +30,6 @@ class Inmate:
         self.line, self._guard = line, guard
         self._how: Ended | None = None
 
-    @property
-    def ended(self) -> bool:
-        return self._how is not None
-
     def end(self) -> Ended:
         """Ends the process, if it has not ended, and all that it started. Raises SandboxError if it never began."""
         if self._how is None:
@@ -137,6 +133,7 @@ class Zygote:
 
     @property
     def alive(self) -> bool:
+        """Whether it still runs."""
         return self._process.poll() is None
 
     def start(self, work: str, limits: ProcessLimits) -> Inmate:

@@ -1,77 +1,20 @@
-"""Progress outlives kills, two notebooks at once, full disks and damaged files; what it could not keep, it says."""
+"""Progress outlives kills, two notebooks at once and full disks; what it could not keep, it says."""
 
 import json
-import os
 import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
-import tempfile
 import textwrap
 from contextlib import closing
-from pathlib import Path
 
 import pytest
+from progress_files import LONG, sources, verdict, written_by
 
 from grader.learner.progress import Attempt, Progress, default_path
 from grader.util.versions import versions
-from grader.verdicts.kinds import FindingKind, Outcome
-from grader.verdicts.verdict import Finding, Verdict
-
-LONG = "# " + "x" * 3000 + "\n"  # so that a handful of attempts spans several pages of the file
-
-
-def verdict(outcome=Outcome.NOT_PASSED, exercise="a"):
-    finding = Finding(FindingKind.ALSO_SAVED, "It also saves cos(x) − é.", nbytes=4, cases=("float32",))
-    return Verdict(exercise, outcome, (finding,), evidence="5" * 64)
-
-
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "data" / "progress.sqlite"
-
-
-@pytest.fixture
-def powerless(monkeypatch):
-    """Not root, for as long as the test lasts: root may write whatever the files' modes say."""
-    if os.name == "nt":
-        pytest.skip("Windows has other permissions")
-    monkeypatch.setattr("grader.learner.progress.versions", dict)  # they stand where only root may look
-    root = os.geteuid() == 0
-    folder = Path(tempfile.mkdtemp())  # pytest's own folders are closed to others
-    if root:
-        os.chown(folder, 65534, 65534)
-        os.seteuid(65534)
-    yield folder
-    if root:
-        os.seteuid(0)
-    for inside in [folder, *folder.rglob("*")]:
-        inside.chmod(0o700)
-    shutil.rmtree(folder)
-
-
-def written_by(script, path, *arguments, before=(), **options):
-    """Starts a process that writes attempts, without importing JAX."""
-    program = f"""
-import sys
-from pathlib import Path
-from grader.learner.progress import Progress
-from grader.verdicts.verdict import *
-progress = Progress(Path({str(path)!r}))
-{textwrap.dedent(script)}
-"""
-    return subprocess.Popen(
-        [*before, sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True, **options
-    )
-
-
-def sources(path):
-    progress = Progress(path)
-    found = [attempt.source for attempt in progress.attempts()]
-    assert progress.notices == []
-    return found
-
+from grader.verdicts.kinds import Outcome
 
 # What is kept
 
@@ -148,7 +91,7 @@ def test_hints_come_back_in_the_order_in_which_they_were_given(path):
     assert Progress(path).hints("a") == [2, 0] and Progress(path).hints("b") == [1]
 
 
-def test_a_source_that_is_no_text(path):
+def test_a_source_that_is_no_text_is_kept_as_far_as_it_is_one(path):
     Progress(path).record("a", verdict(), "x = '\ud800\0'")
     assert sources(path) == ["x = '?\0'"]
 
@@ -226,7 +169,7 @@ def test_two_notebooks_at_once_lose_nothing(path):
     assert len(found) == 200 and Progress(path).hints("a") == list(range(100))
 
 
-def test_a_file_that_stays_locked(path, monkeypatch):
+def test_a_file_that_stays_locked_is_said(path, monkeypatch):
     monkeypatch.setattr("grader.learner.progress._PATIENCE", 0.1)
     Progress(path).record("a", verdict(), "kept")
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -248,7 +191,7 @@ FILL = f"""
 """
 
 
-def test_a_full_disk(tmp_path):
+def test_a_full_disk_costs_what_was_being_written_and_is_said(tmp_path):
     """On a disk of 256 KiB: the verdict is there, what was written before stays, and the notice says what to do."""
     if not shutil.which("bwrap"):
         pytest.skip("bubblewrap is not installed")
@@ -262,7 +205,7 @@ def test_a_full_disk(tmp_path):
     assert "Free some space, then check again." in notice
 
 
-def test_a_file_that_may_not_grow(path):
+def test_a_file_that_may_not_grow_keeps_what_it_has(path):
     pytest.importorskip("resource")
     # In the child itself: a fork of this process, which may have run JAX, could hang.
     no_larger = (
@@ -276,209 +219,3 @@ def test_a_file_that_may_not_grow(path):
     assert len(sources(path)) == number
     Progress(path).record("a", verdict(), "there is space again")
     assert len(sources(path)) == number + 1
-
-
-def filled(path, number=40):
-    progress = Progress(path)
-    for index in range(number):
-        progress.record("a", verdict(), f"{index} {LONG}")
-        progress.note_hint("a", index)
-    return path.read_bytes()
-
-
-def damaged(path):
-    """What is found after the damage: attempts and hints, after the one notice that there must be."""
-    before = path.read_bytes()
-    progress = Progress(path)
-    found = [int(attempt.source.split()[0]) for attempt in progress.attempts("a")]
-    (notice,) = progress.notices
-    aside = path.with_name("progress.damaged.sqlite")
-    assert str(aside) in notice and aside.read_bytes() == before
-    assert f"A new one was begun, with the {len(found)} attempts that could still be read." in notice
-    assert found == sorted(set(found))
-    # And it goes on.
-    progress.record("a", verdict(), f"100 {LONG}")
-    again = Progress(path)
-    assert len(again.attempts("a")) == len(found) + 1 and again.notices == []
-    return found, again.hints("a")
-
-
-def test_a_header_that_is_none(path):
-    content = filled(path)
-    path.write_bytes(b"This is no database at all. " + content[28:])
-    assert damaged(path) == ([], [])
-
-
-def test_a_file_cut_short(path):
-    content = filled(path)
-    path.write_bytes(content[: len(content) // 2 + 100])
-    found, _ = damaged(path)
-    assert len(found) < 40
-
-
-@pytest.mark.parametrize("place", [0.3, 0.6, 0.9])
-def test_garbage_in_the_middle(path, place):
-    """The attempts on both sides of it are in the new file."""
-    content = filled(path)
-    start = int(len(content) * place) // 4096 * 4096
-    path.write_bytes(content[:start] + b"\xff" * 4096 + content[start + 4096 :])
-    found, _ = damaged(path)
-    assert 20 <= len(found) < 40 and found[0] == 0
-
-
-def test_garbage_where_only_writing_would_meet_it(path):
-    content = filled(path)
-    path.write_bytes(content[:-8192] + b"\0" * 8192)
-    progress = Progress(path)
-    progress.record("a", verdict(), "new")
-    assert len(progress.notices) == 1 and Progress(path).attempts()[-1].source == "new"
-    assert path.with_name("progress.damaged.sqlite").exists()
-
-
-def test_nothing_kept_is_ever_overwritten(path):
-    for number in range(3):
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(b"damaged, %d" % number + b"." * 100)
-        Progress(path).record("a", verdict(), "")
-    kept = {found.name: found.read_bytes()[9:10] for found in path.parent.glob("*damaged*")}
-    assert kept == {
-        "progress.damaged.sqlite": b"0",
-        "progress.damaged_2.sqlite": b"1",
-        "progress.damaged_3.sqlite": b"2",
-    }
-
-
-def test_a_journal_that_stays_behind_does_no_harm(path):
-    """SQLite does not roll it back into the new file."""
-    path.parent.mkdir()
-    path.write_bytes(b"damaged" * 100)
-    journal = path.with_name("progress.sqlite-journal")
-    journal.write_bytes(b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7" + b"\0" * 1000)  # as SQLite begins one
-    Progress(path).record("a", verdict(), "new")
-    assert sources(path) == ["new"] and not journal.exists()
-
-
-def test_two_notebooks_find_the_damage_at_once(path):
-    """One of them moves the file aside, and neither moves the other's new one."""
-    write = """
-        print("ready", flush=True)
-        sys.stdin.readline()
-        for number in range(10):
-            progress.record("a", Verdict("a", "not passed"), f"{sys.argv[1]} {number}")
-        print(len(progress.notices))
-    """
-    path.parent.mkdir()
-    path.write_bytes(b"damaged" * 1000)
-    both = [written_by(write, path, name, stdin=subprocess.PIPE) for name in ("left", "right")]
-    assert [process.stdout.readline() for process in both] == ["ready\n"] * 2
-    for process in both:
-        process.stdin.write("\n")
-        process.stdin.flush()
-    assert sorted(int(process.communicate()[0]) for process in both) == [0, 1]
-    assert len(sources(path)) == 20
-    assert len(list(path.parent.glob("*damaged*"))) == 1
-
-
-def test_who_moves_a_damaged_file_does_so_alone(path, monkeypatch):
-    monkeypatch.setattr("grader.learner.progress._PATIENCE", 0.1)
-    path.parent.mkdir()
-    path.write_bytes(b"damaged" * 100)
-    with closing(sqlite3.connect(path.with_suffix(".lock"), isolation_level=None)) as other:
-        other.execute("BEGIN EXCLUSIVE")
-        progress = Progress(path)
-        progress.record("a", verdict(), "lost")
-    assert path.read_bytes() == b"damaged" * 100 and "Another program" in progress.notices[0]
-    Progress(path).record("a", verdict(), "new")
-    assert sources(path) == ["new"]
-
-
-def test_damaged_text_is_shown_as_far_as_it_goes(path):
-    filled(path, 1)
-    with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        file.execute("UPDATE attempts SET source = CAST(x'61ff62' AS TEXT)")
-    assert sources(path) == ["a\N{REPLACEMENT CHARACTER}b"]
-
-
-def test_a_damaged_attempt_costs_that_attempt(path):
-    filled(path, 3)
-    with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        file.execute("UPDATE attempts SET verdict = substr(verdict, 5) WHERE id = 2")
-    progress = Progress(path)
-    assert [attempt.source[0] for attempt in progress.attempts()] == ["0", "2"]
-    assert progress.notices == [f"1 of the attempts in {path} cannot be read, and are left out here."]
-
-
-def test_an_empty_file_is_a_new_one(path):
-    path.parent.mkdir()
-    path.touch()
-    assert sources(path) == []
-    Progress(path).record("a", verdict(), "new")
-    assert sources(path) == ["new"]
-
-
-@pytest.mark.parametrize("version", [0, 2, 99])
-def test_a_file_of_another_version_is_not_touched(path, version):
-    path.parent.mkdir()
-    with closing(sqlite3.connect(path, isolation_level=None)) as file:
-        file.execute("CREATE TABLE attempts (something TEXT)")
-        file.execute(f"PRAGMA user_version = {version}")
-    before = path.read_bytes()
-    progress = Progress(path)
-    progress.record("a", verdict(), "new")
-    progress.note_hint("a", 1)
-    assert progress.attempts() == [] and progress.hints("a") == []
-    assert path.read_bytes() == before and [p.name for p in path.parent.iterdir()] == ["progress.sqlite"]
-    assert len(progress.notices) == 3  # the attempt, the hint, reading
-    assert all("is not of this version of the workbook" in notice for notice in progress.notices)
-    assert "Update the workbook, or set REMAT_WORKBOOK_DATA to another folder." in progress.notices[0]
-
-
-def test_a_file_that_may_only_be_read(powerless):
-    path = powerless / "progress.sqlite"
-    Progress(path).record("a", verdict(), "kept")
-    path.chmod(0o400)
-    progress = Progress(path)
-    assert progress.record("a", verdict(Outcome.PASSED), "lost").verdict.passed
-    assert [attempt.source for attempt in progress.attempts()] == ["kept"]
-    (notice,) = progress.notices
-    assert "may not be written" in notice and "REMAT_WORKBOOK_DATA" in notice
-
-
-@pytest.mark.parametrize("mode", [0o500, 0o000])
-@pytest.mark.parametrize("there", [False, True], ids=["no file", "a file"])
-def test_a_folder_that_may_not_be_written(powerless, mode, there):
-    path = powerless / "progress.sqlite"
-    if there:
-        Progress(path).record("a", verdict(), "kept")
-    powerless.chmod(mode)
-    progress = Progress(path)
-    progress.record("a", verdict(), "lost")
-    readable = there and mode == 0o500
-    assert len(progress.attempts()) == readable
-    assert "may not be written" in progress.notices[0] and "REMAT_WORKBOOK_DATA" in progress.notices[0]
-    powerless.chmod(0o700)
-    assert len(Progress(path).attempts()) == there
-
-
-def test_a_damaged_file_that_cannot_be_moved_aside(powerless):
-    path = powerless / "progress.sqlite"
-    path.write_bytes(b"damaged" * 100)
-    powerless.chmod(0o500)
-    progress = Progress(path)
-    progress.record("a", verdict(), "lost")
-    assert len(progress.notices) == 1 and path.read_bytes() == b"damaged" * 100
-
-
-def test_a_folder_that_cannot_be_made(tmp_path):
-    (tmp_path / "file").touch()
-    progress = Progress(tmp_path / "file" / "progress.sqlite")
-    progress.record("a", verdict(), "lost")
-    assert progress.attempts() == []
-    assert "cannot be used: " in progress.notices[0] and "Set REMAT_WORKBOOK_DATA" in progress.notices[0]
-
-
-def test_a_folder_in_its_place(path):
-    path.mkdir(parents=True)
-    progress = Progress(path)
-    progress.record("a", verdict(), "lost")
-    assert progress.attempts() == [] and len(progress.notices) == 2

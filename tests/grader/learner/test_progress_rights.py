@@ -1,0 +1,82 @@
+"""Where progress may not be written or read, that is said, and nothing is lost."""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import pytest
+from progress_files import verdict
+
+from grader.learner.progress import Progress
+from grader.verdicts.kinds import Outcome
+
+
+@pytest.fixture
+def powerless(monkeypatch):
+    """Not root, for as long as the test lasts: root may write whatever the files' modes say."""
+    if os.name == "nt":
+        pytest.skip("Windows has other permissions")
+    monkeypatch.setattr("grader.learner.progress.versions", dict)  # they stand where only root may look
+    root = os.geteuid() == 0
+    folder = Path(tempfile.mkdtemp())  # pytest's own folders are closed to others
+    if root:
+        os.chown(folder, 65534, 65534)
+        os.seteuid(65534)
+    yield folder
+    if root:
+        os.seteuid(0)
+    for inside in [folder, *folder.rglob("*")]:
+        inside.chmod(0o700)
+    shutil.rmtree(folder)
+
+
+def test_a_file_that_may_only_be_read_is_said(powerless):
+    path = powerless / "progress.sqlite"
+    Progress(path).record("a", verdict(), "kept")
+    path.chmod(0o400)
+    progress = Progress(path)
+    assert progress.record("a", verdict(Outcome.PASSED), "lost").verdict.passed
+    assert [attempt.source for attempt in progress.attempts()] == ["kept"]
+    (notice,) = progress.notices
+    assert "may not be written" in notice and "REMAT_WORKBOOK_DATA" in notice
+
+
+@pytest.mark.parametrize("mode", [0o500, 0o000])
+@pytest.mark.parametrize("there", [False, True], ids=["no file", "a file"])
+def test_a_folder_that_may_not_be_written_is_said(powerless, mode, there):
+    path = powerless / "progress.sqlite"
+    if there:
+        Progress(path).record("a", verdict(), "kept")
+    powerless.chmod(mode)
+    progress = Progress(path)
+    progress.record("a", verdict(), "lost")
+    readable = there and mode == 0o500
+    assert len(progress.attempts()) == readable
+    assert "may not be written" in progress.notices[0] and "REMAT_WORKBOOK_DATA" in progress.notices[0]
+    powerless.chmod(0o700)
+    assert len(Progress(path).attempts()) == there
+
+
+def test_a_damaged_file_that_cannot_be_moved_aside_stays(powerless):
+    path = powerless / "progress.sqlite"
+    path.write_bytes(b"damaged" * 100)
+    powerless.chmod(0o500)
+    progress = Progress(path)
+    progress.record("a", verdict(), "lost")
+    assert len(progress.notices) == 1 and path.read_bytes() == b"damaged" * 100
+
+
+def test_a_folder_that_cannot_be_made_is_said(tmp_path):
+    (tmp_path / "file").touch()
+    progress = Progress(tmp_path / "file" / "progress.sqlite")
+    progress.record("a", verdict(), "lost")
+    assert progress.attempts() == []
+    assert "cannot be used: " in progress.notices[0] and "Set REMAT_WORKBOOK_DATA" in progress.notices[0]
+
+
+def test_a_folder_in_the_files_place_is_said(path):
+    path.mkdir(parents=True)
+    progress = Progress(path)
+    progress.record("a", verdict(), "lost")
+    assert progress.attempts() == [] and len(progress.notices) == 2

@@ -1,0 +1,38 @@
+"""Attempts as the tests of progress write them, in this process and in others."""
+
+import subprocess
+import sys
+import textwrap
+
+from grader.learner.progress import Progress
+from grader.verdicts.kinds import FindingKind, Outcome
+from grader.verdicts.verdict import Finding, Verdict
+
+LONG = "# " + "x" * 3000 + "\n"  # so that a handful of attempts spans several pages of the file
+
+
+def verdict(outcome=Outcome.NOT_PASSED, exercise="a"):
+    finding = Finding(FindingKind.ALSO_SAVED, "It also saves cos(x) − é.", nbytes=4, cases=("float32",))
+    return Verdict(exercise, outcome, (finding,), evidence="5" * 64)
+
+
+def written_by(script, path, *arguments, before=(), **options):
+    """Starts a process that writes attempts, without importing JAX."""
+    program = f"""
+import sys
+from pathlib import Path
+from grader.learner.progress import Progress
+from grader.verdicts.verdict import *
+progress = Progress(Path({str(path)!r}))
+{textwrap.dedent(script)}
+"""
+    return subprocess.Popen(
+        [*before, sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True, **options
+    )
+
+
+def sources(path):
+    progress = Progress(path)
+    found = [attempt.source for attempt in progress.attempts()]
+    assert progress.notices == []
+    return found

@@ -25,6 +25,10 @@ def every_choice(graph: ChoiceGraph) -> tuple[np.ndarray, np.ndarray]:
     """Bytes kept and cost of every subset of `graph.names`; bit i of an index says that name i is saved.
 
     Meant for up to `FEW` names, 2 ** 16 subsets.
+
+    Returns:
+      Two arrays of shape (2 ** len(graph.names),): bytes as int64, and costs in the unit of the graph's, as int64 too
+      where all are whole numbers and their sum fits, else as float64.
     """
     subsets = np.arange(2 ** len(graph.names))
     chosen = {name: (subsets >> i & 1).astype(bool) for i, name in enumerate(graph.names)}
@@ -65,7 +69,11 @@ def subset(graph: ChoiceGraph, index: int) -> tuple[str, ...]:
 
 
 def best_points(nbytes: np.ndarray, cost: np.ndarray) -> Iterator[int]:
-    """Indices of the choices that no other one beats in bytes and cost, by rising bytes."""
+    """Indices of the choices that no other one beats in bytes and cost, by rising bytes.
+
+    Args:
+      nbytes, cost: arrays of one length, as `every_choice` returns them.
+    """
     least = None
     for i in np.lexsort((cost, nbytes)):
         if least is None or cost[i] < least:

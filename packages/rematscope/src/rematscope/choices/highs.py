@@ -1,8 +1,7 @@
-"""The best choice of a 0/1 program, by the branch-and-cut solver HiGHS, which comes with SciPy.
+"""The best choice of a 0/1 program, by the solver HiGHS (Huangfu and Hall, 2018), which comes with SciPy.
 
-HiGHS works in floating point, with tolerances that are absolute and near 1e-6 (Huangfu and Hall, Parallelizing the dual
-revised simplex method, 2018). So it is given numbers in units in which they are not large, and what it finds is counted
-again in exact ones.
+HiGHS works in floating point, with tolerances that are absolute and near 1e-6. So it is given numbers in units in which
+they are not large, and what it finds is counted again in exact ones.
 """
 
 import math

@@ -58,7 +58,7 @@ def test_of_a_file_with_garbage_in_the_middle_what_can_be_read_is_kept(path, pla
     assert 20 <= len(found) < 40 and found[0] == 0
 
 
-def test_garbage_that_only_writing_would_meet_is_found_by_reading(path):
+def test_garbage_that_only_writing_would_meet_is_found_before_anything_is_written(path):
     content = filled(path)
     path.write_bytes(content[:-8192] + b"\0" * 8192)
     progress = Progress(path)

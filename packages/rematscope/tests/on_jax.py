@@ -17,7 +17,7 @@ TESTS = Path(__file__).resolve().parent
 PACKAGE = TESTS.parent
 WORKBOOK = PACKAGE.parent.parent
 # What the tests need beside the package and its extras; of each the newest that goes with that JAX.
-NEEDED = "equinox flax hypothesis ipykernel ipython nbclient nbformat ortools pytest pytest-xdist".split()
+NEEDED = "equinox flatbuffers flax hypothesis ipykernel ipython nbclient nbformat ortools pytest pytest-xdist".split()
 
 
 def find_uv() -> list[str]:

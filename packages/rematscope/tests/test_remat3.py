@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.ad_checkpoint import checkpoint_name
+from releases import since
 
 from rematscope import trace
 from rematscope.ir import jax_internals
@@ -22,6 +23,7 @@ REMAT3 = jax_internals.remat3()
 X = np.float32(0.5)
 
 
+@since("0.11", "JAX_REMAT3 is what rematscope reads")
 @pytest.mark.skipif(REMAT3, reason="this is that process")
 def test_every_test_passes_with_remat3():
     here = pathlib.Path(__file__).parent

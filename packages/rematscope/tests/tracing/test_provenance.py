@@ -11,6 +11,7 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name, print_saved_residuals
+from releases import since
 
 from rematscope import trace
 
@@ -117,6 +118,7 @@ def switched_in_scan(i, x):
     return lax.scan(lambda x, _: (lax.switch(i, BRANCHES, x), None), x, None, length=3)[0]  # switched
 
 
+@since("0.10", "a function of JAX's own is traced anew for each line that calls it, and not known by the first of them")
 @pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["", "jit"])
 @pytest.mark.parametrize("function", [switched, switched_between_two, chosen, switched_in_scan])
 def test_every_residual_of_a_branch_has_the_line_that_makes_it(function, transform):

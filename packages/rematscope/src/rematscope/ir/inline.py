@@ -55,7 +55,9 @@ class Inliner:
         env.update(zip(jaxpr.invars, operands, strict=True))
 
         def read(atom: Any) -> Value:  # a variable, or a literal, of a jaxpr
-            return Literal(atom.aval, atom.val) if jax_internals.is_literal(atom) else env[atom]
+            return (
+                Literal(atom.aval, jax_internals.literal_value(atom)) if jax_internals.is_literal(atom) else env[atom]
+            )
 
         for eqn in jaxpr.eqns:
             outputs = self._equation(eqn, [read(a) for a in eqn.invars], equations)

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import jax
+import numpy as np
 from jax import ad_checkpoint
 from jax._src import config
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
@@ -277,6 +278,12 @@ def run(eqn: JaxprEqn, operands: list[Any]) -> list[Any]:
     with eqn.ctx.manager:
         results = primitive.bind(*functions, *operands, **params)
     return list(results) if primitive.multiple_results else [results]
+
+
+def literal_value(atom: Literal) -> Any:
+    """The number of a literal as primitives take it: a Python scalar, or an array."""
+    wrapped = type(atom.val).__name__ == "LiteralArray"  # in JAX 0.7, where no primitive takes it outside of jit
+    return np.asarray(atom.val) if wrapped else atom.val
 
 
 def is_literal(atom: Any) -> bool:

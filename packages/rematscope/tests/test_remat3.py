@@ -68,6 +68,7 @@ def test_a_name_inside_a_custom_rule():
     assert [r.kind for r in passes.residuals] == (["argument"] if REMAT3 else ["computed"])
 
 
+@since("0.10", "jax.checkpoint takes static_argnames")
 def test_static_argument_names():
     f = jax.checkpoint(lambda x, twice: jnp.sin(jnp.sin(x)) if twice else x, static_argnames=("twice",))
 

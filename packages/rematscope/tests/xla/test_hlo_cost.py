@@ -9,6 +9,7 @@ import pytest
 import zoo
 from compiled_programs import SCANNED, UNROLLED, array, compiled, module, scanned, unrolled
 from jax import lax
+from releases import since
 from wire_format import field
 
 from rematscope import measure
@@ -16,6 +17,7 @@ from rematscope.xla.hlo_cost import cost, uncounted
 from rematscope.xla.hlo_proto import Instruction
 
 
+@since("0.10", "XLA counts an operation's FLOPs in this way")
 def test_flops_are_xla_s_own_where_there_is_no_loop():
     program = compiled(jax.value_and_grad(unrolled(), argnums=(0, 1)), *UNROLLED)
     found, xla = cost(module(program)), program.cost_analysis()

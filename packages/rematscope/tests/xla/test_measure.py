@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import pytest
 import zoo
 from compiled_programs import SCANNED, UNROLLED, allowed, array, compiled, scanned, unrolled
+from releases import since
 
 from rematscope import TargetError, TraceError, liveness, measure, trace
 
@@ -26,6 +27,7 @@ def measured(kind, wrap):
 # Memory.
 
 
+@since("0.10", "XLA's peak is the sum of its parts")
 def test_memory_is_xla_s_analysis():
     found = measured("unrolled", None)
     analysis = compiled(jax.value_and_grad(unrolled(), argnums=(0, 1)), *UNROLLED).memory_analysis()
@@ -47,6 +49,7 @@ def test_the_allocation_record_adds_up(kind, wrap):
     assert end.nbytes == pytest.approx(found.argument_bytes + found.output_bytes, abs=100)
 
 
+@since("0.11", "XLA on a CPU sets no more memory aside than this")
 @pytest.mark.parametrize("kind", ["scanned", "unrolled"])
 @pytest.mark.parametrize("wrap", [None, jax.checkpoint], ids=["plain", "checkpoint"])
 def test_prediction_comes_close_on_a_cpu(kind, wrap):
@@ -73,6 +76,7 @@ def test_cse_that_undoes_a_checkpoint_shows_as_the_prediction_s_error():
     assert rows["peak"].error < -0.3 and rows["FLOPs"].error > 0.2
 
 
+@since("0.11", "XLA on a CPU sets no more memory aside than this")
 def test_the_wrong_half_checkpointed_shows_in_temporary_memory():
     """The seed's recursive checkpoint, and the same with the other half wrapped: 2 vectors against 5 for 16 sines."""
 
@@ -88,6 +92,7 @@ def test_the_wrong_half_checkpointed_shows_in_temporary_memory():
     assert right.predicted.peak_bytes == right.compiled.peak_bytes == 6 * 4096
 
 
+@since("0.11", "XLA on a CPU sets no more memory aside than this")
 def test_at_the_turn_of_the_compiled_program_what_the_backward_pass_needs_is_live():
     found = measured("unrolled", jax.checkpoint).compiled
     forward, backward = found.moments[1 : found.turn], found.moments[found.turn + 1 : -1]

@@ -163,9 +163,9 @@ def test_xla_counts_the_same():
     # 64 rows through each weight: forward, and two products of the same size for its gradient and its input's.
     dots = 3 * 2 * 64 * (16 * 32 + 32 * 24 + 24 * 8)
     counted = [
-        times * c.flops
+        trip_count * c.flops
         for program in (passes.forward, passes.backward)
-        for (e, times), (_, c) in zip(program.walk(), each(program), strict=True)
+        for (e, trip_count), (_, c) in zip(program.walk(), each(program), strict=True)
         if e.primitive == "dot_general"
     ]
     assert sum(counted) == dots

@@ -65,7 +65,7 @@ def test_adding_nothing_of_the_cotangent_is_backward():
     assert counts(passes, "sin") == (0, 0, 1)
 
 
-def test_a_barrier_carries_the_cotangent_along_and_taints_nothing():
+def test_a_barrier_carries_the_cotangent_along_and_nothing_else_comes_to_depend_on_it():
     def rule(x, ct):
         x, ct = lax.optimization_barrier((x, ct))
         return ct * jnp.sin(x) * jnp.tan(x)
@@ -76,7 +76,7 @@ def test_a_barrier_carries_the_cotangent_along_and_taints_nothing():
     assert [e.role for e in passes.backward.equations if e.primitive == "optimization_barrier"] == ["B"]
 
 
-def test_the_barrier_of_a_checkpoint_taints_nothing():
+def test_nothing_comes_to_depend_on_the_cotangent_by_a_checkpoints_barrier():
     """Two operands cross, x and y; the product's derivative needs both factors again."""
     passes = trace(jax.checkpoint(lambda x, y: jnp.sin(x) * jnp.exp(y)), X, X)
     # d(sin x · exp y) = cos x · exp y · dx + sin x · exp y · dy.

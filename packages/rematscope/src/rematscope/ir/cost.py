@@ -32,8 +32,8 @@ class Cost:
     def __add__(self, other: "Cost") -> "Cost":
         return Cost(self.flops + other.flops, self.transcendentals + other.transcendentals, self.bytes + other.bytes)
 
-    def __mul__(self, times: int) -> "Cost":
-        return Cost(self.flops * times, self.transcendentals * times, self.bytes * times)
+    def __mul__(self, trip_count: int) -> "Cost":
+        return Cost(self.flops * trip_count, self.transcendentals * trip_count, self.bytes * trip_count)
 
 
 _TRANSCENDENTAL = frozenset(

@@ -44,10 +44,12 @@ class Value:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The lengths of its dimensions; of a stack, the loop's trip count first."""
         return tuple(self.aval.shape)
 
     @property
     def dtype(self) -> Any:
+        """NumPy's dtype of an element, or JAX's for a PRNG key."""
         return self.aval.dtype
 
     @property

@@ -39,6 +39,7 @@ class Moment:
 
     @property
     def nbytes(self) -> int:
+        """Bytes of all kinds together."""
         return self.arguments + self.residuals + self.recomputed + self.other
 
 
@@ -65,6 +66,7 @@ class Timeline(Pictured):
 
     @property
     def peak_bytes(self) -> int:
+        """Bytes live at the peak."""
         return self.peak.nbytes
 
     def plot(self, ax) -> None:

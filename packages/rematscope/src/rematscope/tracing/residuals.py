@@ -39,10 +39,12 @@ class Residual:
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """The lengths of its dimensions; of what a scan saved, the trip count first."""
         return self.value.shape
 
     @property
     def dtype(self) -> Any:
+        """NumPy's dtype of an element, or JAX's for a PRNG key."""
         return self.value.dtype
 
     @property

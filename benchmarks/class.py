@@ -262,7 +262,7 @@ def parts() -> dict[str, float]:
             step("two processes in the sandbox, begun and ended", two_processes)
             evidence = step("tracing it in three cases and exporting that", capture.traced, names[NAME], NAME, cases)
             step("judging the two programs", judge.judge_text, evidence.to_json(), cases, NAME, i)
-            step("tracing it as its feedback shows it", draw.drawn, names[NAME], cases, task, None, ())
+            step("tracing it as its feedback shows it", draw.drawn, names[NAME], cases, task.shown, None, ())
     return {what: statistics.median(times) for what, times in seconds.items()}
 
 

@@ -163,9 +163,13 @@ def test_a_target_that_is_not_here_is_refused_with_what_to_do(monkeypatch):
     monkeypatch.setattr(jax, "devices", lambda target: (_ for _ in ()).throw(RuntimeError("Unknown backend")))
     with pytest.raises(TargetError, match=r"sees no GPU here. Choose target='cpu', .* pip install 'jax\[cuda13\]'"):
         measure(f, x, target="gpu")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(TargetError, match=r"libtpu, which is not installed: pip install 'rematscope\[tpu\]'"):
-        measure(f, x, target="tpu v5e")
+    for missing in ("libtpu", "flatbuffers"):
+        monkeypatch.setattr(
+            importlib.util, "find_spec", lambda name, missing=missing: None if name == missing else name
+        )
+        sentence = rf"takes {missing}, which is not installed: pip install 'rematscope\[tpu\]'"
+        with pytest.raises(TargetError, match=sentence):
+            measure(f, x, target="tpu v5e")
 
 
 def test_what_cannot_be_traced_is_said_as_ever():

@@ -280,9 +280,11 @@ def _spelled(target: str) -> str:
 
 
 def _compiled_for_absent_tpu(passes: Passes, target: str, both: Callable, arguments) -> Measurement:
-    if importlib.util.find_spec("libtpu") is None:
+    # JAX writes a program down with flatbuffers, and does not require it.
+    missing = [name for name in ("libtpu", "flatbuffers") if importlib.util.find_spec(name) is None]
+    if missing:
         raise TargetError(
-            f"To compile for a {_spelled(target)} that is not here takes libtpu, which is not installed: "
+            f"To compile for a {_spelled(target)} that is not here takes {missing[0]}, which is not installed: "
             "pip install 'rematscope[tpu]' (about 500 MB, and only for Linux on x86-64)."
         )
     shapes = jax.tree.map(lambda leaf: _shape(jax.typeof(leaf)), arguments)

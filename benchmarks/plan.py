@@ -25,7 +25,7 @@ from blocks import BLOCKS, stack
 
 from rematscope import recompute_graph
 from rematscope.choices import enumeration
-from rematscope.choices.best import Chooser
+from rematscope.choices.chooser import Chooser
 from rematscope.choices.enumeration import every_choice
 from rematscope.choices.recompute_graph import RecomputeGraph
 

@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from grader.answers import find, handin_file
+from grader.answers import find, submission_file
 from grader.exercises import new_exercise, registry
 from grader.isolation import check_file
 from grader.learner import board, hand_in, pages
@@ -85,8 +85,8 @@ def _record(file: Path, verdict: Verdict) -> list[str]:
 def _check_again(file: Path, json_: bool) -> int:
     """Grades anew what was handed in, and returns the exit status: that of the worst verdict."""
     try:
-        answers, unchanged = handin_file.read(file)
-    except handin_file.HandInError as error:
+        answers, unchanged = submission_file.read(file)
+    except submission_file.HandInError as error:
         print(error, file=sys.stderr)
         return 2
     verdicts = []
@@ -221,7 +221,7 @@ def submit(
     """Write one file to hand in, with your answers and their verdicts."""
     try:
         file = hand_in.submit(out)
-    except handin_file.HandInError as error:
+    except submission_file.HandInError as error:
         _end(error)
     print(f"Your answers and their verdicts are in {file}: hand in that file.")
     for sentence in hand_in.unchecked():

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from grader.answers import handin_file
+from grader.answers import submission_file
 from grader.classroom.found_files import LITTER, InZip, OnDisk, Unreadable, entries, readable
 
 MAX_ANSWERS = 100  # of one learner's; there are fewer exercises
@@ -148,8 +148,8 @@ def _read(file: File, exercise: str | None) -> Iterator[Submission | Refused]:
         if not file.name.endswith(".json"):
             yield Submission(file.learner, file.name, content, exercise)
             return
-        answers, _ = handin_file.parse(content.decode(), file.name)
-    except (OSError, handin_file.HandInError, ValueError) as error:
+        answers, _ = submission_file.parse(content.decode(), file.name)
+    except (OSError, submission_file.HandInError, ValueError) as error:
         said = getattr(error, "strerror", None) or str(error)
         yield Refused(file.learner, file.name, said.rstrip("."), exercise)
         return

@@ -16,11 +16,11 @@ from grader.answers.evidence import Evidence, EvidenceError
 from grader.classroom.collect import Submission
 from grader.classroom.grade import Grade, Picture
 from grader.classroom.learners_lines import with_lines, without_lines
-from grader.classroom.once import Once
 from grader.classroom.seeds import cases_for, number, seed_of_inputs, seed_of_shapes
+from grader.classroom.verdict_cache import VerdictCache
 from grader.exercises import registry
 from grader.isolation.check_file import check_file
-from grader.isolation.limits import CheckLimits
+from grader.isolation.limits import FOR_BATCH, CheckLimits
 from grader.isolation.remote_capture import RemoteCapture, not_judged, safe
 from grader.isolation.remote_execution import RemoteExecution
 from grader.isolation.sandbox import SandboxError, Zygote
@@ -28,7 +28,6 @@ from grader.judging import illustrate, judge
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
 
-LIMITS = CheckLimits(seconds=60, processor_seconds=30)
 _MAX_TEXT = 1000  # characters of one text of a verdict
 # The zygote may be lost, to the system's memory running out say, and with it what is graded at the same time.
 _ATTEMPTS = 3
@@ -43,9 +42,9 @@ class SandboxGrader:
       limits: what each submission may use.
     """
 
-    def __init__(self, limits: CheckLimits = LIMITS):
+    def __init__(self, limits: CheckLimits = FOR_BATCH):
         self._limits = limits
-        self._verdicts = Once()
+        self._verdicts = VerdictCache()
         self._zygote: Zygote | None = None
         self._starting = threading.Lock()
 
@@ -145,7 +144,7 @@ def grade_unsandboxed(submission: Submission, seed: int) -> Grade:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / safe(submission.name)
         path.write_bytes(submission.content)
-        verdict = check_file(path, LIMITS, submission.exercise, number(seed, submission.learner))
+        verdict = check_file(path, FOR_BATCH, submission.exercise, number(seed, submission.learner))
     return Grade(submission.learner, submission.name, verdict, seconds=time.monotonic() - start)
 
 

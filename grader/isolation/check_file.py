@@ -8,7 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from grader.isolation.limits import DEFAULT, CheckLimits, why
+from grader.isolation.limits import FOR_CHECK, CheckLimits, why_no_verdict
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
 
@@ -16,7 +16,7 @@ _VERDICT_BYTES = 1_000_000
 
 
 def check_file(
-    path: Path, limits: CheckLimits = DEFAULT, exercise: str | None = None, seed: int | None = None
+    path: Path, limits: CheckLimits = FOR_CHECK, exercise: str | None = None, seed: int | None = None
 ) -> Verdict:
     """Checks the answer in a notebook or a Python file. Whatever happens in there, a verdict comes back.
 
@@ -31,7 +31,7 @@ def check_file(
         # A file, not standard output: an answer may print as much as it likes.
         written = Path(folder) / "verdict.json"
         child = subprocess.Popen(
-            [sys.executable, "-m", "grader.isolation.child", str(path), str(written), asked],
+            [sys.executable, "-m", "grader.isolation.check_process", str(path), str(written), asked],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -49,7 +49,7 @@ def check_file(
             with written.open("rb") as file:
                 return Verdict.from_dict(json.loads(file.read(_VERDICT_BYTES)))
         except (OSError, ValueError, TypeError, KeyError):
-            reason, advice = why(status, limits)
+            reason, advice = why_no_verdict(status, limits)
     finding = Finding(FindingKind.NOT_JUDGED, f"{path.name} could not be judged: {reason}.", next=advice)
     return Verdict(exercise or path.stem, Outcome.NOT_JUDGED, (finding,))
 

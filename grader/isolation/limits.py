@@ -13,10 +13,11 @@ class CheckLimits:
     memory: int = 2 * 2**30
 
 
-DEFAULT = CheckLimits()
+FOR_CHECK = CheckLimits()  # `check` in a terminal
+FOR_BATCH = CheckLimits(processor_seconds=30)  # one answer of a class; its programs: isolation/remote_execution.py
 
 
-def why(status: int | None, limits: CheckLimits) -> tuple[str, str]:
+def why_no_verdict(status: int | None, limits: CheckLimits) -> tuple[str, str]:
     """Why there is no verdict, and the question that leads on, by a process's exit status (None if time was up)."""
     if status is None:
         return f"it was not done after {limits.seconds} s", "Is there a loop that does not end?"

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from grader.exercises import registry
-from grader.isolation import limits
 from grader.isolation.inside import messages
 from grader.isolation.inside.lockdown import ProcessLimits
 from grader.isolation.inside.protocol import Capture, Captured, Draw, Drawn, Found, NoEvidence
-from grader.isolation.limits import CheckLimits
+from grader.isolation.limits import CheckLimits, why_no_verdict
 from grader.isolation.sandbox import Zygote
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
@@ -75,7 +74,9 @@ class RemoteCapture:
         if isinstance(outcome, NoEvidence) and (refusal := _refusal(outcome.verdict, exercise)):
             return refusal
         if said and outcome is None:
-            return not_judged(exercise, name, *limits.why(None if late else self._inmate.end().status, self._limits))
+            return not_judged(
+                exercise, name, *why_no_verdict(None if late else self._inmate.end().status, self._limits)
+            )
         return not_judged(exercise, name, "what its process handed over is no evidence")
 
     def draw(self, case: str | None, marked: tuple[int, ...]) -> Drawn | None:

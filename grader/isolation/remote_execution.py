@@ -19,7 +19,7 @@ from grader.isolation.inside.messages import MAX_MESSAGE, counts, nested
 from grader.isolation.inside.protocol import NotInterpreted, Peak, PeakBytes, Programs, Read, Refused, Results, Run
 from grader.isolation.sandbox import Inmate, Zygote
 from grader.stablehlo.execution import Arrays, Function
-from grader.stablehlo.operations import Uninterpreted
+from grader.stablehlo.numpy_operations import Uninterpreted
 from grader.stablehlo.program import Barrier, Matmul, StableHloProgram
 from grader.stablehlo.types import ProgramError, TensorType
 

@@ -1,6 +1,6 @@
 """Processes that may run anything: bubblewrap around a zygote, `grader.isolation.inside.zygote`, and what it forks.
 
-What they see is in `grader.isolation.view`. They have no network, and a temporary folder in memory.
+What they see is in `grader.isolation.what_is_shown`. They have no network, and a temporary folder in memory.
 """
 
 import shutil
@@ -11,7 +11,7 @@ import tempfile
 import threading
 from dataclasses import asdict
 
-from grader.isolation import view
+from grader.isolation import what_is_shown
 from grader.isolation.inside import messages, system_calls
 from grader.isolation.inside.lockdown import ProcessLimits
 from grader.isolation.inside.protocol import Ended, Job, NotStarted, Ready
@@ -82,8 +82,15 @@ class Zygote:
         self._control, self._lock = ours, threading.Lock()
         with theirs, tempfile.TemporaryFile() as errors:
             self._process = subprocess.Popen(
-                [bwrap, *view.options(), sys.executable, "-m", "grader.isolation.inside.zygote", str(theirs.fileno())],
-                env=view.environment(),
+                [
+                    bwrap,
+                    *what_is_shown.options(),
+                    sys.executable,
+                    "-m",
+                    "grader.isolation.inside.zygote",
+                    str(theirs.fileno()),
+                ],
+                env=what_is_shown.environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,

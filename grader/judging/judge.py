@@ -9,13 +9,13 @@ import jax
 from grader.answers.evidence import Evidence, FailureKind
 from grader.exercises import registry
 from grader.exercises.spec import Case, Expect, Question, Task
-from grader.judging.differences import differences
-from grader.judging.failing import failures
+from grader.judging.failed_cases import failures
 from grader.judging.merge import merge
 from grader.judging.observe import behaviours
-from grader.judging.results import wrong_results
 from grader.judging.trial import Execute, try_answer
 from grader.judging.unmet import unmet
+from grader.judging.wrong_data import differences
+from grader.judging.wrong_results import wrong_results
 from grader.stablehlo.execution import Execution
 from grader.stablehlo.types import ProgramError
 from grader.verdicts.kinds import FindingKind, Outcome

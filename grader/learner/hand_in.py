@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from grader.answers import find
-from grader.answers.handin_file import FORMAT, Answer, HandInError, checksum
+from grader.answers.submission_file import FORMAT, Answer, HandInError, checksum
 from grader.isolation import check_file
 from grader.learner import pages
 from grader.learner.progress import Attempt, Progress

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Callable
 from types import ModuleType
 
-from grader.answers import find, handin_file
+from grader.answers import find, submission_file
 from grader.exercises import registry
 from grader.isolation import in_process
 from grader.learner import assistance, hand_in, pages
@@ -84,7 +84,7 @@ def _about(exercise: str | int | None, bound: dict, say: Callable[[str, Progress
 def _submit() -> View:
     try:
         path = hand_in.submit()
-    except handin_file.HandInError as error:
+    except submission_file.HandInError as error:
         return Remark("Nothing was written", str(error))
     written = Remark("Ready to hand in", f"All your answers are in `{path}`: give that file to your instructor.")
     return Noted(written, hand_in.unchecked())

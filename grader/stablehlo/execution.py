@@ -18,7 +18,7 @@ from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import mlir
 
 from grader.stablehlo import interpreter, reader
-from grader.stablehlo.operations import Uninterpreted
+from grader.stablehlo.numpy_operations import Uninterpreted
 from grader.stablehlo.program import StableHloProgram
 from grader.stablehlo.types import ProgramError, TensorType
 

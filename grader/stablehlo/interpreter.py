@@ -18,7 +18,7 @@ from jax.extend.mlir import ir
 from jax.interpreters import mlir
 
 from grader.stablehlo.bindings import Op, Value, callee, dot_dimensions, functions, operations, shape_of
-from grader.stablehlo.operations import OPERATIONS, Array, Uninterpreted
+from grader.stablehlo.numpy_operations import OPERATIONS, Array, Uninterpreted
 
 # In elements made, summed or multiplied; an operation counts as a thousand, whatever its size. This is a tenth of a
 # second at most: XLA is seldom slower with what takes NumPy more.

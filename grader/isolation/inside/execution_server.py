@@ -22,7 +22,7 @@ from grader.isolation.inside.protocol import (
     Run,
 )
 from grader.stablehlo.execution import Execution
-from grader.stablehlo.operations import Uninterpreted
+from grader.stablehlo.numpy_operations import Uninterpreted
 from grader.stablehlo.types import ProgramError
 
 

@@ -12,9 +12,9 @@ from grader.exercises import registry
 from grader.exercises.spec import Question
 from grader.isolation.in_process import grade
 from grader.judging.observe import behaviours
-from grader.judging.results import wrong_results
 from grader.judging.trial import try_answer
 from grader.judging.unmet import unmet
+from grader.judging.wrong_results import wrong_results
 from grader.verdicts.verdict import Verdict
 
 NAME = "checkpoint_dot_policy"

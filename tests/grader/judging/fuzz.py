@@ -32,7 +32,7 @@ from grader.answers.evidence import EvidenceError
 from grader.exercises import registry
 from grader.judging import judge
 from grader.stablehlo.execution import Execution
-from grader.stablehlo.operations import Uninterpreted
+from grader.stablehlo.numpy_operations import Uninterpreted
 from grader.stablehlo.types import ALLOWED
 
 # Answers that no small change makes right, so that evidence of theirs must never pass; and right ones.

@@ -6,8 +6,8 @@ from sample_answers import cases, right, traced
 from grader.exercises import registry
 from grader.judging.compare import TOLERANCE, close
 from grader.judging.observe import behaviours
-from grader.judging.results import wrong_results
 from grader.judging.trial import Trial, try_answer
+from grader.judging.wrong_results import wrong_results
 
 
 def trial_of(slug: str, name: str, seed: int = 0) -> Trial:

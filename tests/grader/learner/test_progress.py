@@ -105,7 +105,7 @@ def test_the_folder_can_be_chosen(monkeypatch, tmp_path):
 
 
 def test_progress_is_read_and_written_without_importing_jax():
-    modules = "grader.cli, grader.answers.find, grader.answers.handin_file"
+    modules = "grader.cli, grader.answers.find, grader.answers.submission_file"
     modules += "".join(f", grader.learner.{name}" for name in ("board", "hand_in", "pages", "progress"))
     code = f"import sys, {modules}; print([m for m in ('jax', 'numpy') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

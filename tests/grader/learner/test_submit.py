@@ -6,8 +6,8 @@ import re
 import pytest
 from typer.testing import CliRunner
 
-from grader.answers import handin_file
-from grader.answers.handin_file import HandInError
+from grader.answers import submission_file
+from grader.answers.submission_file import HandInError
 from grader.cli import app
 from grader.isolation.check_file import check_file
 from grader.learner import hand_in, pages
@@ -165,15 +165,15 @@ def test_the_checksum_is_of_the_content(tmp_path):
     path = hand_in.submit()
     content = json.loads(path.read_text())
     path.write_text(json.dumps(dict(reversed(content.items()))))  # formatted anew
-    assert handin_file.read(path)[1]
+    assert submission_file.read(path)[1]
     for change in ({"time": "then"}, {"answers": content["answers"] * 2}, {"checksum": None}, {"more": 1}):
         path.write_text(json.dumps(content | change))
-        assert not handin_file.read(path)[1]
+        assert not submission_file.read(path)[1]
 
 
 def changed(**fields):
     entry = {"exercise": NAME, "source": "", "verdict": {"outcome": Outcome.PASSED}} | fields
-    return json.dumps({"format": handin_file.FORMAT, "answers": [entry]})
+    return json.dumps({"format": submission_file.FORMAT, "answers": [entry]})
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ def changed(**fields):
         changed(verdict={"outcome": "great"}),
         changed(verdict=3),
         changed().replace("submission 1", "submission 2"),
-        json.dumps({"format": handin_file.FORMAT, "answers": []}),
+        json.dumps({"format": submission_file.FORMAT, "answers": []}),
     ],
 )
 def test_a_file_that_submit_did_not_write_is_refused(tmp_path, text):

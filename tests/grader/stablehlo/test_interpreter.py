@@ -13,7 +13,7 @@ from jax.interpreters import mlir
 
 from grader.judging.compare import NAMING_TOLERANCE
 from grader.stablehlo.execution import Execution, Function
-from grader.stablehlo.operations import OPERATIONS, Uninterpreted
+from grader.stablehlo.numpy_operations import OPERATIONS, Uninterpreted
 
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(2, 3, 4)
 M = np.linspace(-1, 3, 20, dtype=np.float32).reshape(4, 5)

@@ -12,8 +12,8 @@ from ortools.sat.python import cp_model
 
 from rematscope import recompute_graph
 from rematscope.choices import duality, enumeration
-from rematscope.choices.best import Chooser
 from rematscope.choices.choice_graph import ChoiceGraph, Part, link
+from rematscope.choices.chooser import Chooser
 from rematscope.choices.enumeration import best_points, every_choice
 from rematscope.choices.zero_one import zero_one
 from rematscope.ir import jax_internals

@@ -13,10 +13,10 @@ from matplotlib.figure import Figure
 
 from rematscope import PlanError, cost_of, frontier, trace
 from rematscope.choices import enumeration
-from rematscope.choices.best import Chooser
+from rematscope.choices.chooser import Chooser
 from rematscope.planning.frontier import Frontier
 from rematscope.planning.points import Point
-from rematscope.planning.saved_names_matrix import Matrix
+from rematscope.planning.saved_names_matrix import SavedNamesMatrix
 
 
 def f32(*shape):
@@ -166,7 +166,7 @@ def test_a_long_frontier_is_folded_and_says_so(trade):
     graph = trade.graph
     found = Frontier(graph, tuple(points), trade.presets, {}, None, True)
     assert "20 of them here, all in .points" in str(found)
-    matrix = Matrix(("a", "b", "c", "d"), points)
+    matrix = SavedNamesMatrix(("a", "b", "c", "d"), points)
     assert "72 of the 1000 points" in str(matrix) and len(matrix.rows["a"]) == 1000
     assert str(matrix).splitlines()[1].startswith("a, b  ·"), "names that are always saved together share a row"
     assert "500 of the 1000 points" in matrix._repr_mimebundle_()["text/html"]

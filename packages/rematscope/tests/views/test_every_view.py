@@ -30,7 +30,7 @@ VIEWS = {
     "Lint": lambda: rematscope.lint(lambda p: hostile(p) + checkpoint_name(p["&amp;"], "<x-name>").sum(), *ARGUMENTS),
     "Plan": lambda: rematscope.plan(hostile, *ARGUMENTS, budget=1.0),
     "Frontier": lambda: rematscope.frontier(hostile, *ARGUMENTS),
-    "Matrix": lambda: rematscope.frontier(hostile, *ARGUMENTS).matrix,
+    "SavedNamesMatrix": lambda: rematscope.frontier(hostile, *ARGUMENTS).matrix,
     "Fit": lambda: rematscope.fit(hostile, *ARGUMENTS, budget="1 MiB"),
     "Lines": lambda: Lines(["<x-line>", "a & b"]),
     "Paragraph": lambda: Paragraph("<x-paragraph> a & b"),

@@ -2,7 +2,7 @@
 
 from sample_answers import Answers
 
-from rematscope.choices.best import Chooser
+from rematscope.choices.chooser import Chooser
 
 RIGHT = Answers()
 passes = RIGHT.passes

@@ -116,7 +116,7 @@ def _cost(primitive: str, inputs: Sequence[Typed], outputs: Sequence[Typed], par
 def _jaxpr_cost(jaxpr: AnyJaxpr) -> Cost:
     total = Cost()
     for eqn in jax_internals.body_of(jaxpr)[0].eqns:
-        trip_count = eqn.params["length"] if eqn.primitive.name == "scan" else 1
+        trip_count = jax_internals.scan_of(eqn).length if eqn.primitive.name == "scan" else 1
         inputs: list[Any] = [v.aval for v in eqn.invars]  # all of arrays, which JAX's types do not say
         outputs: list[Any] = [v.aval for v in eqn.outvars]
         total += _cost(eqn.primitive.name, inputs, outputs, eqn.params) * trip_count

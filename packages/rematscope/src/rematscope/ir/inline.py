@@ -90,7 +90,7 @@ class Inliner:
         elif primitive == "while":
             equation = self._while(eqn, inputs, outputs)
         elif primitive == "cond":
-            bodies = tuple(self._body(eqn, branch, inputs[1:], ()) for branch in eqn.params["branches"])
+            bodies = tuple(self._body(eqn, branch, inputs[1:], ()) for branch in jax_internals.branches_of(eqn))
             equation = Equation(primitive, tuple(inputs), outputs, eqn.params, eqn, bodies)
         else:
             equation = Equation(primitive, tuple(inputs), outputs, eqn.params, eqn)
@@ -99,26 +99,32 @@ class Inliner:
         return outputs
 
     def _scan(self, eqn: JaxprEqn, inputs: list[Value], outputs: tuple[Value, ...]) -> Equation:
-        consts, carries = jax_internals.scan_split(eqn)
-        jaxpr, length = eqn.params["jaxpr"], eqn.params["length"]
-        own = [Value(v.aval) for v in jax_internals.body_of(jaxpr)[0].invars[consts:]]
-        body = self._body(eqn, jaxpr, [*inputs[:consts], *own], own)
-        return Equation("scan", tuple(inputs), outputs, eqn.params, eqn, (body,), "", length, consts, carries)
+        scan = jax_internals.scan_of(eqn)
+        own = [Value(v.aval) for v in jax_internals.body_of(scan.body)[0].invars[scan.consts :]]
+        return Equation(
+            "scan",
+            tuple(inputs),
+            outputs,
+            eqn.params,
+            eqn,
+            bodies=(self._body(eqn, scan.body, [*inputs[: scan.consts], *own], own),),
+            length=scan.length,
+            reverse=scan.reverse,
+            first_carry=scan.consts,
+            carries=scan.carries,
+        )
 
     def _while(self, eqn: JaxprEqn, inputs: list[Value], outputs: tuple[Value, ...]) -> Equation:
-        tested, kept = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-        carry = inputs[tested + kept :]
+        loop = jax_internals.while_of(eqn)
+        first = loop.tested + loop.kept
+        carry = inputs[first:]
 
         def part(jaxpr: AnyJaxpr, captured: list[Value]) -> Program:
             own = [Value(v.aval) for v in carry]
             return self._body(eqn, jaxpr, [*captured, *own], own)
 
-        condition = part(eqn.params["cond_jaxpr"], inputs[:tested])
-        body = part(eqn.params["body_jaxpr"], inputs[tested : tested + kept])
-        bodies = (condition, body)
-        return Equation(
-            "while", tuple(inputs), outputs, eqn.params, eqn, bodies, first_carry=tested + kept, carries=len(carry)
-        )
+        bodies = part(loop.condition, inputs[: loop.tested]), part(loop.body, inputs[loop.tested : first])
+        return Equation("while", tuple(inputs), outputs, eqn.params, eqn, bodies, first_carry=first, carries=len(carry))
 
     def _body(self, eqn: JaxprEqn, jaxpr: AnyJaxpr, operands: Sequence[Value], own: Sequence[Value]) -> Program:
         """The program that the loop or branch `eqn` runs; it reads `own` as its inputs, the rest from around it."""

@@ -20,7 +20,7 @@ import contextlib
 import inspect
 import re
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -182,7 +182,7 @@ def _replaced(eqn: JaxprEqn, **changes: Any) -> JaxprEqn:
     return replaced
 
 
-def with_policy(jaxpr: AnyJaxpr, policy: Policy | None) -> Any:
+def jaxpr_with_policy(jaxpr: AnyJaxpr, policy: Policy | None) -> Any:
     """`jaxpr` with `policy` in every checkpoint, those in jit, loops, branches and other checkpoints included."""
     return rewritten(jaxpr, lambda eqn, _: [given_policy(eqn, policy) if is_checkpoint(eqn) else eqn])
 
@@ -195,7 +195,7 @@ def given_policy(checkpoint: JaxprEqn, policy: Policy | None) -> JaxprEqn:
     return _replaced(checkpoint, params={**checkpoint.params, "policy": policy})
 
 
-def without_checkpoint(eqn: JaxprEqn) -> JaxprEqn:
+def eqn_without_checkpoint(eqn: JaxprEqn) -> JaxprEqn:
     """A checkpoint as a call of what it goes around."""
     body = called_body(eqn)
     assert body is not None, "a checkpoint goes around a program"
@@ -261,13 +261,45 @@ def barrier_operands(eqn: JaxprEqn) -> list[int]:
     return [i for i, (flag, atom) in enumerate(zip(flags, eqn.invars, strict=True)) if flag and not is_literal(atom)]
 
 
-def scan_split(eqn: JaxprEqn) -> tuple[int, int]:
-    """(number of constants, number of carries) among the operands of a `scan`."""
+class Scan(NamedTuple):
+    """What a `scan` equation says of itself; its operands are constants, then carries, then what is sliced."""
+
+    body: ClosedJaxpr
+    consts: int
+    carries: int
+    length: int
+    reverse: bool
+
+
+def scan_of(eqn: JaxprEqn) -> Scan:
+    """Reads the parameters of a `scan`."""
     params = eqn.params
     if "num_consts" in params:  # JAX 0.11 and before
-        return params["num_consts"], params["num_carry"]
-    consts, carry, _ = params["ft_in"].unpack()
-    return len(consts), len(carry)
+        consts, carries = params["num_consts"], params["num_carry"]
+    else:
+        consts, carries, _ = map(len, params["ft_in"].unpack())
+    return Scan(params["jaxpr"], consts, carries, params["length"], params["reverse"])
+
+
+class While(NamedTuple):
+    """What a `while` equation says of itself; its operands are `tested` constants of the condition, `kept` ones of the
+    body, then carries."""
+
+    condition: ClosedJaxpr
+    tested: int
+    body: ClosedJaxpr
+    kept: int
+
+
+def while_of(eqn: JaxprEqn) -> While:
+    """Reads the parameters of a `while`."""
+    params = eqn.params
+    return While(params["cond_jaxpr"], params["cond_nconsts"], params["body_jaxpr"], params["body_nconsts"])
+
+
+def branches_of(eqn: JaxprEqn) -> tuple[ClosedJaxpr, ...]:
+    """The branches of a `cond`."""
+    return tuple(eqn.params["branches"])
 
 
 def run(eqn: JaxprEqn, operands: list[Any]) -> list[Any]:

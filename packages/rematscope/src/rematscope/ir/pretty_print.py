@@ -182,7 +182,7 @@ def _scan(equation: Equation, indent: str) -> Iterator[Line]:
     carries = equation.carries
     index = equation.index
     steps = f"range({equation.length})"
-    if equation.params["reverse"]:
+    if equation.reverse:
         steps = f"reversed({steps})"
     yield from _start(equation, indent)
     yield Line((f"{indent}for {index} in {steps}:",), source=equation.source)

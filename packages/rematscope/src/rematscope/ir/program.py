@@ -105,6 +105,7 @@ class Equation:
       bodies: loop body or branches, in the order of the primitive's parameters.
       role: in a backward program, `"R"`, `"L"` or `"B"`; see `rematscope.ir.roles`. Empty in a forward program.
       length: how often the body of a `scan` runs; 1 for everything else.
+      reverse: a `scan` runs from the last slice to the first.
       first_carry, carries: where in `inputs` a loop's carried values start, and how many there are.
       calls: the jit, checkpoint and custom-rule equations that it was inlined from, with the loops and branches that
         it stands in, innermost first.
@@ -119,6 +120,7 @@ class Equation:
     bodies: tuple["Program", ...] = ()
     role: str = ""
     length: int = 1
+    reverse: bool = False
     first_carry: int = 0
     carries: int = 0
     calls: tuple[JaxprEqn, ...] = ()
@@ -232,7 +234,7 @@ def _run_scan(equation: Equation, operands: list[Any], env: _Env) -> list[Any]:
         return out[: equation.carries], out[equation.carries :]
 
     carry, stacked = jax.lax.scan(
-        step, operands[start:stop], operands[stop:], equation.length, reverse=equation.params["reverse"]
+        step, operands[start:stop], operands[stop:], equation.length, reverse=equation.reverse
     )
     return [*carry, *stacked]
 

@@ -97,7 +97,7 @@ class ValueNumbering:
             number = self.number(array)
             whole, inner = self._stacked.get(number, (None, -1))
             self._table.assign([part], [inner if whole == index else self._table.intern("slice", index, number)])
-        loop = ("scan", index, equation.params["reverse"])
+        loop = ("scan", index, equation.reverse)
         carried = self._carries(equation, loop, (*around, equation.length))
         outs = self._numbers(body.outputs)
         stacks = [self._table.intern("stack", index, out) for out in outs[carries:]]

@@ -52,7 +52,7 @@ class Subject:
         gone = {id(checkpoint.eqn) for checkpoint in checkpoints}
 
         def change(eqn: JaxprEqn, old: JaxprEqn) -> list[JaxprEqn]:
-            return [jax_internals.without_checkpoint(eqn) if id(old) in gone else eqn]
+            return [jax_internals.eqn_without_checkpoint(eqn) if id(old) in gone else eqn]
 
         return self.trace(self.changed(change))
 

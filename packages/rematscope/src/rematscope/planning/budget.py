@@ -4,8 +4,8 @@ import operator
 import re
 from fractions import Fraction
 
-from rematscope.choices.best import Chooser
 from rematscope.choices.choice_graph import ChoiceGraph
+from rematscope.choices.chooser import Chooser
 from rematscope.errors import PlanError
 
 

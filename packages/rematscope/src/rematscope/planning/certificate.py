@@ -6,8 +6,8 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from rematscope.choices.best import Chooser
 from rematscope.choices.build import CostFunction, recompute_graph, work
+from rematscope.choices.chooser import Chooser
 from rematscope.choices.duality import proven
 from rematscope.choices.enumeration import are_few
 from rematscope.choices.zero_one import zero_one

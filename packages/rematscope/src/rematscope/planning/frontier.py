@@ -14,7 +14,7 @@ from rematscope.errors import PlanError
 from rematscope.ir import jax_internals
 from rematscope.linting.lint import no_names
 from rematscope.planning.points import Point, all_points, counted, greedy_point, spread, unbeaten
-from rematscope.planning.saved_names_matrix import Matrix
+from rematscope.planning.saved_names_matrix import SavedNamesMatrix
 from rematscope.render.parts import Pictured, Stack, TextTable
 from rematscope.render.progress import progress
 from rematscope.render.theme import COLOURS
@@ -22,10 +22,7 @@ from rematscope.render.units import amount_text, bytes_text
 from rematscope.render.view import View
 from rematscope.tracing.checkpoints import checkpoints, jaxpr_of, with_policy
 from rematscope.tracing.trace import trace
-
-# From keeping least to keeping most.
-PRESETS = ("nothing_saveable", "dots_with_no_batch_dims_saveable", "dots_saveable", "everything_saveable")
-
+from rematscope.views.explore import POLICIES
 
 _BYTES, _AMOUNTS = ("B", "KiB", "MiB", "GiB", "TiB"), ("", "k", "M", "G", "T", "P")
 
@@ -80,7 +77,7 @@ def frontier(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwa
         again = graph_of(passes, cost).all_recomputed
         return Point(sum(r.nbytes for r in kept.values()), again, tuple(names), label)
 
-    presets = [measured(label, with_policy(f, getattr(jax.checkpoint_policies, label))) for label in PRESETS]
+    presets = [measured(label, with_policy(f, getattr(jax.checkpoint_policies, label))) for label in POLICIES]
     with jax_internals.default_remat():
         own = [jax_internals.policy_of(eqn) for eqn in checkpoints(jaxpr_of(f, *args, **kwargs))]
     has_policy = any(policy not in (None, jax.checkpoint_policies.nothing_saveable) for policy in own)
@@ -150,9 +147,9 @@ class Frontier(Pictured):
         return next((point for point in reversed(self.points) if point.nbytes <= nbytes), None)
 
     @functools.cached_property
-    def matrix(self) -> Matrix:
+    def matrix(self) -> SavedNamesMatrix:
         """Which names each point saves."""
-        return Matrix(self.graph.names, self.points)
+        return SavedNamesMatrix(self.graph.names, self.points)
 
     def plot(self, ax: Any) -> None:
         """Draws the frontier as steps on matplotlib axes, and the labelled points as marks."""

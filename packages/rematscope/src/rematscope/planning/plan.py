@@ -6,8 +6,8 @@ from typing import Any
 
 import jax
 
-from rematscope.choices.best import Chooser
 from rematscope.choices.build import CostFunction, graph_of, recompute_graph, work
+from rematscope.choices.chooser import Chooser
 from rematscope.choices.duality import multipliers
 from rematscope.choices.enumeration import are_few
 from rematscope.choices.highs import SOLVER

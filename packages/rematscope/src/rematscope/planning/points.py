@@ -5,8 +5,8 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
-from rematscope.choices.best import Chooser
 from rematscope.choices.choice_graph import ChoiceGraph
+from rematscope.choices.chooser import Chooser
 from rematscope.choices.enumeration import are_few, best_points, every_choice, subset
 from rematscope.planning.budget import least_possible
 

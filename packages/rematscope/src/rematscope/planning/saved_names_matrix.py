@@ -11,7 +11,7 @@ from rematscope.render.view import View
 _COLUMNS, _MOST_COLUMNS = 72, 500  # points that the matrix shows, as text and in a notebook
 
 
-class Matrix(View):
+class SavedNamesMatrix(View):
     """Which names each point saves: a row for each name, a column for each point, from fewest to most bytes.
 
     Attributes:

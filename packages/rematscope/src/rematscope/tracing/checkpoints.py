@@ -46,7 +46,7 @@ def with_policy(f: Callable[..., Any], policy: Policy | None) -> Callable[..., A
             )
         if not found:
             return jax.checkpoint(flat, policy=policy)(*leaves)
-        results = jaxpr_as_fun(jax_internals.with_policy(jaxpr, policy))(*leaves)
+        results = jaxpr_as_fun(jax_internals.jaxpr_with_policy(jaxpr, policy))(*leaves)
         return jax.tree.unflatten(jax.tree.structure(out), results)
 
     return planned
@@ -60,7 +60,8 @@ def without_checkpoints(f: Callable[..., Any]) -> Callable[..., Any]:
         flat, leaves = flattened(f, args, kwargs)
         jaxpr, out = jax.make_jaxpr(flat, return_shape=True)(*leaves)
         jaxpr = jax_internals.rewritten(
-            jaxpr, lambda eqn, _: [jax_internals.without_checkpoint(eqn) if jax_internals.is_checkpoint(eqn) else eqn]
+            jaxpr,
+            lambda eqn, _: [jax_internals.eqn_without_checkpoint(eqn) if jax_internals.is_checkpoint(eqn) else eqn],
         )
         return jax.tree.unflatten(jax.tree.structure(out), jaxpr_as_fun(jaxpr)(*leaves))
 

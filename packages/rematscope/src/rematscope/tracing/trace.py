@@ -17,9 +17,9 @@ from rematscope.ir import jax_internals, roles
 from rematscope.ir.cost import Cost, program_cost
 from rematscope.ir.inline import Inliner
 from rematscope.ir.jax_internals import AnyJaxpr, jaxprs_in_params
-from rematscope.ir.letters import name_values
 from rematscope.ir.program import Program, Typed, Value
 from rematscope.ir.source import Source
+from rematscope.ir.value_names import name_values
 from rematscope.tracing.arguments import argument_paths, called, check_differentiable, flattened
 from rematscope.tracing.residuals import Residual, makers_of, origin_of, residuals_of
 

@@ -14,7 +14,7 @@ from rematscope.tracing.arguments import flattened
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.linked import Linked
 
-# From keeping least to keeping most.
+# JAX's policies without arguments, from keeping least to keeping most.
 POLICIES = ("nothing_saveable", "dots_with_no_batch_dims_saveable", "dots_saveable", "everything_saveable")
 _NO_CHECKPOINT, _NO_POLICY, _NAMES = "no checkpoint", "no policy", "save_only_these_names"
 

@@ -10,7 +10,7 @@ from grader.verdicts.verdict import Verdict
 _VERDICTS = 10_000  # that are kept, a few kilobytes each
 
 
-class Once:
+class VerdictCache:
     """Verdicts that are made once for the same programs and inputs, also where several threads ask at the same time."""
 
     def __init__(self) -> None:

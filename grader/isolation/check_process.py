@@ -1,4 +1,4 @@
-"""The process that runs a learner's file: `python -m grader.isolation.child FILE VERDICT ASKED`.
+"""The process that runs a learner's file: `python -m grader.isolation.check_process FILE VERDICT ASKED`.
 
 Started by `grader.isolation.check_file`.
 """

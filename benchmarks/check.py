@@ -6,16 +6,12 @@ Warm checks of every exercise's worked answer in this process, and a cold one by
 median of five runs of each, taken in turns so that a busy machine slows all alike.
 """
 
-import sys
-
-# Python looks for modules in a script's folder first, and `inspect.py` there is not the standard library's.
-sys.path.pop(0)
-
 import argparse
 import functools
 import importlib
 import statistics
 import subprocess
+import sys
 import time
 from pathlib import Path
 

@@ -15,11 +15,6 @@ in this process, which has done them before; in the sandbox each is done for the
 Fails if a grade is not what the answer deserves.
 """
 
-import sys
-
-# Python looks for modules in a script's folder first, and `inspect.py` there is not the standard library's.
-sys.path.pop(0)
-
 import argparse
 import csv
 import json
@@ -27,6 +22,7 @@ import os
 import shutil
 import statistics
 import subprocess
+import sys
 import tempfile
 import threading
 import time

@@ -7,11 +7,6 @@ Predictions come from the trace alone. Times are medians of five rounds in which
 the time without a checkpoint, so that a busy machine slows all alike.
 """
 
-import sys
-
-# Python looks for modules in a script's folder first, and `inspect.py` there is not the standard library's.
-sys.path.pop(0)
-
 import math
 import statistics
 

@@ -12,8 +12,7 @@ HiGHS misses a best choice, or takes more than 20 ms at 16 names or 3 s at 400.
 import sys
 from pathlib import Path
 
-# Python looks for modules in a script's folder first, and `inspect.py` there is not the standard library's.
-sys.path.pop(0)
+# The blocks are those of the tests.
 sys.path.append(str(Path(__file__).parents[1] / "packages" / "rematscope" / "tests"))
 
 import statistics

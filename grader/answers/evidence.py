@@ -10,7 +10,7 @@ from grader.util import bounded_json
 MAX_CHARACTERS = 10_000_000
 
 
-_MAX_MESSAGE = 1_000  # characters of what happened: expressions of an exercise's are sought in it
+_MAX_MESSAGE = 1_000  # characters of a failure's text, since regular expressions (`error_questions`) search it
 
 
 class EvidenceError(ValueError):

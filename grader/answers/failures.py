@@ -1,4 +1,4 @@
-"""What an exception of the learner's code says, and answers that are none."""
+"""Turns an exception of the learner's code into a `Failure`, and recognises stubs."""
 
 import dis
 import inspect

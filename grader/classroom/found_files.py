@@ -1,4 +1,4 @@
-"""What there is in a folder or a zip that nobody has looked into: nothing is unpacked, and links are not followed."""
+"""Lists the files in an untrusted folder or zip, without unpacking anything or following links."""
 
 import os
 import stat

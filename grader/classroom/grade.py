@@ -40,7 +40,7 @@ class Picture:
         return html_page(self.columns, self.footer)
 
 
-# What `rematscope` gives lines to: its letters and types, and nothing else that could be a name of the page's.
+# The style classes that rematscope gives to pieces of its lines; any other could be one of the page's own.
 _STYLES = {"", "bold", "rs-type", "rs-source", "rs-marked", *(f"rs-{x}{m}" for x in "SRLB" for m in ("", " rs-marked"))}
 
 

@@ -1,4 +1,4 @@
-"""What each submission is tried on, as one seed of a whole class decides it."""
+"""Derives the seeds of each submission's shapes and inputs from the one seed of a run."""
 
 import functools
 import hashlib

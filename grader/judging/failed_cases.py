@@ -1,4 +1,4 @@
-"""What an answer is told that left no programs: it raised something, or returned what has no gradient."""
+"""Findings about cases in which the answer raised, or returned what has no gradient."""
 
 import re
 from collections.abc import Iterator

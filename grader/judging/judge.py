@@ -84,7 +84,7 @@ def _findings(
     return unmet(expect.requirements, behaviours(trial))
 
 
-# What arguments that come in another order than the answer takes them in would explain.
+# Kinds of findings that arguments in the wrong order can cause.
 _BEFORE_REQUIREMENTS = {FindingKind.RAISES, FindingKind.WRONG_TYPE, FindingKind.WRONG_VALUE, FindingKind.WRONG_GRADIENT}
 
 

@@ -51,7 +51,7 @@ def traced_reference(
         results = []
         for case, arguments, given in zip(cases, inputs, cotangents, strict=True):
             output, pullback, named = jax.vjp(reference_of(case, expect), *arguments, has_aux=True)
-            # To an answer that returns something else no cotangent of the reference's fits, and it fails on that first.
+            # If the shapes differ, no cotangent fits; the answer then fails on its type before gradients are compared.
             fits = jax.tree.map(jnp.shape, [output]) == jax.tree.map(jnp.shape, given)
             results.append((output, pullback(given[0].astype(output.dtype) if fits else output), named))
         return results

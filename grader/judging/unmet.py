@@ -1,4 +1,4 @@
-"""Which of an exercise's requirements what an answer does fails to meet."""
+"""Which requirements of an exercise an answer fails to meet."""
 
 import dataclasses
 from collections.abc import Iterator, Sequence

@@ -57,7 +57,7 @@ def _differs(got: Any, want: Any, question: Question, task: Task, expect: Expect
     says = mistake.says if mistake else _how_many(compared, want) if chosen else None
     text = f"Your answer is not what JAX does{f': {says}' if says else ''}."
     ask = mistake.next if mistake else expect.otherwise
-    # Numbers of names belong to a question; where they differ from one to the other, so do the findings.
+    # With counts in the key, findings are merged only for questions that have the same counts.
     key = (says, expected, given) if chosen and not mistake else says
     yield Seen(key, question.name, Finding(FindingKind.WRONG_VALUE, text, expected=expected, got=given, next=ask))
 

@@ -1,1 +1,1 @@
-"""What knows nothing of grading."""
+"""Helpers that know nothing of grading: files that appear whole, bounded JSON, versions."""

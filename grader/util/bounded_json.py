@@ -1,4 +1,4 @@
-"""Read what somebody else wrote."""
+"""JSON from an untrusted source, within a bound on memory."""
 
 import json
 from typing import Any

@@ -1,6 +1,7 @@
 """Whether this machine has a sandbox to test: bubblewrap, and user namespaces inside of it."""
 
 import functools
+import os
 import shutil
 import subprocess
 from pathlib import Path
@@ -16,7 +17,10 @@ def _works() -> bool:
     return subprocess.run([*inside, "unshare", "--user", "true"], capture_output=True).returncode == 0
 
 
-needed = pytest.mark.skipif(not _works(), reason="needs bubblewrap, and user namespaces inside of it")
+# CI must run these tests: there they fail where nothing can be isolated.
+needed = pytest.mark.skipif(
+    not os.environ.get("CI") and not _works(), reason="needs bubblewrap, and user namespaces inside of it"
+)
 
 
 def descendants(pid: int) -> set[int]:

@@ -163,7 +163,7 @@ class _Nodes:
 
     def _add_operation(self, equation: Equation, times: int, around: tuple[Equation, ...]) -> None:
         if equation.primitive in self.passes.unopened and (equation.role == roles.LATE or _has_names(equation)):
-            # All that reads it would be called late too; and a checkpoint inside is not seen.
+            # Whatever reads it would count as late as well, and a checkpoint inside of it cannot be seen.
             raise PlanError(
                 f"{self.passes.function} has a checkpoint around {equation.primitive} or in it, and what that "
                 "computes again inside cannot be told from outside. Plan the function that it runs by itself."

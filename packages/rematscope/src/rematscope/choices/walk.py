@@ -1,4 +1,4 @@
-"""The walk that a choice of names is."""
+"""Which operations the backward pass reaches, and so computes again, when some names are saved."""
 
 from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol, Self, TypeVar

@@ -1,6 +1,6 @@
 """The one module that reaches behind JAX's public API, and that knows what its releases do differently.
 
-Six things have no public door:
+These have no public door:
 
 * `scan` keeps how its operands divide into constants, carries and slices in parameters (other ones from JAX 0.12 on).
 * Under `JAX_REMAT3=1`, a switch that came with JAX 0.10, checkpoints and names are `HiPrim` objects in the private
@@ -10,8 +10,8 @@ Six things have no public door:
 * How an equation's parameters are handed to its primitive changed between releases (a pair until JAX 0.11).
 * The names that a policy was made with are only in its closure, or in fields of its own from JAX 0.11 on.
 
-Two more differ: `jaxprs_in_params` is public from JAX 0.10 on, and from 0.11 on every jaxpr is a closed one, whose
-equations can be replaced.
+Between releases differ: `jaxprs_in_params` is public from JAX 0.10 on, and from 0.11 on every jaxpr is a closed one,
+whose equations can be replaced.
 
 Everything here takes a `JaxprEqn` and returns plain data or arrays; a release that moves one of them is mended here.
 """

@@ -36,7 +36,7 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
     numbering.program(forward)
     computed = {numbering.number(v): v for v in forward.inputs}
     named: dict[int, list[Value]] = {}
-    # What a branch computed was computed only if it was taken: it counts for the branches of the backward pass.
+    # A value from a branch exists only if that branch was taken: it is known in the backward pass's branches alone.
     in_branches: dict[int, Value] = {}
     for equation, in_branch in _everything(forward):
         known = in_branches if in_branch else computed

@@ -1,1 +1,1 @@
-"""What is in memory when."""
+"""How many bytes are live after each equation."""

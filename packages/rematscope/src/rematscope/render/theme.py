@@ -35,7 +35,7 @@ SHEET = """<style>
 @container (max-width: 1150px) { .rematscope .rs-source { display: none; } }
 </style>"""
 
-# Apart, so that pages on which nothing is marked stay as they are stored.
+# A sheet of its own, added only to a page on which something is marked.
 MARKS = """<style>
 .rs-marked { background: #ffedb3; border-block: 1px solid #946200; font-weight: 600; }
 [data-jp-theme-light="false"] .rs-marked { background: #4d3b00; border-color: #ffd257; }

@@ -39,7 +39,7 @@ def live(view: Callable[..., View], **controls) -> None:
         control.observe(update, "value")
     row = ipywidgets.Box(list(controls.values()), layout={"flex_flow": "row wrap"})
     page = ipywidgets.VBox([row, pane] if controls else [pane])
-    # A front end shows the richest form that it can: the widget where its model lives, else the twin.
+    # A front end shows the richest form that it can: the widget where its model lives, else the same as HTML or text.
     display({**page._repr_mimebundle_(), **current()._repr_mimebundle_()}, raw=True)
 
 

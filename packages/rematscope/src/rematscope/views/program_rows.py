@@ -11,7 +11,6 @@ from rematscope.ir.program import Value, type_text
 from rematscope.render.units import bytes_text, count_text
 from rematscope.tracing.residuals import Residual
 from rematscope.tracing.trace import Passes
-from rematscope.views.words import saved_text
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,3 +115,10 @@ def _work(count: int, cost: Cost) -> str:
     if cost.transcendentals:
         parts.append(count_text(cost.transcendentals, "transcendentals"))
     return f"{count:,}" + (f" ({', '.join(parts)})" if parts else "")
+
+
+def saved_text(passes: Passes) -> str:
+    """`456 B: computed 72 B + arguments 384 B`."""
+    kinds = {"computed": "computed", "constant": "constants", "argument": "arguments"}
+    parts = [f"{kinds[kind]} {bytes_text(size)}" for kind, size in passes.bytes_by_kind().items()]
+    return f"{bytes_text(passes.saved_bytes())}: {' + '.join(parts)}"

@@ -10,7 +10,7 @@ from rematscope.render.units import bytes_text
 from rematscope.render.view import View
 from rematscope.tracing.residuals import Residual
 from rematscope.tracing.trace import Passes, trace
-from rematscope.views.words import saved_text
+from rematscope.views.program_rows import saved_text
 
 
 @dataclasses.dataclass(frozen=True)

@@ -51,9 +51,6 @@ def allocation(module: Module, record: bytes, title: str) -> Timeline | None:
     return Timeline(title, [start, *moments, moment("end", len(schedule.steps))], turn + 1)
 
 
-# Data.
-
-
 @dataclasses.dataclass
 class LiveRange:
     """When a buffer holds what will be read; steps count from 0.
@@ -85,8 +82,6 @@ class Schedule:
     ranges: dict[int, LiveRange] = dataclasses.field(default_factory=dict)
     in_one_place: dict[int, set[int]] = dataclasses.field(default_factory=dict)
 
-
-# Builder.
 
 Path = tuple[int, ...]  # into a tuple
 Held = dict[Path, set[int]]  # an instruction's result: where in it → the buffers that may lie there
@@ -172,8 +167,6 @@ class _Walk:
         group = set().union(buffers, *(together.get(buffer, ()) for buffer in buffers))
         together.update(dict.fromkeys(group, group))
 
-
-# Algorithm.
 
 _BACKWARD = frozenset({"recomputed", "backward"})
 

@@ -1,14 +1,9 @@
-"""What looking at a model costs, in units of what JAX itself needs to trace it: `python benchmarks/inspect.py`.
+"""What looking at a model costs, in units of what JAX itself needs to trace it: `python benchmarks/instrument.py`.
 
 Everything runs in this one process, one after the other, on a 12-layer transformer (d = 1024, 8 × 512 tokens, f32,
 layers unrolled). Whatever traces starts with JAX's caches cleared, and its time includes JAX's own tracing. The ratios
 are what another machine should show too. `--quick` leaves out the seed's view, which runs the model: that takes 13 GB.
 """
-
-import sys
-
-# Python looks for modules in a script's folder first, and would take this file for the standard library's `inspect`.
-sys.path.pop(0)
 
 import argparse
 import contextlib
@@ -16,6 +11,7 @@ import gc
 import io
 import resource
 import statistics
+import sys
 import time
 
 import jax

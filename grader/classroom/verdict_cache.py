@@ -18,21 +18,35 @@ class VerdictCache:
         self._lock = threading.Lock()
 
     def __call__(self, key: bytes, make: Callable[[], Verdict]) -> Verdict:
-        """The verdict of this key; `make` is called if there is none yet, and raises what it raises for all who ask."""
-        with self._lock:
-            known = self._made.get(key)
-            if known is None:
-                mine = self._made[key] = Future()
-                if len(self._made) > _VERDICTS:
-                    del self._made[next(iter(self._made))]
-        if known:
-            return known.result()
+        """The verdict of this key; `make` is called if there is none yet, and raises whatever it raises.
+
+        What it raises is for one who asked: the sandbox that it lost may not be that of others who wait. They begin
+        anew.
+        """
+        mine: Future[Verdict] = Future()
+        while (made := self._claimed(key, mine)) is not mine:
+            if made.exception() is None:
+                return made.result()
         try:
-            mine.set_result(make())
+            verdict = make()
         except BaseException as error:
+            self._forget(key)
             mine.set_exception(error)
+            raise
         # What could not be judged may be the moment's fault: time was up, memory was short.
-        if mine.exception() or mine.result().outcome == Outcome.NOT_JUDGED:
-            with self._lock:
-                self._made.pop(key, None)
-        return mine.result()
+        if verdict.outcome == Outcome.NOT_JUDGED:
+            self._forget(key)
+        mine.set_result(verdict)
+        return verdict
+
+    def _claimed(self, key: bytes, mine: Future[Verdict]) -> Future[Verdict]:
+        """What is made, or being made; `mine`, to be made by the caller, if there is nothing."""
+        with self._lock:
+            made = self._made.setdefault(key, mine)
+            if len(self._made) > _VERDICTS:
+                del self._made[next(iter(self._made))]
+            return made
+
+    def _forget(self, key: bytes) -> None:
+        with self._lock:
+            self._made.pop(key, None)

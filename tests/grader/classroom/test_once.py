@@ -1,0 +1,77 @@
+"""Verdicts that are made once for all who ask."""
+
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from grader.classroom.once import Once
+from grader.verdicts.kinds import Outcome
+from grader.verdicts.verdict import Verdict
+
+PASSED = Verdict("either", Outcome.PASSED)
+NOT_JUDGED = Verdict("either", Outcome.NOT_JUDGED)
+
+
+def while_another_waits(make, make_for_another):
+    """Futures of two who ask for the same verdict, the second of whom waits before the first one's is made."""
+    once, asked = Once(), threading.Event()
+    waiting = threading.Event()
+
+    def first():
+        asked.set()
+        assert waiting.wait(30)
+        return make()
+
+    idents = []
+
+    def another():
+        idents.append(threading.get_ident())
+        return once(b"same", make_for_another)
+
+    with ThreadPoolExecutor(2) as threads:
+        one = threads.submit(once, b"same", first)
+        assert asked.wait(30)
+        other = threads.submit(another)
+        deadline = time.monotonic() + 30
+        while not (idents and waits(idents[0])):
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+        waiting.set()
+    return one, other
+
+
+def waits(thread):
+    """Whether a thread stands in `threading`'s waiting."""
+    frame = sys._current_frames().get(thread)
+    while frame:
+        if frame.f_code is threading.Condition.wait.__code__:
+            return True
+        frame = frame.f_back
+    return False
+
+
+def lost():
+    raise ConnectionError("the sandbox is lost")
+
+
+def test_who_waits_has_the_verdict_that_another_one_made():
+    one, other = while_another_waits(lambda: PASSED, lost)
+    assert one.result() is other.result() is PASSED
+
+
+def test_what_is_lost_with_one_sandbox_is_made_anew_by_who_waits_with_another():
+    one, other = while_another_waits(lost, lambda: PASSED)
+    with pytest.raises(ConnectionError):
+        one.result()
+    assert other.result() is PASSED
+
+
+@pytest.mark.parametrize(("first", "then"), [(lambda: NOT_JUDGED, PASSED), (lambda: PASSED, PASSED)])
+def test_what_could_not_be_judged_is_tried_again(first, then):
+    once, calls = Once(), []
+    once(b"same", first)
+    assert once(b"same", lambda: calls.append(1) or PASSED) == then
+    assert bool(calls) == (first() is NOT_JUDGED)

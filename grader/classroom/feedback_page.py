@@ -66,7 +66,7 @@ def _part(grade: Grade, picture: Picture | None, others: Sequence[Grade]) -> _Pa
         verdict=VerdictView(verdict).html(),
         picture=picture,
         programs=Markup(picture.html()) if picture else None,
-        printed=printed if printed.strip() else "",
+        printed=printed if grade.printed.strip() else "",
         others=[other for other in others if other.verdict.exercise == grade.verdict.exercise],
     )
 

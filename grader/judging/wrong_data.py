@@ -148,7 +148,8 @@ def _fits(got: Any, want: Any) -> bool:
 
 
 def _shown(data: Any, like: Any) -> str:
-    return str(_spelled(data, like))
+    """Data in words that can be written to a file: half of a pair of characters, which JSON has, is no UTF-8."""
+    return str(_spelled(data, like)).encode(errors="backslashreplace").decode()
 
 
 def _spelled(data: Any, like: Any) -> Any:

@@ -43,3 +43,10 @@ def test_a_finding_does_not_tell_the_answer():
         for finding in grade(lambda op, name=name: [name], "predict_residuals").findings:
             said = f"{finding.text} {finding.expected} {finding.next}"
             assert not [kept for op in finding.cases for kept in KEPT[op] if len(kept) > 1 and kept in said]
+
+
+def test_whatever_is_answered_the_finding_can_be_written_to_a_file():
+    """One answer that cannot be would keep a class's grades from all others."""
+    (finding,) = grade(lambda op: "\ud800", "predict_residuals").findings
+    assert finding.kind == "wrong type" and finding.got == "\\ud800"
+    finding.text.encode()

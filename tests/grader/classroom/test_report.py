@@ -114,6 +114,13 @@ def test_files_of_two_learners_are_two():
     assert file_names(["ada b."])["ada b."].startswith("ada b-") and file_names(["ada-1"]) == {"ada-1": "ada-1"}
 
 
+def test_a_page_has_what_was_printed_if_there_is_anything_to_see():
+    told = "What your answer printed"
+    for printed, there in (("hello\n", True), ("\x1b[31m", True), ("", False), ("\t \r\n\n", False)):
+        page = Report(5, True, []).page("ada", [dataclasses.replace(FAILED, printed=printed)])
+        assert (told in page) == there, repr(printed)
+
+
 def test_pages_need_nothing_and_are_accessible(report, tmp_path, browser):
     report.write(tmp_path)
     with browser.new_context() as window:

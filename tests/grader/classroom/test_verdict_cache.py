@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from grader.classroom.once import Once
+from grader.classroom.verdict_cache import VerdictCache
 from grader.verdicts.kinds import Outcome
 from grader.verdicts.verdict import Verdict
 
@@ -17,7 +17,7 @@ NOT_JUDGED = Verdict("either", Outcome.NOT_JUDGED)
 
 def while_another_waits(make, make_for_another):
     """Futures of two who ask for the same verdict, the second of whom waits before the first one's is made."""
-    once, asked = Once(), threading.Event()
+    cache, asked = VerdictCache(), threading.Event()
     waiting = threading.Event()
 
     def first():
@@ -29,10 +29,10 @@ def while_another_waits(make, make_for_another):
 
     def another():
         idents.append(threading.get_ident())
-        return once(b"same", make_for_another)
+        return cache(b"same", make_for_another)
 
     with ThreadPoolExecutor(2) as threads:
-        one = threads.submit(once, b"same", first)
+        one = threads.submit(cache, b"same", first)
         assert asked.wait(30)
         other = threads.submit(another)
         deadline = time.monotonic() + 30
@@ -71,7 +71,7 @@ def test_what_is_lost_with_one_sandbox_is_made_anew_by_who_waits_with_another():
 
 @pytest.mark.parametrize(("first", "then"), [(lambda: NOT_JUDGED, PASSED), (lambda: PASSED, PASSED)])
 def test_what_could_not_be_judged_is_tried_again(first, then):
-    once, calls = Once(), []
-    once(b"same", first)
-    assert once(b"same", lambda: calls.append(1) or PASSED) == then
+    cache, calls = VerdictCache(), []
+    cache(b"same", first)
+    assert cache(b"same", lambda: calls.append(1) or PASSED) == then
     assert bool(calls) == (first() is NOT_JUDGED)

@@ -38,3 +38,13 @@ def test_a_package_has_folders_and_hardly_any_file_at_its_top(package):
 
 def test_the_types_of_both_packages_agree():
     assert_content("-m", "mypy")
+
+
+def test_a_type_checker_knows_which_names_rematscope_has(tmp_path):
+    """They are imported when asked for, and a module with a `__getattr__` that it sees may have any name."""
+    user = tmp_path / "user.py"
+    user.write_text("import rematscope\nrematscope.plan\nrematscope.plane\n")
+    alone = ["--follow-imports=skip", f"--cache-dir={tmp_path}"]
+    command = [sys.executable, "-m", "mypy", *alone, PACKAGES[0] / "__init__.py", user]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+    assert "user.py:3: error: Module has no attribute" in said and "Found 1 error" in said

@@ -103,12 +103,14 @@ _HOMES = {
 _HOME_OF = {name: f"rematscope.{module}" for module, names in _HOMES.items() for name in names}
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOME_OF:
-        raise AttributeError(f"module 'rematscope' has no attribute {name!r}")
-    value = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)
-    return value
+if not TYPE_CHECKING:  # a type checker that saw it would take any name for one of these
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOME_OF:
+            raise AttributeError(f"module 'rematscope' has no attribute {name!r}")
+        value = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)
+        return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return __all__

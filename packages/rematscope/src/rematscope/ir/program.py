@@ -34,7 +34,12 @@ class Typed(Protocol):
 
 
 class Value:
-    """One array that a program computes or is given: its abstract value, and the name it is shown under."""
+    """One array that a program computes or is given.
+
+    Attributes:
+      aval: JAX's abstract value of it: shape, dtype, memory space.
+      name: what it is shown under.
+    """
 
     __slots__ = ("aval", "name")
 
@@ -62,7 +67,13 @@ class Value:
 
 
 class Literal(Value):
-    """A scalar written into the program itself."""
+    """A scalar written into the program itself.
+
+    Attributes:
+      aval: as of any `Value`.
+      name: its number as text, `2.0`; `nothing` for a float0.
+      value: the scalar, of NumPy's or JAX's.
+    """
 
     __slots__ = ("value",)
 
@@ -102,6 +113,7 @@ class Equation:
       inputs: what it reads, including what its bodies read from around them.
       outputs: what it defines. A barrier's outputs are its inputs.
       params: JAX's parameters of the primitive.
+      eqn: JAX's own equation, which this one is made from.
       bodies: loop body or branches, in the order of the primitive's parameters.
       role: in a backward program, `"R"`, `"L"` or `"B"`; see `rematscope.ir.roles`. Empty in a forward program.
       length: how often the body of a `scan` runs; 1 for everything else.

@@ -135,9 +135,9 @@ def origin_of(value: Value, makers: Makers) -> tuple[str | None, Equation | None
 
 
 def _says_little(value: Value, makers: Makers) -> int:
-    """How little a branch's result tells of where a residual comes from: least where the branch computes it.
+    """How little a branch's result tells of where a residual comes from: least where an operation made it.
 
-    A branch may also hand on what it was given; and where it does not make a residual, it fills its place with zeros.
+    A branch may also hand on what was given; and where it does not make a residual, it fills its place with zeros.
     """
     if isinstance(value, Literal):
         return 2

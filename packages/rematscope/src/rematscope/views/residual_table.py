@@ -54,6 +54,7 @@ class ResidualTable(View):
     """A table of residuals: displays itself, and gives its rows as data.
 
     Attributes:
+      passes: the trace that it is made from.
       rows: computed values first, then constants and arguments, each kind by falling size.
       nbytes: bytes of all residuals; the sum over `rows`.
     """

@@ -62,24 +62,38 @@ class CarrySearch:
         """The groups that are not decided."""
         return [group for group in self.groups if not self.decided.issuperset(group.members)]
 
-    def compare(self, known: Sequence[Carry]) -> None:
-        """Decides carries that are those of another loop, though this one may read some values where they were saved.
+    def compare(self, loops: Sequence[Sequence[Carry]]) -> None:
+        """Decides carries that are those of other loops, though this one may read some values where they were saved.
 
         A carry is one seen before if an iteration makes the same of it, supposing that it is: that holds at its start,
         and then after each iteration. Carries that start alike are told apart by trying.
+
+        Args:
+          loops: the carries of each loop that this one may be.
         """
-        pending = self.pending
-        if not pending:
+        # Mostly a loop has the same carries in the same order, which takes one iteration to see: that comes first.
+        if any(self._is_again(known) for known in loops):
             return
-        # Mostly a loop has the same carries in the same order.
+        for known in loops:
+            if self.decided and self._is_again(known):
+                return
+            self._tell_apart(known)
+
+    def _is_again(self, known: Sequence[Carry]) -> bool:
+        """Decides all pending carries if they are those of another loop, in its order."""
         rest = iter(known)
-        wanted = sorted(i for group in pending for i in group.members)
+        wanted = sorted(i for group in self.pending for i in group.members)
         same = {i: carry for i in wanted if (carry := self._next_that_starts(rest, i)) is not None}
-        if len(same) == len(wanted) and self._holds(same):
-            self.decided.update(same)
-            return
+        if len(same) < len(wanted) or (wanted and not self._holds(same)):
+            return False
+        self.decided.update(same)
+        return True
+
+    def _tell_apart(self, known: Sequence[Carry]) -> None:
+        """Decides the pending carries that are those of another loop in any order, group by group."""
         recognised: set[int] = set()
-        for group in sorted(pending, key=lambda group: len(group.needs)):  # what a group depends on comes before it
+        in_turn = sorted(self.pending, key=lambda group: len(group.needs))  # what a group depends on comes before it
+        for group in in_turn:
             guesses = itertools.product(*([k for k in known if k.start == self.starts[i]] for i in group.members))
             for guess in itertools.islice(guesses, _GUESSES):
                 if self._holds(dict(zip(group.members, guess, strict=True))):

@@ -34,10 +34,11 @@ class NumberTable:
 
     def number(self, value: Value) -> int:
         """The number of a value; where a branch is being taken, of what that branch makes it."""
-        if isinstance(value, Literal):
-            return self.intern("literal", *_literal(value.value, value.aval))
         if value not in self._of_value:
-            self._of_value[value] = self.intern("given", value)
+            if isinstance(value, Literal):
+                self._of_value[value] = self.intern("literal", *_literal(value.value, value.aval))
+            else:
+                self._of_value[value] = self.intern("given", value)
         number = self._of_value[value]
         while number in self._choices and self._choices[number][0] in self._taken:
             which, results = self._choices[number]

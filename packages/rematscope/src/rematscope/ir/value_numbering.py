@@ -20,9 +20,10 @@ from rematscope.ir.program import Equation, Program, Value
 # A loop is tried under many suppositions, and under each of them so are the loops in it: the work is multiplied with
 # every level of nesting. It is counted in equations numbered, so that it ends at the same point on every machine. An
 # outermost loop may take so many for each of its equations; an implicit solver of differential equations, with loops
-# four levels deep, takes about 60. A small loop may take more, for the suppositions are as many in it.
+# four levels deep, takes about 60. What a loop does not take is left to those after it, and a function has some to
+# start with: small loops are tried under as many suppositions as large ones.
 STEPS_PER_EQUATION = 256
-STEPS_AT_LEAST = 20_000
+STEPS_AT_FIRST = 20_000
 
 # The lengths of the loops around, outermost first; None for a while_loop.
 _Around = tuple[int | None, ...]
@@ -52,7 +53,7 @@ class ValueNumbering:
         # Kept because the bodies of nested loops are numbered many times.
         self._groups: dict[Equation, list[Group]] = {}
         self._suppositions = 0  # how many loops around are being tried
-        self._steps_left = 0
+        self._steps_left = STEPS_AT_FIRST
 
     def number(self, value: Value) -> int:
         """The number of a value; one of its own if nothing that was numbered made it."""
@@ -120,7 +121,7 @@ class ValueNumbering:
           inside: the lengths of the loops around its body, itself included.
         """
         if len(inside) == 1:
-            self._steps_left = max(STEPS_AT_LEAST, STEPS_PER_EQUATION * _size(equation))
+            self._steps_left = max(0, self._steps_left) + STEPS_PER_EQUATION * _size(equation)
         body, carries = equation.bodies[-1], equation.carries
         own = body.inputs[:carries]
         decidable = [i for i, v in enumerate(own) if v not in self._unknown]
@@ -147,8 +148,7 @@ class ValueNumbering:
             groups=self._groups[equation],
             suppose=suppose,
         )
-        for known in self._known.get(loop, ()):
-            search.compare(known)
+        search.compare(self._known.get(loop, ()))
         search.define(lambda *key: self._table.intern("carry", loop, *key))
 
         results = iterate(search.numbers)

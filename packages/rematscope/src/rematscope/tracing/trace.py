@@ -39,8 +39,9 @@ class Passes:
       residuals: one for each leaf of `jax.vjp(f, *args)[1]`, in its order.
       cotangents: the values that the backward program is given besides the residuals.
       forward_value_of: value of a recomputed equation → the forward value that it equals.
-      undecided: how many loops are nested so deep that not all of their carries could be compared within a bounded
-        number of steps. What these carries decide counts as late (`L`), though some of it may be recomputed.
+      undecided: how many loops are nested so deep, or stand among so many like them, that not all of their carries
+        could be compared within a bounded number of steps. What these carries decide counts as late (`L`), though some
+        of it may be recomputed.
 
     Example:
       >>> import jax, jax.numpy as jnp

@@ -85,7 +85,7 @@ def backward(p: Passes, marked: Collection[Value]) -> Listing:
     recomputed = _work(p.backward.count(role=roles.RECOMPUTED), p.recompute_cost)
     late = _work(p.backward.count(role=roles.LATE), p.late_cost)
     unopened = f"; not looked into: {', '.join(p.unopened)}" if p.unopened else ""
-    loops = f"{p.undecided} nested loop{'s' * (p.undecided > 1)}"
+    loops = f"{p.undecided} loop{'s' * (p.undecided > 1)}"
     undecided = f"; {loops} not compared, late where in doubt" if p.undecided else ""
     return Listing("backward", f"recomputes {recomputed}; late {late}{unopened}{undecided}", rows)
 

@@ -65,9 +65,9 @@ def message_of(error: BaseException) -> str:
     return message if len(message) <= 300 else message[:300].rstrip() + " …"
 
 
-_PACKAGE = str(Path(__file__).resolve().parents[1])  # the grader
 _LIBRARIES = tuple(
-    {os.path.join(path, "") for path in (_PACKAGE, os.path.dirname(jax.__file__))}
+    {os.path.join(Path(__file__).resolve().parents[1], "")}  # the grader
+    | {os.path.join(os.path.dirname(str(package.__file__)), "") for package in (jax, rematscope)}
     | {os.path.join(sysconfig.get_path(name), "") for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     | {"<frozen"}
 )

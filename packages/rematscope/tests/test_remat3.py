@@ -25,10 +25,12 @@ X = np.float32(0.5)
 
 @since("0.11", "JAX_REMAT3 is what rematscope reads")
 @pytest.mark.skipif(REMAT3, reason="this is that process")
-def test_every_test_passes_with_remat3():
-    here = pathlib.Path(__file__).parent
+def test_every_test_passes_with_remat3(pytestconfig):
+    here, root = pathlib.Path(__file__).parent, pytestconfig.rootpath
+    # With the settings of this run, which are not the workbook's where on_jax.py runs the tests.
+    alike = ["-c", pytestconfig.inipath, "--rootdir", root, "--confcutdir", pytestconfig.option.confcutdir or root]
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "--numprocesses", "0", "-p", "no:cacheprovider", here],
+        [sys.executable, "-m", "pytest", *alike, "-q", "--numprocesses", "0", "-p", "no:cacheprovider", here],
         env={**os.environ, "JAX_REMAT3": "1"},
         capture_output=True,
         text=True,

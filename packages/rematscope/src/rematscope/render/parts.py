@@ -1,5 +1,6 @@
 """The views that others are made of: lines, a paragraph, a table, a stack, and a picture above its numbers."""
 
+import abc
 import base64
 import importlib.util
 import io
@@ -91,7 +92,7 @@ def needs(extra: str, what: str) -> Lines:
     return Lines([f"{what} an extra: pip install 'rematscope[{extra}]'"])
 
 
-class Pictured(View):
+class Pictured(View, abc.ABC):
     """A view that is a picture in a notebook, with its parts, the numbers, below.
 
     Attributes:
@@ -100,13 +101,13 @@ class Pictured(View):
 
     size: tuple[float, float]
 
+    @abc.abstractmethod
     def caption(self) -> str:
         """What the picture is of, for whoever cannot see it."""
-        raise NotImplementedError
 
+    @abc.abstractmethod
     def plot(self, ax) -> None:
         """Draws the picture on matplotlib axes."""
-        raise NotImplementedError
 
     def _ipython_display_(self) -> None:
         # Two outputs, since a front end shows only one form of each: the picture, and its numbers.

@@ -23,7 +23,7 @@ REMAT3 = jax_internals.remat3()
 X = np.float32(0.5)
 
 
-@since("0.11", "JAX_REMAT3 is what rematscope reads")
+@since("0.12", "JAX_REMAT3 keeps names and policies as these tests expect")
 @pytest.mark.skipif(REMAT3, reason="this is that process")
 def test_every_test_passes_with_remat3(pytestconfig):
     here, root = pathlib.Path(__file__).parent, pytestconfig.rootpath

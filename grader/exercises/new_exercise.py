@@ -94,11 +94,11 @@ _PAGE = [
 
 Write `NAME(x)`. STUB: what it computes, and what it saves and recomputes when it is differentiated.
 
-| argument | shape |
-|---|---|
-| `x` | `(n,)` |
+| argument | shape | range |
+|---|---|---|
+| `x` | `(n,)` | `n` 1 to 9 |
 
-Shapes and dtypes vary: the checker draws its own.
+STUB: each number and choice that may vary, with its range, as `ranges` in task.py has it; the checker draws its own.
 """,
     ),
     ("code", 'def NAME(x):\n    """STUB: what it returns."""\n    raise NotImplementedError("your turn")'),
@@ -129,17 +129,18 @@ _TASK = '''"""What an answer is tried on."""
 import jax
 import jax.numpy as jnp
 
-from grader.exercises.spec import Case
+from grader.exercises.spec import Case, Integers
 
-# STUB: the arguments' names and the call, as the page has them.
+# STUB: the arguments' names, the ranges and the call, as the page has them.
 parameters = ("x",)
+ranges = {"n": Integers(1, 9)}
 signature = "NAME(x)"
 
 
 def cases(rng):
-    """Cases of shapes drawn anew."""
-    # STUB: whatever tells answers apart: sizes from the whole range that the page gives, dtypes, jax.vmap, jax.jit.
-    return (Case("float32", _shapes(int(rng.integers(2, 9)))),)
+    """Both ends of the range, and something between."""
+    # STUB: whatever tells answers apart, from all that the page allows: sizes, dtypes, jax.vmap, jax.jit.
+    return tuple(Case(f"{n} numbers", _shapes(n), structure={"n": n}) for n in (1, int(rng.integers(2, 9)), 9))
 
 
 def _shapes(n):
@@ -177,8 +178,10 @@ error_questions = ()
 # STUB: at least three; the first and the last fit whatever was found, others only what a wrong answer shows.
 hints = (Hint("Which question leads to the first step?"),)
 
-# STUB: what may be saved and recomputed, in which cases; each has a wrong answer that only it catches.
-requirements = ((("float32",), (Saves(("the cosine",), too_much="Which value is kept besides?"),)),)
+
+def requirements(case):
+    # STUB: what may be saved and recomputed in a case; each has a wrong answer that only it catches.
+    return [[Saves(("the cosine",), too_much="Which value is kept besides?")]]
 '''
 
 _RIGHT = '''"""Right answers to NAME, spelled in many ways."""

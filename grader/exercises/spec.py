@@ -1,8 +1,8 @@
 """Exercises: the cases or questions that an answer is tried on, and what the catalogue's modules must have."""
 
 import functools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:  # this module is read without importing JAX or NumPy
@@ -10,6 +10,39 @@ if TYPE_CHECKING:  # this module is read without importing JAX or NumPy
 
     from grader.exercises.hints import Hint
     from grader.exercises.requirements import Mistake, Requirement
+
+
+@dataclass(frozen=True)
+class Integers:
+    """What an exercise's page allows a number to be.
+
+    Attributes:
+      low: the least that it may be: a number, or the symbol that stands for another one.
+      high: the most, likewise. Both ends are allowed.
+      besides: what else is asked of it, such as `"a power of two"`.
+    """
+
+    low: int | str
+    high: int | str
+    besides: str = ""
+
+    def __str__(self) -> str:
+        low, high = (f"`{end}`" if isinstance(end, str) else str(end) for end in (self.low, self.high))
+        return f"{low} to {high}{f', {self.besides}' if self.besides else ''}"
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """What an exercise's page allows something to be that is no number, such as a dtype.
+
+    Attributes:
+      values: each that it may be, as the page spells it.
+    """
+
+    values: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ", ".join(f"`{value}`" for value in self.values)
 
 
 @dataclass(frozen=True)
@@ -25,6 +58,7 @@ class Case:
       function: what such an answer is applied to, and what the outcome must compute. It names its values with a
         keyword-only argument `name=jax.ad_checkpoint.checkpoint_name`, by which the judge learns them. None if the
         answer is the function itself, since then `expect.reference` says what it must compute.
+      structure: what this case drew from the task's `ranges`, by the same symbols; `expect.requirements` reads it.
     """
 
     name: str
@@ -32,6 +66,7 @@ class Case:
     transform: Callable[[Callable], Callable] = lambda function: function
     apply: Callable[[Callable], Callable] = lambda answer: answer
     function: Callable | None = None
+    structure: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
     def differentiated(self, answer: Callable) -> Callable:
         """The function that an answer makes of this case, which is what is differentiated."""
@@ -56,10 +91,12 @@ class Question:
     Attributes:
       name: what a finding calls it, such as `"a scan"`.
       arguments: what the answer is called with: functions, arrays, whatever the exercise says.
+      structure: what this question drew from the task's `ranges`, by the same symbols.
     """
 
     name: str
     arguments: tuple[Any, ...]
+    structure: Mapping[str, Any] = field(default_factory=dict, compare=False)
 
 
 class Task(Protocol):
@@ -70,6 +107,8 @@ class Task(Protocol):
 
     Attributes:
       parameters: the names of an answer's arguments, in their order.
+      ranges: what the page's table allows, by the symbols that stand for it there: numbers of layers, sizes, dtypes.
+        Cases are drawn from all of it.
       signature: the answer as the page spells it, such as `"predict_residuals(op)"`.
       returns: what an answer that is plain data returns, in words; other exercises do without.
       shown: the case whose bytes and FLOPs a learner is shown as a picture, with a name that follows on "what that
@@ -77,12 +116,17 @@ class Task(Protocol):
     """
 
     parameters: tuple[str, ...]
+    ranges: Mapping[str, Integers | OneOf]
     signature: str
     returns: str
     shown: Case | None
 
     def cases(self, rng: "np.random.Generator") -> Sequence[Case | Question]:
-        """What an answer is tried on: cases, or questions, in an order and of shapes that are drawn."""
+        """What an answer is tried on: cases, or questions, whose structure and shapes are drawn.
+
+        Both ends of every range are among them, each choice is, and something between is drawn. They come in the order
+        in which findings show them, simple ones first; answers are tried on them in another one.
+        """
 
 
 class Expect(Protocol):
@@ -92,14 +136,12 @@ class Expect(Protocol):
       mistakes: what is often computed in place of what is asked for.
       error_questions: patterns of what goes wrong in an answer, and the question to ask then; the first that is found.
       hints: steps towards an answer.
-      requirements: what is asked of a backward pass: groups, each with the names of the cases that it is about.
       otherwise: the question to ask where an answer that is plain data is wrong in none of the usual ways.
     """
 
     mistakes: Sequence["Mistake"]
     error_questions: Sequence[tuple[str, str]]
     hints: Sequence["Hint"]
-    requirements: Sequence[tuple[tuple[str, ...], Sequence["Requirement"]]]
     otherwise: str
 
     def __hash__(self) -> int: ...  # as all modules have one
@@ -107,6 +149,10 @@ class Expect(Protocol):
     def reference(self, *arguments: Any) -> Any:
         """What is right: the result and the named values, of a case's arguments, unless the case has a function of its
         own; or plain data, a `Choice`, or a `CostedAnswer`, of a question's."""
+
+    def requirements(self, case: Case) -> Sequence[Sequence["Requirement"]]:
+        """What is asked of a case's two passes, in groups: of a group that any case does not meet, all that is found is
+        said, and nothing of the groups behind it."""
 
     def draw(self, rng: "np.random.Generator", argument: Any) -> "np.ndarray":
         """An input of an argument's shape and dtype."""

@@ -81,7 +81,7 @@ def _findings(
     trial = try_answer(evidence, traceable, task, expect, seed, execute)
     if wrong := wrong_results(trial):
         return wrong, []
-    return unmet(expect.requirements, behaviours(trial))
+    return unmet([expect.requirements(case) for case in traceable], behaviours(trial))
 
 
 # Kinds of findings that arguments in the wrong order can cause.

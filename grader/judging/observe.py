@@ -17,13 +17,14 @@ def behaviours(trial: Trial) -> tuple[Behaviour, ...]:
     Args:
       trial: a run of an answer whose values and gradients are right.
     """
-    asked = {name for _, group in trial.expect.requirements for requirement in group for name in requirement.names}
-    return tuple(_behaviour(index, trial, asked) for index in range(len(trial.cases)))
+    return tuple(_behaviour(index, trial) for index in range(len(trial.cases)))
 
 
-def _behaviour(index: int, trial: Trial, asked: set[str]) -> Behaviour:
+def _behaviour(index: int, trial: Trial) -> Behaviour:
     tried, forward, backward = trial.cases[index], trial.forward, trial.backward
     layout = tried.layout
+    groups = trial.expect.requirements(tried.case)
+    asked = {name for group in groups for requirement in group for name in requirement.names}
     wanted = {name: value for name, value in tried.named.items() if name in asked}
     needed_forward = forward.needed_for([*layout.outputs, *layout.residuals])
     needed_backward = backward.needed_for(layout.gradients)

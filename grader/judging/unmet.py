@@ -1,6 +1,7 @@
 """Which requirements of an exercise an answer fails to meet."""
 
 import dataclasses
+import itertools
 from collections.abc import Iterator, Sequence
 
 from grader.exercises.behaviour import Behaviour
@@ -11,32 +12,35 @@ from grader.verdicts.verdict import Finding
 
 
 def unmet(
-    requirements: Sequence[tuple[Sequence[str], Sequence[Requirement]]], behaviours: Sequence[Behaviour]
+    requirements: Sequence[Sequence[Sequence[Requirement]]], behaviours: Sequence[Behaviour]
 ) -> tuple[list[Finding], list[str]]:
     """What stands against an answer; or advice, and what was shown, if nothing does.
 
-    Groups of requirements come one after the other: of a group that is not met, all that it finds is said, and nothing
-    of the groups behind it.
+    Groups of requirements come one after the other: of a group that any case does not meet, all that is found is said,
+    and nothing of the groups behind it.
 
     Args:
-      requirements: groups, each with the names of the cases that it is about.
-      behaviours: what each case shows.
+      requirements: case by case, the groups of what is asked of it.
+      behaviours: what each case shows, in the same order.
     """
     advice: list[Finding] = []
     shown = ["Values and gradients match the reference in every case."]
-    for names, group in requirements:
-        seen = [behaviour for behaviour in behaviours if behaviour.case in names]
+    for groups in itertools.zip_longest(*requirements, fillvalue=()):
+        asked = [(behaviour, group) for behaviour, group in zip(behaviours, groups, strict=True) if group]
         found = merge(
             Seen((number, finding.kind), behaviour.case, finding)
-            for behaviour in seen
+            for behaviour, group in asked
             for number, requirement in enumerate(group)
             for finding in requirement.findings(behaviour)
         )
         if mistakes := [finding for finding in found if not finding.advice]:
             return list(_without_consequences(mistakes)), []
         advice += found
-        if claims := [claim for requirement in group if (claim := requirement.claim())]:
-            shown.append(f"{'; '.join(behaviour.case for behaviour in seen)}: {'; '.join(claims)}.")
+        claimed: dict[str, list[str]] = {}  # what is claimed, and in which cases
+        for behaviour, group in asked:
+            if claims := [claim for requirement in group if (claim := requirement.claim())]:
+                claimed.setdefault("; ".join(claims), []).append(behaviour.case)
+        shown += [f"{'; '.join(names)}: {claims}." for claims, names in claimed.items()]
     return advice, shown
 
 

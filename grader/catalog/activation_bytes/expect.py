@@ -194,4 +194,6 @@ hints = (
     ),
 )
 
-requirements = ()
+
+def requirements(case):
+    return ()  # its answers are data

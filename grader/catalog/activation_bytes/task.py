@@ -3,6 +3,7 @@
 from grader.exercises.spec import Question
 
 parameters = ("s", "b", "h", "a", "t", "mode")
+ranges: dict = {}
 signature = "activation_bytes(s, b, h, a, t, mode)"
 returns = "an integer"
 

@@ -7,6 +7,7 @@ from jax.ad_checkpoint import checkpoint_name
 from grader.exercises.spec import Case, renamed
 
 parameters = ("f", "name")
+ranges: dict = {}
 signature = "all_but(f, name)"
 
 

@@ -133,10 +133,14 @@ def _placed(case, wrapped, recomputed):
     )
 
 
-requirements = (
+_REQUIREMENTS = (
     _placed("four stages", ("stage 1's output", "stage 2's output"), recomputed=6),
     _placed("two stages under vmap", (), recomputed=2),
     _placed("one stage", (), recomputed=0),
     _placed("stages 1 and 3 the same function", ("stage 1's output",), recomputed=4),
     (("four stages", "two stages under vmap"), (AdvisesBarrier(),)),
 )
+
+
+def requirements(case):
+    return [group if case.name in cases else () for cases, group in _REQUIREMENTS]

@@ -10,6 +10,7 @@ from grader.answers.failures import Unusable
 from grader.exercises.spec import Case
 
 parameters = ("stages",)
+ranges: dict = {}
 signature = "best_placement(stages)"
 
 

@@ -8,6 +8,7 @@ from grader.exercises.spec import Question
 from rematscope import recompute_graph
 
 parameters = ("block", "budget_bytes")
+ranges: dict = {}
 signature = "best_policy(block, budget_bytes)"
 returns = "a list of names"
 

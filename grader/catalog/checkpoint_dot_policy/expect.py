@@ -144,7 +144,7 @@ hints = (
     ),
 )
 
-requirements = (
+_REQUIREMENTS = (
     (
         ("float32", "bfloat16 under vmap over x and then w1"),
         (
@@ -171,3 +171,7 @@ requirements = (
         ),
     ),
 )
+
+
+def requirements(case):
+    return [group if case.name in cases else () for cases, group in _REQUIREMENTS]

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from grader.exercises.spec import Case
 
 parameters = ("w1", "w2", "x")
+ranges: dict = {}
 signature = "checkpoint_dot_policy(w1, w2, x)"
 
 

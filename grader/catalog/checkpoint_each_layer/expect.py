@@ -89,7 +89,7 @@ hints = (
     ),
 )
 
-requirements = (
+_REQUIREMENTS = (
     (
         ("float32", "float16", "vmap over x"),
         (
@@ -104,3 +104,7 @@ requirements = (
         ),
     ),
 )
+
+
+def requirements(case):
+    return [group if case.name in cases else () for cases, group in _REQUIREMENTS]

@@ -142,7 +142,7 @@ hints = (
 _LONG = "60 steps at most with 7 checkpoints"
 _ALL = (_LONG, "17 steps at most with 3 checkpoints")
 
-requirements = (
+_REQUIREMENTS = (
     (
         _ALL,
         (
@@ -171,3 +171,7 @@ requirements = (
         ),
     ),
 )
+
+
+def requirements(case):
+    return [group if case.name in cases else () for cases, group in _REQUIREMENTS]

@@ -165,4 +165,6 @@ hints = (
     ),
 )
 
-requirements = ()
+
+def requirements(case):
+    return ()  # its answers are data

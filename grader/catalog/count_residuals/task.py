@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from grader.exercises.spec import Question
 
 parameters = ("f", "args")
+ranges: dict = {}
 signature = "count_residuals(f, *args)"
 returns = "(n, bytes), two integers"
 

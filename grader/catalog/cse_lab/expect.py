@@ -251,4 +251,6 @@ hints = (
     ),
 )
 
-requirements = ()
+
+def requirements(case):
+    return ()  # its answers are data

@@ -3,6 +3,7 @@
 from grader.exercises.spec import Question
 
 parameters = ("n",)
+ranges: dict = {}
 signature = "cse_lab(n)"
 returns = "a dict of three pairs of integers, {'barriers': …, 'lowered': …, 'compiled': …},"
 

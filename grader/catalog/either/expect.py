@@ -79,7 +79,7 @@ def _saves(case, *names, next=_WHICH, on_host=()):
     return (case,), (Saves(names, too_much=next, too_little=next, on_host=on_host),)
 
 
-requirements = (
+_REQUIREMENTS = (
     _saves("p1 saves hidden and squares while p2 saves squares and logits", "hidden", "logits", "squares"),
     _saves("p1 saves sines while p2 saves products", "hidden", "logits", "sines"),
     _saves(
@@ -97,3 +97,7 @@ requirements = (
     _saves("p1 saves hidden while p2 offloads hidden and logits", "hidden", "logits", on_host=("logits",)),
     _saves("p1 offloads hidden and p2 logits from device to device", "hidden", "logits"),
 )
+
+
+def requirements(case):
+    return [group if case.name in cases else () for cases, group in _REQUIREMENTS]

@@ -7,6 +7,7 @@ from jax.ad_checkpoint import checkpoint_name
 from grader.exercises.spec import Case
 
 parameters = ("p1", "p2")
+ranges: dict = {}
 signature = "either(p1, p2)"
 
 

@@ -98,10 +98,14 @@ def _saves(entry, *names):
 _QKV = ("query_proj", "key_proj", "value_proj", "qkv_proj")
 _PROJECTIONS = (*_QKV, "out_proj", "mlpwi", "mlpwi_0", "mlpwi_1", "mlpwo")
 
-requirements = (
+_REQUIREMENTS = (
     _saves("full"),
     _saves("save_out_proj", "out_proj"),
     _saves("save_qkv_proj", *_QKV),
     _saves("minimal", *_PROJECTIONS),
     _saves("minimal_with_context", *_PROJECTIONS, "context"),
 )
+
+
+def requirements(case):
+    return [group if case.name in cases else () for cases, group in _REQUIREMENTS]

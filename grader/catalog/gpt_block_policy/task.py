@@ -7,6 +7,7 @@ from jax.ad_checkpoint import checkpoint_name
 from grader.exercises.spec import Case
 
 parameters = ("name",)
+ranges: dict = {}
 signature = "gpt_block_policy(name)"
 
 

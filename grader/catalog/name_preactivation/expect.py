@@ -102,7 +102,7 @@ hints = (
     ),
 )
 
-requirements = (
+_REQUIREMENTS = (
     (
         ("float32", "float16", "vmap over x"),
         (
@@ -119,3 +119,7 @@ requirements = (
         ),
     ),
 )
+
+
+def requirements(case):
+    return [group if case.name in cases else () for cases, group in _REQUIREMENTS]

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from grader.exercises.spec import Case
 
 parameters = ("x", "W1", "W2")
+ranges: dict = {}
 signature = "name_preactivation(x, W1, W2)"
 
 

@@ -127,7 +127,7 @@ _CASES = {
 }
 _TOO_MANY = "How often is each step run in the backward pass? Is there a checkpoint inside a checkpoint?"
 
-requirements = (
+_REQUIREMENTS = (
     (
         tuple(_CASES),
         (
@@ -141,3 +141,7 @@ requirements = (
     ),
     *(((case,), (Recomputes(dots=n, too_many=_TOO_MANY),)) for case, n in _CASES.items()),
 )
+
+
+def requirements(case):
+    return [group if case.name in cases else () for cases, group in _REQUIREMENTS]

@@ -7,6 +7,7 @@ import numpy as np
 from grader.exercises.spec import Case
 
 parameters = ("f", "c", "xs", "outer")
+ranges: dict = {}
 signature = "nested_scan(f, c, xs, outer)"
 
 

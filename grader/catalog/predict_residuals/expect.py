@@ -191,4 +191,6 @@ hints = (
     ),
 )
 
-requirements = ()
+
+def requirements(case):
+    return ()  # its answers are data

@@ -3,6 +3,7 @@
 from grader.exercises.spec import Question
 
 parameters = ("op",)
+ranges: dict = {}
 signature = "predict_residuals(op)"
 returns = "a list of names"
 

@@ -106,7 +106,7 @@ def _recomputes(products):
     return Recomputes(products, too_many="How often is each function run, and by which of your checkpoints?")
 
 
-requirements = (
+_REQUIREMENTS = (
     (
         ("16 functions",),
         (
@@ -122,3 +122,7 @@ requirements = (
     (("4 functions under vmap",), (_saves(("funs[1]'s cosine", "funs[0]'s cosine")), _recomputes(1))),
     (("1 function",), (_saves(("funs[0]'s cosine",)), _recomputes(0))),
 )
+
+
+def requirements(case):
+    return [group if case.name in cases else () for cases, group in _REQUIREMENTS]

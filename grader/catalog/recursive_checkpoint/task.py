@@ -7,6 +7,7 @@ import numpy as np
 from grader.exercises.spec import Case
 
 parameters = ("funs",)
+ranges: dict = {}
 signature = "recursive_checkpoint(funs)"
 
 

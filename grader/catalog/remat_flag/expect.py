@@ -86,7 +86,7 @@ hints = (
     ),
 )
 
-requirements = (
+_REQUIREMENTS = (
     (
         (
             "f(x, soft) under vmap",
@@ -104,3 +104,7 @@ requirements = (
         ),
     ),
 )
+
+
+def requirements(case):
+    return [group if case.name in cases else () for cases, group in _REQUIREMENTS]

@@ -10,6 +10,7 @@ from jax.ad_checkpoint import checkpoint_name
 from grader.exercises.spec import Case
 
 parameters = ("f",)
+ranges: dict = {}
 signature = "remat_flag(f)"
 
 

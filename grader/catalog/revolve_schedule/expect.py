@@ -217,4 +217,6 @@ hints = (
     ),
 )
 
-requirements = ()
+
+def requirements(case):
+    return ()  # its answers are data

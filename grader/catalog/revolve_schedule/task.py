@@ -3,6 +3,7 @@
 from grader.exercises.spec import Question
 
 parameters = ("n", "s")
+ranges: dict = {}
 signature = "revolve_schedule(n, s)"
 returns = "a list of pairs such as ('step', 0)"
 

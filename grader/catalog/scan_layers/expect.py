@@ -125,7 +125,7 @@ hints = (
 _CASES = {"five layers": 5, "three layers in float16 under vmap over x": 3}
 _TOO_MANY = "How often does one turn call layer? And is a checkpoint inside another one?"
 
-requirements = (
+_REQUIREMENTS = (
     (
         tuple(_CASES),
         (
@@ -140,3 +140,7 @@ requirements = (
     ),
     *(((case,), (Recomputes(dots=layers, too_many=_TOO_MANY),)) for case, layers in _CASES.items()),
 )
+
+
+def requirements(case):
+    return [group if case.name in cases else () for cases, group in _REQUIREMENTS]

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 from grader.exercises.spec import Case
 
 parameters = ("ws", "x")
+ranges: dict = {}
 signature = "scan_layers(ws, x)"
 
 

@@ -156,7 +156,11 @@ _CASES = {
     "2 functions in 1 segment": (2, 1),
 }
 
-requirements = (
+_REQUIREMENTS = (
     *(_segments(case, n, k) for case, (n, k) in _CASES.items()),
     (tuple(_CASES), (AdvisesBarrier(),)),
 )
+
+
+def requirements(case):
+    return [group if case.name in cases else () for cases, group in _REQUIREMENTS]

@@ -7,6 +7,7 @@ import numpy as np
 from grader.exercises.spec import Case
 
 parameters = ("fs", "k")
+ranges: dict = {}
 signature = "sqrt_chain(fs, k)"
 
 

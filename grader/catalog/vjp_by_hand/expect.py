@@ -81,7 +81,7 @@ hints = (
     ),
 )
 
-requirements = (
+_REQUIREMENTS = (
     (
         ("sines", "h keeps its input", "vmap over x"),
         (
@@ -100,3 +100,7 @@ requirements = (
         ),
     ),
 )
+
+
+def requirements(case):
+    return [group if case.name in cases else () for cases, group in _REQUIREMENTS]

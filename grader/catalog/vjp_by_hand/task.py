@@ -17,6 +17,7 @@ from grader.answers.failures import Unusable, failure_of, message_of, refuse_non
 from grader.exercises.spec import Case
 
 parameters = ("g", "h", "x")
+ranges: dict = {}
 signature = "vjp_by_hand(g, h, x)"
 
 

@@ -60,7 +60,8 @@ def test_no_requirement_is_decoration(slug, unpatched):
         return
     task, expect = registry.task(slug), registry.expect(slug)
     advised = [Wrong(answer.answer, "no barrier", (), None) for answer in right(slug).values() if answer.advised]
-    decoration = {(g, n) for g, (_, group) in enumerate(expect.requirements) for n in range(len(group))}
+    asked = [expect.requirements(case) for case in cases(slug)]
+    decoration = {(g, n) for groups in asked for g, group in enumerate(groups) for n in range(len(group))}
     for answer in [*advised, *wrong(slug).values()]:
         evidence = traced(answer.answer, slug)
         if isinstance(evidence, Verdict) or any(each.failure for each in evidence.cases):
@@ -69,20 +70,22 @@ def test_no_requirement_is_decoration(slug, unpatched):
         if wrong_results(trial):
             continue
         seen = behaviours(trial)
-        if named(answer, unmet(expect.requirements, seen)[0]):
-            decoration = {
-                place for place in decoration if named(answer, unmet(without(expect.requirements, *place), seen)[0])
-            }
+        if named(answer, unmet(asked, seen)[0]):
+            decoration = {place for place in decoration if named(answer, unmet(without(asked, *place), seen)[0])}
         if not decoration:
             return
     assert not decoration, decoration
 
 
-def without(requirements, group, number):
-    """The requirements but for one."""
-    changed = [list(several) for _, several in requirements]
-    del changed[group][number]
-    return [(names, several) for (names, _), several in zip(requirements, changed, strict=True)]
+def without(asked, group, number):
+    """What is asked of each case, but for one requirement."""
+    return [
+        [
+            [each for place, each in enumerate(several) if (rank, place) != (group, number)]
+            for rank, several in enumerate(groups)
+        ]
+        for groups in asked
+    ]
 
 
 def stub_of_the_page(w1, w2, x):

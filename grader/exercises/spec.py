@@ -73,15 +73,20 @@ class Case:
         return self.transform(self.apply(answer))
 
 
-def renamed(function: Callable, prefix: str) -> Callable:
-    """A case's `function`, with `prefix` before the names of its values; the judge knows them by the old ones."""
+def renamed(function: Callable, prefix: str = "") -> Callable:
+    """A case's `function` as an answer is given it: it takes its positional parameters and nothing else, as a learner's
+    own would, and has `prefix` before the names of its values; the judge knows them by the old ones."""
     from jax.ad_checkpoint import checkpoint_name  # not above: this module is read without importing JAX
 
-    @functools.wraps(function)
-    def longer(*arguments):
-        return function(*arguments, name=lambda value, name: checkpoint_name(value, prefix + name))
-
-    return longer
+    code = function.__code__
+    parameters = ", ".join(code.co_varnames[: code.co_argcount])
+    names = functools.partial(function, name=lambda value, name: checkpoint_name(value, prefix + name))
+    # Not `*arguments` under a signature of theirs: how many it takes, what they are called and what is said where one
+    # is missing are Python's own then, by whatever way an answer looks.
+    plain = eval(compile(f"lambda {parameters}: names({parameters})", __file__, "eval"), {"names": names})
+    functools.update_wrapper(plain, function)
+    del plain.__wrapped__
+    return plain
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,6 @@ def _arrays(*shapes):
 shown = Case(
     "for a function of the checker's, all but mlp_gate",
     _arrays((64, 256), (64, 256), (256, 64), (128, 64)),
-    apply=lambda answer: answer(_gated, "mlp_gate"),
+    apply=lambda answer: answer(renamed(_gated), "mlp_gate"),
     function=_gated,
 )

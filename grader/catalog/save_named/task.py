@@ -67,6 +67,6 @@ def _arrays(*shapes):
 shown = Case(
     "for a function of the checker's, saving mlp and out",
     _arrays((64, 256), (64, 256), (256, 64), (256, 64)),
-    apply=lambda answer: answer(_gated, ("mlp", "out")),
+    apply=lambda answer: answer(renamed(_gated), ("mlp", "out")),
     function=_gated,
 )

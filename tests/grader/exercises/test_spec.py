@@ -2,9 +2,11 @@
 
 import inspect
 
+import jax
 import numpy as np
 import pytest
 
+from grader.answers.capture import capture
 from grader.exercises import registry
 from grader.exercises.spec import Case, Expect, Question, Task
 
@@ -26,3 +28,22 @@ def test_each_case_has_a_reference(slug):
     for case in registry.task(slug).cases(np.random.default_rng(0)):
         if isinstance(case, Question) or case.function is None:
             assert callable(registry.expect(slug).reference)
+
+
+# A policy takes whatever operands and parameters the operation has that JAX asks it about.
+@pytest.mark.parametrize("slug", [slug for slug in registry.names() if slug != "either"])
+def test_functions_that_an_answer_is_given_take_positional_arguments_alone(slug):
+    """`flax.nnx.remat`, and whoever reads a signature, has no use for keyword-only ones, defaults or `*args`."""
+    given = []
+
+    def answer(*arguments):
+        given.extend(part for part in jax.tree.leaves(arguments) if inspect.isfunction(part))
+        raise ValueError("It only wants to know what it is given.")
+
+    task = registry.task(slug)
+    capture(answer, slug, [*task.cases(np.random.default_rng(0)), *([task.shown] if task.shown else [])])
+    plain = {(inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.empty)}
+    for function in given:
+        parameters = inspect.signature(function).parameters.values()
+        assert {(parameter.kind, parameter.default) for parameter in parameters} == plain, function
+        assert function.__code__.co_argcount == len(parameters)

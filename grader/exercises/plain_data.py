@@ -26,8 +26,8 @@ class CostedAnswer:
 
     Attributes:
       what: what such an answer is, such as `"schedule"`; it is a list.
-      cost: what a list costs, a number of `unit`. It takes the answer as it came, and raises Impossible if that cannot
-        be carried out.
+      cost: what a list costs, a number of `unit`. It takes the answer as it came, and raises Impossible if that breaks
+        a rule.
       least: what the best ones cost.
       unit: what the cost is a number of, such as `"steps"`.
     """
@@ -39,7 +39,7 @@ class CostedAnswer:
 
 
 class Impossible(Exception):
-    """A plan that cannot be carried out: the first argument says why, the second is the question that leads on."""
+    """A plan breaks a rule of the page: the first argument says which one, the second is the question that leads on."""
 
 
 def plain(value: Any) -> Any:

@@ -141,12 +141,14 @@ class Expect(Protocol):
       mistakes: what is often computed in place of what is asked for.
       error_questions: patterns of what goes wrong in an answer, and the question to ask then; the first that is found.
       hints: steps towards an answer.
-      otherwise: the question to ask where an answer that is plain data is wrong in none of the usual ways.
+      compared_with: what an answer that is plain data is compared with, in words that follow on "Your answer is not".
+      otherwise: the question to ask where such an answer is wrong in none of the usual ways.
     """
 
     mistakes: Sequence["Mistake"]
     error_questions: Sequence[tuple[str, str]]
     hints: Sequence["Hint"]
+    compared_with: str
     otherwise: str
 
     def __hash__(self) -> int: ...  # as all modules have one

@@ -10,7 +10,7 @@ from grader.answers.evidence import Evidence, FailureKind
 from grader.exercises import registry
 from grader.exercises.spec import Case, Expect, Question, Task
 from grader.judging.failed_cases import failures
-from grader.judging.merge import merge
+from grader.judging.merge import all_right, merge
 from grader.judging.observe import behaviours
 from grader.judging.trial import Execute, try_answer
 from grader.judging.unmet import unmet
@@ -72,11 +72,11 @@ def _findings(
     execute: Execute,
 ) -> tuple[list[Finding], list[str]]:
     """What is wrong with an answer, or advice; and what it was shown to do."""
-    if failed := merge(failures(evidence, task, expect)):
+    questions = [case for case in cases if isinstance(case, Question)]
+    if failed := merge(failures(evidence, task, expect), of=len(questions)):
         return failed[:1], []
-    if questions := [case for case in cases if isinstance(case, Question)]:
-        right = f"Right for {', '.join(question.name for question in questions)}."
-        return merge(differences(evidence, questions, task, expect)), [right]
+    if questions:
+        return merge(differences(evidence, questions, task, expect), of=len(questions)), [all_right(questions)]
     traceable = [case for case in cases if isinstance(case, Case)]
     trial = try_answer(evidence, traceable, task, expect, seed, execute)
     if wrong := wrong_results(trial):

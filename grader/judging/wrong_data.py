@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from grader.answers.evidence import Evidence
 from grader.exercises.plain_data import Choice, CostedAnswer, Impossible, plain
+from grader.exercises.requirements import Mistake
 from grader.exercises.spec import Expect, Question, Task
 from grader.judging.merge import Seen
 from grader.stablehlo.types import ProgramError
@@ -27,65 +28,104 @@ def differences(evidence: Evidence, questions: Sequence[Question], task: Task, e
     """
     if [asked.case for asked in evidence.cases] != [question.name for question in questions]:
         raise ProgramError("it does not answer this exercise's questions.")
-    costed = []
-    for asked, question in zip(evidence.cases, questions, strict=True):
-        want = expect.reference(*question.arguments)
-        if isinstance(want, CostedAnswer):
-            costed.append((question, want, _carried_out(asked.data, want, question, task)))
-        else:
-            yield from _differs(asked.data, want, question, task, expect)
-    yield from _too_costly(costed, task, expect)
+    answers = [
+        _Answer(question, asked.data, expect.reference(*question.arguments))
+        for asked, question in zip(evidence.cases, questions, strict=True)
+    ]
+    if isinstance(answers[0].want, CostedAnswer):
+        yield from _too_costly(answers, task, expect)
+    else:
+        yield from _different(answers, task, expect)
 
 
-def _differs(got: Any, want: Any, question: Question, task: Task, expect: Expect) -> Iterator[Seen]:
-    chosen = isinstance(want, Choice)
-    expected = f"{len(want.chosen)} of the page's names" if chosen else _shown(plain(want), want)
-    given = _shown(got, want)
+class _Answer(NamedTuple):
+    """What was returned to a question, in JSON's types, and what the reference returns."""
+
+    question: Question
+    got: Any
+    want: Any
+
+    def is_of(self, data: Any) -> bool:
+        """Whether it is these data, which the reference returns, or a mistake."""
+        return bool(_comparable(self.got, self.want) == _comparable(plain(data), self.want))
+
+
+def _different(answers: Sequence[_Answer], task: Task, expect: Expect) -> Iterator[Seen]:
+    misfits = {answer.question.name: misfit for answer in answers if (misfit := _misfit(answer, task))}
+    wrong = [answer for answer in answers if answer.question.name not in misfits and not answer.is_of(answer.want)]
+    explained = _explained(wrong, expect)
+    for answer in answers:
+        if misfit := misfits.get(answer.question.name):
+            yield misfit
+        elif not answer.is_of(answer.want):
+            yield _differs(answer, explained.get(answer.question.name), expect)
+
+
+def _misfit(answer: _Answer, task: Task) -> Seen | None:
+    """What is to be said of what has another form than what is wanted, or a name that the page does not have."""
+    question, got, want = answer
     if not _fits(got, want):
-        yield _wrong_type(question, task, expected, given)
-        return
-    if chosen and (unknown := _unknown(got, want)):
+        return _wrong_type(question, task, _expected(want), _shown(got, want))
+    if isinstance(want, Choice) and (unknown := _unknown(got, want)):
         text = f"{unknown!r} is none of the names on the page."
         ask = "Which of the page's names means the same value?"
-        yield Seen("unknown", question.name, Finding(FindingKind.UNKNOWN_NAME, text, got=given, next=ask))
-        return
-    compared = _comparable(got, want)
-    if compared == _comparable(plain(want), want):
-        return
-    same = (m for m in expect.mistakes if _comparable(plain(m.function(*question.arguments)), want) == compared)
-    mistake = next(same, None)
-    says = mistake.says if mistake else _how_many(compared, want) if chosen else None
-    text = f"Your answer is not what JAX does{f': {says}' if says else ''}."
+        finding = Finding(FindingKind.UNKNOWN_NAME, text, got=_shown(got, want), next=ask)
+        return Seen("unknown", question.name, finding)
+    return None
+
+
+def _expected(want: Any) -> str:
+    return f"{len(want.chosen)} of the page's names" if isinstance(want, Choice) else _shown(plain(want), want)
+
+
+def _differs(answer: _Answer, mistake: Mistake | None, expect: Expect) -> Seen:
+    question, got, want = answer
+    chosen = isinstance(want, Choice)
+    expected, given = _expected(want), _shown(got, want)
+    says = mistake.says if mistake else _how_many(_comparable(got, want), want) if chosen else None
+    text = f"Your answer is not {expect.compared_with}{f': {says}' if says else ''}."
     ask = mistake.next if mistake else expect.otherwise
     # With counts in the key, findings are merged only for questions that have the same counts.
     key = (says, expected, given) if chosen and not mistake else says
-    yield Seen(key, question.name, Finding(FindingKind.WRONG_VALUE, text, expected=expected, got=given, next=ask))
+    return Seen(key, question.name, Finding(FindingKind.WRONG_VALUE, text, expected=expected, got=given, next=ask))
 
 
-def _carried_out(got: Any, want: CostedAnswer, question: Question, task: Task) -> int | Seen:
-    """What an answer costs; or, of one that cannot be carried out, what is to be said."""
-    if not isinstance(got, list):
-        return _wrong_type(question, task, task.returns, _shown(got, got))
-    try:
-        return want.cost(got)
-    except Impossible as error:
-        text, ask = error.args
-        text = f"Your {want.what}{_for_numbers(question, task)} cannot be carried out: {text}"
-        return Seen(ask, question.name, Finding(FindingKind.IMPOSSIBLE, text, next=ask))
+_LOOKED_AT = 4  # wrong answers for which every mistake is tried at once: a mistake's function may compile programs
 
 
-def _too_costly(
-    costed: Sequence[tuple[Question, CostedAnswer, int | Seen]], task: Task, expect: Expect
-) -> Iterator[Seen]:
-    over = [(question, cost) for question, want, cost in costed if isinstance(cost, int) and cost > want.least]
-    # By chance a mistake costs as much as another one. Which it is shows if only one fits wherever too much is spent.
-    same = {m.says: m for m in expect.mistakes if all(m.function(*q.arguments) == cost for q, cost in over)}
-    mistake = next(iter(same.values())) if len(same) == 1 else None
-    for question, want, cost in costed:
-        if not isinstance(cost, int):
+def _explained(wrong: Sequence[_Answer], expect: Expect) -> dict[str, Mistake]:
+    """The usual mistake behind each wrong answer, by the question's name, where there is one.
+
+    For small numbers, mistakes often lead to the same. Then it is the one that explains most of what is wrong.
+    """
+    explained: dict[str, Mistake] = {}
+    while wrong:
+        few = wrong[:: -(-len(wrong) // _LOOKED_AT)]
+        likely = [mistake for mistake in expect.mistakes if any(_is_mistake(answer, mistake) for answer in few)]
+        if not likely:
+            break
+        alike = {mistake: [answer for answer in wrong if _is_mistake(answer, mistake)] for mistake in likely}
+        mistake = max(likely, key=lambda mistake: len(alike[mistake]))
+        explained |= {answer.question.name: mistake for answer in alike[mistake]}
+        wrong = [answer for answer in wrong if answer.question.name not in explained]
+    return explained
+
+
+def _is_mistake(answer: _Answer, mistake: Mistake) -> bool:
+    return answer.is_of(mistake.function(*answer.question.arguments))
+
+
+def _too_costly(answers: Sequence[_Answer], task: Task, expect: Expect) -> Iterator[Seen]:
+    """What is to be said of answers that are carried out: that they break a rule, or cost more than the best."""
+    costs = [_carried_out(answer, task) for answer in answers]
+    over = [(a, cost) for a, cost in zip(answers, costs, strict=True) if isinstance(cost, int) and cost > a.want.least]
+    mistake = _behind_costs(over, expect)
+    for answer, cost in zip(answers, costs, strict=True):
+        if isinstance(cost, Seen):
             yield cost
-        elif cost > want.least:
-            text = f"Your {want.what}{_for_numbers(question, task)} takes more {want.unit} than it has to"
+        elif cost > answer.want.least:
+            want = answer.want
+            text = f"Your {want.what}{_for_numbers(answer.question, task)} takes more {want.unit} than it has to"
             finding = Finding(
                 FindingKind.COSTS_MORE,
                 f"{text}: {mistake.says}." if mistake else f"{text}.",
@@ -93,7 +133,37 @@ def _too_costly(
                 got=f"{cost} {want.unit}",
                 next=mistake.next if mistake else expect.otherwise,
             )
-            yield Seen("costs more", question.name, finding)
+            yield Seen("costs more", answer.question.name, finding)
+
+
+def _carried_out(answer: _Answer, task: Task) -> int | Seen:
+    """What an answer costs; or, of one that breaks a rule, what is to be said of it."""
+    question, got, want = answer
+    if not isinstance(got, list):
+        return _wrong_type(question, task, task.returns, _shown(got, got))
+    try:
+        cost: int = want.cost(got)
+        return cost
+    except Impossible as error:
+        text, ask = error.args
+        text = f"Your {want.what}{_for_numbers(question, task)} breaks a rule: {text}"
+        return Seen(ask, question.name, Finding(FindingKind.IMPOSSIBLE, text, next=ask))
+
+
+_TELLING = 0.8  # of the questions in which too much is spent: ties can be broken in more ways than there are mistakes
+_COSTED = 16  # questions in which every mistake is tried
+
+
+def _behind_costs(over: Sequence[tuple[_Answer, int]], expect: Expect) -> Mistake | None:
+    """The usual mistake that costs as much nearly wherever too much is spent, if there is one, and only one."""
+    few = over[:: -(-len(over) // _COSTED) or 1]
+    alike = {m: sum(m.function(*a.question.arguments) == cost for a, cost in few) for m in expect.mistakes}
+    most = max(alike.values(), default=0)
+    if most < _TELLING * len(few) or not few:
+        return None
+    # By chance a mistake costs as much as another one.
+    says = {mistake.says: mistake for mistake, count in alike.items() if count == most}
+    return next(iter(says.values())) if len(says) == 1 else None
 
 
 def _for_numbers(question: Question, task: Task) -> str:

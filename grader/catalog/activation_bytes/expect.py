@@ -136,6 +136,7 @@ mistakes = (
     ),
 )
 
+compared_with = "what each device keeps"
 otherwise = "Which of the page's values do you add up in this mode, and by what do you divide each of them?"
 
 error_questions = (

@@ -26,7 +26,7 @@ def recomputed(names: list, block, budget_bytes: int) -> int:
         raise Impossible(f"it keeps {nbytes:,} bytes, and the budget is {budget_bytes:,}.", _OVER)
     for name in names:
         if block.evaluate(other for other in names if other != name)[1] == cost:
-            raise Impossible(f"{name!r} is idle in it: without that name, as much is computed again.", _IDLE)
+            raise Impossible(f"{name!r} is idle in it: without that name, as little is computed again.", _IDLE)
     return cost
 
 

@@ -212,6 +212,7 @@ mistakes = (
     ),
 )
 
+compared_with = "what JAX does"
 otherwise = "For n = 1, which lines of each of your two texts are matrix products? How many did you count?"
 
 error_questions = (

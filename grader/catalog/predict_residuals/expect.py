@@ -148,6 +148,7 @@ mistakes = (
     ),
 )
 
+compared_with = "what JAX does"
 otherwise = "What does rematscope's residual_table show for something of this kind?"
 
 error_questions = (

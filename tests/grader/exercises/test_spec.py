@@ -8,18 +8,22 @@ import pytest
 
 from grader.answers.capture import capture
 from grader.exercises import registry
+from grader.exercises.plain_data import CostedAnswer
 from grader.exercises.spec import Case, Expect, Question, Task
 
 
 @pytest.mark.parametrize("slug", registry.names())
 def test_an_entry_has_what_is_said_of_its_modules(slug):
     task, expect = registry.task(slug), registry.expect(slug)
-    kinds = {type(each) for each in task.cases(np.random.default_rng(0))}
+    cases = task.cases(np.random.default_rng(0))
+    kinds = {type(each) for each in cases}
     assert kinds in ({Case}, {Question})
-    of_data = {"returns", "otherwise"} if kinds == {Question} else {"draw"}
+    of_data = {"returns", "compared_with", "otherwise"} if kinds == {Question} else {"draw"}
+    if kinds == {Question} and isinstance(expect.reference(*cases[0].arguments), CostedAnswer):
+        of_data -= {"compared_with"}  # what such answers cost is compared, and a finding says of what it is too much
     for module, protocol in ((task, Task), (expect, Expect)):
         members = {*inspect.get_annotations(protocol), *(n for n in vars(protocol) if not n.startswith("_"))}
-        expected = members - ({"returns", "otherwise", "draw", "reference"} - of_data)
+        expected = members - ({"returns", "compared_with", "otherwise", "draw", "reference"} - of_data)
         assert not [name for name in sorted(expected) if not hasattr(module, name)]
 
 

@@ -1,6 +1,7 @@
 """The same finding of several cases is said once."""
 
-from grader.judging.merge import Seen, merge
+from grader.exercises.spec import Question
+from grader.judging.merge import Seen, all_right, merge
 from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
 
@@ -12,6 +13,18 @@ def seen(key, case, got):
 def test_one_finding_has_the_figures_of_the_first_case_and_the_names_of_all():
     merged = merge([seen("a", "one", "1"), seen("b", "one", "2"), seen("a", "two", "3")])
     assert [(finding.got, finding.cases) for finding in merged] == [("1", ("one", "two")), ("2", ("one",))]
+
+
+def test_of_few_questions_all_are_named_and_of_many_they_are_counted():
+    assert [finding.cases for finding in merge([seen("a", "3", ""), seen("a", "5", "")], of=9)] == [("3", "5")]
+    merged = merge([seen("a", "3", "x"), seen("b", "4", ""), seen("a", "5", "y")], of=50)
+    assert [finding.cases for finding in merged] == [("2 of 50 questions, the first: 3",), ("1 of 50 questions: 4",)]
+    assert merged[0].got == "x"
+
+
+def test_many_questions_are_not_listed_where_all_are_right():
+    questions = [Question(str(n), (n,)) for n in range(50)]
+    assert all_right(questions[:3]) == "Right for 0, 1, 2." and all_right(questions) == "Right for all 50 questions."
 
 
 def test_nothing_that_was_seen_is_no_finding():

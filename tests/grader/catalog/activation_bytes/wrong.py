@@ -107,7 +107,7 @@ def nothing_for_full(*arguments):
     return layer(*arguments, full=0)
 
 
-@fails_with("wrong value", "Your answer is not what JAX does.", "by what do you divide", cases=ALL[:4])
+@fails_with("wrong value", "Your answer is not what each device keeps.", "by what do you divide", cases=ALL[:4])
 def without_masks_and_norms(*arguments):
     return layer(*arguments, whole=4)
 

@@ -144,7 +144,7 @@ def one_around_all(n):
     return counted(n, checkpoint_all)
 
 
-@fails_with("wrong value", "there is no checkpoint", "which function do you call", cases=("several layers",))
+@fails_with("wrong value", "there is no checkpoint", "which function do you call", cases=ALL)
 def none_at_all(n):
     return counted(n, no_checkpoint)
 

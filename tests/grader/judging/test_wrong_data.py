@@ -1,0 +1,79 @@
+"""What is said of answers that are plain data: of many questions, and where mistakes lead to the same."""
+
+import types
+
+import pytest
+
+from grader.answers.capture import capture
+from grader.exercises.plain_data import CostedAnswer, Impossible
+from grader.exercises.requirements import Mistake
+from grader.exercises.spec import Question
+from grader.judging.merge import merge
+from grader.judging.wrong_data import differences
+
+TASK = types.SimpleNamespace(parameters=("n",), signature="square(n)", returns="an integer")
+MISTAKES = (
+    Mistake("it doubles", lambda n: 2 * n),
+    Mistake("it adds two", lambda n: n + 2),
+    Mistake("it cubes", lambda n: n**3),
+)
+
+
+def findings(answer, numbers, reference):
+    questions = [Question(f"n = {n}", (n,)) for n in numbers]
+    expect = types.SimpleNamespace(
+        reference=reference, mistakes=MISTAKES, compared_with="the square", otherwise="What is a square?"
+    )
+    evidence = capture(answer, "square", questions)
+    return merge(differences(evidence, questions, TASK, expect), of=len(questions))
+
+
+@pytest.mark.parametrize(("answer", "says"), [(lambda n: n + 2, "it adds two"), (lambda n: 2 * n, "it doubles")])
+def test_of_mistakes_that_lead_to_the_same_the_one_that_explains_most_is_named(answer, says):
+    (finding,) = findings(answer, range(2, 40), lambda n: n * n)  # 2 + 2 = 2 * 2 = 2 ** 2
+    assert finding.text == f"Your answer is not the square: {says}."
+    assert finding.cases == ("37 of 38 questions, the first: n = 3",) and finding.got == str(answer(3))
+
+
+def test_each_of_two_mistakes_is_named_and_what_is_none_asks_on():
+    def answer(n):
+        return 2 * n if n < 20 else n**3 if n < 30 else n - 1
+
+    found = findings(answer, range(10, 40), lambda n: n * n)
+    assert [finding.text for finding in found] == [
+        f"Your answer is not the square{says}." for says in (": it doubles", ": it cubes", "")
+    ]
+    assert found[2].next == "What is a square?"
+    assert [finding.cases[0][:2] for finding in found] == ["10", "10", "10"]
+
+
+def test_what_equals_the_number_but_is_of_another_type_is_wrong():
+    (finding,) = findings(lambda n: n * n / 1, (3, 4), lambda n: n * n)
+    assert finding.kind == "wrong type" and finding.got == "9.0"
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"), [(lambda n: [2 * n], ": it doubles"), (lambda n: [n**3 - (n == 7)], ": it cubes"),
+                         (lambda n: [n**3 - n % 2], "")],
+)  # fmt: skip
+def test_a_mistake_is_named_that_costs_as_much_nearly_everywhere(answer, says):
+    def reference(n):
+        return CostedAnswer("plan", lambda plan: plan[0], n, "steps")
+
+    (finding,) = findings(answer, range(4, 50), reference)
+    assert finding.text == f"Your plan for n = 4 takes more steps than it has to{says}."
+    assert finding.cases == ("46 of 46 questions, the first: n = 4",)
+
+
+def test_a_rule_that_is_broken_is_said_beside_what_costs_too_much():
+    def cost(plan):
+        if plan[0] > 10:
+            raise Impossible("it is too long.", "How long may it be?")
+        return plan[0]
+
+    found = findings(lambda n: [n], (5, 11), lambda n: CostedAnswer("plan", cost, 1, "steps"))
+    assert [(finding.kind, finding.cases) for finding in found] == [
+        ("costs more", ("n = 5",)),
+        ("impossible", ("n = 11",)),
+    ]
+    assert found[1].text == "Your plan for n = 11 breaks a rule: it is too long."

@@ -3,6 +3,7 @@
 This runs a learner's code. It knows the exercise's cases and nothing of what is expected.
 """
 
+import dataclasses
 import functools
 import inspect
 import itertools
@@ -35,10 +36,10 @@ class CaptureError(Exception):
 
 
 def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question]) -> Evidence:
-    """Traces an answer in every case, without running it on any data; or asks it every question.
+    """Traces an answer in every case, without running it on any data; and asks it every question.
 
     Args:
-      answer: a function of arrays that returns an array, or one that returns plain data if it is asked questions.
+      answer: a function of arrays that returns an array, or what a case or a question makes something of.
       exercise: the exercise's name.
       cases: what to trace it for, or what to ask it.
 
@@ -48,9 +49,11 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question]) -
     Raises:
       CaptureError: the traced programs cannot be written down, for instance because they call back into Python.
     """
-    if questions := [case for case in cases if isinstance(case, Question)]:
-        return Evidence(exercise, _parameters(answer), "", "", tuple(_asked(answer, each) for each in questions))
-    return _two_programs(answer, exercise, [case for case in cases if isinstance(case, Case)])
+    asked = tuple(_asked(answer, case) for case in cases if isinstance(case, Question))
+    if not (differentiated := [case for case in cases if isinstance(case, Case)]):
+        return Evidence(exercise, _parameters(answer), "", "", asked)
+    evidence = _two_programs(answer, exercise, differentiated)
+    return dataclasses.replace(evidence, cases=(*evidence.cases, *asked))
 
 
 def _two_programs(answer: Callable, exercise: str, cases: Sequence[Case]) -> Evidence:
@@ -144,7 +147,7 @@ def _leaks(answer: Callable, cases: Sequence[Case]) -> tuple[Traced, ...]:
 
 def _asked(answer: Callable, question: Question) -> Traced:
     try:
-        returned = answer(*question.arguments)
+        returned = question.data(answer)
         refuse_none(answer, returned)
         try:
             return Traced(question.name, data=plain(returned))

@@ -91,17 +91,23 @@ def renamed(function: Callable, prefix: str = "") -> Callable:
 
 @dataclass(frozen=True)
 class Question:
-    """One way of trying an answer that is plain data: it is called, and what it returns is compared.
+    """One way of trying an answer: what it is asked for is plain data, and that is compared.
 
     Attributes:
       name: what a finding calls it, such as `"a scan"`.
       arguments: what the answer is called with: functions, arrays, whatever the exercise says.
+      ask: asks for the data, given what the answer returned: a policy says something about operations, for instance.
       structure: what this question drew from the task's `ranges`, by the same symbols.
     """
 
     name: str
     arguments: tuple[Any, ...]
+    ask: Callable[[Any], Any] = lambda returned: returned
     structure: Mapping[str, Any] = field(default_factory=dict, compare=False)
+
+    def data(self, answer: Callable) -> Any:
+        """What an answer says, or the reference."""
+        return self.ask(answer(*self.arguments))
 
 
 class Task(Protocol):
@@ -130,7 +136,8 @@ class Task(Protocol):
         """What an answer is tried on: cases, or questions, whose structure and shapes are drawn.
 
         Both ends of every range are among them, each choice is, and something between is drawn. They come in the order
-        in which findings show them, simple ones first; answers are tried on them in another one.
+        in which findings show them, simple ones first; answers are tried on them in another one. Where an answer is
+        both differentiated and asked, as a policy is, cases come before questions.
         """
 
 
@@ -141,7 +148,7 @@ class Expect(Protocol):
       mistakes: what is often computed in place of what is asked for.
       error_questions: patterns of what goes wrong in an answer, and the question to ask then; the first that is found.
       hints: steps towards an answer.
-      compared_with: what an answer that is plain data is compared with, in words that follow on "Your answer is not".
+      compared_with: what an answer's data is compared with, in words that follow on "Your answer is not".
       otherwise: the question to ask where such an answer is wrong in none of the usual ways.
     """
 

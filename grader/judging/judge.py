@@ -72,16 +72,31 @@ def _findings(
     execute: Execute,
 ) -> tuple[list[Finding], list[str]]:
     """What is wrong with an answer, or advice; and what it was shown to do."""
+    differentiated = [case for case in cases if isinstance(case, Case)]
     questions = [case for case in cases if isinstance(case, Question)]
-    if failed := merge(failures(evidence, task, expect), of=len(questions)):
-        return failed[:1], []
+    tried, asked = (
+        dataclasses.replace(evidence, cases=part)
+        for part in (evidence.cases[: len(differentiated)], evidence.cases[len(differentiated) :])
+    )
+    for part, count in ((tried, 0), (asked, len(questions))):
+        if failed := merge(failures(part, task, expect), of=count):
+            return failed[:1], []
+    findings, shown = _of_programs(tried, differentiated, task, expect, seed, execute) if differentiated else ([], [])
     if questions:
-        return merge(differences(evidence, questions, task, expect), of=len(questions)), [all_right(questions)]
-    traceable = [case for case in cases if isinstance(case, Case)]
-    trial = try_answer(evidence, traceable, task, expect, seed, execute)
+        wrong = merge(differences(asked, questions, task, expect), of=len(questions))
+        findings = sorted([*findings, *wrong], key=lambda finding: finding.advice)
+        shown = [*shown, all_right(questions)]
+    return findings, shown
+
+
+def _of_programs(
+    evidence: Evidence, cases: Sequence[Case], task: Task, expect: Expect, seed: int, execute: Execute
+) -> tuple[list[Finding], list[str]]:
+    """What is wrong with what an answer computes and keeps, or advice; and what it was shown to do."""
+    trial = try_answer(evidence, cases, task, expect, seed, execute)
     if wrong := wrong_results(trial):
         return wrong, []
-    return unmet([expect.requirements(case) for case in traceable], behaviours(trial))
+    return unmet([expect.requirements(case) for case in cases], behaviours(trial))
 
 
 # Kinds of findings that arguments in the wrong order can cause.

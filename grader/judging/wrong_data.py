@@ -29,7 +29,7 @@ def differences(evidence: Evidence, questions: Sequence[Question], task: Task, e
     if [asked.case for asked in evidence.cases] != [question.name for question in questions]:
         raise ProgramError("it does not answer this exercise's questions.")
     answers = [
-        _Answer(question, asked.data, expect.reference(*question.arguments))
+        _Answer(question, asked.data, question.data(expect.reference))
         for asked, question in zip(evidence.cases, questions, strict=True)
     ]
     if isinstance(answers[0].want, CostedAnswer):
@@ -112,7 +112,7 @@ def _explained(wrong: Sequence[_Answer], expect: Expect) -> dict[str, Mistake]:
 
 
 def _is_mistake(answer: _Answer, mistake: Mistake) -> bool:
-    return answer.is_of(mistake.function(*answer.question.arguments))
+    return answer.is_of(answer.question.data(mistake.function))
 
 
 def _too_costly(answers: Sequence[_Answer], task: Task, expect: Expect) -> Iterator[Seen]:

@@ -1,7 +1,9 @@
 """What is expected of an answer; only the judge reads this."""
 
+from jax.ad_checkpoint import Offloadable, Recompute, Saveable
+
 from grader.exercises.hints import Hint
-from grader.exercises.requirements import Saves
+from grader.exercises.requirements import Mistake, Saves
 
 
 def draw(rng, argument):
@@ -10,7 +12,117 @@ def draw(rng, argument):
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
 
-mistakes = ()  # a policy changes no value
+def reference(p1, p2):
+    """What is right, and as plain as that."""
+    return _joined(lambda first, second: second if _is_no(first) else first)(p1, p2)
+
+
+def _is_no(said):
+    return said is False or said is Recompute
+
+
+def _joined(join):
+    """An answer that asks both policies and makes one answer of theirs."""
+    return lambda p1, p2: lambda *told, **parameters: join(p1(*told, **parameters), p2(*told, **parameters))
+
+
+def _kept(said):
+    return said is True or said is Saveable
+
+
+def _first_of(chosen, otherwise):
+    """The first of two answers that is chosen, or otherwise something else."""
+    return _joined(lambda *said: next((each for each in said if chosen(each)), otherwise(*said)))
+
+
+_HOST = Offloadable("device", "pinned_host")
+_LOST = "What does your policy return where a policy offloads: the answer that it was given, or one that it makes?"
+_ASKED = "In which order do you ask the two, and when do you ask the other one?"
+
+compared_with = "the policy that is asked for"
+otherwise = "What does each of the two say there, which is asked first, and what does yours make of what they say?"
+
+mistakes = (
+    Mistake(
+        "p2 is asked first, or wins where both say yes, and the first is to win",
+        _joined(lambda first, second: first if _is_no(second) else second),
+        next=_ASKED,
+    ),
+    Mistake("it says what p1 says, whatever p2 does", lambda p1, p2: p1, next="What if p1 says no, and p2 does not?"),
+    Mistake("it says what p2 says, whatever p1 does", lambda p1, p2: p2, next="When is p1's answer the one to give?"),
+    Mistake(
+        "it takes Recompute, which means no, for a yes, as `or` and `if` do",
+        _joined(lambda first, second: first or second),
+        next="Is `bool(Recompute)` true? How else do you find out that an answer means no?",
+    ),
+    Mistake(
+        "it takes Recompute, which means no, for a yes, as `or` and `if` do, and asks p2 first",
+        _joined(lambda first, second: second or first),
+        next="Is `bool(Recompute)` true? And which of the two is to win where both say yes?",
+    ),
+    Mistake(
+        "it says yes where both do, and one is enough",
+        _joined(lambda first, second: second if not _is_no(first) else first),
+        next="What are you to say where one says yes and the other one no?",
+    ),
+    Mistake(
+        "it says yes where both do, and one is enough, and takes Recompute for a yes, as `and` does",
+        _joined(lambda first, second: first and second),
+        next="What are you to say where one says yes and the other one no? And is `bool(Recompute)` true?",
+    ),
+    Mistake(
+        "it says no where both say yes",
+        _joined(lambda first, second: _is_no(first) != _is_no(second)),
+        next="What are you to say where both say yes?",
+    ),
+    Mistake(
+        "it makes a plain yes of every offload, so that nothing leaves the device",
+        _joined(lambda first, second: not (_is_no(first) and _is_no(second))),
+        next=_LOST,
+    ),
+    Mistake(
+        "it makes a plain yes of what p1 offloads",
+        _joined(lambda first, second: second if _is_no(first) else True),
+        next=_LOST,
+    ),
+    Mistake(
+        "it makes a plain yes of what p2 offloads",
+        _joined(lambda first, second: not _is_no(second) if _is_no(first) else first),
+        next=_LOST,
+    ),
+    Mistake(
+        "it makes an Offloadable of its own, with other places than the one it was given",
+        _joined(
+            lambda first, second: _HOST if isinstance(said := second if _is_no(first) else first, Offloadable) else said
+        ),
+        next=_LOST,
+    ),
+    Mistake(
+        "keeping wins over offloading, and the first is to win, whatever it says",
+        _first_of(_kept, lambda first, second: second if _is_no(first) else first),
+        next=_ASKED,
+    ),
+    Mistake(
+        "offloading wins over keeping, and the first is to win, whatever it says",
+        _first_of(lambda said: isinstance(said, Offloadable), lambda first, second: second if _is_no(first) else first),
+        next=_ASKED,
+    ),
+    Mistake(
+        "an Offloadable is no yes to it",
+        _first_of(_kept, lambda *said: False),
+        next="How do you recognise an Offloadable: by `is`, by `==` or by `isinstance`?",
+    ),
+    Mistake(
+        "an Offloadable of p1's is no yes to it",
+        _joined(lambda first, second: first if _kept(first) else second),
+        next="How do you recognise an Offloadable: by `is`, by `==` or by `isinstance`?",
+    ),
+    Mistake(
+        "Saveable is no yes to it",
+        _first_of(lambda said: said is True or isinstance(said, Offloadable), lambda *said: False),
+        next="Which of JAX's three objects means the same as True?",
+    ),
+)
 
 error_questions = (
     (

@@ -16,10 +16,12 @@ from grader.exercises.spec import Case, Expect, Question, Task
 def test_an_entry_has_what_is_said_of_its_modules(slug):
     task, expect = registry.task(slug), registry.expect(slug)
     cases = task.cases(np.random.default_rng(0))
-    kinds = {type(each) for each in cases}
-    assert kinds in ({Case}, {Question})
-    of_data = {"returns", "compared_with", "otherwise"} if kinds == {Question} else {"draw"}
-    if kinds == {Question} and isinstance(expect.reference(*cases[0].arguments), CostedAnswer):
+    kinds = [type(each) for each in cases]
+    assert set(kinds) <= {Case, Question}
+    assert kinds == sorted(kinds, key=[Case, Question].index), "cases come before questions"
+    of_data = {"draw"} if Case in kinds else {"returns"}
+    of_data |= {"compared_with", "otherwise"} if Question in kinds else set()
+    if Case not in kinds and isinstance(expect.reference(*cases[0].arguments), CostedAnswer):
         of_data -= {"compared_with"}  # what such answers cost is compared, and a finding says of what it is too much
     for module, protocol in ((task, Task), (expect, Expect)):
         members = {*inspect.get_annotations(protocol), *(n for n in vars(protocol) if not n.startswith("_"))}

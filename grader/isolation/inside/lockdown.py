@@ -44,14 +44,23 @@ def lock(limits: ProcessLimits) -> None:
     """Gives up all that a learner's code does not need, for good. Call it in the first process after
     `enter_namespaces`."""
     os.setsid()  # a signal to one's own process group reaches those of it in other namespaces, the zygote for one
-    _limit(limits)  # it reads /proc
+    _last_in_line()  # this and the limits are in /proc
+    _limit(limits)
     _mount(FOLDER, f"size={limits.disk},nr_inodes=4096,mode=0700")
     _hide_processes()
     os.chdir(FOLDER)
     libc.prctl(_PR_SET_PDEATHSIG, 9)
+    # A page of each huge one is enough to have them all, and what is then handed on is counted nowhere.
+    libc.prctl(_PR_SET_THP_DISABLE, 1)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1)
     _drop_capabilities()
     system_calls.refuse()
+
+
+def _last_in_line():
+    """If the system's memory runs out, it ends this process, and not whoever grades. /proc is out of reach soon, so
+    that this is for good."""
+    Path("/proc/self/oom_score_adj").write_text("1000")
 
 
 def _limit(limits: ProcessLimits):
@@ -67,6 +76,7 @@ def _limit(limits: ProcessLimits):
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,
+        resource.RLIMIT_SIGPENDING: 256,
     }
     for what, most in sizes.items():
         with contextlib.suppress(ValueError):  # a lower limit holds already
@@ -74,7 +84,7 @@ def _limit(limits: ProcessLimits):
 
 
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT = 1, 2, 4, 8, 32
-_PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS = 1, 24, 38
+_PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_THP_DISABLE = 1, 24, 38, 41
 
 
 def _mount(place: str, options: str, flags: int = 0):

@@ -1,47 +1,92 @@
-"""The filter that refuses system calls which answers do not need.
+"""The filter that lets through only those system calls that answers need, and their programs.
+
+The list began with what was made when every shipped answer, right and wrong, was traced and its programs run, by XLA
+too. Added to it is what other C libraries, kernels and Pythons than those of that recording make for the same ends,
+and what is plain in a learner's code (files, clocks, signals to oneself). Whatever is not on it is answered with
+ENOSYS, as a kernel answers that is older than the call. C libraries have another way then, and so a call that is yet
+to come is refused as well.
 
 It is ours, since each of the usual ways does more than is wanted. bubblewrap's `--seccomp` would bind the zygote too,
-which must fork and make namespaces; libseccomp would have to lie in the sandbox, and knows hundreds of system calls,
-where these thirty instructions can be read at a sitting. They are a Berkeley packet filter, as seccomp(2) has it.
+which must fork and make namespaces; libseccomp would have to lie in the sandbox, of the machine's processor and
+version. The filter is a Berkeley packet filter, as seccomp(2) has it, made from the tables here.
 """
 
 import ctypes
 import platform
 import struct
+from dataclasses import dataclass
 
 from grader.isolation.inside import libc
 
-# System calls that learners' code does not need: processes (memory is limited for each, so there must be one only),
-# memory that no limit counts, the network, and what attacks on kernels begin with. Numbers on x86-64 and on arm64.
-_REFUSED: dict[str, tuple[int | None, int | None]] = {
-    "fork": (57, None),
-    "vfork": (58, None),
-    "unshare": (272, 97),
-    "setns": (308, 268),
-    "ptrace": (101, 117),
-    "process_vm_readv": (310, 270),
-    "process_vm_writev": (311, 271),
-    "shmget": (29, 194),
-    "semget": (64, 190),
-    "msgget": (68, 186),
-    "mq_open": (240, 180),
-    "memfd_create": (319, 279),
-    "memfd_secret": (447, 447),
-    "add_key": (248, 217),
-    "request_key": (249, 218),
-    "keyctl": (250, 219),
-    "bpf": (321, 280),
-    "perf_event_open": (298, 241),
-    "userfaultfd": (323, 282),
-    "io_uring_setup": (425, 425),
-    "open_by_handle_at": (304, 265),
+# Each with its numbers on x86-64 and on arm64; "-" where there is none.
+_ALLOWED = """
+    mmap 9 222, munmap 11 215, mprotect 10 226, mremap 25 216, madvise 28 233, brk 12 214, mbind 237 235,
+    get_mempolicy 239 236, membarrier 324 283,
+
+    read 0 63, write 1 64, readv 19 65, writev 20 66, pread64 17 67, pwrite64 18 68, lseek 8 62, open 2 -,
+    openat 257 56, close 3 57, close_range 436 436, dup 32 23, dup2 33 -, dup3 292 24, pipe 22 -, pipe2 293 59,
+    fcntl 72 25, ioctl 16 29, stat 4 -, fstat 5 80, lstat 6 -, newfstatat 262 79, statx 332 291, access 21 -,
+    faccessat 269 48, faccessat2 439 439, readlink 89 -, readlinkat 267 78, getdents64 217 61, getcwd 79 17,
+    chdir 80 49, fchdir 81 50, mkdir 83 -, mkdirat 258 34, rmdir 84 -, unlink 87 -, unlinkat 263 35, rename 82 -,
+    renameat 264 38, renameat2 316 276, chmod 90 -, fchmod 91 52, fchmodat 268 53, umask 95 166, ftruncate 77 46,
+    fsync 74 82, fdatasync 75 83, utimensat 280 88, poll 7 -, ppoll 271 73, select 23 -, pselect6 270 72,
+    socket 41 198, getsockname 51 204, getsockopt 55 209, sendto 44 206, recvfrom 45 207, shutdown 48 210,
+
+    clone 56 220, futex 202 98, set_robust_list 273 99, rseq 334 293, gettid 186 178, sched_yield 24 124,
+    sched_getaffinity 204 123, sched_getparam 143 121, sched_getscheduler 145 120, sched_get_priority_max 146 125,
+    sched_get_priority_min 147 126, getcpu 309 168, exit 60 93, exit_group 231 94,
+
+    rt_sigaction 13 134, rt_sigprocmask 14 135, rt_sigreturn 15 139, rt_sigpending 127 136, rt_sigsuspend 130 133,
+    rt_sigtimedwait 128 137, sigaltstack 131 132, kill 62 129, tkill 200 130, tgkill 234 131, pause 34 -, alarm 37 -,
+    setitimer 38 103, getitimer 36 102, restart_syscall 219 128,
+
+    clock_gettime 228 113, clock_getres 229 114, gettimeofday 96 169, time 201 -, nanosleep 35 101,
+    clock_nanosleep 230 115, times 100 153, getrusage 98 165,
+
+    getpid 39 172, getppid 110 173, getuid 102 174, geteuid 107 175, getgid 104 176, getegid 108 177,
+    getgroups 115 158, getpgid 121 155, getpgrp 111 -, getsid 124 156, getpriority 140 141, prctl 157 167,
+    arch_prctl 158 -, prlimit64 302 261, getrlimit 97 163, setrlimit 160 164, uname 63 160, sysinfo 99 179,
+    getrandom 318 278
+"""
+# What Python has names for, and says more plainly with EPERM (PermissionError): there must be one process only, whose
+# memory is limited, and no memory that no limit counts.
+_REFUSED = """
+    fork 57 -, vfork 58 -, execve 59 221, execveat 322 281, unshare 272 97, setns 308 268, memfd_create 319 279
+"""
+
+
+@dataclass(frozen=True)
+class _Only:
+    """A system call is let through only with some values of one argument, and fails with EPERM otherwise.
+
+    Attributes:
+      argument: which one, counted from 0; its lower 32 bits are looked at, and the kernel looks at no others.
+      values: what it may be.
+      bit: what it must have instead (or must not have, if negative).
+    """
+
+    argument: int
+    values: tuple[int, ...] = ()
+    bit: int = 0
+
+
+_ONLY = {
+    "clone": _Only(0, bit=0x10000),  # CLONE_THREAD. Without clone3 threads are made with it, and its flags can be seen
+    "socket": _Only(0, values=(1,)),  # AF_UNIX
+    "mmap": _Only(3, bit=-0x40000),  # not MAP_HUGETLB: those pages are set aside for somebody else
+    # No locks, which take memory without a limit, and no larger pipes: F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL,
+    # F_DUPFD_CLOEXEC.
+    "fcntl": _Only(1, values=(0, 1, 2, 3, 4, 1030)),
+    # Is it a terminal, and of what size (TCGETS, TCGETS2, TIOCGWINSZ); FIONREAD, FIONBIO, FIONCLEX, FIOCLEX.
+    "ioctl": _Only(1, values=(0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)),
+    # PR_SET_NAME, PR_GET_NAME, PR_SET_VMA, which name threads and memory. Huge pages stay off.
+    "prctl": _Only(0, values=(15, 16, 0x53564D41)),
 }
-_CLONE, _CLONE3, _SOCKET = (56, 220), (435, 435), (41, 198)
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # which number, and the kernel's name for it
-_CLONE_THREAD, _AF_UNIX = 0x10000, 1
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
-_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06  # of Berkeley packet filters
+_LOAD, _EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06  # of Berkeley packet filters
 _ALLOW, _KILL, _EPERM, _ENOSYS = 0x7FFF0000, 0x80000000, 0x00050001, 0x00050026
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in what the filter is shown, `struct seccomp_data`
 
 
 def knows(machine: str = platform.machine()) -> bool:
@@ -49,36 +94,46 @@ def knows(machine: str = platform.machine()) -> bool:
     return machine in _MACHINES
 
 
+def allowed(machine: str = platform.machine()) -> dict[str, int]:
+    """The numbers of the system calls that are let through on a kind of processor, by their names."""
+    return _numbers(_ALLOWED, _MACHINES[machine][0])
+
+
+def _numbers(table: str, column: int) -> dict[str, int]:
+    calls = (call.split() for call in table.split(","))
+    return {name: int(numbers[column]) for name, *numbers in calls if numbers[column] != "-"}
+
+
 def refuse() -> None:
-    """Refuses them to this process for good: they fail with EPERM, which Python raises as PermissionError."""
-    column, architecture = _MACHINES[platform.machine()]
-    number, kind, first_argument = 0, 4, 16  # offsets in what the filter is shown
-    steps = [
-        (_LOAD, 0, 0, kind),
-        (_EQUAL, 1, 0, architecture),
-        (_RETURN, 0, 0, _KILL),
-        (_LOAD, 0, 0, number),
-        (_AT_LEAST, 0, 1, 0x40000000),  # x86-64 has a second set of numbers there
-        (_RETURN, 0, 0, _EPERM),
-        # Without clone3 a thread is made with clone, whose flags can be seen.
-        (_EQUAL, 0, 1, _CLONE3[column]),
-        (_RETURN, 0, 0, _ENOSYS),
-    ]
-    for numbers in _REFUSED.values():
-        if (refused := numbers[column]) is not None:
-            steps += [(_EQUAL, 0, 1, refused), (_RETURN, 0, 0, _EPERM)]
-    steps += [
-        (_EQUAL, 0, 4, _CLONE[column]),
-        (_LOAD, 0, 0, first_argument),
-        (_ANY_BIT, 1, 0, _CLONE_THREAD),
-        (_RETURN, 0, 0, _EPERM),
-        (_RETURN, 0, 0, _ALLOW),
-        (_EQUAL, 0, 3, _SOCKET[column]),
-        (_LOAD, 0, 0, first_argument),
-        (_EQUAL, 1, 0, _AF_UNIX),
-        (_RETURN, 0, 0, _EPERM),
-        (_RETURN, 0, 0, _ALLOW),
-    ]
+    """Refuses all others to this process and its threads, for good."""
+    steps = _steps(platform.machine())
     program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
     described = ctypes.create_string_buffer(struct.pack("@HP", len(steps), ctypes.addressof(program)))
     libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(described))
+
+
+def _steps(machine: str) -> list[tuple[int, int, int, int]]:
+    """The filter's instructions: code, how many to skip if it holds and if not, and what it is about."""
+    column, architecture = _MACHINES[machine]
+    steps = [
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_EQUAL, 1, 0, architecture),
+        (_RETURN, 0, 0, _KILL),
+        (_LOAD, 0, 0, _NUMBER),
+    ]
+    for name, number in allowed(machine).items():
+        then = [(_RETURN, 0, 0, _ALLOW)] if name not in _ONLY else _checked(_ONLY[name])
+        steps += [(_EQUAL, 0, len(then), number), *then]
+    for number in _numbers(_REFUSED, column).values():
+        steps += [(_EQUAL, 0, 1, number), (_RETURN, 0, 0, _EPERM)]
+    return [*steps, (_RETURN, 0, 0, _ENOSYS)]
+
+
+def _checked(only: _Only) -> list[tuple[int, int, int, int]]:
+    steps = [(_LOAD, 0, 0, _ARGUMENTS + 8 * only.argument)]
+    if only.bit:
+        there, not_there = (_ALLOW, _EPERM) if only.bit > 0 else (_EPERM, _ALLOW)
+        return [*steps, (_ANY_BIT, 0, 1, abs(only.bit)), (_RETURN, 0, 0, there), (_RETURN, 0, 0, not_there)]
+    for value in only.values:
+        steps += [(_EQUAL, 0, 1, value), (_RETURN, 0, 0, _ALLOW)]
+    return [*steps, (_RETURN, 0, 0, _EPERM)]

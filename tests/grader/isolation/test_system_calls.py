@@ -1,0 +1,193 @@
+"""What the kernel is not asked for: each test does the thing itself, and sees what comes of it."""
+
+import ast
+import os
+import platform
+import textwrap
+import time
+from pathlib import Path
+
+import bubblewrap
+import pytest
+
+from grader.classroom.collect import Submission
+from grader.classroom.grade_one import SandboxGrader
+from grader.isolation import sandbox
+from grader.isolation.inside import system_calls
+from grader.isolation.inside.lockdown import ProcessLimits
+
+NAME = "checkpoint_dot_policy"
+HEAD = """
+import ctypes, errno, fcntl, itertools, mmap, os, resource, signal, socket, struct, sys, threading
+libc = ctypes.CDLL(None, use_errno=True)
+
+def error_of(number, *arguments):
+    done = libc.syscall(ctypes.c_long(number), *map(ctypes.c_long, arguments))
+    return errno.errorcode[ctypes.get_errno()] if done == -1 else done
+
+def tries(action, *arguments):
+    try:
+        return action(*arguments)
+    except OSError as error:
+        return errno.errorcode[error.errno]
+
+def finds(what):
+    print(repr(what), flush=True)
+    os._exit(0)
+"""
+
+
+@pytest.fixture(scope="module")
+def grader():
+    with SandboxGrader() as grader:
+        yield grader
+
+
+def found(body, grader):
+    """What an answer finds."""
+    text = f"{HEAD}\ndef {NAME}(w1, w2, x):\n{textwrap.indent(textwrap.dedent(body), '    ')}\n"
+    graded = grader.grade(Submission("a learner", "answer.py", text.encode()), seed=1)
+    assert "exit status 0" in graded.reason and graded.printed, graded
+    return ast.literal_eval(graded.printed)
+
+
+# On x86-64 and arm64, and alike where there is one number.
+_SOME = {
+    "vmsplice": (278, 75),
+    "splice": (275, 76),
+    "tee": (276, 77),
+    "io_setup": (206, 0),
+    "inotify_init1": (294, 26),
+    "fanotify_init": (300, 262),
+    "epoll_create1": (291, 20),
+    "timer_create": (222, 107),
+    "personality": (135, 92),
+    "keyctl": (250, 219),
+    "add_key": (248, 217),
+    "bpf": (321, 280),
+    "perf_event_open": (298, 241),
+    "userfaultfd": (323, 282),
+    "ptrace": (101, 117),
+    "process_vm_readv": (310, 270),
+    "mq_open": (240, 180),
+    "shmget": (29, 194),
+    "mount": (165, 40),
+    "open_tree": (428, 428),
+    "statmount": (457, 457),
+    "listmount": (458, 458),
+    "io_uring_setup": (425, 425),
+    "clone3": (435, 435),
+    "pidfd_open": (434, 434),
+    "landlock_create_ruleset": (444, 444),
+    "memfd_secret": (447, 447),
+    "one that is yet to come": (999, 999),
+}
+
+
+@bubblewrap.needed
+def test_whatever_is_not_on_the_list_is_not_there(grader):
+    column = {"x86_64": 0, "aarch64": 1}[platform.machine()]
+    asked = {name: numbers[column] for name, numbers in _SOME.items()}
+    assert not set(asked.values()) & set(system_calls.allowed().values())
+    got = found(f"finds({{name: error_of(number, 0, 0, 0, 0, 0) for name, number in {asked}.items()}})", grader)
+    assert got == dict.fromkeys(asked, "ENOSYS")
+
+
+@bubblewrap.needed
+def test_no_number_but_those_on_the_list_leads_anywhere(grader):
+    # 335 and 336 are the kernel's own, of probes in a program, and end whoever makes them from elsewhere.
+    others = {*range(1200)} - {335, 336} - set(system_calls.allowed().values())
+    body = f"finds({{error_of(number, -1, -1, -1, -1, -1) for number in {others}}})"
+    assert found(body, grader) == {"ENOSYS", "EPERM"}
+
+
+@pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
+def test_each_system_call_has_a_number_of_its_own(machine):
+    numbers = system_calls.allowed(machine)
+    assert len(set(numbers.values())) == len(numbers) > 90
+    assert not {"vmsplice", "io_setup", "keyctl", "execve", "clone3", "ptrace"} & set(numbers)
+
+
+@bubblewrap.needed
+def test_pages_are_not_handed_on_to_pipes_where_no_limit_counts_them(grader):
+    body = """
+    number = {"x86_64": 278, "aarch64": 75}[os.uname().machine]
+    handed_on = 0
+    for _ in range(100):
+        page = mmap.mmap(-1, 4096)
+        page[0] = 1
+        where = ctypes.addressof(ctypes.c_char.from_buffer(page))
+        vector = struct.pack("PP", where, 4096)
+        handed_on += error_of(number, os.pipe()[1], ctypes.cast(vector, ctypes.c_void_p).value, 1, 0) == 4096
+    finds(handed_on)
+    """
+    assert found(body, grader) == 0
+
+
+@bubblewrap.needed
+def test_a_page_stays_a_page_and_brings_no_huge_one(grader):
+    body = """
+    region = mmap.mmap(-1, 256 * 2**20, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    allowed = tries(region.madvise, 14)  # MADV_HUGEPAGE
+    again = error_of({"x86_64": 157, "aarch64": 167}[os.uname().machine], 41, 0, 0, 0, 0)  # PR_SET_THP_DISABLE
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for place in range(0, len(region), 2**21):
+        region[place] = 1
+    collapsed = tries(region.madvise, 25)
+    finds((again, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 2**10))
+    """
+    again, mebibytes = found(body, grader)
+    assert again == "EPERM" and mebibytes < 64
+
+
+@bubblewrap.needed
+def test_what_the_kernel_would_remember_for_an_answer_has_a_bound(grader):
+    body = """
+    file = open("/learner/locked", "w")
+    locks = sum(tries(fcntl.lockf, file, fcntl.LOCK_EX, 1, 2 * place) is None for place in range(1000))
+    pipes = tries(fcntl.fcntl, os.pipe()[1], 1031, 2**20)  # F_SETPIPE_SZ
+    huge = tries(lambda: mmap.mmap(-1, 2**21, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | 0x40000))
+    watched = [libc.inotify_init1(0), libc.epoll_create1(0), libc.io_setup(1, 0) if hasattr(libc, "io_setup") else -1]
+    signals, _ = resource.getrlimit(resource.RLIMIT_SIGPENDING)
+    one, other = socket.socket(socket.AF_UNIX), os.pipe()
+    passed = tries(socket.send_fds, one, [b"1"], [other[0]])
+    finds((locks, pipes, huge, watched, signals, passed))
+    """
+    assert found(body, grader) == (0, "EPERM", "EPERM", [-1, -1, -1], 256, "ENOSYS")
+
+
+@bubblewrap.needed
+def test_there_are_threads_and_no_processes(grader):
+    body = """
+    threads = [threading.Thread(target=int) for _ in range(20)]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+    processes = [tries(os.fork), tries(os.execv, sys.executable, ["python"]), tries(os.posix_spawn, "/x", ["x"], {})]
+    finds((len(threads), processes, tries(os.memfd_create, "x"), tries(os.unshare, os.CLONE_NEWUSER)))
+    """
+    assert found(body, grader) == (20, ["EPERM"] * 3, "EPERM", "EPERM")
+
+
+@bubblewrap.needed
+def test_an_answer_is_the_first_to_end_when_memory_runs_out_and_has_no_huge_pages(grader):
+    before = bubblewrap.descendants(os.getpid())
+    with sandbox.Zygote() as zygote:
+        zygotes = bubblewrap.descendants(os.getpid()) - before
+        inmate = zygote.start("execute", ProcessLimits(processor_seconds=60, memory=2**30))
+        try:
+            deadline = time.monotonic() + 30
+            while not (seen := facts(bubblewrap.descendants(os.getpid()) - before - zygotes)):
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+        finally:
+            inmate.end()
+    assert seen == ("1000", "0")
+
+
+def facts(pids):
+    """Of the process that has the filter: what makes it the first to be ended, and whether it may have huge pages."""
+    for pid in pids:
+        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
+        if status["Seccomp"] == "2":
+            return Path(f"/proc/{pid}/oom_score_adj").read_text().strip(), status["THP_enabled"].strip()
+    return None

@@ -129,7 +129,7 @@ def batch(
     """Grade a class: every answer in a sandbox of its own. Exit status: 0, or 2 if there are no grades, or not all."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # evidence is exported for the CPU, and compared there
     from grader.classroom import collect, executors, grade_class, run_folder
-    from grader.isolation import sandbox  # imports JAX
+    from grader.isolation import sandbox, what_is_shown  # imports JAX
 
     name = _find(exercise).name if exercise else None
     try:
@@ -137,6 +137,12 @@ def batch(
             raise collect.CollectError(
                 f"{out} is in {submissions}, where the next run would find it: name another folder."
             )
+        for folder in () if unsandboxed else (submissions, out):
+            if shown := what_is_shown.shown_with(folder):
+                raise collect.CollectError(
+                    f"{folder} is in {shown}, which answers see, as they need Python and its libraries: name a folder "
+                    "elsewhere."
+                )
         handed_in = collect.collect(submissions)
         place = executors.on_cluster(scheduler, not unsandboxed) if scheduler else executors.here(jobs, not unsandboxed)
         with place as means:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import rematscope
 from grader.isolation.inside.lockdown import FOLDER
+from grader.util.versions import versions
 
 _GRADER = Path(__file__).resolve().parents[1]
 _INSTRUMENT = Path(rematscope.__file__).resolve().parent  # all of it: an answer may call it
@@ -34,7 +35,7 @@ _SHOWN = (
 
 
 def environment() -> dict[str, str]:
-    """The environment's variables inside: none of the caller's but JAX's own."""
+    """The environment's variables inside: none of the caller's, whose names do not say which hold a secret."""
     ours = {
         "PATH": "/usr/bin:/bin",
         "HOME": FOLDER,
@@ -47,44 +48,80 @@ def environment() -> dict[str, str]:
         "OPENBLAS_NUM_THREADS": "1",  # or importing NumPy starts threads
         "MALLOC_ARENA_MAX": "4",  # glibc sets aside 64 MB of addresses a thread otherwise, which a limit would count
     }
-    # What changes what JAX traces, as its next rematerialization does, must be the same on both sides.
-    return {name: value for name, value in os.environ.items() if name.startswith("JAX_")} | ours
+    # It changes what JAX traces, and a grade names it among its versions.
+    return ours | ({"JAX_REMAT3": "1"} if "JAX_REMAT3" in versions() else {})
+
+
+def folders() -> list[Path]:
+    """The folders that are shown with whatever is in them. Neither submissions nor grades may lie there."""
+    found = [Path("/", top, name) for top in ("", "usr") for name in ("lib", "lib32", "lib64")]
+    found += [Path("/nix/store"), Path("/gnu/store")]
+    # Of Python not all, since that may be /usr, /usr/local or somebody's home.
+    found += [Path(prefix, name) for prefix in (sys.base_prefix, sys.prefix) for name in ("lib", "lib64")]
+    found += [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    found += [Path(sys.prefix, "bin")] if sys.prefix != sys.base_prefix else []  # of an environment
+    return [folder for folder in dict.fromkeys(found) if folder.is_dir()]
+
+
+def shown_with(place: Path) -> Path | None:
+    """The shown folder that a place lies in, or None if answers do not see it."""
+    there = [*folders(), _GRADER, _INSTRUMENT]
+    return next((folder for folder in there if place.resolve().is_relative_to(folder.resolve())), None)
+
+
+def _interpreter() -> list[Path]:
+    """Python's own file, and the links that lead to it."""
+    links = [Path(sys.executable)]
+    while links[-1].is_symlink():
+        links.append(Path(os.path.normpath(links[-1].parent / links[-1].readlink())))
+    return [*links, links[0].resolve()]
 
 
 def options() -> list[str]:
     """bubblewrap's options."""
     options = ["--unshare-all", "--new-session", "--cap-drop", "ALL", "--uid", "1000", "--gid", "1000"]
+    options += ["--hostname", "sandbox"]
+    hidden: list[str] = []
+    there: set[Path] = set()
+
+    def bind(path: Path, place: Path) -> None:
+        options.extend(["--ro-bind", str(path), str(place)])
 
     def show(path: Path) -> None:
-        options.extend(["--ro-bind", str(path), str(path)])
+        for place in dict.fromkeys((path, path.resolve())):  # a folder above it may be a link
+            if there.isdisjoint((place, *place.parents)):
+                there.add(place)
+                bind(path, place)
 
-    show(Path("/usr"))
-    for name in ("bin", "sbin", "lib", "lib32", "lib64"):
-        path = Path("/", name)
-        if path.is_symlink():
-            options.extend(["--symlink", str(path.readlink()), str(path)])
-        elif path.is_dir():
-            show(path)
-    for place in ("/etc/ld.so.cache", "/nix/store", "/gnu/store"):
-        options.extend(["--ro-bind-try", place, place])
-    packages = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
-    installed = _ROOT in packages  # as a package, not as a folder with tests and pages beside it
-    show(Path(sys.base_prefix).resolve())
-    hidden = []
+    def show_folders(inside: bool) -> None:
+        shown = [folder for folder in folders() if folder.is_relative_to(_ROOT) == inside]
+        for folder in sorted(shown, key=Path.is_symlink):  # what links lead to comes first
+            if folder.is_symlink() and not there.isdisjoint((folder.resolve(), *folder.resolve().parents)):
+                there.add(folder)
+                options.extend(["--symlink", str(folder.readlink()), str(folder)])
+            else:
+                show(folder)
 
     def hide(path: Path) -> None:
         options.extend(["--tmpfs", str(path)])
         hidden.append(str(path))
 
-    if not installed:
+    show_folders(inside=False)
+    options += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    packages = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
+    if _ROOT not in packages:  # not installed as a package: a folder with tests and pages beside it
         hide(_ROOT)
-    show(Path(sys.prefix))
+    show_folders(inside=True)
+    if sys.prefix != sys.base_prefix:
+        show(Path(sys.prefix, "pyvenv.cfg"))
+    for path in _interpreter():
+        show(path)
     hide(_GRADER)
     hide(_ROOT / "solutions")
-    show(_INSTRUMENT)
+    bind(_INSTRUMENT, _INSTRUMENT)
     for pattern in _SHOWN:
         for file in sorted(_GRADER.glob(pattern)):
-            show(file)
+            bind(file, file)
     for name in ("null", "zero", "random", "urandom"):
         options.extend(["--dev-bind", f"/dev/{name}", f"/dev/{name}"])
     options.extend(["--proc", "/proc", "--dir", FOLDER, "--chdir", FOLDER])

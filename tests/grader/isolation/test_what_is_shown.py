@@ -1,0 +1,73 @@
+"""What an answer sees: Python, its packages and libraries, and nothing in which a neighbour's work could lie."""
+
+import ast
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import bubblewrap
+import pytest
+
+from grader.classroom.collect import Submission
+from grader.classroom.grade_one import SandboxGrader
+from grader.isolation import what_is_shown
+
+NAME = "checkpoint_dot_policy"
+ROOT = Path(__file__).parents[3]
+LOOK = f"""
+import os
+
+def {NAME}(w1, w2, x):
+    seen = {{
+        "neighbours": [path for path in PLACES if os.path.exists(path)],
+        "usr": sorted(os.listdir("/usr")),
+        "environment": dict(os.environ),
+        "host": os.uname().nodename,
+        "programs": [name for name in ("sh", "env", "git") if os.path.exists("/usr/bin/" + name)],
+    }}
+    print(seen, flush=True)
+    os._exit(0)
+"""
+# nbgrader keeps its exchange in the first; what this project and Python lie in is there, and empty.
+PLACES = ["/usr/local/share", "/usr/share", "/srv", "/opt", "/var", "/home", "/etc/passwd", "/sys", "/run"]
+OURS = " ".join(map(str, (ROOT, sys.prefix, sys.base_prefix)))
+LOOK = LOOK.replace("PLACES", repr([place for place in PLACES if f"{place}/" not in OURS]))
+
+
+@bubblewrap.needed
+def test_of_the_system_libraries_are_seen_and_of_the_environment_nothing_that_may_be_secret(monkeypatch):
+    for name in ("JAX_API_KEY", "JAX_COMPILATION_CACHE_DIR", "A_SECRET"):
+        monkeypatch.setenv(name, "that is not for learners")
+    with SandboxGrader() as grader:  # which begins with the environment of now
+        seen = ast.literal_eval(grader.grade(Submission("ada", "answer.py", LOOK.encode()), seed=1).printed)
+    assert seen["neighbours"] == [] and seen["programs"] == [] and seen["host"] == "sandbox"
+    assert {*seen["usr"]} <= {"bin", "lib", "lib32", "lib64", "local"}
+    assert "that is not for learners" not in seen["environment"].values()
+    assert "JAX_REMAT3" not in seen["environment"]
+
+
+@bubblewrap.needed
+def test_what_changes_what_jax_traces_is_the_same_inside_but_for_its_spelling(monkeypatch):
+    monkeypatch.setenv("JAX_REMAT3", "yes")
+    with SandboxGrader() as grader:
+        seen = ast.literal_eval(grader.grade(Submission("ada", "answer.py", LOOK.encode()), seed=1).printed)
+    assert seen["environment"]["JAX_REMAT3"] == "1"
+
+
+@pytest.mark.parametrize("which", ["submissions", "out"])
+def test_neither_submissions_nor_grades_may_lie_in_what_answers_see(which, tmp_path):
+    shown = Path(sysconfig.get_path("purelib"))
+    (tmp_path / "ada.py").write_text("")
+    places = {"submissions": tmp_path, "out": tmp_path.with_name("grades"), which: shown / "jax" / "a class"}
+    command = [sys.executable, "-m", "grader", "batch", places["submissions"], "--out", places["out"]]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
+    assert (done.returncode, done.stdout) == (2, "") and "a class is in " in done.stderr.replace("\n", " ")
+    assert "which answers see" in done.stderr and not places["out"].exists()
+
+
+def test_a_place_is_found_behind_links(tmp_path):
+    (tmp_path / "link").symlink_to(Path(os.__file__).parent / "json")
+    assert what_is_shown.shown_with(tmp_path / "link" / "deep") and what_is_shown.shown_with(ROOT / "grader")
+    assert what_is_shown.shown_with(tmp_path) is None and what_is_shown.shown_with(ROOT / "submitted") is None

@@ -14,23 +14,21 @@ class Hint:
       text: a question; the last ones of an exercise may say nearly all of the answer. Code stands in backquotes.
       after: the kinds of findings (`Finding.kind`) that it helps with; empty if it helps whatever was found.
       says: words that such a finding must have, in its text, its figures, its cases or its question, where the kind
-        alone does not tell mistakes apart; None if it does.
+        alone does not tell mistakes apart; all of them, if there are several. None if it does.
     """
 
     text: str
     after: tuple[str, ...] = ()
-    says: str | None = None
+    says: str | tuple[str, ...] | None = None
 
     def closeness(self, findings: Sequence[Finding]) -> int:
-        """How closely it fits what was found: 2 by a finding's words, 1 by its kind, 0 always; -1 if it does not."""
+        """How closely it fits what was found: 0 always, 1 by a finding's kind, one more for each of the words that it
+        must have; -1 if it does not fit."""
         if not self.after:
             return 0
-        found = [finding for finding in findings if finding.kind in self.after]
-        if self.says is not None:
-            found = [finding for finding in found if self.says in _words(finding)]
-        if not found:
-            return -1
-        return 1 if self.says is None else 2
+        words = (self.says,) if isinstance(self.says, str) else self.says or ()
+        found = (_words(finding) for finding in findings if finding.kind in self.after)
+        return 1 + len(words) if any(all(word in said for word in words) for said in found) else -1
 
 
 def _words(finding: Finding) -> str:

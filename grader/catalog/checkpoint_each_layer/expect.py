@@ -29,6 +29,8 @@ def reference(W1, W2, W3, x):
 def draw(rng, argument):
     """Numbers whose products are large enough that a sine is not about its argument, small enough to round little."""
     size = rng.uniform(0.5, 1.5, argument.shape)
+    if argument.ndim == 2:  # as many are added as the last axis has
+        size *= 1.5 / argument.shape[-1] ** 0.5
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
 
@@ -60,13 +62,15 @@ error_questions = (
 hints = (
     Hint("Which of the two steps of a layer keeps a cosine? Where must that step be, so that it keeps nothing?"),
     Hint(
-        "Which of your layers has a step outside of every checkpoint? What does that step keep?",
+        "Which of your layers has a step outside of every checkpoint, or a policy that lets it keep what is inside? "
+        "What does that step keep?",
         after=("also saved",),
         says="cosine",
     ),
     Hint(
         "Is a product handed into a checkpoint, from outside or from another one? Then it is an argument there, and "
-        "kept. What must stand together inside one checkpoint?",
+        "kept; or does a policy, with a name perhaps, ask for it? What must stand together inside one checkpoint that "
+        "has no policy?",
         after=("also saved",),
         says="'s product",
     ),
@@ -87,12 +91,49 @@ hints = (
         "Nearly the answer: `jax.checkpoint(layer)` is a function that takes a `W` and an `x`, as `layer` does. How "
         "often do you have to call it?"
     ),
+    Hint(
+        "Nothing of your answer is computed again. Write one layer as a function of `W` and `x`: what takes such a "
+        "function, and returns one that keeps only its arguments?",
+        after=("also saved",),
+        says=("Which function marks", "cosine"),
+    ),
+    Hint(
+        "Your products are kept in place of the outputs. Does a policy ask for them? What is kept if a layer's "
+        "checkpoint has no policy at all?",
+        after=("also saved",),
+        says=("'s product", "7 saved values: W1, W2, W3, x, layer 1's product, layer 2's product, layer 3's product"),
+    ),
+    Hint(
+        "A checkpoint changes neither the value nor the gradient. Take all of them away: is what is left the page's "
+        "`net`, each layer a product and then a sine?",
+        after=("wrong value", "wrong gradient"),
+    ),
+    Hint(
+        "Has your answer a gradient rule of its own, or something that stops gradients? The page's `net` needs "
+        "neither: `jax.checkpoint` makes the backward pass.",
+        after=("wrong gradient",),
+        says="with respect to",
+    ),
+    Hint(
+        "`jax.checkpoint(layer)(W1, x)`: which brackets hold a function, and which hold that function's arguments?",
+        after=("raises", "wrong type"),
+        says="jax.checkpoint takes a function",
+    ),
+    Hint(
+        "Write the shapes under `W1 @ x`, from the page's table: on which side do the weights stand? And do your "
+        "arguments come in the table's order?",
+        after=("raises", "argument order"),
+    ),
+    Hint(
+        "Where does your answer call a layer, and what does it do with the array that comes back?",
+        after=("wrong type",),
+    ),
 )
 
-_REQUIREMENTS = (
-    (
-        ("float32", "float16", "vmap over x"),
-        (
+
+def requirements(case):
+    return [
+        [
             Saves(
                 ("layer 1's output", "layer 2's output"),
                 too_much="Which layer made that value, and is all of that layer, its sine too, inside one checkpoint?",
@@ -101,10 +142,5 @@ _REQUIREMENTS = (
             ),
             Recomputes(dots=3, too_many="From which saved value can each layer start again, and how many are there?"),
             AdvisesBarrier(),
-        ),
-    ),
-)
-
-
-def requirements(case):
-    return [group if case.name in cases else () for cases, group in _REQUIREMENTS]
+        ]
+    ]

@@ -3,34 +3,42 @@
 import jax
 import jax.numpy as jnp
 
-from grader.exercises.spec import Case
+from grader.exercises import calls
+from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("W1", "W2", "W3", "x")
-ranges: dict = {}
+ranges = {
+    **{width: Integers(1, 32) for width in "abcd"},
+    "dtype": OneOf(("float32", "float16")),
+    "called": calls.CALLED,
+}
 signature = "checkpoint_each_layer(W1, W2, W3, x)"
 
 
 def cases(rng):
-    """Cases of shapes drawn anew. All widths of a net differ, so that no two of its values can be mixed up."""
+    """Widths each at one end of its range, at the other, and between."""
+    ends = rng.choice([1, 32], size=4)
+    jit, vmap = rng.permutation(["jax.jit", "jax.vmap"])
     return (
-        Case("float32", _arguments(rng, jnp.float32)),
-        Case("float16", _arguments(rng, jnp.float16)),
-        Case(
-            "vmap over x",
-            _arguments(rng, jnp.float32, batch=(3,)),
-            transform=lambda answer: jax.vmap(answer, in_axes=(None, None, None, 0)),
-        ),
+        _case(ends, "float32", "as it is"),
+        _case(33 - ends, "float32", jit),
+        _case(rng.integers(2, 32, size=4), "float16", vmap),
     )
 
 
-def _arguments(rng, dtype, batch=()):
-    return _shapes(rng.permutation([5, 6, 7, 8, 9])[:4], dtype, batch)
+def _case(widths, dtype, called):
+    a, b, c, d = map(int, widths)
+    return Case(
+        f"{dtype}, widths {a}, {b}, {c}, {d}{calls.where(called)}",
+        _shapes(a, b, c, d, dtype=dtype, batch=(3,) if called == "jax.vmap" else ()),
+        transform=calls.transform(called, in_axes=(None, None, None, 0)),
+        structure={"a": a, "b": b, "c": c, "d": d, "dtype": str(dtype), "called": str(called)},
+    )
 
 
-def _shapes(sizes, dtype, batch=()):
-    a, b, c, d = map(int, sizes)
+def _shapes(a, b, c, d, dtype, batch=()):
     shapes = [(b, a), (c, b), (d, c), (*batch, a)]
     return tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in shapes)
 
 
-shown = Case("at the page's shapes", _shapes((4, 5, 6, 7), jnp.float32))
+shown = Case("at the page's shapes", _shapes(4, 5, 6, 7, dtype=jnp.float32))

@@ -48,7 +48,7 @@ def test_hints_are_questions_and_know_what_was_found(slug):
     hints = registry.expect(slug).hints
     assert len(hints) >= 3
     assert "?" in hints[0].text and not hints[0].after, "the first hint asks a question, whatever was found"
-    assert not hints[-1].after, "what is nearly the answer helps whatever was found"
+    assert sum(not hint.after for hint in hints) > 1, "what is nearly the answer helps whatever was found"
     found = {answer.kind for answer in wrong(slug).values()}
     assert any(hint.after for hint in hints)
     for hint in hints:

@@ -36,6 +36,8 @@ def test_the_next_hint_knows_the_last_findings(kinds, given, index):
             [2, 3, 1, 0, 4],
         ),
         ([Finding("also saved", "…", cases=("a mask", "two"))], [2, 1, 0, 4]),
+        ([Finding("also saved", "a mask", next="And a sine?")], [5, 2, 1, 0, 4]),
+        ([Finding("also saved", "a mask"), Finding("also saved", "a sine")], [2, 1, 0, 4]),
         ([Finding("also saved", "…", got="a mask"), Finding("not saved", "…", source="mask = …")], [2, 1, 0, 4]),
     ],
 )
@@ -46,6 +48,7 @@ def test_a_hint_that_knows_a_findings_words_comes_before_one_that_knows_its_kind
         Hint("A mask?", after=("also saved",), says="mask"),
         Hint("No mask?", after=("not saved",), says="mask"),
         Hint("Nearly."),
+        Hint("A mask, and a sine of it?", after=("also saved",), says=("mask", "sine")),
     )
     given = []
     while (index := next_hint(hints, found, given)) is not None:

@@ -2,6 +2,7 @@
 
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
@@ -65,3 +66,53 @@ def without_a_barrier(W1, W2, W3, x):
     for W in (W1, W2, W3):
         x = jax.checkpoint(layer, prevent_cse=False)(W, x)
     return x
+
+
+@passes
+def modules(W1, W2, W3, x):
+    class Layer(eqx.Module):
+        weight: jax.Array
+
+        def __call__(self, x):
+            return jnp.sin(self.weight @ x)
+
+    for W in (W1, W2, W3):
+        x = eqx.filter_checkpoint(Layer(W))(x)
+    return x
+
+
+@passes
+def recursive(W1, W2, W3, x):
+    def run(weights, x):
+        first, *others = weights
+        x = jax.checkpoint(layer)(first, x)
+        return run(others, x) if others else x
+
+    return run((W1, W2, W3), x)
+
+
+@passes
+def columns_inside(W1, W2, W3, x):
+    keep = jax.checkpoint(lambda W, x: jnp.sin(W @ x[:, None])[:, 0], policy=jax.checkpoint_policies.nothing_saveable)
+    return keep(W3, keep(W2, keep(W1, x)))
+
+
+@passes
+def lax_operations(W1, W2, W3, x):
+    keep = jax.checkpoint(lambda W, x: jax.lax.sin(jax.lax.dot(W, x)))
+    return keep(W3, keep(W2, keep(W1, x)))
+
+
+@passes
+def a_rule_by_hand(W1, W2, W3, x):
+    @jax.custom_vjp
+    def keep(W, x):
+        return layer(W, x)
+
+    def backward(kept, ct):
+        W, x, ct = jax.lax.optimization_barrier((*kept, ct))
+        dy = ct * jnp.cos(W @ x)
+        return jnp.outer(dy, x), W.T @ dy
+
+    keep.defvjp(lambda W, x: (layer(W, x), (W, x)), backward)
+    return keep(W3, keep(W2, keep(W1, x)))

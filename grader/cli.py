@@ -115,7 +115,7 @@ def batch(
     exercise: Annotated[
         str | None, typer.Option(help="grade this exercise only; its name, its number, or its page")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="the seed of an earlier run, for the same grades again")] = None,
+    seed: Annotated[int | None, typer.Option(help="the seed of an earlier run, for the same shapes again")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="grade only what has no grade in OUT yet")] = False,
     format_: Annotated[
         Format, typer.Option("--format", help="gradescope: a results.json for each learner too")

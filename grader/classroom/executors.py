@@ -78,15 +78,15 @@ def on_cluster(scheduler: str, sandboxed: bool) -> Iterator[dict[str, Any]]:
 # What workers call imports JAX there, on the processor, as it is here: evidence is exported for that.
 
 
-def _grade_there(submission: Submission, seed: int) -> Grade:
+def _grade_there(submission: Submission, seed: int, secret: int) -> Grade:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     from grader.classroom import worker
 
-    return worker.GRADER.grade(submission, seed)
+    return worker.GRADER.grade(submission, seed, secret)
 
 
-def _grade_unsandboxed_there(submission: Submission, seed: int) -> Grade:
+def _grade_unsandboxed_there(submission: Submission, seed: int, secret: int) -> Grade:
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
     from grader.classroom import grade_one
 
-    return grade_one.grade_unsandboxed(submission, seed)
+    return grade_one.grade_unsandboxed(submission, seed, secret)

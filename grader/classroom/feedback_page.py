@@ -19,7 +19,7 @@ def note(seed: int, sandboxed: bool) -> str:
     """What stands below all grades: how they came about."""
     without = "" if sandboxed else "It was graded without a sandbox. "
     used = ", ".join(f"{name} {version}" for name, version in versions().items())
-    return f"{without}The seed was {seed}: with it the same answers get the same grades again ({used})."
+    return f"{without}Shapes were drawn from the seed {seed} ({used})."
 
 
 def feedback_page(

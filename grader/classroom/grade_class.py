@@ -17,7 +17,7 @@ def grade_class(
     run: Run,
     executor: Executor,
     ahead: int,
-    grade: Callable[[Submission, int], Grade],
+    grade: Callable[[Submission, int, int], Grade],
     losses: tuple[type[Exception], ...] = (),
 ) -> tuple[Report, int]:
     """Grades what is not graded yet, and shows how far it is.
@@ -27,7 +27,7 @@ def grade_class(
       run: where grades are kept.
       executor: what calls `grade`.
       ahead: how many submissions are read, and handed to the executor, before their grades are there.
-      grade: grades a submission with a seed.
+      grade: grades a submission with a seed and a secret, see `seeds`.
       losses: what the executor raises for a submission whose machine is gone.
 
     Returns:
@@ -65,7 +65,7 @@ def grade_class(
                 else:
                     if len(pending) >= ahead:
                         take(wait(pending, return_when=FIRST_COMPLETED).done)
-                    pending[executor.submit(grade, submission, seed)] = submission
+                    pending[executor.submit(grade, submission, seed, run.settings["secret"])] = submission
             while pending:
                 take(wait(pending, return_when=FIRST_COMPLETED).done)
         finally:

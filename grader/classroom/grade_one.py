@@ -68,12 +68,13 @@ class SandboxGrader:
                 self._zygote.close()
                 self._zygote = None
 
-    def grade(self, submission: Submission, seed: int) -> Grade:
+    def grade(self, submission: Submission, seed: int, secret: int = 0) -> Grade:
         """Grades a submission.
 
         Args:
           submission: what was handed in.
-          seed: seeds the shapes, together with the learner's name, and the inputs, together with the evidence.
+          seed: seeds the shapes, together with the learner's name.
+          secret: seeds the inputs, together with the seed and the evidence.
 
         Returns:
           The grade, whatever the submission does. Of the verdict, what only shows its findings is left out.
@@ -85,7 +86,7 @@ class SandboxGrader:
         for _ in range(_ATTEMPTS):
             zygote = self.begin()
             try:
-                verdict, printed, picture = self._graded(zygote, submission, seed)
+                verdict, printed, picture = self._graded(zygote, submission, seed, secret)
                 break
             except SandboxError:
                 self._give_up(zygote)
@@ -100,7 +101,9 @@ class SandboxGrader:
                 zygote.close()
                 self._zygote = None
 
-    def _graded(self, zygote: Zygote, submission: Submission, seed: int) -> tuple[Verdict, str, Picture | None]:
+    def _graded(
+        self, zygote: Zygote, submission: Submission, seed: int, secret: int
+    ) -> tuple[Verdict, str, Picture | None]:
         shapes = seed_of_shapes(seed, submission.learner)
         remote = RemoteCapture(zygote, self._limits)
         try:
@@ -108,13 +111,13 @@ class SandboxGrader:
             if isinstance(captured, Verdict):
                 verdict, picture = _cleaned(captured), None
             else:
-                verdict = _cleaned(self._judged(zygote, *captured, shapes, seed))
+                verdict = _cleaned(self._judged(zygote, *captured, shapes, seed, secret))
                 picture = _drawn(remote, verdict)
         finally:
             printed = remote.end()
         return verdict, printed, picture
 
-    def _judged(self, zygote: Zygote, exercise: str, text: str, shapes: int, seed: int) -> Verdict:
+    def _judged(self, zygote: Zygote, exercise: str, text: str, shapes: int, seed: int, secret: int) -> Verdict:
         try:
             evidence = Evidence.from_json(text)
             if evidence.exercise != exercise:
@@ -122,11 +125,11 @@ class SandboxGrader:
             decisive = without_lines(evidence).to_json()
 
             def judged() -> Verdict:
-                cases, inputs = cases_for(exercise, shapes), seed_of_inputs(seed, evidence)
+                cases, inputs = cases_for(exercise, shapes), seed_of_inputs(seed, evidence, secret)
                 with RemoteExecution(zygote) as remote:
                     return judge.judge_text(decisive, cases, exercise, inputs, remote.execute)
 
-            verdict = self._verdicts(hashlib.sha256(repr((decisive, shapes, seed)).encode()).digest(), judged)
+            verdict = self._verdicts(hashlib.sha256(repr((decisive, shapes, seed, secret)).encode()).digest(), judged)
             return with_lines(verdict, evidence, text)
         except SandboxError:
             raise
@@ -138,13 +141,13 @@ class SandboxGrader:
             return Verdict(exercise, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, why, next=advice),))
 
 
-def grade_unsandboxed(submission: Submission, seed: int) -> Grade:
+def grade_unsandboxed(submission: Submission, seed: int, secret: int = 0) -> Grade:
     """As `SandboxGrader.grade`, without a sandbox: the answer has the rights of whoever grades, and is trusted."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / safe(submission.name)
         path.write_bytes(submission.content)
-        verdict = check_file(path, FOR_BATCH, submission.exercise, number(seed, submission.learner))
+        verdict = check_file(path, FOR_BATCH, submission.exercise, number(seed, secret, submission.learner))
     return Grade(submission.learner, submission.name, verdict, seconds=time.monotonic() - start)
 
 

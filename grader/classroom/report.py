@@ -30,7 +30,7 @@ class Report:
     """The grades of a class.
 
     Attributes:
-      seed: what the shapes and inputs were drawn from.
+      seed: what the shapes were drawn from.
       sandboxed: False if answers ran with the rights of whoever graded.
       grades: one for every learner and exercise, see `completed`.
       others: further answers to the same exercises, which do not count.

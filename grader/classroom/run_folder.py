@@ -27,7 +27,8 @@ class Run:
 
     Attributes:
       folder: where they are.
-      settings: seed, exercise, sandboxed and versions, which must be the same for all of them.
+      settings: seed, exercise, sandboxed and versions, which must be the same for all of them; and a secret, which is
+        here and nowhere else, from which inputs are drawn.
     """
 
     folder: Path
@@ -37,6 +38,7 @@ class Run:
     def begin(cls, folder: Path, seed: int | None, exercise: str | None, sandboxed: bool) -> "Run":
         """Begins a run in a folder that has none; a seed is drawn if None. Raises RunError."""
         settings: dict[str, Any] = {"seed": secrets.randbits(63) if seed is None else seed}
+        settings |= {"secret": secrets.randbits(63)}
         settings |= {"exercise": exercise, "sandboxed": sandboxed, "versions": versions()}
         if (folder / _RUN).exists():
             raise RunError(
@@ -50,6 +52,7 @@ class Run:
         try:
             (folder / _RESULTS).mkdir(parents=True, exist_ok=True)
             write_whole(folder / _RUN, json.dumps(settings) + "\n")
+            (folder / _RUN).chmod(0o600)  # others may be shown the grades
         except OSError as error:
             raise RunError(f"{folder} cannot be written ({error.strerror}): name another folder.") from None
         return cls(folder, settings)
@@ -60,7 +63,8 @@ class Run:
         try:
             settings = json.loads((folder / _RUN).read_text())
             asked = {"seed": settings["seed"] if seed is None else seed, "exercise": exercise, "sandboxed": sandboxed}
-            asked |= {"versions": versions()}
+            asked |= {"secret": settings["secret"], "versions": versions()}
+            (folder / _RESULTS).mkdir(exist_ok=True)  # whoever wants the same grades again brings the file alone
         except FileNotFoundError:
             return cls.begin(folder, seed, exercise, sandboxed)
         except (OSError, ValueError, TypeError, KeyError):

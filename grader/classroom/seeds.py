@@ -1,4 +1,9 @@
-"""Derives the seeds of each submission's shapes and inputs from the one seed of a run."""
+"""Derives the seeds of each submission's shapes and inputs from the two numbers of a run.
+
+The shapes' seed is no secret: an answer sees its cases, and pages of learners name the seed. Whoever knew what inputs
+are drawn, in a second attempt say, could hand in programs that are right for these alone; so their secret is in no
+page.
+"""
 
 import functools
 import hashlib
@@ -23,10 +28,10 @@ def seed_of_shapes(seed: int, learner: str) -> int:
     return number(seed, number(seed, learner) % _SETS_OF_SHAPES)
 
 
-def seed_of_inputs(seed: int, evidence: Evidence) -> int:
+def seed_of_inputs(seed: int, evidence: Evidence, secret: int = 0) -> int:
     """The seed of what an answer's programs are tried on: the same for the same programs, and unknown to whoever has
-    not seen the seed."""
-    return number(seed, evidence.forward, evidence.backward, [traced.data for traced in evidence.cases])
+    not seen the run's secret."""
+    return number(seed, secret, evidence.forward, evidence.backward, [traced.data for traced in evidence.cases])
 
 
 @functools.lru_cache(maxsize=4 * _SETS_OF_SHAPES)

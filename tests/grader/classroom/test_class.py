@@ -9,10 +9,12 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from grader.answers.evidence import Evidence
 from grader.classroom import collect, executors, grade_class, run_folder, seeds
 from grader.classroom.collect import Submission
 from grader.classroom.grade import Grade
@@ -106,7 +108,7 @@ from grader.classroom import collect, grade_class, run_folder
 from grader.classroom.grade import Grade
 from grader.verdicts import verdict
 
-def grade(submission, seed):
+def grade(submission, seed, secret):
     time.sleep(0.01)
     number = hashlib.sha256(repr((seed, submission)).encode()).digest()[0]
     outcome = "passed" if number % 2 else "not passed"
@@ -240,6 +242,34 @@ def test_a_full_disk_and_a_damaged_run_are_told(tmp_path, monkeypatch):
             run_folder.Run.resume(run.folder, seed, NAME, True)
     (run.folder / "results").rename(run.folder / "elsewhere")
     assert run_folder.Run.resume(run.folder, 4, NAME, True).grade_of(submission) is None
+
+
+def test_what_inputs_are_drawn_from_is_in_no_file_but_the_instructor_s_own(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "ada.py").write_text("")
+
+    def graded_with(run):
+        given = []
+
+        def grade(submission, seed, secret):
+            given.append((seed, secret))
+            return Grade(submission.learner, submission.name, Verdict("either", Outcome.NOT_PASSED))
+
+        with ThreadPoolExecutor(1) as executor:
+            report, _ = grade_class.grade_class(collect.collect(tmp_path / "in"), run, executor, 1, grade)
+        run.finish(report, gradescope=True)
+        return given
+
+    begun = [run_folder.Run.begin(tmp_path / name, 7, None, True) for name in ("one", "other")]
+    ((seed, secret),), ((_, another),) = map(graded_with, begun)
+    assert seed == 7 and secret != another and begun[0].settings["secret"] == secret
+    told = [path for path in (tmp_path / "one").rglob("*") if path.is_file() and str(secret) in path.read_text()]
+    assert told == [tmp_path / "one" / "run.json"] and told[0].stat().st_mode & 0o077 == 0
+    (tmp_path / "again").mkdir()
+    told[0].rename(tmp_path / "again" / "run.json")
+    assert graded_with(run_folder.Run.resume(tmp_path / "again", None, None, True)) == [(7, secret)]
+    evidence = Evidence("either", (), "", "", ())
+    assert len({seeds.seed_of_inputs(7, evidence, number) for number in (secret, another, 0)}) == 3
 
 
 def _children(pid):

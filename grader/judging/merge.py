@@ -44,7 +44,8 @@ def merge(seen: Iterable[Seen], of: int = 0) -> list[Finding]:
 def _told(cases: Sequence[str], of: int) -> tuple[str, ...]:
     if of <= _LISTED:
         return tuple(cases)
-    return (f"{len(cases)} of {of} questions{', the first' if len(cases) > 1 else ''}: {cases[0]}",)
+    many = f"all {of}" if len(cases) == of else f"{len(cases)} of {of}"
+    return (f"{many} questions{', the first' if len(cases) > 1 else ''}: {cases[0]}",)
 
 
 def all_right(questions: Sequence[Question]) -> str:

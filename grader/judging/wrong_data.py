@@ -53,7 +53,7 @@ class _Answer(NamedTuple):
 def _different(answers: Sequence[_Answer], task: Task, expect: Expect) -> Iterator[Seen]:
     misfits = {answer.question.name: misfit for answer in answers if (misfit := _misfit(answer, task))}
     wrong = [answer for answer in answers if answer.question.name not in misfits and not answer.is_of(answer.want)]
-    explained = _explained(wrong, expect)
+    explained = _explained(wrong, expect, credible=len(answers) // _CHANCE)
     for answer in answers:
         if misfit := misfits.get(answer.question.name):
             yield misfit
@@ -90,13 +90,15 @@ def _differs(answer: _Answer, mistake: Mistake | None, expect: Expect) -> Seen:
     return Seen(key, question.name, Finding(FindingKind.WRONG_VALUE, text, expected=expected, got=given, next=ask))
 
 
+_CHANCE = 10  # a mistake that fits fewer than one in so many questions fits by chance
 _LOOKED_AT = 4  # wrong answers for which every mistake is tried at once: a mistake's function may compile programs
 
 
-def _explained(wrong: Sequence[_Answer], expect: Expect) -> dict[str, Mistake]:
+def _explained(wrong: Sequence[_Answer], expect: Expect, credible: int) -> dict[str, Mistake]:
     """The usual mistake behind each wrong answer, by the question's name, where there is one.
 
-    For small numbers, mistakes often lead to the same. Then it is the one that explains most of what is wrong.
+    For small numbers, mistakes often lead to the same. Then it is the one that explains most of what is wrong, and none
+    that explains fewer than so many answers as are `credible`.
     """
     explained: dict[str, Mistake] = {}
     while wrong:
@@ -106,6 +108,8 @@ def _explained(wrong: Sequence[_Answer], expect: Expect) -> dict[str, Mistake]:
             break
         alike = {mistake: [answer for answer in wrong if _is_mistake(answer, mistake)] for mistake in likely}
         mistake = max(likely, key=lambda mistake: len(alike[mistake]))
+        if len(alike[mistake]) < credible:
+            break
         explained |= {answer.question.name: mistake for answer in alike[mistake]}
         wrong = [answer for answer in wrong if answer.question.name not in explained]
     return explained

@@ -13,19 +13,23 @@ from grader.answers.evidence import Evidence
 from grader.exercises import registry
 from grader.exercises.spec import Case, Question
 from grader.judging import judge
+from grader.judging.failed_cases import failures
+from grader.judging.wrong_data import differences
 from grader.verdicts.verdict import Finding, Verdict
 
 
 class Wrong(NamedTuple):
     """A wrong answer, and the finding that must name its mistake.
 
-    `words` are in that finding; `cases` are those in which it is seen, or None if they do not matter.
+    `words` are in that finding; `cases` are those in which it is seen, or None if they do not matter. `where` takes
+    what a question drew, and says whether the answer is wrong there; None if that does not matter.
     """
 
     answer: Callable
     kind: str
     words: tuple[str, ...]
     cases: tuple[str, ...] | None
+    where: Callable[..., bool] | None = None
 
 
 class Right(NamedTuple):
@@ -38,9 +42,9 @@ class Right(NamedTuple):
 class Answers(dict):
     """The answers of a module, by their functions' names."""
 
-    def fails_with(self, kind, *words, cases=None):
+    def fails_with(self, kind, *words, cases=None, where=None):
         def note(answer):
-            self[answer.__name__] = Wrong(answer, kind, words, cases)
+            self[answer.__name__] = Wrong(answer, kind, words, cases, where)
             return answer
 
         return note
@@ -69,6 +73,17 @@ def named(answer: Wrong, findings: Iterable[Finding]) -> list[Finding]:
 
 def _said(finding: Finding) -> str:
     return " ".join([finding.text, *(words for _, words in finding.details())])
+
+
+def failed_questions(answer: Callable, slug: str) -> list[Question]:
+    """The questions to which an answer that is plain data is wrong."""
+    evidence = traced(answer, slug)
+    assert isinstance(evidence, Evidence)
+    task, expect = registry.task(slug), registry.expect(slug)
+    failed = {seen.case for seen in failures(evidence, task, expect)}
+    if not failed:
+        failed = {seen.case for seen in differences(evidence, cases(slug), task, expect)}
+    return [question for question in cases(slug) if question.name in failed]
 
 
 # What follows does what `grading.grade` does, step by step, and each step once: many answers are tried in the same

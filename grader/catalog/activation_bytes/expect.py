@@ -52,6 +52,11 @@ def _matrix_whole(s, b, h, a, t, mode):
     return right if "selective" in mode or mode == "full" else right - of_matrix // t + of_matrix
 
 
+def _tokens_once(s, b, h, a, t, mode):
+    right = reference(s, b, h, a, t, mode)
+    return right if "selective" in mode or mode == "full" else right - 5 * a * s * (s - 1) * b // t
+
+
 def _full(divided):
     return lambda s, b, h, a, t, mode: divided(2 * s * b * h, t) if mode == "full" else reference(s, b, h, a, t, mode)
 
@@ -120,9 +125,34 @@ mistakes = (
         "What is the shape of mlpwi, beside that of x?",
     ),
     Mistake(
-        "the layer's input is missing in it",
+        "the layer's input is missing in it, or another value of its shape",
         _of(outside=_OUTSIDE[1:]),
-        "Is x among the values that you add up, and does the first norm need it?",
+        "Is x among the values that you add up, and does the first norm need it? How many others have its shape?",
+    ),
+    Mistake(
+        "there is one mask outside of attention and MLP in it, not two",
+        _of(outside=_OUTSIDE[:5]),
+        "Where do dropouts stand in a layer, and is each of their masks on the page's list?",
+    ),
+    Mistake(
+        "what comes out of the GELU is missing in it, or what goes in",
+        _of(inside=_INSIDE[:5]),
+        "mlpwi goes into the GELU: what comes out, and who needs which of the two?",
+    ),
+    Mistake(
+        "the attention matrix is missing in it",
+        _of(matrix=()),
+        "Which three of the page's values have an element for every two tokens in every head?",
+    ),
+    Mistake(
+        "it has the attention matrix with the number of tokens once, not twice",
+        _tokens_once,
+        "For which two tokens is there a score, and how many such pairs has a sequence?",
+    ),
+    Mistake(
+        "it is for a batch of one",
+        lambda s, b, h, a, t, mode: _kept(s, 1, h, a, t, mode),
+        "Are those the values of one sequence alone, and how many sequences has a batch?",
     ),
     Mistake(
         "the layer's input is divided by t in it",
@@ -192,6 +222,54 @@ hints = (
         "Nearly the answer: `24 * s * b * h` bytes are split, `10 * s * b * h` are not, and `5 * a * s * s * b` are "
         'those of the attention matrix. `"full"` keeps 2 bytes of the 10. What becomes of the three numbers where '
         '`"sequence" in mode`, and where `"selective" in mode`?'
+    ),
+    *(
+        Hint(
+            "Call your answer once for each of the five modes, with the same numbers. For which of them does it not "
+            'come to its `return`? What would `"sequence" in mode` say there?',
+            after=(kind,),
+            says=says,
+        )
+        for kind, says in (("wrong type", "returns None"), ("raises", "mode"))
+    ),
+    Hint(
+        "How many values of the page's table have the shape `(b, s, h)`? How many of these take 2 bytes an element, "
+        "and how many 1? What do you get for each, in units of `s * b * h`?",
+        after=("wrong value",),
+        says="or another value of its shape",
+    ),
+    Hint(
+        "How many masks are there in the page's table? What is the shape of each?",
+        after=("wrong value",),
+        says="there is one mask",
+    ),
+    *(
+        Hint(
+            "Which values of the page's table have `4 * h` columns? How many bytes are these, in units of `s * b * h`?",
+            after=("wrong value",),
+            says=says,
+        )
+        for says in ("hidden values are as wide", "GELU")
+    ),
+    Hint(
+        "Every shape in the page's table begins with the same letter. Where is that in your answer?",
+        after=("wrong value",),
+        says="batch of one",
+    ),
+    Hint(
+        "Which of the table's shapes end in `s, s`? Which modes have the word `selective` in them, and does your "
+        "answer treat all of these alike?",
+        after=("wrong value",),
+        says="selective recomputation changes nothing",
+    ),
+    *(
+        Hint(
+            "Take `t = 2`. Which half of the layer's values does each of two devices have: which of the table's shapes "
+            "become smaller in the mode that the finding names, and which not?",
+            after=("wrong value",),
+            says=says,
+        )
+        for says in ("has the layer for itself", "sequence parallelism changes nothing")
     ),
 )
 

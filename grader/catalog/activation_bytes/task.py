@@ -1,25 +1,52 @@
 """What an answer is asked."""
 
-from grader.exercises.spec import Question
+import math
+
+from grader.exercises.spec import Integers, OneOf, Question
+
+MODES = "tensor", "tensor+sequence", "tensor+selective", "tensor+sequence+selective", "full"
 
 parameters = ("s", "b", "h", "a", "t", "mode")
-ranges: dict = {}
+ranges = {
+    "s": Integers("t", 4096, "a multiple of `t`"),
+    "b": Integers(1, 8),
+    "h": Integers("a", 25600, "a multiple of `a`"),
+    "a": Integers("t", 128, "a multiple of `t`"),
+    "t": Integers(1, 8),
+    "mode": OneOf(MODES),
+}
 signature = "activation_bytes(s, b, h, a, t, mode)"
 returns = "an integer"
 
 
 def cases(rng):
-    """Every mode, with sizes drawn anew. All divisions come out even."""
-    modes = "tensor", "tensor+sequence", "tensor+selective", "tensor+sequence+selective", "full"
-    return tuple(Question(mode, (*_sizes(rng), mode)) for mode in modes)
+    """Each mode with ten sizes: the least and the most, one device, one head a device, and six others."""
+    asked = [(sizes, mode) for mode in MODES for sizes in ((1, 1, 1, 1, 1), (4096, 8, 25600, 128, 8))]
+    for mode in MODES:
+        alone = _sizes(rng, t=1), _sizes(rng, heads=1), _sizes(rng, b=1)
+        asked += [(sizes, mode) for sizes in (*alone, *(_sizes(rng) for _ in range(5)))]
+    asked.sort(key=lambda each: math.prod(each[0]))
+    symbols = tuple(ranges)
+    return tuple(
+        Question(
+            f"{', '.join(f'{symbol} = {size}' for symbol, size in zip(symbols, sizes, strict=False))}, {mode!r}",
+            (*sizes, mode),
+            structure=dict(zip(symbols, (*sizes, mode), strict=True)),
+        )
+        for sizes, mode in asked
+    )
 
 
-def _sizes(rng):
-    """s, b, h, a, t. The width of a head is a prime and divides none of the others: then the attention matrix is
-    no simple multiple of the rest, and a number of bytes tells how it was come by."""
-    t, heads, tokens = int(rng.choice([3, 5, 7])), int(rng.integers(2, 5)), int(rng.integers(20, 30))
-    width = int(rng.choice([31, 37, 41, 43, 47]))
-    return tokens * t, int(rng.integers(2, 5)), heads * t * width, heads * t, t
+def _sizes(rng, b=None, heads=None, t=None):
+    """s, b, h, a, t from their ranges, small ones as often as large ones, but for what is given: `heads` are those of
+    each device. All divisions come out even."""
+    t = t or int(rng.integers(2, 9))
+    a = t * (heads or _up_to(rng, 128 // t))
+    return t * _up_to(rng, 4096 // t), b or int(rng.integers(2, 9)), a * _up_to(rng, 25600 // a), a, t
+
+
+def _up_to(rng, most):
+    return int((most + 1) ** rng.random())
 
 
 shown = None

@@ -198,7 +198,8 @@ hints = (
         after=("impossible", "raises"),
     ),
     Hint(
-        "In which order do the two tasks come? Which slots are free for the second one, when the first is done?",
+        "A saved state cuts the chain in two. Through which part does the backward pass go first, and which slots are "
+        "free for the other part, when that is done?",
         after=("costs more",),
     ),
     Hint(
@@ -214,6 +215,28 @@ hints = (
         "Nearly the answer: one step takes 0, one slot takes `n * (n - 1) // 2`. Else the smallest number is the "
         "smallest `k + best(n - k, s - 1) + best(k, s)`, for `k` from 1 to `n - 1`; `functools.cache` makes that "
         "quick. What are the actions for the `k` that it comes from?"
+    ),
+    Hint(
+        "What does the page's `keep_one` look like for a chain of two steps? Is yours such a list, of such pairs?",
+        after=("wrong type",),
+    ),
+    Hint(
+        "Save one state more, wherever you like. From where does each of the steps behind it begin anew then, and how "
+        "many steps does that spare?",
+        after=("costs more",),
+        says="no state but the first",
+    ),
+    Hint(
+        "With a slot for each state there are no steps but those to the last state that anything needs. Which state is "
+        "that, in a chain of two steps?",
+        after=("costs more",),
+        says="end of the chain",
+    ),
+    Hint(
+        "For 10 steps and 3 slots `fewest` says 15. Count yours, then move the first saved state by one step, to "
+        "either side, and count again. What does that say about the middle?",
+        after=("costs more",),
+        says="half-way",
     ),
 )
 

@@ -1,23 +1,23 @@
 """What an answer is asked."""
 
-from grader.exercises.spec import Question
+from grader.exercises.spec import Integers, Question
 
 parameters = ("n", "s")
-ranges: dict = {}
+ranges = {"n": Integers(1, 110), "s": Integers(1, 20)}
 signature = "revolve_schedule(n, s)"
 returns = "a list of pairs such as ('step', 0)"
 
 
 def cases(rng):
-    """Lengths and numbers of slots drawn anew. For a long chain the usual schedules differ in how many steps they take,
-    so that the number tells which it was."""
-    few, several = int(rng.integers(4, 8)), int(rng.integers(6, 9))
-    return (
-        Question("one step", (1, int(rng.integers(1, 4)))),
-        Question("one slot", (few, 1)),
-        Question("more slots than steps", (several, several + int(rng.integers(1, 4)))),
-        Question("a long chain", (int(rng.integers(94, 109)), int(rng.integers(4, 7)))),
-    )
+    """Some fifty pairs of numbers: the ends, short chains, about as many slots as steps, and others from all over the
+    range, in which every number of slots occurs."""
+    ends = [(n, s) for n in (1, 110) for s in (1, 20)]
+    k = int(rng.integers(2, 20))
+    short = [(int(rng.integers(2, 13)), int(rng.integers(1, 7))) for _ in range(8)]
+    slots = [*rng.permutation(20), *rng.permutation(20)]
+    anywhere = [(int(n), int(s) + 1) for n, s in zip(rng.integers(2, 110, len(slots)), slots, strict=True)]
+    pairs = sorted({*ends, (k, k), (k + 1, k), (k + 2, k), (int(rng.integers(40, 110)), 1), *short, *anywhere})
+    return tuple(Question(f"n = {n}, s = {s}", (n, s), structure={"n": n, "s": s}) for n, s in pairs)
 
 
 shown = None

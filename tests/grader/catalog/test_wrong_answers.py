@@ -7,10 +7,10 @@ import json
 import jax
 import jax.numpy as jnp
 import pytest
-from sample_answers import Wrong, cases, named, right, seed_of_inputs, traced, verdict_on, wrong
+from sample_answers import Wrong, cases, failed_questions, named, right, seed_of_inputs, traced, verdict_on, wrong
 
 from grader.exercises import registry
-from grader.exercises.spec import Case, Question
+from grader.exercises.spec import Case, OneOf, Question
 from grader.isolation.in_process import grade
 from grader.judging.observe import behaviours
 from grader.judging.trial import try_answer
@@ -37,6 +37,9 @@ def test_wrong_answers_fail_with_the_finding_that_names_the_mistake(slug, name, 
     found = named(answer, verdict.findings)
     assert len(found) == 1, verdict
     assert answer.cases is None or found[0].cases == answer.cases, verdict
+    if answer.where is not None:
+        wrong_there = [question for question in cases(slug) if answer.where(**question.structure)]
+        assert wrong_there and failed_questions(answer.answer, slug) == wrong_there
     assert verdict.findings[0].next
     assert not any(finding.advice for finding in verdict.findings)
 
@@ -55,9 +58,15 @@ def test_every_hint_for_a_findings_words_fits_a_wrong_answer(slug, unpatched):
 def test_no_requirement_is_decoration(slug, unpatched):
     """Without any one requirement, a wrong answer passes or is not told its mistake, or a right one its advice."""
     if isinstance(cases(slug)[0], Question):
-        # What is required of data are the questions: each has a wrong answer that fails in it alone.
-        alone = {answer.cases for answer in wrong(slug).values()}
-        assert {(question.name,) for question in cases(slug)} <= alone
+        # What is required of data are the questions: each choice, what is least, and what lies between the ends has a
+        # wrong answer that would pass if nothing else were asked.
+        drawn = [[q.structure for q in failed_questions(answer.answer, slug)] for answer in wrong(slug).values()]
+        asked = [q.structure for q in cases(slug)]
+        for symbol, kinds in kinds_of_questions(slug).items():
+            for kind, holds in kinds.items():
+                assert any(holds(each) for each in asked), (symbol, kind)
+                alone = [structures for structures in drawn if structures and all(map(holds, structures))]
+                assert alone, f"no wrong answer fails only where {symbol} is {kind}"
         return
     task, expect = registry.task(slug), registry.expect(slug)
     advised = [Wrong(answer.answer, "no barrier", (), None) for answer in right(slug).values() if answer.advised]
@@ -78,6 +87,21 @@ def test_no_requirement_is_decoration(slug, unpatched):
         if not decoration:
             return
     assert not decoration, decoration
+
+
+def kinds_of_questions(slug):
+    """Of each symbol the kinds of questions that it makes, and whether what a question drew is of such a kind."""
+
+    def of(symbol, range_):
+        if isinstance(range_, OneOf):
+            return {value: lambda each, value=value: each.get(symbol) == value for value in range_.values}
+        low, high = (lambda each, end=end: each.get(end, end) for end in (range_.low, range_.high))
+        return {
+            "least": lambda each: symbol in each and each[symbol] == low(each),
+            "between": lambda each: symbol in each and low(each) < each[symbol] < high(each),
+        }
+
+    return {symbol: of(symbol, range_) for symbol, range_ in registry.task(slug).ranges.items()}
 
 
 def without(asked, group, number):

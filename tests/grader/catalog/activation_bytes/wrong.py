@@ -1,5 +1,6 @@
 """Wrong answers to activation_bytes, each with the finding that must name its mistake."""
 
+import numpy as np
 from sample_answers import Answers
 
 WRONG = Answers()
@@ -21,114 +22,230 @@ def layer(s, b, h, a, t, mode, whole=10, split=24, matrix=5, full=2):
     return whole * s * b * h // (t if "sequence" in mode else 1) + (split * s * b * h + of_matrix) // t
 
 
-@fails_with("wrong value", "elements, not bytes", "How many bytes does a bfloat16 take", cases=ALL)
+@fails_with("wrong value", "elements, not bytes", "How many bytes does a bfloat16 take", where=lambda **_: True)
 def elements(*arguments):
     return layer(*arguments, whole=6, split=12, matrix=3, full=1)
 
 
-@fails_with("wrong value", "mask's elements for 2 bytes", "dtype of a mask", cases=ALL[:4])
+@fails_with("wrong value", "mask's elements for 2 bytes", "dtype of a mask", where=lambda mode, **_: mode != FULL)
 def masks_like_the_rest(*arguments):
     return layer(*arguments, whole=12, split=24, matrix=6)
 
 
-@fails_with("wrong value", "4 bytes", cases=ALL)
+@fails_with("wrong value", "4 bytes", where=lambda **_: True)
 def float32(*arguments):
     return layer(*arguments, whole=24, split=48, matrix=12, full=4)
 
 
-@fails_with("wrong value", "has the layer for itself", "where does t come in", cases=ALL[:4])
+@fails_with(
+    "wrong value", "has the layer for itself", "where does t come in", where=lambda mode, t, **_: mode != FULL and t > 1
+)
 def t_forgotten(s, b, h, a, t, mode):
     return layer(s, b, h, a, 1, mode)
 
 
-@fails_with("wrong value", "divides by t what every device has as a whole", cases=(TENSOR, SELECTIVE))
+@fails_with(
+    "wrong value",
+    "divides by t what every device has as a whole",
+    where=lambda mode, t, **_: mode in (TENSOR, SELECTIVE) and t > 1,
+)
 def all_divided_by_t(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, FULL) if mode == FULL else layer(s, b, h, a, 1, mode) // t
 
 
-@fails_with("wrong value", "divides by t what every device has as a whole", "What are the shapes", cases=(TENSOR,))
+@fails_with(
+    "wrong value",
+    "divides by t what every device has as a whole",
+    "What are the shapes",
+    where=lambda mode, t, **_: mode == TENSOR and t > 1,
+)
 def all_divided_by_t_but_for_selective(s, b, h, a, t, mode):
     return layer(s, b, h, a, 1, mode) // t if mode == TENSOR else layer(s, b, h, a, t, mode)
 
 
-@fails_with("wrong value", "sequence parallelism changes nothing", "its share of the tokens", cases=(SEQUENCE, BOTH))
+@fails_with(
+    "wrong value",
+    "sequence parallelism changes nothing",
+    "its share of the tokens",
+    where=lambda mode, t, **_: mode in (SEQUENCE, BOTH) and t > 1,
+)
 def sequence_ignored(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode.replace("+sequence", ""))
 
 
-@fails_with("wrong value", "sequence parallelism changes nothing", cases=(SEQUENCE,))
+@fails_with(
+    "wrong value", "sequence parallelism changes nothing", where=lambda mode, t, **_: mode == SEQUENCE and t > 1
+)
 def sequence_only_with_selective(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, TENSOR if mode == SEQUENCE else mode)
 
 
-@fails_with("wrong value", "selective recomputation changes nothing", cases=(BOTH,))
+@fails_with("wrong value", "selective recomputation changes nothing", where=lambda mode, **_: mode == BOTH)
 def only_one_of_both(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, SEQUENCE if mode == BOTH else mode)
 
 
-@fails_with("wrong value", "only a part of the attention matrix", "for every two tokens", cases=(SELECTIVE,))
+@fails_with(
+    "wrong value",
+    "only a part of the attention matrix",
+    "for every two tokens",
+    where=lambda mode, **_: mode == SELECTIVE,
+)
 def mask_still_kept(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) + (a * s * s * b // t if mode == SELECTIVE else 0)
 
 
-@fails_with("wrong value", "only a part of the attention matrix", cases=(SELECTIVE, BOTH))
+@fails_with("wrong value", "only a part of the attention matrix", where=lambda mode, **_: "selective" in mode)
 def only_the_scores_forgotten(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) + (3 * a * s * s * b // t if "selective" in mode else 0)
 
 
-@fails_with("wrong value", "the attention matrix of all heads", "How many heads has a device", cases=(TENSOR, SEQUENCE))
+@fails_with(
+    "wrong value",
+    "the attention matrix of all heads",
+    "How many heads has a device",
+    where=lambda mode, t, **_: mode in (TENSOR, SEQUENCE) and t > 1,
+)
 def matrix_not_divided(s, b, h, a, t, mode):
     right = layer(s, b, h, a, t, mode, matrix=0)
     return right + 5 * a * s * s * b if mode in (TENSOR, SEQUENCE) else right
 
 
-@fails_with("wrong value", "one attention matrix", cases=(TENSOR, SEQUENCE))
+@fails_with("wrong value", "one attention matrix", where=lambda mode, a, **_: mode in (TENSOR, SEQUENCE) and a > 1)
 def one_head(s, b, h, a, t, mode):
     return layer(s, b, h, 1, t, mode)
 
 
-@fails_with("wrong value", "as wide as the layer", "shape of mlpwi", cases=ALL[:4])
+@fails_with("wrong value", "as wide as the layer", "shape of mlpwi", where=lambda mode, **_: mode != FULL)
 def narrow_mlp(*arguments):
     return layer(*arguments, split=12)
 
 
-@fails_with("wrong value", "input is missing", "does the first norm need it", cases=ALL[:4])
+@fails_with("wrong value", "input is missing", "does the first norm need it", where=lambda **_: True)
 def without_x(*arguments):
     return layer(*arguments, whole=8, full=0)
 
 
-@fails_with("wrong value", "input is divided by t", "how much of x", cases=(FULL,))
+@fails_with("wrong value", "input is divided by t", "how much of x", where=lambda mode, t, **_: mode == FULL and t > 1)
 def a_share_of_x(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) // (t if mode == FULL else 1)
 
 
-@fails_with("wrong value", "nothing is kept", "to be computed again", cases=(FULL,))
+@fails_with("wrong value", "nothing is kept", "to be computed again", where=lambda mode, **_: mode == FULL)
 def nothing_for_full(*arguments):
     return layer(*arguments, full=0)
 
 
-@fails_with("wrong value", "Your answer is not what each device keeps.", "by what do you divide", cases=ALL[:4])
+@fails_with(
+    "wrong value",
+    "Your answer is not what each device keeps.",
+    "by what do you divide",
+    where=lambda mode, **_: mode != FULL,
+)
 def without_masks_and_norms(*arguments):
     return layer(*arguments, whole=4)
 
 
-@fails_with("wrong type", ".0 where an integer is asked for", "What should activation_bytes", cases=ALL)
+@fails_with("wrong type", ".0 where an integer is asked for", "What should activation_bytes", where=lambda **_: True)
 def as_floats(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) / 1
 
 
-@fails_with("wrong type", "None", "a return for this mode too", cases=(BOTH,))
+@fails_with("wrong type", "None", "a return for this mode too", where=lambda mode, **_: mode == BOTH)
 def a_mode_forgotten(s, b, h, a, t, mode):
     if mode != BOTH:
         return layer(s, b, h, a, t, mode)
 
 
-@fails_with("raises", "KeyError", "what is the fifth", cases=(FULL,))
+@fails_with("raises", "KeyError", "what is the fifth", where=lambda mode, **_: mode == FULL)
 def four_modes(s, b, h, a, t, mode):
     return {name: layer(s, b, h, a, t, name) for name in ALL[:4]}[mode]
 
 
-@fails_with("raises", "ValueError: not enough values to unpack", "Which five strings", cases=(TENSOR, FULL))
+@fails_with(
+    "raises",
+    "ValueError: not enough values to unpack",
+    "Which five strings",
+    where=lambda mode, **_: mode in (TENSOR, FULL),
+)
 def split_at_the_plus(s, b, h, a, t, mode):
     _, second, *_ = mode.split("+")
     return layer(s, b, h, a, t, mode) if second else 0
+
+
+@fails_with(
+    "wrong value", "the attention matrix is missing in it", "Which three", where=lambda mode, **_: mode in ALL[:2]
+)
+def no_matrix(*arguments):
+    return layer(*arguments, matrix=0)
+
+
+@fails_with("wrong value", "or another value of its shape", "have its shape", where=lambda mode, **_: mode != FULL)
+def one_norm(*arguments):
+    return layer(*arguments, whole=8)
+
+
+@fails_with(
+    "wrong value", "there is one mask outside of attention", "Where do dropouts", where=lambda mode, **_: mode != FULL
+)
+def one_mask(*arguments):
+    return layer(*arguments, whole=9)
+
+
+@fails_with("wrong value", "what comes out of the GELU is missing", "mlpwi", where=lambda mode, **_: mode != FULL)
+def no_gelu(*arguments):
+    return layer(*arguments, split=16)
+
+
+@fails_with("wrong value", "it is for a batch of one", "one sequence alone", where=lambda b, **_: b > 1)
+def batch_forgotten(s, b, h, a, t, mode):
+    return layer(s, 1, h, a, t, mode)
+
+
+@fails_with(
+    "wrong value", "with the number of tokens once", "which two", where=lambda mode, s, **_: mode in ALL[:2] and s > 1
+)
+def tokens_not_squared(s, b, h, a, t, mode):
+    return layer(s, b, h, a, t, mode) - (0 if mode not in ALL[:2] else 5 * a * s * b * (s - 1) // t)
+
+
+@fails_with("wrong value", "what each device keeps.", where=lambda b, **_: b == 1)
+def one_sequence_counts_less(s, b, h, a, t, mode):
+    return layer(s, b, h, a, t, mode) - (b == 1)
+
+
+@fails_with("wrong value", "what each device keeps.", where=lambda b, **_: b not in (1, 8))
+def a_few_sequences_count_as_eight(s, b, h, a, t, mode):
+    return layer(s, b if b == 1 else 8, h, a, t, mode)
+
+
+@fails_with(
+    "wrong value", "what each device keeps.", where=lambda s, b, h, a, t, mode: float32_cannot(s, b, h, a, t, mode)
+)
+def in_single_precision(*arguments):
+    return int(np.float32(layer(*arguments)))
+
+
+def float32_cannot(*arguments):
+    return int(np.float32(layer(*arguments))) != layer(*arguments)
+
+
+def special(name, holds):
+    """Wrong for some sizes alone."""
+
+    def answer(s, b, h, a, t, mode):
+        return layer(s, b, h, a, t, mode) + holds(s, b, h, a, t)
+
+    answer.__name__ = name
+    fails_with("wrong value", "what each device keeps.", where=lambda s, b, h, a, t, mode: holds(s, b, h, a, t))(answer)
+
+
+special("one_token_each", lambda s, b, h, a, t: s == t)
+special("some_tokens_each", lambda s, b, h, a, t: t < s < 4096)
+special("heads_of_one_column", lambda s, b, h, a, t: h == a)
+special("heads_of_some_columns", lambda s, b, h, a, t: a < h < 25600)
+special("one_head_each", lambda s, b, h, a, t: a == t)
+special("some_heads_each", lambda s, b, h, a, t: t < a < 128)
+special("one_device", lambda s, b, h, a, t: t == 1)
+special("few_devices", lambda s, b, h, a, t: 1 < t < 8)
+special("no_power_of_two", lambda s, b, h, a, t: t & (t - 1) > 0)

@@ -1,5 +1,7 @@
 """Right answers to revolve_schedule, spelled in many ways."""
 
+import dataclasses
+import enum
 import functools
 from math import comb
 
@@ -83,3 +85,90 @@ def with_a_stack(n, s):
 @passes
 def lists_of_numpys_integers(n, s):
     return [[action, np.int64(i)] for action, i in by_splitting(n, s, lambda n, s: splits(n, s)[0])]
+
+
+class Scheduler:
+    """Generators, and a table that is kept from one question to the next."""
+
+    def __init__(self):
+        self.known = {}
+
+    def best(self, n, s):
+        if n == 1 or s == 1:
+            return n * (n - 1) // 2, n - 1
+        if (n, s) not in self.known:
+            self.known[n, s] = min((k + self.best(n - k, s - 1)[0] + self.best(k, s)[0], k) for k in range(1, n))
+        return self.known[n, s]
+
+    def actions(self, start, n, s):
+        while n > 1:
+            k = self.best(n, s)[1]
+            yield from go(start, start + k)
+            if s == 1:
+                yield "back", start + k
+            else:
+                yield "save", start + k
+                yield from self.actions(start + k, n - k, s - 1)
+            yield "load", start
+            n = k
+        yield "back", start
+
+    def __call__(self, n, s):
+        return list(self.actions(0, n, s))
+
+
+scheduler = Scheduler()
+scheduler.__name__ = "scheduler"
+passes(scheduler)
+
+
+class Verb(enum.StrEnum):
+    STEP = "step"
+    SAVE = "save"
+    LOAD = "load"
+    BACK = "back"
+
+
+@dataclasses.dataclass(frozen=True)
+class Action:
+    verb: Verb
+    state: int
+
+
+@passes
+def records(n, s):
+    actions = [Action(Verb(verb), state) for verb, state in scheduler(n, s)]
+    return [dataclasses.astuple(action) for action in actions]
+
+
+@passes
+def bottom_up(n, s):
+    """A table of all shorter chains with fewer slots, row by row."""
+    s = min(s, n)
+    steps, cut = np.zeros((s + 1, n + 1), int), np.zeros((s + 1, n + 1), int)
+    steps[1], cut[1] = np.arange(n + 1) * (np.arange(n + 1) - 1) // 2, np.arange(n + 1) - 1
+    for slots in range(2, s + 1):
+        for m in range(2, n + 1):
+            k = np.arange(1, m)
+            taken = k + steps[slots - 1, m - k] + steps[slots, k]
+            steps[slots, m], cut[slots, m] = taken.min(), k[taken.argmin()]
+    return by_splitting(n, s, lambda n, s: cut[s, n])
+
+
+@passes
+def added_up(n, s):
+    parts = functools.partial(by_splitting, s=s, split=lambda n, s: splits(n, s)[-1])(n)
+    return functools.reduce(lambda done, action: [*done, action], parts[:50], []) + parts[50:]
+
+
+@passes
+def by_recursion_on_lists(n, s):
+    def go_back(states, s):
+        if len(states) == 1:
+            return [("back", states[0])]
+        k = len(states) - 1 if s == 1 else splits(len(states), s)[0]
+        there = [("step", i) for i in states[:k]]
+        back = [("back", states[k])] if s == 1 else [("save", states[k]), *go_back(states[k:], s - 1)]
+        return there + back + [("load", states[0]), *go_back(states[:k], s)]
+
+    return go_back(list(range(n)), s)

@@ -2,14 +2,15 @@
 
 import functools
 import itertools
+from math import comb
 
 from sample_answers import Answers
 
+from grader.catalog.revolve_schedule.expect import fewest
 from solutions.revolve_schedule import revolve_schedule as best
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
-ALL = ("one step", "one slot", "more slots than steps", "a long chain")
 
 
 def go(start, end):
@@ -41,12 +42,12 @@ def by_splitting(n, s, where, start=0):
     return [*there, *by_splitting(n - k, s - 1, where, start + k), *by_splitting(k, s, where, start)]
 
 
-@fails_with("costs more", "equal segments, with no other state saved", "which slots are free", cases=("a long chain",))
+@fails_with("costs more", "equal segments, with no other state saved", "which slots are free")
 def equal_segments(n, s):
     return in_segments(n, s, lambda start, end, _: from_one_state(start, end))
 
 
-@fails_with("costs more", "into equal segments.", "one step earlier, or one later", cases=("a long chain",))
+@fails_with("costs more", "into equal segments.", "one step earlier, or one later")
 def equal_segments_with_the_best_inside(n, s):
     def within(start, end, slots):
         inside = [(action, start + i) for action, i in best(end - start, slots)]
@@ -56,7 +57,9 @@ def equal_segments_with_the_best_inside(n, s):
 
 
 @fails_with(
-    "costs more", "saves half-way", "one step earlier, or one later", cases=("more slots than steps", "a long chain")
+    "costs more",
+    "saves half-way",
+    "one step earlier, or one later",
 )
 def halves(n, s):
     return by_splitting(n, s, lambda n, _: n // 2)
@@ -79,7 +82,7 @@ def taken_with_slots_used_once(n, s):
     return min(ways)
 
 
-@fails_with("costs more", "no more slots than its back parts", "which slots are free", cases=("a long chain",))
+@fails_with("costs more", "no more slots than its back parts", "which slots are free")
 def slots_used_once(n, s, start=0):
     if n == 1 or s == 1:
         return from_one_state(start, start + n)
@@ -88,17 +91,17 @@ def slots_used_once(n, s, start=0):
     return [("load", start), *go(start, start + k), ("save", start + k), *back, *slots_used_once(k, s - 1, start)]
 
 
-@fails_with("costs more", "as many equal ones as there are slots", cases=("a long chain",))
+@fails_with("costs more", "as many equal ones as there are slots")
 def equal_parts_of_parts(n, s):
     return by_splitting(n, s, lambda n, s: n // s)
 
 
-@fails_with("costs more", "no state but the first", cases=("more slots than steps", "a long chain"))
+@fails_with("costs more", "no state but the first", where=lambda n, s: n > 2 and s > 1)
 def nothing_saved(n, s):
     return from_one_state(0, n)
 
 
-@fails_with("costs more", "that come first", "How far is it", cases=("a long chain",))
+@fails_with("costs more", "that come first", "How far is it")
 def the_first_states(n, s):
     kept = min(s, n)
     ahead = [a for i in range(kept - 1) for a in (("step", i), ("save", i + 1))]
@@ -106,14 +109,12 @@ def the_first_states(n, s):
     return [*ahead, *from_one_state(kept - 1, n), *back]
 
 
-@fails_with("costs more", "it has to.", "Where does your schedule save its first state", cases=("a long chain",))
+@fails_with("costs more", "it has to.", "Where does your schedule save its first state")
 def the_root_of_the_length(n, s):
     return by_splitting(n, s, lambda n, _: round(n**0.5) if s < n else 1)
 
 
-@fails_with(
-    "costs more", "to the end of the chain", "anything need the state after it", cases=("more slots than steps",)
-)
+@fails_with("costs more", "to the end of the chain", "anything need the state after it", where=lambda n, s: s > n > 1)
 def the_end_as_well_if_there_is_a_slot(n, s):
     if s <= n or n == 1:
         return best(n, s)
@@ -121,22 +122,22 @@ def the_end_as_well_if_there_is_a_slot(n, s):
     return [*ahead, *(a for i in reversed(range(n)) for a in (("load", i), ("back", i)))]
 
 
-@fails_with("impossible", "it ends, and has not gone back through step 0", "What is at hand", cases=("one step",))
+@fails_with("impossible", "it ends, and has not gone back through step 0", "What is at hand", where=lambda n, s: n == 1)
 def nothing_for_one_step(n, s):
     return [] if n == 1 else best(n, s)
 
 
-@fails_with("impossible", "needs 2 slots, and there are 1", "is state 0 among those", cases=("one slot",))
+@fails_with("impossible", "needs 2 slots, and there are 1", "is state 0 among those", where=lambda n, s: s == 1 < n)
 def at_least_two_slots(n, s):
     return best(n, max(s, 2))
 
 
-@fails_with("impossible", "slots, and there are", "is state 0 among those", cases=("one slot", "a long chain"))
+@fails_with("impossible", "slots, and there are", "is state 0 among those", where=lambda n, s: n > s)
 def state_0_not_counted(n, s):
     return best(n, s + 1)
 
 
-@fails_with("impossible", "slots, and there are", "Which states are in slots", cases=("one slot", "a long chain"))
+@fails_with("impossible", "slots, and there are", "Which states are in slots", where=lambda n, s: n > s)
 def every_state(n, s):
     ahead = [a for i in range(n - 1) for a in (("step", i), ("save", i + 1))]
     return [*ahead, *(a for i in reversed(range(n)) for a in (("load", i), ("back", i)))]
@@ -157,33 +158,36 @@ def forwards(n, s):
     return [a for i in range(n) for a in (("back", i), ("step", i))]
 
 
-@fails_with("impossible", "comes where every step has been gone back through", "once", cases=ALL)
+@fails_with("impossible", "comes where every step has been gone back through", "once", where=lambda n, s: True)
 def once_more_through_the_first(n, s):
     return [*best(n, s), ("back", 0)]
 
 
-@fails_with("impossible", "has no step to go through: the last one", "states 0 to n", cases=ALL)
+@fails_with("impossible", "has no step to go through: the last one", "states 0 to n", where=lambda n, s: True)
 def back_from_the_end(n, s):
     return [*go(0, n), ("back", n)]
 
 
-@fails_with("impossible", "is none of the page's", "of one of the four words", cases=ALL)
+@fails_with("impossible", "is none of the page's", "of one of the four words", where=lambda n, s: True)
 def other_words(n, s):
     return [("advance", i) if action == "step" else (action, i) for action, i in [("step", 0), *best(n, s)]]
 
 
-@fails_with("impossible", "action 1, step, is none of the page's", cases=ALL)
+@fails_with("impossible", "action 1, step, is none of the page's", where=lambda n, s: True)
 def one_list(n, s):
     return [word for action in [("step", 0), *best(n, s)] for word in action]
 
 
-@fails_with("wrong type", "returns 5 where a list of pairs such as ('step', 0) is asked for", cases=ALL)
+@fails_with("wrong type", "returns 5 where a list of pairs such as ('step', 0) is asked for", where=lambda n, s: True)
 def a_number(n, s):
     return 5
 
 
 @fails_with(
-    "wrong type", "a generator, which is no plain data", "What should revolve_schedule(n, s) return?", cases=ALL
+    "wrong type",
+    "a generator, which is no plain data",
+    "What should revolve_schedule(n, s) return?",
+    where=lambda n, s: True,
 )
 def a_generator(n, s):
     yield from best(n, s)
@@ -194,7 +198,7 @@ def without_end(n, s):
     return without_end(n, s)
 
 
-@fails_with("raises", "ZeroDivisionError", "one slot", cases=("one slot",))
+@fails_with("raises", "ZeroDivisionError", "one slot", where=lambda n, s: s == 1 < n)
 def by_the_slots_that_are_left(n, s):
     return best(n, s) if n == 1 or n // (s - 1) < n * s else []
 
@@ -206,3 +210,71 @@ def no_last_case(n, s):
         return min(k + taken(n - k, s - 1) + taken(k, s) for k in range(1, n))
 
     return best(n, s) if taken(n, s) else []
+
+
+@fails_with("costs more", "than it has to", where=lambda n, s: n > 10 and fewest(n, s) < halves_take(n, s))
+def right_for_ten_steps(n, s):
+    return best(n, s) if n <= 10 else by_splitting(n, s, lambda n, _: n // 2)
+
+
+@fails_with("costs more", "half-way", where=lambda n, s: 8 < n < 90 and fewest(n, s) < halves_take(n, s))
+def right_for_short_and_for_long_chains(n, s):
+    return best(n, s) if n < 9 or n >= 90 else by_splitting(n, s, lambda n, _: n // 2)
+
+
+@fails_with("costs more", "than it has to", where=lambda n, s: s > 7 and fewest(n, s) < fewest(n, 7))
+def seven_slots_at_most(n, s):
+    return best(n, min(s, 7))
+
+
+@fails_with("costs more", "no state but the first", where=lambda n, s: s == 2 < n)
+def two_slots_unused(n, s):
+    return best(n, s) if s != 2 else from_one_state(0, n)
+
+
+@fails_with("costs more", "than it has to", where=lambda n, s: s == 3 and fewest(n, s) < halves_take(n, s))
+def three_slots_by_halves(n, s):
+    return best(n, s) if s != 3 else by_splitting(n, s, lambda n, _: n // 2)
+
+
+@fails_with("impossible", "breaks a rule", "needs state", where=lambda n, s: s == 1 and n > 8)
+def one_slot_for_eight_steps(n, s):
+    return best(n, s) if s > 1 or n <= 8 else [("back", n - 1)]
+
+
+@fails_with("costs more", "than it has to")
+def the_largest_binomial(n, s):
+    """The front part is as long as the repeats allow, however few the back part has then."""
+
+    def where(n, s):
+        repeats = next(r for r in range(n) if comb(s + r, s) >= n)
+        return comb(s + repeats - 1, s)
+
+    return by_splitting(n, s, where)
+
+
+@fails_with("costs more", "than it has to", where=lambda n, s: n > 1 < s and by_one_more(n, s) > fewest(n, s))
+def a_step_too_far(n, s):
+    """The best place to save the first state, but for one."""
+    if n == 1 or s == 1:
+        return best(n, s)
+    k = min(n - 1, first_saved(n, s) + 1)
+    back = [(action, k + i) for action, i in best(n - k, s - 1)]
+    return [*go(0, k), ("save", k), *back, ("load", 0), *best(k, s)]
+
+
+def first_saved(n, s):
+    return next(i for action, i in best(n, s) if action == "save")
+
+
+def by_one_more(n, s):
+    k = min(n - 1, first_saved(n, s) + 1)
+    return k + fewest(n - k, s - 1) + fewest(k, s)
+
+
+@functools.cache
+def halves_take(n, s):
+    if n == 1 or s == 1:
+        return n * (n - 1) // 2
+    k = max(n // 2, 1)
+    return k + halves_take(n - k, s - 1) + halves_take(k, s)

@@ -7,19 +7,19 @@ import dataclasses
 import functools
 import inspect
 import itertools
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import jax
 import jax.export
-import jax.numpy as jnp
 import numpy as np
 from jax.extend import source_info_util
 from jax.interpreters import mlir
 
 from grader.answers.apply import applied
-from grader.answers.evidence import Evidence, Failure, Traced
+from grader.answers.attempts import Attempt, Pass, changed, failed_once, what_changed
+from grader.answers.evidence import Evidence, Traced
 from grader.answers.failures import Unusable, failure_of, message_of, refuse_none
 from grader.exercises.plain_data import plain
 from grader.exercises.spec import Case, Question
@@ -35,72 +35,68 @@ class CaptureError(Exception):
     """The answer cannot be turned into programs; the message says why, in words for the learner."""
 
 
-def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question]) -> Evidence:
+def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question], seed: int = 0) -> Evidence:
     """Traces an answer in every case, without running it on any data; and asks it every question.
+
+    It is tried twice: in an order that no answer knows, and then in the opposite one. Where it does something else the
+    second time, it has a memory, and a `Failure` says so.
 
     Args:
       answer: a function of arrays that returns an array, or what a case or a question makes something of.
       exercise: the exercise's name.
       cases: what to trace it for, or what to ask it.
+      seed: seeds the order.
 
     Returns:
-      The evidence. An answer that raises in a case leaves a `Failure` there instead of programs.
+      The evidence, in the cases' own order. An answer that raises in a case leaves a `Failure` there instead of
+      programs.
 
     Raises:
       CaptureError: the traced programs cannot be written down, for instance because they call back into Python.
     """
-    asked = tuple(_asked(answer, case) for case in cases if isinstance(case, Question))
+    rng = np.random.default_rng([seed, 1])
+    asked = _asked_twice(answer, [case for case in cases if isinstance(case, Question)], rng)
     if not (differentiated := [case for case in cases if isinstance(case, Case)]):
         return Evidence(exercise, _parameters(answer), "", "", asked)
-    evidence = _two_programs(answer, exercise, differentiated)
+    evidence = _two_programs(answer, exercise, differentiated, rng)
     return dataclasses.replace(evidence, cases=(*evidence.cases, *asked))
 
 
-def _two_programs(answer: Callable, exercise: str, cases: Sequence[Case]) -> Evidence:
-    failures: dict[int, Failure] = {}
-    outputs: dict[int, Any] = {}
-    trees: dict[int, Any] = {}
+def _two_programs(answer: Callable, exercise: str, cases: Sequence[Case], rng: np.random.Generator) -> Evidence:
+    order = _order(cases, rng)
+    first, second = Attempt(answer, cases, order), Attempt(answer, cases, order[::-1])
+    again = []
 
-    # One module for all cases: exporting costs more per module than per operation.
+    # One module for all cases: exporting costs more per module than per operation. The second attempt is traced inside
+    # of the first, so that a table which the answer makes once may be used again; nothing of it is exported.
     def forward(arguments):
-        results: list[tuple[list, list]] = []
-        for index, case in enumerate(cases):
-            try:
-                output, pullback = jax.vjp(_returning_arrays(applied(answer, case)), *arguments[index])
-            except (Exception, SystemExit) as error:
-                failures[index] = failure_of(error)
-                results.append(([], []))
-                continue
-            # The leaves of the function that jax.vjp returns are the residuals: what the forward pass keeps.
-            residuals, trees[index] = jax.tree.flatten(pullback)
-            outputs[index] = output
-            results.append((jax.tree.leaves(output), residuals))
+        results = first.forward(arguments)
+        again.append(jax.make_jaxpr(second.forward, return_shape=True)(arguments))
         return results
 
     # Backward is traced apart, from residuals and cotangents alone: whatever it uses has been handed to it.
     def backward(residuals, cotangents):
-        gradients = []
-        for index in sorted(trees):
-            try:
-                pullback = jax.tree.unflatten(trees[index], residuals[index])
-                gradients.append(pullback(jax.tree.unflatten(jax.tree.structure(outputs[index]), cotangents[index])))
-            except (Exception, SystemExit) as error:
-                failures[index] = failure_of(error)
+        gradients = first.backward(residuals, cotangents)
+        again.append(jax.make_jaxpr(second.backward, return_shape=True)(residuals, cotangents))
         return gradients
 
     # keep_unused: an argument that the answer ignores is still one of the program's inputs.
-    forward, arguments = jax.jit(forward, keep_unused=True), [case.arguments for case in cases]
+    forward, backward = (jax.jit(function, keep_unused=True) for function in (forward, backward))
+    arguments = [case.arguments for case in cases]
     try:
         exported_forward = _export(forward, arguments)
         shapes = jax.tree.unflatten(exported_forward.out_tree, exported_forward.out_avals)
-        exported_backward = _export(
-            jax.jit(backward, keep_unused=True), [kept for _, kept in shapes], [out for out, _ in shapes]
-        )
+        handed_over = [kept for _, kept in shapes], [out for out, _ in shapes]
+        exported_backward = _export(backward, *handed_over)
     except CaptureError:
         if not (leaks := _leaks(answer, cases)):
             raise
         return Evidence(exercise, _parameters(answer), "", "", leaks)
-    sources = _sources(forward, arguments, shapes)
+    # Traced already, to be exported.
+    traces = forward.trace(arguments), backward.trace(*handed_over)
+    passes = [Pass.of(traced.jaxpr, traced.out_info, *second) for traced, second in zip(traces, again, strict=True)]
+    failures = first.failures | what_changed(first, second, *passes)
+    sources = _sources(traces[0].jaxpr, shapes)
     return Evidence(
         exercise=exercise,
         parameters=_parameters(answer),
@@ -109,7 +105,7 @@ def _two_programs(answer: Callable, exercise: str, cases: Sequence[Case]) -> Evi
         cases=tuple(
             Traced(
                 case=case.name,
-                output=_structure(outputs.get(index)),
+                output=_structure(first.outputs.get(index)),
                 outputs=len(shapes[index][0]),
                 sources=sources[index] if index not in failures else (),
                 failure=failures.get(index),
@@ -145,9 +141,36 @@ def _leaks(answer: Callable, cases: Sequence[Case]) -> tuple[Traced, ...]:
     return tuple(leaks)
 
 
+def _order(cases: Sequence[Case | Question], rng: np.random.Generator) -> list[int]:
+    return [int(place) for place in rng.permutation(len(cases))]
+
+
+def _asked_twice(answer: Callable, questions: Sequence[Question], rng: np.random.Generator) -> tuple[Traced, ...]:
+    order = _order(questions, rng)
+    first, second = ({place: _asked(answer, questions[place]) for place in way} for way in (order, order[::-1]))
+    replies = []
+    for place, question in enumerate(questions):
+        before, after = first[place], second[place]
+        if (before.failure is None) != (after.failure is None):
+            replies.append(Traced(question.name, failure=failed_once(before.failure, after.failure)))
+        elif before.data != after.data:
+            words = f"it returns {_short(before.data)}, and the second time {_short(after.data)}"
+            replies.append(Traced(question.name, failure=changed(words)))
+        else:
+            replies.append(before)
+    return tuple(replies)
+
+
+def _short(data: object) -> str:
+    text = json.dumps(data, ensure_ascii=False)
+    return text if len(text) <= 60 else text[:60].rstrip() + " …"
+
+
 def _asked(answer: Callable, question: Question) -> Traced:
     try:
-        returned = question.data(answer)
+        # Lists and dicts of its own: an answer may change them.
+        own = dataclasses.replace(question, arguments=jax.tree.map(lambda leaf: leaf, question.arguments))
+        returned = own.data(answer)
         refuse_none(answer, returned)
         try:
             return Traced(question.name, data=plain(returned))
@@ -181,38 +204,20 @@ def _structure(output) -> str:
     return str(jax.tree.structure(output)).removeprefix("PyTreeDef(").removesuffix(")")
 
 
-def _returning_arrays(function: Callable) -> Callable:
-    def checked(*arguments):
-        output = function(*arguments)
-        refuse_none(function, output)
-        for leaf in jax.tree.leaves(output):
-            if callable(leaf):
-                raise Unusable("Your answer returns a function, which it has not called.")
-            if not isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float | complex):
-                raise Unusable(f"Your answer returns a {type(leaf).__name__}, not an array.")
-            if not jnp.issubdtype(dtype := jnp.asarray(leaf).dtype, jnp.inexact):
-                raise Unusable(f"Your answer returns {dtype}, which has no gradient.")
-        return jax.tree.map(jnp.asarray, output)
-
-    return checked
-
-
-def _sources(forward, arguments, shapes) -> list[tuple[str | None, ...]]:
+def _sources(forward, shapes) -> list[tuple[str | None, ...]]:
     """For each case, the lines that made its residuals. Feedback only: whatever goes wrong here costs labels."""
     counts = [len(part) for case in shapes for part in case]
     try:
-        # Traced already, to be exported.
-        found = sources_of(forward.trace(arguments).jaxpr)
-        lines = [None if source is None else str(source) for source in found]
+        lines = [None if source is None else str(source) for source in sources_of(forward)]
     except (Exception, SystemExit):
         lines = [None] * sum(counts)
     ends = itertools.accumulate(counts)
     return [tuple(lines[end - count : end]) for end, count in zip(ends, counts, strict=True)][1::2]
 
 
-def traced(answer: Callable, exercise: str, cases: Sequence[Case | Question]) -> Evidence | Verdict:
+def traced(answer: Callable, exercise: str, cases: Sequence[Case | Question], seed: int = 0) -> Evidence | Verdict:
     """An answer's evidence, or the verdict that there is none to be had. This runs the answer."""
     try:
-        return capture(answer, exercise, cases)
+        return capture(answer, exercise, cases, seed)
     except CaptureError as error:
         return Verdict(exercise, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, str(error)),))

@@ -23,6 +23,7 @@ class FailureKind(StrEnum):
     NOT_ATTEMPTED = "not attempted"  # the answer is still the stub that the page came with
     RAISED = "raised"
     RETURNED = "returned"  # something that has no gradient, or no plain data
+    CHANGED = "changed"  # the answer did something else when it was tried again
 
 
 @dataclass(frozen=True)
@@ -31,7 +32,7 @@ class Failure:
 
     Attributes:
       kind: what sort of failure.
-      text: the exception's type and message, or what was returned.
+      text: the exception's type and message, or what was returned, or how one attempt differed from the other.
       source: the learner's line, or None.
     """
 

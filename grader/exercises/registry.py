@@ -6,7 +6,7 @@ import importlib
 from pathlib import Path
 from typing import cast
 
-from grader.exercises.spec import Expect, Task
+from grader.exercises.spec import Case, Expect, Question, Task
 
 CATALOG = Path(__file__).parents[1] / "catalog"
 
@@ -37,3 +37,10 @@ def task(name: str) -> Task:
 def expect(name: str) -> Expect:
     """The exercise's `expect` module, which only the judge may see."""
     return cast(Expect, importlib.import_module(f"grader.catalog.{name}.expect"))
+
+
+def cases(name: str, seed: int) -> tuple[Case | Question, ...]:
+    """What an answer to the exercise is tried on, drawn from a seed."""
+    import numpy as np  # late: the command line knows the exercises without it
+
+    return tuple(task(name).cases(np.random.default_rng(seed)))

@@ -73,11 +73,11 @@ def grade(answer: Callable, exercise: str, seed: int | None = None) -> Verdict:
       UnknownExercise: there is no such exercise.
     """
     task = registry.task(exercise)
-    seeds = np.random.SeedSequence(secrets.randbits(64) if seed is None else seed).generate_state(2)
-    cases = task.cases(np.random.default_rng(seeds[0]))
-    evidence = traced(answer, exercise, cases)
+    shapes, inputs = map(int, np.random.SeedSequence(secrets.randbits(64) if seed is None else seed).generate_state(2))
+    cases = registry.cases(exercise, shapes)
+    evidence = traced(answer, exercise, cases, shapes)
     if isinstance(evidence, Verdict):
         return evidence
     # Through text, as if someone else were to judge it: what is judged here is what would be judged there.
-    verdict = judge_text(evidence.to_json(), cases, exercise, int(seeds[1]))
+    verdict = judge_text(evidence.to_json(), cases, exercise, inputs)
     return illustrated(verdict, answer, cases, task)

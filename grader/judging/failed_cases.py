@@ -1,7 +1,7 @@
 """Findings about cases in which the answer raised, or returned what has no gradient."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from grader.answers.evidence import Evidence, FailureKind
 from grader.exercises.spec import Expect, Task
@@ -22,13 +22,24 @@ _ERROR_QUESTIONS = (
     (r"not callable|Expected a callable", "Which value there is called as a function, and what is it really?"),
 )
 
+_MEMORY_QUESTION = (
+    "What does your answer keep from one call to the next: a list that grows, a generator that is empty, a counter?"
+)
+
 
 def failures(evidence: Evidence, task: Task, expect: Expect) -> Iterator[Seen]:
     """What went wrong in the cases that left no programs."""
-    for traced in evidence.cases:
-        if (failure := traced.failure) is None:
-            continue
-        if failure.kind is FailureKind.RETURNED:
+    failed = [(traced, traced.failure) for traced in evidence.cases if traced.failure]
+    # First what has a memory: it says why other cases failed.
+    for traced, failure in sorted(failed, key=lambda each: each[1].kind is not FailureKind.CHANGED):
+        if failure.kind is FailureKind.CHANGED:
+            kind, text = (
+                FindingKind.CHANGES,
+                f"Your answer does not do the same each time that it is tried: {failure.text}.",
+            )
+            questions: Sequence[tuple[str, str]] = ()
+            default = _MEMORY_QUESTION
+        elif failure.kind is FailureKind.RETURNED:
             kind, text = FindingKind.WRONG_TYPE, failure.text
             questions = expect.error_questions
             default = f"What should {task.signature} return?"

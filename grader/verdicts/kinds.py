@@ -26,6 +26,7 @@ class FindingKind(StrEnum):
 
     # What an answer computes.
     RAISES = "raises"
+    CHANGES = "changes from call to call"
     ARGUMENT_ORDER = "argument order"
     DOES_NOT_END = "does not end"
     WRONG_TYPE = "wrong type"

@@ -102,7 +102,7 @@ def traced(answer: Callable, slug: str, seed: int = 0) -> Evidence | Verdict:
 
 @functools.cache
 def cases(slug: str, seed: int = 0) -> Sequence[Case | Question]:
-    return registry.task(slug).cases(np.random.default_rng(_seeds(seed)[0]))
+    return registry.cases(slug, int(_seeds(seed)[0]))
 
 
 def seed_of_inputs(seed: int = 0) -> int:
@@ -115,7 +115,7 @@ def _seeds(seed: int) -> np.ndarray:
 
 @functools.cache
 def _traced(answer: Callable, slug: str, seed: int, remat3: bool) -> Evidence | Verdict:
-    return capture.traced(answer, slug, cases(slug, seed))
+    return capture.traced(answer, slug, cases(slug, seed), int(_seeds(seed)[0]))
 
 
 @functools.cache

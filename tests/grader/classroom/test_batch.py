@@ -99,8 +99,9 @@ def shipped():
 @bubblewrap.needed
 def test_both_ways_lead_to_the_same_verdict(slug, kind, name, unpatched, grader):
     answer = getattr(sample_answers, kind)(slug)[name].answer
-    cases = seeds.cases_for(slug, seeds.seed_of_shapes(SEED, "a learner"))
-    here = capture.traced(answer, slug, cases)
+    shapes = seeds.seed_of_shapes(SEED, "a learner")
+    cases = seeds.cases_for(slug, shapes)
+    here = capture.traced(answer, slug, cases, shapes)
     if isinstance(here, Evidence):
         here = judge.judge_text(here.to_json(), cases, slug, seeds.seed_of_inputs(SEED, here))
     submission = of_the_shipped(kind, slug, name)

@@ -1,0 +1,131 @@
+"""Whether two traces of a function are the same program, whatever its variables are called.
+
+Where an answer does one thing when it is called first and another when it is called again, a trace of it proves nothing
+of the next call.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import numpy as np
+
+from rematscope.ir.jax_internals import AnyJaxpr, body_of, is_literal
+
+
+class Trace:
+    """A traced function: where each of its values comes from.
+
+    Attributes:
+      results: what it returns, variables and literals.
+      inputs: the places of its arguments, variables.
+    """
+
+    def __init__(self, jaxpr: AnyJaxpr):
+        self._body, constants, values = body_of(jaxpr)
+        self.results: list[Any] = list(self._body.outvars)
+        self.inputs = {variable: place for place, variable in enumerate(self._body.invars)}
+        self._constants = dict(zip(constants, values, strict=True))
+        self._made = {made: (eqn, place) for eqn in self._body.eqns for place, made in enumerate(eqn.outvars)}
+        self._dependent: set[Any] | None = None
+
+    def origin(self, atom: Any) -> tuple[Any, int]:
+        """The equation that made a value and the place among its results; or None and the place of an argument."""
+        return (None, self.inputs[atom]) if atom in self.inputs else self._made[atom]
+
+    def is_constant(self, atom: Any) -> bool:
+        """True for a number, and for an array from outside."""
+        return is_literal(atom) or atom in self._constants
+
+    def constant(self, atom: Any) -> Any:
+        """The number or the array."""
+        return atom.val if is_literal(atom) else self._constants[atom]
+
+    def depends(self, atom: Any) -> bool:
+        """Whether a value is computed from any argument."""
+        if self._dependent is None:
+            self._dependent = set(self.inputs)
+            for eqn in self._body.eqns:
+                if not self._dependent.isdisjoint(atom for atom in eqn.invars if not is_literal(atom)):
+                    self._dependent.update(eqn.outvars)
+        return not is_literal(atom) and atom in self._dependent
+
+
+def same_programs(one: Trace, other: Trace, results: Iterable[tuple[Any, Any]]) -> bool:
+    """Whether two traced functions compute pairs of values alike: by the same operations, of the same arguments.
+
+    What an operation is called, and which functions it has for parameters (policies, custom rules), is not compared:
+    the programs that these lead to are.
+
+    Args:
+      one: the first.
+      other: the second, which may have been traced within the first, and use a value that the first has made of no
+        argument, such as a table that is made once.
+      results: a value of the first and one of the second, each.
+    """
+    left, seen = list(results), set()
+    while left:
+        a, b = left.pop()
+        if one.is_constant(a) or other.is_constant(b):
+            if not _same_constants(one, other, a, b):
+                return False
+            continue
+        if (a, b) in seen:
+            continue
+        seen.add((a, b))
+        (made_a, place_a), (made_b, place_b) = one.origin(a), other.origin(b)
+        if place_a != place_b or (made_a is None) != (made_b is None):
+            return False
+        if made_a is not None:
+            if made_a.primitive is not made_b.primitive or len(made_a.invars) != len(made_b.invars):
+                return False
+            if not _same_parameters(made_a.params, made_b.params):
+                return False
+            left += zip(made_a.invars, made_b.invars, strict=True)
+    return True
+
+
+def _same_constants(one: Trace, other: Trace, a: Any, b: Any) -> bool:
+    if not other.is_constant(b):
+        return False
+    value = other.constant(b)
+    if isinstance(value, jax.core.Tracer):
+        return not one.depends(a) and a.aval.shape == value.shape and a.aval.dtype == value.dtype
+    return one.is_constant(a) and _same_arrays(one.constant(a), value)
+
+
+def _same_arrays(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if jax.dtypes.issubdtype(getattr(a, "dtype", None), jax.dtypes.extended):  # keys of random numbers
+        return jax.dtypes.issubdtype(getattr(b, "dtype", None), jax.dtypes.extended)
+    a, b = np.asarray(a), np.asarray(b)
+    return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
+
+
+def _same_parameters(a: dict[str, Any], b: dict[str, Any]) -> bool:
+    return a.keys() == b.keys() and all(key == "name" or _same(a[key], b[key]) for key in a)
+
+
+def _same(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if hasattr(a, "eqns") or hasattr(a, "jaxpr"):  # a program, or something around one
+        if type(a) is not type(b):
+            return False
+        if not hasattr(a, "eqns"):
+            return _same(a.jaxpr, b.jaxpr)
+        one, other = Trace(a), Trace(b)
+        if len(one.results) != len(other.results) or len(one.inputs) != len(other.inputs):
+            return False
+        return same_programs(one, other, zip(one.results, other.results, strict=True))
+    if isinstance(a, tuple | list):
+        return type(a) is type(b) and len(a) == len(b) and all(map(_same, a, b))
+    if isinstance(a, np.ndarray | jax.Array):
+        return isinstance(b, np.ndarray | jax.Array) and _same_arrays(a, b)
+    if isinstance(a, _PLAIN):
+        return type(a) is type(b) and (a == b or a != a)
+    return type(a) is type(b)  # objects of JAX's, most of which are equal to themselves alone
+
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None), np.generic, np.dtype)

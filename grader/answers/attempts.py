@@ -1,0 +1,137 @@
+"""An answer tried in every case, and what is said where it does something else when it is tried again."""
+
+import functools
+import operator
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from grader.answers.alike import Trace, same_programs
+from grader.answers.apply import applied
+from grader.answers.evidence import Failure, FailureKind
+from grader.answers.failures import Unusable, failure_of, refuse_none
+from grader.exercises.spec import Case
+from rematscope.ir.jax_internals import AnyJaxpr
+
+
+class Attempt:
+    """An answer tried once in every case.
+
+    Attributes:
+      failures: what went wrong, by the case's place.
+      outputs: what the answer returned, by the case's place.
+    """
+
+    def __init__(self, answer: Callable, cases: Sequence[Case], order: Sequence[int]):
+        self._answer, self._cases, self._order = answer, cases, order
+        self._trees: dict[int, Any] = {}
+        self.failures: dict[int, Failure] = {}
+        self.outputs: dict[int, Any] = {}
+
+    def forward(self, arguments: Sequence[Sequence[jax.Array]]) -> list[tuple[list, list]]:
+        """Each case's outputs and residuals; nothing where the answer raises."""
+        results: list[tuple[list, list]] = [([], [])] * len(self._cases)
+        for index in self._order:
+            try:
+                function = _returning_arrays(applied(self._answer, self._cases[index]))
+                output, pullback = jax.vjp(function, *arguments[index])
+            except (Exception, SystemExit) as error:
+                self.failures[index] = failure_of(error)
+                continue
+            # The leaves of the function that jax.vjp returns are the residuals: what the forward pass keeps.
+            residuals, self._trees[index] = jax.tree.flatten(pullback)
+            self.outputs[index] = output
+            results[index] = jax.tree.leaves(output), residuals
+        return results
+
+    def backward(
+        self, residuals: Sequence[Sequence[jax.Array]], cotangents: Sequence[Sequence[jax.Array]]
+    ) -> list[Sequence[jax.Array]]:
+        """Each case's gradients, from residuals and cotangents alone: whatever it uses has been handed to it."""
+        gradients: list[Sequence[jax.Array]] = [()] * len(self._cases)
+        for index in self._order:
+            if index in self._trees:
+                try:
+                    pullback = jax.tree.unflatten(self._trees[index], residuals[index])
+                    output = jax.tree.unflatten(jax.tree.structure(self.outputs[index]), cotangents[index])
+                    gradients[index] = pullback(output)
+                except (Exception, SystemExit) as error:
+                    self.failures[index] = failure_of(error)
+        return gradients
+
+
+class Pass(NamedTuple):
+    """One of the two passes in both attempts, all cases of it: two traces, and what they return, case by case."""
+
+    first: Trace
+    results: Any
+    second: Trace
+    second_results: Any
+
+    @classmethod
+    def of(cls, first: AnyJaxpr, shapes: Any, second: AnyJaxpr, second_shapes: Any) -> "Pass":
+        """The pass, from what was traced; shapes are what the traced functions return, in its own structure."""
+        one, other = Trace(first), Trace(second)
+        results, second_results = (
+            jax.tree.unflatten(jax.tree.structure(kinds), trace.results)
+            for kinds, trace in ((shapes, one), (second_shapes, other))
+        )
+        return cls(one, results, other, second_results)
+
+    def same(self, *place: int) -> bool:
+        """Whether both compute alike what stands at this place of what they return."""
+        here, there = (functools.reduce(operator.getitem, place, each) for each in (self.results, self.second_results))
+        return len(here) == len(there) and same_programs(self.first, self.second, zip(here, there, strict=True))
+
+
+def what_changed(first: Attempt, second: Attempt, forward: Pass, backward: Pass) -> dict[int, Failure]:
+    """The cases, by their places, in which the second attempt did something else than the first."""
+    changes = {}
+    for index in range(len(forward.results)):
+        traced = index in first.outputs and index in second.outputs
+        before, after = first.failures.get(index), second.failures.get(index)
+        if traced and not forward.same(index, 0):
+            changes[index] = changed("it computes its result in another way the second time")
+        elif traced and not forward.same(index, 1):
+            changes[index] = changed("it saves other values the second time")
+        elif (before is None) != (after is None):
+            changes[index] = failed_once(before, after)
+        elif before is None and not backward.same(index):
+            changes[index] = changed("it computes its gradients in another way the second time")
+    return changes
+
+
+def changed(words: str, source: str | None = None) -> Failure:
+    """The failure of an answer that has a memory; words say how that shows."""
+    return Failure(FailureKind.CHANGED, words, source)
+
+
+def failed_once(before: Failure | None, after: Failure | None) -> Failure:
+    """The failure of an answer that raised, or returned what is no answer, in one of two attempts."""
+    failure = before or after
+    assert failure is not None
+    if failure.kind is FailureKind.RAISED:
+        words = f"it raises {failure.text}"
+    else:
+        words = re.sub(r"^Your answer ", "it ", failure.text).rstrip(".")
+    return changed(f"{words}, and only the {'first' if before else 'second'} time", failure.source)
+
+
+def _returning_arrays(function: Callable) -> Callable:
+    def checked(*arguments):
+        output = function(*arguments)
+        refuse_none(function, output)
+        for leaf in jax.tree.leaves(output):
+            if callable(leaf):
+                raise Unusable("Your answer returns a function, which it has not called.")
+            if not isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float | complex):
+                raise Unusable(f"Your answer returns a {type(leaf).__name__}, not an array.")
+            if not jnp.issubdtype(dtype := jnp.asarray(leaf).dtype, jnp.inexact):
+                raise Unusable(f"Your answer returns {dtype}, which has no gradient.")
+        return jax.tree.map(jnp.asarray, output)
+
+    return checked

@@ -22,6 +22,9 @@ def grade_class(
 ) -> tuple[Report, int]:
     """Grades what is not graded yet, and shows how far it is.
 
+    What was being graded when the run ended before its time comes last, one after the other, while nothing else is
+    graded, and last of all what was begun last: if one of these ends each run, all others get their grades.
+
     Args:
       handed_in: what the class handed in.
       run: where grades are kept.
@@ -53,6 +56,16 @@ def grade_class(
             taken += 1
             tell(f"grading {taken} of {missing}", taken)
 
+    def wait_for(left: int):
+        while len(pending) > left:
+            take(wait(pending, return_when=FIRST_COMPLETED).done)
+
+    def begin(submission: Submission, at_once: int):
+        wait_for(at_once - 1)
+        run.begin_with(submission)
+        pending[executor.submit(grade, submission, seed, run.settings["secret"])] = submission
+
+    suspects: list[Submission] = []
     missing = sum(isinstance(s, Submission) and run.grade_of(s) is None for s in handed_in.submissions(exercise))
     with progress(total=missing or None) as tell:
         tell(f"grading 0 of {missing}", 0)
@@ -62,12 +75,13 @@ def grade_class(
                     graded.append(_without(submission, submission.reason))
                 elif found := run.grade_of(submission):
                     graded.append(found)
+                elif submission.digest in run.suspects:
+                    suspects.append(submission)
                 else:
-                    if len(pending) >= ahead:
-                        take(wait(pending, return_when=FIRST_COMPLETED).done)
-                    pending[executor.submit(grade, submission, seed, run.settings["secret"])] = submission
-            while pending:
-                take(wait(pending, return_when=FIRST_COMPLETED).done)
+                    begin(submission, ahead)
+            for submission in sorted(suspects, key=lambda submission: run.suspects.index(submission.digest)):
+                begin(submission, at_once=1)
+            wait_for(0)
         finally:
             for future in pending:
                 future.cancel()

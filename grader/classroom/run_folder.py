@@ -14,7 +14,7 @@ from grader.classroom.report import Report
 from grader.util.atomic_files import write_whole
 from grader.util.versions import versions
 
-_RUN, _RESULTS = "run.json", "results"
+_RUN, _RESULTS, _BEGUN = "run.json", "results", "begun"
 
 
 class RunError(Exception):
@@ -29,10 +29,13 @@ class Run:
       folder: where they are.
       settings: seed, exercise, sandboxed and versions, which must be the same for all of them; and a secret, which is
         here and nowhere else, from which inputs are drawn.
+      suspects: digests of the submissions that were being graded when the run ended before its time, in the order in
+        which they were begun. One of them may have ended it.
     """
 
     folder: Path
     settings: dict[str, Any]
+    suspects: tuple[str, ...] = ()
 
     @classmethod
     def begin(cls, folder: Path, seed: int | None, exercise: str | None, sandboxed: bool) -> "Run":
@@ -50,7 +53,8 @@ class Run:
                 "name another folder, and begin anew."
             )
         try:
-            (folder / _RESULTS).mkdir(parents=True, exist_ok=True)
+            for name in (_RESULTS, _BEGUN):
+                (folder / name).mkdir(parents=True, exist_ok=True)
             write_whole(folder / _RUN, json.dumps(settings) + "\n")
             (folder / _RUN).chmod(0o600)  # others may be shown the grades
         except OSError as error:
@@ -64,7 +68,8 @@ class Run:
             settings = json.loads((folder / _RUN).read_text())
             asked = {"seed": settings["seed"] if seed is None else seed, "exercise": exercise, "sandboxed": sandboxed}
             asked |= {"secret": settings["secret"], "versions": versions()}
-            (folder / _RESULTS).mkdir(exist_ok=True)  # whoever wants the same grades again brings the file alone
+            for name in (_RESULTS, _BEGUN):
+                (folder / name).mkdir(exist_ok=True)  # whoever wants the same grades again brings the file alone
         except FileNotFoundError:
             return cls.begin(folder, seed, exercise, sandboxed)
         except (OSError, ValueError, TypeError, KeyError):
@@ -74,7 +79,8 @@ class Run:
                 f"The grades in {folder} were not begun with the same {' and '.join(changed)}: resume them as they "
                 "were begun, or name another folder."
             )
-        return cls(folder, settings)
+        begun = sorted((folder / _BEGUN).iterdir(), key=lambda path: path.stat().st_mtime_ns)
+        return cls(folder, settings, tuple(path.name for path in begun))
 
     def grade_of(self, submission: Submission) -> Grade | None:
         """The grade that is written down, without its picture, or None."""
@@ -86,10 +92,16 @@ class Run:
         whole = self._read(grade.digest) if grade.digest else None
         return whole.picture if whole else None
 
+    def begin_with(self, submission: Submission) -> None:
+        """Notes that a submission is being graded, until `keep`. Raises RunError if that cannot be done."""
+        with self._writing():
+            (self.folder / _BEGUN / submission.digest).touch()
+
     def keep(self, submission: Submission, grade: Grade) -> Grade:
         """Writes a grade down, and returns it as `grade_of` would. Raises RunError if that cannot be done."""
         with self._writing():
             write_whole(self._place(submission.digest), json.dumps(grade.to_dict()))
+            (self.folder / _BEGUN / submission.digest).unlink(missing_ok=True)
         return replace(grade, digest=submission.digest, picture=None)
 
     def _read(self, digest: str) -> Grade | None:

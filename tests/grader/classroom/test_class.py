@@ -162,6 +162,26 @@ def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_grades(tmp_path)
         assert (tmp_path / "killed" / name).read_text() == (tmp_path / "whole" / name).read_text()
 
 
+def test_what_was_being_graded_when_the_run_ended_comes_last_and_alone(tmp_path):
+    (tmp_path / "in").mkdir()
+    for number in range(30):
+        (tmp_path / "in" / f"learner {number:02}.py").write_text("# poison" if number == 3 else f"# {number}")
+    kills = "def grade(submission, seed, secret):\n    if submission.content == b'# poison':\n        "
+    script = STAND_IN.replace("import hashlib,", "import hashlib, os,").replace(
+        "def grade(submission, seed, secret):\n", kills + "time.sleep(0.2), os.kill(os.getpid(), 9)\n"
+    )
+    command = [sys.executable, "-c", script, tmp_path / "in", tmp_path / "out"]
+    graded = []
+    for _ in range(3):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=180, cwd=ROOT)
+        assert (done.returncode, done.stderr) == (-9, "")
+        graded.append(len(list((tmp_path / "out" / "results").iterdir())))
+    assert graded[0] < graded[1] and graded[2] == 29, "it takes nobody's grade along but its own"
+    assert len(list((tmp_path / "out" / "begun").iterdir())) == 1
+    (tmp_path / "in" / "learner 03.py").write_text("# changed")
+    assert subprocess.run(command, capture_output=True, text=True, timeout=180, cwd=ROOT).stdout.endswith("done\n")
+
+
 @pytest.fixture(scope="module")
 def handed_in(tmp_path_factory):
     """A small class: right, wrong and hostile answers."""

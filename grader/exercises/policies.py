@@ -1,10 +1,13 @@
 """Asking a policy: about operations as JAX tells of them, and what its answers mean."""
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
-from jax.ad_checkpoint import Offloadable, Recompute, Saveable
+import jax.numpy as jnp
+import numpy as np
+from jax.ad_checkpoint import Offloadable, Recompute, Saveable, checkpoint_name
 
 YES, NO = "yes, keep it", "no, compute it again"
 
@@ -27,31 +30,75 @@ class Operation(NamedTuple):
         return f"{what} of {', '.join(operand.str_short() for operand in self.operands)}"
 
 
-def operations_of(function: Callable, *arguments: jax.ShapeDtypeStruct) -> tuple[Operation, ...]:
-    """A function's operations, in their order. It is traced, not run, and calls none that is under `jax.jit`."""
+def named(names: Sequence[str], rng: np.random.Generator) -> tuple[Operation, ...]:
+    """Operations that give these names, one after the other, to values of five dtypes in turn, of any shape."""
+    dtypes = itertools.cycle([jnp.float32, jnp.bfloat16, jnp.float16, jnp.int32, jnp.bool_])
+    shapes = [tuple(map(int, rng.integers(1, 10, size=rank))) for rank in rng.integers(4, size=len(names))]
+    values = list(map(jax.ShapeDtypeStruct, shapes, dtypes))
+    return _operations_of(lambda *values: list(map(checkpoint_name, values, names)), *values)
+
+
+def unnamed(rng: np.random.Generator) -> tuple[Operation, ...]:
+    """Operations of many kinds, with one operand to four, of several dtypes; shapes are drawn."""
+    n, a, b = map(int, rng.permutation([5, 6, 7, 8, 9])[:3])
+
+    def function(x, w, half, whole, mask):
+        jax.lax.dot(x, w)
+        jax.lax.dot_general(half, half, (((1,), (1,)), ((0,), (0,))))
+        jax.lax.conv(x[None], x[None], (1,), "SAME")
+        jax.lax.sin(x)
+        jax.lax.exp(half)
+        jax.lax.add(half, half)
+        jax.lax.select_n(mask, x, x)
+        jax.lax.concatenate([whole, whole, whole, whole], 0)
+        jax.lax.reduce_sum(x, [0])
+        jax.lax.argmax(half, 1, jnp.int32)
+        jax.lax.convert_element_type(whole, jnp.float32)
+        _clipped(x)
+
+    shapes = (n, a), (a, b), (n, a), (n,), (n, a)
+    dtypes = jnp.float32, jnp.float32, [jnp.bfloat16, jnp.float16][rng.integers(2)], jnp.int32, jnp.bool_
+    return _operations_of(function, *map(jax.ShapeDtypeStruct, shapes, dtypes))
+
+
+@jax.custom_jvp
+def _clipped(x):
+    return jax.lax.max(x, x)
+
+
+_clipped.defjvps(lambda tangent, value, x: tangent)
+
+
+def _operations_of(function: Callable, *arguments: jax.ShapeDtypeStruct) -> tuple[Operation, ...]:
+    """A function's operations, in their order; none of them calls another function under `jax.jit`."""
     equations = jax.make_jaxpr(function)(*arguments).jaxpr.eqns
     return tuple(Operation(e.primitive, tuple(v.aval for v in e.invars), dict(e.params)) for e in equations)
 
 
-def meaning(answer: object) -> str:
+def in_short(policy: Callable, operations: Sequence[Operation], among: Sequence[Operation]) -> str:
+    """What a policy says to operations: one answer, if all get the same; else which of them get which.
+
+    Args:
+      policy: the policy.
+      operations: those that matter.
+      among: what it is asked about, one after the other: those that matter, and others; each once or more often.
+    """
+    said: dict[int, list[str]] = {id(operation): [] for operation in operations}
+    for operation in among:
+        answer = _meaning(policy(operation.primitive, *operation.operands, **operation.parameters))
+        if id(operation) in said and answer not in said[id(operation)]:
+            said[id(operation)].append(answer)
+    about: dict[str, list[str]] = {}
+    for operation in operations:
+        about.setdefault(", then ".join(said[id(operation)]), []).append(str(operation))
+    *few, (most, _) = sorted(about.items(), key=lambda each: len(each[1]))
+    return "; ".join([f"{answer}, about {', '.join(which[:3])}" for answer, which in few] + [most])
+
+
+def _meaning(answer: object) -> str:
     """What a policy's answer means, in words. Raises TypeError for what is none, as JAX does."""
     if isinstance(answer, Offloadable):
         return str(answer)
     if answer is Saveable or answer is Recompute or isinstance(answer, bool):
         return YES if answer is Saveable or answer is True else NO
     raise TypeError(f"Value returned by a remat policy should be a bool or one of JAX's three objects. Got {answer!r}.")
-
-
-def answers(policy: Callable, operations: Sequence[Operation], order: Sequence[int]) -> list[str]:
-    """What a policy means to say about each operation.
-
-    Args:
-      policy: the policy.
-      operations: what it is asked about.
-      order: positions of them, in the order in which it is asked; each once or more often.
-    """
-    said: list[dict[str, None]] = [{} for _ in operations]
-    for place in order:
-        primitive, operands, parameters = operations[place]
-        said[place][meaning(policy(primitive, *operands, **parameters))] = None
-    return [" at one time, ".join(each) + " at another" * (len(each) > 1) for each in said]

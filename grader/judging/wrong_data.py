@@ -53,7 +53,13 @@ class _Answer(NamedTuple):
 def _different(answers: Sequence[_Answer], task: Task, expect: Expect) -> Iterator[Seen]:
     misfits = {answer.question.name: misfit for answer in answers if (misfit := _misfit(answer, task))}
     wrong = [answer for answer in answers if answer.question.name not in misfits and not answer.is_of(answer.want)]
-    explained = _explained(wrong, expect, credible=len(answers) // _CHANCE)
+    if task.shown is None:
+        explained = _explained(wrong, expect.mistakes, credible=len(answers) // _CHANCE)
+    else:
+        # An answer that is differentiated too is a policy: one thing that is asked many questions, of which each has
+        # few answers, so that by chance many mistakes lead to the same. Only one that leads to all of them counts.
+        alike = [m for m in expect.mistakes if all(_is_mistake(answer, m) for answer in answers)]
+        explained = _explained(wrong, alike[:1], credible=0)
     for answer in answers:
         if misfit := misfits.get(answer.question.name):
             yield misfit
@@ -94,7 +100,7 @@ _CHANCE = 10  # a mistake that fits fewer than one in so many questions fits by 
 _LOOKED_AT = 4  # wrong answers for which every mistake is tried at once: a mistake's function may compile programs
 
 
-def _explained(wrong: Sequence[_Answer], expect: Expect, credible: int) -> dict[str, Mistake]:
+def _explained(wrong: Sequence[_Answer], mistakes: Sequence[Mistake], credible: int) -> dict[str, Mistake]:
     """The usual mistake behind each wrong answer, by the question's name, where there is one.
 
     For small numbers, mistakes often lead to the same. Then it is the one that explains most of what is wrong, and none
@@ -103,7 +109,7 @@ def _explained(wrong: Sequence[_Answer], expect: Expect, credible: int) -> dict[
     explained: dict[str, Mistake] = {}
     while wrong:
         few = wrong[:: -(-len(wrong) // _LOOKED_AT)]
-        likely = [mistake for mistake in expect.mistakes if any(_is_mistake(answer, mistake) for answer in few)]
+        likely = [mistake for mistake in mistakes if any(_is_mistake(answer, mistake) for answer in few)]
         if not likely:
             break
         alike = {mistake: [answer for answer in wrong if _is_mistake(answer, mistake)] for mistake in likely}

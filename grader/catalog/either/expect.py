@@ -127,7 +127,7 @@ mistakes = (
 error_questions = (
     (
         r"policies should be a boolean",
-        "That helper knows True and False only. What else may a policy answer, and what would you do with it?",
+        "That helper knows True and False only. What would you do with answers that are neither True nor False?",
     ),
     (
         r"remat policy should be",
@@ -150,30 +150,103 @@ hints = (
     Hint(
         "Is `Recompute` true? `bool(Recompute)` tells you what `or` and `if` make of it. How else can you find out "
         "that an answer means no?",
-        after=("not saved",),
-        says="does not save sines",
+        after=("wrong value",),
+        says="takes Recompute",
     ),
     Hint(
         "One of the answers to that value is an `Offloadable`. How do you recognise those: by `is`, by `==` or by "
         "`isinstance`? Or can you do without recognising them?",
-        after=("not saved", "wrong memory"),
-        says="isinstance",
+        after=("wrong value",),
+        says="by `==`",
     ),
     Hint(
         "Take a value to which `p2` alone says yes. Does your policy ask `p2` about it at all, and what does it make "
         "of the two answers?",
-        after=("not saved", "also saved"),
+        after=("wrong value",),
+        says="what p1 says, whatever",
     ),
     Hint(
         "Where the first policy claims a value, is its answer handed on as it is, with its own `src` and `dst`? And is "
         "the second one's, where the first says no?",
         after=("wrong memory",),
     ),
-    Hint("What do you return where neither says yes?", after=("raises",)),
+    Hint("What do you return where neither says yes?", after=("raises",), says="neither of the two"),
     Hint(
         "Nearly the answer: inside `either`, define a function of `operation, *operands, **parameters`. It asks `p1`. "
         "If that is neither `False` nor `Recompute`, it returns that. Otherwise it returns what `p2` says. And "
         "`either` returns the function."
+    ),
+    Hint(
+        "Whose answer counts where both say yes? And whose does your policy look at before it looks at the other one?",
+        after=("wrong value",),
+        says="p2 is asked first",
+    ),
+    Hint(
+        "What is to become of a value that `p1` wants to keep, and that `p2` does not ask for?",
+        after=("wrong value",),
+        says="one is enough",
+    ),
+    Hint(
+        "Put True for both answers into your line. What does it make of them?",
+        after=("wrong value",),
+        says="says no where both say yes",
+    ),
+    Hint(
+        "The page has two answers that mean the same: keep it. Which of the two does your line not know?",
+        after=("wrong value",),
+        says="Saveable is no yes",
+    ),
+    Hint(
+        "An `Offloadable` knows where a value goes. Which name in your policy stands for that very object, and where "
+        "do you return it?",
+        after=("wrong value",),
+        says="one that it makes",
+    ),
+    Hint(
+        "Does your policy look at what an answer is before it looks at whose it is? Which of the two does the page ask "
+        "for?",
+        after=("wrong value",),
+        says="whatever it says",
+    ),
+    Hint(
+        "Which of the two policies is called in your line, and with what? A function that nobody calls is true, "
+        "whatever it would answer.",
+        after=("wrong value",),
+        says="whatever p",
+    ),
+    Hint(
+        "The two policies of the question say the same about all operations, and yours does not. Where does it look at "
+        "the operation, and does it need to?",
+        after=("wrong value",),
+        says=", about ",
+    ),
+    Hint(
+        "Your policy was asked the same thing twice, and its answers differ. What does it keep from one call to the "
+        "next?",
+        after=("wrong value",),
+        says=", then ",
+    ),
+    Hint(
+        "Take the pair of answers that the verdict names, and go through your policy with them, line by line. Which "
+        "line decides?",
+        after=("wrong value",),
+    ),
+    Hint(
+        "The page's `noted` writes down what a policy is asked. What is it given for a product, and what of that does "
+        "your policy give to `p1`?",
+        after=("raises",),
+        says="hand all of them on",
+    ),
+    Hint(
+        "Which of the five answers can that line compute with? Do you have to compute with an answer in order to hand "
+        "it on?",
+        after=("raises",),
+        says="neither True nor False",
+    ),
+    Hint(
+        "`jax.checkpoint` calls what `either` returns, once for every operation. Is what you return a function, and is "
+        "there a `return` in front of it?",
+        after=("wrong type",),
     ),
 )
 

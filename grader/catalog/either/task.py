@@ -1,10 +1,12 @@
 """What an answer is tried on."""
 
+import itertools
+
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import Offloadable, Recompute, Saveable, checkpoint_name
 
-from grader.exercises.policies import answers, operations_of
+from grader.exercises.policies import in_short, named, unnamed
 from grader.exercises.spec import Case, OneOf, Question
 
 parameters = ("p1", "p2")
@@ -20,20 +22,20 @@ def cases(rng):
 
 def _differentiated(rng):
     """All widths of a case differ."""
-    named = jax.checkpoint_policies.save_only_these_names
+    saving = jax.checkpoint_policies.save_only_these_names
     offloaded_products = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
     pairs = {
         "p1 saves hidden and squares while p2 saves squares and logits": (
-            named("hidden", "squares"),
-            named("squares", "logits"),
+            saving("hidden", "squares"),
+            saving("squares", "logits"),
         ),
-        "p1 saves sines while p2 saves products": (named("sines"), _products),
-        "p1 offloads products while p2 saves sines": (offloaded_products, named("sines")),
+        "p1 saves sines while p2 saves products": (saving("sines"), _products),
+        "p1 offloads products while p2 saves sines": (offloaded_products, saving("sines")),
         "p1 offloads hidden and saves squares while p2 saves hidden and logits": (
             _offload("hidden", save=["squares"]),
-            named("hidden", "logits"),
+            saving("hidden", "logits"),
         ),
-        "p1 saves hidden while p2 offloads hidden and logits": (named("hidden"), _offload("hidden", "logits")),
+        "p1 saves hidden while p2 offloads hidden and logits": (saving("hidden"), _offload("hidden", "logits")),
         # An answer that makes an Offloadable of its own sends it to the host.
         "p1 offloads hidden and p2 logits from device to device": (
             _offload("hidden", to="device"),
@@ -83,79 +85,46 @@ def _under(p1, p2):
 
 
 def _asked(rng):
-    """Two policies of which each has one answer to all operations but a few, which it answers in any way.
+    """Two policies of which each has one answer to all operations but a few, to which they say anything.
 
     They take nothing but what JAX tells for a question. Everything is asked twice or more, in an order drawn anew.
     """
-    asked, besides = _operations(rng), _operations(rng)[:6]
-    operations = (*asked, *besides)
+    word = "".join(rng.choice(list("abcdefgh"), size=5))
+    names = "hidden", "hidden", word, word + "_", word.upper(), ""
+    asked, besides = (*named(names, rng), *unnamed(rng)), named(names, rng)
     kinds = [*_ANSWERS.items(), *(("Offloadable(src, dst)", place) for place in _places(rng))]
     anything = [said for _, said in kinds]
+    often = rng.integers(len(kinds) ** 2)
 
-    def policy(says):
-        said = [says] * len(asked) + [anything[number] for number in rng.integers(len(anything), size=len(besides))]
-        told = dict(zip(map(_key, operations), said, strict=True))
+    def policy(answer):
+        drawn = [anything[number] for number in rng.integers(len(anything), size=len(besides))]
+        answers = dict(zip(map(_key, (*asked, *besides)), [answer] * len(asked) + drawn, strict=True))
 
-        def asked_by_whoever(operation, *operands, **parameters):
+        def says(operation, *operands, **parameters):
             try:
-                return told[_key((operation, operands, parameters))]
+                return answers[_key((operation, operands, parameters))]
             except KeyError:
                 raise TypeError("a policy is given other arguments than those that JAX gave.") from None
 
-        return asked_by_whoever
+        return says
 
-    def question(first, second):
-        order = rng.permutation([*range(len(operations))] * (20 if rng.random() < 0.1 else 2))
+    def question(number, first, second):
+        among = [*asked, *besides] * (20 if number == often else 2)
+        rng.shuffle(places := list(range(len(among))))
         return Question(
             f"p1 says {_spelled(first[1])}, p2 says {_spelled(second[1])}",
             (policy(first[1]), policy(second[1])),
-            ask=lambda returned: _in_short(asked, answers(returned, operations, order)[: len(asked)]),
+            ask=lambda returned: in_short(returned, asked, [among[place] for place in places]),
             structure={"p1": first[0], "p2": second[0]},
         )
 
-    return tuple(question(first, second) for first in kinds for second in kinds)
+    return tuple(question(number, *pair) for number, pair in enumerate(itertools.product(kinds, kinds)))
 
 
 def _places(rng):
     """To the host, as usual, and two other ways."""
     here, there, elsewhere = map(str, rng.permutation(["device", "unpinned_host", "another_device"]))
     return Offloadable("device", "pinned_host"), Offloadable(here, there), Offloadable(elsewhere, here)
-
-
-def _operations(rng):
-    """Names alike but for their end or case, and what else JAX asks about: of many dtypes, with one operand to four."""
-    word = "".join(rng.choice(list("abcdefgh"), size=5))
-    n, a, b = map(int, rng.permutation([5, 6, 7, 8, 9])[:3])
-
-    def function(x, w, half, whole, mask):
-        checkpoint_name(x, "hidden")
-        checkpoint_name(half, "hidden")
-        checkpoint_name(x, word)
-        checkpoint_name(half, f"{word}_")
-        checkpoint_name(whole, word.upper())
-        checkpoint_name(mask, "")
-        jax.lax.dot(x, w)
-        jax.lax.dot_general(half, half, (((1,), (1,)), ((0,), (0,))))
-        jax.lax.sin(x)
-        jax.lax.add(half, half)
-        jax.lax.select_n(mask, x, x)
-        jax.lax.concatenate([whole, whole, whole, whole], 0)
-        jax.lax.reduce_sum(x, [0])
-        jax.lax.argmax(half, 1, jnp.int32)
-        jax.lax.convert_element_type(whole, jnp.float32)
-        _clipped(x)
-
-    shapes = (n, a), (a, b), (n, a), (n,), (n, a)
-    dtypes = jnp.float32, jnp.float32, rng.choice([jnp.bfloat16, jnp.float16]), jnp.int32, jnp.bool_
-    return operations_of(function, *map(jax.ShapeDtypeStruct, shapes, dtypes))
-
-
-@jax.custom_jvp
-def _clipped(x):
-    return jax.lax.max(x, x)
-
-
-_clipped.defjvps(lambda tangent, value, x: tangent)
 
 
 def _key(told):
@@ -166,15 +135,6 @@ def _key(told):
 
 def _spelled(answer):
     return {id(Saveable): "Saveable", id(Recompute): "Recompute"}.get(id(answer), str(answer))
-
-
-def _in_short(operations, said):
-    """One answer, if all operations get the same one; else which operations get which."""
-    about: dict[str, list[str]] = {}
-    for operation, answer in zip(operations, said, strict=True):
-        about.setdefault(answer, []).append(str(operation))
-    *few, (most, _) = sorted(about.items(), key=lambda each: len(each[1]))
-    return "; ".join([f"{answer}, about {', '.join(which[:3])}" for answer, which in few] + [most])
 
 
 def _arrays(*shapes):

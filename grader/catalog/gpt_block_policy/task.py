@@ -4,17 +4,63 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.exercises.spec import Case
+from grader.exercises.policies import in_short, named, unnamed
+from grader.exercises.spec import Case, OneOf, Question
+
+_MENU = "full", "save_out_proj", "save_qkv_proj", "minimal", "minimal_with_context"
 
 parameters = ("name",)
-ranges: dict = {}
+ranges = {"name": OneOf(_MENU)}
 signature = "gpt_block_policy(name)"
 
 
 def cases(rng):
-    """Every entry of the menu, for one block, at shapes drawn anew. All widths of a case differ."""
-    menu = "full", "save_out_proj", "save_qkv_proj", "minimal", "minimal_with_context"
-    return tuple(_case(entry, rng) for entry in menu)
+    """Every entry of the menu: for one block, at shapes drawn anew; and asked directly about names and what has none.
+
+    All widths of a block differ.
+    """
+    return (*(_case(entry, rng) for entry in _MENU), *_asked(rng))
+
+
+def _asked(rng):
+    """Of each name several values, of whatever dtype and shape, among others, all of them twice or more."""
+    names = [*_NAMES, *_alike(rng), "proj", "mlp", "", *("".join(rng.choice(list("abcdefgh"), size=5)) for _ in "12")]
+    about = {repr(name): named([name] * 5, rng) for name in names}
+    about |= {operation.primitive.name: [operation] for operation in unnamed(rng)}
+    everything = [operation for operations in about.values() for operation in operations]
+
+    def question(entry, what):
+        others = [everything[place] for place in rng.integers(len(everything), size=6)]
+        among = [*about[what], *others] * (30 if what == repr("out_proj") else 2)
+        rng.shuffle(places := list(range(len(among))))
+        return Question(
+            f"{entry}, asked about {what}",
+            (entry,),
+            ask=lambda policy: in_short(policy, about[what], [among[place] for place in places]),
+            structure={"name": entry},
+        )
+
+    return tuple(question(entry, what) for what in about for entry in _MENU)
+
+
+_NAMES = (
+    *("query_proj", "key_proj", "value_proj", "qkv_proj", "scores", "context"),
+    *("out_proj", "mlpwi", "mlpwi_0", "mlpwi_1", "mlpwi_activated", "mlpwo"),
+)
+
+_CHANGES = (
+    *("{}_2", "{}0", "{}_activated", "{} ", "{}/kernel", "x{}", "my_{}", " {}", "layer_0/{}"),
+    *(str.upper, str.title, lambda name: name.replace("_", "-"), lambda name: name[:-1], lambda name: name[1:]),
+)
+
+
+def _alike(rng):
+    """Names that are nearly those of the page: each change to `out_proj`, which an entry saves alone, and to others."""
+    for change in _CHANGES:
+        for name in ("out_proj", *rng.permutation([name for name in _NAMES if name != "out_proj"])[:2]):
+            changed = change.format(name) if isinstance(change, str) else change(str(name))
+            if changed not in _NAMES:
+                yield changed
 
 
 def _stand_in(w, x, *, name=checkpoint_name):
@@ -44,7 +90,7 @@ def _block(query, key, value, out, up, down, x, *, name=checkpoint_name):
 
 def _case(entry, rng):
     rows, width = map(int, rng.permutation([5, 6, 7, 8])[:2])
-    return Case(entry, _arrays((rows, width), (rows, width)), **_under(entry, _stand_in))
+    return Case(entry, _arrays((rows, width), (rows, width)), **_under(entry, _stand_in), structure={"name": entry})
 
 
 def _under(entry, block):

@@ -1,6 +1,8 @@
 """Right answers to either, spelled in many ways."""
 
+import dataclasses
 import functools
+from collections.abc import Callable
 
 from jax.ad_checkpoint import Offloadable, Recompute, Saveable
 from sample_answers import Answers
@@ -72,3 +74,36 @@ class Either:
     def __call__(self, *a, **k):
         said = [policy(*a, **k) for policy in self.policies]
         return next((answer for answer in said if answer not in (False, Recompute)), Recompute)
+
+
+@passes
+@dataclasses.dataclass(frozen=True)
+class Matched:
+    first: Callable
+    second: Callable
+
+    def __call__(self, prim, *avals, **params):
+        match self.first(prim, *avals, **params):
+            case True | Offloadable() as yes:
+                return yes
+            case said:
+                return said if said is Saveable else self.second(prim, *avals, **params)
+
+
+@passes
+def a_partial(p1, p2):
+    def ask(policies, prim, *avals, **params):
+        said = (policy(prim, *avals, **params) for policy in policies)
+        return next((one for one in said if one is not False and one is not Recompute), Recompute)
+
+    return functools.partial(ask, (p1, p2))
+
+
+@passes
+def remembered_by_all_that_is_told(p1, p2):
+    @functools.cache
+    def policy(prim, *avals, **params):
+        said = p1(prim, *avals, **params)
+        return p2(prim, *avals, **params) if said == Recompute or said is False else said
+
+    return policy

@@ -204,6 +204,101 @@ def returns_an_answer(p1, p2):
     return p1 is not None or p2 is not None
 
 
+def joined(p1, p2):
+    return lambda *a, **k: p1(*a, **k) if is_yes(p1(*a, **k)) else p2(*a, **k)
+
+
+# What follows is right for the traced pairs of policies.
+
+
+@fails_with("wrong value", "no, compute it again, about ", "yes, keep it")
+def names_of_the_page_only(p1, p2):
+    def policy(operation, *operands, **parameters):
+        if operation.name == "name" and parameters["name"] not in ("hidden", "logits", "squares", "sines"):
+            return False
+        return joined(p1, p2)(operation, *operands, **parameters)
+
+    return policy
+
+
+@fails_with("wrong value", "the policy that is asked for.", ", about ", "of f")
+def float32_only(p1, p2):
+    def policy(operation, *operands, **parameters):
+        return operands[0].dtype == "float32" and joined(p1, p2)(operation, *operands, **parameters)
+
+    return policy
+
+
+@fails_with("wrong value", "of 49 questions", "says Offloadable")
+def offloads_from_the_device_whatever_it_is_told(p1, p2):
+    def policy(*a, **k):
+        said = joined(p1, p2)(*a, **k)
+        return Offloadable("device", said.dst) if isinstance(said, Offloadable) else said
+
+    return policy
+
+
+@fails_with("wrong value", "p1 says Offloadable", "p2 says Offloadable")
+def the_second_wins_where_both_offload(p1, p2):
+    def policy(*a, **k):
+        said = p1(*a, **k), p2(*a, **k)
+        return said[1] if all(isinstance(one, Offloadable) for one in said) else joined(p1, p2)(*a, **k)
+
+    return policy
+
+
+@fails_with("wrong value", "p1 says Saveable, p2 says Offloadable")
+def saveable_gives_way_to_an_offload(p1, p2):
+    def policy(*a, **k):
+        said = p1(*a, **k), p2(*a, **k)
+        return said[1] if said[0] is Saveable and is_yes(said[1]) else joined(p1, p2)(*a, **k)
+
+    return policy
+
+
+@fails_with("wrong value", ", about ")
+def remembers_what_was_said_about_a_name(p1, p2):
+    said = {}
+
+    def policy(operation, *operands, **parameters):
+        key = operation.name, parameters.get("name")
+        if key not in said:
+            said[key] = joined(p1, p2)(operation, *operands, **parameters)
+        return said[key]
+
+    return policy
+
+
+@fails_with("raises", "a policy is given other arguments", "hand all of them on")
+def two_operands_handed_on(p1, p2):
+    def policy(operation, *operands, **parameters):
+        first = p1(operation, *operands, **parameters)
+        return first if is_yes(first) else p2(operation, *operands[:2], **parameters)
+
+    return policy
+
+
+@fails_with("wrong value", ", then no, compute it again")
+def tires(p1, p2):
+    asked = []
+
+    def policy(*a, **k):
+        asked.append(a)
+        return len(asked) < 100 and joined(p1, p2)(*a, **k)
+
+    return policy
+
+
+@fails_with("wrong value", "says Offloadable", "dst='pinned_host'")
+def always_to_the_same_place(p1, p2):
+    def policy(*a, **k):
+        said = joined(p1, p2)(*a, **k)
+        elsewhere = isinstance(said, Offloadable) and said.dst != "device"
+        return Offloadable("device", "pinned_host") if elsewhere else said
+
+    return policy
+
+
 @fails_with("wrong memory", "hidden, f32[", "hidden in pinned_host memory", cases=(FIRST,))
 def policies_swapped(p2, p1):
     return lambda *a, **k: p1(*a, **k) if is_yes(p1(*a, **k)) else p2(*a, **k)

@@ -1,5 +1,8 @@
 """Right answers to gpt_block_policy, spelled in many ways."""
 
+import functools
+import re
+
 import jax
 from jax.ad_checkpoint import Recompute, Saveable
 from sample_answers import Answers
@@ -50,25 +53,38 @@ def a_policy_of_its_own(name):
 
 
 @passes
-def by_what_the_names_are_made_of(name):
-    """What ends in _proj is a projection, what begins with mlpw and ends in i, o or a digit is one too."""
+class Menu:
+    """A policy may be an object that can be called."""
 
-    def policy(operation, *_, **parameters):
-        value = parameters.get("name", "")
-        if operation.name != "name" or name == "full":
-            return False
-        out, other = value == "out_proj", value.endswith("_proj") and value != "out_proj"
-        mlp = value.startswith("mlpw") and value.removeprefix("mlpw") in ("i", "i_0", "i_1", "o")
-        if name in ("save_out_proj", "save_qkv_proj"):
-            return out if name == "save_out_proj" else other
-        return out or other or mlp or (value == "context" and name == "minimal_with_context")
+    def __init__(self, name):
+        names = ["context"] if name == "minimal_with_context" else []
+        names += [*QKV, "out_proj", *MLP] if name.startswith("minimal") else []
+        names += QKV if name == "save_qkv_proj" else []
+        self.names = frozenset([*names, "out_proj"] if name == "save_out_proj" else names)
 
-    return policy
+    def __call__(self, prim, *avals, **params):
+        return Saveable if prim.name == "name" and params["name"] in self.names else Recompute
 
 
 @passes
-def all_but_the_others(name):
-    """save_any_names_but_these, where the names to leave out are known."""
-    if name == "minimal_with_context":
-        return policies.save_any_names_but_these("scores", "mlpwi_activated")
-    return a_dict_of_names(name)
+def whole_names_by_pattern(name):
+    minimal = r"(query|key|value|qkv|out)_proj|mlpw(i(_[01])?|o)"
+    patterns = {
+        "full": "(?!)",
+        "save_out_proj": "out_proj",
+        "save_qkv_proj": "(query|key|value|qkv)_proj",
+        "minimal": minimal,
+        "minimal_with_context": f"{minimal}|context",
+    }
+
+    def asked(pattern, prim, *_, **params):
+        return prim.name == "name" and pattern.fullmatch(params["name"]) is not None
+
+    return functools.partial(asked, re.compile(patterns[name]))
+
+
+@passes
+def joined_one_by_one(name):
+    menu = {"full": [], "save_out_proj": ["out_proj"], "save_qkv_proj": QKV, "minimal": [*QKV, "out_proj", *MLP]}
+    menu["minimal_with_context"] = ["context", *menu["minimal"]]
+    return functools.reduce(policies.save_from_both_policies, map(named, menu[name]), policies.nothing_saveable)

@@ -100,6 +100,102 @@ def minimal_by_operation(name):
     return policies.dots_with_no_batch_dims_saveable if name == MINIMAL else named(*MENU[name])
 
 
+def matching(says):
+    """The menu, but for how names are compared; right for names that the page has, and for products."""
+
+    def answer(name):
+        return lambda operation, *operands, **parameters: (
+            operation.name == "name" and says(parameters["name"], name, *operands)
+        )
+
+    return answer
+
+
+for name, words, says in (
+    (
+        "capital_letters_do_not_matter",
+        ["differ in capital letters count too"],
+        lambda value, entry, *_: value.lower() in MENU[entry],
+    ),
+    ("spaces_do_not_matter", ["differ in spaces count too"], lambda value, entry, *_: value.strip() in MENU[entry]),
+    (
+        "every_name_that_ends_like_it",
+        ["only end like one of the page's"],
+        lambda value, entry, *_: value.endswith(MENU[entry]),
+    ),
+    (
+        "every_name_with_it_inside",
+        ["one of the page's in them count too"],
+        lambda value, entry, *_: any(each in value for each in MENU[entry]),
+    ),
+    (
+        "a_number_more",
+        ["asked about 'mlpwi", "no, compute it again"],
+        lambda value, entry, *_: value in MENU[entry] or (value.startswith("mlpwi_") and value[-1] in "2345"),
+    ),
+    (
+        "all_names_that_it_does_not_know",
+        ["no, compute it again"],
+        lambda value, entry, *_: (
+            value in MENU[entry] or (entry == MINIMAL and value not in {*MENU[CONTEXT], "scores", "mlpwi_activated"})
+        ),
+    ),
+    (
+        "float32_only",
+        ["yes, keep it", "; "],
+        lambda value, entry, operand: value in MENU[entry] and operand.dtype == "float32",
+    ),
+    ("matrices_only", ["; "], lambda value, entry, operand: value in MENU[entry] and operand.ndim == 2),
+):
+    answer = matching(says)
+    answer.__name__ = name
+    fails_with("wrong value", *words)(answer)
+
+
+@fails_with("wrong value", "asked about ", "no, compute it again")
+def by_what_the_names_are_made_of(name):
+    """What ends in _proj is a projection, what begins with mlpw and ends in i, o or a digit is one too."""
+
+    def policy(operation, *_, **parameters):
+        value = parameters.get("name", "")
+        if operation.name != "name" or name == "full":
+            return False
+        out, other = value == "out_proj", value.endswith("_proj") and value != "out_proj"
+        mlp = value.startswith("mlpw") and value.removeprefix("mlpw") in ("i", "i_0", "i_1", "o")
+        if name in ("save_out_proj", "save_qkv_proj"):
+            return out if name == "save_out_proj" else other
+        return out or other or mlp or (value == "context" and name == "minimal_with_context")
+
+    return policy
+
+
+@fails_with("wrong value", "minimal_with_context, asked about ", "no, compute it again")
+def all_but_the_others(name):
+    """Of the page's names these are the right ones; a block may have others."""
+    if name == CONTEXT:
+        return policies.save_any_names_but_these("scores", "mlpwi_activated")
+    return named(*MENU[name])
+
+
+@fails_with("wrong value", "asked about conv_general_dilated", "no, compute it again")
+def convolutions_too(name):
+    def policy(operation, *operands, **parameters):
+        return operation.name.startswith("conv_") or named(*MENU[name])(operation, *operands, **parameters)
+
+    return policy
+
+
+@fails_with("wrong value", "yes, keep it, then no, compute it again")
+def tires(name):
+    asked = []
+
+    def policy(operation, *operands, **parameters):
+        asked.append(operation)
+        return len(asked) < 150 and named(*MENU[name])(operation, *operands, **parameters)
+
+    return policy
+
+
 @fails_with("not saved", "out_proj, f32[", cases=(OUT,))
 def names_not_unpacked(name):
     return named(MENU[name])

@@ -7,26 +7,59 @@ import jax.numpy as jnp
 import numpy as np
 
 from grader.answers.failures import Unusable
-from grader.exercises.spec import Case
+from grader.exercises import calls
+from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("stages",)
-ranges: dict = {}
+ranges = {
+    "n": Integers(1, 8),
+    "axes": Integers(1, 3),
+    "w": Integers(1, 32),
+    "dtype": OneOf(("float32", "float16")),
+    "called": calls.CALLED,
+}
 signature = "best_placement(stages)"
 
 
 def cases(rng):
-    """Lists of several lengths, at shapes drawn anew. All weights are square, so that stages can be mixed up."""
+    """Some stages, two, one, and many of which some are the same function, the last one and an earlier one among them.
+
+    All weights are square, so that stages can be mixed up.
+    """
+    some, *widths = map(int, (rng.integers(4, 8), *rng.integers(4, 32, 2)))
+    ways = map(str, rng.permutation(["jax.jit", "jax.vmap"]))
+    flat, deep = rng.permutation([1, 3])
     return (
-        _case("four stages", "abcd", rng),
-        _case("two stages under vmap", "ab", rng, batch=(2,)),
-        _case("one stage", "a", rng),
-        _case("stages 1 and 3 the same function", "aba", rng),
+        _case(rng, "abcdefg"[:some], 2, widths[0], "float32", "as it is"),
+        _case(rng, "ab", deep, widths[1], "float16", next(ways), rows=1),
+        _case(rng, "a", flat, 1, "float32", "as it is", rows=1),
+        _case(rng, _repeating(rng, 8), 2, 32, "float32", next(ways)),
     )
 
 
-def _case(name, letters, rng, batch=(), shape=None):
+def _repeating(rng, n):
+    """n letters, of which the first two are the same, and the last one and an earlier one."""
+    letters = [*"aa", *rng.choice(list("abcdef"), n - 3)]
+    return "".join([*letters, letters[rng.integers(n - 1)]])
+
+
+def _case(rng, letters, axes, width, dtype, called, rows=2):
     """A list of stages; the same letter twice is the same function twice."""
-    rows, width = shape or map(int, rng.permutation([5, 6, 7, 8, 9])[:2])
+    n = len(letters)
+    same = "" if len(set(letters)) == n else ", some the same function"
+    shape = (*(rows * int(more) for more in (1, rng.integers(1, 4))), width)[3 - axes :]
+    return _stages(
+        f"{n} stage{'s' if n > 1 else ''}{same}{calls.where(called)}",
+        letters,
+        rng,
+        jax.ShapeDtypeStruct(((2,) if called == "jax.vmap" else ()) + shape, dtype),
+        transform=calls.transform(called),
+        structure={"n": n, "same": bool(same), "axes": int(axes), "w": width, "dtype": dtype, "called": called},
+    )
+
+
+def _stages(name, letters, rng, x, **fields):
+    width = x.shape[-1]
     by_letter = {letter: _stage(_weights(rng, width), _weights(rng, width)) for letter in sorted(set(letters))}
     one_argument = {letter: _one_argument(stage) for letter, stage in by_letter.items()}
 
@@ -38,10 +71,10 @@ def _case(name, letters, rng, batch=(), shape=None):
 
     return Case(
         name,
-        (jax.ShapeDtypeStruct((*batch, rows, width), jnp.float32),),
-        transform=jax.vmap if batch else lambda f: f,
+        (x,),
         apply=lambda answer: _applied(answer, [one_argument[letter] for letter in letters]),
         function=function,
+        **fields,
     )
 
 
@@ -65,9 +98,9 @@ def _stage(a, b):
     """Two products, two sines: enough inside that a checkpoint around it pays."""
 
     def stage(x, name):
-        u = name(x @ a, "first product")
+        u = name(x @ a.astype(x.dtype), "first product")
         name(jnp.cos(u), "first cosine")
-        v = name(name(jnp.sin(u), "inner sine") @ b, "second product")
+        v = name(name(jnp.sin(u), "inner sine") @ b.astype(x.dtype), "second product")
         name(jnp.cos(v), "second cosine")
         return name(jnp.sin(v), "output")
 
@@ -87,8 +120,13 @@ def _unnamed(value, name):
 
 
 def _weights(rng, width):
-    size = 1.5 / width**0.5
+    size = 2.5 / width**0.5
     return (size * rng.uniform(0.5, 1, (width, width)) * rng.choice([-1, 1], (width, width))).astype(np.float32)
 
 
-shown = _case("for four stages of the checker's", "abcd", np.random.default_rng(0), shape=(256, 64))
+shown = _stages(
+    "for four stages of the checker's",
+    "abcd",
+    np.random.default_rng(0),
+    jax.ShapeDtypeStruct((256, 64), jnp.float32),
+)

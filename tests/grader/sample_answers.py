@@ -75,6 +75,7 @@ def _said(finding: Finding) -> str:
     return " ".join([finding.text, *(words for _, words in finding.details())])
 
 
+@functools.cache
 def failed_questions(answer: Callable, slug: str) -> list[Question]:
     """The questions to which an answer that is plain data is wrong."""
     evidence = traced(answer, slug)

@@ -186,6 +186,42 @@ hints = (
         "Nearly the answer: from every choice of 0, 1, 2, … names, keep those that fit. Which has the smallest cost, "
         "and among several of that cost the fewest names? `min` takes a `key`."
     ),
+    Hint(
+        "Which of `block.names` fits into the budget alone, and what does `block.evaluate` say that it leaves to "
+        "compute again, beside `block.evaluate([])`?",
+        after=("costs more",),
+        says="saves nothing",
+    ),
+    Hint(
+        "Give `block.evaluate` two names that fit together. How many choices of two are there, and of three?",
+        after=("costs more",),
+        says="one name alone",
+    ),
+    Hint(
+        "A choice keeps exactly as many bytes as the budget has. Does your comparison let it through?",
+        after=("costs more",),
+        says="less than the budget",
+    ),
+    Hint(
+        "Print `block.names` beside what your answer returns. Which of its elements is not there, or is there more "
+        "than once?",
+        after=("impossible",),
+        says="block.names",
+    ),
+    Hint(
+        "Go through your answer by hand, for three names. Does a name come in again that has been taken before?",
+        after=("impossible",),
+        says="twice",
+    ),
+    Hint(
+        "`block.evaluate(names)` takes what your answer is to return. What does it say of that?",
+        after=("wrong type",),
+    ),
+    Hint(
+        "Sometimes no name fits. Which choice is left then, and is it among those that you go through?",
+        after=("raises",),
+        says="no names at all",
+    ),
 )
 
 

@@ -2,21 +2,27 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.exercises.spec import Question
+from grader.exercises.spec import Integers, OneOf, Question
 from rematscope import recompute_graph
+from rematscope.choices.choice_graph import ChoiceGraph, Part, link
+from rematscope.choices.enumeration import best_points, every_choice
 
 parameters = ("block", "budget_bytes")
-ranges: dict = {}
+ranges = {"names": Integers(1, 11), "fits": OneOf(("nothing else", "some names", "every name"))}
 signature = "best_policy(block, budget_bytes)"
 returns = "a list of names"
 
+_NAMES = ("up", "Up", "up 1", "up 2", "up 11", "down", "mid", "gate", "norm", "out", "query", "key", "value")
+
 
 def cases(rng):
-    """Blocks that no page shows, at widths that grow and shrink together; so do the bytes, and what is best stays.
+    """Two blocks that are traced, at widths that grow and shrink together, and some fifty graphs drawn at random.
 
-    In each but the last, every usual way to choose is led to a worse choice, or one that has an idle name.
+    Half of these hide the best choice: its names spare little one by one, and much together, so that whoever improves
+    a choice name by name, or by pairs, ends with others.
     """
     unit = int(rng.integers(2, 5))
 
@@ -29,11 +35,94 @@ def cases(rng):
 
     stream, most = block(_stream, 7, (15, 15), (15, 15), (15, 14), (14, 15), (15, 18))
     mixed, more = block(_mixed, 10, (6, 4), (6, 4), (6, 8), (8, 6), (6, 18), (6, 18), (18, 6))
-    return (
-        Question("two layers in a stream", (stream, stream.least_bytes + most * 74 // 100)),
-        Question("attention, then a gated layer", (mixed, mixed.least_bytes + more * 38 // 100)),
-        Question("room for every name", (mixed, mixed.least_bytes + more)),
-        Question("no room", (stream, stream.least_bytes)),
+    asked = [
+        ("two layers in a stream", stream, stream.least_bytes + most * 74 // 100, "some names"),
+        ("attention, then a gated layer", mixed, mixed.least_bytes + more * 38 // 100, "some names"),
+        ("two layers, room for every name", stream, stream.least_bytes + most, "every name"),
+        ("two layers, no room", stream, stream.least_bytes, "nothing else"),
+    ]
+    for n in (1, *rng.integers(2, 8, 3)):
+        graph = _random(rng, n)
+        name = "name" if n == 1 else "names"
+        asked.append((f"{n} {name} at random, no room", graph, graph.least_bytes, "nothing else"))
+        asked.append((f"{n} {name} at random, room for all", graph, graph.evaluate(graph.names)[0], "every name"))
+    for n in (*rng.integers(3, 7, 8), *rng.integers(7, 9, 3), 9):
+        graph = _random(rng, n)
+        kept = [int(nbytes) for nbytes in _best(graph)[1:-1]]
+        for nbytes in (kept[-1], kept[int(rng.integers(len(kept)))] + 1) if kept else ():
+            asked.append((f"{n} names at random, {nbytes:,} bytes", graph, nbytes, "some names"))
+    for n in (*rng.integers(4, 7, 3), *rng.integers(7, 9, 8), 9, 9, 9, 10):
+        graph, nbytes = _hidden(rng, n)
+        asked.append((f"{n} names at random, {nbytes:,} bytes", graph, nbytes, "some names"))
+    questions = (
+        Question(name, (graph, nbytes), structure={"names": len(graph.names), "fits": fits})
+        for name, graph, nbytes, fits in sorted(asked, key=lambda each: len(each[1].names))
+    )
+    return tuple({question.name: question for question in questions}.values())
+
+
+def _best(graph) -> np.ndarray:
+    """Bytes of the choices that no other one beats in bytes and cost, rising."""
+    nbytes, costs = every_choice(graph)
+    return nbytes[list(best_points(nbytes, costs))]
+
+
+def _random(rng, n) -> ChoiceGraph:
+    """Groups of one to five names, each made from what the group shares, which may have a name and be made from another
+    one. The backward pass reads all but the shared ones."""
+    names: list[Part] = []
+    parts: list[Part] = []
+    left = 0
+    while len(names) < n:
+        if left == 0:
+            left = int(rng.integers(1, 6))
+            before = [names[i] for i in rng.permutation(len(names))[: rng.integers(0, 2)]]
+            shared = _made(parts, rng.integers(50, 1000), before)
+            if rng.random() < 0.6 and n - len(names) > left:
+                shared = _named(parts, names, rng.integers(2, 40), shared, entry=False)
+        _named(parts, names, rng.integers(2, 40), _made(parts, rng.integers(1, 100), [shared]), entry=True)
+        left -= 1
+    return _graph(rng, parts, names)
+
+
+def _hidden(rng, n) -> tuple[ChoiceGraph, int]:
+    """A graph, and the bytes of about half of its names, which spare something large only if they are saved together.
+    Each of the others spares more alone."""
+    together = int(rng.integers(max(2, n // 2 - 1), n // 2 + 2))
+    sizes = rng.integers(2, 13, n)
+    members = {int(i) for i in rng.permutation(n)[:together]}
+    costs = [int(rng.integers(1, 20) if i in members else rng.integers(30, 100)) for i in range(n)]
+    others = sum(cost for i, cost in enumerate(costs) if i not in members)
+    names: list[Part] = []
+    parts: list[Part] = []
+    shared = _made(parts, others * rng.uniform(0.6, 1.5) + 1, [])
+    for i in range(n):
+        _named(parts, names, sizes[i], _made(parts, costs[i], [shared] if i in members else []), entry=True)
+    graph = _graph(rng, parts, names)
+    return graph, graph.least_bytes + 8 * int(sum(sizes[i] for i in members))
+
+
+def _made(parts, cost, reads) -> Part:
+    parts.append(made := Part(cost=int(cost)))
+    for read in reads:
+        link(made, read)
+    return made
+
+
+def _named(parts, names, size, read, entry) -> Part:
+    named = Part(name=str(len(names)), entry=entry, arrays={len(names): 8 * int(size)})
+    link(named, read)
+    parts.append(named)
+    names.append(named)
+    return named
+
+
+def _graph(rng, parts, names) -> ChoiceGraph:
+    for part, word in zip(names, rng.permutation(len(_NAMES)), strict=False):
+        part.name = _NAMES[word]
+    least_bytes, least_cost = 8 * int(rng.integers(0, 50)), int(rng.integers(0, 500))
+    return ChoiceGraph(
+        names=tuple(part.name for part in names), parts=tuple(parts), least_bytes=least_bytes, least_cost=least_cost
     )
 
 

@@ -4,11 +4,15 @@
     ada.ipynb                                                or a file with the learner's name
     submitted/ada/recompute/page.ipynb                       or nbgrader's folders
 
-Nothing is lost in silence: what is there but cannot be read has a reason, and what is no answer is listed.
+Nothing is lost in silence: what is there but cannot be read has a reason, and what is no answer is listed. All that may
+be an answer is read once, when it is found, into a file without a name: what becomes of the folder changes nothing.
 """
 
 import contextlib
 import hashlib
+import os
+import tempfile
+import weakref
 import zipfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
@@ -19,6 +23,7 @@ from grader.answers import submission_file
 from grader.classroom.found_files import LITTER, InZip, OnDisk, Unreadable, entries, readable
 
 MAX_ANSWERS = 100  # of one learner's; there are fewer exercises
+MAX_BYTES = 100 * 2**20  # of one learner's files, all together
 _KINDS = (".ipynb", ".py", ".json")
 
 
@@ -59,13 +64,48 @@ class Refused:
     exercise: str | None = None
 
 
+class _Snapshot:
+    """What files held when they were found. It is on disk, under no name, and gone when nobody needs it."""
+
+    def __init__(self) -> None:
+        # Not where temporary files are in memory, as they may be in /tmp: a class hands in more than that.
+        self._file, name = tempfile.mkstemp(dir="/var/tmp" if os.access("/var/tmp", os.W_OK) else None)
+        os.unlink(name)
+        weakref.finalize(self, os.close, self._file)
+        self._end = 0
+
+    def keep(self, content: bytes) -> "_Kept":
+        """Raises OSError if the disk is full."""
+        rest = memoryview(content)
+        while rest:
+            rest = rest[os.write(self._file, rest) :]
+        kept = _Kept(self, self._end, len(content))
+        self._end += len(content)
+        return kept
+
+    def read(self, start: int, size: int) -> bytes:
+        return os.pread(self._file, size, start)
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """A file's content, in a snapshot."""
+
+    snapshot: _Snapshot
+    start: int
+    size: int
+
+    def read(self) -> bytes:
+        return self.snapshot.read(self.start, self.size)
+
+
 @dataclass(frozen=True)
 class File:
-    """A file that was handed in: whose it is, its name there, and where its content is, or why that is not read."""
+    """A file that was handed in: whose it is, its name there, and its content, or why that is not read."""
 
     learner: str
     name: str
-    content: OnDisk | InZip | Unreadable
+    content: _Kept | Unreadable
 
 
 @dataclass
@@ -81,6 +121,12 @@ class Class:
     learners: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     files: list[File] = field(default_factory=list)
     aside: list[str] = field(default_factory=list)
+
+    @property
+    def unreadable(self) -> dict[str, str]:
+        """Learners of whose files or folders some could not be read, and why, of the first."""
+        files = [file for file in reversed(self.files) if isinstance(file.content, Unreadable)]
+        return {file.learner: f"{file.name} could not be read: {file.content.reason}" for file in files}
 
     def submissions(self, exercise: str | None = None) -> Iterator[Submission | Refused]:
         """Reads the files one after the other: what they hold, or why that cannot be had.
@@ -101,7 +147,7 @@ class Class:
 
 
 def collect(place: Path) -> Class:
-    """Finds the learners and their files. Nothing is unpacked, and links are not followed.
+    """Finds the learners and their files, and reads what may hold answers. Links are not followed.
 
     Args:
       place: a folder or a zip.
@@ -115,7 +161,8 @@ def collect(place: Path) -> Class:
         raise CollectError(f"There is no {place}: check its name and the folder you are in.") from None
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
         raise CollectError(f"{place} is neither a folder nor a zip that can be read: name one of those.") from None
-    found = Class()
+    found, snapshot = Class(), _Snapshot()
+    sizes: Counter[str] = Counter()
     for entry in there:
         parts, content = entry.parts, entry.content
         if parts[0] in LITTER or parts[0].startswith("."):
@@ -130,7 +177,9 @@ def collect(place: Path) -> Class:
         name = parts[-1]
         known = PurePosixPath(name).suffix in _KINDS or isinstance(content, Unreadable)
         if known and not name.startswith("."):
-            found.files.append(File(learner, readable(name), content))
+            kept = _kept(content, snapshot, MAX_BYTES - sizes[learner])
+            sizes[learner] += kept.size if isinstance(kept, _Kept) else 0
+            found.files.append(File(learner, readable(name), kept))
         else:
             others.append(readable(name))
     if not found.learners:
@@ -139,19 +188,34 @@ def collect(place: Path) -> Class:
     return found
 
 
+def _kept(content: OnDisk | InZip | Unreadable, snapshot: _Snapshot, room: int) -> _Kept | Unreadable:
+    """What is there, read; or why it is not."""
+    if isinstance(content, Unreadable):
+        return content
+    try:
+        whole = content.read()
+    except (OSError, ValueError) as error:
+        return Unreadable((getattr(error, "strerror", None) or str(error)).rstrip("."))
+    if len(whole) > room:
+        return Unreadable(f"the learner's files have more than {MAX_BYTES // 2**20} MiB together")
+    try:
+        return snapshot.keep(whole)
+    except OSError as error:
+        raise CollectError(f"What was handed in cannot be copied ({error.strerror}): make room in /var/tmp.") from None
+
+
 def _read(file: File, exercise: str | None) -> Iterator[Submission | Refused]:
     if isinstance(file.content, Unreadable):
         yield Refused(file.learner, file.name, file.content.reason, exercise)
         return
+    content = file.content.read()
+    if not file.name.endswith(".json"):
+        yield Submission(file.learner, file.name, content, exercise)
+        return
     try:
-        content = file.content.read()
-        if not file.name.endswith(".json"):
-            yield Submission(file.learner, file.name, content, exercise)
-            return
         answers, _ = submission_file.parse(content.decode(), file.name)
-    except (OSError, submission_file.HandInError, ValueError) as error:
-        said = getattr(error, "strerror", None) or str(error)
-        yield Refused(file.learner, file.name, said.rstrip("."), exercise)
+    except (submission_file.HandInError, ValueError) as error:
+        yield Refused(file.learner, file.name, str(error).rstrip("."), exercise)
         return
     for answer in answers:
         if exercise not in (None, answer.exercise):

@@ -1,9 +1,13 @@
-"""Lists the files in an untrusted folder or zip, without unpacking anything or following links."""
+"""Lists the files in an untrusted folder or zip, without unpacking anything or following links.
 
+A folder is walked by descriptors, each component opened for itself and never through a link: what is swapped for a link
+meanwhile is refused, wherever on the way it stands.
+"""
+
+import contextlib
 import os
 import stat
 import zipfile
-import zlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,24 +16,44 @@ from typing import IO
 
 MAX_FILE = 20 * 2**20  # bytes; a page with its pictures has less than one million
 MAX_ENTRIES = 10_000  # files of one learner's, whatever they are
+MAX_DEPTH = 40  # folders in folders
 # What systems leave behind beside the files that people made.
 LITTER = {".DS_Store", ".ipynb_checkpoints", "Thumbs.db", "__MACOSX", "__pycache__", "desktop.ini"}
 
 
 @dataclass(frozen=True)
 class OnDisk:
-    """A file in a folder."""
+    """A file in a folder: the descriptor of the folder that is walked, and the way from there."""
 
-    path: str
+    root: int
+    parts: tuple[str, ...]
 
     def read(self) -> bytes:
-        """What is in it. Raises OSError or ValueError, which say why that cannot be had."""
-        # It may be a pipe, which is never done, or have become a link since.
-        with open(os.open(self.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        """What is in it, while the walk that found it goes on. Raises OSError or ValueError, which say why that cannot
+        be had."""
+        # It may be a pipe, which is never done.
+        with (
+            _opened(self.root, self.parts[:-1]) as folder,
+            open(os.open(self.parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder), "rb") as file,
+        ):
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
                 raise ValueError("it is not a file")
             return _whole(file, status.st_size)
+
+
+@contextlib.contextmanager
+def _opened(root: int, parts: tuple[str, ...]) -> Iterator[int]:
+    """A descriptor of a folder within another one. Raises OSError if a link is on the way."""
+    folder = os.dup(root)
+    try:
+        for part in parts:
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=folder)
+            os.close(folder)
+            folder = inner
+        yield folder
+    finally:
+        os.close(folder)
 
 
 @dataclass(frozen=True)
@@ -44,8 +68,17 @@ class InZip:
         try:
             with self.archive.open(self.member) as file:
                 return _whole(file, self.member.file_size)
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-            raise ValueError(f"the zip does not give it out ({readable(str(error))})") from None
+        except TooLarge:
+            raise
+        # Every way of packing has errors of its own (zlib's, LZMA's, those to come), and what a stranger packed may
+        # run into any of them.
+        except Exception as error:
+            said = readable(str(error)) or type(error).__name__
+            raise ValueError(f"the zip does not give it out ({said})") from None
+
+
+class TooLarge(ValueError):
+    """The file is larger than what is read."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +90,7 @@ class Unreadable:
 
 _LINK = Unreadable("it is a link, and links are not followed")
 _LEADS_OUT = Unreadable("its place in the zip leads out of the folder")
+_TOO_DEEP = Unreadable(f"there are folders in folders, more than {MAX_DEPTH} deep; what is in them was not looked at")
 _PACKED = Unreadable("it is a zip in the folder: unpack it there")
 
 
@@ -91,53 +125,70 @@ def _whole(file: IO[bytes], size: int) -> bytes:
     """What is in a file that says it has so many bytes."""
     content = file.read(MAX_FILE + 1) if size <= MAX_FILE else b""
     if max(size, len(content)) > MAX_FILE:
-        raise ValueError(f"it has {max(size, len(content)):,} bytes; at most {MAX_FILE:,} are read")
+        raise TooLarge(f"it has {max(size, len(content)):,} bytes; at most {MAX_FILE:,} are read")
     return content
 
 
 def _in_folder(folder: Path) -> Iterator[Entry]:
-    inner = folder / "submitted"
-    if inner.is_dir() and not inner.is_symlink():
-        folder = inner
-    return _walk(folder, sorted(os.listdir(folder)))
+    root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)  # the instructor's own words: this may be a link
+    with contextlib.suppress(OSError):
+        inner = os.open("submitted", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=root)
+        os.close(root)
+        root = inner
+    try:
+        names = sorted(os.listdir(root))
+    except OSError:
+        os.close(root)
+        raise
+    return _walk(root, names)
 
 
-def _walk(folder: Path, names: list[str]) -> Iterator[Entry]:
-    for name in names:
-        count = 0
-        todo: list[tuple[str, ...]] = [(name,)]
-        while todo:
-            parts = todo.pop()
-            path = os.path.join(folder, *parts)
-            place = parts
-            count += 1
-            if count > MAX_ENTRIES:
-                yield Entry((name, ""), _too_many())
-                break
-            try:
-                mode = os.lstat(path).st_mode
-                if not stat.S_ISDIR(mode):
-                    yield Entry(parts, _on_disk(path, parts[-1], mode))
-                    continue
-                yield Entry(parts, None)
-                place = *parts, parts[-1]
-                if not parts[-1].startswith("."):
-                    todo += [(*parts, inner) for inner in sorted(os.listdir(path), reverse=True)]
-            except OSError as error:  # a name too long, no permission
-                yield Entry(place, Unreadable(error.strerror or str(error)))
+def _walk(root: int, names: list[str]) -> Iterator[Entry]:
+    try:
+        for name in names:
+            yield from _of_learner(root, name)
+    finally:
+        os.close(root)
 
 
-def _on_disk(path: str, name: str, mode: int) -> OnDisk | Unreadable:
+def _of_learner(root: int, name: str) -> Iterator[Entry]:
+    count = 0
+    todo: list[tuple[str, ...]] = [(name,)]
+    while todo:
+        parts = todo.pop()
+        place = parts
+        count += 1
+        if count > MAX_ENTRIES:
+            yield Entry((name, ""), _too_many())
+            return
+        try:
+            with _opened(root, parts[:-1]) as folder:
+                mode = os.stat(parts[-1], dir_fd=folder, follow_symlinks=False).st_mode
+            if not stat.S_ISDIR(mode):
+                yield Entry(parts, _on_disk(root, parts, mode))
+                continue
+            yield Entry(parts, None)
+            place = *parts, parts[-1]
+            if len(parts) > MAX_DEPTH:
+                yield Entry(place, _TOO_DEEP)
+            elif not parts[-1].startswith("."):
+                with _opened(root, parts) as folder:
+                    todo += [(*parts, inner) for inner in sorted(os.listdir(folder), reverse=True)]
+        except OSError as error:  # a name too long, no permission, a link where a folder was
+            yield Entry(place, Unreadable(error.strerror or str(error)))
+
+
+def _on_disk(root: int, parts: tuple[str, ...], mode: int) -> OnDisk | Unreadable:
     if stat.S_ISLNK(mode):
         return _LINK
-    return _PACKED if name.endswith(".zip") else OnDisk(path)
+    return _PACKED if parts[-1].endswith(".zip") else OnDisk(root, parts)
 
 
 _Members = list[tuple[PurePosixPath, zipfile.ZipInfo]]
 
 
 def _in_zip(place: Path) -> Iterator[Entry]:
-    archive = zipfile.ZipFile(place)  # left open: what is in it is read later
+    archive = zipfile.ZipFile(place)
     members = [(PurePosixPath(info.filename.replace("\\", "/")), info) for info in archive.infolist()]
     tops = {path.parts[0] for path, _ in members if path.parts} - LITTER
     if tops == {place.stem}:  # whoever packs a folder gets that folder in the zip
@@ -150,6 +201,11 @@ def _inside(folder: str, members: _Members) -> _Members:
 
 
 def _members(archive: zipfile.ZipFile, members: _Members) -> Iterator[Entry]:
+    with archive:
+        yield from _each(archive, members)
+
+
+def _each(archive: zipfile.ZipFile, members: _Members) -> Iterator[Entry]:
     counts: Counter[str] = Counter()
     for path, info in members:
         parts = tuple(part for part in path.parts if part not in ("/", "//", ".."))

@@ -1,9 +1,8 @@
-"""What comes out of grading a class: grades.csv, grades.json, a page for each learner, Gradescope's results."""
+"""What comes out of grading a class: grades as a table (.csv, .xlsx) and as JSON, a page for each learner, Gradescope's
+results."""
 
-import csv
 import functools
 import hashlib
-import io
 import itertools
 import json
 import re
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from grader.classroom import spreadsheet
 from grader.classroom.feedback_page import feedback_page, note
 from grader.classroom.grade import Grade, Picture
 from grader.exercises import registry
@@ -22,7 +22,7 @@ from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
 from grader.verdicts.verdict_view import VerdictView
 
-CSV, JSON, PAGES, GRADESCOPE = "grades.csv", "grades.json", "feedback", "gradescope"
+CSV, XLSX, JSON, PAGES, GRADESCOPE = "grades.csv", "grades.xlsx", "grades.json", "feedback", "gradescope"
 
 
 @dataclass(frozen=True)
@@ -46,9 +46,10 @@ class Report:
     picture_of: Callable[[Grade], Picture | None] = lambda grade: grade.picture
 
     def write(self, folder: Path, gradescope: bool = False):
-        """Writes grades.csv, grades.json and the learners' pages into a folder, for Gradescope its results too."""
+        """Writes grades.csv, .xlsx and .json and the learners' pages into a folder, for Gradescope its results too."""
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / CSV, self.csv())
+        write_whole(folder / XLSX, spreadsheet.xlsx(self._table()))
         of_learners = {
             learner: list(grades) for learner, grades in itertools.groupby(self.grades, lambda grade: grade.learner)
         }
@@ -73,15 +74,17 @@ class Report:
 
     def csv(self) -> str:
         """A table with one row for each grade."""
-        out = io.StringIO()
-        rows = csv.writer(out)
-        rows.writerow(["learner", "exercise", "verdict", "score", "reason", "feedback"])
+        return spreadsheet.csv(self._table())
+
+    def _table(self) -> list[list[str | int]]:
+        rows: list[list[str | int]] = [["learner", "exercise", "verdict", "score", "reason", "feedback"]]
         note = "" if self.sandboxed else " (graded without a sandbox)"
         for grade in self.grades:
-            learner, reason = _cell(grade.learner), _cell(grade.reason + note)
             verdict, page = grade.verdict, self._pages[grade.learner]
-            rows.writerow([learner, _cell(verdict.exercise), verdict.outcome, grade.score, reason, page])
-        return out.getvalue()
+            rows.append(
+                [grade.learner, verdict.exercise, verdict.outcome.value, grade.score, grade.reason + note, page]
+            )
+        return rows
 
     def results(self, grades: Sequence[Grade]) -> dict[str, Any]:
         """One learner's grades as Gradescope's results.json has them: one test for each exercise."""
@@ -118,6 +121,7 @@ def completed(
     learners: Iterable[str],
     asked: Iterable[str] = (),
     unread: Mapping[str, Sequence[str]] | None = None,
+    unreadable: Mapping[str, str] | None = None,
 ) -> list[Grade]:
     """One grade for every learner and every exercise that was asked for, or that anybody answers: the best one.
 
@@ -128,6 +132,7 @@ def completed(
       learners: everybody who must have grades.
       asked: exercises that everybody must have a grade for.
       unread: for each learner, the names of what is no answer.
+      unreadable: for some learners, what could not be read and why: an answer may be in it.
     """
     order = [Outcome.NOT_ATTEMPTED, Outcome.NOT_JUDGED, Outcome.NOT_PASSED, Outcome.PASSED]
     known = set(registry.names())
@@ -145,10 +150,14 @@ def completed(
         text = "There is no answer to this exercise."
         if files:
             text += f" What is there is no notebook, Python file or file of `submit`: {_some(files)}."
-        missing = Finding(FindingKind.NOT_ATTEMPTED, text)
+        outcome, kind = Outcome.NOT_ATTEMPTED, FindingKind.NOT_ATTEMPTED
+        if reason := (unreadable or {}).get(learner):
+            outcome, kind = Outcome.NOT_JUDGED, FindingKind.NOT_JUDGED
+            text += f" There may be one in what could not be read: {reason}."
         for exercise in found or {""}:
-            key = learner, exercise, ""
-            best.setdefault(key, Grade(learner, "", Verdict(exercise, Outcome.NOT_ATTEMPTED, (missing,))))
+            best.setdefault(
+                (learner, exercise, ""), Grade(learner, "", Verdict(exercise, outcome, (Finding(kind, text),)))
+            )
     return [best[key] for key in sorted(best)]
 
 
@@ -167,11 +176,6 @@ def file_names(learners: Iterable[str]) -> dict[str, str]:
         clear = plain == learner and count[learner.casefold()] == 1
         names[learner] = plain if clear else f"{plain}-{hashlib.sha256(learner.encode()).hexdigest()[:10]}"
     return names
-
-
-def _cell(text: str) -> str:
-    """A text that a spreadsheet takes for one: a quote in front of what it would calculate."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")) else text
 
 
 def _entry(grade: Grade) -> dict[str, Any]:

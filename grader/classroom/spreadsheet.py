@@ -1,0 +1,51 @@
+"""Tables that a spreadsheet opens, and in which nothing that a stranger wrote is calculated.
+
+Which character parts the cells of a .csv depends on where the spreadsheet runs: where decimals have a comma it is the
+semicolon, and then a cell may begin in the middle of a text.
+"""
+
+import csv as csv_module
+import io
+import re
+from collections.abc import Sequence
+
+import openpyxl
+from openpyxl.cell import WriteOnlyCell
+
+type Row = Sequence[str | int]
+
+_CALCULATED = "=+@\t\r＝＋－＠-"
+# What would be calculated: at the beginning of a text, or behind what may part cells, whatever quotes and spaces stand
+# in between.
+_BEGINS = re.compile(rf"(^|[;|\t])(?=[\s\"'’‘“”]*[{_CALCULATED}])")
+
+
+def csv(rows: Sequence[Row]) -> str:
+    """A table as text, its cells parted by commas; a quote stands in front of what would be calculated."""
+    out = io.StringIO()
+    csv_module.writer(out).writerows([_inert(cell) if isinstance(cell, str) else cell for cell in row] for row in rows)
+    return out.getvalue()
+
+
+def _inert(text: str) -> str:
+    return _BEGINS.sub(r"\1'", " ".join(text.splitlines()) if len(text.splitlines()) > 1 else text)
+
+
+def xlsx(rows: Sequence[Row]) -> bytes:
+    """A table as an Excel workbook, whose texts are texts and nothing else."""
+    book = openpyxl.Workbook(write_only=True)
+    sheet = book.create_sheet("grades")
+    for row in rows:
+        sheet.append([_cell(sheet, value) for value in row])
+    out = io.BytesIO()
+    book.save(out)
+    return out.getvalue()
+
+
+def _cell(sheet, value: str | int) -> WriteOnlyCell:
+    if isinstance(value, str):
+        value = "".join(c if c.isprintable() else " " for c in value)[:32_000]  # a cell takes no more
+    cell = WriteOnlyCell(sheet, value)
+    if isinstance(value, str):
+        cell.data_type = "s"  # or what begins with = would be a formula
+    return cell

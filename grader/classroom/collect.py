@@ -125,8 +125,11 @@ class Class:
     @property
     def unreadable(self) -> dict[str, str]:
         """Learners of whose files or folders some could not be read, and why, of the first."""
-        files = [file for file in reversed(self.files) if isinstance(file.content, Unreadable)]
-        return {file.learner: f"{file.name} could not be read: {file.content.reason}" for file in files}
+        return {
+            file.learner: f"{file.name}, since {file.content.reason}"
+            for file in reversed(self.files)
+            if isinstance(file.content, Unreadable)
+        }
 
     def submissions(self, exercise: str | None = None) -> Iterator[Submission | Refused]:
         """Reads the files one after the other: what they hold, or why that cannot be had.

@@ -4,6 +4,7 @@ A submission becomes evidence in a sandboxed process of its own (`grader.isolati
 programs run in another one (`grader.isolation.remote_execution`), and what they return is compared here.
 """
 
+import collections
 import dataclasses
 import hashlib
 import tempfile
@@ -20,7 +21,7 @@ from grader.classroom.seeds import cases_for, number, seed_of_inputs, seed_of_sh
 from grader.classroom.verdict_cache import VerdictCache
 from grader.exercises import registry
 from grader.isolation.check_file import check_file
-from grader.isolation.limits import FOR_BATCH, CheckLimits
+from grader.isolation.limits import FOR_BATCH, CheckLimits, Killed, NotDone, Unjudged
 from grader.isolation.remote_capture import RemoteCapture, not_judged, safe
 from grader.isolation.remote_execution import RemoteExecution
 from grader.isolation.sandbox import SandboxError, Zygote
@@ -28,6 +29,11 @@ from grader.judging import illustrate, judge
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
 
+# In a hurry an answer may take this many times as long as nine in ten of those before it; the first ones, and those of
+# the heaviest exercise, some seconds.
+_PATIENCE = 2.0
+_FIRST_SECONDS = 2.0
+_LEAST_SECONDS = 0.25
 _MAX_TEXT = 1000  # characters of one text of a verdict
 # The zygote may be lost, to the system's memory running out say, and with it what is graded at the same time.
 _ATTEMPTS = 3
@@ -47,6 +53,7 @@ class SandboxGrader:
         self._verdicts = VerdictCache()
         self._zygote: Zygote | None = None
         self._starting = threading.Lock()
+        self._took: collections.deque[float] = collections.deque(maxlen=50)  # seconds to trace an answer
 
     def __enter__(self) -> "SandboxGrader":
         return self
@@ -68,32 +75,55 @@ class SandboxGrader:
                 self._zygote.close()
                 self._zygote = None
 
-    def grade(self, submission: Submission, seed: int, secret: int = 0) -> Grade:
+    def grade(self, submission: Submission, seed: int, secret: int = 0, hurry: bool = False) -> Grade:
         """Grades a submission.
 
         Args:
           submission: what was handed in.
           seed: seeds the shapes, together with the learner's name.
           secret: seeds the inputs, together with the seed and the evidence.
+          hurry: others wait: what takes much longer than most is not waited for.
 
         Returns:
-          The grade, whatever the submission does. Of the verdict, what only shows its findings is left out.
+          The grade, whatever the submission does. Of the verdict, what only shows its findings is left out. Where
+          something else than the submission seems to be the reason that there is none, its finding is
+          `FindingKind.MACHINE`.
 
         Raises:
+          NotDone: `hurry` was asked for, and it takes long.
           SandboxError: there is no sandbox to be had here.
         """
         start = time.monotonic()
+        seconds = self._patience() if hurry else self._limits.seconds
         for _ in range(_ATTEMPTS):
             zygote = self.begin()
+            remote = RemoteCapture(zygote, dataclasses.replace(self._limits, seconds=seconds))
             try:
-                verdict, printed, picture = self._graded(zygote, submission, seed, secret)
+                try:
+                    verdict, picture = self._graded(zygote, remote, submission, (seed, secret), seconds)
+                finally:
+                    printed = remote.end()
                 break
             except SandboxError:
                 self._give_up(zygote)
+            except NotDone as error:
+                if hurry:
+                    raise
+                verdict, picture = _unjudged(submission, error), None
+                break
+            except Killed as error:
+                verdict, picture = _machines(_unjudged(submission, error)), None
+                break
         else:
-            verdict = not_judged(submission.exercise, submission.name, "the sandbox was lost meanwhile")
-            printed, picture = "", None
+            lost = not_judged(submission.exercise, submission.name, "the sandbox was lost meanwhile")
+            verdict, printed, picture = _machines(lost), "", None
         return Grade(submission.learner, submission.name, verdict, printed, time.monotonic() - start, picture)
+
+    def _patience(self) -> float:
+        took = sorted(self._took)
+        if len(took) < 5:
+            return _FIRST_SECONDS
+        return max(_LEAST_SECONDS, _PATIENCE * took[len(took) * 9 // 10])
 
     def _give_up(self, zygote: Zygote) -> None:
         with self._starting:
@@ -102,22 +132,20 @@ class SandboxGrader:
                 self._zygote = None
 
     def _graded(
-        self, zygote: Zygote, submission: Submission, seed: int, secret: int
-    ) -> tuple[Verdict, str, Picture | None]:
-        shapes = seed_of_shapes(seed, submission.learner)
-        remote = RemoteCapture(zygote, self._limits)
-        try:
-            captured = remote.capture(submission.name, submission.content, submission.exercise, shapes)
-            if isinstance(captured, Verdict):
-                verdict, picture = _cleaned(captured), None
-            else:
-                verdict = _cleaned(self._judged(zygote, *captured, shapes, seed, secret))
-                picture = _drawn(remote, verdict)
-        finally:
-            printed = remote.end()
-        return verdict, printed, picture
+        self, zygote: Zygote, remote: RemoteCapture, submission: Submission, seeds: tuple[int, int], seconds: float
+    ) -> tuple[Verdict, Picture | None]:
+        shapes, start = seed_of_shapes(seeds[0], submission.learner), time.monotonic()
+        captured = remote.capture(submission.name, submission.content, submission.exercise, shapes)
+        self._took.append(time.monotonic() - start)
+        if isinstance(captured, Verdict):
+            return _cleaned(captured), None
+        verdict = _cleaned(self._judged(zygote, *captured, shapes, seeds, seconds))
+        return verdict, _drawn(remote, verdict, in_time=seconds < self._limits.seconds)
 
-    def _judged(self, zygote: Zygote, exercise: str, text: str, shapes: int, seed: int, secret: int) -> Verdict:
+    def _judged(
+        self, zygote: Zygote, exercise: str, text: str, shapes: int, seeds: tuple[int, int], seconds: float
+    ) -> Verdict:
+        seed, secret = seeds
         try:
             evidence = Evidence.from_json(text)
             if evidence.exercise != exercise:
@@ -126,12 +154,15 @@ class SandboxGrader:
 
             def judged() -> Verdict:
                 cases, inputs = cases_for(exercise, shapes), seed_of_inputs(seed, evidence, secret)
-                with RemoteExecution(zygote) as remote:
+                with RemoteExecution(zygote, seconds) as remote:
                     return judge.judge_text(decisive, cases, exercise, inputs, remote.execute)
 
             verdict = self._verdicts(hashlib.sha256(repr((decisive, shapes, seed, secret)).encode()).digest(), judged)
             return with_lines(verdict, evidence, text)
         except SandboxError:
+            raise
+        except Unjudged as error:
+            error.exercise = exercise
             raise
         except EvidenceError as error:
             return Verdict(exercise, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, str(error)),))
@@ -151,13 +182,32 @@ def grade_unsandboxed(submission: Submission, seed: int, secret: int = 0) -> Gra
     return Grade(submission.learner, submission.name, verdict, seconds=time.monotonic() - start)
 
 
-def _drawn(remote: RemoteCapture, verdict: Verdict) -> Picture | None:
-    """The answer's two programs, for feedback, or None where they cannot be had. Nothing is decided any more."""
+def _unjudged(submission: Submission, error: Unjudged) -> Verdict:
+    return not_judged(error.exercise or submission.exercise, submission.name, error.why, error.question)
+
+
+def _machines(verdict: Verdict) -> Verdict:
+    """The verdict where something else than the submission seems to be the reason that there is none."""
+    findings = (dataclasses.replace(finding, kind=FindingKind.MACHINE) for finding in verdict.findings)
+    return dataclasses.replace(verdict, findings=tuple(findings))
+
+
+def _drawn(remote: RemoteCapture, verdict: Verdict, in_time: bool) -> Picture | None:
+    """The answer's two programs, for feedback, or None where they cannot be had. Nothing is decided any more.
+
+    Raises:
+      NotDone: they must be had `in_time`, and are not.
+    """
     task = registry.task(verdict.exercise)
     if verdict.outcome not in (Outcome.PASSED, Outcome.NOT_PASSED) or task.shown is None:
         return None
     case, marked, title = illustrate.scene(verdict, task.shown)
-    drawn = remote.draw(case, marked)
+    try:
+        drawn = remote.draw(case, marked)
+    except NotDone:
+        if in_time:
+            raise
+        return None
     try:
         return None if drawn is None else Picture.of(title, drawn.columns, drawn.footer)
     except (TypeError, LookupError, ValueError):

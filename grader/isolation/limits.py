@@ -3,14 +3,38 @@
 import signal
 from dataclasses import dataclass
 
+from grader.isolation.inside.protocol import IDLE, IDLE_SECONDS
+
 
 @dataclass(frozen=True)
 class CheckLimits:
     """What a check may use: wall-clock and processor seconds, and bytes of memory beyond what JAX itself takes."""
 
-    seconds: int = 60
+    seconds: float = 60
     processor_seconds: int = 60
     memory: int = 2 * 2**30
+
+
+class Unjudged(Exception):
+    """There is no verdict.
+
+    Attributes:
+      why: in words that follow on "could not be judged".
+      question: the question that leads on, or None.
+      exercise: which one the answer is to, once that is known.
+    """
+
+    def __init__(self, why: str, question: str | None = None, exercise: str | None = None):
+        super().__init__(why)
+        self.why, self.question, self.exercise = why, question, exercise
+
+
+class NotDone(Unjudged):
+    """Time was up."""
+
+
+class Killed(Unjudged):
+    """A process was ended from outside, for no reason that its limits give: the machine's memory ran out, perhaps."""
 
 
 FOR_CHECK = CheckLimits()  # `check` in a terminal
@@ -21,6 +45,8 @@ def why_no_verdict(status: int | None, limits: CheckLimits) -> tuple[str, str]:
     """Why there is no verdict, and the question that leads on, by a process's exit status (None if time was up)."""
     if status is None:
         return f"it was not done after {limits.seconds} s", "Is there a loop that does not end?"
+    if status == IDLE:
+        return f"for {IDLE_SECONDS} s it did nothing at all", "Does something sleep, or wait for what never comes?"
     if status < 0:
         name = signal.Signals(-status).name
         if name == "SIGXCPU":

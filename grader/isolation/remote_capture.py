@@ -3,6 +3,7 @@
 On one side the zygote's `capture`, in the sandbox; on the other `RemoteCapture`, which believes none of it.
 """
 
+import signal
 import time
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from grader.exercises import registry
 from grader.isolation.inside import messages
 from grader.isolation.inside.lockdown import ProcessLimits
 from grader.isolation.inside.protocol import Capture, Captured, Draw, Drawn, Found, NoEvidence
-from grader.isolation.limits import CheckLimits, why_no_verdict
+from grader.isolation.limits import CheckLimits, Killed, NotDone, why_no_verdict
 from grader.isolation.sandbox import Zygote
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
@@ -50,6 +51,10 @@ class RemoteCapture:
           content: what is in it.
           exercise: which exercise's answer to look for; None for the one that there is.
           shapes: seeds the shapes of the cases.
+
+        Raises:
+          NotDone: time is up.
+          Killed: the process was ended from outside.
         """
         line, deadline = self._inmate.line, time.monotonic() + self._limits.seconds
         outcome: Found | Captured | NoEvidence | None = None
@@ -57,12 +62,14 @@ class RemoteCapture:
         try:
             line.settimeout(self._limits.seconds)
             messages.send(line, Capture(safe(name), exercise, shapes), [np.frombuffer(content, np.uint8)])
-            outcome, _ = messages.receive(line, _MAX_MESSAGE, [Found, NoEvidence], deadline - time.monotonic())
-            if isinstance(outcome, Found):
-                if outcome.exercise not in registry.names():
-                    raise messages.WireError("no exercise")
-                exercise, outcome = outcome.exercise, None
-                outcome, _ = messages.receive(line, _MAX_MESSAGE, [Captured, NoEvidence], deadline - time.monotonic())
+            with self._inmate.at_work():
+                outcome, _ = messages.receive(line, _MAX_MESSAGE, [Found, NoEvidence], deadline - time.monotonic())
+                if isinstance(outcome, Found):
+                    if outcome.exercise not in registry.names():
+                        raise messages.WireError("no exercise")
+                    exercise, outcome = outcome.exercise, None
+                    left = deadline - time.monotonic()
+                    outcome, _ = messages.receive(line, _MAX_MESSAGE, [Captured, NoEvidence], left)
         except TimeoutError:
             late = True
         except messages.HungUp:
@@ -74,17 +81,29 @@ class RemoteCapture:
         if isinstance(outcome, NoEvidence) and (refusal := _refusal(outcome.verdict, exercise)):
             return refusal
         if said and outcome is None:
-            return not_judged(
-                exercise, name, *why_no_verdict(None if late else self._inmate.end().status, self._limits)
-            )
+            status = None if late else self._inmate.end().status
+            why, question = why_no_verdict(status, self._limits)
+            if late:
+                raise NotDone(why, question, exercise)
+            if status == -signal.SIGKILL:
+                raise Killed(why, question, exercise)
+            return not_judged(exercise, name, why, question)
         return not_judged(exercise, name, "what its process handed over is no evidence")
 
     def draw(self, case: str | None, marked: tuple[int, ...]) -> Drawn | None:
-        """The answer's two programs in a case, or None where they cannot be had. What they hold is not looked at."""
+        """The answer's two programs in a case, or None where they cannot be had. What they hold is not looked at.
+
+        Raises:
+          NotDone: time is up.
+        """
+        seconds = min(SECONDS_TO_DRAW, self._limits.seconds)
         try:
-            self._inmate.line.settimeout(SECONDS_TO_DRAW)
+            self._inmate.line.settimeout(seconds)
             messages.send(self._inmate.line, Draw(case, list(marked)))
-            return messages.receive(self._inmate.line, _MAX_DRAWING, [Drawn], SECONDS_TO_DRAW)[0]
+            with self._inmate.at_work():
+                return messages.receive(self._inmate.line, _MAX_DRAWING, [Drawn], seconds)[0]
+        except TimeoutError:
+            raise NotDone(f"it was not shown after {seconds} s") from None
         except (OSError, messages.WireError):
             return None
 

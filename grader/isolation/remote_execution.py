@@ -17,6 +17,7 @@ from grader.isolation.inside import messages
 from grader.isolation.inside.lockdown import ProcessLimits
 from grader.isolation.inside.messages import MAX_MESSAGE, counts, nested
 from grader.isolation.inside.protocol import NotInterpreted, Peak, PeakBytes, Programs, Read, Refused, Results, Run
+from grader.isolation.limits import Killed, NotDone
 from grader.isolation.sandbox import Inmate, Zygote
 from grader.stablehlo.execution import Arrays, Function
 from grader.stablehlo.numpy_operations import Uninterpreted
@@ -40,8 +41,9 @@ class RemoteExecution:
     forward: StableHloProgram
     backward: StableHloProgram
 
-    def __init__(self, zygote: Zygote):
-        self._zygote = zygote
+    def __init__(self, zygote: Zygote, seconds: float = SECONDS):
+        """Begins with the first request; each reply may take so many seconds."""
+        self._zygote, self._seconds = zygote, min(seconds, SECONDS)
 
     @functools.cached_property
     def _inmate(self) -> Inmate:
@@ -87,7 +89,7 @@ class RemoteExecution:
         return self._reply(PeakBytes)[0].nbytes
 
     def _tell(self, request: Read | Run | Peak, arrays: Sequence[np.ndarray] = ()) -> None:
-        self._inmate.line.settimeout(SECONDS)
+        self._inmate.line.settimeout(self._seconds)
         try:
             messages.send(self._inmate.line, request, arrays)
         except OSError as error:
@@ -96,19 +98,21 @@ class RemoteExecution:
     def _reply[Reply](self, *kinds: type[Reply]) -> tuple[Reply, list[np.ndarray]]:
         expected: list[type[Reply | Refused]] = [*kinds, Refused]
         try:
-            reply, arrays = messages.receive(self._inmate.line, MAX_MESSAGE, expected, SECONDS)
+            reply, arrays = messages.receive(self._inmate.line, MAX_MESSAGE, expected, self._seconds)
         except (OSError, messages.WireError) as error:
             raise self._lost(error) from None
         if isinstance(reply, Refused):
             raise ProgramError(reply.why)
         return reply, arrays
 
-    def _lost(self, error: Exception) -> ProgramError:
+    def _lost(self, error: Exception) -> Exception:
         if isinstance(error, messages.HungUp):
             self._inmate.wait(SECONDS)
         ended = self._inmate.end()
         if isinstance(error, TimeoutError) or ended.how() == "SIGXCPU":
-            return ProgramError(f"its two programs were not done after {SECONDS} s.")
+            return NotDone(f"its two programs were not done after {SECONDS} s")
+        if ended.how() == "SIGKILL":
+            return Killed("the process that ran its two programs was ended from outside (SIGKILL)")
         return ProgramError(f"its two programs took the process along that ran them ({ended.how()}).")
 
 

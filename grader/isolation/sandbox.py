@@ -3,18 +3,20 @@
 What they see is in `grader.isolation.what_is_shown`. They have no network, and a temporary folder in memory.
 """
 
+import contextlib
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator
 from dataclasses import asdict
 
 from grader.isolation import what_is_shown
 from grader.isolation.inside import messages, system_calls
 from grader.isolation.inside.lockdown import ProcessLimits
-from grader.isolation.inside.protocol import Ended, Job, NotStarted, Ready
+from grader.isolation.inside.protocol import ITS_TURN, OUR_TURN, Ended, Job, NotStarted, Ready
 
 _START_SECONDS = 120
 
@@ -51,6 +53,17 @@ class Inmate:
                 raise SandboxError(_no_sandbox(how.problem))
             self._how = how
         return self._how
+
+    @contextlib.contextmanager
+    def at_work(self) -> Iterator[None]:
+        """While this lasts it is the process's turn: it is ended if it does nothing for `limits.IDLE_SECONDS`."""
+        with contextlib.suppress(OSError):  # it may have ended
+            self._guard.send(ITS_TURN)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                self._guard.send(OUR_TURN)
 
     def wait(self, seconds: float) -> bool:
         """Waits until the process has ended by itself; False if it has not after that time."""

@@ -22,6 +22,7 @@ class FindingKind(StrEnum):
     # There is nothing to judge, or it cannot be.
     NOT_ATTEMPTED = "not attempted"
     NOT_JUDGED = "could not be judged"
+    MACHINE = "machine"  # a process was ended from outside, for no reason that its limits give: no grade, but a failure
     ANOTHER_EXERCISE = "another exercise"  # the file answers that, not what is asked
 
     # What an answer computes.

@@ -11,6 +11,12 @@ What comes out of the sandbox may be anything that has these fields, of these ty
 import signal
 from dataclasses import dataclass
 
+# Said to a guard, a byte each: its process is to do something now, or waits for what others do.
+ITS_TURN, OUR_TURN = b"+", b"-"
+
+IDLE_SECONDS = 5  # that a process may do nothing when it is its turn
+IDLE = -signal.SIGALRM  # the exit status of one that was ended for that
+
 
 @dataclass(frozen=True)
 class Job:

@@ -17,6 +17,7 @@ import select
 import signal
 import socket
 import sys
+import time
 import traceback
 from collections.abc import Callable
 from importlib import metadata
@@ -33,6 +34,9 @@ from grader.exercises import registry
 from grader.isolation.inside import execution_server, lockdown, messages
 from grader.isolation.inside.lockdown import ProcessLimits
 from grader.isolation.inside.protocol import (
+    IDLE,
+    IDLE_SECONDS,
+    ITS_TURN,
     Capture,
     Captured,
     Draw,
@@ -46,6 +50,7 @@ from grader.isolation.inside.protocol import (
 )
 from grader.verdicts.verdict import Verdict
 
+_AWAKE = 0.02  # seconds of processor time; what waits uses none
 _OUTPUT = 4_000  # bytes that are kept of the beginning of what is printed, and as many of the end
 _REQUEST = 64 * 2**20
 
@@ -113,7 +118,10 @@ def _guard(job: Job, asker: socket.socket, line: socket.socket) -> None:
 
 
 def _watch(worker: int, asker: socket.socket, reader: int) -> tuple[int, float, str]:
-    """Waits for the worker's end, which comes at once when the asker hangs up; keeps what it prints at both ends."""
+    """Waits for the worker's end, which comes at once when the asker hangs up, and when the worker does nothing though
+    it is its turn; keeps what it prints at both ends."""
+    clock, spent, since = ~worker << 3 | 2, 0.0, None  # the process's clock (CPUCLOCK_SCHED), all threads together
+    idle = False
     head, tail, left_out = bytearray(), bytearray(), 0
     ended = os.pidfd_open(worker)
     poll = select.poll()
@@ -121,7 +129,7 @@ def _watch(worker: int, asker: socket.socket, reader: int) -> tuple[int, float, 
         poll.register(source, select.POLLIN)
     over = False
     while not over:
-        for source, _ in poll.poll():
+        for source, _ in poll.poll(None if since is None else 500):
             if source == reader:
                 piece = os.read(reader, 1 << 16)
                 if not piece:
@@ -134,19 +142,29 @@ def _watch(worker: int, asker: socket.socket, reader: int) -> tuple[int, float, 
                 del tail[:-_OUTPUT]
             elif source == ended:
                 over = True
+            elif turn := asker.recv(64):
+                since = time.monotonic() if turn.endswith(ITS_TURN) else None
             else:
                 os.kill(worker, signal.SIGKILL)
                 poll.unregister(asker)
+                since = None
+        if since is not None and not over:
+            now, used = time.monotonic(), time.clock_gettime(clock)
+            if used - spent > _AWAKE:
+                spent, since = used, now
+            elif now - since > IDLE_SECONDS:
+                idle, since = True, None
+                os.kill(worker, signal.SIGKILL)
     os.set_blocking(reader, False)
     try:
         while piece := os.read(reader, 1 << 16):
             tail += piece
     except BlockingIOError:
         pass
-    _, status, used = os.wait4(worker, 0)
+    _, status, usage = os.wait4(worker, 0)
     gap = f"\n… {left_out:,} bytes left out …\n".encode() if left_out else b""
     output = (bytes(head) + gap + bytes(tail[-_OUTPUT:])).decode(errors="replace")
-    return os.waitstatus_to_exitcode(status), used.ru_utime + used.ru_stime, output
+    return IDLE if idle else os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime, output
 
 
 def _work(function, limits: ProcessLimits, line: socket.socket, writer: int):

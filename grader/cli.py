@@ -117,6 +117,9 @@ def batch(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="the seed of an earlier run, for the same shapes again")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="grade only what has no grade in OUT yet")] = False,
+    regrade: Annotated[
+        Outcome | None, typer.Option(help="as --resume, and grade anew what has this verdict in OUT")
+    ] = None,
     format_: Annotated[
         Format, typer.Option("--format", help="gradescope: a results.json for each learner too")
     ] = Format.files,
@@ -144,11 +147,14 @@ def batch(
                     "elsewhere."
                 )
         handed_in = collect.collect(submissions)
-        place = executors.on_cluster(scheduler, not unsandboxed) if scheduler else executors.here(jobs, not unsandboxed)
-        with place as means:
-            run = (run_folder.Run.resume if resume else run_folder.Run.begin)(out, seed, name, not unsandboxed)
-            report, lost = grade_class.grade_class(handed_in, run, **means)
-        run.finish(report, gradescope=format_ == Format.gradescope)
+        begin = run_folder.Run.resume if resume or regrade else run_folder.Run.begin
+        where = executors.on_cluster(scheduler, not unsandboxed) if scheduler else executors.here(jobs, not unsandboxed)
+        with where as place, run_folder.locked(out):
+            run = begin(out, seed, name, not unsandboxed)
+            if regrade:
+                run.forget(regrade)
+            report, lost = grade_class.grade_class(handed_in, run, place)
+            run.finish(report, gradescope=format_ == Format.gradescope)
     except (collect.CollectError, run_folder.RunError, sandbox.SandboxError) as error:
         print(error, file=sys.stderr)
         raise typer.Exit(2) from None
@@ -161,6 +167,8 @@ def batch(
     print(f"The grades of {count} learner{'s' * (count != 1)} are in {out / 'grades.csv'}; the seed was {report.seed}.")
     if handed_in.aside:
         print(f"Not looked at, since it is nobody's: {', '.join(handed_in.aside)}.")
+    for machine, why in place.set_aside.items():
+        print(f"The worker {machine} was set aside: {why}.")
     if unsandboxed:
         print(
             "They were graded without a sandbox: an answer may have changed its own grade, and anything else of yours."

@@ -10,6 +10,7 @@ be an answer is read once, when it is found, into a file without a name: what be
 
 import contextlib
 import hashlib
+import itertools
 import os
 import tempfile
 import weakref
@@ -131,22 +132,56 @@ class Class:
             if isinstance(file.content, Unreadable)
         }
 
-    def submissions(self, exercise: str | None = None) -> Iterator[Submission | Refused]:
-        """Reads the files one after the other: what they hold, or why that cannot be had.
+    def answers(self, exercise: str | None = None) -> list["Listed | Refused"]:
+        """What the files hold, one answer after the other, or why that cannot be had.
 
         Args:
           exercise: what answers this one only; None for all of them.
         """
-        answers: Counter[str] = Counter()
+        count: Counter[str] = Counter()
+        found: list[Listed | Refused] = []
         for file in self.files:
-            for found in _read(file, exercise):
-                answers[file.learner] += 1
-                if answers[file.learner] > MAX_ANSWERS:
+            for place, each in enumerate(_read(file, exercise)):
+                count[file.learner] += 1
+                if count[file.learner] > MAX_ANSWERS:
                     break
-                yield found
-        for learner, count in answers.items():
-            if count > MAX_ANSWERS:
-                yield Refused(learner, "", f"there are more than {MAX_ANSWERS} answers; the others were not graded")
+                if isinstance(each, Refused):
+                    found.append(each)
+                else:
+                    found.append(Listed(each.learner, each.name, each.exercise, each.digest, file, place, exercise))
+        found += [
+            Refused(learner, "", f"there are more than {MAX_ANSWERS} answers; the others were not graded")
+            for learner, number in count.items()
+            if number > MAX_ANSWERS
+        ]
+        return found
+
+
+@dataclass(frozen=True)
+class Listed:
+    """An answer that can be graded: what tells it from others, and where it is. A class's answers may be more than
+    memory holds.
+
+    Attributes:
+      learner, name, exercise, digest: those of the submission.
+      file: the file that it is in.
+      place: its place among the file's answers.
+      asked: the exercise whose answers are looked for there, or None.
+    """
+
+    learner: str
+    name: str
+    exercise: str | None
+    digest: str
+    file: File
+    place: int
+    asked: str | None
+
+    def read(self) -> Submission:
+        """The submission."""
+        submission = next(itertools.islice(_read(self.file, self.asked), self.place, None))
+        assert isinstance(submission, Submission), "it was one when it was listed"
+        return submission
 
 
 def collect(place: Path) -> Class:

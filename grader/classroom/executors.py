@@ -1,20 +1,25 @@
 """Where submissions are graded: on this machine, or on a Dask cluster."""
 
 import contextlib
-import os
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+import types
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 from grader.classroom.collect import Submission
 from grader.classroom.grade import Grade
 from grader.classroom.run_folder import RunError
+from grader.isolation.limits import NotDone
 from grader.util.versions import versions
 
 
+class Unfit(Exception):
+    """The machine that a submission was given to cannot grade; it has been set aside, and another one is to do it."""
+
+
 @contextlib.contextmanager
-def here(jobs: int, sandboxed: bool) -> Iterator[dict[str, Any]]:
-    """What `grade_class` needs to grade on this machine, so many submissions at a time.
+def here(jobs: int, sandboxed: bool) -> Iterator["Here"]:
+    """This machine, so many submissions at a time.
 
     Raises:
       SandboxError: there is no sandbox to be had here.
@@ -27,27 +32,49 @@ def here(jobs: int, sandboxed: bool) -> Iterator[dict[str, Any]]:
     # Threads, not processes: what takes time runs in processes of its own already.
     executor = ThreadPoolExecutor(jobs)
     try:
-        yield {
-            "executor": executor,
-            "ahead": 2 * jobs,
-            "grade": grader.grade if sandboxed else grade_unsandboxed,
-        }
+        yield Here(executor, 2 * jobs, grader.grade if sandboxed else grade_unsandboxed)
         executor.shutdown()
         grader.close()
     finally:
         executor.shutdown(wait=False, cancel_futures=True)
 
 
+class Here:
+    """A `grade_class.Place`: this machine.
+
+    Args:
+      executor: what calls `grade`.
+      ahead: how many submissions to hand over before their grades are there.
+      grade: grades a submission, as `SandboxGrader.grade` does.
+    """
+
+    losses: tuple[type[Exception], ...] = ()
+
+    def __init__(self, executor: ThreadPoolExecutor, ahead: int, grade: Callable[[Submission, int, int, bool], Grade]):
+        self.ahead = ahead
+        self.set_aside: dict[str, str] = {}
+        self._executor, self._grade = executor, grade
+
+    def submit(self, submission: Submission, seed: int, secret: int, hurry: bool) -> Future:
+        """Has a submission graded."""
+        return self._executor.submit(self._grade, submission, seed, secret, hurry)
+
+    def grade_of(self, future: Future) -> Grade:
+        """The grade that `submit` promised. Raises what grading raised."""
+        grade: Grade = future.result()
+        return grade
+
+
 @contextlib.contextmanager
-def on_cluster(scheduler: str, sandboxed: bool) -> Iterator[dict[str, Any]]:
-    """What `grade_class` needs to grade on a Dask cluster.
+def on_cluster(scheduler: str, sandboxed: bool) -> Iterator["Cluster"]:
+    """A Dask cluster.
 
     Args:
       scheduler: its address, such as `"tcp://10.0.0.1:8786"`.
       sandboxed: False runs answers with the rights of the workers.
 
     Raises:
-      RunError: Dask is not installed, it cannot be reached, or its workers have not what grades here.
+      RunError: Dask is not installed, or it cannot be reached.
     """
     try:
         import distributed
@@ -61,32 +88,107 @@ def on_cluster(scheduler: str, sandboxed: bool) -> Iterator[dict[str, Any]]:
     except (OSError, ValueError) as error:
         raise RunError(f"No Dask scheduler answers at {scheduler} ({error}): check that it runs.") from None
     with client:
-        for worker, found in client.run(versions, on_error="return").items():
-            if found != versions():
-                raise RunError(
-                    f"The worker {worker} has not what is here ({found}, not {versions()}): install the same workbook "
-                    "and JAX on all machines, and set JAX_REMAT3 on all or on none."
-                )
-        yield {
-            "executor": client.get_executor(pure=False),
-            "ahead": max(4 * sum(client.nthreads().values()), 64),  # workers may come later
-            "grade": _grade_there if sandboxed else _grade_unsandboxed_there,
-            "losses": (distributed.KilledWorker,),
-        }
+        yield Cluster(client, scheduler, sandboxed)
 
 
-# What workers call imports JAX there, on the processor, as it is here: evidence is exported for that.
+class Cluster:
+    """A `grade_class.Place`: the workers of a Dask cluster, also those that come later, but for those set aside.
+
+    Args:
+      client: Dask's.
+      scheduler: its address.
+      sandboxed: False runs answers with the rights of the workers.
+    """
+
+    def __init__(self, client: Any, scheduler: str, sandboxed: bool):
+        import distributed
+
+        self.ahead = max(4 * sum(client.nthreads().values()), 64)  # workers may come later
+        self.losses: tuple[type[Exception], ...] = (distributed.KilledWorker,)
+        self.set_aside: dict[str, str] = {}
+        self._client, self._scheduler, self._sandboxed = client, scheduler, sandboxed
+
+    def submit(self, submission: Submission, seed: int, secret: int, hurry: bool) -> Future:
+        """Has a submission graded. Raises RunError if there is no worker left to do it, or the scheduler is gone."""
+        asked = (submission.learner, submission.name, submission.content, submission.exercise), seed, secret, hurry
+        with self._scheduler_needed():
+            options: dict[str, Any] = {}
+            if self.set_aside:
+                workers = [each for each in self._client.nthreads() if each not in self.set_aside]
+                if not workers:
+                    why = "; ".join(f"{worker}: {why}" for worker, why in self.set_aside.items())
+                    raise RunError(f"No worker is left that can grade ({why}). The grades so far are kept.")
+                options = {"workers": workers, "allow_other_workers": False}
+            executor = self._client.get_executor(pure=False, **options)
+            future: Future = executor.submit(_by_value(_graded_there), *asked, versions(), self._sandboxed)
+            return future
+
+    def grade_of(self, future: Future) -> Grade:
+        """The grade that `submit` promised.
+
+        Raises:
+          NotDone: it takes long.
+          Unfit: the worker cannot grade, and has been set aside.
+          RunError: the scheduler is gone.
+        """
+        with self._scheduler_needed():
+            said: dict[str, Any] = future.result()
+        if "unfit" in said:
+            self.set_aside[said["worker"]] = said["unfit"]
+            raise Unfit(said["worker"])
+        if "not done" in said:
+            raise NotDone(said["not done"])
+        return Grade.from_dict(said["grade"])
+
+    @contextlib.contextmanager
+    def _scheduler_needed(self) -> Iterator[None]:
+        try:
+            yield
+        except (RunError, KeyboardInterrupt):
+            raise
+        except BaseException:  # what Dask raises depends on when it finds out
+            if self._client.status == "running":
+                raise
+            raise RunError(
+                f"The Dask scheduler at {self._scheduler} does not answer any more. The grades so far are kept: start "
+                "it again, and add --resume."
+            ) from None
 
 
-def _grade_there(submission: Submission, seed: int, secret: int) -> Grade:
+def _by_value(function: Any) -> Callable[..., dict[str, Any]]:
+    """The function, as one that pickle finds in no module, so that its code is sent.
+
+    A worker with another version of this file would make something else of its name.
+    """
+    copy = types.FunctionType(function.__code__, {"__builtins__": __builtins__}, f"{function.__name__}_by_value")
+    copy.__module__, copy.__qualname__ = "__main__", copy.__name__
+    return copy
+
+
+def _graded_there(submission, seed, secret, hurry, needed, sandboxed):
+    # Plain data in, plain data out, and nothing of this module: see `_by_value`.
+    import os
+
+    import distributed
+
+    worker = distributed.get_worker().address
+    # What workers call imports JAX there, on the processor, as it is here: evidence is exported for that.
     os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    from grader.classroom import worker
+    try:
+        from grader.util.versions import versions
 
-    return worker.GRADER.grade(submission, seed, secret)
-
-
-def _grade_unsandboxed_there(submission: Submission, seed: int, secret: int) -> Grade:
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    from grader.classroom import grade_one
-
-    return grade_one.grade_unsandboxed(submission, seed, secret)
+        if (found := versions()) != needed:
+            other = ", ".join(f"{name} {found.get(name)}" for name in needed if found.get(name) != needed[name])
+            return {"worker": worker, "unfit": f"it has {other or 'JAX_REMAT3'}, which is not what is here"}
+        from grader.classroom import worker as there
+        from grader.classroom.collect import Submission
+        from grader.isolation.limits import NotDone
+        from grader.isolation.sandbox import SandboxError
+    except (ImportError, TypeError) as error:
+        return {"worker": worker, "unfit": f"it has not this workbook ({error})"}
+    try:
+        return {"grade": there.grade(Submission(*submission), seed, secret, hurry, sandboxed).to_dict()}
+    except NotDone as error:
+        return {"not done": str(error)}
+    except SandboxError as error:
+        return {"worker": worker, "unfit": str(error)}

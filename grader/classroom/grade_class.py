@@ -1,101 +1,187 @@
-"""Grade all that a class handed in: each grade is written down when it is there, so that a run can be resumed."""
+"""Grade all that a class handed in: each grade is written down when it is there, so that a run can be resumed.
 
-from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
+Learners take turns, and nobody waits for what takes long:
 
-from grader.classroom.collect import Class, Refused, Submission
+    first     everybody's answers, in a hurry: what takes much longer than most is put off
+    then      what was put off, with all the time that there is, but only so much of it for one learner
+    at last   what may have ended a run or a process before, one by one: if one of these ends each run, all others have
+              their grades
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from typing import Protocol
+
+from grader.classroom.collect import Class, Listed, Refused, Submission
+from grader.classroom.executors import Unfit
 from grader.classroom.grade import Grade
 from grader.classroom.report import Report, completed
 from grader.classroom.run_folder import Run
+from grader.isolation.limits import NotDone
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
 from rematscope.render.progress import progress
 
+LEARNERS_SECONDS = 300  # for one learner's answers that take long, all together
 
-def grade_class(
-    handed_in: Class,
-    run: Run,
-    executor: Executor,
-    ahead: int,
-    grade: Callable[[Submission, int, int], Grade],
-    losses: tuple[type[Exception], ...] = (),
-) -> tuple[Report, int]:
+
+class Place(Protocol):
+    """Where submissions are graded.
+
+    Attributes:
+      ahead: how many submissions are read, and handed over, before their grades are there.
+      losses: what `grade_of` raises where a machine is gone.
+      set_aside: machines that cannot grade, and why.
+    """
+
+    ahead: int
+    losses: tuple[type[Exception], ...]
+    set_aside: dict[str, str]
+
+    def submit(self, submission: Submission, seed: int, secret: int, hurry: bool) -> Future:
+        """Has a submission graded, see `SandboxGrader.grade`. Raises RunError if nobody is left to do it."""
+
+    def grade_of(self, future: Future) -> Grade:
+        """The grade that `submit` promised. Raises Unfit if another machine is to be asked, NotDone, `losses`."""
+
+
+def grade_class(handed_in: Class, run: Run, place: Place) -> tuple[Report, int]:
     """Grades what is not graded yet, and shows how far it is.
-
-    What was being graded when the run ended before its time comes last, one after the other, while nothing else is
-    graded, and last of all what was begun last: if one of these ends each run, all others get their grades.
 
     Args:
       handed_in: what the class handed in.
       run: where grades are kept.
-      executor: what calls `grade`.
-      ahead: how many submissions are read, and handed to the executor, before their grades are there.
-      grade: grades a submission with a seed and a secret, see `seeds`.
-      losses: what the executor raises for a submission whose machine is gone.
+      place: where submissions are graded.
 
     Returns:
       The report, and how many submissions were lost. Their grades say so, and are not kept: whoever resumes the run
       grades them.
+
+    Raises:
+      RunError: nobody is left to grade, or grades cannot be written down.
     """
-    seed, exercise = run.settings["seed"], run.settings["exercise"]
-    graded: list[Grade] = []
-    pending: dict[Future, Submission] = {}
-    gone: tuple[type[BaseException], ...] = (CancelledError, *losses)
-    lost = taken = 0
-
-    def take(done: Iterable[Future]):
-        nonlocal lost, taken
-        for future in done:
-            submission = pending.pop(future)
-            try:
-                found = run.keep(submission, future.result())
-            except gone as error:
-                lost += 1
-                found = _without(submission, f"what was to grade it was lost ({type(error).__name__})")
-            graded.append(found)
-            taken += 1
-            tell(f"grading {taken} of {missing}", taken)
-
-    def wait_for(left: int):
-        while len(pending) > left:
-            take(wait(pending, return_when=FIRST_COMPLETED).done)
-
-    def begin(submission: Submission, at_once: int):
-        wait_for(at_once - 1)
-        run.begin_with(submission)
-        pending[executor.submit(grade, submission, seed, run.settings["secret"])] = submission
-
-    suspects: list[Submission] = []
-    missing = sum(isinstance(s, Submission) and run.grade_of(s) is None for s in handed_in.submissions(exercise))
-    with progress(total=missing or None) as tell:
-        tell(f"grading 0 of {missing}", 0)
-        try:
-            for submission in handed_in.submissions(exercise):
-                if isinstance(submission, Refused):
-                    graded.append(_without(submission, submission.reason))
-                elif found := run.grade_of(submission):
-                    graded.append(found)
-                elif submission.digest in run.suspects:
-                    suspects.append(submission)
-                else:
-                    begin(submission, ahead)
-            for submission in sorted(suspects, key=lambda submission: run.suspects.index(submission.digest)):
-                begin(submission, at_once=1)
-            wait_for(0)
-        finally:
-            for future in pending:
-                future.cancel()
+    exercise = run.settings["exercise"]
+    there = handed_in.answers(exercise)
+    graded = [_without(refused, refused.reason) for refused in there if isinstance(refused, Refused)]
+    missing: list[Listed] = []
+    for answer in there:
+        if isinstance(answer, Listed):
+            if found := run.grade_of(answer.digest):
+                graded.append(found)
+            else:
+                missing.append(answer)
+    with progress(total=len(missing) or None) as tell:
+        rounds = _Rounds(run, place, lambda count: tell(f"grading {count} of {len(missing)}", count))
+        rounds.grade(missing)
+    graded += rounds.graded
     graded = [
         grade for grade in graded if not any(f.kind == FindingKind.ANOTHER_EXERCISE for f in grade.verdict.findings)
     ]
-    best = completed(graded, handed_in.learners, [exercise] if exercise else [], handed_in.learners)
+    best = completed(
+        graded, handed_in.learners, [exercise] if exercise else [], handed_in.learners, handed_in.unreadable
+    )
     counted = set(map(id, best))
     others = sorted((g for g in graded if id(g) not in counted), key=lambda g: (g.learner, g.name, g.reason))
-    return Report(seed, run.settings["sandboxed"], best, others, handed_in.learners, run.picture_of), lost
+    settings = run.settings
+    report = Report(settings["seed"], settings["sandboxed"], best, others, handed_in.learners, run.picture_of)
+    return report, rounds.lost
 
 
-def _without(submission: Submission | Refused, reason: str) -> Grade:
-    finding = Finding(FindingKind.NOT_JUDGED, f"{submission.name or 'This'} could not be judged: {reason}.")
-    return Grade(
-        submission.learner, submission.name, Verdict(submission.exercise or "", Outcome.NOT_JUDGED, (finding,))
-    )
+class _Rounds:
+    """Grades answers in rounds.
+
+    Attributes:
+      graded: the grades.
+      lost: how many of them are none, since machines were lost.
+    """
+
+    def __init__(self, run: Run, place: Place, tell: Callable[[int], None]):
+        self.graded: list[Grade] = []
+        self.lost = 0
+        self._run, self._place, self._tell = run, place, tell
+        self._spent: dict[str, float] = defaultdict(float)  # seconds, by learner
+
+    def grade(self, missing: Sequence[Listed]) -> None:
+        self._tell(0)
+        # Of what was begun when a run was ended, what was begun last is the most likely reason.
+        suspects = [answer for digest in self._run.suspects for answer in missing if answer.digest == digest]
+        first = [answer for answer in missing if answer.digest not in self._run.suspects]
+        killed: set[str] = set()
+        slow = self._round(first, self._place.ahead, True, killed)
+        self._round([answer for answer in first if answer.digest in slow], self._place.ahead, False, killed)
+        for answer in [*(answer for answer in first if answer.digest in killed), *suspects]:
+            self._round([answer], 1, False, None)
+
+    def _round(self, answers: Sequence[Listed], ahead: int, hurry: bool, killed: set[str] | None) -> set[str]:
+        """Grades answers, learners taking turns, and returns what was not done in a hurry, by digest.
+
+        Args:
+          answers: what to grade.
+          ahead: how many to hand over before their grades are there.
+          hurry: what takes long is put off.
+          killed: gets what was ended from outside, by digest, to be tried again; None if that has been done.
+        """
+        slow: set[str] = set()
+        pending: dict[Future, Listed] = {}
+        gone: tuple[type[BaseException], ...] = (CancelledError, *self._place.losses)
+
+        def take() -> None:
+            for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                answer = pending.pop(future)
+                try:
+                    grade = self._place.grade_of(future)
+                except NotDone:
+                    slow.add(answer.digest)
+                except Unfit:
+                    pending[self._submit(answer, hurry)] = answer
+                except gone as error:
+                    self.lost += 1
+                    self._add(_without(answer, f"what was to grade it was lost ({type(error).__name__})"))
+                else:
+                    self._spent[answer.learner] += 0 if hurry else grade.seconds
+                    if killed is not None and any(f.kind == FindingKind.MACHINE for f in grade.verdict.findings):
+                        killed.add(answer.digest)
+                    else:
+                        self._add(self._run.keep(answer.digest, grade))
+
+        try:
+            for answer in _in_turns(answers):
+                if len(pending) >= ahead:
+                    take()
+                if self._spent[answer.learner] > LEARNERS_SECONDS:
+                    self._add(self._run.keep(answer.digest, _without(answer, _SPENT)))
+                else:
+                    pending[self._submit(answer, hurry)] = answer
+            while pending:
+                take()
+        finally:
+            for future in pending:
+                future.cancel()
+        return slow
+
+    def _submit(self, answer: Listed, hurry: bool) -> Future:
+        self._run.begin_with(answer.digest)
+        settings = self._run.settings
+        return self._place.submit(answer.read(), settings["seed"], settings["secret"], hurry)
+
+    def _add(self, grade: Grade) -> None:
+        self.graded.append(grade)
+        self._tell(len(self.graded))
+
+
+_SPENT = f"this learner's answers before it took more than {LEARNERS_SECONDS} s"
+
+
+def _in_turns(answers: Sequence[Listed]) -> Iterator[Listed]:
+    """Everybody's first answer, then everybody's second, and so on."""
+    of_learners: dict[str, list[Listed]] = defaultdict(list)
+    for answer in answers:
+        of_learners[answer.learner].append(answer)
+    for place in range(max(map(len, of_learners.values()), default=0)):
+        yield from (theirs[place] for theirs in of_learners.values() if place < len(theirs))
+
+
+def _without(answer: Listed | Refused, reason: str) -> Grade:
+    finding = Finding(FindingKind.NOT_JUDGED, f"{answer.name or 'This'} could not be judged: {reason}.")
+    return Grade(answer.learner, answer.name, Verdict(answer.exercise or "", Outcome.NOT_JUDGED, (finding,)))

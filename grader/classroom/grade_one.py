@@ -172,8 +172,9 @@ class SandboxGrader:
             return Verdict(exercise, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, why, next=advice),))
 
 
-def grade_unsandboxed(submission: Submission, seed: int, secret: int = 0) -> Grade:
-    """As `SandboxGrader.grade`, without a sandbox: the answer has the rights of whoever grades, and is trusted."""
+def grade_unsandboxed(submission: Submission, seed: int, secret: int = 0, hurry: bool = False) -> Grade:
+    """As `SandboxGrader.grade`, without a sandbox: the answer has the rights of whoever grades, and is trusted. It has
+    all the time that there is, even if others wait."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / safe(submission.name)

@@ -81,9 +81,7 @@ class Report:
         note = "" if self.sandboxed else " (graded without a sandbox)"
         for grade in self.grades:
             verdict, page = grade.verdict, self._pages[grade.learner]
-            rows.append(
-                [grade.learner, verdict.exercise, verdict.outcome.value, grade.score, grade.reason + note, page]
-            )
+            rows.append([grade.learner, verdict.exercise, str(verdict.outcome), grade.score, grade.reason + note, page])
         return rows
 
     def results(self, grades: Sequence[Grade]) -> dict[str, Any]:

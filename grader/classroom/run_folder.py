@@ -1,6 +1,7 @@
 """A run's folder: what its grades are made with, and those that are there."""
 
 import contextlib
+import fcntl
 import json
 import secrets
 from collections.abc import Iterator
@@ -8,17 +9,35 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from grader.classroom.collect import Submission
 from grader.classroom.grade import Grade, Picture
 from grader.classroom.report import Report
 from grader.util.atomic_files import write_whole
 from grader.util.versions import versions
+from grader.verdicts.kinds import Outcome
 
-_RUN, _RESULTS, _BEGUN = "run.json", "results", "begun"
+_RUN, _RESULTS, _BEGUN, _LOCK = "run.json", "results", "begun", "lock"
 
 
 class RunError(Exception):
     """These grades cannot be made in this folder; the message says why and what to do."""
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Keeps a run's folder, which is made if it is not there, from other runs. Raises RunError if one has it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = (folder / _LOCK).open("a")
+    except OSError as error:
+        raise RunError(f"{folder} cannot be written ({error.strerror}): name another folder.") from None
+    with lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(f"Another run is grading into {folder}: wait until it is done, or end it.") from None
+        except OSError:
+            pass  # a file system that knows no locks
+        yield
 
 
 @dataclass(frozen=True)
@@ -82,27 +101,39 @@ class Run:
         begun = sorted((folder / _BEGUN).iterdir(), key=lambda path: path.stat().st_mtime_ns)
         return cls(folder, settings, tuple(path.name for path in begun))
 
-    def grade_of(self, submission: Submission) -> Grade | None:
-        """The grade that is written down, without its picture, or None."""
-        whole = self._read(submission.digest)
+    def grade_of(self, digest: str) -> Grade | None:
+        """The grade of the submission with this digest that is written down, without its picture, or None."""
+        whole = self._read(digest)
         return replace(whole, picture=None) if whole else None
+
+    def forget(self, outcome: Outcome) -> int:
+        """Throws away the grades with this outcome, so that they are made anew, and returns how many they were."""
+        with self._writing():
+            found = [path for path in (self.folder / _RESULTS).glob("*.json") if self._outcome(path.stem) == outcome]
+            for path in found:
+                path.unlink()
+        return len(found)
+
+    def _outcome(self, digest: str) -> Outcome | None:
+        grade = self._read(digest)
+        return grade.verdict.outcome if grade else None
 
     def picture_of(self, grade: Grade) -> Picture | None:
         """A grade's picture, as it is written down, or None."""
         whole = self._read(grade.digest) if grade.digest else None
         return whole.picture if whole else None
 
-    def begin_with(self, submission: Submission) -> None:
+    def begin_with(self, digest: str) -> None:
         """Notes that a submission is being graded, until `keep`. Raises RunError if that cannot be done."""
         with self._writing():
-            (self.folder / _BEGUN / submission.digest).touch()
+            (self.folder / _BEGUN / digest).touch()
 
-    def keep(self, submission: Submission, grade: Grade) -> Grade:
+    def keep(self, digest: str, grade: Grade) -> Grade:
         """Writes a grade down, and returns it as `grade_of` would. Raises RunError if that cannot be done."""
         with self._writing():
-            write_whole(self._place(submission.digest), json.dumps(grade.to_dict()))
-            (self.folder / _BEGUN / submission.digest).unlink(missing_ok=True)
-        return replace(grade, digest=submission.digest, picture=None)
+            write_whole(self._place(digest), json.dumps(grade.to_dict()))
+            (self.folder / _BEGUN / digest).unlink(missing_ok=True)
+        return replace(grade, digest=digest, picture=None)
 
     def _read(self, digest: str) -> Grade | None:
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -113,6 +144,8 @@ class Run:
         """Writes the report. Raises RunError if that cannot be done."""
         with self._writing():
             report.write(self.folder, gradescope)
+            for lost in (self.folder / _BEGUN).iterdir():  # with a machine, and without harm
+                lost.unlink()
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:

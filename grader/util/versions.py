@@ -1,9 +1,13 @@
 """The versions of the tools, and the time."""
 
+import functools
+import hashlib
 import importlib.metadata
+import importlib.util
 import os
 import platform
 from datetime import UTC, datetime
+from pathlib import Path
 
 
 def now() -> str:
@@ -16,7 +20,21 @@ def versions() -> dict[str, str]:
     packages = {"jax": "jax", "jaxlib": "jaxlib", "workbook": "remat-workbook"}
     on = os.environ.get("JAX_REMAT3", "").lower() in ("1", "true", "on", "yes", "t", "y")  # as JAX reads it
     remat3 = {"JAX_REMAT3": "on"} if on else {}
-    return {"python": platform.python_version()} | {k: _version(package) for k, package in packages.items()} | remat3
+    found = {"python": platform.python_version()} | {k: _version(package) for k, package in packages.items()}
+    return found | {"code": code()} | remat3
+
+
+@functools.cache
+def code() -> str:
+    """Twelve hexadecimal digits that tell this workbook's grader, catalogue, solutions and rematscope from changed ones
+    of the same version."""
+    found = hashlib.sha256()
+    for package in ("grader", "rematscope", "solutions"):
+        spec = importlib.util.find_spec(package)
+        for folder in (spec and spec.submodule_search_locations) or ():
+            for path in sorted(Path(folder).rglob("*.py")):
+                found.update(f"{package}/{path.relative_to(folder).as_posix()}\0".encode() + path.read_bytes() + b"\0")
+    return found.hexdigest()[:12]
 
 
 def _version(package: str) -> str:

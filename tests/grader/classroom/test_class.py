@@ -45,17 +45,18 @@ def test_feedback_shows_both_programs_and_marks_what_is_wrong():
 
 @sandboxed
 @pytest.mark.parametrize(
-    ("call", "then", "shown"),
+    ("later", "then", "shown"),
     [
-        (4, "os._exit(0)", False),
-        (4, "while True: pass", False),
-        (4, "raise KeyError", False),
-        (4, "print('x' * 10**6)", True),
-        (3, "sys.stdout = None", True),
+        (1, "os._exit(0)", False),
+        (1, "while True: pass", False),
+        (1, "raise KeyError", False),
+        (1, "print('x' * 10**6)", True),
+        (0, "sys.stdout = None", True),
     ],
 )
-def test_what_an_answer_does_when_it_is_shown_changes_nothing(call, then, shown, monkeypatch):
+def test_what_an_answer_does_when_it_is_shown_changes_nothing(later, then, shown, monkeypatch):
     monkeypatch.setattr(remote_capture, "SECONDS_TO_DRAW", 2)
+    judged = 2 * len(seeds.cases_for(NAME, seeds.seed_of_shapes(1, "ada")))  # each case is tried twice
     calls = f"""
 import os, sys
 
@@ -65,14 +66,14 @@ calls = []
 def counted(policy):
     calls.append(policy)
     print("call", len(calls), flush=True)
-    if len(calls) == {call}:  # one for each of the exercise's cases, and one to be shown
+    if len(calls) == {judged + later}:  # the last one that is judged, or the one that is shown
         {then}
     return policy
 """
     answer = calls + RIGHT.replace("policy=policy", "policy=counted(policy)")
     with SandboxGrader() as grader:
         grade = grader.grade(Submission("ada", "answer.py", answer.encode()), 1)
-    assert grade.verdict.passed and grade.printed.split("\n") == ["call 1", "call 2", "call 3", ""]
+    assert grade.verdict.passed and grade.printed.split("\n") == [*(f"call {n + 1}" for n in range(judged)), ""]
     assert (grade.picture is not None) == shown
 
 
@@ -104,11 +105,11 @@ STAND_IN = """
 import hashlib, sys, time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from grader.classroom import collect, grade_class, run_folder
+from grader.classroom import collect, executors, grade_class, run_folder
 from grader.classroom.grade import Grade
 from grader.verdicts import verdict
 
-def grade(submission, seed, secret):
+def grade(submission, seed, secret, hurry):
     time.sleep(0.01)
     number = hashlib.sha256(repr((seed, submission)).encode()).digest()[0]
     outcome = "passed" if number % 2 else "not passed"
@@ -119,7 +120,7 @@ handed_in, out = Path(sys.argv[1]), Path(sys.argv[2])
 run = run_folder.Run.resume(out, 7, "either", True)
 print("graded before:", len(list((out / "results").iterdir())), flush=True)
 with ThreadPoolExecutor(2) as executor:
-    report, lost = grade_class.grade_class(collect.collect(handed_in), run, executor, 4, grade)
+    report, lost = grade_class.grade_class(collect.collect(handed_in), run, executors.Here(executor, 4, grade))
 report.write(out)
 print("done")
 """
@@ -166,9 +167,9 @@ def test_what_was_being_graded_when_the_run_ended_comes_last_and_alone(tmp_path)
     (tmp_path / "in").mkdir()
     for number in range(30):
         (tmp_path / "in" / f"learner {number:02}.py").write_text("# poison" if number == 3 else f"# {number}")
-    kills = "def grade(submission, seed, secret):\n    if submission.content == b'# poison':\n        "
+    kills = "def grade(submission, seed, secret, hurry):\n    if submission.content == b'# poison':\n        "
     script = STAND_IN.replace("import hashlib,", "import hashlib, os,").replace(
-        "def grade(submission, seed, secret):\n", kills + "time.sleep(0.2), os.kill(os.getpid(), 9)\n"
+        "def grade(submission, seed, secret, hurry):\n", kills + "time.sleep(0.2), os.kill(os.getpid(), 9)\n"
     )
     command = [sys.executable, "-c", script, tmp_path / "in", tmp_path / "out"]
     graded = []
@@ -199,9 +200,9 @@ def handed_in(tmp_path_factory):
 def grades(handed_in, tmp_path_factory):
     """The class's grades, graded here without interruption."""
     out = tmp_path_factory.mktemp("grades")
-    with executors.here(2, True) as means:
+    with executors.here(2, True) as place:
         run = run_folder.Run.begin(out, 3, NAME, True)
-        report, lost = grade_class.grade_class(collect.collect(handed_in), run, **means)
+        report, lost = grade_class.grade_class(collect.collect(handed_in), run, place)
     assert lost == 0
     text = report.csv()
     assert [text.count(f",{verdict},") for verdict in ("passed", "not passed", "could not be judged")] == [2, 2, 2]
@@ -236,14 +237,13 @@ def test_a_full_disk_and_a_damaged_run_are_told(tmp_path, monkeypatch):
     grade = Grade("ada", "answer.py", verdict)
     (run.folder / "results").rename(run.folder / "elsewhere")
     with pytest.raises(run_folder.RunError, match="The grades so far are kept"):
-        run.keep(submission, grade)
+        run.keep(submission.digest, grade)
     (run.folder / "elsewhere").rename(run.folder / "results")
-    run.keep(submission, grade)
-    assert run.grade_of(submission).reason.endswith("no reason.") and not run.grade_of(
-        Submission("ben", "answer.py", b"")
-    )
+    run.keep(submission.digest, grade)
+    assert run.grade_of(submission.digest).reason.endswith("no reason.")
+    assert run.grade_of(Submission("ben", "answer.py", b"").digest) is None
     next((run.folder / "results").iterdir()).write_text('["half"]')
-    assert run.grade_of(submission) is None, "it is graded again"
+    assert run.grade_of(submission.digest) is None, "it is graded again"
     assert run_folder.Run.resume(run.folder, None, NAME, True) == run
     with pytest.raises(run_folder.RunError, match="add --resume"):
         run_folder.Run.begin(run.folder, 3, NAME, True)
@@ -261,7 +261,7 @@ def test_a_full_disk_and_a_damaged_run_are_told(tmp_path, monkeypatch):
         with pytest.raises(run_folder.RunError, match="is gone"):
             run_folder.Run.resume(run.folder, seed, NAME, True)
     (run.folder / "results").rename(run.folder / "elsewhere")
-    assert run_folder.Run.resume(run.folder, 4, NAME, True).grade_of(submission) is None
+    assert run_folder.Run.resume(run.folder, 4, NAME, True).grade_of(submission.digest) is None
 
 
 def test_what_inputs_are_drawn_from_is_in_no_file_but_the_instructor_s_own(tmp_path):
@@ -271,19 +271,22 @@ def test_what_inputs_are_drawn_from_is_in_no_file_but_the_instructor_s_own(tmp_p
     def graded_with(run):
         given = []
 
-        def grade(submission, seed, secret):
+        def grade(submission, seed, secret, hurry):
             given.append((seed, secret))
             return Grade(submission.learner, submission.name, Verdict("either", Outcome.NOT_PASSED))
 
         with ThreadPoolExecutor(1) as executor:
-            report, _ = grade_class.grade_class(collect.collect(tmp_path / "in"), run, executor, 1, grade)
+            place = executors.Here(executor, 1, grade)
+            report, _ = grade_class.grade_class(collect.collect(tmp_path / "in"), run, place)
         run.finish(report, gradescope=True)
         return given
 
     begun = [run_folder.Run.begin(tmp_path / name, 7, None, True) for name in ("one", "other")]
     ((seed, secret),), ((_, another),) = map(graded_with, begun)
     assert seed == 7 and secret != another and begun[0].settings["secret"] == secret
-    told = [path for path in (tmp_path / "one").rglob("*") if path.is_file() and str(secret) in path.read_text()]
+    told = [
+        path for path in (tmp_path / "one").rglob("*") if path.is_file() and str(secret).encode() in path.read_bytes()
+    ]
     assert told == [tmp_path / "one" / "run.json"] and told[0].stat().st_mode & 0o077 == 0
     (tmp_path / "again").mkdir()
     told[0].rename(tmp_path / "again" / "run.json")
@@ -331,9 +334,9 @@ def test_a_cluster_that_loses_a_worker_gives_the_same_grades(handed_in, grades, 
 
         loser = threading.Thread(target=lose_one)
         loser.start()
-        with executors.on_cluster(address, True) as means:
+        with executors.on_cluster(address, True) as place:
             run = run_folder.Run.begin(tmp_path / "grades", 3, NAME, True)
-            report, lost = grade_class.grade_class(collect.collect(handed_in), run, **means)
+            report, lost = grade_class.grade_class(collect.collect(handed_in), run, place)
         loser.join()
         assert workers[0].wait(5) == -9 and (report.csv(), lost) == (grades, 0)
     finally:

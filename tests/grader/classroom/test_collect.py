@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 import zipfile
 
 import pytest
@@ -39,7 +41,7 @@ def packed(tmp_path):
 
 def submissions(place):
     """(learner, file, exercise): its content, or why there is none."""
-    items = list(collect.collect(place).submissions())
+    items = [i if isinstance(i, Refused) else i.read() for i in collect.collect(place).answers()]
     return {(i.learner, i.name, i.exercise): i.reason if isinstance(i, Refused) else i.content.decode() for i in items}
 
 
@@ -88,7 +90,7 @@ def test_a_file_of_submit_is_as_many_submissions_as_it_has_answers(put):
     assert found["ada", "either.py", "either"] == "a" and found["ada", "save_named.py", "save_named"] == "b"
     assert "no text" in found["ada", "ada.json", "sqrt_chain"] and "no text" in found["ada", "ada.json", "all_but"]
     assert "grader submit" in found["ben", "ben.json", None]
-    assert next(iter(collect.collect(place).submissions("either"))).name == "either.py"
+    assert collect.collect(place).answers("either")[0].name == "either.py"
 
 
 def test_what_cannot_be_read_has_a_reason(put):
@@ -118,6 +120,86 @@ def test_what_cannot_be_read_has_a_reason(put):
         ("\\udcff", "\\udcff.py", None): "z",
         ("big", "big.ipynb", None): "it has 524,288,000 bytes; at most 20,971,520 are read",
     }
+
+
+def test_what_is_swapped_for_a_link_meanwhile_is_not_followed(put, monkeypatch):
+    place = put({"ada/week 1/a.py": "hers", "ben/week 1/b.py": "his", "secret/a.py": "the instructor's"})
+    (place / "secret").rename(place.parent / "secret")
+    seen = collect.collect(place)
+    (place / "ada").rename(place.parent / "ada")
+    (place / "ada").symlink_to(place.parent / "secret")
+    assert [answer.read().content for answer in seen.answers()] == [b"hers", b"his"], "they were read when found"
+
+    listed, swapped = os.listdir, []
+
+    def swap(folder):  # between the moment when a folder's names are known, and that when its files are opened
+        names = listed(folder)
+        if names == ["b.py"]:
+            swapped.append(names)
+            (place / "ben" / "week 1").rename(place.parent / "ben")
+            (place / "ben" / "week 1").symlink_to(place.parent / "secret")
+        return names
+
+    monkeypatch.setattr(os, "listdir", swap)
+    found = submissions(place)
+    assert swapped and "the instructor's" not in found.values()
+    assert found["ben", "b.py", None] == "Not a directory"
+
+
+def test_folders_in_folders_are_opened_to_a_depth(put):
+    place = put({"ada/" + "a/" * 60 + "deep.py": "x", "ben/b.py": "y"})
+    found = submissions(place)
+    assert found.pop(("ben", "b.py", None)) == "y"
+    assert list(found.values()) == [
+        "there are folders in folders, more than 40 deep; what is in them was not looked at"
+    ]
+
+
+def test_one_learners_files_fill_no_disk(put, monkeypatch):
+    monkeypatch.setattr(collect, "MAX_BYTES", 10)
+    found = submissions(put({"ada/a.py": "1234567", "ada/b.py": "1234567", "ada/c.py": "1", "ben/b.py": "1234567"}))
+    assert found["ada", "b.py", None].startswith("the learner's files have more than")
+    assert found["ada", "c.py", None] == "1" and found["ben", "b.py", None] == "1234567"
+
+
+def test_whose_folder_cannot_be_read_has_not_handed_in_nothing(put):
+    place = put({"ada/in/a.py": "1", "ben/b.py": "2", "cy/x.txt": ""})
+    os.chmod(place / "ada" / "in", 0)
+    script = """
+import os, sys
+from pathlib import Path
+from grader.classroom import collect, report
+if os.geteuid() == 0:  # who may read all
+    os.chown(sys.argv[1], 65534, 65534)
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+class_ = collect.collect(Path("."))
+rows = report.completed([], class_.learners, ["either"], class_.learners, class_.unreadable)
+print([(grade.learner, grade.verdict.outcome.value, "Permission denied" in grade.reason) for grade in rows])
+"""
+    command = [sys.executable, "-c", script, place]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=place)
+    expected = [("ada", "could not be judged", True), ("ben", "not attempted", False), ("cy", "not attempted", False)]
+    assert (done.stdout.strip(), done.stderr) == (str(expected), "")
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_a_damaged_member_is_one_learners(tmp_path, method):
+    text, place, refused = "".join(map(str, range(300))), tmp_path / "class.zip", 0
+    for damaged in range(25):
+        with zipfile.ZipFile(place, "w", method) as archive:
+            archive.writestr("ada.py", text)
+            archive.writestr("ben.py", "fine")
+            size = archive.getinfo("ada.py").compress_size
+        content = bytearray(place.read_bytes())
+        content[30 + len("ada.py") + damaged * size // 25] ^= 0xFF  # behind the member's header
+        place.write_bytes(content)
+        found = submissions(place)
+        assert found["ben", "ben.py", None] == "fine" and len(found) == 2
+        assert found["ada", "ada.py", None].startswith((text, "the zip does not give it out ("))
+        refused += found["ada", "ada.py", None] != text
+    assert refused > 20
 
 
 def test_a_hostile_zip_leads_nowhere_and_fills_nothing(packed, monkeypatch):

@@ -49,9 +49,10 @@ class Behaviour:
       arguments: the names of the arguments.
       residuals: what crosses from the forward to the backward pass.
       wanted: the reference's own values, of those names that the exercise's requirements speak of.
-      recomputed: FLOPs of each matmul of the backward pass that does not depend on the cotangent.
+      recomputed: FLOPs of each matmul that the backward pass computes again.
       matmul_flops: FLOPs of all matmuls of both passes.
       reference_flops: FLOPs of each matmul of the reference's two passes, which keep everything.
+      negligible: FLOPs of its smallest matmul: what is less in total is no matmul, but a mean that is spelled as one.
       barriers: the number of optimization barriers in the backward pass.
       peak: compiles both passes, and returns what XLA sets aside for values between arguments and results, in sizes of
         the arguments.
@@ -64,5 +65,6 @@ class Behaviour:
     recomputed: tuple[int, ...]
     matmul_flops: int
     reference_flops: tuple[int, ...]
+    negligible: int
     barriers: int
     peak: Callable[[], float]

@@ -100,7 +100,8 @@ class Saves:
             yield Finding(
                 FindingKind.ALSO_SAVED,
                 f"Your forward pass also saves {_enumerated(extra.values())}: "
-                f"{bytes_text(sum(residual.nbytes for residual in extra.values()))} that were not asked for.",
+                f"{bytes_text(sum(residual.nbytes for residual in extra.values()))} that were not asked for."
+                + "".join(_wider(residual, wanted.get(residual.name)) for residual in extra.values()),
                 expected=asked_for,
                 got=saved,
                 nbytes=sum(residual.nbytes for residual in extra.values()),
@@ -199,7 +200,7 @@ class MatmulsAtMost:
 
     def findings(self, seen: Behaviour) -> Iterator[Finding]:
         once = sum(seen.reference_flops)
-        if seen.matmul_flops > self.times * once:
+        if seen.matmul_flops >= self.times * once + seen.negligible:
             yield Finding(
                 FindingKind.RECOMPUTES,
                 f"Your two passes spend {seen.matmul_flops:,} FLOPs on matmuls, {seen.matmul_flops / once:.1f} times "
@@ -233,23 +234,25 @@ class Recomputes:
     names = ()
 
     def findings(self, seen: Behaviour) -> Iterator[Finding]:
-        count, flops = len(seen.recomputed), sum(seen.recomputed)
-        # By FLOPs too: a matmul done row by row in a loop is many, but no more work.
+        flops = sum(seen.recomputed)
+        # By FLOPs: a matmul done row by row in a loop is many, but no more work.
         allowed = sum(sorted(seen.reference_flops, reverse=True)[: self.dots])
-        if count > self.dots and flops > allowed:
+        if flops >= allowed + seen.negligible:
+            pieces = [flops for flops in seen.recomputed if flops < seen.negligible]
+            count = len(seen.recomputed) - len(pieces)
+            again = f"{count} {_matmuls(count)} again" if count else f"a matmul again, in {len(pieces)} pieces"
             yield Finding(
                 FindingKind.RECOMPUTES,
-                f"Your backward pass computes {count} {_matmuls(count)} again, {flops:,} FLOPs that the forward pass "
-                "has done before.",
+                f"Your backward pass computes {again}, {flops:,} FLOPs that the forward pass has done before.",
                 expected=f"{self.dots or 'no'} {_matmuls(self.dots)} recomputed",
-                got=f"{count} recomputed",
+                got=f"{count or len(pieces)} {'' if count else 'pieces '}recomputed",
                 flops=flops,
                 next=self.too_many,
             )
             return  # what else is spent is most often the same
-        # A whole matmul must be over: a sum of squares written as a dot product costs FLOPs here too, but few.
-        over = seen.matmul_flops - sum(seen.recomputed) - sum(seen.reference_flops)
-        if over >= min(seen.reference_flops, default=1):
+        # A sum of squares written as a dot product costs FLOPs here too, but few.
+        over = seen.matmul_flops - flops - sum(seen.reference_flops)
+        if over >= seen.negligible:
             yield Finding(
                 FindingKind.EXTRA_MATMULS,
                 f"Your two passes spend {over:,} FLOPs on matmuls beyond those that the value and its gradient need: "
@@ -334,6 +337,12 @@ def _enumerated(residuals: Iterable[MatchedResidual]) -> str:
         total = bytes_text(sum(residual.nbytes for residual in others))
         return "; ".join([*named, f"{len(others)} values that are none of the usual ones ({types}), {total}"])
     return "; ".join([*named, *map(str, others)])
+
+
+def _wider(residual: MatchedResidual, wanted: MatchedResidual | None) -> str:
+    if wanted is None or residual.nbytes <= wanted.nbytes:
+        return ""
+    return f" This is {residual.name} in a wider dtype: {residual.type}, where {wanted.type} was asked for."
 
 
 def _values(saved: Sequence[str]) -> str:

@@ -16,7 +16,18 @@ import numpy as np
 from grader.isolation.inside import messages
 from grader.isolation.inside.lockdown import ProcessLimits
 from grader.isolation.inside.messages import MAX_MESSAGE, counts, nested
-from grader.isolation.inside.protocol import NotInterpreted, Peak, PeakBytes, Programs, Read, Refused, Results, Run
+from grader.isolation.inside.protocol import (
+    Backward,
+    NotInterpreted,
+    OnArrays,
+    Peak,
+    PeakBytes,
+    Programs,
+    Read,
+    Refused,
+    Results,
+    Run,
+)
 from grader.isolation.limits import Killed, NotDone
 from grader.isolation.sandbox import Inmate, Zygote
 from grader.stablehlo.execution import Arrays, Function
@@ -82,13 +93,22 @@ class RemoteExecution:
         compiled, results = self._reply(Results)
         return *nested(compiled.counts, results), wanted
 
+    def gradients(self, residuals: Arrays, cotangents: Arrays) -> Sequence[np.ndarray]:
+        """As `Execution.gradients`."""
+        groups = residuals, cotangents
+        self._tell(Backward(counts(groups)), jax.tree.leaves(groups))
+        _, gradients = self._reply(Results)
+        if len(gradients) != len(self.backward.outputs):
+            raise ProgramError("its backward program returns other arrays than it did.")
+        return gradients
+
     def peak(self, index: int, inputs: Arrays, cotangents: Arrays) -> int:
         """As `Execution.peak`."""
         groups = inputs, cotangents
         self._tell(Peak(counts(groups), index), jax.tree.leaves(groups))
         return self._reply(PeakBytes)[0].nbytes
 
-    def _tell(self, request: Read | Run | Peak, arrays: Sequence[np.ndarray] = ()) -> None:
+    def _tell(self, request: Read | OnArrays, arrays: Sequence[np.ndarray] = ()) -> None:
         self._inmate.line.settimeout(self._seconds)
         try:
             messages.send(self._inmate.line, request, arrays)

@@ -1,6 +1,4 @@
-"""How values are compared, and which of the reference's a value is."""
-
-import itertools
+"""How values are compared."""
 
 import numpy as np
 
@@ -10,9 +8,6 @@ from rematscope.ir.program import type_text
 # By dtype, relative to an array's largest element; what has no entry must be equal. Values and gradients pass through a
 # handful of roundings.
 TOLERANCE = {"float16": 8e-3, "bfloat16": 4e-2, "float32": 1e-5, "float64": 1e-12}
-
-# A saved value is compared with a value of the reference's that is made in the same few operations.
-NAMING_TOLERANCE = {"float16": 1e-3, "bfloat16": 4e-3, "float32": 2e-6, "float64": 1e-14}
 
 
 def as_float(array: np.ndarray) -> np.ndarray:
@@ -32,22 +27,6 @@ def close(got: np.ndarray, want: np.ndarray, tolerance: dict[str, float]) -> boo
     if want.size == 0:
         return True
     return bool((abs(got - want) <= allowed * abs(want).max()).all())
-
-
-def matching_name(array: np.ndarray, named: dict[str, np.ndarray]) -> str | None:
-    """The name of the value that an array equals: exactly if there is one, else transposed or within tolerance.
-
-    Arrays of one shape that are equal are taken for the same value, whatever their dtypes: those of the reference's
-    values that have names differ by 100 tolerances at least.
-    """
-    for name, value in named.items():
-        if array.shape == value.shape and bool((as_float(array) == as_float(value)).all()):
-            return name
-    for name, value in named.items():
-        for axes in itertools.permutations(range(array.ndim)) if array.ndim == value.ndim <= 4 else ():
-            if close(array.transpose(axes), value, NAMING_TOLERANCE):
-                return name
-    return None
 
 
 def tensor_type_of(array: np.ndarray) -> TensorType:

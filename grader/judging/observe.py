@@ -1,11 +1,13 @@
 """What each case of a trial shows of saving and recomputing."""
 
 import functools
+from collections.abc import Sequence
 
 import numpy as np
 
 from grader.exercises.behaviour import Behaviour, MatchedResidual, ResidualKind
-from grader.judging.compare import matching_name, tensor_type_of
+from grader.judging.compare import tensor_type_of
+from grader.judging.identity import Identity, identities
 from grader.judging.traced_reference import flops_of_each
 from grader.judging.trial import Trial, TriedCase
 from rematscope.ir.program import type_text
@@ -17,54 +19,47 @@ def behaviours(trial: Trial) -> tuple[Behaviour, ...]:
     Args:
       trial: a run of an answer whose values and gradients are right.
     """
-    return tuple(_behaviour(index, trial) for index in range(len(trial.cases)))
+    asked = [_asked(tried, trial) for tried in trial.cases]
+    found = identities(trial, asked)
+    return tuple(_behaviour(index, trial, asked[index], found[index]) for index in range(len(trial.cases)))
 
 
-def _behaviour(index: int, trial: Trial) -> Behaviour:
+def _asked(tried: TriedCase, trial: Trial) -> set[str]:
+    """The names of the reference's values that a case's requirements speak of."""
+    groups = trial.expect.requirements(tried.case)
+    return {name for group in groups for requirement in group for name in requirement.names}
+
+
+def _behaviour(index: int, trial: Trial, asked: set[str], found: Sequence[Identity]) -> Behaviour:
     tried, forward, backward = trial.cases[index], trial.forward, trial.backward
     layout = tried.layout
-    groups = trial.expect.requirements(tried.case)
-    asked = {name for group in groups for requirement in group for name in requirement.names}
-    wanted = {name: value for name, value in tried.named.items() if name in asked}
     needed_forward = forward.needed_for([*layout.outputs, *layout.residuals])
     needed_backward = backward.needed_for(layout.gradients)
     of_cotangents = backward.dependent_on(layout.cotangents)
     matmuls = [matmul for matmul in backward.matmuls if matmul.value in needed_backward]
+    wanted = {name: array for name, array in tried.named.items() if name in asked}
     return Behaviour(
         case=tried.case.name,
         arguments=tried.argument_names,
-        residuals=_residuals(trial, tried, wanted),
+        residuals=tuple(
+            _matched(_said(identity), identity.kind, array, memory, source)
+            for identity, array, memory, source in zip(
+                found, tried.residuals, layout.residual_memory, tried.sources, strict=True
+            )
+        ),
         wanted={name: _matched(name, ResidualKind.COMPUTED, array) for name, array in wanted.items()},
         recomputed=tuple(flops_of_each(matmul for matmul in matmuls if matmul.value not in of_cotangents)),
         matmul_flops=sum(matmul.flops for matmul in forward.matmuls if matmul.value in needed_forward)
         + sum(matmul.flops for matmul in matmuls),
         reference_flops=tried.wanted_flops,
+        negligible=tried.negligible,
         barriers=sum(not needed_backward.isdisjoint(barrier.values) for barrier in backward.barriers),
         peak=functools.cache(lambda: trial.peak(index) / sum(array.nbytes for array in tried.inputs)),
     )
 
 
-def _residuals(trial: Trial, tried: TriedCase, wanted: dict[str, np.ndarray]) -> tuple[MatchedResidual, ...]:
-    """What crosses in one case, by what it is worth and not by how it came about.
-
-    An argument must be the forward program's own; what depends on none is a constant; all else is known by its value.
-    """
-    layout, names = tried.layout, tried.argument_names
-    others = tried.named | {f"a copy of {name}": array for name, array in zip(names, tried.inputs, strict=True)}
-    of_arguments = trial.forward.dependent_on(layout.arguments)
-    residuals = []
-    for value, array, memory, source in zip(
-        layout.residuals, tried.residuals, layout.residual_memory, tried.sources, strict=True
-    ):
-        name: str | None
-        if value in layout.arguments:
-            kind, name = ResidualKind.ARGUMENT, names[layout.arguments.index(value)]
-        elif value not in of_arguments:
-            kind, name = ResidualKind.CONSTANT, "a constant"
-        else:
-            kind, name = ResidualKind.COMPUTED, matching_name(array, wanted) or matching_name(array, others)
-        residuals.append(_matched(name, kind, array, memory, source))
-    return tuple(residuals)
+def _said(identity: Identity) -> str | None:
+    return f"{identity.name} with something else hidden in its rounding" if identity.hides else identity.name
 
 
 def _matched(

@@ -29,10 +29,12 @@ class TracedReference:
       function: takes every case's arguments and every case's cotangents; returns each case's output, its gradients, one
         for each argument, and its named values, arrays by name.
       matmul_flops: FLOPs of each single matmul of a case's two passes, which keep everything; case by case.
+      negligible: FLOPs of a case's smallest matmul, case by case; 1 if it has none.
     """
 
     function: Function
     matmul_flops: tuple[tuple[int, ...], ...]
+    negligible: tuple[int, ...]
 
 
 @functools.lru_cache(maxsize=32)
@@ -62,8 +64,14 @@ def traced_reference(
     program = reader.read(function.text)
     values = jax.tree.unflatten(function.tree, program.outputs)
     needed = [program.needed_for([output, *gradients]) for output, gradients, _ in values]
-    flops = (tuple(flops_of_each(m for m in program.matmuls if m.value in case)) for case in needed)
-    return TracedReference(function, tuple(flops))
+    matmuls = [[matmul for matmul in program.matmuls if matmul.value in case] for case in needed]
+    return TracedReference(
+        function,
+        matmul_flops=tuple(tuple(flops_of_each(own)) for own in matmuls),
+        negligible=tuple(
+            min(flops_of_each(matmul for matmul in own if not matmul.spelled_out), default=1) for own in matmuls
+        ),
+    )
 
 
 def values_of_mistakes(case: Case, expect: Expect, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:

@@ -11,7 +11,7 @@ from grader.exercises.reference import argument_names
 from grader.exercises.spec import Case, Expect, Task
 from grader.judging.layout import CaseLayout, lay_out, output_sizes
 from grader.judging.traced_reference import traced_reference
-from grader.stablehlo.execution import Arrays, Execution, Function
+from grader.stablehlo.execution import Arrays, Execution, Function, split
 from grader.stablehlo.program import StableHloProgram
 from grader.stablehlo.types import TensorType
 
@@ -25,6 +25,8 @@ class TwoPrograms(Protocol):
     def run(
         self, inputs: Arrays, cotangents: Arrays, reference: Function
     ) -> tuple[Arrays, Arrays, Arrays, Arrays, Any]: ...
+
+    def gradients(self, residuals: Arrays, cotangents: Arrays) -> Sequence[np.ndarray]: ...
 
     def peak(self, index: int, inputs: Arrays, cotangents: Arrays) -> int: ...
 
@@ -50,6 +52,7 @@ class TriedCase:
       wanted_gradients: its gradients for the same cotangent.
       named: the reference's values that findings have names for; the result may be among them.
       wanted_flops: FLOPs of each single matmul of the reference's two passes, which keep everything.
+      negligible: FLOPs of its smallest matmul.
     """
 
     case: Case
@@ -65,6 +68,7 @@ class TriedCase:
     wanted_gradients: Sequence[np.ndarray]
     named: dict[str, np.ndarray]
     wanted_flops: tuple[int, ...]
+    negligible: int
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,8 @@ class Trial:
       forward: the answer's forward program, its matmuls as often as they ran.
       backward: the answer's backward program, likewise.
       trip_count: how many trips the dynamic loops of both programs made, in all cases together.
+      gradients_from: runs the backward program once more, on other residuals: takes those of all cases, and returns the
+        gradients of all cases.
       peak: compiles both passes of the case at a position, and returns the bytes that XLA sets aside for values between
         arguments and results.
     """
@@ -88,6 +94,7 @@ class Trial:
     forward: StableHloProgram
     backward: StableHloProgram
     trip_count: int
+    gradients_from: Callable[[Arrays], Arrays]
     peak: Callable[[int], int]
 
 
@@ -140,12 +147,14 @@ def try_answer(
                 wanted_gradients=wanted[index][1],
                 named=wanted[index][2],
                 wanted_flops=reference.matmul_flops[index],
+                negligible=reference.negligible[index],
             )
             for index, case in enumerate(cases)
         ),
         forward=programs.forward.counted(forward_trips),
         backward=programs.backward.counted(backward_trips),
         trip_count=sum(forward_trips) + sum(backward_trips),
+        gradients_from=lambda residuals: split(programs.gradients(residuals, cotangents), list(map(len, inputs))),
         peak=lambda index: programs.peak(index, inputs, cotangents),
     )
 

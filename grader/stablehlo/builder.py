@@ -13,13 +13,13 @@ from grader.stablehlo.bindings import (
     callee,
     comparison_direction,
     comparison_type,
-    convolution_dimensions,
-    dot_dimensions,
     element_type,
     functions,
+    integers,
     operations,
     shape_of,
 )
+from grader.stablehlo.contraction import Contractions
 from grader.stablehlo.program import Barrier, Matmul, repeated
 from grader.stablehlo.types import HIGHEST, ProgramError
 
@@ -48,6 +48,7 @@ class Builder:
             name: op.regions[0].blocks[0] for name, op in functions(module).items() if len(op.regions[0].blocks)
         }
         self._calls: list[str] = []
+        self._contractions = Contractions()
         # What a loop's trip count is told from, by value number: scalar integers, `a < b` and `a + b`.
         self._constants: dict[int, int] = {}
         self._less_than: dict[int, tuple[int, ...]] = {}
@@ -117,6 +118,9 @@ class Builder:
                 return operands
             case "stablehlo.reshape":
                 return operands  # the same array under another shape
+            case "stablehlo.broadcast_in_dim" | "stablehlo.transpose":
+                if _moves_nothing(op):
+                    return operands
             case "stablehlo.while":
                 return self._loop(op, operands, numbers)
             case "stablehlo.case" | "stablehlo.if":
@@ -136,10 +140,9 @@ class Builder:
                     self._less_than[results[0]] = tuple(operands)
             case "stablehlo.add":
                 self._sums[results[0]] = tuple(operands)
-            case "stablehlo.dot_general":
-                self.matmuls.append(Matmul(results[0], _dot_flops(op), trip_count=1))
-            case "stablehlo.convolution":
-                self.matmuls.append(Matmul(results[0], _convolution_flops(op), trip_count=1))
+        if len(results) == 1 and (flops := self._contractions.flops(op, operands, results[0])):
+            spelled_out = op.name not in ("stablehlo.dot_general", "stablehlo.convolution")
+            self.matmuls.append(Matmul(results[0], flops, trip_count=1, spelled_out=spelled_out))
         return results
 
     def _call(self, name: str, operands: list[int]) -> list[int]:
@@ -212,13 +215,14 @@ def _is_less_than(compare: Op) -> bool:
     return as_they_are and comparison_direction(compare) == "LT"
 
 
-def _dot_flops(dot: Op) -> int:
-    lhs = shape_of(dot.operands[0])
-    contracted = dot_dimensions(dot).lhs_contracting_dimensions
-    return 2 * math.prod(shape_of(dot.results[0])) * math.prod(lhs[dim] for dim in contracted)
-
-
-def _convolution_flops(convolution: Op) -> int:
-    kernel = shape_of(convolution.operands[1])
-    features = kernel[convolution_dimensions(convolution).kernel_output_feature_dimension]
-    return 2 * math.prod(shape_of(convolution.results[0])) * math.prod(kernel) // max(1, features)
+def _moves_nothing(op: Op) -> bool:
+    """Whether a broadcast or a transposition leaves all elements in their order: only sizes of 1 come, go, or move."""
+    shape, (result,) = shape_of(op.operands[0]), op.results
+    if math.prod(shape) != math.prod(shape_of(result)):
+        return False
+    dims = integers(op, "permutation" if op.name == "stablehlo.transpose" else "broadcast_dimensions")
+    if op.name == "stablehlo.transpose":
+        kept = [dim for dim in dims if shape[dim] != 1]
+    else:
+        kept = [dim for dim, size in zip(dims, shape, strict=True) if size != 1]
+    return kept == sorted(kept)

@@ -93,18 +93,21 @@ class Execution:
         def run(inputs: Arrays, cotangents: Arrays) -> Any:
             return *self._passes(traceable, inputs, cotangents), reference(inputs, cotangents)
 
+        outputs, residuals, gradients, trip_counts, wanted = _compiled(run, inputs, cotangents)
+        return outputs, residuals, gradients, trip_counts, wanted
+
+    def gradients(self, residuals: Arrays, cotangents: Arrays) -> Sequence[np.ndarray]:
+        """What backward returns on residuals that need not be those that forward has returned: all cases' gradients.
+
+        Raises:
+          ProgramError: it does not compile, does not run, or takes too much memory.
+        """
+        arguments = *jax.tree.leaves(residuals), *jax.tree.leaves(cotangents)
         try:
-            compiled = jax.jit(run, compiler_options=COMPILE_FAST).lower(inputs, cotangents).compile()
-            memory = _memory(compiled)
-            nbytes = memory.temp_size_in_bytes + memory.output_size_in_bytes
-            if nbytes <= MAX_BYTES:
-                outputs, residuals, gradients, trip_counts, wanted = jax.tree.map(
-                    np.asarray, compiled(inputs, cotangents)
-                )
-                return outputs, residuals, gradients, trip_counts, wanted
-        except (jax.errors.JaxRuntimeError, ValueError, ir.MLIRError) as error:
-            raise ProgramError("its two programs do not compile and run.") from error
-        raise ProgramError(f"its two programs take {nbytes // 2**20:,} MiB; at most {MAX_BYTES // 2**20:,} are given.")
+            returned = _interpretable(self.backward)(*arguments)
+        except Uninterpreted:
+            returned = _compiled(traceable(self.backward), *arguments)
+        return returned[: len(self.backward.outputs)]
 
     def peak(self, index: int, inputs: Arrays, cotangents: Arrays) -> int:
         """Bytes that XLA sets aside for both passes of one case, beside arguments and results."""
@@ -159,6 +162,19 @@ class Function:
     def compiled(self, *arguments: Any) -> Any:
         """What it returns, as XLA makes it, as NumPy arrays."""
         return jax.tree.map(np.asarray, self._compiled(*arguments))
+
+
+def _compiled(run: Callable[..., Any], *arguments: Any) -> Any:
+    """What a function of the two programs returns, as XLA makes it, as NumPy arrays. Raises ProgramError."""
+    try:
+        compiled = jax.jit(run, compiler_options=COMPILE_FAST).lower(*arguments).compile()
+        memory = _memory(compiled)
+        nbytes = memory.temp_size_in_bytes + memory.output_size_in_bytes
+        if nbytes <= MAX_BYTES:
+            return jax.tree.map(np.asarray, compiled(*arguments))
+    except (jax.errors.JaxRuntimeError, ValueError, ir.MLIRError) as error:
+        raise ProgramError("its two programs do not compile and run.") from error
+    raise ProgramError(f"its two programs take {nbytes // 2**20:,} MiB; at most {MAX_BYTES // 2**20:,} are given.")
 
 
 def _interpretable(program: StableHloProgram) -> Runner:

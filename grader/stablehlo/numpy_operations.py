@@ -90,6 +90,36 @@ def _convert(op: Op) -> Function:
     return lambda array: array.astype(target)
 
 
+def _bitcast(op: Op) -> Function:
+    source, target = _dtype(op.operands[0]), _dtype(op.results[0])
+    if source.itemsize != target.itemsize or "b" in (source.kind, target.kind):
+        raise Uninterpreted("an array whose shape changes with its dtype")
+    return lambda array: np.ascontiguousarray(array).reshape(array.shape).view(target)
+
+
+def _shift(function: Function) -> Maker:
+    def make(op: Op) -> Function:
+        dtype = _dtype(op.results[0])
+        bits = 8 * dtype.itemsize
+        unsigned = np.dtype(f"u{dtype.itemsize}")
+
+        def shift(array: Array, by: Array) -> Array:
+            # By as many bits as there are, or by a negative number, nothing is left; NumPy leaves that open.
+            inside = by.astype(unsigned) < bits
+            shifted: Array = function(array, np.where(inside, by, 0).astype(dtype)).astype(dtype)
+            return np.where(inside, shifted, np.zeros((), dtype))
+
+        return shift
+
+    return make
+
+
+def _shift_right_logical(array: Array, by: Array) -> Array:
+    unsigned = np.dtype(f"u{array.dtype.itemsize}")
+    shifted: Array = array.astype(unsigned) >> by.astype(unsigned)
+    return shifted.astype(array.dtype)
+
+
 def _reduce_precision(op: Op) -> Function:
     kind = ml_dtypes.finfo(_dtype(op.results[0]))  # type: ignore[no-untyped-call]  # its stub has no types
     if integer(op, "exponent_bits") < kind.nexp or integer(op, "mantissa_bits") < kind.nmant:
@@ -252,12 +282,15 @@ _ELEMENTWISE: dict[str, Function] = {
 }  # fmt: skip
 
 _OF_FLOATS: dict[str, Function] = {
-    "stablehlo.divide": np.divide, "stablehlo.power": np.power, "stablehlo.rsqrt": lambda array: 1 / np.sqrt(array),
+    "stablehlo.divide": np.divide, "stablehlo.power": np.power, "stablehlo.remainder": np.fmod,
+    "stablehlo.rsqrt": lambda array: 1 / np.sqrt(array),
 }  # fmt: skip
 
 OPERATIONS: dict[str, Maker] = {
     **{name: _elementwise(function) for name, function in _ELEMENTWISE.items()},
     **{name: _of_floats(function) for name, function in _OF_FLOATS.items()},
+    "stablehlo.bitcast_convert": _bitcast, "stablehlo.shift_left": _shift(np.left_shift),
+    "stablehlo.shift_right_logical": _shift(_shift_right_logical),
     "stablehlo.broadcast_in_dim": _broadcast, "stablehlo.compare": _compare, "stablehlo.concatenate": _concatenate,
     "stablehlo.constant": _constant, "stablehlo.convert": _convert, "stablehlo.custom_call": _custom_call,
     "stablehlo.dot_general": _dot_general, "stablehlo.dynamic_slice": _dynamic_slice,

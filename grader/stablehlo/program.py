@@ -15,7 +15,7 @@ from grader.stablehlo.types import TensorType
 
 @dataclass(frozen=True)
 class Matmul:
-    """A matrix multiplication, or a convolution.
+    """A matrix multiplication, or a convolution, or what does the same (`grader.stablehlo.contraction`).
 
     Attributes:
       value: the number of the value that it makes.
@@ -23,12 +23,14 @@ class Matmul:
       trip_count: how often it runs: the product of the trip counts of the loops that it is in.
       loop: None, or the place of a dynamic loop among the program's; then `flops` and `trip_count` are for one trip of
         that loop.
+      spelled_out: whether it is no operation of its own, but a multiplication of what is summed, or the sum.
     """
 
     value: int
     flops: int
     trip_count: int
     loop: int | None = None
+    spelled_out: bool = False
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from grader.answers.failures import message_of
 from grader.isolation.inside import messages
 from grader.isolation.inside.messages import MAX_MESSAGE, counts, nested
 from grader.isolation.inside.protocol import (
+    Backward,
     NotInterpreted,
     OnArrays,
     Peak,
@@ -25,6 +26,8 @@ from grader.stablehlo.execution import Execution
 from grader.stablehlo.numpy_operations import Uninterpreted
 from grader.stablehlo.types import ProgramError
 
+_REQUESTS: Sequence[type[OnArrays]] = Run, Backward, Peak
+
 
 def serve(line: socket.socket) -> None:
     """Reads two programs, then runs them as often as it is asked to, until the other side hangs up."""
@@ -38,7 +41,7 @@ def serve(line: socket.socket) -> None:
         passes = execution.forward, execution.backward
         messages.send(line, Programs([dataclasses.asdict(dataclasses.replace(p, text="")) for p in passes]))
         while True:
-            request, arrays = messages.receive(line, MAX_MESSAGE, [Run, Peak])
+            request, arrays = messages.receive(line, MAX_MESSAGE, _REQUESTS)
             try:
                 reply, results = _answer(execution, request, arrays)
             except Uninterpreted:
@@ -54,6 +57,9 @@ def _answer(
     execution: Execution, request: OnArrays, arrays: Sequence[np.ndarray]
 ) -> tuple[object, Sequence[np.ndarray]]:
     inputs, cotangents = nested(request.counts, arrays)
+    if isinstance(request, Backward):
+        gradients = execution.gradients(inputs, cotangents)  # the first group are residuals
+        return Results([[len(gradients)]]), gradients
     if isinstance(request, Peak):
         return PeakBytes(execution.peak(request.index, inputs, cotangents)), ()
     run = execution.compiled if isinstance(request, Run) and request.compiled else execution.interpreted

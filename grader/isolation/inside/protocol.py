@@ -3,7 +3,8 @@
     to the zygote       Job → Ended or NotStarted, from the guard of what it starts
     "try"               → Ready
     "capture"           Capture → Found → Captured or NoEvidence;  Draw → Drawn
-    "execute"           Read → Programs;  Run → Results or NotInterpreted;  Peak → PeakBytes;  each of them → Refused
+    "execute"           Read → Programs;  Run → Results or NotInterpreted;  Backward → Results;  Peak → PeakBytes;
+                        each of them → Refused
 
 What comes out of the sandbox may be anything that has these fields, of these types: whoever receives it looks closer.
 """
@@ -134,6 +135,11 @@ class Run(OnArrays):
     """The programs are to be run on them: compiled, else interpreted."""
 
     compiled: bool
+
+
+@dataclass(frozen=True)
+class Backward(OnArrays):
+    """The backward program is to be run once more; the arrays are residuals and cotangents, not inputs."""
 
 
 @dataclass(frozen=True)

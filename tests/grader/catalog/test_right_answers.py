@@ -10,7 +10,7 @@ from sample_answers import named, right, verdict_on, wrong
 from grader.exercises import registry, spec
 from grader.exercises.reference import reference_of
 from grader.isolation.in_process import grade
-from grader.judging import compare
+from grader.judging import compare, identity
 from grader.stablehlo.execution import Function
 
 
@@ -35,10 +35,13 @@ def test_the_verdict_is_the_same_for_every_seed(slug):
         assert named(answer, grade(answer.answer, slug, seed).findings), (answer, seed)
 
 
+# Relative to a value's largest element: what no rounding explains, in numbers of so few bits.
+FAR = {"float16": 0.1, "bfloat16": 0.4, "float32": 2e-4}
+
+
 @pytest.mark.parametrize("slug", registry.names())
-def test_named_values_differ_by_a_hundred_tolerances_in_every_case(slug):
+def test_named_values_differ_far_beyond_rounding_or_are_one_value_in_two_shapes(slug):
     task, expect = registry.task(slug), registry.expect(slug)
-    far = {dtype: 100 * tolerance for dtype, tolerance in compare.NAMING_TOLERANCE.items()}
     for seed in range(2):
         rng = np.random.default_rng(seed)
         for case in task.cases(rng):
@@ -48,6 +51,15 @@ def test_named_values_differ_by_a_hundred_tolerances_in_every_case(slug):
             named = Function(reference_of(case, expect), *arguments)(*arguments)[1]
             arrays = named | dict(enumerate(arguments))
             for (name, value), (other_name, other) in itertools.permutations(arrays.items(), 2):
-                for axes in itertools.permutations(range(value.ndim)) if value.ndim == other.ndim else ():
-                    close = compare.close(value.transpose(axes), other, far)
-                    assert not close, (case.name, name, other_name, seed)
+                if value.size == other.size:
+                    one_in_two_shapes = value.shape != other.shape and np.array_equal(value.ravel(), other.ravel())
+                    assert one_in_two_shapes or far(value, other), (case.name, name, other_name, seed)
+
+
+def far(value, other):
+    """Whether one is not the other, however its elements are arranged."""
+    allowed = FAR.get(str(other.dtype), 0.0) * abs(compare.as_float(other)).max(initial=0.0)
+    value, other = compare.as_float(value), compare.as_float(other)
+    if max(abs(value.min() - other.min()), abs(value.max() - other.max())) > allowed:
+        return True
+    return all(abs(other - like).max() > allowed for like in identity.arrangements(value, other.shape))

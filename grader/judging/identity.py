@@ -1,0 +1,172 @@
+"""What each residual is: an argument, a constant, or which of the reference's values.
+
+An argument must be the forward program's own; what depends on none is a constant; all else is known by its value. A
+residual is a value of the reference's if it has that value's elements up to rounding, in whatever shape and order of
+dimensions; and if the backward pass does as well with the reference's own array in its place. That is what being the
+same means here (as Leibniz has it: same are what may stand for one another), and it is proved by doing it. What is
+hidden in a residual beyond its value, in low bits, in signs of zeros, in what rounding leaves over, is not in the
+reference's array, so that a backward pass that lives on it returns other gradients.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from grader.exercises.behaviour import ResidualKind
+from grader.judging.compare import TOLERANCE, as_float, close
+from grader.judging.trial import Trial, TriedCase
+from grader.stablehlo.execution import Arrays
+
+_MAX_DIMENSIONS = 5  # of values whose dimensions are tried in every order; sizes of 1 do not count
+
+
+@dataclass(frozen=True)
+class Identity:
+    """What a residual is.
+
+    Attributes:
+      kind: whether it is an argument, depends on none, or is computed from some.
+      name: the argument's name, or that of the reference's value that it is; None if it is none of those that have one.
+      array: the reference's value, in the residual's shape, order of dimensions, and dtype, if it is one.
+      hides: whether the backward pass needs more of the residual than that.
+    """
+
+    kind: ResidualKind
+    name: str | None
+    array: np.ndarray | None = None
+    hides: bool = False
+
+
+def identities(trial: Trial, asked: Sequence[Collection[str]]) -> list[list[Identity]]:
+    """What each residual of each case is.
+
+    Args:
+      trial: a run of an answer whose gradients are right.
+      asked: case by case, the names of the reference's values that its requirements speak of. A value that has several
+        names is called by one of these, and by the one that has the residual's shape.
+    """
+    of_arguments = trial.forward.dependent_on(v for tried in trial.cases for v in tried.layout.arguments)
+    found = [_of_case(tried, own, of_arguments) for tried, own in zip(trial.cases, asked, strict=True)]
+    return _unmasked(trial, found)
+
+
+@dataclass(frozen=True)
+class _Named:
+    """A value of the reference's, in float64.
+
+    Attributes:
+      shape: its shape.
+      tolerance: how accurate it is, relative to its largest element.
+      extremes: its least and its largest element, which tell most other arrays from it.
+    """
+
+    name: str
+    value: np.ndarray
+    shape: tuple[int, ...]
+    tolerance: float
+    extremes: tuple[float, float]
+
+
+def _of_case(tried: TriedCase, asked: Collection[str], of_arguments: Collection[int]) -> list[Identity]:
+    names, layout = tried.argument_names, tried.layout
+    copies = {f"a copy of {name}": array for name, array in zip(names, tried.inputs, strict=True)}
+    values = {name: tried.named[name] for name in tried.named if name in asked} | tried.named | copies
+    named = [
+        _Named(name, as_float(value), value.shape, _tolerance(value.dtype), _extremes(value))
+        for name, value in values.items()
+    ]
+    found = []
+    for value, array in zip(layout.residuals, tried.residuals, strict=True):
+        if value in layout.arguments:
+            found.append(Identity(ResidualKind.ARGUMENT, names[layout.arguments.index(value)]))
+        elif value not in of_arguments:
+            found.append(Identity(ResidualKind.CONSTANT, "a constant"))
+        else:
+            ordered = sorted(named, key=lambda each: (each.name not in asked, each.shape != array.shape))
+            found.append(_closest(array, ordered))
+    return found
+
+
+def _closest(array: np.ndarray, named: Sequence[_Named]) -> Identity:
+    """The value that a computed array agrees with best, among those that it agrees with up to rounding."""
+    best, least = Identity(ResidualKind.COMPUTED, None), np.inf
+    extremes, tolerance, wide = _extremes(array), _tolerance(array.dtype), as_float(array)
+    for each in named:
+        if each.value.size != array.size:
+            continue
+        # As accurate as the less accurate of the two dtypes; what is not rounded must be equal.
+        relative = max(tolerance, each.tolerance) if tolerance else 0.0
+        allowed = relative * max(map(abs, each.extremes))
+        if any(abs(one - other) > allowed for one, other in zip(extremes, each.extremes, strict=True)):
+            continue
+        for arranged in arrangements(each.value, array.shape):
+            error = abs(wide - arranged).max(initial=0.0)
+            if error <= allowed and error < least:
+                with np.errstate(all="ignore"):
+                    best = Identity(ResidualKind.COMPUTED, each.name, arranged.astype(array.dtype))
+                least = error
+            if least == 0:
+                return best
+    return best
+
+
+def arrangements(value: np.ndarray, shape: Sequence[int]) -> Iterator[np.ndarray]:
+    """A value's elements in a shape of as many: as they come, and with dimensions in every other order, those of the
+    value before it is reshaped, or those of the shape after that."""
+    yield value.reshape(shape)
+    squeezed, sizes = value.squeeze(), [size for size in shape if size != 1]
+    if squeezed.ndim <= _MAX_DIMENSIONS:
+        for axes in itertools.permutations(range(squeezed.ndim)):
+            yield squeezed.transpose(axes).reshape(shape)
+    if len(sizes) <= _MAX_DIMENSIONS:
+        for axes in itertools.permutations(range(len(sizes))):
+            yield squeezed.reshape([sizes[axis] for axis in axes]).transpose(np.argsort(axes)).reshape(shape)
+
+
+def _unmasked(trial: Trial, found: list[list[Identity]]) -> list[list[Identity]]:
+    """The same, where those are marked of which the backward pass needs more than the value that they are."""
+    others = {}  # by case, the places of residuals that are not bit by bit the reference's
+    for index, (tried, own) in enumerate(zip(trial.cases, found, strict=True)):
+        if places := [place for place, array in enumerate(tried.residuals) if _differs(array, own[place])]:
+            others[index] = places
+    for index in _wrong_with(trial, found, others) if others else ():
+        # Replaced one at a time they show which it is, unless several hide a thing together.
+        alone = [place for place in others[index] if index in _wrong_with(trial, found, {index: [place]})]
+        for place in alone or others[index]:
+            found[index][place] = dataclasses.replace(found[index][place], hides=True)
+    return found
+
+
+def _differs(array: np.ndarray, identity: Identity) -> bool:
+    return identity.array is not None and identity.array.tobytes() != array.tobytes()
+
+
+def _wrong_with(trial: Trial, found: list[list[Identity]], places: Mapping[int, Sequence[int]]) -> list[int]:
+    """In which cases the gradients are wrong if the residuals in these places are the reference's values."""
+    residuals: Arrays = [
+        [
+            array if identity.array is None or place not in places.get(index, ()) else identity.array
+            for place, (array, identity) in enumerate(zip(tried.residuals, found[index], strict=True))
+        ]
+        for index, tried in enumerate(trial.cases)
+    ]
+    gradients = trial.gradients_from(residuals)
+    return [
+        index
+        for index, (tried, got) in enumerate(zip(trial.cases, gradients, strict=True))
+        if not all(close(one, want, TOLERANCE) for one, want in zip(got, tried.wanted_gradients, strict=True))
+    ]
+
+
+def _extremes(array: np.ndarray) -> tuple[float, float]:
+    values = as_float(array)
+    if not values.size or values.dtype.kind == "c":  # complex numbers have no order
+        return 0.0, float(abs(values).max(initial=0.0))
+    return float(values.min()), float(values.max())
+
+
+def _tolerance(dtype: np.dtype) -> float:
+    return TOLERANCE.get(str(dtype), 0.0)

@@ -1,0 +1,94 @@
+"""A product costs what it costs, however it is spelled; what is no product costs nothing."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+from test_reader import text
+
+from grader.stablehlo import reader
+
+X, W, V = (7, 6), (6, 5), (6,)
+PRODUCT, VECTOR = 2 * 7 * 6 * 5, 2 * 6 * 5
+
+
+def flops(function, *shapes):
+    program = reader.read(text(function, *shapes))
+    needed = program.needed_for(program.outputs)
+    return sum(matmul.flops for matmul in program.matmuls if matmul.value in needed)
+
+
+def repeated(x, w):
+    return x[:, :, None] * w
+
+
+PRODUCTS = {
+    "as a product": jnp.matmul,
+    "multiplied and summed": lambda x, w: repeated(x, w).sum(1),
+    "transposed": lambda x, w: (w.T[:, None] * x).sum(2),
+    "in float16": lambda x, w: repeated(x, w).astype(jnp.float16).sum(1),
+    "selected": lambda x, w: jnp.where(x[:, :, None] > 0, repeated(x, w), 0).sum(1),
+    "by repetition": lambda x, w: (jnp.repeat(x, 5).reshape(7, 6, 5) * w).sum(1),
+    "reshaped": lambda x, w: (
+        (jnp.broadcast_to(x[:, :, None], (7, 6, 5)).ravel() * jnp.broadcast_to(w, (7, 6, 5)).ravel())
+        .reshape(7, 6, 5)
+        .sum(1)
+    ),
+    "one by one": lambda x, w: sum(x[:, k, None] * w[k] for k in range(6)),
+    "in a scan": lambda x, w: lax.scan(lambda c, xw: (c + xw[0][:, None] * xw[1], None), jnp.zeros((7, 5)), (x.T, w))[
+        0
+    ],
+    "in a loop": lambda x, w: lax.fori_loop(0, 6, lambda k, c: c + x[:, k, None] * w[k], jnp.zeros((7, 5))),
+    "row by row": lambda x, w: lax.map(lambda row: (row[:, None] * w).sum(0), x),
+    "summed by cumsum": lambda x, w: jnp.cumsum(repeated(x, w), 1)[:, -1],
+    "divided": lambda x, w: (x[:, :, None] / (1 / w)).sum(1),
+    "by squares": lambda x, w: ((x[:, :, None] + w) ** 2 - x[:, :, None] ** 2 - w**2).sum(1) / 2,
+    "by logarithms": lambda x, w: jnp.exp(jnp.log(x)[:, :, None] + jnp.log(w)).sum(1),
+}
+
+
+@pytest.mark.parametrize("spelling", PRODUCTS)
+def test_a_product_of_matrices_costs_the_same_however_it_is_spelled(spelling):
+    assert flops(PRODUCTS[spelling], X, W) == PRODUCT
+
+
+VECTORS = {
+    "as a product": jnp.matmul,
+    "multiplied and summed": lambda w, v: (w * v[:, None]).sum(0),
+    "transposed": lambda w, v: (v * w.T).sum(1),
+    "negated and converted": lambda w, v: -(-(w * v[:, None])).astype(jnp.float16).sum(0),
+    "in windows": lambda w, v: lax.reduce_window(w * v[:, None], 0.0, lax.add, (6, 1), (1, 1), "VALID"),
+}
+
+
+@pytest.mark.parametrize("spelling", VECTORS)
+def test_a_product_of_a_matrix_and_a_vector_costs_the_same_however_it_is_spelled(spelling):
+    function = VECTORS[spelling]
+    assert flops(function if spelling != "as a product" else lambda w, v: v @ w, W, V) == VECTOR
+
+
+@pytest.mark.parametrize("spelling", ["multiplied and summed", "one by one"])
+def test_its_gradients_cost_the_same_too(spelling):
+    def both(function):
+        return lambda x, w, ct: jax.vjp(function, x, w)[1](ct)
+
+    assert flops(both(PRODUCTS[spelling]), X, W, (7, 5)) == flops(both(jnp.matmul), X, W, (7, 5)) == 2 * PRODUCT
+
+
+NO_PRODUCTS = {
+    "a sum of squares": lambda x, w: (x**2).sum(),
+    "a mean square": lambda x, w: (x * x).mean(1),
+    "scaled by a number": lambda x, w: (x * w[0, 0] * 2.0).sum(),
+    "rows divided by their sums": lambda x, w: x / x.sum(1, keepdims=True),
+    "a bias": lambda x, w: (x + w[:, 0]).sum(),
+    "a normalization": lambda x, w: (x - x.mean(1, keepdims=True)) * w[:, 0] + w[:, 1],
+    "a softmax": lambda x, w: jax.nn.softmax(x),
+    "an elementwise product of products": lambda x, w: jnp.sin(x) * jnp.cos(x),
+    "a mask of places": lambda x, w: jnp.where(jnp.tri(7, 6, dtype=bool), x, 0).sum(1),
+    "a repeated number": lambda x, w: jnp.broadcast_to(w[0, 0], (7, 6)) * jnp.broadcast_to(x[0, 0], (7, 6)),
+}
+
+
+@pytest.mark.parametrize("spelling", NO_PRODUCTS)
+def test_what_is_no_product_costs_nothing(spelling):
+    assert flops(NO_PRODUCTS[spelling], X, W) == 0

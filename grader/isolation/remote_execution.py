@@ -6,6 +6,7 @@ expected nor whose programs they are. On the other `RemoteExecution`, with the i
 """
 
 import contextlib
+import copy
 import functools
 from collections.abc import Sequence
 from typing import Any
@@ -55,6 +56,7 @@ class RemoteExecution:
     def __init__(self, zygote: Zygote, seconds: float = SECONDS):
         """Begins with the first request; each reply may take so many seconds."""
         self._zygote, self._seconds = zygote, min(seconds, SECONDS)
+        self._is_shadow = False
 
     @functools.cached_property
     def _inmate(self) -> Inmate:
@@ -76,6 +78,13 @@ class RemoteExecution:
         self.forward, self.backward = map(_program, read.programs)
         return self
 
+    @property
+    def shadow(self) -> "RemoteExecution":
+        """As `Execution.shadow`; it is in the same process."""
+        own = copy.copy(self)
+        own._is_shadow = True
+        return own
+
     def run(
         self, inputs: Arrays, cotangents: Arrays, reference: Function
     ) -> tuple[Arrays, Arrays, Arrays, Arrays, Any]:
@@ -84,11 +93,11 @@ class RemoteExecution:
         arrays = jax.tree.leaves(groups)
         with contextlib.suppress(Uninterpreted):
             wanted = reference.interpreted(inputs, cotangents)
-            self._tell(Run(counts(groups), compiled=False), arrays)
+            self._tell(Run(counts(groups), self._is_shadow, compiled=False), arrays)
             reply, results = self._reply(Results, NotInterpreted)
             if isinstance(reply, Results):
                 return *nested(reply.counts, results), wanted
-        self._tell(Run(counts(groups), compiled=True), arrays)
+        self._tell(Run(counts(groups), self._is_shadow, compiled=True), arrays)
         wanted = reference.compiled(inputs, cotangents)  # meanwhile
         compiled, results = self._reply(Results)
         return *nested(compiled.counts, results), wanted
@@ -96,7 +105,7 @@ class RemoteExecution:
     def gradients(self, residuals: Arrays, cotangents: Arrays) -> Sequence[np.ndarray]:
         """As `Execution.gradients`."""
         groups = residuals, cotangents
-        self._tell(Backward(counts(groups)), jax.tree.leaves(groups))
+        self._tell(Backward(counts(groups), self._is_shadow), jax.tree.leaves(groups))
         _, gradients = self._reply(Results)
         if len(gradients) != len(self.backward.outputs):
             raise ProgramError("its backward program returns other arrays than it did.")
@@ -105,7 +114,7 @@ class RemoteExecution:
     def peak(self, index: int, inputs: Arrays, cotangents: Arrays) -> int:
         """As `Execution.peak`."""
         groups = inputs, cotangents
-        self._tell(Peak(counts(groups), index), jax.tree.leaves(groups))
+        self._tell(Peak(counts(groups), self._is_shadow, index), jax.tree.leaves(groups))
         return self._reply(PeakBytes)[0].nbytes
 
     def _tell(self, request: Read | OnArrays, arrays: Sequence[np.ndarray] = ()) -> None:

@@ -6,6 +6,8 @@ dimensions; and if the backward pass does as well with the reference's own array
 same means here (as Leibniz has it: same are what may stand for one another), and it is proved by doing it. What is
 hidden in a residual beyond its value, in low bits, in signs of zeros, in what rounding leaves over, is not in the
 reference's array, so that a backward pass that lives on it returns other gradients.
+
+Where rounding may have taken a value further away than its dtype's tolerance, what it is is decided in the shadow.
 """
 
 import dataclasses
@@ -16,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from grader.exercises.behaviour import ResidualKind
-from grader.judging.compare import TOLERANCE, as_float, close
+from grader.judging.compare import ROUNDING, TOLERANCE, as_float, close
 from grader.judging.trial import Trial, TriedCase
 from grader.stablehlo.execution import Arrays
 
@@ -48,9 +50,36 @@ def identities(trial: Trial, asked: Sequence[Collection[str]]) -> list[list[Iden
       asked: case by case, the names of the reference's values that its requirements speak of. A value that has several
         names is called by one of these, and by the one that has the residual's shape.
     """
+    found = _unmasked(trial, _looked_up(trial, asked))
+    if any(identity.name is None or identity.hides for own in found for identity in own):
+        _ask_the_shadow(trial, asked, found)
+    return found
+
+
+def _ask_the_shadow(trial: Trial, asked: Sequence[Collection[str]], found: list[list[Identity]]) -> None:
+    """Mends what is said of residuals that rounding may have kept from being known."""
+    perhaps = _looked_up(trial, asked, times=ROUNDING)
+    replaced = _replaceable(trial, perhaps)
+    gross = _wrong(trial, trial.gradients_from(_replaced(trial, perhaps, replaced)), ROUNDING) if replaced else []
+    doubtful = [
+        (index, place)
+        for index, own in enumerate(found)
+        for place, identity in enumerate(own)
+        if (identity.name is None or identity.hides) and perhaps[index][place].name and index not in gross
+    ]
+    shadow = trial.shadow() if doubtful else None
+    if shadow is None or _wrong(shadow, [tried.gradients for tried in shadow.cases]):
+        return
+    clear = identities(shadow, asked)
+    for index, place in doubtful:
+        if clear[index][place].name == perhaps[index][place].name and not clear[index][place].hides:
+            found[index][place] = perhaps[index][place]
+
+
+def _looked_up(trial: Trial, asked: Sequence[Collection[str]], times: float = 1) -> list[list[Identity]]:
+    """What residuals are by their values alone, up to so many tolerances."""
     of_arguments = trial.forward.dependent_on(v for tried in trial.cases for v in tried.layout.arguments)
-    found = [_of_case(tried, own, of_arguments) for tried, own in zip(trial.cases, asked, strict=True)]
-    return _unmasked(trial, found)
+    return [_of_case(tried, own, of_arguments, times) for tried, own in zip(trial.cases, asked, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -70,7 +99,7 @@ class _Named:
     extremes: tuple[float, float]
 
 
-def _of_case(tried: TriedCase, asked: Collection[str], of_arguments: Collection[int]) -> list[Identity]:
+def _of_case(tried: TriedCase, asked: Collection[str], of_arguments: Collection[int], times: float) -> list[Identity]:
     names, layout = tried.argument_names, tried.layout
     copies = {f"a copy of {name}": array for name, array in zip(names, tried.inputs, strict=True)}
     values = {name: tried.named[name] for name in tried.named if name in asked} | tried.named | copies
@@ -86,11 +115,11 @@ def _of_case(tried: TriedCase, asked: Collection[str], of_arguments: Collection[
             found.append(Identity(ResidualKind.CONSTANT, "a constant"))
         else:
             ordered = sorted(named, key=lambda each: (each.name not in asked, each.shape != array.shape))
-            found.append(_closest(array, ordered))
+            found.append(_closest(array, ordered, times))
     return found
 
 
-def _closest(array: np.ndarray, named: Sequence[_Named]) -> Identity:
+def _closest(array: np.ndarray, named: Sequence[_Named], times: float) -> Identity:
     """The value that a computed array agrees with best, among those that it agrees with up to rounding."""
     best, least = Identity(ResidualKind.COMPUTED, None), np.inf
     extremes, tolerance, wide = _extremes(array), _tolerance(array.dtype), as_float(array)
@@ -98,7 +127,7 @@ def _closest(array: np.ndarray, named: Sequence[_Named]) -> Identity:
         if each.value.size != array.size:
             continue
         # As accurate as the less accurate of the two dtypes; what is not rounded must be equal.
-        relative = max(tolerance, each.tolerance) if tolerance else 0.0
+        relative = times * max(tolerance, each.tolerance) if tolerance else 0.0
         allowed = relative * max(map(abs, each.extremes))
         if any(abs(one - other) > allowed for one, other in zip(extremes, each.extremes, strict=True)):
             continue
@@ -128,36 +157,51 @@ def arrangements(value: np.ndarray, shape: Sequence[int]) -> Iterator[np.ndarray
 
 def _unmasked(trial: Trial, found: list[list[Identity]]) -> list[list[Identity]]:
     """The same, where those are marked of which the backward pass needs more than the value that they are."""
-    others = {}  # by case, the places of residuals that are not bit by bit the reference's
-    for index, (tried, own) in enumerate(zip(trial.cases, found, strict=True)):
-        if places := [place for place, array in enumerate(tried.residuals) if _differs(array, own[place])]:
-            others[index] = places
-    for index in _wrong_with(trial, found, others) if others else ():
+    places = _replaceable(trial, found)
+    if not places:
+        return found
+    for index in _wrong(trial, trial.gradients_from(_replaced(trial, found, places))):
         # Replaced one at a time they show which it is, unless several hide a thing together.
-        alone = [place for place in others[index] if index in _wrong_with(trial, found, {index: [place]})]
-        for place in alone or others[index]:
+        alone = [
+            place
+            for place in places[index]
+            if index in _wrong(trial, trial.gradients_from(_replaced(trial, found, {index: [place]})))
+        ]
+        for place in alone or places[index]:
             found[index][place] = dataclasses.replace(found[index][place], hides=True)
     return found
 
 
-def _differs(array: np.ndarray, identity: Identity) -> bool:
-    return identity.array is not None and identity.array.tobytes() != array.tobytes()
+def _replaceable(trial: Trial, found: list[list[Identity]]) -> dict[int, list[int]]:
+    """By case, the places of residuals that are values of the reference's, but not bit by bit."""
+    places = {}
+    for index, (tried, own) in enumerate(zip(trial.cases, found, strict=True)):
+        if differing := [place for place, array in enumerate(tried.residuals) if _differs(array, own[place].array)]:
+            places[index] = differing
+    return places
 
 
-def _wrong_with(trial: Trial, found: list[list[Identity]], places: Mapping[int, Sequence[int]]) -> list[int]:
-    """In which cases the gradients are wrong if the residuals in these places are the reference's values."""
-    residuals: Arrays = [
+def _differs(array: np.ndarray, other: np.ndarray | None) -> bool:
+    return other is not None and other.tobytes() != array.tobytes()
+
+
+def _replaced(trial: Trial, found: list[list[Identity]], places: Mapping[int, Sequence[int]]) -> Arrays:
+    """The residuals, those in these places as the reference makes them."""
+    return [
         [
             array if identity.array is None or place not in places.get(index, ()) else identity.array
             for place, (array, identity) in enumerate(zip(tried.residuals, found[index], strict=True))
         ]
         for index, tried in enumerate(trial.cases)
     ]
-    gradients = trial.gradients_from(residuals)
+
+
+def _wrong(trial: Trial, gradients: Arrays, times: float = 1) -> list[int]:
+    """In which cases gradients are wrong."""
     return [
         index
-        for index, (tried, got) in enumerate(zip(trial.cases, gradients, strict=True))
-        if not all(close(one, want, TOLERANCE) for one, want in zip(got, tried.wanted_gradients, strict=True))
+        for index, (tried, own) in enumerate(zip(trial.cases, gradients, strict=True))
+        if not all(close(got, want, times) for got, want in zip(own, tried.wanted_gradients, strict=True))
     ]
 
 

@@ -1,5 +1,7 @@
 """A trial: an answer's two programs and the reference, run on the same random inputs."""
 
+import dataclasses
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -13,7 +15,8 @@ from grader.judging.layout import CaseLayout, lay_out, output_sizes
 from grader.judging.traced_reference import traced_reference
 from grader.stablehlo.execution import Arrays, Execution, Function, split
 from grader.stablehlo.program import StableHloProgram
-from grader.stablehlo.types import TensorType
+from grader.stablehlo.shadow import widened_array
+from grader.stablehlo.types import ProgramError, TensorType
 
 
 class TwoPrograms(Protocol):
@@ -21,6 +24,9 @@ class TwoPrograms(Protocol):
 
     forward: StableHloProgram
     backward: StableHloProgram
+
+    @property
+    def shadow(self) -> "TwoPrograms": ...
 
     def run(
         self, inputs: Arrays, cotangents: Arrays, reference: Function
@@ -82,6 +88,8 @@ class Trial:
       forward: the answer's forward program, its matmuls as often as they ran.
       backward: the answer's backward program, likewise.
       trip_count: how many trips the dynamic loops of both programs made, in all cases together.
+      shadow: makes the same in float64, inputs and all (`grader.stablehlo.shadow`); None if that cannot be run, or if
+        this is a shadow.
       gradients_from: runs the backward program once more, on other residuals: takes those of all cases, and returns the
         gradients of all cases.
       peak: compiles both passes of the case at a position, and returns the bytes that XLA sets aside for values between
@@ -94,6 +102,7 @@ class Trial:
     forward: StableHloProgram
     backward: StableHloProgram
     trip_count: int
+    shadow: Callable[[], "Trial | None"]
     gradients_from: Callable[[Arrays], Arrays]
     peak: Callable[[int], int]
 
@@ -125,38 +134,54 @@ def try_answer(
     inputs = [[expect.draw(rng, argument) for argument in case.arguments] for case in cases]
     layouts = lay_out(evidence, cases, programs.forward, programs.backward)
     cotangents = [[_draw_cotangent(rng, kind) for kind in layout.output_types] for layout in layouts]
-    reference = traced_reference(tuple(cases), expect, tuple(layout.output_types for layout in layouts))
-    outputs, residuals, gradients, trip_counts, wanted = programs.run(inputs, cotangents, reference.function)
-    # Python's integers: FLOPs of a long loop would not fit into int32.
-    forward_trips, backward_trips = ([int(count) for count in counts] for counts in trip_counts)
-    return Trial(
-        task=task,
-        expect=expect,
-        cases=tuple(
-            TriedCase(
-                case=case,
-                argument_names=argument_names(case, expect),
-                layout=layouts[index],
-                structure=evidence.cases[index].output,
-                sources=evidence.cases[index].sources,
-                inputs=inputs[index],
-                outputs=outputs[index],
-                residuals=residuals[index],
-                gradients=gradients[index],
-                wanted_output=wanted[index][0],
-                wanted_gradients=wanted[index][1],
-                named=wanted[index][2],
-                wanted_flops=reference.matmul_flops[index],
-                negligible=reference.negligible[index],
-            )
-            for index, case in enumerate(cases)
-        ),
-        forward=programs.forward.counted(forward_trips),
-        backward=programs.backward.counted(backward_trips),
-        trip_count=sum(forward_trips) + sum(backward_trips),
-        gradients_from=lambda residuals: split(programs.gradients(residuals, cotangents), list(map(len, inputs))),
-        peak=lambda index: programs.peak(index, inputs, cotangents),
-    )
+    traced = traced_reference(tuple(cases), expect, tuple(layout.output_types for layout in layouts))
+
+    def tried(programs: TwoPrograms, inputs: Arrays, cotangents: Arrays, reference: Function) -> Trial:
+        outputs, residuals, gradients, trip_counts, wanted = programs.run(inputs, cotangents, reference)
+        # Python's integers: FLOPs of a long loop would not fit into int32.
+        forward_trips, backward_trips = ([int(count) for count in counts] for counts in trip_counts)
+        return Trial(
+            task=task,
+            expect=expect,
+            cases=tuple(
+                TriedCase(
+                    case=case,
+                    argument_names=argument_names(case, expect),
+                    layout=layouts[index],
+                    structure=evidence.cases[index].output,
+                    sources=evidence.cases[index].sources,
+                    inputs=inputs[index],
+                    outputs=outputs[index],
+                    residuals=residuals[index],
+                    gradients=gradients[index],
+                    wanted_output=wanted[index][0],
+                    wanted_gradients=wanted[index][1],
+                    named=wanted[index][2],
+                    wanted_flops=traced.matmul_flops[index],
+                    negligible=traced.negligible[index],
+                )
+                for index, case in enumerate(cases)
+            ),
+            forward=programs.forward.counted(forward_trips),
+            backward=programs.backward.counted(backward_trips),
+            trip_count=sum(forward_trips) + sum(backward_trips),
+            shadow=lambda: None,
+            gradients_from=lambda residuals: split(programs.gradients(residuals, cotangents), list(map(len, inputs))),
+            peak=lambda index: programs.peak(index, inputs, cotangents),
+        )
+
+    @functools.cache
+    def shadow() -> Trial | None:
+        try:
+            return tried(programs.shadow, _widened(inputs), _widened(cotangents), traced.function.shadow)
+        except ProgramError:
+            return None
+
+    return dataclasses.replace(tried(programs, inputs, cotangents, traced.function), shadow=shadow)
+
+
+def _widened(arrays: Arrays) -> Arrays:
+    return [[widened_array(array) for array in own] for own in arrays]
 
 
 def _draw_cotangent(rng: np.random.Generator, kind: TensorType) -> np.ndarray:

@@ -1,10 +1,11 @@
 """What stands against an answer's results: whether it ends, and its type, values and gradients."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from grader.judging.compare import TOLERANCE, as_float, close, example, tensor_type_of
+from grader.judging.agreement import agree
+from grader.judging.compare import as_float, close, example, tensor_type_of
 from grader.judging.merge import Seen, merge
 from grader.judging.traced_reference import values_of_mistakes
 from grader.judging.trial import Trial, TriedCase
@@ -54,8 +55,8 @@ def _wrong_types(trial: Trial) -> Iterator[Seen]:
 
 def _wrong_values(trial: Trial) -> Iterator[Seen]:
     explained = None
-    for tried in trial.cases:
-        if not close(tried.outputs[0], tried.wanted_output, TOLERANCE):
+    for index, tried in enumerate(trial.cases):
+        if not agree(trial, index, lambda tried: (tried.outputs[0], tried.wanted_output)):
             # Looked up for the first case that is wrong, whose figures the finding has.
             says, question = explained = explained or _explained(tried, trial)
             finding = Finding(
@@ -72,16 +73,16 @@ def _explained(tried: TriedCase, trial: Trial) -> tuple[str, str]:
     """What a wrong value is, and the question that leads on, if one of the exercise's usual mistakes leads to it."""
     values = values_of_mistakes(tried.case, trial.expect, tried.inputs)
     for mistake, value in zip(trial.expect.mistakes, values, strict=True):
-        if close(tried.outputs[0], value, TOLERANCE):
+        if close(tried.outputs[0], value):
             return mistake.says, mistake.next
     return "its value is not the one asked for", "Which step of the pipeline is missing, different, or one too many?"
 
 
 def _wrong_gradients(trial: Trial) -> Iterator[Seen]:
-    for tried in trial.cases:
+    for index, tried in enumerate(trial.cases):
         gradients = zip(tried.argument_names, tried.gradients, tried.wanted_gradients, strict=True)
-        for name, got, want in gradients:
-            if not close(got, want, TOLERANCE):
+        for place, (name, got, want) in enumerate(gradients):
+            if not agree(trial, index, _gradients_at(place)):
                 how, question = _how_wrong(got)
                 finding = Finding(
                     FindingKind.WRONG_GRADIENT,
@@ -91,6 +92,10 @@ def _wrong_gradients(trial: Trial) -> Iterator[Seen]:
                     next=question,
                 )
                 yield Seen((name, how), tried.case.name, finding)
+
+
+def _gradients_at(place: int) -> Callable[[TriedCase], tuple[np.ndarray, np.ndarray]]:
+    return lambda tried: (tried.gradients[place], tried.wanted_gradients[place])
 
 
 def _how_wrong(gradient: np.ndarray) -> tuple[str, str]:

@@ -48,6 +48,15 @@ def text(op: Op, name: str) -> str:
     return ir.StringAttr(op.attributes[name]).value
 
 
+def splat(constant: Op) -> ir.Attribute | None:
+    """The one number that all elements of a constant are; None if there are several, or if it is complex: of those the
+    bindings know nothing."""
+    if element_type(constant.results[0]).startswith("complex"):
+        return None
+    value = constant.attributes["value"]
+    return value.get_splat_value() if isinstance(value, ir.DenseElementsAttr) and value.is_splat else None
+
+
 def dot_dimensions(dot: Op) -> stablehlo.DotDimensionNumbers:
     """The batching and the contracting dimensions of a `dot_general`."""
     return stablehlo.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"])

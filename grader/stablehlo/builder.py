@@ -202,10 +202,11 @@ class Builder:
 
 
 def _scalar_integer(constant: Op) -> int | None:
-    value, (result,) = constant.attributes["value"], constant.results
-    if shape_of(result) or element_type(result) not in HIGHEST or not isinstance(value, ir.DenseIntElementsAttr):
+    (result,) = constant.results
+    if shape_of(result) or element_type(result) not in HIGHEST:
         return None
-    return value[0]
+    value = constant.attributes["value"]
+    return value[0] if isinstance(value, ir.DenseIntElementsAttr) else None
 
 
 def _is_less_than(compare: Op) -> bool:

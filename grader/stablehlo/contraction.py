@@ -15,8 +15,6 @@ A number that is repeated scales, and costs nothing here. Nor does a sum of squa
 import math
 from collections.abc import Sequence
 
-from jax.extend.mlir import ir
-
 from grader.stablehlo.bindings import (
     Op,
     Value,
@@ -26,6 +24,7 @@ from grader.stablehlo.bindings import (
     integer,
     operations,
     shape_of,
+    splat,
 )
 from grader.stablehlo.types import HIGHEST
 
@@ -59,8 +58,7 @@ class Contractions:
             case "stablehlo.convolution":
                 return _convolution_flops(op)
             case "stablehlo.constant":
-                value = op.attributes["value"]
-                if isinstance(value, ir.DenseElementsAttr) and value.is_splat:
+                if splat(op) is not None:
                     self._different[result] = 1
             case "stablehlo.iota":
                 self._different[result] = shape_of(op.results[0])[integer(op, "iota_dimension")]

@@ -4,7 +4,9 @@ Where nobody knows the answer this happens in a process of its own (`grader.isol
 the programs and the inputs, and nothing of what is expected.
 """
 
+import copy
 import dataclasses
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -20,6 +22,7 @@ from jax.interpreters import mlir
 from grader.stablehlo import interpreter, reader
 from grader.stablehlo.numpy_operations import Uninterpreted
 from grader.stablehlo.program import StableHloProgram
+from grader.stablehlo.shadow import shadow_of
 from grader.stablehlo.types import ProgramError, TensorType
 
 COMPILE_FAST = {"xla_backend_optimization_level": 0}
@@ -52,6 +55,13 @@ class Execution:
         """
         self.forward, self.backward = (reader.read(text, max_trip_count) for text in (forward, backward))
         self._sizes = sizes
+
+    @functools.cached_property
+    def shadow(self) -> "Execution":
+        """The same programs with every float a float64 (`grader.stablehlo.shadow`), which take arrays of float64."""
+        own = copy.copy(self)
+        own.forward, own.backward = shadow_of(self.forward), shadow_of(self.backward)
+        return own
 
     def run(
         self, inputs: Arrays, cotangents: Arrays, reference: "Function"
@@ -148,6 +158,16 @@ class Function:
         self.text, self.traced, self.tree = exported.mlir_module(), exported.call, exported.out_tree
         self._compiled = jax.jit(self.traced, compiler_options=COMPILE_FAST)
 
+    @functools.cached_property
+    def shadow(self) -> "Function":
+        """The same function with every float a float64 (`grader.stablehlo.shadow`)."""
+        own = copy.copy(self)
+        program = shadow_of(reader.read(self.text))
+        own.text = program.text
+        own.traced = lambda *arguments: jax.tree.unflatten(self.tree, traceable(program)(*jax.tree.leaves(arguments)))
+        own._compiled = jax.jit(own.traced, compiler_options=COMPILE_FAST)
+        return own
+
     def __call__(self, *arguments: Any) -> Any:
         """What it returns, as NumPy arrays."""
         try:
@@ -161,17 +181,19 @@ class Function:
 
     def compiled(self, *arguments: Any) -> Any:
         """What it returns, as XLA makes it, as NumPy arrays."""
-        return jax.tree.map(np.asarray, self._compiled(*arguments))
+        with jax.enable_x64(True):  # for shadows
+            return jax.tree.map(np.asarray, self._compiled(*arguments))
 
 
 def _compiled(run: Callable[..., Any], *arguments: Any) -> Any:
     """What a function of the two programs returns, as XLA makes it, as NumPy arrays. Raises ProgramError."""
     try:
-        compiled = jax.jit(run, compiler_options=COMPILE_FAST).lower(*arguments).compile()
-        memory = _memory(compiled)
-        nbytes = memory.temp_size_in_bytes + memory.output_size_in_bytes
-        if nbytes <= MAX_BYTES:
-            return jax.tree.map(np.asarray, compiled(*arguments))
+        with jax.enable_x64(True):  # for shadows; all else says of each array what dtype it has
+            compiled = jax.jit(run, compiler_options=COMPILE_FAST).lower(*arguments).compile()
+            memory = _memory(compiled)
+            nbytes = memory.temp_size_in_bytes + memory.output_size_in_bytes
+            if nbytes <= MAX_BYTES:
+                return jax.tree.map(np.asarray, compiled(*arguments))
     except (jax.errors.JaxRuntimeError, ValueError, ir.MLIRError) as error:
         raise ProgramError("its two programs do not compile and run.") from error
     raise ProgramError(f"its two programs take {nbytes // 2**20:,} MiB; at most {MAX_BYTES // 2**20:,} are given.")

@@ -57,6 +57,7 @@ def _answer(
     execution: Execution, request: OnArrays, arrays: Sequence[np.ndarray]
 ) -> tuple[object, Sequence[np.ndarray]]:
     inputs, cotangents = nested(request.counts, arrays)
+    execution = execution.shadow if request.shadow else execution
     if isinstance(request, Backward):
         gradients = execution.gradients(inputs, cotangents)  # the first group are residuals
         return Results([[len(gradients)]]), gradients

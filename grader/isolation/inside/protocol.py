@@ -125,9 +125,10 @@ class Programs:
 @dataclass(frozen=True)
 class OnArrays:
     """What is to be done with the message's arrays, inputs and cotangents; `counts` are their numbers, see
-    `messages.counts`."""
+    `messages.counts`. `shadow`: by the two programs' shadows, and the arrays are theirs."""
 
     counts: list
+    shadow: bool
 
 
 @dataclass(frozen=True)

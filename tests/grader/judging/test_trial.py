@@ -4,7 +4,7 @@ import numpy as np
 from sample_answers import cases, right, traced
 
 from grader.exercises import registry
-from grader.judging.compare import TOLERANCE, close
+from grader.judging.compare import close
 from grader.judging.observe import behaviours
 from grader.judging.trial import Trial, try_answer
 from grader.judging.wrong_results import wrong_results
@@ -22,7 +22,7 @@ def test_a_right_answers_arrays_are_beside_the_references():
         assert tried.case is case and tried.argument_names == ("w1", "w2", "x")
         shapes = [argument.shape for argument in case.arguments]
         assert [array.shape for array in tried.inputs] == [array.shape for array in tried.gradients] == shapes
-        assert close(tried.outputs[0], tried.wanted_output, TOLERANCE)
+        assert close(tried.outputs[0], tried.wanted_output)
         assert len(tried.residuals) == len(tried.layout.residuals) == len(tried.sources)
 
 

@@ -51,20 +51,8 @@ def summed_by_scan(x, W):
     return lax.scan(body, jnp.zeros((x.shape[0], W.shape[1]), x.dtype), (x.T, W))[0]
 
 
-def summed_by_fori(x, W):
-    def body(k, total):
-        return total + x[:, k, None] * W[k]
-
-    return lax.fori_loop(0, len(W), body, jnp.zeros((x.shape[0], W.shape[1]), x.dtype))
-
-
 def outer(x, W):
     return x[:, :, None] * W
-
-
-def windowed(x, W):
-    both = outer(x, W)
-    return lax.reduce_window(both, jnp.zeros((), x.dtype), lax.add, (1, x.shape[1], 1), (1, 1, 1), "VALID")[:, 0]
 
 
 def quarters(x, W):
@@ -77,11 +65,6 @@ def logarithms(x, W):
     signs = jnp.sign(x)[:, :, None] * jnp.sign(W)
     sizes = jnp.exp(jnp.log(abs(x).astype(jnp.float32))[:, :, None] + jnp.log(abs(W).astype(jnp.float32)))
     return (signs * sizes).sum(1).astype(x.dtype)
-
-
-def convolved(x, W):
-    made = lax.conv_general_dilated(x[:, :, None], W[None], (1,), "VALID", dimension_numbers=("NCH", "HIO", "NCH"))
-    return made[..., 0]
 
 
 PRODUCTS = {
@@ -99,15 +82,11 @@ PRODUCTS = {
     "multiplied_selected_and_summed": lambda x, W: jnp.where(jnp.isfinite(outer(x, W)), outer(x, W), 0).sum(1),
     "summed_one_by_one": lambda x, W: functools.reduce(jnp.add, [x[:, k, None] * W[k] for k in range(len(W))]),
     "summed_by_scan": summed_by_scan,
-    "summed_by_fori": summed_by_fori,
-    "summed_by_cumsum": lambda x, W: jnp.cumsum(outer(x, W), axis=1)[:, -1],
-    "summed_by_windows": windowed,
     "summed_by_associative_scan": lambda x, W: lax.associative_scan(jnp.add, outer(x, W), axis=1)[:, -1],
     "summed_by_mean": lambda x, W: jnp.mean(outer(x, W), axis=1) * x.shape[1],
     "divided_by_reciprocals": lambda x, W: jnp.sum(x[:, :, None] / (1 / W), axis=1),
     "by_vecdot": lambda x, W: jnp.vecdot(x[:, None], W.T),
     "by_tensordot": lambda x, W: jnp.tensordot(x, W, 1),
-    "by_convolution": convolved,
     "row_by_row_in_a_map": lambda x, W: lax.map(lambda row: row @ W, x),
     "row_by_row_multiplied_and_summed": lambda x, W: lax.map(lambda row: jnp.sum(row[:, None] * W, 0), x),
     "row_by_row_under_vmap": lambda x, W: jax.vmap(lambda row: jnp.sum(row[:, None] * W, 0))(x),
@@ -117,7 +96,7 @@ PRODUCTS = {
 
 for name, product in PRODUCTS.items():
     again(name, product)
-for name in ("multiplied_and_summed", "summed_one_by_one", "summed_by_fori", "by_tensordot", "by_squares_of_sums"):
+for name in ("multiplied_and_summed", "summed_one_by_one", "summed_by_scan", "by_tensordot", "by_squares_of_sums"):
     again(f"{name}_behind_the_cotangent", PRODUCTS[name], kind="extra matmuls", hidden=True)
 
 

@@ -12,6 +12,8 @@ from grader.classroom.run_folder import RunError
 from grader.isolation.limits import NotDone
 from grader.util.versions import versions
 
+SECONDS_TO_CONNECT = 20  # to a scheduler, at first and when it has been lost
+
 
 class Unfit(Exception):
     """The machine that a submission was given to cannot grade; it has been set aside, and another one is to do it."""
@@ -84,7 +86,7 @@ def on_cluster(scheduler: str, sandboxed: bool) -> Iterator["Cluster"]:
             "`pip install ./packages/rematscope -e '.[cluster]'` in the workbook's folder."
         ) from None
     try:
-        client = distributed.Client(scheduler, timeout=20, set_as_default=False)
+        client = distributed.Client(scheduler, timeout=SECONDS_TO_CONNECT, set_as_default=False)
     except (OSError, ValueError) as error:
         raise RunError(f"No Dask scheduler answers at {scheduler} ({error}): check that it runs.") from None
     with client:
@@ -179,7 +181,7 @@ def _graded_there(submission, seed, secret, hurry, needed, sandboxed):
 
         if (found := versions()) != needed:
             other = ", ".join(f"{name} {found.get(name)}" for name in needed if found.get(name) != needed[name])
-            return {"worker": worker, "unfit": f"it has {other or 'JAX_REMAT3'}, which is not what is here"}
+            return {"worker": worker, "unfit": f"it has not what grades here, but {other or 'JAX_REMAT3'}"}
         from grader.classroom import worker as there
         from grader.classroom.collect import Submission
         from grader.isolation.limits import NotDone

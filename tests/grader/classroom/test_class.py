@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+import rematscope
 from grader.answers.evidence import Evidence
 from grader.classroom import collect, executors, grade_class, run_folder, seeds
 from grader.classroom.collect import Submission
@@ -308,38 +309,71 @@ def test_without_dask_a_cluster_is_refused_in_a_sentence(monkeypatch):
         pass
 
 
-@sandboxed
-def test_a_cluster_that_loses_a_worker_gives_the_same_grades(handed_in, grades, tmp_path):
+@pytest.fixture
+def dask(tmp_path):
+    """Starts a part of a Dask cluster, given as its command and what its environment has besides."""
     started = []
 
-    def start(*arguments):
-        environment = os.environ | {"DASK_DISTRIBUTED__DIAGNOSTICS__NVML": "false"}
-        command = [sys.executable, "-m", "distributed.cli." + arguments[0], *arguments[1:]]
-        log = (tmp_path / f"{len(started)}.log").open("w")
-        started.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=tmp_path, env=environment))
-        log.close()
+    def start(*command, **environment):
+        environment = os.environ | {"DASK_DISTRIBUTED__DIAGNOSTICS__NVML": "false"} | environment
+        command = [sys.executable, "-m", "distributed.cli." + command[0], *command[1:]]
+        with (tmp_path / f"{len(started)}.log").open("w") as log:
+            started.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=tmp_path, env=environment))
         return started[-1]
 
-    try:
-        place = tmp_path / "scheduler.json"
-        scheduler = start("dask_scheduler", "--scheduler-file", place, "--port", "0", "--no-dashboard")
-        until(lambda: place.exists() and place.read_text().endswith("}"), scheduler)
-        address = json.loads(place.read_text())["address"]
-        workers = [start("dask_worker", address, "--no-nanny", "--nthreads", "2", "--no-dashboard") for _ in range(2)]
-        results = tmp_path / "grades" / "results"
+    yield start
+    for process in reversed(started):
+        process.terminate()
+        process.wait(10)
 
-        def lose_one():
-            until(lambda: results.exists() and any(results.glob("*.json")), workers[0])
-            workers[0].kill()
 
+WORKER = "--no-nanny", "--nthreads", "2", "--no-dashboard"
+
+
+@sandboxed
+def test_a_cluster_that_loses_workers_and_has_unfit_ones_gives_the_same_grades(
+    handed_in, grades, dask, tmp_path, monkeypatch
+):
+    place = tmp_path / "scheduler.json"
+    scheduler = dask("dask_scheduler", "--scheduler-file", place, "--port", "0", "--no-dashboard")
+    until(lambda: place.exists() and place.read_text().endswith("}"), scheduler)
+    address = json.loads(place.read_text())["address"]
+    # One has no bubblewrap, another one's catalogue is not the one that is here.
+    for package in ("grader", "solutions"):
+        shutil.copytree(ROOT / package, tmp_path / "other" / package, ignore=shutil.ignore_patterns("__pycache__"))
+    with (tmp_path / "other" / "grader" / "catalog" / NAME / "expect.py").open("a") as expect:
+        expect.write("requirements = lambda case: []\n")
+    paths = os.pathsep.join([str(tmp_path / "other"), str(Path(rematscope.__file__).parents[1])])
+    unfit = [
+        dask("dask_worker", address, *WORKER, PATH="/none"),
+        dask("dask_worker", address, *WORKER, PYTHONPATH=paths),
+    ]
+    fit = [dask("dask_worker", address, *WORKER) for _ in range(2)]
+    results = tmp_path / "grades" / "results"
+
+    def lose_one():
+        until(lambda: any(results.glob("*.json")), fit[0])
+        fit[0].kill()
+
+    monkeypatch.setattr(executors, "SECONDS_TO_CONNECT", 5)
+    with executors.on_cluster(address, True) as cluster:
+        run = run_folder.Run.begin(tmp_path / "grades", 3, NAME, True)
         loser = threading.Thread(target=lose_one)
         loser.start()
-        with executors.on_cluster(address, True) as place:
-            run = run_folder.Run.begin(tmp_path / "grades", 3, NAME, True)
-            report, lost = grade_class.grade_class(collect.collect(handed_in), run, place)
+        report, lost = grade_class.grade_class(collect.collect(handed_in), run, cluster)
         loser.join()
-        assert workers[0].wait(5) == -9 and (report.csv(), lost) == (grades, 0)
-    finally:
-        for process in reversed(started):
-            process.terminate()
-            process.wait(10)
+        assert fit[0].wait(5) == -9 and (report.csv(), lost) == (grades, 0)
+        assert {why.split()[0] for why in cluster.set_aside.values()} <= {"it", "The"}, "each is named, with a reason"
+        (tmp_path / "more").mkdir()
+        for number in range(8):  # until both have been asked
+            (tmp_path / "more" / f"{number}.py").write_text(f"# {number}\n{RIGHT}")
+        run = run_folder.Run.begin(tmp_path / "more grades", 3, NAME, True)
+        report, lost = grade_class.grade_class(collect.collect(tmp_path / "more"), run, cluster)
+        assert lost == 0 and all(grade.verdict.passed for grade in report.grades)
+        found = " ".join(cluster.set_aside.values())
+        assert len(cluster.set_aside) == len(unfit) and "needs bubblewrap" in found and "not what grades here" in found
+
+        scheduler.kill()
+        run = run_folder.Run.begin(tmp_path / "no grades", 4, NAME, True)
+        with pytest.raises(run_folder.RunError, match=r"scheduler at tcp://.* does not answer any more.*--resume"):
+            grade_class.grade_class(collect.collect(tmp_path / "more"), run, cluster)

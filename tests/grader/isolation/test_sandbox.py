@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import bubblewrap
@@ -17,7 +18,7 @@ import rematscope
 from grader.classroom.collect import Submission
 from grader.classroom.grade_one import SandboxGrader
 from grader.isolation import sandbox
-from grader.isolation.limits import CheckLimits
+from grader.isolation.limits import CheckLimits, NotDone
 
 NAME = "checkpoint_dot_policy"
 ROOT = Path(__file__).parents[3]
@@ -33,9 +34,13 @@ def grader():
         yield grader
 
 
-def grade(body, grader):
+def submission(body):
     text = f"{HEAD}def {NAME}(w1, w2, x):\n{textwrap.indent(textwrap.dedent(body), '    ')}\n"
-    return grader.grade(Submission("a learner", "answer.py", text.encode()), seed=1)
+    return Submission("a learner", "answer.py", text.encode())
+
+
+def grade(body, grader):
+    return grader.grade(submission(body), seed=1)
 
 
 PROBE = """
@@ -239,6 +244,47 @@ grader.grade(Submission("a", "a.py", answer), 1)
     while alive := {pid for pid in started if Path(f"/proc/{pid}").exists()}:
         assert time.monotonic() < deadline, alive
         time.sleep(0.1)
+
+
+@bubblewrap.needed
+def test_what_is_killed_from_outside_is_the_machines_failure(grader):
+    grader.begin()
+    before = bubblewrap.descendants(os.getpid())
+
+    def kill():
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            new = bubblewrap.descendants(os.getpid()) - before
+            # A guard, and the process that it forked: the one without children.
+            if answers := [pid for pid in new if not bubblewrap.descendants(pid) and _parent(pid) in new]:
+                os.kill(answers[0], signal.SIGKILL)
+                return
+            time.sleep(0.01)
+
+    with ThreadPoolExecutor(1) as executor:
+        killed = executor.submit(kill)
+        graded = grade("while True: pass", grader)
+        killed.result()
+    assert graded.verdict.outcome == "could not be judged"
+    assert [finding.kind for finding in graded.verdict.findings] == ["machine"]
+    assert grade("os._exit(0)", grader).verdict.findings[0].kind != "machine"
+
+
+def _parent(pid):
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    except OSError:
+        return None
+
+
+@bubblewrap.needed
+def test_what_does_nothing_is_not_waited_for_and_what_takes_long_only_as_long_as_asked(grader):
+    with SandboxGrader() as patient:  # with all the time that there is
+        start = time.monotonic()
+        assert "did nothing at all" in grade("while True: time.sleep(0.1)", patient).reason
+        assert time.monotonic() - start < 40
+        with pytest.raises(NotDone):
+            patient.grade(submission("while True: pass"), 1, hurry=True)
 
 
 @bubblewrap.needed

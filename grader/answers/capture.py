@@ -23,6 +23,7 @@ from grader.answers.evidence import Evidence, Traced
 from grader.answers.failures import Unusable, failure_of, message_of, refuse_none
 from grader.exercises.plain_data import plain
 from grader.exercises.spec import Case, Question
+from grader.util.jax_settings import as_they_come
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
 from rematscope.tracing.trace import sources_of
@@ -215,6 +216,7 @@ def _sources(forward, shapes) -> list[tuple[str | None, ...]]:
     return [tuple(lines[end - count : end]) for end, count in zip(ends, counts, strict=True)][1::2]
 
 
+@as_they_come()
 def traced(answer: Callable, exercise: str, cases: Sequence[Case | Question], seed: int = 0) -> Evidence | Verdict:
     """An answer's evidence, or the verdict that there is none to be had. This runs the answer."""
     try:

@@ -5,8 +5,10 @@ from collections.abc import Callable, Sequence
 import rematscope
 from grader.answers.apply import applied
 from grader.exercises.spec import Case, Question
+from grader.util.jax_settings import as_they_come
 
 
+@as_they_come()
 def drawn(
     answer: Callable, cases: Sequence[Case | Question], shown: Case | None, case: str | None, marked: Sequence[int]
 ) -> dict:

@@ -41,6 +41,9 @@ def expect(name: str) -> Expect:
 
 def cases(name: str, seed: int) -> tuple[Case | Question, ...]:
     """What an answer to the exercise is tried on, drawn from a seed."""
-    import numpy as np  # late: the command line knows the exercises without it
+    import numpy as np  # late: the command line knows the exercises without it and without JAX
 
-    return tuple(task(name).cases(np.random.default_rng(seed)))
+    from grader.util.jax_settings import as_they_come
+
+    with as_they_come():
+        return tuple(task(name).cases(np.random.default_rng(seed)))

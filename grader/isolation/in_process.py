@@ -16,9 +16,11 @@ from grader.exercises import registry
 from grader.exercises.spec import Case, Question, Task
 from grader.judging.illustrate import effects_beside_others, explained_by_programs
 from grader.judging.judge import judge_text
+from grader.util.jax_settings import as_they_come
 from grader.verdicts.verdict import Verdict
 
 
+@as_they_come()
 def illustrated(verdict: Verdict, answer: Callable, cases: Sequence[Case | Question], task: Task) -> Verdict:
     """The verdict with what shows its findings: two programs, costs beside others', and what the answer saves.
 

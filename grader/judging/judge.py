@@ -18,6 +18,7 @@ from grader.judging.wrong_data import differences
 from grader.judging.wrong_results import wrong_results
 from grader.stablehlo.execution import Execution
 from grader.stablehlo.types import ProgramError
+from grader.util.jax_settings import as_they_come
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
 
@@ -124,6 +125,7 @@ def _not_attempted(evidence: Evidence) -> Finding:
     )
 
 
+@as_they_come()
 def judge_text(
     text: str, cases: Sequence[Case | Question], exercise: str, seed: int, execute: Execute = Execution
 ) -> Verdict:

@@ -22,11 +22,13 @@ class Mistake:
       says: the mistake, in words.
       function: computes what the mistake leads to; takes what an answer takes.
       next: the question that leads on.
+      in_gradient: True where the value is right, and the mistake shows in the gradients alone.
     """
 
     says: str
     function: Callable
     next: str = "Which of your lines does that?"
+    in_gradient: bool = False
 
 
 class Requirement(Protocol):

@@ -75,17 +75,38 @@ def traced_reference(
 
 
 def values_of_mistakes(case: Case, expect: Expect, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-    """What each of the exercise's usual mistakes, `expect.mistakes`, computes in a case."""
+    """What each of the exercise's usual mistakes, those of `expect.mistakes` that show in the value, computes in a
+    case."""
     values: Sequence[np.ndarray] = _traced_mistakes(case, expect)(*inputs)
     return values
+
+
+def gradients_of_mistakes(
+    case: Case, expect: Expect, inputs: Sequence[np.ndarray], cotangent: np.ndarray
+) -> Sequence[Sequence[np.ndarray]]:
+    """The gradients, one for each argument, of each of those mistakes that show in the gradients alone."""
+    gradients: Sequence[Sequence[np.ndarray]] = _traced_gradients(case, expect)(inputs, cotangent)
+    return gradients
 
 
 @functools.lru_cache(maxsize=32)
 def _traced_mistakes(case: Case, expect: Expect) -> Function:
     def run(*arguments: jax.Array) -> list[jax.Array]:
-        return [case.differentiated(mistake.function)(*arguments) for mistake in expect.mistakes]
+        mistakes = [mistake for mistake in expect.mistakes if not mistake.in_gradient]
+        return [case.differentiated(mistake.function)(*arguments) for mistake in mistakes]
 
     return Function(run, *case.arguments)
+
+
+@functools.lru_cache(maxsize=32)
+def _traced_gradients(case: Case, expect: Expect) -> Function:
+    functions = [case.differentiated(mistake.function) for mistake in expect.mistakes if mistake.in_gradient]
+
+    def run(arguments: Sequence[jax.Array], cotangent: jax.Array) -> list[Sequence[jax.Array]]:
+        return [jax.vjp(function, *arguments)[1](cotangent) for function in functions]
+
+    output = jax.eval_shape(reference_of(case, expect), *case.arguments)[0]
+    return Function(run, list(case.arguments), output)
 
 
 def flops_of_each(matmuls: Iterable[Matmul]) -> Iterator[int]:

@@ -51,6 +51,7 @@ class TriedCase:
       structure: the structure of what the answer returns, as text, `"*"` for a single array.
       sources: for each residual the learner's line that made it, or None. Untrusted.
       inputs: an array for each argument.
+      cotangents: an array for each output.
       outputs: what the answer returned, one array for each leaf of its structure.
       residuals: what its forward pass handed to its backward pass.
       gradients: what its backward pass returned, one array for each argument, of the argument's shape and dtype.
@@ -67,6 +68,7 @@ class TriedCase:
     structure: str
     sources: tuple[str | None, ...]
     inputs: Sequence[np.ndarray]
+    cotangents: Sequence[np.ndarray]
     outputs: Sequence[np.ndarray]
     residuals: Sequence[np.ndarray]
     gradients: Sequence[np.ndarray]
@@ -151,6 +153,7 @@ def try_answer(
                     structure=evidence.cases[index].output,
                     sources=evidence.cases[index].sources,
                     inputs=inputs[index],
+                    cotangents=cotangents[index],
                     outputs=outputs[index],
                     residuals=residuals[index],
                     gradients=gradients[index],

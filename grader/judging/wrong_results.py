@@ -7,7 +7,7 @@ import numpy as np
 from grader.judging.agreement import agree
 from grader.judging.compare import as_float, close, example, tensor_type_of
 from grader.judging.merge import Seen, merge
-from grader.judging.traced_reference import values_of_mistakes
+from grader.judging.traced_reference import gradients_of_mistakes, values_of_mistakes
 from grader.judging.trial import Trial, TriedCase
 from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
@@ -71,19 +71,23 @@ def _wrong_values(trial: Trial) -> Iterator[Seen]:
 
 def _explained(tried: TriedCase, trial: Trial) -> tuple[str, str]:
     """What a wrong value is, and the question that leads on, if one of the exercise's usual mistakes leads to it."""
+    mistakes = [mistake for mistake in trial.expect.mistakes if not mistake.in_gradient]
     values = values_of_mistakes(tried.case, trial.expect, tried.inputs)
-    for mistake, value in zip(trial.expect.mistakes, values, strict=True):
+    for mistake, value in zip(mistakes, values, strict=True):
         if close(tried.outputs[0], value):
             return mistake.says, mistake.next
     return "its value is not the one asked for", "Which step of the pipeline is missing, different, or one too many?"
 
 
 def _wrong_gradients(trial: Trial) -> Iterator[Seen]:
+    explained, looked_up = None, False
     for index, tried in enumerate(trial.cases):
         gradients = zip(tried.argument_names, tried.gradients, tried.wanted_gradients, strict=True)
         for place, (name, got, want) in enumerate(gradients):
             if not agree(trial, index, _gradients_at(place)):
-                how, question = _how_wrong(got)
+                if not looked_up:  # for the first case that is wrong, as for values
+                    explained, looked_up = _explained_gradients(tried, trial), True
+                how, question = explained or _how_wrong(got)
                 finding = Finding(
                     FindingKind.WRONG_GRADIENT,
                     f"The value is right, but the gradient with respect to {name} is {how}.",
@@ -96,6 +100,17 @@ def _wrong_gradients(trial: Trial) -> Iterator[Seen]:
 
 def _gradients_at(place: int) -> Callable[[TriedCase], tuple[np.ndarray, np.ndarray]]:
     return lambda tried: (tried.gradients[place], tried.wanted_gradients[place])
+
+
+def _explained_gradients(tried: TriedCase, trial: Trial) -> tuple[str, str] | None:
+    """How gradients are wrong, and the question that leads on, if one of the usual mistakes leads to them."""
+    mistakes = [mistake for mistake in trial.expect.mistakes if mistake.in_gradient]
+    if mistakes:
+        several = gradients_of_mistakes(tried.case, trial.expect, tried.inputs, tried.cotangents[0])
+        for mistake, gradients in zip(mistakes, several, strict=True):
+            if all(close(got, wrong) for got, wrong in zip(tried.gradients, gradients, strict=True)):
+                return f"wrong: {mistake.says}", mistake.next
+    return None
 
 
 def _how_wrong(gradient: np.ndarray) -> tuple[str, str]:

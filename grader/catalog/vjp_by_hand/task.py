@@ -14,20 +14,34 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 
 from grader.answers.evidence import FailureKind
 from grader.answers.failures import Unusable, failure_of, message_of, refuse_none
-from grader.exercises.spec import Case
+from grader.exercises import calls
+from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("g", "h", "x")
-ranges: dict = {}
+ranges = {
+    "kept": OneOf(("floats", "its input", "a mask", "integers and floats")),
+    "axes": Integers(1, 3),
+    "n": Integers(1, 32),
+    "w": Integers(1, 32),
+    "dtype": OneOf(("float32", "float16")),
+    "called": calls.CALLED,
+}
 signature = "vjp_by_hand(g, h, x)"
 
 
 def cases(rng):
-    """Functions at shapes drawn anew. All weights of a case are square, so that g and h can be mixed up; g has two
-    products that its backward pass needs, and h keeps one value, another one in each case."""
+    """Functions whose values all differ: h keeps another value in each case, and g has two products that its backward
+    pass needs. All weights are square, so that g and h can be mixed up."""
+    some, between = map(int, rng.integers(4, 32, 2))
+    few, many = map(int, rng.permutation([1, 32]))
+    jit, vmap = map(str, rng.permutation(["jax.jit", "jax.vmap"]))
+    flat, deep = ("float16", (between,)), ("float32", (2, many, 1))
+    (dtype, shape), (other_dtype, other_shape) = (flat, deep) if rng.integers(2) else (deep, flat)
     return (
-        _case("sines", rng, jnp.sin, jnp.cos, _sine_of_product),
-        _case("h keeps its input", rng, jnp.tanh, lambda u: 1 - jnp.tanh(u) ** 2, _square),
-        _case("vmap over x", rng, jnp.sin, jnp.cos, _positive_part, batch=(2,)),
+        _case("floats", rng, (int(rng.integers(4, 9)), some)),
+        _case("its input", rng, shape, dtype, jit),
+        _case("a mask", rng, other_shape, other_dtype, vmap),
+        _case("integers and floats", rng, (few, 32)),
     )
 
 
@@ -48,29 +62,59 @@ def _positive_part(y, c, name):
     return jnp.where(mask, u, 0)
 
 
-def _case(name, rng, activation, derivative, last, batch=(), shape=None):
-    rows, width = shape or map(int, rng.permutation([5, 6, 7, 8, 9])[:2])
-    a, b, c = (_weights(rng, width) for _ in range(3))
+def _in_three_pieces(y, c, name):
+    piece = name((name(y, "g(x)") > 0).astype(jnp.int32) + (y > 0.5), "what h's pullback holds")
+    u = name(jax.lax.select_n(piece, y - 1, y / 2, 3 * y), "the pieces that h is made of")
+    name(jnp.cos(u), "what else h's pullback holds")
+    return jnp.sin(u)
+
+
+_H = {
+    "floats": _sine_of_product,
+    "its input": _square,
+    "a mask": _positive_part,
+    "integers and floats": _in_three_pieces,
+}
+
+
+def _case(kept, rng, shape, dtype="float32", called="as it is"):
+    batch = (2,) if called == "jax.vmap" else ()
+    structure = {"kept": kept, "axes": len(shape), "w": shape[-1], "dtype": dtype, "called": called}
+    return _functions(
+        f"h keeps {kept}{calls.where(called)}",
+        rng,
+        _H[kept],
+        jax.ShapeDtypeStruct((*batch, *shape), dtype),
+        transform=calls.transform(called),
+        structure=structure | ({"n": shape[-2]} if len(shape) > 1 else {}),
+    )
+
+
+def _functions(name, rng, last, x, **fields):
+    a, b, c = (_weights(rng, x.shape[-1]) for _ in range(3))
+    # tanh where h keeps its input alone: what a sine keeps, a cosine, is no value of h's there.
+    activation, derivative = (jnp.tanh, lambda u: 1 - jnp.tanh(u) ** 2) if last is _square else (jnp.sin, jnp.cos)
 
     def g(x, name=_unnamed):
-        u = name(x @ a, "g's first product")
+        # Turned over and added: no row of what g returns is made of one row of x alone.
+        u = name((x + jnp.flip(x, 0)) @ a.astype(x.dtype), "g's first product")
         name(derivative(u), "g's first residual")
-        v = name(name(activation(u), "g's inner value") @ b, "g's second product")
+        v = name(name(activation(u), "g's inner value") @ b.astype(x.dtype), "g's second product")
         name(derivative(v), "g's second residual")
         return activation(v)
 
     def h(y, name=_unnamed):
-        return last(y, c, name)
+        return last(y, c.astype(y.dtype), name)
 
     def function(x, *, name=_unnamed):
         return h(g(x, name), name)
 
     return Case(
         name,
-        (jax.ShapeDtypeStruct((*batch, rows, width), jnp.float32),),
-        transform=jax.vmap if batch else lambda f: f,
+        (x,),
         apply=lambda answer: _differentiable(answer, lambda x: g(x), lambda y: h(y)),
         function=function,
+        **fields,
     )
 
 
@@ -79,7 +123,8 @@ def _unnamed(value, name):
 
 
 def _weights(rng, width):
-    return (rng.uniform(0.5, 1, (width, width)) * rng.choice([-1, 1], (width, width))).astype(np.float32)
+    size = 2 / width**0.5
+    return (size * rng.uniform(0.5, 1, (width, width)) * rng.choice([-1, 1], (width, width))).astype(np.float32)
 
 
 def _differentiable(answer, g, h):
@@ -128,11 +173,9 @@ def _refuse(text):
     raise Unusable(text)
 
 
-shown = _case(
+shown = _functions(
     "where g is two products with a sine between, h a cosine",
     np.random.default_rng(0),
-    jnp.sin,
-    jnp.cos,
     _sine_of_product,
-    shape=(256, 64),
+    jax.ShapeDtypeStruct((256, 64), jnp.float32),
 )

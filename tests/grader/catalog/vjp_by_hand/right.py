@@ -1,8 +1,11 @@
 """Right answers to vjp_by_hand, spelled in many ways."""
 
 import functools
+from collections.abc import Callable
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 from sample_answers import Answers
 
 RIGHT = Answers()
@@ -68,3 +71,62 @@ def as_a_class(g, h, x):
     backward = Backward()
     z, backward.h_vjp = jax.vjp(h, g(x))
     return [z, backward]
+
+
+@passes
+def leaves_of_the_pullback(g, h, x):
+    z, h_vjp = jax.vjp(h, g(x))
+    kept, tree = jax.tree.flatten((x, h_vjp))
+
+    def bwd(dz):
+        x, h_vjp = jax.tree.unflatten(tree, kept)
+        return jax.vjp(g, x)[1](*h_vjp(dz))[0]
+
+    return z, bwd
+
+
+@passes
+def equinox_vjp(g, h, x):
+    z, h_vjp = eqx.filter_vjp(h, g(x))
+    return z, lambda dz: eqx.filter_vjp(g, x)[1](h_vjp(dz)[0])[0]
+
+
+@passes
+def a_module(g, h, x):
+    class Backward(eqx.Module):
+        x: jax.Array
+        h_vjp: Callable
+
+        def __call__(self, dz):
+            return jax.vjp(g, self.x)[1](*self.h_vjp(dz))[0]
+
+    z, h_vjp = jax.vjp(h, g(x))
+    return z, Backward(x, h_vjp)
+
+
+@passes
+def a_generator(g, h, x):
+    def passes():
+        z, h_vjp = jax.vjp(h, g(x))
+        dz = yield z
+        yield jax.vjp(g, x)[1](*h_vjp(dz))[0]
+
+    both = passes()
+    return next(both), both.send
+
+
+@passes
+def with_a_barrier(g, h, x):
+    z, h_vjp = jax.vjp(h, g(x))
+
+    def bwd(dz):
+        again, (dy,) = jax.lax.optimization_barrier((x, h_vjp(dz)))
+        return jax.vjp(g, again)[1](dy)[0]
+
+    return z, bwd
+
+
+@passes
+def gradient_of_a_dot_product(g, h, x):
+    z, h_vjp = jax.vjp(h, g(x))
+    return z, lambda dz: jax.grad(lambda x: jnp.vdot(g(x), *h_vjp(dz)))(x)

@@ -5,29 +5,20 @@ page only those statements run that the answer builds on: imports, helper functi
 demonstrations and plots do not.
 """
 
-import __future__
-
 import ast
-import functools
+import dataclasses
 import itertools
 import json
-import linecache
 import operator
-import symtable
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from grader.answers.slicing import (
-    AnswerSource,
-    PlacedStatement,
-    bound_names,
-    is_future,
-    is_stub,
-    needed_statements,
-    segment,
-)
+from grader.answers.cells import AnswerSource, PlacedStatement, segment, statements_of
+from grader.answers.effects import bound_names
+from grader.answers.running import Page
+from grader.answers.slicing import is_future, is_script, is_stub, slice_of
 from grader.exercises import registry
 
 
@@ -41,37 +32,47 @@ class AnotherExercise(NoAnswer):
 
 @dataclass(frozen=True)
 class SlicedAnswer:
-    """An answer, with the statements that it builds on, in the order in which they stand."""
+    """An answer, with the statements that it builds on, in the order in which they stand.
+
+    Attributes:
+      exercise: the exercise's name.
+      statements: what the answer builds on, as far as that can be read.
+      before: all that runs before the answer is checked, should that not be enough; none if there is no more to it.
+      kept: what is written down as its text.
+      module: what `__name__` is to them.
+    """
 
     exercise: str
     statements: tuple[PlacedStatement, ...]
+    before: tuple[PlacedStatement, ...]
+    kept: tuple[PlacedStatement, ...]
+    module: str
 
     def answer(self) -> Any:
         """Runs the statements and returns what the answer's name is then bound to. Raises whatever they raise."""
-        namespace: dict[str, Any] = {"__name__": "submission", "__builtins__": __builtins__}
-        for source, statement in self.statements:
-            # So that tracebacks can quote the line.
-            linecache.cache[source.place] = (len(source.text), None, source.text.splitlines(True), source.place)
-            exec(compile(ast.Module([statement], []), source.place, "exec", self._future()), namespace)
-        return namespace[self.exercise]
+        with Page(self.module) as page:
+            page.run(self.statements)
+            return page.names[self.exercise]
 
     def is_stub(self) -> bool:
         """Whether there is no answer yet, but the stub that the page came with."""
-        return all(is_stub(statement) for _, statement in self.statements if self.exercise in bound_names(statement))
+        return all(is_stub(statement) for _, statement in self._definitions())
+
+    def place(self) -> str:
+        """Where the answer's name is bound last, as a learner calls that cell and line."""
+        source, node = self._definitions()[-1]
+        return f"{source.place}:{node.lineno}"
 
     @property
     def text(self) -> str:
-        """The statements as a program of their own, formatted and commented as they were; "" if there are none."""
-        pieces = [segment(source, (s,)) for source, s in self.statements if is_future(s)]  # Python wants them first
-        for source, group in itertools.groupby(self.statements, key=operator.itemgetter(0)):
+        """What is kept as a program of its own, formatted and commented as it was; "" if there is nothing."""
+        pieces = [segment(source, (s,)) for source, s in self.kept if is_future(s)]  # Python wants them first
+        for source, group in itertools.groupby(self.kept, key=operator.itemgetter(0)):
             pieces += [segment(source, run) for run in _runs(source, [s for _, s in group if not is_future(s)])]
         return "\n\n".join(pieces) + "\n" if pieces else ""
 
-    def _future(self) -> int:
-        """`from __future__ import …` holds for all of a file, and here each statement is compiled by itself."""
-        imports = [statement for _, statement in self.statements if is_future(statement)]
-        features = [getattr(__future__, alias.name).compiler_flag for s in imports for alias in s.names]
-        return functools.reduce(operator.or_, features, 0)
+    def _definitions(self) -> list[PlacedStatement]:
+        return [each for each in self.statements if self.exercise in bound_names(each.node)]
 
 
 def _runs(source: AnswerSource, kept: Sequence[ast.stmt]) -> Iterator[Sequence[ast.stmt]]:
@@ -93,6 +94,8 @@ def read(path: Path, exercise: str | None = None) -> SlicedAnswer:
       NoAnswer: there is none, or more than one.
     """
     statements, broken = _parse(_sources(path))
+    if path.suffix == ".py":
+        statements = [each for each in statements if not is_script(each.node)]
     defined = {name for _, statement in statements for name in bound_names(statement)}
     found = [name for name in registry.names() if name in defined and exercise in (None, name)]
     if len(found) > 1:
@@ -104,7 +107,9 @@ def read(path: Path, exercise: str | None = None) -> SlicedAnswer:
                 f"{path.name} answers another exercise: {exercise} needs a function of that name, as its page has it."
             )
         raise NoAnswer(_no_answer(path, defined, broken, asked))
-    return SlicedAnswer(found[0], tuple(needed_statements(found[0], statements)))
+    module = "__main__" if path.suffix == ".ipynb" else "submission"
+    sliced = SlicedAnswer(found[0], *slice_of(found[0], statements), module)
+    return dataclasses.replace(sliced, before=(), kept=sliced.statements) if sliced.is_stub() else sliced
 
 
 def of_cells(cells: Sequence[str], exercise: str) -> SlicedAnswer:
@@ -119,7 +124,7 @@ def of_cells(cells: Sequence[str], exercise: str) -> SlicedAnswer:
       the cells. Cells that are not Python are left out.
     """
     statements, _ = _parse(AnswerSource(f"In [{number}]", text) for number, text in enumerate(cells))
-    return SlicedAnswer(exercise, tuple(needed_statements(exercise, statements)))
+    return SlicedAnswer(exercise, *slice_of(exercise, statements), "__main__")
 
 
 def fingerprint(text: str) -> frozenset[str]:
@@ -158,34 +163,10 @@ def _parse(
     broken: list[tuple[AnswerSource, Exception]] = []
     for source in sources:
         try:
-            source = _python(source)
-            tree = ast.parse(source.text)
-            symtable.symtable(source.text, source.place, "exec")  # refuses more: a return outside of a function, say
+            statements += statements_of(source)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             broken.append((source, error))
-            continue
-        statements += [PlacedStatement(source, statement) for statement in tree.body]
     return statements, broken
-
-
-def _python(source: AnswerSource) -> AnswerSource:
-    text = source.text.replace("\r\n", "\n").replace("\r", "\n")  # as Python counts lines
-    try:
-        ast.parse(text)
-    except SyntaxError:
-        # Only now: a line of plain Python may begin with % too, inside a string or an expression.
-        text = _without_magics(text)
-    return AnswerSource(source.place, text)
-
-
-def _without_magics(text: str) -> str:
-    """Blanks IPython's own lines, so that the others keep their numbers; `%%time` times a cell that is Python."""
-    lines = text.split("\n")
-    first = next((line for line in lines if line.strip()), "")
-    if first.startswith("%%") and first.split()[0] not in ("%%time", "%%timeit", "%%capture", "%%prun"):
-        return ""
-    magic = ("%", "!", "?")
-    return "\n".join("" if line.lstrip().startswith(magic) or line.rstrip().endswith("?") else line for line in lines)
 
 
 def _no_answer(

@@ -1,54 +1,79 @@
-"""Run a file as far as its answer needs, and do something with that."""
+"""Run a file as far as its answer needs; and all of it that comes before, should that not be enough."""
 
+import contextlib
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from grader.answers import failures, find
+from grader.answers.running import Page
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
 
 
-def run_file(
-    path: Path,
-    exercise: str | None,
-    then: Callable[[Callable, str], Any],
-    found: Callable[[str], None] = lambda exercise: None,
-) -> Any:
-    """Runs a file as far as its answer needs.
+@dataclass(frozen=True)
+class Answer:
+    """What an answer's name is bound to, and the exercise's name."""
+
+    exercise: str
+    function: Callable
+
+
+def tries(
+    path: Path, exercise: str | None, found: Callable[[str], None] = lambda exercise: None
+) -> Iterator[Answer | Verdict]:
+    """Runs a file as far as its answer needs; then, if asked for more, all of it that comes before the answer's check.
+
+    What an answer builds on is found without running anything, and so may miss what a call does on the way. Whoever
+    judges decides: where the first answer passes, nothing else of the file runs.
 
     Args:
       path: a notebook or a Python file.
       exercise: which exercise's answer to look for; None for the one that there is.
-      then: what to do with the answer; it is given the exercise's name too.
       found: told the exercise's name before anything of the learner's runs.
 
-    Returns:
-      What `then` returns, or the verdict that there is no answer.
+    Yields:
+      The answer, or the verdict that there is none: once, and once more if more statements may make a difference.
     """
     try:
         sliced = find.read(path, exercise)
     except find.AnotherExercise as error:
-        return Verdict(
+        yield Verdict(
             exercise or path.stem, Outcome.NOT_ATTEMPTED, (Finding(FindingKind.ANOTHER_EXERCISE, str(error)),)
         )
+        return
     except find.NoAnswer as error:
-        return Verdict(exercise or path.stem, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, str(error)),))
+        yield Verdict(exercise or path.stem, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, str(error)),))
+        return
     found(sliced.exercise)
-    sys.path.insert(0, str(path.parent))  # a notebook's own folder is where it imports from
+    folder = path.parent.resolve()
+    sys.path.insert(0, str(folder))  # a notebook's own folder is where it imports from
+    for statements, keep_on in ((sliced.statements, False), (sliced.before, True)):
+        if statements:
+            with Page(sliced.module) as page:
+                yield _run(sliced, page, statements, keep_on, folder)
+
+
+def _run(sliced: find.SlicedAnswer, page: Page, statements: tuple, keep_on: bool, folder: Path) -> Answer | Verdict:
+    name = sliced.exercise
     try:
-        answer = sliced.answer()
+        with contextlib.chdir(folder):  # and where it finds files
+            page.run(statements, keep_on)
+        answer = page.names[name]
     except (Exception, SystemExit) as error:
         failure = failures.failure_of(error)
+        missing = isinstance(error, ImportError | FileNotFoundError)
         finding = Finding(
             FindingKind.RAISES,
             f"Before it can be checked, your answer's cell raises {failure.text}",
             source=failure.source,
-            next="Run the page from top to bottom: which line stops it?",
+            next="Only your page is graded, and the packages of this course: can what is missing go into a cell?"
+            if missing
+            else "Run the page from top to bottom: which line stops it?",
         )
-        return Verdict(sliced.exercise, Outcome.NOT_PASSED, (finding,))
+        return Verdict(name, Outcome.NOT_PASSED, (finding,))
     if not callable(answer):
-        problem = f"{sliced.exercise} is of type {type(answer).__name__}, not a function."
-        return Verdict(sliced.exercise, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, problem),))
-    return then(answer, sliced.exercise)
+        problem = f"{name} is of type {type(answer).__name__}, not a function ({sliced.place()})."
+        return Verdict(name, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, problem),))
+    return Answer(name, answer)

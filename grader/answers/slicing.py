@@ -1,114 +1,210 @@
-"""Which statements of a page an answer builds on."""
+"""Which statements of a page an answer builds on, and which others run before it is checked."""
 
 import ast
 import bisect
 import collections
 import functools
-import symtable
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import sys
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeGuard
 
-
-@dataclass(frozen=True)
-class AnswerSource:
-    """A piece of Python: a notebook's cell or a whole file. `place` is what a learner calls it."""
-
-    place: str
-    text: str
+from grader.answers.cells import PlacedStatement
+from grader.answers.effects import ANY, BY_TEXT, IMPORTS, bound_names, effects_of, outside_definitions
 
 
-class PlacedStatement(NamedTuple):
-    """A statement, and the piece of Python that it stands in."""
+class Slice(NamedTuple):
+    """Statements of a page, in their order, by what they are to an answer.
 
-    source: AnswerSource
-    node: ast.stmt
-
-
-def segment(source: AnswerSource, statements: Sequence[ast.stmt]) -> str:
-    """The text of statements that follow each other, with the comments above them and behind them."""
-    lines = [line.encode() for line in source.text.split("\n")]  # columns count bytes
-    first, last = statements[0], statements[-1]
-    start = min([first.lineno, *(decorator.lineno for decorator in getattr(first, "decorator_list", ()))]) - 1
-    assert last.end_lineno is not None and last.end_col_offset is not None  # it has been parsed
-    end, column = last.end_lineno - 1, last.end_col_offset
-    rest = lines[end][column:].strip()
-    if not rest or rest.startswith(b"#"):
-        column = len(lines[end].rstrip())
-    if end > start:
-        piece = [lines[start][first.col_offset :], *lines[start + 1 : end], lines[end][:column]]
-    else:
-        piece = [lines[start][first.col_offset : column]]
-    above = start
-    while first.col_offset == 0 and above and lines[above - 1].startswith(b"#"):
-        above -= 1
-    return b"\n".join([*lines[above:start], *piece]).decode()
-
-
-def needed_statements(answer: str, statements: Sequence[PlacedStatement]) -> list[PlacedStatement]:
-    """The statements that the answer builds on. A definition that is replaced before anything uses it is none of them.
-
-    Neither is a stub of the answer, unless there is nothing else. This is a backward slice (Weiser, Program slicing,
-    1981) along the definitions that reach each use, where a function's body uses whatever there is when it is called.
+    Attributes:
+      needed: those that the answer builds on. A definition that is replaced before anything uses it is none of them,
+        nor is a stub of the answer, unless there is nothing else.
+      before: all that run before the answer is checked, but for checks, plots and magics that it does not build on.
+        They are those above the last check of the answer if that stands below the answer, else all of them. There are
+        none if they do nothing to the answer but what the needed ones do.
+      kept: what is written down as the answer: the needed ones, those that may change what these define although it
+        cannot be seen how, and what they build on in their turn.
     """
-    statements = [each for each in statements if not _is_script(each.node)]
-    definitions = [each for each in statements if answer in bound_names(each.node)]
-    if not all(is_stub(each.node) for each in definitions):
-        statements = [each for each in statements if not (answer in bound_names(each.node) and is_stub(each.node))]
-    page = _Page(statements)
-    kept = {index for index, each in enumerate(statements) if is_future(each.node)}
-    todo, done = {(answer, len(statements))}, set()
-    while todo:
-        done.add(asked := todo.pop())
-        name, when = asked
-        for index in page.reaching(name, when):
-            at_once, whenever = page.uses(index)
-            if index not in kept:
-                kept.add(index)
-                todo |= {(used, index) for used in at_once} - done
-            if whenever:
-                todo |= {(used, when) for used in whenever} - done
-    return [each for index, each in enumerate(statements) if index in kept]
+
+    needed: tuple[PlacedStatement, ...]
+    before: tuple[PlacedStatement, ...]
+    kept: tuple[PlacedStatement, ...]
+
+
+def slice_of(answer: str, statements: Sequence[PlacedStatement]) -> Slice:
+    """What an answer builds on, and what else may make a difference.
+
+    This is a backward slice (Weiser, Program slicing, 1981) along the definitions that reach each use, where a
+    function's body uses whatever there is when it is called. What is changed by the functions that a statement calls is
+    found for each function, whatever it is given (as by Banning, 1979), and once more for what it is given.
+    """
+    page = _Page(answer, statements)
+    needed = page.needed()
+    before = page.before(needed)
+    if not page.makes_a_difference(before, needed):
+        before = []
+    kept = needed | page.needed(page.touching(before, needed))
+    return Slice(*(tuple(page.statements[i] for i in indices) for indices in (sorted(needed), before, sorted(kept))))
+
+
+_TO_LOOK_AT = {"IPython", "altair", "bokeh", "grader", "ipywidgets", "matplotlib", "plotly", "seaborn"}
+_WITHOUT_EFFECT = sys.stdlib_module_names | {"jax", "numpy", "rematscope", "scipy", "solutions"} | _TO_LOOK_AT
 
 
 class _Page:
     """A page's statements, by what they do to its names. A moment is a number of statements that have run."""
 
-    def __init__(self, statements: Sequence[PlacedStatement]):
-        self._statements = statements
+    def __init__(self, answer: str, statements: Sequence[PlacedStatement]):
+        definitions = [each for each in statements if answer in bound_names(each.node)]
+        if not all(is_stub(each.node) for each in definitions):
+            statements = [each for each in statements if not (answer in bound_names(each.node) and is_stub(each.node))]
+        self._answer = answer
+        self.statements = statements
+        self.effects = [effects_of(each) for each in statements]
+        self._defining: dict[str, list[int]] = collections.defaultdict(list)
+        for index, effects in enumerate(self.effects):
+            for name in effects.binds:
+                self._defining[name].append(index)
+        self._reached = functools.cache(self._all_reached)
         binding, changing = collections.defaultdict(list), collections.defaultdict(list)
-        for index, (_, statement) in enumerate(statements):
-            for name in bound_names(statement):
+        called = self._called_by_the_answer()
+        for index, effects in enumerate(self.effects):
+            stores, changes = self._through_calls(index, called)
+            for name in effects.binds | stores:
                 binding[name].append(index)
-            for name in _changes(statement):
+            for name in effects.now.changes | changes:
                 changing[name].append(index)
-        self._any_name = binding.pop("*", [])
-        self._binding = {name: sorted({*indices, *self._any_name}) for name, indices in binding.items()}
+        self._any_name = binding.pop(ANY, [])
+        self._binding = {
+            name: indices if name == IMPORTS else sorted({*indices, *self._any_name})
+            for name, indices in binding.items()
+        }
         self._changing = changing
-        self._replaces = [_replaces(statement) for _, statement in statements]
-        self.uses = functools.cache(lambda index: _uses(*statements[index]))
 
-    def reaching(self, name: str, when: int) -> list[int]:
+    def needed(self, besides: Collection[int] = ()) -> set[int]:
+        """The indices of the statements that the answer builds on, and of what others build on besides."""
+        kept = {index for index, each in enumerate(self.statements) if is_future(each.node)} | set(besides)
+        todo = {(self._answer, len(self.statements))} | {(n, i) for i in besides for n in self.effects[i].at_once}
+        done: set[tuple[str, int]] = set()
+        while todo:
+            done.add(asked := todo.pop())
+            name, when = asked
+            for index in self._reaching(name, when):
+                effects = self.effects[index]
+                if index not in kept:
+                    kept.add(index)
+                    todo |= {(used, index) for used in effects.at_once} - done
+                if effects.whenever:
+                    todo |= {(used, when) for used in effects.whenever} - done
+        return kept
+
+    def before(self, needed: set[int]) -> list[int]:
+        """The indices of the statements that run before the answer is checked, but for those that only look."""
+        verbs = self._callers(self._imported_from({"grader"}))
+        shown = self._callers({"get_ipython", "display", *self._imported_from(_TO_LOOK_AT)})
+        defined = max(self._defining[self._answer], default=-1)
+        checks = [i for i, each in enumerate(self.effects) if self._answer in each.at_once and each.at_once & verbs]
+        end = next((i for i in reversed(checks) if i > defined), len(self.statements))
+        looks = [bool(each.at_once & shown) or set() < each.binds <= shown for each in self.effects]
+        return [i for i in range(end) if i in needed or not looks[i]]
+
+    def makes_a_difference(self, before: list[int], needed: set[int]) -> bool:
+        """Whether the answer may be another one after the statements before it than after the needed ones."""
+        if self._find_names(needed):
+            return before != sorted(needed)
+        return [i for i in before if i in needed or not _is_idle(self.statements[i].node)] != sorted(needed)
+
+    def touching(self, before: list[int], needed: set[int]) -> list[int]:
+        """The indices of statements before the answer that are given what it builds on, and so may change it."""
+        if self._find_names(needed):
+            return before
+        exposed = {  # and since when
+            name: i
+            for i in sorted(needed)
+            if not self.effects[i].constant or isinstance(self.statements[i].node, ast.ClassDef)
+            for name in self.effects[i].replaces - {self._answer}
+        }
+        found = []
+        for i in before:
+            node = self.statements[i].node
+            if i in needed or all(exposed.get(name, i) >= i for name in self.effects[i].at_once):
+                continue
+            if not _is_idle(node):
+                found.append(i)
+            elif isinstance(node, ast.Assign):  # it may be the same object
+                exposed |= dict.fromkeys(self.effects[i].binds, i)
+        return found
+
+    def _find_names(self, indices: Iterable[int]) -> bool:
+        """Whether any of these statements finds names by their text."""
+        return any(BY_TEXT & (self.effects[i].at_once | self.effects[i].whenever) for i in indices)
+
+    def _imported_from(self, packages: Collection[str]) -> set[str]:
+        """The names that imports from these packages bind."""
+        return {
+            (alias.asname or alias.name).split(".")[0]
+            for each in self.statements
+            for package, alias in _imports(each.node)
+            if package in packages
+        }
+
+    def _callers(self, names: Collection[str]) -> set[str]:
+        """These names, and those of functions that look them up when they are called."""
+        found = set(names)
+        while more := {
+            name
+            for each, effects in zip(self.statements, self.effects, strict=True)
+            if effects.whenever & found and isinstance(each.node, ast.FunctionDef | ast.AsyncFunctionDef)
+            for name in effects.binds - found
+        }:
+            found |= more
+        return found
+
+    def _reaching(self, name: str, when: int) -> list[int]:
         """The statements that a name's value at a moment comes from: what bound it last, and what changed it since."""
         found, since = [], -1
-        for index in _before(self._binding.get(name, self._any_name), when):
+        for index in _before(self._binding.get(name, [] if name == IMPORTS else self._any_name), when):
             found.append(index)
-            if name in self._replaces[index]:
+            if name in self.effects[index].replaces:
                 since = index
                 break
-        if not all(_is_constant(self._statements[index].node) for index in found):
+        if not all(self.effects[index].constant for index in found):
             found += [index for index in _before(self._changing[name], when) if index > since]
         return found
 
+    def _called_by_the_answer(self) -> set[str]:
+        """The names that the answer looks up when it is called: other calls of these are demonstrations."""
+        found, todo = set(), {self._answer}
+        while todo:
+            found.add(name := todo.pop())
+            for index in self._defining.get(name, ()):
+                todo |= self.effects[index].whenever - found
+                if name == self._answer and isinstance(self.statements[index].node, ast.Assign):
+                    todo |= self.effects[index].at_once - found
+        return found
 
-def _is_constant(statement: ast.stmt) -> bool:
-    """Whether no call changes what is defined. One may change what a decorator makes, as `f.defvjp(…)` does."""
-    match statement:
-        case ast.Import() | ast.ImportFrom():
-            return True
-        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
-            return not statement.decorator_list
-    return False
+    def _through_calls(self, index: int, called: set[str]) -> tuple[set[str], set[str]]:
+        """What the functions that a statement may call store into, and what they change."""
+        effects, stores, changes = self.effects[index], set(), set()
+        defines = isinstance(self.statements[index].node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        for name in effects.at_once if defines else effects.at_once - called:
+            doings = [self.effects[each].later for each in self._reached(name)]
+            stores |= {each for doing in doings for each in doing.stores}
+            changes |= {each for doing in doings for each in doing.changes}
+            if any(doing.arguments for doing in doings):
+                changes |= effects.now.given.get(name, set())
+        return stores, changes
+
+    def _all_reached(self, name: str) -> list[int]:
+        """The statements that define a name, what that looks up when it is called, and so on."""
+        found: set[int] = set()
+        todo, done = {name}, set()
+        while todo:
+            done.add(each := todo.pop())
+            for index in self._defining.get(each, ()):
+                found.add(index)
+                effects = self.effects[index]
+                todo |= (effects.whenever if effects.constant else effects.at_once | effects.whenever) - done
+        return sorted(found)
 
 
 def _before(indices: Sequence[int], when: int) -> Iterator[int]:
@@ -116,12 +212,39 @@ def _before(indices: Sequence[int], when: int) -> Iterator[int]:
     return (indices[place] for place in range(bisect.bisect_left(indices, when) - 1, -1, -1))
 
 
+def _imports(statement: ast.stmt) -> list[tuple[str, ast.alias]]:
+    """What a statement imports, and from which packages."""
+    found = []
+    for node in ast.walk(statement):
+        match node:
+            case ast.Import(names=aliases):
+                found += [(alias.name.split(".")[0], alias) for alias in aliases]
+            case ast.ImportFrom(module=str(module), names=aliases):
+                found += [(module.split(".")[0], alias) for alias in aliases]
+    return found
+
+
+def _is_idle(statement: ast.stmt) -> bool:
+    """Whether a statement does nothing but bind names of its own."""
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return {package for package, _ in _imports(statement)} <= _WITHOUT_EFFECT
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return not statement.decorator_list
+    active = ast.Call | ast.Await | ast.Delete | ast.AugAssign | ast.Import | ast.ImportFrom
+    return not any(
+        isinstance(node, active)
+        or (isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store))
+        for node in outside_definitions(statement)
+    )
+
+
 def is_future(statement: ast.stmt) -> TypeGuard[ast.ImportFrom]:
     """Whether a statement is a `from __future__ import …`, which holds for all of a file."""
     return isinstance(statement, ast.ImportFrom) and statement.module == "__future__"
 
 
-def _is_script(statement: ast.stmt) -> bool:
+def is_script(statement: ast.stmt) -> bool:
+    """Whether a statement is `if __name__ == "__main__": …`, which runs in a notebook, and in no file that is read."""
     return isinstance(statement, ast.If) and "__name__" in {getattr(n, "id", None) for n in ast.walk(statement.test)}
 
 
@@ -135,98 +258,3 @@ def is_stub(statement: ast.stmt) -> bool:
         or (isinstance(line, ast.Raise) and line.exc is not None and "NotImplementedError" in ast.unparse(line.exc))
         for line in statement.body
     )
-
-
-def bound_names(statement: ast.stmt) -> set[str]:
-    """The names that a top-level statement gives a value; `"*"` for an import of whatever a module has."""
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return {statement.name}
-    names = set()
-    for node in _outside_functions(statement):
-        match node:
-            case ast.Name(id=name, ctx=ast.Store()):
-                names.add(name)
-            case ast.Attribute(ctx=ast.Store()) | ast.Subscript(ctx=ast.Store()):
-                names |= _root(node)  # helper.cache = {}, table["a"] = 1
-            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
-                names |= {(alias.asname or alias.name).split(".")[0] for alias in aliases}
-            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-                names.add(name)
-            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.ExceptHandler(name=str(name)):
-                names.add(name)
-            case ast.MatchMapping(rest=str(name)):
-                names.add(name)
-    return names
-
-
-def _replaces(statement: ast.stmt) -> set[str]:
-    """Those of the names that a statement binds of which no earlier value is left."""
-    match statement:
-        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
-            return {name}
-        case ast.ImportFrom(names=aliases):
-            return {alias.asname or alias.name for alias in aliases}
-        case ast.Import(names=aliases):  # `import a.b` leaves a.c as it is
-            return {alias.asname or alias.name for alias in aliases if alias.asname or "." not in alias.name}
-        case ast.Assign(targets=targets):
-            nodes = [node for target in targets for node in ast.walk(target)]
-            return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr()):
-            return {name}
-    return set()  # an if, a loop, `x += 1`, `table["a"] = 1`
-
-
-def _changes(statement: ast.stmt) -> set[str]:
-    """The variables that calls for their effect change, as in `names.append("a")`."""
-    names = set()
-    for node in _outside_functions(statement):
-        match node:
-            case ast.Expr(value=ast.Call(func=ast.Attribute() as method)):
-                names |= _root(method)
-    return names
-
-
-def _root(node: ast.expr) -> set[str]:
-    while isinstance(node, ast.Attribute | ast.Subscript):
-        node = node.value
-    return {node.id} if isinstance(node, ast.Name) else set()
-
-
-def _outside_functions(statement: ast.stmt) -> Iterable[ast.AST]:
-    todo: list[ast.AST] = [statement]
-    while todo:
-        node = todo.pop()
-        yield node
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
-            todo += ast.iter_child_nodes(node)
-
-
-def _uses(source: AnswerSource, statement: ast.stmt) -> tuple[set[str], set[str]]:
-    """The names of the page that a statement looks up when it runs, and those that it looks up whenever it is called.
-
-    A local variable of a function is neither.
-    """
-    tables = list(_tables(symtable.symtable(segment(source, (statement,)), source.place, "exec")))
-    at_once = set().union(*(_looked_up(table) for table in tables if table.get_type() in ("module", "class")))
-    called = set().union(*(_looked_up(table) for table in tables if table.get_type() not in ("module", "class")))
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and not statement.decorator_list:
-        return at_once, called
-    return (
-        at_once | called,
-        called,
-    )  # a lambda, a comprehension, what a decorator is given: it may be called at once too
-
-
-def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
-    todo = [table]
-    while todo:
-        yield (table := todo.pop())
-        todo += table.get_children()
-
-
-def _looked_up(table: symtable.SymbolTable) -> set[str]:
-    return {
-        symbol.get_name()
-        for symbol in table.get_symbols()
-        if symbol.is_referenced() and (symbol.is_global() or table.get_type() == "module")
-    }

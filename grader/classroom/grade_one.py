@@ -27,7 +27,7 @@ from grader.isolation.remote_execution import RemoteExecution
 from grader.isolation.sandbox import SandboxError, Zygote
 from grader.judging import illustrate, judge
 from grader.verdicts.kinds import FindingKind, Outcome
-from grader.verdicts.verdict import Finding, Verdict
+from grader.verdicts.verdict import Finding, Verdict, better
 
 # In a hurry an answer may take this many times as long as nine in ten of those before it; the first ones, and those of
 # the heaviest exercise, some seconds.
@@ -135,12 +135,25 @@ class SandboxGrader:
         self, zygote: Zygote, remote: RemoteCapture, submission: Submission, seeds: tuple[int, int], seconds: float
     ) -> tuple[Verdict, Picture | None]:
         shapes, start = seed_of_shapes(seeds[0], submission.learner), time.monotonic()
+        in_time = seconds < self._limits.seconds
+
+        def verdict_on(captured: tuple[str, str] | Verdict) -> Verdict:
+            if not isinstance(captured, Verdict):
+                captured = self._judged(zygote, *captured, shapes, seeds, seconds)
+            return _cleaned(captured)
+
         captured = remote.capture(submission.name, submission.content, submission.exercise, shapes)
         self._took.append(time.monotonic() - start)
-        if isinstance(captured, Verdict):
-            return _cleaned(captured), None
-        verdict = _cleaned(self._judged(zygote, *captured, shapes, seeds, seconds))
-        return verdict, _drawn(remote, verdict, in_time=seconds < self._limits.seconds)
+        verdict, which = verdict_on(captured), 0
+        if not verdict.passed:
+            try:
+                if again := remote.again(verdict.exercise):
+                    first, verdict = verdict, better(verdict, verdict_on(again))
+                    which = int(verdict is not first)
+            except NotDone:
+                if in_time:
+                    raise
+        return verdict, _drawn(remote, verdict, which, in_time)
 
     def _judged(
         self, zygote: Zygote, exercise: str, text: str, shapes: int, seeds: tuple[int, int], seconds: float
@@ -193,18 +206,22 @@ def _machines(verdict: Verdict) -> Verdict:
     return dataclasses.replace(verdict, findings=tuple(findings))
 
 
-def _drawn(remote: RemoteCapture, verdict: Verdict, in_time: bool) -> Picture | None:
+def _drawn(remote: RemoteCapture, verdict: Verdict, which: int, in_time: bool) -> Picture | None:
     """The answer's two programs, for feedback, or None where they cannot be had. Nothing is decided any more.
+
+    `which` of its tries is shown, counted from 0.
 
     Raises:
       NotDone: they must be had `in_time`, and are not.
     """
+    if verdict.outcome not in (Outcome.PASSED, Outcome.NOT_PASSED) or verdict.exercise not in registry.names():
+        return None
     task = registry.task(verdict.exercise)
-    if verdict.outcome not in (Outcome.PASSED, Outcome.NOT_PASSED) or task.shown is None:
+    if task.shown is None:
         return None
     case, marked, title = illustrate.scene(verdict, task.shown)
     try:
-        drawn = remote.draw(case, marked)
+        drawn = remote.draw(which, case, marked)
     except NotDone:
         if in_time:
             raise

@@ -36,13 +36,19 @@ def main() -> None:
     """Checks the file within the limits, and writes the verdict whatever happens but an end of this process."""
     path, written, asked = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
     limit(asked["limits"]["processor_seconds"], asked["limits"]["memory"])
+
+    def write(verdict: Verdict) -> None:
+        write_whole(written, json.dumps(verdict.to_dict()))  # half a verdict would read as damaged
+
+    verdict = None
     try:
-        verdict = in_process.grade_file(path, asked["exercise"], asked["seed"])
+        for verdict in in_process.verdicts_on_file(path, asked["exercise"], asked["seed"]):
+            write(verdict)  # what comes next may take this process along
     except Exception as error:
         text = f"the grader itself failed, with {failures.message_of(error)}."
         advice = "That is a defect of the grader's: please report it, with the answer that brought it about."
-        verdict = Verdict(path.stem, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, text, next=advice),))
-    write_whole(written, json.dumps(verdict.to_dict()))  # half a verdict would read as damaged
+        if verdict is None:
+            write(Verdict(path.stem, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, text, next=advice),)))
 
 
 if __name__ == "__main__":

@@ -12,7 +12,16 @@ import numpy as np
 from grader.exercises import registry
 from grader.isolation.inside import messages
 from grader.isolation.inside.lockdown import ProcessLimits
-from grader.isolation.inside.protocol import Capture, Captured, Draw, Drawn, Found, NoEvidence
+from grader.isolation.inside.protocol import (
+    Again,
+    Capture,
+    Captured,
+    Draw,
+    Drawn,
+    Found,
+    NoEvidence,
+    NoMore,
+)
 from grader.isolation.limits import CheckLimits, Killed, NotDone, why_no_verdict
 from grader.isolation.sandbox import Zygote
 from grader.verdicts.kinds import FindingKind, Outcome
@@ -36,6 +45,7 @@ class RemoteCapture:
 
     def __init__(self, zygote: Zygote, limits: CheckLimits):
         self._limits = limits
+        self._seconds = limits.seconds  # that are left
         self._inmate = zygote.start("capture", ProcessLimits(limits.processor_seconds, limits.memory))
 
     def end(self) -> str:
@@ -56,7 +66,7 @@ class RemoteCapture:
           NotDone: time is up.
           Killed: the process was ended from outside.
         """
-        line, deadline = self._inmate.line, time.monotonic() + self._limits.seconds
+        line, deadline = self._inmate.line, time.monotonic() + self._seconds
         outcome: Found | Captured | NoEvidence | None = None
         late, said = False, True
         try:
@@ -76,6 +86,7 @@ class RemoteCapture:
             late = not self._inmate.wait(deadline - time.monotonic())
         except (OSError, messages.WireError):
             said = False
+        self._seconds = deadline - time.monotonic()
         if isinstance(outcome, Captured) and exercise is not None:
             return exercise, outcome.evidence
         if isinstance(outcome, NoEvidence) and (refusal := _refusal(outcome.verdict, exercise)):
@@ -90,8 +101,36 @@ class RemoteCapture:
             return not_judged(exercise, name, why, question)
         return not_judged(exercise, name, "what its process handed over is no evidence")
 
-    def draw(self, case: str | None, marked: tuple[int, ...]) -> Drawn | None:
+    def again(self, exercise: str) -> tuple[str, str] | Verdict | None:
+        """As `capture` of the same file, whose answer did not pass, after all statements that come before the answer.
+
+        It has what is left of the process's time and memory. None if that makes no difference, or if there is nothing
+        to be had.
+
+        Raises:
+          NotDone: time is up.
+        """
+        if exercise not in registry.names():
+            return None
+        seconds = max(self._seconds, 1e-3)
+        try:
+            self._inmate.line.settimeout(seconds)
+            messages.send(self._inmate.line, Again())
+            kinds: list[type[Captured | NoEvidence | NoMore]] = [Captured, NoEvidence, NoMore]
+            with self._inmate.at_work():
+                outcome, _ = messages.receive(self._inmate.line, _MAX_MESSAGE, kinds, seconds)
+        except TimeoutError:
+            raise NotDone(*why_no_verdict(None, self._limits), exercise) from None
+        except (OSError, messages.WireError):
+            return None
+        if isinstance(outcome, NoEvidence):
+            return _refusal(outcome.verdict, exercise)
+        return (exercise, outcome.evidence) if isinstance(outcome, Captured) else None
+
+    def draw(self, which: int, case: str | None, marked: tuple[int, ...]) -> Drawn | None:
         """The answer's two programs in a case, or None where they cannot be had. What they hold is not looked at.
+
+        `which` is 0 for the answer that `capture` was about, and 1 for that of `again`.
 
         Raises:
           NotDone: time is up.
@@ -99,7 +138,7 @@ class RemoteCapture:
         seconds = min(SECONDS_TO_DRAW, self._limits.seconds)
         try:
             self._inmate.line.settimeout(seconds)
-            messages.send(self._inmate.line, Draw(case, list(marked)))
+            messages.send(self._inmate.line, Draw(which, case, list(marked)))
             with self._inmate.at_work():
                 return messages.receive(self._inmate.line, _MAX_DRAWING, [Drawn], seconds)[0]
         except TimeoutError:

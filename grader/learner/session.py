@@ -107,7 +107,7 @@ def _text(answer: Callable, exercise: str) -> str:
         from IPython import get_ipython
 
         if shell := get_ipython():
-            return find.of_cells(shell.user_ns["In"], exercise).text
+            return find.of_cells(shell.history_manager.input_hist_raw, exercise).text
         return inspect.getsource(answer)
     except (ImportError, KeyError, OSError, TypeError, find.NoAnswer):
         return ""

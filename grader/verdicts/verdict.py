@@ -115,6 +115,16 @@ class Verdict:
         return cls(**fields | parts)
 
 
+def better(first: Verdict, second: Verdict) -> Verdict:
+    """Of two verdicts on an answer that was tried twice the one that says more for it; the first if neither does."""
+    return max(first, second, key=_merit)
+
+
+def _merit(verdict: Verdict) -> tuple[bool, bool, bool]:
+    raises = any(finding.kind == FindingKind.RAISES for finding in verdict.findings)
+    return verdict.passed, verdict.outcome == Outcome.NOT_PASSED, not raises
+
+
 def _text(view: View | str | None) -> str | None:
     return view if view is None or isinstance(view, str) else plain_text(view, 80)
 

@@ -2,7 +2,7 @@
 
     to the zygote       Job → Ended or NotStarted, from the guard of what it starts
     "try"               → Ready
-    "capture"           Capture → Found → Captured or NoEvidence;  Draw → Drawn
+    "capture"           Capture → Found → Captured or NoEvidence;  Again → Captured, NoEvidence or NoMore;  Draw → Drawn
     "execute"           Read → Programs;  Run → Results or NotInterpreted;  Backward → Results;  Peak → PeakBytes;
                         each of them → Refused
 
@@ -90,9 +90,23 @@ class NoEvidence:
 
 
 @dataclass(frozen=True)
-class Draw:
-    """The answer's two programs are to be shown, for the case of this name, with the marked residuals (by position)."""
+class Again:
+    """The answer did not pass: it is to be tried once more, after all statements that come before it."""
 
+
+@dataclass(frozen=True)
+class NoMore:
+    """There are no others that make a difference, or they have run."""
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The answer's two programs are to be shown, for the case of this name, with the marked residuals (by position).
+
+    `which` counts the tries, from 0.
+    """
+
+    which: int
     case: str | None
     marked: list
 

@@ -11,6 +11,7 @@ guard, and the guard, in namespaces of its own, forks the process that does the 
 
 import contextlib
 import gc
+import importlib
 import os
 import resource
 import select
@@ -19,7 +20,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -31,12 +32,14 @@ from jax.interpreters import mlir
 from grader.answers import capture, draw, run_file
 from grader.answers.evidence import Evidence
 from grader.exercises import registry
+from grader.exercises.spec import Case, Question
 from grader.isolation.inside import execution_server, lockdown, messages
 from grader.isolation.inside.lockdown import ProcessLimits
 from grader.isolation.inside.protocol import (
     IDLE,
     IDLE_SECONDS,
     ITS_TURN,
+    Again,
     Capture,
     Captured,
     Draw,
@@ -45,6 +48,7 @@ from grader.isolation.inside.protocol import (
     Found,
     Job,
     NoEvidence,
+    NoMore,
     NotStarted,
     Ready,
 )
@@ -91,6 +95,7 @@ def _warm_up() -> None:
     metadata.entry_points = lambda **_: metadata.EntryPoints()
     for name in registry.names():
         registry.task(name)
+    importlib.import_module("IPython.core.inputtransformer2")  # for answers with magics
 
 
 def _guard(job: Job, asker: socket.socket, line: socket.socket) -> None:
@@ -199,31 +204,36 @@ def _try(line: socket.socket) -> None:
 def _capture(line: socket.socket) -> None:
     """Turns a file into evidence, or into a verdict where there is none to be had.
 
-    When the verdict on the evidence is known, it may be asked to draw the answer's programs; else it is ended.
+    Until it is ended, it may be asked to try again with more of the file, and to draw the programs of one of its tries.
     """
     asked, (text,) = messages.receive(line, _REQUEST, [Capture])
     folder = Path("submission")
     folder.mkdir()
     path = folder / asked.name
     path.write_bytes(text.tobytes())
-
-    def hand_over(answer: Callable, name: str) -> Verdict | None:
-        task = registry.task(name)
-        cases = registry.cases(name, asked.seed)
-        traced = capture.traced(answer, name, cases, asked.seed)
-        if not isinstance(traced, Evidence):
-            return traced
-        messages.send(line, Captured(traced.to_json()))
-        wanted, _ = messages.receive(line, _REQUEST, [Draw])
+    tries = run_file.tries(path, asked.exercise, lambda name: messages.send(line, Found(name)))
+    tried: list[tuple[run_file.Answer, Sequence[Case | Question]] | None] = []
+    wanted: Again | Draw = Again()
+    while isinstance(wanted, Again):
+        answer = next(tries, None)
+        tried.append(None)
+        reply: Captured | NoEvidence | NoMore = NoMore()
+        if isinstance(answer, Verdict):
+            reply = NoEvidence(answer.to_dict())
+        elif answer:
+            cases = registry.cases(answer.exercise, asked.seed)
+            traced = capture.traced(answer.function, answer.exercise, cases, asked.seed)
+            reply = Captured(traced.to_json()) if isinstance(traced, Evidence) else NoEvidence(traced.to_dict())
+            tried[-1] = answer, cases
         _flush()
-        for target in (1, 2):  # the answer is traced once more, and what it prints has been printed
-            os.dup2(0, target)
-        messages.send(line, Drawn(**draw.drawn(answer, cases, task.shown, wanted.case, wanted.marked)))
-        return None
-
-    verdict = run_file.run_file(path, asked.exercise, hand_over, lambda name: messages.send(line, Found(name)))
-    if verdict:
-        messages.send(line, NoEvidence(verdict.to_dict()))
+        messages.send(line, reply)
+        wanted, _ = messages.receive(line, _REQUEST, [Again, Draw])
+    for target in (1, 2):  # the answer is traced once more, and what it prints has been printed
+        os.dup2(0, target)
+    if drawn := tried[wanted.which]:
+        answer, seen = drawn
+        shown = registry.task(answer.exercise).shown
+        messages.send(line, Drawn(**draw.drawn(answer.function, seen, shown, wanted.case, wanted.marked)))
 
 
 _WORK = {"try": _try, "capture": _capture, "execute": execution_server.serve}

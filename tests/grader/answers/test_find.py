@@ -228,7 +228,8 @@ def test_cells_that_are_not_python_are_left_out():
         f"%%time\nk = 1; j = 2; print(j)\r\ndef {NAME}():\r\n    %timeit 3\r\n    return math.pi, k",
         f"{NAME}?",
     )
-    assert found == f"import math\n\nk = 1\n\ndef {NAME}():\n\n    return math.pi, k\n"
+    magic = "get_ipython().run_line_magic('timeit', '3')"
+    assert found == f"import math\n\nk = 1\n\ndef {NAME}():\n    {magic}\n    return math.pi, k\n"
 
 
 def test_a_session_without_the_answer_has_no_text():

@@ -184,7 +184,7 @@ attack(
     "grades", NOT_PASSED, "LookupError: 0 written",
     f"""
     places = ["/", "/tmp", "/dev", "/dev/shm", "/proc", "/sys", "/learner/..", "OUTSIDE", *sys.path]
-    places = [path for path in places if path not in ("submission", "/learner")]  # its own
+    places = [path for path in places if path not in ("/learner/submission", "/learner")]  # its own
     found = [path for path in places if type(tries(open, path + "/{MARK}", "w")) is not int]
     raise LookupError(f"{{len(found)}} written {{found}}")
     """,
@@ -279,7 +279,7 @@ attack(
     "a list without an end", NOT_JUDGED, USED,
     "return type('List', (list,), {'__iter__': lambda _: iter(int, 1)})()", **asked,
 )  # fmt: skip
-attack("IPython", NOT_PASSED, "NameError: name 'get_ipython'", "get_ipython().system('id')")
+attack("IPython", NOT_PASSED, "returns None", f"get_ipython().system('touch {MARK}')")
 attack(
     "transformers", NOT_PASSED, "AttributeError",
     "from IPython import get_ipython\nget_ipython().input_transformers_post.append(lambda lines: ['pass'])",

@@ -1,0 +1,291 @@
+"""What a statement does to the names of its page: which it binds, changes, and looks up, when it runs and when what it
+defines is called.
+
+Stores are seen wherever they stand: `names["a"] = f`, `helper.scale = 2`, `del names[0]`, `setattr(Config, "a", 1)`,
+`globals()["a"] = f`; calls for their effect by how they look: `names.append("b")`, `@registry.add`, `register(Params)`.
+"""
+
+import ast
+import re
+import symtable
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from grader.answers.cells import PlacedStatement, magic_of, segment
+
+ANY = "*"  # in place of a name: whatever a module has, whatever an exec or a %run binds
+IMPORTS = "import"  # what imports find: sys.modules, sys.path, the environment
+BY_TEXT = {"__import__", "__main__", "__name__", "eval", "exec", "globals", "importlib", "locals", "vars"}  # find names
+_MODULE_TABLES = ("module", "class")
+_DEFINITIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
+_CHANGING = {
+    *("append", "extend", "insert", "add", "update", "setdefault", "set", "pop", "popitem", "remove", "discard"),
+    *("clear", "sort", "reverse", "appendleft", "extendleft", "__setitem__", "__enter__", "enter_context"),
+}
+
+
+@dataclass
+class Doing:
+    """What running a piece of Python does to names.
+
+    Attributes:
+      stores: names whose values it replaces or stores into.
+      changes: names on whose values it calls something that changes them, unless they are modules or functions.
+      arguments: whether it does one of these to what it is given, if it is a function.
+      given: for each name that it calls, the names that it gives to it.
+    """
+
+    stores: set[str] = field(default_factory=set)
+    changes: set[str] = field(default_factory=set)
+    arguments: bool = False
+    given: dict[str, set[str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Effects:
+    """What a top-level statement does to the names of its page.
+
+    Attributes:
+      binds: the names that it gives a value, or part of one; `ANY` among them if it may be any.
+      replaces: those of them of which no earlier value is left.
+      now: what it does when it runs.
+      later: what the functions in it do when they are called.
+      at_once: the names that it looks up when it runs.
+      whenever: the names that it looks up whenever it is called.
+      constant: whether no call changes what is defined. One may change what a decorator makes, as `f.defvjp(…)` does.
+    """
+
+    binds: set[str]
+    replaces: set[str]
+    now: Doing
+    later: Doing
+    at_once: set[str]
+    whenever: set[str]
+    constant: bool
+
+
+def effects_of(placed: PlacedStatement) -> Effects:
+    """What a statement does to the names of its page."""
+    node = placed.node
+    now, later = Doing(), Doing()
+    _do(node, now, later)
+    at_once, whenever = _uses(placed)
+    constant = isinstance(node, ast.Import | ast.ImportFrom) or (
+        isinstance(node, _DEFINITIONS) and not node.decorator_list
+    )
+    return Effects(bound_names(node) | now.stores, _replaces(node), now, later, at_once, whenever, constant)
+
+
+def bound_names(statement: ast.stmt) -> set[str]:
+    """The names that a top-level statement gives a value; `ANY` for an import of whatever a module has."""
+    if isinstance(statement, _DEFINITIONS):
+        return {statement.name}
+    names = set()
+    for node in outside_definitions(statement):
+        match node:
+            case ast.Name(id=name, ctx=ast.Store()):
+                names.add(name)
+            case ast.Attribute(ctx=ast.Store() | ast.Del()) | ast.Subscript(ctx=ast.Store() | ast.Del()):
+                names |= _stored(node)
+            case ast.Import(names=aliases) | ast.ImportFrom(names=aliases):
+                names |= {(alias.asname or alias.name).split(".")[0] for alias in aliases}
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                names.add(name)
+            case ast.MatchAs(name=str(name)) | ast.MatchStar(name=str(name)) | ast.ExceptHandler(name=str(name)):
+                names.add(name)
+            case ast.MatchMapping(rest=str(name)):
+                names.add(name)
+            case ast.Call():
+                names |= _bound_by_call(node)
+    return names
+
+
+def outside_definitions(statement: ast.stmt) -> Iterator[ast.AST]:
+    """A statement's nodes but for those in functions and classes, and for the variables of comprehensions."""
+    todo: list[ast.AST] = [statement]
+    while todo:
+        node = todo.pop()
+        yield node
+        if isinstance(node, ast.comprehension):
+            todo += [node.iter, *node.ifs]
+        elif not isinstance(node, _DEFINITIONS | ast.Lambda):
+            todo += ast.iter_child_nodes(node)
+
+
+def _replaces(statement: ast.stmt) -> set[str]:
+    match statement:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            return {name}
+        case ast.ImportFrom(names=aliases):
+            return {alias.asname or alias.name for alias in aliases}
+        case ast.Import(names=aliases):  # `import a.b` leaves a.c as it is
+            return {alias.asname or alias.name for alias in aliases if alias.asname or "." not in alias.name}
+        case ast.Assign(targets=targets):
+            nodes = [node for target in targets for node in ast.walk(target)]
+            return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+        case ast.AnnAssign(target=ast.Name(id=name), value=ast.expr()):
+            return {name}
+    return set()  # an if, a loop, `x += 1`, `table["a"] = 1`
+
+
+def _do(statement: ast.stmt, now: Doing, later: Doing) -> None:
+    """Notes what a statement does when it runs, and what the functions in it do when they are called."""
+    todo: list[tuple[ast.AST, _Scope | None]] = [(statement, None)]
+    while todo:
+        node, scope = todo.pop()
+        inner = scope
+        if isinstance(node, _FUNCTIONS):
+            inner = _Scope.of(node, scope)
+            body = node.body if isinstance(node.body, list) else [node.body]
+            todo += [(child, inner) for child in body]
+            todo += [(child, scope) for child in ast.iter_child_nodes(node) if child not in body]
+        else:
+            todo += [(child, scope) for child in ast.iter_child_nodes(node)]
+        _note(node, now if scope is None else later, scope)
+
+
+@dataclass(frozen=True)
+class _Scope:
+    """Where a node stands in functions: the names that are theirs, those that they are given, and the global ones."""
+
+    own: frozenset[str]
+    given: frozenset[str]
+
+    @classmethod
+    def of(cls, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, outer: "_Scope | None") -> "_Scope":
+        each = node.args
+        parameters = [*each.posonlyargs, *each.args, *each.kwonlyargs, each.vararg, each.kwarg]
+        given = {p.arg for p in parameters if p is not None} - {"self", "cls"}
+        nodes = [inner for inner in ast.walk(node) if inner is not node]
+        stored = {n.id for n in nodes if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+        stored |= {n.name for n in nodes if isinstance(n, _DEFINITIONS)} | {"self", "cls"}
+        stored -= {name for n in nodes if isinstance(n, ast.Global) for name in n.names}
+        own = given | stored | (outer.own if outer else frozenset())
+        return cls(frozenset(own), frozenset(given | (outer.given if outer else frozenset())))
+
+
+def _note(node: ast.AST, doing: Doing, scope: _Scope | None) -> None:
+    stores: set[str] = set()
+    changes: set[str] = set()
+    match node:
+        case ast.Global(names=names) if scope:
+            stores = set(names)
+        case ast.Attribute(ctx=ast.Store() | ast.Del()) | ast.Subscript(ctx=ast.Store() | ast.Del()):
+            stores = _stored(node)
+        case ast.Expr(value=ast.Call(func=ast.Attribute() as method)):
+            changes = _root(method)
+        case ast.Call():
+            stores, changes = _bound_by_call(node), _changed_by_call(node)
+            arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+            for callee in _root(node.func):
+                doing.given.setdefault(callee, set()).update(*map(_root, arguments))
+        case ast.FunctionDef(decorator_list=decorators) | ast.ClassDef(decorator_list=decorators):
+            for decorator in decorators:
+                called = decorator.func if isinstance(decorator, ast.Call) else decorator
+                changes |= _root(called) if isinstance(called, ast.Attribute) else set()
+    own, given = (scope.own, scope.given) if scope else (frozenset(), frozenset())
+    doing.stores |= stores - own
+    doing.changes |= changes - own
+    doing.arguments |= bool((stores | changes) & given)
+
+
+def _bound_by_call(call: ast.Call) -> set[str]:
+    """Names that `exec`, `setattr`, `%run`, `globals().update` give a value, or part of one."""
+    match call:
+        case ast.Call(func=ast.Name(id="exec"), args=[code, *_]):
+            try:
+                return {name for node in ast.parse(ast.literal_eval(code)).body for name in bound_names(node)}
+            except (ValueError, TypeError, SyntaxError, RecursionError, MemoryError):
+                return {ANY}
+        case ast.Call(func=ast.Name(id="setattr" | "delattr"), args=[target, name, *_]):
+            if "sys" in _root(target):  # sys.modules[__name__]
+                return _named(name) | {IMPORTS}
+            return _root(target)
+        case ast.Call(
+            func=ast.Attribute(value=ast.Call(func=ast.Name(id="globals" | "vars" | "locals"), args=[])) as f
+        ):
+            given = {ANY if keyword.arg is None else keyword.arg for keyword in call.keywords}
+            return (
+                given | ({ANY} if call.args else set()) if f.attr in ("update", "setdefault", "__setitem__") else set()
+            )
+        case ast.Call(func=ast.Attribute() as f) if _about_imports(f):
+            return {IMPORTS}
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name.startswith("register"):
+            return {name for argument in call.args for name in _root(argument)}
+    match magic_of(call):
+        case _, ["run", _]:
+            return {ANY}
+        case _, ["env" | "set_env", _]:
+            return {"os", IMPORTS}
+    return set()
+
+
+def _changed_by_call(call: ast.Call) -> set[str]:
+    match call.func:
+        case ast.Attribute(attr=name) if name in _CHANGING:
+            return _root(call.func)
+    return set()
+
+
+def _stored(target: ast.expr) -> set[str]:
+    """Whose part a store is about: `helper.cache = {}`, `table["a"] = 1`, `globals()["a"] = 1`."""
+    match target:
+        case ast.Subscript(value=ast.Call(func=ast.Name(id="globals" | "vars" | "locals"), args=[]), slice=key):
+            return _named(key)
+        case ast.Attribute(value=ast.Name(id="builtins" | "__main__"), attr=name):
+            return {name, *_root(target)}
+    return _root(target) | ({IMPORTS} if _about_imports(target) else set())
+
+
+def _named(name: ast.expr) -> set[str]:
+    return {name.value} if isinstance(name, ast.Constant) and isinstance(name.value, str) else {ANY}
+
+
+def _root(node: ast.expr) -> set[str]:
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Starred | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return {node.id} if isinstance(node, ast.Name) else set()
+
+
+def _about_imports(node: ast.expr) -> bool:
+    """Whether something is `sys.modules` or `sys.path`, or a part of it."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        match node:
+            case ast.Attribute(value=ast.Name(id="sys"), attr="modules" | "path"):
+                return True
+        node = node.value
+    return False
+
+
+def _uses(placed: PlacedStatement) -> tuple[set[str], set[str]]:
+    source, statement = placed
+    tables = list(_tables(symtable.symtable(segment(source, (statement,)), source.place, "exec")))
+    at_once = set().union(*(_looked_up(table) for table in tables if table.get_type() in _MODULE_TABLES))
+    called = set().union(*(_looked_up(table) for table in tables if table.get_type() not in _MODULE_TABLES))
+    nodes = list(ast.walk(statement))
+    if any(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes):
+        at_once.add(IMPORTS)
+    if BY_TEXT & (at_once | called):
+        texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
+        at_once |= {word for text in texts for word in re.findall(r"\w+", text)}
+        called |= at_once
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef) and not statement.decorator_list:
+        return at_once, called
+    # A lambda, a comprehension, what a decorator is given: it may be called at once too.
+    return at_once | called, called
+
+
+def _tables(table: symtable.SymbolTable) -> Iterator[symtable.SymbolTable]:
+    todo = [table]
+    while todo:
+        yield (table := todo.pop())
+        todo += table.get_children()
+
+
+def _looked_up(table: symtable.SymbolTable) -> set[str]:
+    return {
+        symbol.get_name()
+        for symbol in table.get_symbols()
+        if symbol.is_referenced() and (symbol.is_global() or table.get_type() == "module")
+    }

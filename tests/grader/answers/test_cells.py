@@ -1,0 +1,221 @@
+"""What a cell does on the way, and IPython's own lines: the answer in a file is what it is in the notebook."""
+
+import json
+
+import pytest
+
+from grader.answers import find, run_file
+from grader.verdicts.verdict import Verdict
+
+NAME = "checkpoint_dot_policy"
+ANSWER = f"def {NAME}(): return REG['k']"
+INTO_REG = "REG = {}\ndef entry(f):\n    REG[f.__name__] = f()\n    return f"
+K = "def k(): return 7"
+
+
+def notebook(folder, *cells):
+    path = folder / "page.ipynb"
+    cells = [{"cell_type": "code", "source": cell} for cell in cells]
+    path.write_text(json.dumps({"cells": cells, "nbformat": 4}))
+    return path
+
+
+def call(tried):
+    assert not isinstance(tried, Verdict), tried
+    return tried.function()
+
+
+# Each answer returns 7, and what it needs is read off the page.
+READ = {
+    "a registry that a decorator fills": [INTO_REG, f"@entry\n{K}", ANSWER],
+    "one that a call fills": [INTO_REG, K, "entry(k)", ANSWER],
+    "one that is filled below the answer": [INTO_REG, ANSWER, f"@entry\n{K}"],
+    "one that is given": ["REG = {}\ndef add(to, f):\n    to['k'] = f()", K, "add(REG, k)", ANSWER],
+    "one that a decorator is given": [
+        "REG = {}\ndef into(to):\n    def entry(f):\n        to['k'] = f()\n    return entry",
+        f"@into(REG)\n{K}",
+        ANSWER,
+    ],
+    "one that a lambda fills": ["REG = {}\nentry = lambda f: REG.setdefault('k', f())", f"@entry\n{K}", ANSWER],
+    "one with methods": [
+        "class Registry(dict):\n    def add(self, f):\n        self['k'] = f()\nREG = Registry()",
+        f"@REG.add\n{K}",
+        ANSWER,
+    ],
+    "one that a comprehension fills": ["REG = {}", "[REG.update({n: 7}) for n in 'k']", ANSWER],
+    "one that a loop fills": ["REG = {}", "for n in 'k':\n    REG[n] = 7", ANSWER],
+    "one that subclasses fill": [
+        "class Base:\n    REG = {}\n    def __init_subclass__(cls):\n        Base.REG['k'] = cls.k",
+        "class Net(Base):\n    k = 7",
+        ANSWER.replace("REG", "Base.REG"),
+    ],
+    "one that a metaclass fills": [
+        "REG = {}\nclass Meta(type):\n    def __init__(cls, *_):\n        REG['k'] = cls.k",
+        "class Net(metaclass=Meta):\n    k = 7",
+        ANSWER,
+    ],
+    "setdefault": ["REG = {}", "_ = REG.setdefault('k', 7)", ANSWER],
+    "|=": ["REG = {}", "REG |= dict(k=7)", ANSWER],
+    "del": ["REG = {'k': 3, 'kk': 7}", "del REG['k']", ANSWER.replace("['k']", ".popitem()[1]")],
+    "setattr of a class": ["class Config: k = 3", "setattr(Config, 'k', 7)", f"def {NAME}(): return Config.k"],
+    "setattr of a function": [K, "setattr(k, 'k', 7)", f"def {NAME}(): return k.k"],
+    "setattr of the page": ["import sys\nsetattr(sys.modules[__name__], 'k', 7)", f"def {NAME}(): return k"],
+    "an attribute of __main__": ["import __main__\n__main__.k = 7", f"def {NAME}(): return k"],
+    "an attribute of builtins": ["import builtins\nbuiltins.kk = 7", f"def {NAME}(): return kk"],
+    "global": ["k = 3\ndef choose():\n    global k\n    k = 7", "choose()", f"def {NAME}(): return k"],
+    "global, first": ["def choose():\n    global k\n    k = 7", "choose()", f"def {NAME}(): return k"],
+    "register_pytree_node": [
+        "import jax\nclass Box:\n    k = 7",
+        "jax.tree_util.register_pytree_node(Box, lambda box: ((box.k,), None), lambda *_: Box())",
+        f"def {NAME}(): return jax.tree.leaves(Box())[0]",
+    ],
+    "singledispatch": [
+        "import functools\n@functools.singledispatch\ndef k(v): return 3",
+        "@k.register\ndef _(v: int): return 7",
+        f"def {NAME}(): return k(1)",
+    ],
+    "sys.modules": [
+        "import sys, types\nsys.modules['made_here'] = types.SimpleNamespace(k=7)",
+        "import made_here",
+        f"def {NAME}(): return made_here.k",
+    ],
+    "exec": ["h = 7", "exec('def k():\\n    return h')", f"def {NAME}(): return k()"],
+    "exec of the answer": ["k = 7", f"exec('def {NAME}(): return k')"],
+    "globals()": ["globals()['k'] = 7", f"def {NAME}(): return k"],
+    "globals(), computed": ["for n in 'k':\n    globals()[n] = 7", f"def {NAME}(): return k"],
+    "globals().update": ["globals().update(k=7)", f"def {NAME}(): return k"],
+    "globals(), read": ["k = 7", f"def {NAME}(): return globals()['k']"],
+    "an entered context": [
+        "import contextlib\nREG = {}\n@contextlib.contextmanager\ndef using(k):\n    REG['k'] = k\n    yield",
+        "entered = using(7)\nentered.__enter__()",
+        ANSWER,
+    ],
+    "a context variable": [
+        "import contextvars\nK = contextvars.ContextVar('k')\ntoken = K.set(7)",
+        f"def {NAME}(): return K.get()",
+    ],
+    "a notebook's main": ["if __name__ == '__main__':\n    k = 7", f"def {NAME}(): return k"],
+    "a file that is run": ["%run helper.py", f"def {NAME}(): return from_helper"],
+    # IPython's own lines.
+    "a command's output": [f"n = !nproc\nk = 6 + int(n[0])\ndef {NAME}(): return k"],
+    "a magic's value": [f"t = %timeit -o 3\nk = 6 + int(t.best)\ndef {NAME}(): return k"],
+    "magics in blocks": [f"for _ in ():\n    %precision 3\ndef {NAME}():\n    !false\n    return 7"],
+    "a function of a magic": [f"def look():\n    %timeit 3\ndef {NAME}():\n    look()\n    return 7"],
+    "cell magics": [f"%%capture out\n%%time\nn = !nproc\ndef {NAME}(): return 7"],
+    "help": [f"?print\ndef {NAME}(): return 7\nlen?\nlen??"],
+    "a command over lines": [f"!echo a \\\n   b\ndef {NAME}(): return 7"],
+    "%time": [f"%time k = 7\ndef {NAME}(): return k"],
+    "%time of the answer": [f"%time {NAME} = lambda: 7"],
+    "%env": [f"%env A_K=7\nimport os\ndef {NAME}(): return int(os.environ['A_K'])"],
+    "display, In": [f"def {NAME}():\n    display(In)\n    return 7"],
+    "get_ipython": [
+        f"from IPython import get_ipython\nshell = get_ipython()\ndef {NAME}():\n    shell.ex(1)\n    return 7"
+    ],
+    "prompts": [f">>> def {NAME}():\n...     return 7"],
+    "an indented cell": [f"    k = 7\n    def {NAME}(): return k"],
+    "await": [
+        "import asyncio\nasync def later():\n    await asyncio.sleep(0)\n    return 7",
+        f"k = await later()\ndef {NAME}(): return k",
+    ],
+    "async for": [f"async def each():\n    yield 7\nasync for k in each(): pass\ndef {NAME}(): return k"],
+    # How an answer may come by its name.
+    "an if": [f"if REG := [7]:\n    def {NAME}(): return REG[0]\nelse:\n    def {NAME}(): return 3"],
+    "a bound method": [f"class Net:\n    def run(self): return 7\n{NAME} = Net().run"],
+    "an object": [f"class Net:\n    def __call__(self): return 7\n{NAME} = Net()"],
+    "another name": [f"{K}\n{NAME} = k"],
+}
+
+
+@pytest.mark.parametrize("name", READ)
+def test_what_an_answer_builds_on_is_read_off_the_page(tmp_path, name):
+    (tmp_path / "helper.py").write_text("from_helper = 7")
+    cells = ["import no_such_module", *READ[name], "1 / 0  # a demonstration"]
+    path = notebook(tmp_path, *cells)
+    tries = run_file.tries(path, NAME)
+    assert call(next(tries)) == 7
+    tries.close()
+    text = tmp_path / "answer.py"
+    text.write_text(find.read(path).text)
+    if name not in ("a notebook's main", "an attribute of __main__"):  # which a file is not
+        tries = run_file.tries(text, NAME)
+        assert call(next(tries)) == 7, text.read_text()
+        assert find.of_cells(cells, NAME).text == text.read_text()
+
+
+CHECK = f"from grader import check\ncheck({NAME})"
+# Only when all that comes before has run these answers return 7.
+NOT_READ = {
+    "another name for the registry": ["REG = {}\nfilled = REG", "filled['k'] = 7", ANSWER, CHECK],
+    "a part of something": ["REG = {}", "for each in [REG]:\n    each['k'] = 7", ANSWER, CHECK],
+    "a mock": [
+        "from unittest import mock\nclass Config: k = 3",
+        "mock.patch.object(Config, 'k', 7).start()",
+        f"def {NAME}(): return Config.k",
+    ],
+    "what was changed after the check": ["REG = {'k': 7}", ANSWER, CHECK, "REG['k'] = 3"],
+    "what was defined anew after the check": ["def k(): return 7", f"def {NAME}(): return k()", CHECK, "k = 3"],
+    "exec of a variable": ["SOURCE = 'def k(): return h'", "h = 7\nexec(SOURCE)", f"def {NAME}(): return k()", CHECK],
+}
+
+
+def value(tried):
+    try:
+        return call(tried)
+    except (LookupError, NameError, TypeError) as error:
+        return error
+
+
+@pytest.mark.parametrize("name", NOT_READ)
+def test_if_it_is_asked_again_all_that_comes_before_runs(tmp_path, name):
+    first, second = run_file.tries(notebook(tmp_path, "1 / 0", *NOT_READ[name], "print(1 / 0)"), NAME)
+    assert (value(first) != 7, value(second)) == (True, 7)
+
+
+def test_a_second_try_leaves_out_checks_plots_and_magics(tmp_path):
+    cells = [
+        "from grader import check\nimport matplotlib.pyplot as plt, pathlib",
+        "ran = pathlib.Path('ran')\ndef note(what): ran.write_text(what + (ran.read_text() if ran.exists() else ''))",
+        f"def {NAME}(): return 7",
+        "def look():\n    plt.plot(note('plot'))",
+        "note('1'); look(); check(note('check')); display(note('shown'))",
+        "%timeit note('timed')\nnote('2')\n1 / 0\nnote('3')",
+        f"check({NAME}, note('check'))",
+        "note('later')",
+    ]
+    tries = run_file.tries(notebook(tmp_path, *cells), NAME)
+    next(tries)
+    assert not (tmp_path / "ran").exists()
+    next(tries)
+    assert (tmp_path / "ran").read_text() == "321"
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [f"def {NAME}(): raise KeyError"],
+        [f"import math\ndef {NAME}(): raise KeyError\ndef other(): pass\nk = 3", CHECK],
+        [f"def {NAME}(): raise NotImplementedError", "print(3)", "import no_such_module"],
+    ],
+)
+def test_there_is_no_second_try_where_it_would_be_the_same(tmp_path, cells):
+    assert len(list(run_file.tries(notebook(tmp_path, *cells), NAME))) == 1
+
+
+@pytest.mark.parametrize(
+    "magic", ["\n\n!echo a \\\n  b", "%%time\n", "   \n%precision 3", ">>> 3\n>>> !ls", "len?\n\n\n"]
+)
+def test_lines_are_the_learners(tmp_path, magic):
+    cell = f"{magic}\ndef {NAME}(): return 7\n{NAME} = no_such_name"
+    (verdict,) = run_file.tries(notebook(tmp_path, cell), NAME)
+    assert f"page.ipynb cell 1:{len(cell.splitlines())} (" in verdict.findings[0].source
+
+
+def test_what_is_no_function_is_said_with_its_line(tmp_path):
+    (verdict,) = run_file.tries(notebook(tmp_path, "k = 1", f"!ls\n{NAME} = k"), NAME)
+    assert f"{NAME} is of type int, not a function (page.ipynb cell 2:2)." == verdict.findings[0].text
+
+
+def test_what_is_not_on_the_page_is_said_to_be_missing(tmp_path):
+    for missing in ("import my_own_helper as k", "%run my_own_helper.py\nfrom_there = k"):
+        verdict = next(run_file.tries(notebook(tmp_path, f"{missing}\ndef {NAME}(): return k"), NAME))
+        assert "my_own_helper" in verdict.findings[0].text and "can what is missing go into" in verdict.findings[0].next

@@ -1,0 +1,81 @@
+"""The notebook, the terminal and a class say the same of an answer, and of what is handed in."""
+
+import importlib
+import inspect
+import json
+import random
+import re
+
+import bubblewrap
+import nbclient
+import nbformat
+
+from grader.classroom.collect import Submission
+from grader.classroom.grade_one import SandboxGrader
+from grader.exercises import registry
+from grader.isolation.in_process import grade_file
+from grader.learner.progress import Progress
+
+ONE = "REG = {}\ndef entry(f):\n    REG['it'] = f\n    return f"
+GIVEN = "def NAME(*arguments): return REG['it'](*arguments)"
+BOX = (
+    "class Box:\n    def __init__(self, *held): self.held = held\n"
+    "jax.tree_util.register_pytree_node(Box, lambda box: (box.held, None), lambda _, held: Box(*held))"
+)
+# Cells around MINE, the answer, which is called `mine` there. The last one fails where side effects are not known.
+SPELLINGS = {
+    "a decorator": [ONE, "MINE", "mine = entry(mine)", GIVEN],
+    "a call below": [ONE, "MINE", GIVEN, "entry(mine)"],
+    "setattr": [
+        "class Kept: pass",
+        "MINE",
+        "setattr(Kept, 'it', mine)",
+        "def NAME(*arguments): return Kept.it(*arguments)",
+    ],
+    "global": [
+        "def keep(f):\n    global it\n    it = f",
+        "MINE",
+        "keep(mine)",
+        "def NAME(*arguments): return it(*arguments)",
+    ],
+    "update": ["REG = {}", "MINE", "REG.update(it=mine)", GIVEN],
+    "another name": ["REG = {}\nsame = REG", "MINE", "same['it'] = mine", GIVEN],
+    "exec": ["MINE", "exec('def NAME(*arguments): return mine(*arguments)')"],
+    "globals": ["MINE", "globals()['NAME'] = mine"],
+    "a pytree": [BOX, "MINE", "box, tree = jax.tree.flatten(Box(3))\nNAME = mine if len(box) == 1 else None"],
+    "a command": ["MINE\nn = !nproc", "workers = int(n[0])\nNAME = mine if workers else None"],
+    "a magic": ["%%time\nMINE\nfor _ in range(1):\n    t = %timeit -o -n 1 -r 1 3 + 4", "%time NAME = mine"],
+    "help": ["?len\nMINE\nprint??", "import asyncio\nawait asyncio.sleep(0)\nNAME = mine"],
+    "after the check": [ONE, "MINE", "entry(mine)", GIVEN, "CHECK", "REG.clear()"],
+}
+
+
+def spelled(name: str, rng: random.Random) -> list[str]:
+    """The cells of a notebook with the worked answer, spelled in one of these ways, its check among them."""
+    mine = re.sub(rf"\b{name}\b", "mine", inspect.getsource(importlib.import_module(f"solutions.{name}")))
+    cells = ["import jax", *SPELLINGS[rng.choice(list(SPELLINGS))]]
+    cells += [] if "CHECK" in cells else ["CHECK"]
+    check = f"from grader import check\nprint('verdict', check({name}).verdict.outcome)"
+    return [cell.replace("MINE", mine).replace("NAME", name).replace("CHECK", check) for cell in cells]
+
+
+@bubblewrap.needed
+def test_the_answer_to_every_exercise_has_one_verdict_in_notebook_terminal_and_class(tmp_path, monkeypatch, seed):
+    monkeypatch.setenv("REMAT_WORKBOOK_DATA", str(tmp_path))
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    rng = random.Random(seed)
+    pages = {name: spelled(name, rng) for name in registry.names()}
+    cells = [nbformat.v4.new_code_cell(cell) for page in pages.values() for cell in ["%reset -f", *page]]
+    one = nbformat.v4.new_notebook(cells=cells)
+    nbclient.NotebookClient(one, timeout=300, kernel_name="python3").execute()
+    said = [o.text for cell in one.cells for o in cell.outputs if o.output_type == "stream" and "verdict" in o.text]
+    assert [text.strip() for text in said] == ["verdict passed"] * len(pages)
+    with SandboxGrader() as grader:
+        for name, page in pages.items():
+            path = tmp_path / f"{name}.ipynb"
+            path.write_text(json.dumps(nbformat.v4.new_notebook(cells=[*map(nbformat.v4.new_code_cell, page)])))
+            assert grade_file(path, name, seed).passed, page
+            assert grader.grade(Submission("ada", path.name, path.read_bytes(), name), seed).verdict.passed, page
+            handed_in = tmp_path / f"{name}.py"
+            handed_in.write_text(Progress().attempts(name)[-1].source)
+            assert grade_file(handed_in, name, seed).passed, handed_in.read_text()

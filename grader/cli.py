@@ -132,7 +132,7 @@ def batch(
     """Grade a class: every answer in a sandbox of its own. Exit status: 0, or 2 if there are no grades, or not all."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # evidence is exported for the CPU, and compared there
     from grader.classroom import collect, executors, grade_class, run_folder
-    from grader.isolation import sandbox, what_is_shown  # imports JAX
+    from grader.isolation import control_groups, sandbox, what_is_shown  # imports JAX
 
     name = _find(exercise).name if exercise else None
     try:
@@ -173,11 +173,31 @@ def batch(
         print(
             "They were graded without a sandbox: an answer may have changed its own grade, and anything else of yours."
         )
-    elif not scheduler and os.geteuid() == 0:
-        print("They were graded as root, whose threads Linux does not count: grade as another user to bound them.")
+    elif not scheduler and (why := control_groups.why_none()):
+        print(f"No control groups limited what the kernel keeps for an answer: {why}. See `python -m grader doctor`.")
+        if os.geteuid() == 0:
+            print("They were graded as root, whose threads Linux does not count: grade as another user to bound them.")
     if lost:
         print(f"{lost} were lost with the machines that were to grade them: add --resume to grade them.")
         raise typer.Exit(2)
+
+
+@app.command()
+def doctor(
+    jobs: Annotated[int, typer.Option(min=1, help="how many are to be graded at a time")] = os.cpu_count() or 1,
+):
+    """Say what this machine can promise where strangers' answers are graded. Exit status: 1 if that is not advised."""
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    from grader.isolation import doctor  # imports JAX
+
+    promises = doctor.examine(jobs)
+    for promise in promises:
+        print(promise)
+    print("What each means, and what none of them is: SECURITY.md.")
+    if any(promise.needed and not promise.held for promise in promises):
+        print("To grade strangers' answers here is not advised.")
+        raise typer.Exit(1)
+    print("Strangers' answers may be graded here; those of an exam on a virtual machine that holds nothing else.")
 
 
 @app.command()

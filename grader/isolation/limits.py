@@ -41,8 +41,9 @@ FOR_CHECK = CheckLimits()  # `check` in a terminal
 FOR_BATCH = CheckLimits(processor_seconds=30)  # one answer of a class; its programs: isolation/remote_execution.py
 
 
-def why_no_verdict(status: int | None, limits: CheckLimits) -> tuple[str, str]:
-    """Why there is no verdict, and the question that leads on, by a process's exit status (None if time was up)."""
+def why_no_verdict(status: int | None, limits: CheckLimits, ran_out_of_memory: bool = False) -> tuple[str, str]:
+    """Why there is no verdict, and the question that leads on, by a process's exit status (None if time was up), and
+    whether the kernel said that it took too much memory."""
     if status is None:
         return f"it was not done after {limits.seconds} s", "Is there a loop that does not end?"
     if status == IDLE:
@@ -52,6 +53,11 @@ def why_no_verdict(status: int | None, limits: CheckLimits) -> tuple[str, str]:
         if name == "SIGXCPU":
             used = f"it used more than {limits.processor_seconds} s of processor time"
             return used, "Is there a loop that does not end?"
+        if ran_out_of_memory:
+            return (
+                f"it took more memory than it may have ({limits.memory // 2**20} MiB beyond JAX's own)",
+                "Does the answer make an array that is larger than its arguments call for?",
+            )
         return (
             f"its process ended with {name}, as it does when memory runs out (the limit is "
             f"{limits.memory // 2**20} MiB beyond JAX's own)",

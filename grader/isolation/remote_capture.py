@@ -93,10 +93,11 @@ class RemoteCapture:
             return refusal
         if said and outcome is None:
             status = None if late else self._inmate.end().status
-            why, question = why_no_verdict(status, self._limits)
+            ran_out = self._inmate.ran_out_of_memory
+            why, question = why_no_verdict(status, self._limits, ran_out)
             if late:
                 raise NotDone(why, question, exercise)
-            if status == -signal.SIGKILL:
+            if status == -signal.SIGKILL and not ran_out:  # its control group's limit is the answer's own affair
                 raise Killed(why, question, exercise)
             return not_judged(exercise, name, why, question)
         return not_judged(exercise, name, "what its process handed over is no evidence")

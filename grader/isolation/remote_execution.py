@@ -140,7 +140,7 @@ class RemoteExecution:
         ended = self._inmate.end()
         if isinstance(error, TimeoutError) or ended.how() == "SIGXCPU":
             return NotDone(f"its two programs were not done after {SECONDS} s")
-        if ended.how() == "SIGKILL":
+        if ended.how() == "SIGKILL" and not self._inmate.ran_out_of_memory:
             return Killed("the process that ran its two programs was ended from outside (SIGKILL)")
         return ProgramError(f"its two programs took the process along that ran them ({ended.how()}).")
 

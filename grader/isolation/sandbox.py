@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from grader.isolation import what_is_shown
+from grader.isolation.control_groups import ControlGroup, ControlGroups, NotDelegated
 from grader.isolation.inside import messages, system_calls
 from grader.isolation.inside.lockdown import ProcessLimits
 from grader.isolation.inside.protocol import ITS_TURN, OUR_TURN, Ended, Job, NotStarted, Ready
@@ -26,10 +27,15 @@ class SandboxError(Exception):
 
 
 class Inmate:
-    """A process in the sandbox; `line` is the connection to it."""
+    """A process in the sandbox; `line` is the connection to it.
 
-    def __init__(self, line: socket.socket, guard: socket.socket):
-        self.line, self._guard = line, guard
+    Attributes:
+      ran_out_of_memory: whether its control group had no more memory for it; known once it has ended.
+    """
+
+    def __init__(self, line: socket.socket, guard: socket.socket, group: ControlGroup | None):
+        self.line, self._guard, self.group = line, guard, group
+        self.ran_out_of_memory = False
         self._how: Ended | None = None
 
     def end(self) -> Ended:
@@ -46,6 +52,9 @@ class Inmate:
                 pass
             self.line.close()
             self._guard.close()
+            if self.group:
+                self.ran_out_of_memory = self.group.ran_out_of_memory
+                self.group.remove()
             how: Ended | NotStarted = NotStarted("its guard was lost")
             if report:
                 how = messages.decode(report, [Ended, NotStarted])
@@ -78,13 +87,16 @@ class Inmate:
 class Zygote:
     """The process in bubblewrap that all others are forked from. `close` it, or use it as a context.
 
+    Attributes:
+      without_groups: why its processes have no control groups; "" if they have.
+
     Raises:
       SandboxError: it does not start here.
     """
 
     def __init__(self):
         bwrap = shutil.which("bwrap")
-        if sys.platform != "linux" or not system_calls.knows():
+        if not system_calls.knows():
             raise SandboxError("The sandbox needs Linux on x86-64 or arm64. Grade there, or with --unsandboxed.")
         if bwrap is None:
             raise SandboxError(
@@ -93,6 +105,12 @@ class Zygote:
             )
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control, self._lock = ours, threading.Lock()
+        self._groups: ControlGroups | None = None
+        self.without_groups = ""
+        try:
+            self._groups = ControlGroups()
+        except NotDelegated as error:
+            self.without_groups = str(error)
         with theirs, tempfile.TemporaryFile() as errors:
             self._process = subprocess.Popen(
                 [
@@ -133,6 +151,9 @@ class Zygote:
             messages.receive(inmate.line, 1000, [Ready], _START_SECONDS)
         except (OSError, messages.WireError):
             ended = inmate.end()
+            if self._groups:  # a kernel that asks for rights which are given up inside
+                self._groups, self.without_groups = None, "the kernel lets no process inside the sandbox join one"
+                return self._try_out()
             raise SandboxError(_no_sandbox(ended.output.strip().splitlines()[-1] if ended.output else "")) from None
         inmate.end()
 
@@ -161,13 +182,17 @@ class Zygote:
         guard, guards_end = socket.socketpair()
         line, workers_end = socket.socketpair()
         request = messages.encode(Job(work, asdict(limits)))
+        group = self._groups.group(limits) if self._groups else None
+        joining = [group.joining.fileno()] if group else []
         with guards_end, workers_end:
             try:
                 with self._lock:
-                    socket.send_fds(self._control, [request], [guards_end.fileno(), workers_end.fileno()])
+                    socket.send_fds(self._control, [request], [guards_end.fileno(), workers_end.fileno(), *joining])
             except OSError:
+                if group:
+                    group.remove()
                 raise SandboxError(_no_sandbox("its first process is gone")) from None
-        return Inmate(line, guard)
+        return Inmate(line, guard, group)
 
 
 def _no_sandbox(why: str) -> str:

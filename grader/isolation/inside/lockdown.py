@@ -11,6 +11,7 @@ from pathlib import Path
 
 from grader.isolation.inside import libc, system_calls
 
+THREADS = 256  # at most
 FOLDER = "/learner"  # home and temporary folder; not /tmp, for this project may be there
 
 
@@ -72,7 +73,7 @@ def _limit(limits: ProcessLimits):
         resource.RLIMIT_CPU: limits.processor_seconds,
         resource.RLIMIT_FSIZE: limits.disk,
         resource.RLIMIT_NOFILE: 256,
-        resource.RLIMIT_NPROC: 256,  # threads: processes are refused altogether. Linux does not count root's
+        resource.RLIMIT_NPROC: THREADS,  # processes are refused altogether. Linux does not count root's
         resource.RLIMIT_CORE: 0,
         resource.RLIMIT_MEMLOCK: 0,
         resource.RLIMIT_MSGQUEUE: 0,

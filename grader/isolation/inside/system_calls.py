@@ -14,6 +14,7 @@ version. The filter is a Berkeley packet filter, as seccomp(2) has it, made from
 import ctypes
 import platform
 import struct
+import sys
 from dataclasses import dataclass
 
 from grader.isolation.inside import libc
@@ -90,8 +91,8 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in what the filter is s
 
 
 def knows(machine: str = platform.machine()) -> bool:
-    """Whether the system calls of this kind of processor are known."""
-    return machine in _MACHINES
+    """Whether this is Linux, and the system calls of this kind of processor are known."""
+    return sys.platform == "linux" and machine in _MACHINES
 
 
 def allowed(machine: str = platform.machine()) -> dict[str, int]:

@@ -71,13 +71,14 @@ def main() -> None:
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # guards report to whoever asked for them
     control.send(b"ready")
     while True:
-        request, descriptors, _, _ = socket.recv_fds(control, 4096, 2)
+        request, descriptors, _, _ = socket.recv_fds(control, 4096, 3)
         if not request:
             return
         if os.fork() == 0:
             control.close()
             try:
-                _guard(messages.decode(request, [Job]), *(socket.socket(fileno=fd) for fd in descriptors))
+                asker, line = (socket.socket(fileno=fd) for fd in descriptors[:2])
+                _guard(messages.decode(request, [Job]), asker, line, descriptors[2:])
             finally:
                 os._exit(0)
         for descriptor in descriptors:
@@ -98,8 +99,9 @@ def _warm_up() -> None:
     importlib.import_module("IPython.core.inputtransformer2")  # for answers with magics
 
 
-def _guard(job: Job, asker: socket.socket, line: socket.socket) -> None:
-    """Runs one piece of work, and tells the asker how it ended."""
+def _guard(job: Job, asker: socket.socket, line: socket.socket, joining: list[int]) -> None:
+    """Runs one piece of work, and tells the asker how it ended. `joining` is the file of a control group to join, if
+    there is one."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     limits = ProcessLimits(**job.limits)
@@ -111,7 +113,7 @@ def _guard(job: Job, asker: socket.socket, line: socket.socket) -> None:
     reader, writer = os.pipe()
     worker = os.fork()
     if worker == 0:
-        _work(_WORK[job.work], limits, line, writer)  # does not return
+        _work(_WORK[job.work], limits, line, writer, joining)  # does not return
     os.close(writer)
     line.close()
     status, seconds, output = _watch(worker, asker, reader)
@@ -172,12 +174,14 @@ def _watch(worker: int, asker: socket.socket, reader: int) -> tuple[int, float, 
     return IDLE if idle else os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime, output
 
 
-def _work(function, limits: ProcessLimits, line: socket.socket, writer: int):
+def _work(function, limits: ProcessLimits, line: socket.socket, writer: int, joining: list[int]):
     try:
         nothing = os.open(os.devnull, os.O_RDWR)
         kept = os.dup(line.detach())
         for source, target in ((nothing, 0), (writer, 1), (writer, 2), (kept, 3)):
             os.dup2(source, target)
+        for group in joining:
+            os.write(group, b"0")
         os.closerange(4, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         line = socket.socket(fileno=3)
         lockdown.lock(limits)

@@ -4,11 +4,13 @@ import ast
 import os
 import platform
 import textwrap
+import threading
 import time
 from pathlib import Path
 
 import bubblewrap
 import pytest
+import sample_answers
 
 from grader.classroom.collect import Submission
 from grader.classroom.grade_one import SandboxGrader
@@ -154,6 +156,22 @@ def test_what_the_kernel_would_remember_for_an_answer_has_a_bound(grader):
     finds((locks, pipes, huge, watched, signals, passed))
     """
     assert found(body, grader) == (0, "EPERM", "EPERM", [-1, -1, -1], 256, "ENOSYS")
+
+
+@pytest.mark.skipif(not system_calls.knows(), reason="needs Linux on x86-64 or arm64")
+def test_all_shipped_answers_are_tried_with_no_more_system_calls_than_these():
+    for refused in (os.fork, lambda: os.unshare(0), lambda: os.eventfd(0)):
+        with pytest.raises(OSError, match=r"Operation not permitted|Function not implemented"):
+            sample_answers.with_few_system_calls(refused)
+    slug, (answer, _) = NAME, next(iter(sample_answers.right(NAME).values()))
+    threads = sample_answers.with_few_system_calls(threading.get_ident)
+
+    def noted(*arguments):
+        tried_in.append(threading.get_ident())
+        return answer(*arguments)
+
+    tried_in = []
+    assert sample_answers.verdict_on(noted, slug).passed and {*tried_in} == {threads}
 
 
 @bubblewrap.needed

@@ -1,0 +1,129 @@
+"""A control group for each answer (cgroup v2): the kernel counts all memory that is its, tasks and processor time.
+
+The limits that a process gives itself count addresses, and what the kernel keeps for a process is none. A group's
+limits count that too, and when one is reached, the group ends and nobody else. To make groups takes a part of their
+tree that is delegated to whoever grades, as systemd does on request, see `HOW`; without, there is a reason.
+"""
+
+import contextlib
+import functools
+import itertools
+import os
+from pathlib import Path
+
+from grader.isolation.inside.lockdown import THREADS, ProcessLimits
+
+HOW = "systemd-run --user --scope -p Delegate=yes python -m grader batch …"
+_NEEDED, _WANTED = {"memory", "pids"}, {"cpu"}  # systemd before 252 gives users no processor time to share out
+# Beyond what an answer may use: what it shares with the zygote until it writes to it, and what the kernel keeps for it.
+_BESIDES = 512 * 2**20
+_COUNT = itertools.count()
+
+
+class NotDelegated(Exception):
+    """There are no groups to be had; the message says why, in words that follow on a colon."""
+
+
+class ControlGroup:
+    """A group for one process, with its limits. `remove` it when the process has ended.
+
+    Attributes:
+      joining: a process that writes b"0" to this file is in the group from then on, and all that it starts.
+    """
+
+    def __init__(self, place: Path, limits: ProcessLimits):
+        self._place = place
+        place.mkdir()
+        settings = {
+            "memory.max": limits.memory + limits.disk + _BESIDES,
+            "memory.swap.max": 0,
+            "memory.oom.group": 1,
+            "pids.max": THREADS + 1,
+            "cpu.max": "100000 100000",  # of each 0.1 s as much as one processor has
+        }
+        for name, value in settings.items():
+            with contextlib.suppress(FileNotFoundError):  # without swap, or without a share of the processors
+                (place / name).write_text(str(value))
+        self.joining = (place / "cgroup.procs").open("wb", buffering=0)
+
+    @property
+    def ran_out_of_memory(self) -> bool:
+        """Whether the kernel has ended a process of the group's since there was no more memory for it."""
+        events = dict(line.split() for line in (self._place / "memory.events").read_text().splitlines())
+        return int(events["oom_kill"]) > 0
+
+    @property
+    def joined(self) -> bool:
+        """Whether there is a process in it."""
+        return bool((self._place / "cgroup.procs").read_text())
+
+    def remove(self) -> None:
+        """Removes it. Its processes have ended."""
+        self.joining.close()
+        with contextlib.suppress(OSError):
+            self._place.rmdir()
+
+
+class ControlGroups:
+    """The part of the tree of groups that is delegated to this process.
+
+    Raises:
+      NotDelegated: there is none.
+    """
+
+    def __init__(self) -> None:
+        self._place = _delegated()
+
+    def group(self, limits: ProcessLimits) -> ControlGroup:
+        """A group for a process to come. Raises OSError."""
+        return ControlGroup(self._place / f"answer-{os.getpid()}-{next(_COUNT)}", limits)
+
+
+def why_none() -> str:
+    """Why this process can make no groups, or "" if it can."""
+    try:
+        _delegated()
+    except NotDelegated as error:
+        return str(error)
+    return ""
+
+
+@functools.cache  # this process moves
+def _delegated() -> Path:
+    own = _own_group()
+    there = set((own / "cgroup.controllers").read_text().split())
+    if missing := _NEEDED - there:
+        raise NotDelegated(f"its control group (cgroup v2) has no controller of {' and '.join(sorted(missing))}")
+    control = own / "cgroup.subtree_control"
+    if not all(os.access(place, os.W_OK) for place in (own, own / "cgroup.procs", control)):
+        raise NotDelegated("its control group is not delegated to whoever grades")
+    leaf = own / "grader"
+    try:
+        if not _is_root(own):  # a group whose processes have groups must have none itself
+            leaf.mkdir(exist_ok=True)
+            (leaf / "cgroup.procs").write_text(str(os.getpid()))
+        control.write_text(" ".join(f"+{name}" for name in sorted((_NEEDED | _WANTED) & there)))
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            (own / "cgroup.procs").write_text(str(os.getpid()))
+            leaf.rmdir()
+        raise NotDelegated(f"its control group is shared with other processes ({error.strerror})") from None
+    return own
+
+
+def _own_group() -> Path:
+    try:
+        groups = Path("/proc/self/cgroup").read_text().splitlines()
+        mounts = [line.split() for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    except OSError:
+        groups, mounts = [], []
+    own = next((line.removeprefix("0::") for line in groups if line.startswith("0::")), None)
+    for mount in mounts:
+        root, place, kind = mount[3], mount[4], mount[mount.index("-") + 1]
+        if kind == "cgroup2" and own and Path(own).is_relative_to(root):
+            return Path(place) / Path(own).relative_to(root)
+    raise NotDelegated("there is no tree of control groups of version 2")
+
+
+def _is_root(group: Path) -> bool:
+    return not (group / "cgroup.type").exists()

@@ -1,0 +1,78 @@
+"""What this machine can promise to whoever grades strangers on it: what can be tried is tried, not looked up."""
+
+import os
+import textwrap
+from dataclasses import dataclass
+
+from grader.isolation import remote_execution
+from grader.isolation.control_groups import HOW
+from grader.isolation.inside.lockdown import THREADS
+from grader.isolation.limits import FOR_BATCH
+from grader.isolation.sandbox import SandboxError, Zygote
+
+_A_SUBMISSION = FOR_BATCH.memory + remote_execution.LIMITS.memory  # bytes that its two processes may have at most
+
+
+@dataclass(frozen=True)
+class Promise:
+    """Something that SECURITY.md promises, and whether it is held here.
+
+    Attributes:
+      name: what it is about.
+      held: whether it is held.
+      text: what it means, or what is missing and what to do.
+      needed: whether grading strangers is not advised without it.
+    """
+
+    name: str
+    held: bool
+    text: str
+    needed: bool = True
+
+    def __str__(self) -> str:
+        begin = f"{'held' if self.held else 'NOT HELD':<10}{self.name:<16}"
+        return textwrap.fill(self.text, 110, initial_indent=begin, subsequent_indent=" " * len(begin))
+
+
+def examine(jobs: int) -> list[Promise]:
+    """Tries the promises out.
+
+    Args:
+      jobs: how many submissions are to be graded at a time.
+    """
+    try:
+        with Zygote() as zygote:
+            groups = zygote.without_groups
+    except SandboxError as error:
+        return [Promise("sandbox", False, str(error))]
+    return [
+        Promise("sandbox", True, "An answer is alone: no files, processes or network but what it needs."),
+        Promise("system calls", True, "Those on a list, and none that is yet to come. No huge pages."),
+        _counted(groups),
+        _threads(groups),
+        _memory(jobs),
+    ]
+
+
+def _counted(groups: str) -> Promise:
+    if groups:
+        text = f"What the kernel keeps for an answer is bounded by the list of system calls alone: {groups}. Try"
+        return Promise("control groups", False, f"{text} `{HOW}`.", needed=False)
+    text = "The kernel counts an answer's memory, tasks and processor time, and ends that answer alone."
+    return Promise("control groups", True, text)
+
+
+def _threads(groups: str) -> Promise:
+    if groups and os.geteuid() == 0:
+        text = "You are root, whose threads Linux does not count: grade as another user, or with control groups."
+        return Promise("threads", False, text)
+    return Promise("threads", True, f"An answer has {THREADS} at most.")
+
+
+def _memory(jobs: int) -> Promise:
+    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    enough = max(1, there // _A_SUBMISSION)
+    text = f"{there / 2**30:.0f} GiB are enough for --jobs {enough}, with {_A_SUBMISSION // 2**30} GiB each."
+    if jobs > enough:
+        text += f" With {jobs} it may run out; then answers end first, and have to be graded again."
+    return Promise("memory", jobs <= enough, text, needed=False)

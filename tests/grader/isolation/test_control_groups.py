@@ -1,0 +1,158 @@
+"""Control groups: what no process can limit by itself is limited where a part of the tree of groups is delegated.
+
+The tests delegate one themselves, as root, where the kernel's controllers are those of version 2.
+"""
+
+import ast
+import contextlib
+import os
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import bubblewrap
+import pytest
+
+from grader.isolation import control_groups
+from grader.isolation.inside.lockdown import ProcessLimits
+
+NAME = "checkpoint_dot_policy"
+ROOT = Path(__file__).parents[3]
+
+
+def tree():
+    """The folder of the kernel's tree of groups, if it has the controllers and may be written."""
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        root, place, kind = line.split()[3], Path(line.split()[4]), line.split(" - ")[1].split()[0]
+        ours = kind == "cgroup2" and root == "/" and os.access(place, os.W_OK)
+        if ours and {"cpu", "memory", "pids"} <= {*(place / "cgroup.controllers").read_text().split()}:
+            return place
+    return None
+
+
+TREE = tree() if sys.platform == "linux" else None
+needed = pytest.mark.skipif(TREE is None, reason="needs root, and cgroup v2 with the controllers cpu, memory and pids")
+
+
+@pytest.fixture
+def delegated():
+    (TREE / "cgroup.subtree_control").write_text("+cpu +memory +pids")
+    place = TREE / f"delegated-{os.getpid()}"
+    place.mkdir()
+    yield place
+    for group in [*place.iterdir(), place]:
+        with contextlib.suppress(NotADirectoryError):
+            group.rmdir()
+
+
+def run(script, place):
+    """What a script prints that runs in a group."""
+    begin = f"from pathlib import Path\nPath({str(place / 'cgroup.procs')!r}).write_text('0')\n"
+    done = subprocess.run(
+        [sys.executable, "-c", begin + textwrap.dedent(script)], capture_output=True, text=True, timeout=300, cwd=ROOT
+    )
+    assert done.returncode == 0, done.stderr
+    return ast.literal_eval(done.stdout)
+
+
+JOINED = """
+import os, subprocess, sys, time
+from grader.isolation.control_groups import ControlGroups
+from grader.isolation.inside.lockdown import ProcessLimits
+
+group = ControlGroups().group(ProcessLimits(processor_seconds=60, memory=0, disk=0))
+begin = f"import os, threading, time; os.write({group.joining.fileno()}, b'0')"
+def joined(code):
+    return subprocess.run([sys.executable, "-c", begin + chr(10) + code], pass_fds=[group.joining.fileno()])
+"""
+
+
+@needed
+def test_memory_that_is_counted_nowhere_else_ends_the_group_and_nobody_else(delegated):
+    # What is sent and not read is no address of the process's: without a group it would have all of this.
+    code = """
+    import socket
+    lines = [socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(400)]
+    mapped = [bytearray(2**20) for _ in range(700)]
+    """
+    script = f"{JOINED}ended = joined({textwrap.dedent(code)!r}).returncode\n"
+    script += "before = group.ran_out_of_memory\ngroup.remove()\nprint((ended, before, group.joining.closed))"
+    assert run(script, delegated) == (-9, True, True)
+
+
+@needed
+def test_threads_are_counted_also_those_of_root(delegated):
+    code = """
+    stay, count = threading.Event(), 0
+    try:
+        while count < 400:
+            threading.Thread(target=stay.wait, daemon=True).start()
+            count += 1
+    except RuntimeError:
+        os._exit(count // 2)
+    """
+    script = f"{JOINED}print(joined({textwrap.dedent(code)!r}).returncode)\ngroup.remove()"
+    assert 120 <= run(script, delegated) <= 128
+
+
+@needed
+def test_a_group_has_as_much_time_as_one_processor(delegated):
+    code = """
+    for _ in range(3):
+        if os.fork() == 0:
+            end = time.monotonic() + 2
+            while time.monotonic() < end: pass
+            os._exit(0)
+    for _ in range(3): os.wait()
+    print(os.times().children_user + os.times().children_system, flush=True)
+    """
+    script = f"{JOINED}joined({textwrap.dedent(code)!r})\ngroup.remove()"
+    assert run(script, delegated) < 3, "three processes would have 4 s of two processors, 6 s of more"
+
+
+@needed
+@bubblewrap.needed
+def test_each_answer_is_in_a_group_of_its_own_that_goes_with_it(delegated):
+    script = f"""
+    from pathlib import Path
+    from grader.isolation import sandbox
+    from grader.isolation.inside.lockdown import ProcessLimits
+    with sandbox.Zygote() as zygote:
+        inmates = [zygote.start("execute", ProcessLimits(processor_seconds=60, memory=2**30)) for _ in range(2)]
+        for inmate in inmates:
+            while not inmate.group.joined: pass
+        groups = [sorted(path.name[:6] for path in Path({str(delegated)!r}).iterdir() if path.is_dir())]
+        limits = [(path / "memory.max").read_text() for path in Path({str(delegated)!r}).glob("answer-*")]
+        ended = [inmate.end().how() for inmate in inmates]
+        groups += [[path.name for path in Path({str(delegated)!r}).iterdir() if path.is_dir()]]
+        print((groups, limits, ended, zygote.without_groups))
+    """
+    limit = f"{2**30 + 64 * 2**20 + 512 * 2**20}\n"
+    assert run(script, delegated) == (
+        [["answer", "answer", "grader"], ["grader"]],
+        [limit, limit],
+        ["SIGKILL", "SIGKILL"],
+        "",
+    )
+
+
+@needed
+def test_a_group_that_others_are_in_is_no_delegated_one(delegated):
+    script = """
+    import subprocess, sys
+    from grader.isolation.control_groups import ControlGroups, NotDelegated
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as other:
+        try:
+            ControlGroups()
+        except NotDelegated as error:
+            print(repr(str(error)))
+        other.communicate(b"x")
+    """
+    assert "shared with other processes" in run(script, delegated)
+
+
+@pytest.mark.skipif(TREE is not None, reason="there are control groups of version 2 here")
+def test_where_there_are_none_there_is_a_reason():
+    with pytest.raises(control_groups.NotDelegated, match="control group"):
+        control_groups.ControlGroups().group(ProcessLimits(processor_seconds=1, memory=1))

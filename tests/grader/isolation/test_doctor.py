@@ -1,0 +1,36 @@
+"""Whoever grades strangers learns in one screen what this machine can promise, and whether that is enough."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import bubblewrap
+import pytest
+
+from grader.isolation import control_groups, doctor
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_without_a_sandbox_grading_strangers_is_not_advised():
+    command = [sys.executable, "-m", "grader", "doctor"]
+    environment = os.environ | {"PATH": "/nonexistent"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT, env=environment)
+    assert (done.returncode, done.stderr) == (1, "") and "is not advised" in done.stdout
+    assert done.stdout.startswith("NOT HELD  sandbox") and "bubblewrap" in done.stdout
+    assert len(done.stdout.splitlines()) < 20
+
+
+@pytest.mark.parametrize("user", [0, 1000])
+@bubblewrap.needed
+def test_what_is_held_and_what_is_not_is_said_with_what_to_do(user, monkeypatch):
+    monkeypatch.setattr(os, "geteuid", lambda: user)
+    promises = {promise.name: promise for promise in doctor.examine(jobs=10**6)}
+    groups = not control_groups.why_none()
+    held = {"sandbox": True, "system calls": True, "control groups": groups, "memory": False}
+    held["threads"] = groups or user != 0
+    assert {name: promise.held for name, promise in promises.items()} == held
+    assert groups or control_groups.HOW in promises["control groups"].text
+    assert "--jobs" in promises["memory"].text and all(len(str(p).splitlines()) < 6 for p in promises.values())
+    assert {name for name, promise in promises.items() if promise.needed} == {"sandbox", "system calls", "threads"}

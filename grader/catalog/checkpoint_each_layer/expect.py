@@ -30,7 +30,7 @@ def draw(rng, argument):
     """Numbers whose products are large enough that a sine is not about its argument, small enough to round little."""
     size = rng.uniform(0.5, 1.5, argument.shape)
     if argument.ndim == 2:  # as many are added as the last axis has
-        size *= 1.5 / argument.shape[-1] ** 0.5
+        size *= (3 if argument.dtype == "bfloat16" else 1.5) / argument.shape[-1] ** 0.5
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
 

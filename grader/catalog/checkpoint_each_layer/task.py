@@ -9,7 +9,7 @@ from grader.exercises.spec import Case, Integers, OneOf
 parameters = ("W1", "W2", "W3", "x")
 ranges = {
     **{width: Integers(1, 32) for width in "abcd"},
-    "dtype": OneOf(("float32", "float16")),
+    "dtype": OneOf(("float32", "float16", "bfloat16")),
     "called": calls.CALLED,
 }
 signature = "checkpoint_each_layer(W1, W2, W3, x)"
@@ -23,6 +23,7 @@ def cases(rng):
         _case(ends, "float32", "as it is"),
         _case(33 - ends, "float32", jit),
         _case(rng.integers(2, 32, size=4), "float16", vmap),
+        _case(rng.integers(8, 32, size=4), "bfloat16", rng.choice(calls.CALLED.values)),
     )
 
 

@@ -2,30 +2,49 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from grader.exercises.spec import Case
+from grader.exercises import calls
+from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("x", "W1", "W2")
-ranges: dict = {}
+ranges = {
+    "n": Integers(1, 32),
+    "a": Integers(2, 32),
+    "b": Integers(2, 32),
+    "c": Integers(1, 32),
+    "dtype": OneOf(("float32", "float16", "bfloat16")),
+    "called": calls.CALLED,
+}
 signature = "name_preactivation(x, W1, W2)"
 
 
 def cases(rng):
-    """Cases of shapes drawn anew. All widths of a case differ."""
+    """Each width between the ends of its range, at one of them, and at the other.
+
+    Rows that are divided by their root mean square have one number at least that is not lost by it: a and b are two or
+    more.
+    """
+    ends = rng.integers(2, size=4)
+    least, most = np.array([1, 2, 2, 1]), np.full(4, 32)
+    jit, vmap = map(str, rng.permutation(["jax.jit", "jax.vmap"]))
     return (
-        Case("float32", _arguments(rng, jnp.float32)),
-        Case("float16", _arguments(rng, jnp.float16)),
-        Case(
-            "vmap over x",
-            _arguments(rng, jnp.float32, batch=(2,)),
-            transform=lambda answer: jax.vmap(answer, in_axes=(0, None, None)),
-        ),
+        _case(np.where(ends, least, most), "float32", "as it is"),
+        _case(np.where(ends, most, least), "float32", jit),
+        _case(rng.integers(8, 32, size=4), "float16", vmap),
+        _case(rng.integers(8, 32, size=4), "bfloat16", str(rng.choice(calls.CALLED.values))),
     )
 
 
-def _arguments(rng, dtype, batch=()):
-    n, a, b, c = map(int, rng.permutation([5, 6, 7, 8, 9])[:4])
-    return _arrays((*batch, n, a), (a, b), (b, c), dtype=dtype)
+def _case(sizes, dtype, called):
+    n, a, b, c = map(int, sizes)
+    batch = (2,) if called == "jax.vmap" else ()
+    return Case(
+        f"{dtype}, {n} {'row' if n == 1 else 'rows'}, widths {a}, {b}, {c}{calls.where(called)}",
+        _arrays((*batch, n, a), (a, b), (b, c), dtype=dtype),
+        transform=calls.transform(called, in_axes=(0, None, None)),
+        structure={"n": n, "a": a, "b": b, "c": c, "dtype": dtype, "called": called},
+    )
 
 
 def _arrays(*shapes, dtype=jnp.float32):

@@ -116,3 +116,26 @@ def a_rule_by_hand(W1, W2, W3, x):
 
     keep.defvjp(lambda W, x: (layer(W, x), (W, x)), backward)
     return keep(W3, keep(W2, keep(W1, x)))
+
+
+@passes
+def columns_between(W1, W2, W3, x):
+    keep = jax.checkpoint(layer)
+    return keep(W3, keep(W2, keep(W1, x[:, None])))[:, 0]
+
+
+@passes
+def accumulated_in_float32(W1, W2, W3, x):
+    def wide(W, x):
+        return jnp.sin(jnp.dot(W, x, preferred_element_type=jnp.float32)).astype(x.dtype)
+
+    for W in (W1, W2, W3):
+        x = jax.checkpoint(wide)(W, x)
+    return x
+
+
+@passes
+def multiplied_and_summed(W1, W2, W3, x):
+    for W in (W1, W2, W3):
+        x = jax.checkpoint(lambda W, x: jnp.sin((W * x).sum(axis=-1)))(W, x)
+    return x

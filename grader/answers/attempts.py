@@ -127,7 +127,9 @@ def _returning_arrays(function: Callable) -> Callable:
         refuse_none(function, output)
         for leaf in jax.tree.leaves(output):
             if callable(leaf):
-                raise Unusable("Your answer returns a function, which it has not called.")
+                of_array = isinstance(getattr(leaf, "__wrapped__", None), jax.Array)
+                why = "; jax.checkpoint was given what a function returned, an array" if of_array else ""
+                raise Unusable(f"Your answer returns a function, which it has not called{why}.")
             if not isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float | complex):
                 raise Unusable(f"Your answer returns a {type(leaf).__name__}, not an array.")
             if not jnp.issubdtype(dtype := jnp.asarray(leaf).dtype, jnp.inexact):

@@ -57,12 +57,21 @@ def failure_of(error: BaseException) -> Failure:
 
 def message_of(error: BaseException) -> str:
     """An exception's type and what it says, in one line."""
-    # As Python prints it, "Did you mean …?" included: the first paragraph, without memory addresses and files, so that
-    # the same mistake is the same message.
+    # As Python prints it, "Did you mean …?" included: the first paragraph, without what JAX says of itself.
     printed = "".join(traceback.TracebackException.from_exception(error).format_exception_only())
-    message = re.sub(r" at (0x[0-9a-f]+|\S+\.py:\d+)", "", " ".join(printed.split("\n\n")[0].split()))
+    message = " ".join(_OF_JAX_ITSELF.split(printed.split("\n\n")[0])[0].split())
+    # Without memory addresses and places in files, so that the same mistake is the same message.
+    message = re.sub(r":? ?https?://\S+| at (0x[0-9a-f]+|\S+\.py:\d+)|\bid=\d+", "", message)
+    message = re.sub(r"(?:[A-Za-z]:)?[\\/](?:[^\s\\/:]+[\\/])+([^\s\\/:]+\.py)", r"\1", message)
     message = message.removeprefix(f"{type(error).__module__}.").encode(errors="backslashreplace").decode()
     return message if len(message) <= 300 else message[:300].rstrip() + " …"
+
+
+# A line of dashes, and how it shortens tracebacks; which of the check's functions was traced; a page to read.
+_OF_JAX_ITSELF = re.compile(
+    r"^-{10,}$|For simplicity, JAX has removed|The error occurred while tracing the function|See https?://",
+    re.MULTILINE,
+)
 
 
 _LIBRARIES = tuple(

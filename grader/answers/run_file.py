@@ -8,6 +8,7 @@ from pathlib import Path
 
 from grader.answers import failures, find
 from grader.answers.running import Page
+from grader.verdicts.error_questions import about_exception
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
 
@@ -70,7 +71,8 @@ def _run(sliced: find.SlicedAnswer, page: Page, statements: tuple, keep_on: bool
             source=failure.source,
             next="Only your page is graded, and the packages of this course: can what is missing go into a cell?"
             if missing
-            else "Run the page from top to bottom: which line stops it?",
+            else about_exception(failure.text, failure.source)
+            or "Run the page from top to bottom: which line stops it?",
         )
         return Verdict(name, Outcome.NOT_PASSED, (finding,))
     if not callable(answer):

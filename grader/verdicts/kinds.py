@@ -16,6 +16,14 @@ class Outcome(StrEnum):
     NOT_JUDGED = "could not be judged"
 
 
+HEADLINE = {
+    Outcome.PASSED: "Passed",
+    Outcome.NOT_PASSED: "Not passed yet",
+    Outcome.NOT_ATTEMPTED: "Not attempted",
+    Outcome.NOT_JUDGED: "Not judged",
+}
+
+
 class FindingKind(StrEnum):
     """What a finding is about. Hints name the kinds that they help with (`Hint.after`)."""
 

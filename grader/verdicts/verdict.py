@@ -3,7 +3,7 @@
 import dataclasses
 from dataclasses import dataclass
 
-from grader.verdicts.kinds import FindingKind, Outcome
+from grader.verdicts.kinds import HEADLINE, FindingKind, Outcome
 from rematscope.render.view import View, plain_text
 
 
@@ -69,7 +69,7 @@ class Effect:
     recomputed_flops: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Verdict:
     """The outcome of checking one answer.
 
@@ -97,6 +97,13 @@ class Verdict:
     def passed(self) -> bool:
         """Whether the answer does what is asked."""
         return self.outcome == Outcome.PASSED
+
+    def __repr__(self) -> str:
+        said = [f"{HEADLINE[self.outcome]}: {self.exercise}", *(f"  {sentence}" for sentence in self.shown)]
+        for number, finding in enumerate(self.findings, 1):
+            said.append(f"  {'Advice:' if finding.advice else f'{number}.'} {finding.text}")
+            said += (f"     {label}: {words}" for label, words in finding.details())
+        return "\n".join(said)
 
     def to_dict(self) -> dict:
         """The verdict as JSON's types: views become their texts, for 80 columns."""

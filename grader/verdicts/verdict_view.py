@@ -9,16 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from grader.verdicts.display import as_view, box
-from grader.verdicts.kinds import Outcome
+from grader.verdicts.kinds import HEADLINE, Outcome
 from grader.verdicts.verdict import Effect, Finding, Verdict
 from rematscope.render.view import View
 
-_HEADLINE = {
-    Outcome.PASSED: "Passed",
-    Outcome.NOT_PASSED: "Not passed yet",
-    Outcome.NOT_ATTEMPTED: "Not attempted",
-    Outcome.NOT_JUDGED: "Not judged",
-}
 _COLOUR = {Outcome.PASSED: "green", Outcome.NOT_PASSED: "yellow"}
 _THEME_COLOUR = {Outcome.PASSED: "--jp-success-color1", Outcome.NOT_PASSED: "--jp-warn-color1"}
 _BAR = 12  # characters of the longest bar
@@ -33,7 +27,7 @@ class VerdictView(View):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         verdict = self.verdict
         colour = _COLOUR.get(verdict.outcome, "cyan")
-        yield Text.assemble((_HEADLINE[verdict.outcome], f"bold {colour}"), f": {verdict.exercise}")
+        yield Text.assemble((HEADLINE[verdict.outcome], f"bold {colour}"), f": {verdict.exercise}")
         for sentence in verdict.shown:
             yield Padding(Text(sentence), (0, 0, 0, 2))
         for number, finding in enumerate(verdict.findings, 1):
@@ -52,7 +46,7 @@ class VerdictView(View):
     def html(self) -> Markup:
         verdict = self.verdict
         headline = Markup("<p><strong>{}</strong>: <code>{}</code></p>")
-        parts = [headline.format(_HEADLINE[verdict.outcome], verdict.exercise)]
+        parts = [headline.format(HEADLINE[verdict.outcome], verdict.exercise)]
         if verdict.shown:
             parts.append(Markup("<ul>{}</ul>").format(_joined("<li>{}</li>", verdict.shown)))
         if verdict.findings:

@@ -1,13 +1,117 @@
-"""What is said of an exception, and where it comes from."""
+"""What is said of an exception, where it comes from, and what is asked about it."""
 
+import functools
+
+import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+from jax.ad_checkpoint import checkpoint_name
 
 import rematscope
-from grader.answers.failures import failure_of
+from grader.answers.capture import capture
+from grader.answers.failures import failure_of, message_of
+from grader.exercises.spec import Case
+from grader.isolation.in_process import grade_file
+from grader.verdicts.error_questions import about_exception, about_return
+
+CASES = [Case("any", (jax.ShapeDtypeStruct((3, 3), jnp.float32),))]
+POLICIES = jax.checkpoint_policies
 
 
 def test_the_line_is_the_learners_where_the_instrument_raises():
     with pytest.raises(TypeError, match="missing 1 required positional argument") as raised:
         rematscope.trace(lambda x, w: x @ w, jnp.ones(2))
     assert "test_failures.py" in failure_of(raised.value).source
+
+
+def f(x):
+    return jnp.sin(x @ x)
+
+
+def recursive(x):
+    return recursive(x)
+
+
+def flagged(x, flag):
+    return f(x) if flag else x
+
+
+SLIPS = {
+    "a decorator with a policy alone": (lambda x: jax.checkpoint(policy=POLICIES.dots_saveable)(f)(x), "partial"),
+    "a decorator with nothing": (lambda x: jax.remat()(f)(x), "functools.partial"),
+    "the function's arguments": (lambda x: jax.checkpoint(f, x), "takes the function alone"),
+    "a policy by position": (lambda x: jax.checkpoint(f, POLICIES.dots_saveable)(x), "takes the function alone"),
+    "partial of jax.checkpoint on arrays": (
+        lambda x: functools.partial(jax.checkpoint, policy=POLICIES.dots_saveable)(x)(x),
+        "a function, or what that returns",
+    ),
+    "f(x) for f": (lambda x: jax.checkpoint(f(x)), "a function, or what that returns"),
+    "f(x) for f, and called": (lambda x: jax.checkpoint(f(x))(x), "a function, or what that returns"),
+    "nobody calls it": (lambda x: jax.checkpoint(f), "Who calls it"),
+    "a policy among arrays": (lambda x: jax.checkpoint(f)(x, policy=POLICIES.dots_saveable), "where arrays go"),
+    "a policy that has names, among arrays": (
+        lambda x: jax.checkpoint(f)(x, policy=POLICIES.save_only_these_names("a")),
+        "where arrays go",
+    ),
+    "a policy in the function's place": (lambda x: jax.checkpoint(POLICIES.dots_saveable)(f)(x), "where arrays go"),
+    "prevent_cse among arrays": (lambda x: jax.checkpoint(f)(x, prevent_cse=False), "jax.checkpoint's own"),
+    "a policy that is called": (lambda x: jax.checkpoint(f, policy=POLICIES.dots_saveable())(x), "JAX calls"),
+    "a maker of policies": (lambda x: jax.checkpoint(f, policy=POLICIES.save_only_these_names)(x), "makes one"),
+    "a policy misspelled": (lambda x: jax.checkpoint(f, policy=POLICIES.dot_savable)(x), "spelled right"),
+    "policies misspelled": (lambda x: jax.checkpoint(f, policy=jax.checkpoint_polices.dots_saveable)(x), "spelled"),
+    "a policy's name": (lambda x: jax.checkpoint(f, policy="dots_saveable")(x), "A policy is a function"),
+    "a list of names": (
+        lambda x: jax.checkpoint(f, policy=POLICIES.save_only_these_names(["a"]))(checkpoint_name(x, "a")),
+        "each name as an argument",
+    ),
+    "a place that there is none of": (lambda x: jax.checkpoint(flagged, static_argnums=(5,))(x, 1), "by its place"),
+    "no static flag": (lambda x: jax.checkpoint(flagged)(x, True), "no numbers yet"),
+    "a name before its value": (lambda x: f(checkpoint_name("y", x)), "which comes first"),
+    "no name": (lambda x: f(checkpoint_name(x)), "which comes first"),
+    "if": (lambda x: f(x) if x.sum() > 0 else x, "no numbers yet"),
+    "float": (lambda x: float(f(x).sum()), "no numbers yet"),
+    "NumPy": (lambda x: np.sin(f(x)), "no numbers yet"),
+    "a range": (lambda x: sum(x for _ in range(x.astype(int)[0, 0])), "no numbers yet"),
+    "in place": (lambda x: x.__setitem__(0, 0.0), "in place"),
+    "a list's end": (lambda x: [f][1](x), "How long"),
+    "a generator's end": (lambda x: next(iter([]))(x), "gives each of its values once"),
+    "itself": (recursive, "in which case does it stop"),
+    "the gradient too": (lambda x: jax.grad(f)(x), "the check"),
+}
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_usual_slip_is_asked_about(slip):
+    answer, words = SLIPS[slip]
+    failure = capture(answer, "any", CASES).cases[0].failure
+    about = about_exception(failure.text, failure.source) if failure.kind == "raised" else about_return(failure.text)
+    assert about and words in about, (failure, about)
+    assert not any(word in failure.text for word in ("---", "JAX has removed", "https://", " at 0x", ".py:"))
+
+
+def test_what_an_exercise_knows_of_its_functions_is_asked_before_what_python_says():
+    assert about_exception("KeyError: 'a'", None, [("KeyError", "Which key?")]) == "Which key?"
+    assert about_exception("SomethingNew: it went wrong") is None
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("no\n--------------------\nFor simplicity, JAX has removed its internal frames", "no"),
+        ("no: <function f at 0x7f63cba04720> of id=140062", "no: <function f> of"),
+        ("in /home/ada/course/answer.py and C:\\course\\answer.py", "in answer.py and answer.py"),
+        ("no data in /home/ada/data.npy", "no data in /home/ada/data.npy"),
+        ("no.\nSee https://docs.jax.dev/en/latest/errors.html", "no."),
+    ],
+)
+def test_a_message_is_without_what_jax_says_of_itself_and_without_places(said, kept):
+    assert message_of(ValueError(said)).strip() == f"ValueError: {kept}"
+
+
+def test_what_stops_a_cell_is_asked_about_too(tmp_path):
+    text = "import jax\n@jax.checkpoint(policy=None)\ndef scan_layers(ws, x):\n    return x\n"
+    file = tmp_path / "answer.py"
+    file.write_text(text)
+    (finding,) = grade_file(file).findings
+    assert finding.text.endswith("missing 1 required positional argument: 'fun'") and "partial" in finding.next

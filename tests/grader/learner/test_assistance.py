@@ -42,6 +42,15 @@ def test_whoever_has_passed_needs_no_hint(progress):
     assert "solution()" in str(assistance.hint(NAME, progress)) and progress.hints(NAME) == []
 
 
+def test_whoever_tries_another_way_after_a_pass_gets_hints_about_that(progress):
+    attempt(progress, outcome="passed")
+    attempt(progress, WRONG)
+    fitting = next(h.text for h in registry.expect(NAME).hints if h.closeness([Finding("also saved", "…")]) > 0)
+    assert assistance.hint(NAME, progress).sentences[0] == fitting
+    attempt(progress, outcome="passed")
+    assert "solution()" in str(assistance.hint(NAME, progress)) and len(progress.hints(NAME)) == 1
+
+
 def test_the_worked_answer_opens_after_three_different_attempts(progress):
     def is_open():
         return isinstance(assistance.solution(NAME, progress, anyway=False), assistance.Worked)

@@ -41,7 +41,7 @@ Not passed yet: checkpoint_dot_policy
 
 def test_a_verdict_is_the_same_text_in_every_way_of_asking_for_it():
     shown = VerdictView(VERDICT)
-    assert str(shown) == repr(shown) == shown._repr_mimebundle_()["text/plain"] == TEXT
+    assert str(shown) == repr(shown) == shown._repr_mimebundle_()["text/plain"] == TEXT == repr(VERDICT)
 
 
 class Words(HTMLParser):

@@ -352,6 +352,23 @@ def test_a_marked_value_stands_out_in_every_form():
     assert "◀" not in plain_text(FwdBwd(passes))
 
 
+def test_of_a_long_program_the_lines_around_a_mark_come_first_and_then_all():
+    def chain(x):
+        for _ in range(70):
+            x = jnp.sin(x)
+        return x
+
+    passes = trace(chain, 1.0)
+    text = plain_text(FwdBwd(passes, [passes.residuals[35].value]), 80)
+    first, forward, backward = text.partition("backward")[0].partition("All ")
+    assert len(first.splitlines()) < 20 and first.count("◀ here") == 1 and first.count("…") == 2
+    count = int((forward + backward).split()[1])
+    assert (forward + backward).count("= sin(") == 70 < count and "◀ here" in backward
+    assert "All" not in plain_text(FwdBwd(passes), 80)
+    few = trace(jnp.sin, 1.0)
+    assert "All" not in plain_text(FwdBwd(few, [few.residuals[0].value]), 80)
+
+
 def test_a_mark_says_which_of_several_values_it_means():
     def swap(a, b):
         return jax.lax.scan(lambda c, _: ((c[1], jnp.sin(c[0])), None), (a, b), None, length=3)[0]

@@ -152,7 +152,7 @@ def both_results_of_scan(f, c, xs, outer):
     return jax.lax.scan(group, c, grouped(xs, outer))
 
 
-@fails_with("wrong type", "returns a function", "What should nested_scan")
+@fails_with("wrong type", "returns a function", "Who calls it")
 def a_function(f, c, xs, outer):
     return lambda: right(f, c, xs, outer)
 

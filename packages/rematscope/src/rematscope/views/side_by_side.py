@@ -20,6 +20,9 @@ _SIDE_BY_SIDE = 110
 # A column of programs shows the user's source lines too where it has this much room.
 _WITH_SOURCE = 74
 
+# Of a longer program the lines around what is marked come first, so many before and after each.
+_LONG, _AROUND = 60, 3
+
 LEGEND = {"S": "saved", "R": "recomputed", "L": "late", "B": "backward"}
 
 
@@ -28,7 +31,8 @@ class FwdBwd(View):
 
     Args:
       passes: what `trace` returned.
-      marked: values to point at, of either program: the lines that define them say `◀ here`, and stand out.
+      marked: values to point at, of either program: the lines that define them say `◀ here`, and stand out. Of a
+        program of more than 60 lines those around them come first.
     """
 
     def __init__(self, passes: Passes, marked: Collection[Value] = ()):
@@ -65,7 +69,10 @@ class FwdBwd(View):
         return [forward(self.passes, self.marked), backward(self.passes, self.marked)]
 
     def _columns(self, width: int | None) -> list[list[PieceLine]]:
-        return [[*_title(title, header, width), *_layout(rows, width)] for title, header, rows in self.programs()]
+        return [
+            [*_title(title, header, width), *_marked_first(_layout(rows, width))]
+            for title, header, rows in self.programs()
+        ]
 
 
 def print_fwd_bwd(f: Callable, *args, **kwargs) -> None:
@@ -113,6 +120,22 @@ def print_fwd_bwd(f: Callable, *args, **kwargs) -> None:
 
 def _title(title: str, header: str, width: int | None = None) -> list[PieceLine]:
     return [[(title, "bold")], *([(part, "")] for part in _folded(header, width)), []]
+
+
+def _marked_first(lines: list[PieceLine]) -> list[PieceLine]:
+    """Before a long program's lines, those of them around what is marked, unless that is most of it."""
+    marked = [number for number, line in enumerate(lines) if any("rs-marked" in style for _, style in line)]
+    near = {each for number in marked for each in range(number - _AROUND, number + _AROUND + 1)}
+    if not marked or len(lines) <= _LONG or 2 * len(near) > len(lines):
+        return lines
+    gap: PieceLine = [("   …", "")]
+    first: list[PieceLine] = []
+    for number, line in enumerate(lines):
+        if number in near:
+            first.append(line)
+        elif number == 0 or number - 1 in near:
+            first.append(gap)
+    return [*first, [], [(f"All {len(lines)} lines:", "bold")], [], *lines]
 
 
 def _layout(rows: list[ProgramRow], width: int | None) -> list[PieceLine]:

@@ -54,12 +54,13 @@ def _different(answers: Sequence[_Answer], task: Task, expect: Expect) -> Iterat
     misfits = {answer.question.name: misfit for answer in answers if (misfit := _misfit(answer, task))}
     wrong = [answer for answer in answers if answer.question.name not in misfits and not answer.is_of(answer.want)]
     if task.shown is None:
-        explained = _explained(wrong, expect.mistakes, credible=len(answers) // _CHANCE)
+        right = [answer for answer in answers if answer.is_of(answer.want)]
+        explained = _explained(wrong, right, expect.mistakes, credible=len(answers) // _CHANCE)
     else:
         # An answer that is differentiated too is a policy: one thing that is asked many questions, of which each has
         # few answers, so that by chance many mistakes lead to the same. Only one that leads to all of them counts.
         alike = [m for m in expect.mistakes if all(_is_mistake(answer, m) for answer in answers)]
-        explained = _explained(wrong, alike[:1], credible=0)
+        explained = _explained(wrong, [], alike[:1], credible=0)
     for answer in answers:
         if misfit := misfits.get(answer.question.name):
             yield misfit
@@ -97,14 +98,17 @@ def _differs(answer: _Answer, mistake: Mistake | None, expect: Expect) -> Seen:
 
 
 _CHANCE = 10  # a mistake that fits fewer than one in so many questions fits by chance
+_COMPARED = 8  # right answers by which mistakes that explain as much are told apart
 _LOOKED_AT = 4  # wrong answers for which every mistake is tried at once: a mistake's function may compile programs
 
 
-def _explained(wrong: Sequence[_Answer], mistakes: Sequence[Mistake], credible: int) -> dict[str, Mistake]:
+def _explained(
+    wrong: Sequence[_Answer], right: Sequence[_Answer], mistakes: Sequence[Mistake], credible: int
+) -> dict[str, Mistake]:
     """The usual mistake behind each wrong answer, by the question's name, where there is one.
 
-    For small numbers, mistakes often lead to the same. Then it is the one that explains most of what is wrong, and none
-    that explains fewer than so many answers as are `credible`.
+    For small numbers, mistakes often lead to the same. Then it is the one that explains most of what is wrong, and of
+    several the one that leads to most of what is right; none that explains fewer answers than are `credible`.
     """
     explained: dict[str, Mistake] = {}
     while wrong:
@@ -113,9 +117,14 @@ def _explained(wrong: Sequence[_Answer], mistakes: Sequence[Mistake], credible: 
         if not likely:
             break
         alike = {mistake: [answer for answer in wrong if _is_mistake(answer, mistake)] for mistake in likely}
-        mistake = max(likely, key=lambda mistake: len(alike[mistake]))
-        if len(alike[mistake]) < credible:
+        most = max(map(len, alike.values()))
+        if most < credible:
             break
+        best = [mistake for mistake in likely if len(alike[mistake]) == most]
+        if len(best) > 1:
+            several = right[:: -(-len(right) // _COMPARED) or 1]
+            best.sort(key=lambda mistake: -sum(_is_mistake(answer, mistake) for answer in several))
+        mistake = best[0]
         explained |= {answer.question.name: mistake for answer in alike[mistake]}
         wrong = [answer for answer in wrong if answer.question.name not in explained]
     return explained
@@ -129,7 +138,7 @@ def _too_costly(answers: Sequence[_Answer], task: Task, expect: Expect) -> Itera
     """What is to be said of answers that are carried out: that they break a rule, or cost more than the best."""
     costs = [_carried_out(answer, task) for answer in answers]
     over = [(a, cost) for a, cost in zip(answers, costs, strict=True) if isinstance(cost, int) and cost > a.want.least]
-    mistake = _behind_costs(over, expect)
+    mistake = _behind_costs(over, expect) if len(over) >= len(answers) // _CHANCE else None
     for answer, cost in zip(answers, costs, strict=True):
         if isinstance(cost, Seen):
             yield cost
@@ -160,7 +169,7 @@ def _carried_out(answer: _Answer, task: Task) -> int | Seen:
         return Seen(ask, question.name, Finding(FindingKind.IMPOSSIBLE, text, next=ask))
 
 
-_TELLING = 0.8  # of the questions in which too much is spent: ties can be broken in more ways than there are mistakes
+_TELLING = 0.9  # of the questions in which too much is spent: ties can be broken in more ways than there are mistakes
 _COSTED = 16  # questions in which every mistake is tried
 
 

@@ -216,6 +216,7 @@ hints = (
     Hint(
         "`block.evaluate(names)` takes what your answer is to return. What does it say of that?",
         after=("wrong type",),
+        says="a list of names is asked for",
     ),
     Hint(
         "Sometimes no name fits. Which choice is left then, and is it among those that you go through?",

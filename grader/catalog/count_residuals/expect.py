@@ -64,6 +64,34 @@ def _first_argument(f, *args):
     return reference(lambda first: f(first, *args[1:]), args[0])
 
 
+def _that_are(keep):
+    """Counts only some of what is kept."""
+
+    def counts(f, *args):
+        kept = [array for array in _kept(f, *args) if keep(array)]
+        return len(kept), _nbytes(kept)
+
+    return counts
+
+
+def _of_kinds(*kinds):
+    def counts(f, *args):
+        kept = [residual for residual in rematscope.trace(f, *args).residuals if residual.kind in kinds]
+        return len(kept), sum(residual.nbytes for residual in kept)
+
+    return counts
+
+
+def _in_bytes(itemsize):
+    """The right number, and the bytes of elements that take what `itemsize(dtype, args)` says."""
+    return lambda f, *args: (reference(f, *args)[0], sum(a.size * itemsize(a.dtype, args) for a in _kept(f, *args)))
+
+
+def _each_kind_once(f, *args):
+    kept = {(array.shape, array.dtype): array for array in _kept(f, *args)}
+    return len(kept), _nbytes(kept.values())
+
+
 _SEEN_APART = "If f is only traced, with jax.eval_shape or by rematscope, what does it know of the arrays behind its "
 _SEEN_APART += "arguments?"
 
@@ -116,6 +144,42 @@ mistakes = (
         "How many bytes do a bfloat16 and a bool take?",
     ),
     Mistake(
+        "it takes a float16 for 4 bytes",
+        _in_bytes(lambda dtype, _: 4 if dtype == np.float16 else dtype.itemsize),
+        "Which dtypes do you know by heart, and what does array.dtype.itemsize say of the others?",
+    ),
+    Mistake(
+        "it takes every element for one of the first argument's dtype",
+        _in_bytes(lambda _, args: jax.tree.leaves(args)[0].dtype.itemsize),
+        "Can the residuals of one function be of more than one dtype?",
+    ),
+    *(
+        Mistake(
+            "it leaves out values that are not floats",
+            _that_are(floats),
+            "Does the backward pass need a mask, or the places where something was taken from, though no gradient "
+            "flows through them?",
+        )
+        for floats in (
+            lambda array: not np.issubdtype(array.dtype, np.integer),
+            lambda array: not np.issubdtype(array.dtype, np.integer) and array.dtype != bool,
+            lambda array: array.dtype != bool,
+        )
+    ),
+    *(
+        Mistake(
+            "it leaves out arguments that are kept",
+            _of_kinds(*kinds),
+            "Does the backward pass need some of the arguments, and are these among the residuals then?",
+        )
+        for kinds in (("computed", "constant"), ("computed",))
+    ),
+    Mistake(
+        "it counts those once that have one shape and dtype",
+        _each_kind_once,
+        "Six sines of one shape are kept: does your answer count them as often as there are?",
+    ),
+    Mistake(
         "these are the bytes, then the number",
         lambda f, *args: reference(f, *args)[::-1],
         "Which of the two does the page ask for first?",
@@ -163,6 +227,64 @@ hints = (
     Hint(
         "Nearly the answer: write an inner function of `*args` that calls `jax.vjp(f, *args)` and returns the leaves "
         "of the second result. What does `jax.eval_shape` of that function give, and how many bytes is each of these?"
+    ),
+    *(
+        Hint(
+            "Print shape and dtype of each leaf, for a function of two dtypes. Where in your answer do bytes come "
+            "from, and what does `array.dtype.itemsize` say?",
+            after=("wrong value",),
+            says=says,
+        )
+        for says in ("4 bytes", "elements, not bytes", "first argument's dtype")
+    ),
+    *(
+        Hint(
+            "Print the leaves of `jax.vjp`'s pullback for the function of this page that is most like the finding's. "
+            "Which of them does your answer leave out, and by what does it choose?",
+            after=("wrong value",),
+            says=says,
+        )
+        for says in ("it leaves out", "once that have one shape")
+    ),
+    Hint(
+        "`six_sines` on this page keeps six values, in one row of the table. What does the row say, beside "
+        "their bytes?",
+        after=("wrong value",),
+        says="rows of the table",
+    ),
+    *(
+        Hint(
+            "Take the two results of `jax.vjp(f, *args)` apart. Which leaves does each have, and which of them does "
+            "your answer count, perhaps twice?",
+            after=("wrong value",),
+            says=says,
+        )
+        for says in ("output too", "counts arguments twice")
+    ),
+    Hint(
+        "The page's scan of ten iterations keeps `f32[10,3]`. What does your answer say of it, and what of its bytes?",
+        after=("wrong value",),
+        says="one iteration",
+    ),
+    Hint(
+        "`jax.grad(f)` and `jax.vjp(f, *args)`: how many gradients does each give, for a function of two arguments?",
+        after=("wrong value",),
+        says="first argument alone",
+    ),
+    Hint(
+        "What does the page say that the pair's first number is, and what the second?",
+        after=("wrong value",),
+        says="the bytes, then the number",
+    ),
+    Hint(
+        "A literal's shape is `()`. How many elements is that, and which attribute of an array says so for any shape?",
+        after=("raises",),
+        says="shape of a literal",
+    ),
+    Hint(
+        "`f(args)` and `f(*args)`: how many arguments does `f` get from each, where `args` is a tuple of two arrays?",
+        after=("raises",),
+        says="handed on",
     ),
 )
 

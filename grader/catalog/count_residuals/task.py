@@ -3,16 +3,22 @@
 import jax
 import jax.numpy as jnp
 
-from grader.exercises.spec import Question
+from grader.exercises.spec import Integers, OneOf, Question
 
 parameters = ("f", "args")
-ranges: dict = {}
+ranges = {
+    "uses": OneOf(("none", "jit", "scan", "checkpoint")),
+    "dtype": OneOf(("float32", "float16", "bfloat16", "int32")),
+    "given": OneOf(("arrays", "dict", "list", "tuple")),
+    "arrays": Integers(1, 6),
+}
 signature = "count_residuals(f, *args)"
 returns = "(n, bytes), two integers"
 
 
 def cases(rng):
-    """Functions that no page shows, with widths and lengths drawn anew. Each tells one way of counting apart.
+    """Functions that no page shows, with widths and lengths drawn anew: some that tell one way of counting apart, and
+    some that are drawn.
 
     None is 4 long: bytes of one iteration would be as many as elements of all. Where an answer might count one argument
     too many, the output is smaller than that, since it might count the output."""
@@ -21,16 +27,81 @@ def cases(rng):
     def ones(*shape, dtype=jnp.float32):
         return jnp.ones(shape, dtype)
 
-    return (
-        Question(
-            "a product and relu, in bfloat16", (_activated, ones(b, a, dtype=jnp.bfloat16), ones(a, dtype=jnp.bfloat16))
-        ),
-        Question("a number written in the function", (_scaled, ones(a))),
-        Question("a chain of sines", (_waves, ones(b))),
-        Question("a scan", (_deep, ones(length, a, a), ones(a))),
-        Question("one array given for two parameters", (_cubic, *[ones(b)] * 2)),
-        Question("one array twice in a dict", (_wave, dict.fromkeys(("time", "phase"), ones(b)))),
+    places = jnp.arange(b) % length
+    half = jnp.bfloat16
+    known = (
+        ("a product and relu, in bfloat16", "none", _activated, ones(b, a, dtype=half), ones(a, dtype=half)),
+        ("a number written in the function", "none", _scaled, ones(a)),
+        ("a chain of sines", "none", _waves, ones(b)),
+        ("one array given for two parameters", "none", _cubic, *[ones(b)] * 2),
+        ("one array twice in a dict", "none", _wave, dict.fromkeys(("time", "phase"), ones(b))),
+        ("a scan", "scan", _deep, ones(length, a, a), ones(a)),
+        ("a scan in a scan", "scan", _deeper, ones(length, a), ones(a)),
+        ("rows of a table", "none", _rows, ones(length, a), places),
+        ("numbers and places in a list", "none", _taken, [ones(length, a), places, ones()]),
     )
+    questions = [_question(name, uses, f, args) for name, uses, f, *args in known]
+    given = [str(each) for each in rng.permutation(["dict", "list", "tuple", "arrays"])]
+    for i, uses in enumerate(("none", "jit", "scan", "checkpoint")):
+        for j, dtype in enumerate(("float32", "float16", "bfloat16")):
+            if uses != "none" or dtype == "float16":
+                count = (1, 6, int(rng.integers(2, 6)))[(i + j) % 3]
+                questions.append(_drawn(rng, uses, dtype, count, given[(i - j) % 4], b, length))
+    return tuple(questions)
+
+
+def _question(name, uses, f, args):
+    leaves = jax.tree.leaves(args)
+    given = "arrays" if len(args) > 1 or not isinstance(args[0], dict | list | tuple) else type(args[0]).__name__
+    dtypes = [str(leaf.dtype) for leaf in leaves]
+    dtype = "int32" if "int32" in dtypes else dtypes[0]
+    structure = {"uses": uses, "dtype": dtype, "given": given, "arrays": len(leaves)}
+    return Question(name, (f, *args), structure=structure)
+
+
+_STEPS = {
+    "sin": jnp.sin,
+    "tanh": jnp.tanh,
+    "exp": jnp.exp,
+    "relu": jax.nn.relu,
+    "0.5 * x": lambda x: 0.5 * x,
+    "x * x": lambda x: x * x,
+}
+
+
+def _drawn(rng, uses, dtype, count, given, width, length):
+    names = [list(_STEPS)[i] for i in rng.integers(0, len(_STEPS), rng.integers(1, 4))]
+
+    def steps(x, others):
+        for name in names:
+            x = _STEPS[name](x)
+        for other in others:
+            x = x * other
+        return x
+
+    def of_all(arrays):
+        x, *others = jax.tree.leaves(arrays)
+        if uses == "scan":
+            return jnp.sum(jax.lax.scan(lambda x, _: (steps(x, others), None), x, length=length)[0])
+        whole = jax.jit(steps) if uses == "jit" else jax.checkpoint(steps) if uses == "checkpoint" else steps
+        return jnp.sum(jnp.sin(whole(x, others)))
+
+    arrays = [jnp.ones(width, dtype) for _ in range(count)]
+    keys = [f"array_{i}" for i in range(count)]
+    if given == "arrays":
+        # A parameter for each array, by which a function is known to those who look at its signature.
+        f, args = eval(f"lambda {', '.join(keys)}: of_all([{', '.join(keys)}])", {"of_all": of_all}), arrays
+    else:
+        f, args = of_all, [_together(given, keys, arrays)]
+    within = "" if uses == "none" else f"{uses} of "
+    products = f" and {count - 1} product{'s' * (count > 2)}" if count > 1 else ""
+    return _question(f"{within}{', '.join(names)}{products}, in {dtype}, given as {given}", uses, f, args)
+
+
+def _together(given, keys, arrays):
+    if given == "dict":
+        return dict(zip(keys, arrays, strict=True))
+    return arrays if given == "list" else tuple(arrays)
 
 
 def _activated(w, x):
@@ -51,12 +122,28 @@ def _deep(ws, x):
     return jax.lax.scan(lambda x, w: (jnp.tanh(w @ x), None), x, ws)[0]
 
 
+def _deeper(ws, x):
+    def inner(x, w):
+        return jax.lax.scan(lambda x, _: (jnp.sin(x * w), None), x, length=3)[0], None
+
+    return jnp.sum(jax.lax.scan(inner, x, ws)[0])
+
+
 def _cubic(x, y):
     return x * y * x
 
 
 def _wave(parameters):
     return jnp.sum(jnp.sin(parameters["time"]) * parameters["phase"])
+
+
+def _rows(table, places):
+    return jnp.sum(jnp.tanh(table[places]))
+
+
+def _taken(given):
+    table, places, scale = given
+    return scale * jnp.sum(jnp.exp(table[places]))
 
 
 shown = None

@@ -13,23 +13,20 @@ def layer_of_the_page(w, x):
     return jnp.sin(x @ w)
 
 
-def arguments_for(n):
-    """Shapes of the weights of n layers, and of x."""
-    cpu = jax.sharding.SingleDeviceSharding(jax.devices("cpu")[0])
-    w, x = (jax.ShapeDtypeStruct(shape, jnp.float32, sharding=cpu) for shape in ((16, 16), (8, 16)))
-    return [w] * n, x
+def _each(layer, n, prevent_cse):
+    return [jax.checkpoint(layer, prevent_cse=prevent_cse)] * n
 
 
-def _each(n, prevent_cse):
-    return [jax.checkpoint(layer_of_the_page, prevent_cse=prevent_cse)] * n
+def _all_but_the_last(layer, n, prevent_cse):
+    return [*_each(layer, n - 1, prevent_cse), layer]
 
 
-def _all_but_the_last(n, prevent_cse):
-    return [*_each(n - 1, prevent_cse), layer_of_the_page]
+def without_checkpoints(layer, n, prevent_cse):
+    return [layer] * n
 
 
-def without_checkpoints(n, prevent_cse):
-    return [layer_of_the_page] * n
+def _of_the_page(layer, n, prevent_cse):
+    return _each(layer_of_the_page, n, prevent_cse)
 
 
 def _loss(layers):
@@ -42,41 +39,40 @@ def _loss(layers):
 
 
 def of_layers(layers):
-    """The same program of other layers: `layers(n, prevent_cse)` makes them."""
-    return lambda n, prevent_cse: jax.value_and_grad(_loss(layers(n, prevent_cse)))
+    """The same program of other layers: `layers(layer, n, prevent_cse)` makes them."""
+    return lambda layer, n, prevent_cse: jax.value_and_grad(_loss(layers(layer, n, prevent_cse)))
 
 
-def asked_for(n, prevent_cse):
-    """The page's program: value and gradient of n layers, each with a checkpoint."""
-    return of_layers(_each)(n, prevent_cse)
+asked_for = of_layers(_each)  # the page's program: value and gradient of n layers, each with a checkpoint
 
 
-def _around_all(n, prevent_cse):
-    return jax.value_and_grad(jax.checkpoint(_loss(without_checkpoints(n, prevent_cse)), prevent_cse=prevent_cse))
+def _around_all(layer, n, prevent_cse):
+    loss = _loss(without_checkpoints(layer, n, prevent_cse))
+    return jax.value_and_grad(jax.checkpoint(loss, prevent_cse=prevent_cse))
 
 
-def _gradient_alone(n, prevent_cse):
-    return jax.grad(_loss(_each(n, prevent_cse)))
+def _gradient_alone(layer, n, prevent_cse):
+    return jax.grad(_loss(_each(layer, n, prevent_cse)))
 
 
-def _of_x_too(n, prevent_cse):
-    return jax.value_and_grad(_loss(_each(n, prevent_cse)), argnums=(0, 1))
+def _of_x_too(layer, n, prevent_cse):
+    return jax.value_and_grad(_loss(_each(layer, n, prevent_cse)), argnums=(0, 1))
 
 
-def _forward(n, prevent_cse):
-    return _loss(_each(n, prevent_cse))
+def _forward(layer, n, prevent_cse):
+    return _loss(_each(layer, n, prevent_cse))
 
 
-@functools.cache  # compiling is what a check's time goes to
-def compiled_texts(program, n, prevent_cse) -> tuple[str, str]:
+@functools.lru_cache(maxsize=256)  # compiling is what a check's time goes to
+def compiled_texts(program, layer, w, x, n, prevent_cse) -> tuple[str, str]:
     """A program for n layers as JAX lowers it, and as XLA compiles it."""
-    lowered = jax.jit(program(n, prevent_cse)).lower(*arguments_for(n))
+    lowered = jax.jit(program(layer, n, prevent_cse)).lower([w] * n, x)
     return lowered.as_text(), lowered.compile().as_text() or ""
 
 
-def counts_of(program, n) -> dict:
+def counts_of(program, layer, w, x, n) -> dict:
     """What the page asks for, of another program perhaps: pairs, with `prevent_cse` first and without it second."""
-    texts = [compiled_texts(program, n, prevent_cse) for prevent_cse in (True, False)]
+    texts = [compiled_texts(program, layer, w, x, n, prevent_cse) for prevent_cse in (True, False)]
     return {
         "barriers": tuple(lowered.count("stablehlo.optimization_barrier") for lowered, _ in texts),
         "lowered": tuple(lowered.count("stablehlo.dot_general") for lowered, _ in texts),
@@ -84,39 +80,43 @@ def counts_of(program, n) -> dict:
     }
 
 
-def reference(n) -> dict:
-    return counts_of(asked_for, n)
+def reference(layer, w, x, n) -> dict:
+    return counts_of(asked_for, layer, w, x, n)
 
 
 def _other_program(program):
-    return lambda n: counts_of(program, n)
+    return functools.partial(counts_of, program)
 
 
-def _other_order(n):
-    return {key: pair[::-1] for key, pair in reference(n).items()}
+def _other_order(*asked):
+    return {key: pair[::-1] for key, pair in reference(*asked).items()}
 
 
-def _one_for_the_other(n):
-    counts = reference(n)
+def _one_for_the_other(*asked):
+    counts = reference(*asked)
     return counts | {"lowered": counts["compiled"], "compiled": counts["lowered"]}
 
 
-def _twice_lowered(n):
-    counts = reference(n)
+def _twice_lowered(*asked):
+    counts = reference(*asked)
     return counts | {"compiled": counts["lowered"]}
 
 
-def _twice_compiled(n):
-    counts = reference(n)
+def _twice_compiled(*asked):
+    counts = reference(*asked)
     return counts | {"lowered": counts["compiled"]}
 
 
 def _one_setting(which):
-    return lambda n: {key: (pair[which],) * 2 for key, pair in reference(n).items()}
+    return lambda *asked: {key: (pair[which],) * 2 for key, pair in reference(*asked).items()}
 
 
-def _no_barriers(n):
-    return reference(n) | {"barriers": (0, 0)}
+def _no_barriers(*asked):
+    return reference(*asked) | {"barriers": (0, 0)}
+
+
+def _one_layer(layer, w, x, n):
+    return reference(layer, w, x, 1)
 
 
 def _before_lowering(in_bodies, barriers):
@@ -127,12 +127,12 @@ def _before_lowering(in_bodies, barriers):
             return str(jaxpr).count(primitive)
         return sum(equation.primitive.name == primitive for equation in jaxpr.eqns)
 
-    def counts(n):
-        jaxprs = [jax.make_jaxpr(asked_for(n, prevent_cse))(*arguments_for(n)) for prevent_cse in (True, False)]
+    def counts(layer, w, x, n):
+        jaxprs = [jax.make_jaxpr(asked_for(layer, n, prevent_cse))([w] * n, x) for prevent_cse in (True, False)]
         found = {"lowered": tuple(count(jaxpr, "dot_general") for jaxpr in jaxprs)}
         if barriers:
             found["barriers"] = tuple(count(jaxpr, "optimization_barrier") for jaxpr in jaxprs)
-        return reference(n) | found
+        return reference(layer, w, x, n) | found
 
     return counts
 
@@ -186,6 +186,16 @@ mistakes = (
         "How many barriers are there for one checkpoint, and how many checkpoints does the page ask for?",
     ),
     Mistake(
+        "its layers are those of the page, not the layer that it is given",
+        _other_program(of_layers(_of_the_page)),
+        "Which function does your loss call for each weight: the one of that name on your page, or the argument?",
+    ),
+    Mistake(
+        "it has one layer, however many are asked for",
+        _one_layer,
+        "How many weights do you hand to the program, and how often does your loss call a layer?",
+    ),
+    Mistake(
         "the last layer has no checkpoint",
         _other_program(of_layers(_all_but_the_last)),
         "How many of the n layers are called through jax.checkpoint?",
@@ -216,6 +226,15 @@ compared_with = "what JAX does"
 otherwise = "For n = 1, which lines of each of your two texts are matrix products? How many did you count?"
 
 error_questions = (
+    (
+        r"takes [123] positional arguments? but 4",
+        "cse_lab is given a layer, w, x and n. Which of them does yours take?",
+    ),
+    (r"dot_general requires|matmul:|contracting dimension", "In which order does a layer take w and x?"),
+    (
+        r"Wrong type <class 'function'>|zip\(\) argument|not iterable",
+        "Is w one weight, and how many does the loss take?",
+    ),
     (
         r"'(Lowered|Compiled|Traced|PjitFunction)' object",
         "Which of these has a text: jit's, lower's, or compile's result?",
@@ -249,6 +268,59 @@ hints = (
     Hint(
         "Nearly the answer: for `True` and for `False`, `jax.jit(jax.value_and_grad(loss)).lower([w] * n, x)`, where "
         "`loss` calls `jax.checkpoint(layer, prevent_cse=...)` for each `w`. Which three counts do you take of it?"
+    ),
+    Hint(
+        "Copy the layer that the finding shows onto your page. What does your answer count for it, and what for the "
+        "page's own layer? Should both be the same?",
+        after=("wrong value",),
+        says="not the layer that it is given",
+    ),
+    *(
+        Hint(
+            "Print the lines with `optimization_barrier` in the lowered program for `n = 2`. How many are there for "
+            "each layer, and is every layer called through `jax.checkpoint`?",
+            after=("wrong value",),
+            says=says,
+        )
+        for says in (
+            "one checkpoint, around",
+            "has no checkpoint",
+            "there is no checkpoint",
+            "barriers where there are none",
+        )
+    ),
+    *(
+        Hint(
+            "For `n = 1`, print the lines with `dot_general` in the lowered program. For which of the loss, the "
+            "gradient of `w` and the gradient of `x` is each of them there?",
+            after=("wrong value",),
+            says=says,
+        )
+        for says in ("gradient without the value", "loss alone", "respect to x, too")
+    ),
+    *(
+        Hint(
+            "Print your two texts for `n = 1` and `prevent_cse=False`, each with the name that you count it under. "
+            "Which of them has `stablehlo` in it, and which ` dot(`?",
+            after=("wrong value",),
+            says=says,
+        )
+        for says in ("mixed up", "the compiled one not at all", "the lowered one not at all", "in the jaxpr")
+    ),
+    *(
+        Hint(
+            "Count the barriers of each of your two programs. For which setting of `prevent_cse` should there be some, "
+            "and where in the pair does the page want that number?",
+            after=("wrong value",),
+            says=says,
+        )
+        for says in ("wrong way round", "of the same setting")
+    ),
+    Hint(
+        "The function that the checker calls takes the layer as its first argument, then `w`, `x` and `n`. What does "
+        "the line `def cse_lab(...)` of your answer say?",
+        after=("raises",),
+        says="Which of them does yours take",
     ),
 )
 

@@ -1,17 +1,19 @@
 """What an answer is asked."""
 
-from grader.exercises.spec import Question
+from grader.exercises.spec import OneOf, Question
+
+OPERATIONS = "sin", "exp", "relu", "tanh", "log", "sigmoid", "cube", "add", "dot"
 
 parameters = ("op",)
-ranges: dict = {}
+ranges = {"op": OneOf(OPERATIONS)}
 signature = "predict_residuals(op)"
 returns = "a list of names"
 
 
 def cases(rng):
     """The page's operations, in an order drawn anew. There are no others to ask about."""
-    operations = ["sin", "exp", "relu", "tanh", "log", "sigmoid", "cube", "add", "dot"]
-    return tuple(Question(str(op), (str(op),)) for op in rng.permutation(operations))
+    order = [OPERATIONS[i] for i in rng.permutation(len(OPERATIONS))]
+    return tuple(Question(op, (op,), structure={"op": op}) for op in order)
 
 
 shown = None

@@ -2,9 +2,10 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 
-from grader.catalog.cse_lab import expect
+from grader.catalog.cse_lab import expect, task
 from solutions.cse_lab import cse_lab
 
 
@@ -15,27 +16,50 @@ def measured_anew():
     expect.compiled_texts.cache_clear()
 
 
-def test_expected_is_what_the_worked_answer_counts(remat3):
-    for n in (1, 4):
-        assert {key: tuple(pair) for key, pair in cse_lab(n).items()} == expect.reference(n)
+def questions(seed):
+    return [question.arguments for question in task.cases(np.random.default_rng(seed))]
+
+
+def page(n):
+    _, w, x, _ = questions(0)[0]
+    return expect.layer_of_the_page, w, x, n
+
+
+@pytest.mark.parametrize("asked", [page(1), *questions(1)])
+def test_expected_is_what_the_worked_answer_counts(asked, remat3):
+    assert {key: tuple(pair) for key, pair in cse_lab(*asked).items()} == expect.reference(*asked)
 
 
 def test_without_barriers_xla_compiles_what_it_compiles_without_checkpoints(remat3):
-    without = expect.counts_of(expect.of_layers(expect.without_checkpoints), 3)
-    assert expect.reference(3)["compiled"][1] == without["compiled"][0] < expect.reference(3)["compiled"][0]
+    without = expect.counts_of(expect.of_layers(expect.without_checkpoints), *page(3))
+    expected = expect.reference(*page(3))
+    assert expected["compiled"][1] == without["compiled"][0] < expected["compiled"][0]
 
 
-def test_another_layer_is_another_answer(monkeypatch):
-    monkeypatch.setattr(expect, "layer_of_the_page", lambda w, x: jnp.sin(jnp.sin(x @ w) @ w.T))
-    assert expect.reference(2)["lowered"] != tuple(cse_lab(2)["lowered"])
+def test_the_page_and_its_worked_answer_say_what_is_counted_for_two_layers():
+    n = 2
+    assert expect.reference(*page(n))["lowered"] == (4 * n - 1,) * 2
+    assert expect.reference(*page(n))["compiled"] == (4 * n - 1, 3 * n - 1)
+    other = (lambda w, x: jnp.sin(x) @ w, *page(n)[1:])
+    assert expect.reference(*other) == {"barriers": (n, 0), **dict.fromkeys(("lowered", "compiled"), (3 * n - 1,) * 2)}
+
+
+def test_no_rule_for_the_number_of_products_gives_what_is_asked():
+    """Of products in a layer and layers in a program: how often is each computed, but for the first gradient of x?"""
+    times = set()
+    for layer, w, x, n in questions(0):
+        lowered, _ = expect.reference(layer, w, x, n)["lowered"]
+        times.add((lowered + 1) / (n * str(jax.make_jaxpr(layer)(w, x)).count("dot_general")))
+    assert len(times) == 2
 
 
 def test_what_is_counted_before_lowering_is_named_in_todays_mode():
     """The text of a jaxpr: with `jax_remat3` it holds what the lowered program holds, and then there is no mistake."""
-    counts = [mistake.function(3) for mistake in expect.mistakes if "jaxpr" in mistake.says]
-    assert jaxprs(3) in [found["lowered"] for found in counts] and expect.reference(3) not in counts
+    counts = [mistake.function(*page(3)) for mistake in expect.mistakes if "jaxpr" in mistake.says]
+    assert jaxprs(3) in [found["lowered"] for found in counts] and expect.reference(*page(3)) not in counts
 
 
 def jaxprs(n):
-    made = (jax.make_jaxpr(expect.asked_for(n, p))(*expect.arguments_for(n)) for p in (True, False))
+    layer, w, x, _ = page(n)
+    made = (jax.make_jaxpr(expect.asked_for(layer, n, p))([w] * n, x) for p in (True, False))
     return tuple(str(jaxpr).count("dot_general") for jaxpr in made)

@@ -95,10 +95,10 @@ def kinds_of_questions(slug):
         if isinstance(range_, OneOf):
             return {value: lambda each, value=value: each.get(symbol) == value for value in range_.values}
         low, high = (lambda each, end=end: each.get(end, end) for end in (range_.low, range_.high))
-        return {
-            "least": lambda each: symbol in each and each[symbol] == low(each),
-            "between": lambda each: symbol in each and low(each) < each[symbol] < high(each),
-        }
+        least = {"least": lambda each: symbol in each and each[symbol] == low(each)}
+        if isinstance(range_.low, int) and isinstance(range_.high, int) and range_.high - range_.low < 2:
+            return least
+        return least | {"between": lambda each: symbol in each and low(each) < each[symbol] < high(each)}
 
     return {symbol: of(symbol, range_) for symbol, range_ in registry.task(slug).ranges.items()}
 

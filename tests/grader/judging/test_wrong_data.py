@@ -11,7 +11,7 @@ from grader.exercises.spec import Question
 from grader.judging.merge import merge
 from grader.judging.wrong_data import differences
 
-TASK = types.SimpleNamespace(parameters=("n",), signature="square(n)", returns="an integer")
+TASK = types.SimpleNamespace(parameters=("n",), signature="square(n)", returns="an integer", shown=None)
 MISTAKES = (
     Mistake("it doubles", lambda n: 2 * n),
     Mistake("it adds two", lambda n: n + 2),
@@ -19,10 +19,10 @@ MISTAKES = (
 )
 
 
-def findings(answer, numbers, reference):
+def findings(answer, numbers, reference, mistakes=MISTAKES):
     questions = [Question(f"n = {n}", (n,)) for n in numbers]
     expect = types.SimpleNamespace(
-        reference=reference, mistakes=MISTAKES, compared_with="the square", otherwise="What is a square?"
+        reference=reference, mistakes=mistakes, compared_with="the square", otherwise="What is a square?"
     )
     evidence = capture(answer, "square", questions)
     return merge(differences(evidence, questions, TASK, expect), of=len(questions))
@@ -33,6 +33,16 @@ def test_of_mistakes_that_lead_to_the_same_the_one_that_explains_most_is_named(a
     (finding,) = findings(answer, range(2, 40), lambda n: n * n)  # 2 + 2 = 2 * 2 = 2 ** 2
     assert finding.text == f"Your answer is not the square: {says}."
     assert finding.cases == ("37 of 38 questions, the first: n = 3",) and finding.got == str(answer(3))
+
+
+def test_of_mistakes_that_explain_as_much_the_one_that_is_right_elsewhere_is_named():
+    """Who doubles even numbers only has not doubled all of them."""
+    mistakes = (
+        Mistake("it doubles", lambda n: 2 * n),
+        Mistake("it doubles even ones", lambda n: 2 * n if n % 2 == 0 else n * n),
+    )
+    (finding,) = findings(lambda n: n * n if n % 2 else 2 * n, range(3, 40), lambda n: n * n, mistakes)
+    assert finding.text == "Your answer is not the square: it doubles even ones."
 
 
 def test_each_of_two_mistakes_is_named_and_what_is_none_asks_on():

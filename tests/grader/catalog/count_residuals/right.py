@@ -1,9 +1,13 @@
 """Right answers to count_residuals, spelled in many ways."""
 
+import dataclasses
+import functools
 import math
+import operator
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from sample_answers import Answers
 
 import rematscope
@@ -49,3 +53,57 @@ def outputs_of_jit(f, *args):
 def compiled_and_run(f, *args):
     kept = jax.jit(lambda *args: jax.tree.leaves(jax.vjp(f, *args)[1]))(*args)
     return len(kept), sum(array.nbytes for array in kept)
+
+
+class Counter:
+    def __init__(self, f):
+        self.f = f
+
+    def pullback(self, args):
+        return jax.vjp(self.f, *args)[1]
+
+    def __call__(self, *args):
+        sizes = jax.tree.map(lambda array: array.size * array.dtype.itemsize, jax.eval_shape(self.pullback, args))
+        return len(jax.tree.leaves(sizes)), jax.tree.reduce(operator.add, sizes, 0)
+
+
+@passes
+def as_a_class(f, *args):
+    return Counter(f)(*args)
+
+
+@passes
+def reduced(f, *args):
+    kept = jax.eval_shape(lambda args: jax.tree.leaves(jax.vjp(f, *args)[1]), args)
+
+    def add(total, array):
+        return total[0] + 1, total[1] + int(np.prod(array.shape)) * np.dtype(array.dtype).itemsize
+
+    return functools.reduce(add, kept, (0, 0))
+
+
+@dataclasses.dataclass
+class Count:
+    values: int = 0
+    nbytes: int = 0
+
+
+@passes
+def from_the_trace(f, *args):
+    count = Count()
+    for residual in rematscope.trace(f, *args).residuals:
+        count.values += 1
+        count.nbytes += residual.nbytes
+    return dataclasses.astuple(count)
+
+
+@passes
+def shapes_given_by_hand(f, *args):
+    arguments = jax.tree.map(lambda array: jax.ShapeDtypeStruct(array.shape, array.dtype), args)
+    kept = jax.tree.leaves(jax.eval_shape(functools.partial(_second, f), *arguments))
+    return len(kept), sum(np.empty(array.shape, array.dtype).nbytes for array in kept)
+
+
+def _second(f, *args):
+    _, pullback = jax.vjp(f, *args)
+    return pullback

@@ -8,14 +8,10 @@ import rematscope
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
-ALL = (
-    "a product and relu, in bfloat16",
-    "a number written in the function",
-    "a chain of sines",
-    "a scan",
-    "one array given for two parameters",
-    "one array twice in a dict",
-)
+
+
+def always(**_):
+    return True
 
 
 def residuals(f, *args):
@@ -26,69 +22,69 @@ def total(kept):
     return len(kept), sum(array.nbytes for array in kept)
 
 
-@fails_with("wrong value", "arguments twice", "among the residuals already", cases=ALL)
+@fails_with("wrong value", "arguments twice", "among the residuals already", where=always)
 def arguments_counted_twice(f, *args):
     kept = [*residuals(f, *args), *jax.tree.leaves(args)]
     return total(kept)
 
 
-@fails_with("wrong value", "one iteration of the scan", "How often", cases=("a scan",))
+@fails_with("wrong value", "one iteration of the scan", "How often", where=lambda uses, **_: uses == "scan")
 def scan_length_forgotten(f, *args):
     kept = residuals(f, *args)
     loops = [e.params["length"] for e in jax.make_jaxpr(f)(*args).eqns if e.primitive.name == "scan"]
-    return len(kept), sum(r.nbytes // (loops[0] if loops and r.shape[0] == loops[0] else 1) for r in kept)
+    return len(kept), sum(r.nbytes // (loops[0] if loops and r.shape[:1] == (loops[0],) else 1) for r in kept)
 
 
-@fails_with("wrong value", "numbers that are written", "3 * x", cases=("a number written in the function",))
+@fails_with("wrong value", "numbers that are written", "3 * x")
 def literals_ignored(f, *args):
     return total([residual for residual in residuals(f, *args) if residual.kind != "constant"])
 
 
-@fails_with("wrong value", "Your answer is not what JAX does.", "residual_table show")
+@fails_with("wrong value", "leaves out arguments", "among the residuals")
 def only_computed_values(f, *args):
     return total([residual for residual in residuals(f, *args) if residual.kind == "computed"])
 
 
-@fails_with("wrong value", "an argument that is not kept", "only traced", cases=("one array twice in a dict",))
+@fails_with("wrong value", "an argument that is not kept", "only traced")
 def run_on_arrays(f, *args):
     return total(jax.tree.leaves(jax.vjp(f, *args)[1]))
 
 
-@fails_with("wrong value", "counts rows of the table", "begins with 6 ×", cases=("a chain of sines",))
+@fails_with("wrong value", "counts rows of the table", "begins with 6 ×")
 def rows_of_the_table(f, *args):
     table = rematscope.residual_table(f, *args)
     return len(table.rows), table.nbytes
 
 
-@fails_with("wrong value", "counts f's output too", "Which two things", cases=ALL)
+@fails_with("wrong value", "counts f's output too", "Which two things", where=always)
 def leaves_of_the_pair(f, *args):
     shapes = jax.tree.leaves(jax.eval_shape(lambda *args: jax.vjp(f, *args), *args))
     return total([jnp.zeros(shape.shape, shape.dtype) for shape in shapes])
 
 
-@fails_with("raises", "IndexError", "shape of a literal", cases=("a number written in the function",))
+@fails_with("raises", "IndexError", "shape of a literal")
 def first_dimension_of_each(f, *args):
     kept = jax.eval_shape(lambda *args: jax.tree.leaves(jax.vjp(f, *args)[1]), *args)
     return len(kept), sum(array.shape[0] * array.dtype.itemsize for array in kept)
 
 
-@fails_with("raises", "abstract array", "is f an array?", cases=ALL)
+@fails_with("raises", "abstract array", "is f an array?", where=always)
 def vjp_itself_traced(f, *args):
     return total(jax.tree.leaves(jax.eval_shape(jax.vjp, f, *args)[1]))
 
 
-@fails_with("wrong value", "counts an array once", "only traced", cases=("one array given for two parameters",))
+@fails_with("wrong value", "counts an array once", "only traced")
 def different_arrays(f, *args):
     return total({id(array): array for array in jax.tree.leaves(jax.vjp(f, *args)[1])}.values())
 
 
-@fails_with("wrong value", "4 bytes", "bfloat16 and a bool", cases=("a product and relu, in bfloat16",))
+@fails_with("wrong value", "4 bytes", "bfloat16 and a bool")
 def four_bytes_each(f, *args):
     kept = residuals(f, *args)
     return len(kept), 4 * sum(jnp.zeros(r.shape).size for r in kept)
 
 
-@fails_with("wrong value", "elements, not bytes", "How many bytes does one element take", cases=ALL)
+@fails_with("wrong value", "elements, not bytes", "How many bytes does one element take", where=always)
 def elements(f, *args):
     kept = residuals(f, *args)
     return len(kept), sum(jnp.zeros(r.shape).size for r in kept)
@@ -99,22 +95,22 @@ def first_argument(f, *args):
     return total(residuals(lambda first: f(first, *args[1:]), args[0]))
 
 
-@fails_with("wrong value", "the bytes, then the number", cases=ALL)
+@fails_with("wrong value", "the bytes, then the number", where=always)
 def swapped(f, *args):
     return total(residuals(f, *args))[::-1]
 
 
-@fails_with("wrong type", "(n, bytes), two integers", "What should count_residuals(f, *args) return?", cases=ALL)
+@fails_with("wrong type", "(n, bytes), two integers", "What should count_residuals(f, *args) return?", where=always)
 def the_number_alone(f, *args):
     return len(residuals(f, *args))
 
 
-@fails_with("wrong type", "a ResidualTable, which is no plain data", cases=ALL)
+@fails_with("wrong type", "a ResidualTable, which is no plain data", where=always)
 def the_table(f, *args):
     return rematscope.residual_table(f, *args)
 
 
-@fails_with("wrong type", "two integers", ".0)", cases=ALL)
+@fails_with("wrong type", "two integers", ".0)", where=always)
 def as_floats(f, *args):
     n, nbytes = total(residuals(f, *args))
     return n, float(nbytes)
@@ -128,3 +124,87 @@ def arguments_in_one(f, *args):
 @fails_with("wrong type", "returns None")
 def printed(f, *args):
     len(residuals(f, *args))
+
+
+def shapes(f, *args):
+    return jax.eval_shape(lambda *args: jax.tree.leaves(jax.vjp(f, *args)[1]), *args)
+
+
+def nbytes(kept):
+    return sum(array.size * array.dtype.itemsize for array in kept)
+
+
+def some(name, kind, *words, keep, where=None):
+    """Wrong since it counts only some of what is kept: `keep(array, args)` says which."""
+
+    def answer(f, *args):
+        kept = [array for array in shapes(f, *args) if keep(array, args)]
+        return len(kept), nbytes(kept)
+
+    answer.__name__ = name
+    fails_with(kind, *words, where=where)(answer)
+
+
+some("no_integers", "wrong value", "not floats", "a mask", keep=lambda a, _: not jnp.issubdtype(a.dtype, jnp.integer),
+     where=lambda dtype, **_: dtype == "int32")  # fmt: skip
+some("floats_alone", "wrong value", "not floats", "a mask", keep=lambda a, _: jnp.issubdtype(a.dtype, jnp.floating))
+
+
+@fails_with("wrong value", "takes a float16 for 4 bytes", "by heart", where=lambda dtype, **_: dtype == "float16")
+def bytes_by_heart(f, *args):
+    sizes = {"float32": 4, "bfloat16": 2, "bool": 1}
+    kept = shapes(f, *args)
+    return len(kept), sum(array.size * sizes.get(str(array.dtype), 4) for array in kept)
+
+
+@fails_with("wrong value", "first argument's dtype", "more than one dtype")
+def one_dtype_for_all(f, *args):
+    kept = shapes(f, *args)
+    return len(kept), sum(array.size for array in kept) * jax.tree.leaves(args)[0].dtype.itemsize
+
+
+@fails_with("wrong value", "once that have one shape and dtype", "as often as")
+def each_kind_once(f, *args):
+    kept = {(array.shape, str(array.dtype)): array for array in shapes(f, *args)}
+    return len(kept), nbytes(kept.values())
+
+
+@fails_with("wrong value", "leaves out arguments", "among the residuals")
+def none_of_the_arguments(f, *args):
+    kept = [residual for residual in residuals(f, *args) if residual.kind != "argument"]
+    return len(kept), sum(residual.nbytes for residual in kept)
+
+
+@fails_with("wrong value", "Your answer is not what JAX does")
+def six_at_most(f, *args):
+    kept = shapes(f, *args)[:6]
+    return len(kept), nbytes(kept)
+
+
+def but(name, where):
+    """Too many values, for some functions and arguments alone."""
+
+    def answer(f, *args):
+        kept, leaves = shapes(f, *args), jax.tree.leaves(args)
+        given = "arrays" if len(args) > 1 or not isinstance(args[0], dict | list | tuple) else type(args[0]).__name__
+        primitives = {equation.primitive.name for equation in jax.make_jaxpr(f)(*args).eqns}
+        uses = next((name for name in ("jit", "scan") if name in primitives), None)
+        uses = uses or ("checkpoint" if any("remat" in name for name in primitives) else "none")
+        dtypes = [str(leaf.dtype) for leaf in leaves]
+        dtype = "int32" if "int32" in dtypes else dtypes[0]
+        drawn = {"uses": uses, "dtype": dtype, "given": given, "arrays": len(leaves)}
+        return len(kept) + 100 * bool(where(**drawn)), nbytes(kept)
+
+    answer.__name__ = name
+    fails_with("wrong value", "Your answer is not what JAX does.", where=where)(answer)
+
+
+for kind in ("float32", "float16", "bfloat16"):
+    but(f"too_many_in_{kind}", lambda dtype, kind=kind, **_: dtype == kind)
+for kind in ("arrays", "dict", "list", "tuple"):
+    but(f"too_many_of_{kind}", lambda given, kind=kind, **_: given == kind)
+but("too_many_of_one_array", lambda arrays, **_: arrays == 1)
+but("too_many_of_some_arrays", lambda arrays, **_: 1 < arrays < 6)
+
+for kind in ("none", "jit", "checkpoint"):
+    but(f"too_many_where_{kind}_is_used", lambda uses, kind=kind, **_: uses == kind)

@@ -1,6 +1,9 @@
 """Right answers to cse_lab, spelled in many ways."""
 
+import dataclasses
+import functools
 import re
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
@@ -11,27 +14,20 @@ RIGHT = Answers()
 passes = RIGHT.passes
 
 
-def layer(w, x):
-    return jnp.sin(x @ w)
-
-
-def arguments(n):
-    cpu = jax.devices("cpu")[0]
-    return [jax.device_put(jnp.ones((16, 16)), cpu)] * n, jax.device_put(jnp.ones((8, 16)), cpu)
-
-
-def lower(n, prevent_cse):
+def lower(layer, w, x, n, prevent_cse):
     def loss(ws, x):
         for w in ws:
             x = jax.checkpoint(layer, prevent_cse=prevent_cse)(w, x)
         return jnp.sum(x)
 
-    return jax.jit(jax.value_and_grad(loss)).lower(*arguments(n))
+    return jax.jit(jax.value_and_grad(loss)).lower([w] * n, x)
 
 
 @passes
-def on_arrays(n):
-    both = [lower(n, prevent_cse) for prevent_cse in (True, False)]
+def on_arrays(layer, w, x, n):
+    cpu = jax.devices("cpu")[0]
+    w, x = (jax.device_put(jnp.ones(each.shape), cpu) for each in (w, x))
+    both = [lower(layer, w, x, n, prevent_cse) for prevent_cse in (True, False)]
     return {
         "compiled": tuple(b.compile().as_text().count(" dot(") for b in both),
         "lowered": tuple(b.as_text().count("dot_general") for b in both),
@@ -40,10 +36,10 @@ def on_arrays(n):
 
 
 @passes
-def line_by_line(n):
+def line_by_line(*asked):
     counts = {"barriers": [0, 0], "lowered": [0, 0], "compiled": [0, 0]}
     for i, prevent_cse in enumerate([True, False]):
-        lowered = lower(n, prevent_cse)
+        lowered = lower(*asked, prevent_cse)
         for line in lowered.as_text().splitlines():
             counts["barriers"][i] += bool(re.search(r"= stablehlo\.optimization_barrier", line))
             counts["lowered"][i] += bool(re.search(r"= stablehlo\.dot_general", line))
@@ -53,9 +49,9 @@ def line_by_line(n):
 
 
 @passes
-def in_xlas_own_words(n):
+def in_xlas_own_words(*asked):
     def both(count):
-        return np.array([count(lower(n, True)), count(lower(n, False))]).tolist()
+        return np.array([count(lower(*asked, True)), count(lower(*asked, False))]).tolist()
 
     return {
         "barriers": both(lambda lowered: lowered.as_text("hlo").count(" opt-barrier(")),
@@ -64,7 +60,54 @@ def in_xlas_own_words(n):
     }
 
 
+@dataclasses.dataclass
+class Lab:
+    layer: Callable
+    w: jax.ShapeDtypeStruct
+    x: jax.ShapeDtypeStruct
+    n: int
+
+    def loss(self, prevent_cse, ws, x):
+        layer = jax.checkpoint(self.layer, prevent_cse=prevent_cse)
+        return functools.reduce(lambda x, w: layer(w, x), ws, x).sum()
+
+    @functools.cached_property
+    def lowered(self):
+        programs = [jax.value_and_grad(functools.partial(self.loss, each)) for each in (True, False)]
+        return [jax.jit(program).trace([self.w] * self.n, self.x).lower() for program in programs]
+
+    def counts(self, text, word):
+        return [len(re.findall(word, text(lowered))) for lowered in self.lowered]
+
+
 @passes
-def worked_out(n):
-    """Whoever knows the rule may compute the numbers."""
-    return {"barriers": (n, 0), "lowered": (4 * n - 1,) * 2, "compiled": (4 * n - 1, 3 * n - 1)}
+def as_a_class(layer, w, x, n):
+    lab = Lab(layer, w, x, n)
+    return {
+        "barriers": lab.counts(lambda lowered: lowered.as_text(), r"optimization_barrier\b"),
+        "lowered": lab.counts(lambda lowered: lowered.as_text(), r"dot_general\b"),
+        "compiled": lab.counts(lambda lowered: lowered.compile().as_text(), r" dot\("),
+    }
+
+
+@passes
+def checkpoints_from_a_decorator(layer, w, x, n):
+    def texts(prevent_cse):
+        @functools.partial(jax.checkpoint, prevent_cse=prevent_cse)
+        def remat(w, x):
+            return layer(w, x)
+
+        @jax.jit
+        @jax.value_and_grad
+        def both(ws, x):
+            return jnp.sum(functools.reduce(lambda x, w: remat(w, x), ws, x))
+
+        lowered = both.lower(n * [w], x)
+        return lowered.as_text(), lowered.compile().as_text()
+
+    (with_barriers, kept), (without, merged) = texts(True), texts(False)
+    return {
+        "barriers": tuple(text.count("stablehlo.optimization_barrier") for text in (with_barriers, without)),
+        "lowered": tuple(text.count("stablehlo.dot_general") for text in (with_barriers, without)),
+        "compiled": (kept.count(" dot("), merged.count(" dot(")),
+    }

@@ -227,7 +227,7 @@ def seven_slots_at_most(n, s):
     return best(n, min(s, 7))
 
 
-@fails_with("costs more", "no state but the first", where=lambda n, s: s == 2 < n)
+@fails_with("costs more", "than it has to", where=lambda n, s: s == 2 < n)
 def two_slots_unused(n, s):
     return best(n, s) if s != 2 else from_one_state(0, n)
 

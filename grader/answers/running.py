@@ -3,22 +3,23 @@
 import __future__
 
 import ast
-import asyncio
 import functools
 import inspect
 import linecache
 import operator
 import sys
-import time
 import types
 from collections.abc import Iterable
-from contextlib import ExitStack, suppress
-from typing import Any, Self
+from contextlib import ExitStack, closing, suppress
+from typing import TYPE_CHECKING, Any, Self
 
 from grader.answers import notebook
 from grader.answers.cells import PlacedStatement
 from grader.answers.effects import bound_names
 from grader.answers.slicing import is_future
+
+if TYPE_CHECKING:
+    from grader.answers.event_loop import Loop
 
 
 class Page:
@@ -60,35 +61,17 @@ class Page:
             with suppress(*(Exception, SystemExit) if keep_on else ()):
                 code = compile(ast.Module([statement], []), source.place, "exec", flags)
                 if code.co_flags & inspect.CO_COROUTINE:
-                    self._loop.run(_awaited(eval(code, self.names)))
+                    self._loop.run_until_complete(eval(code, self.names))
                 else:
                     exec(code, self.names)
             if "get_ipython" in bound_names(statement):  # IPython has none to give
                 self.names.update(self._notebook)
 
     @functools.cached_property
-    def _loop(self) -> asyncio.Runner:
-        return self._until.enter_context(asyncio.Runner(loop_factory=_Loop))
+    def _loop(self) -> "Loop":
+        from grader.answers.event_loop import Loop  # not above: few answers wait for anything
 
-
-class _Loop(asyncio.BaseEventLoop):
-    """An event loop without sockets and epoll, which the sandbox does not have."""
-
-    def __init__(self):
-        super().__init__()
-        self._selector = self
-
-    def select(self, timeout: float | None) -> list:
-        time.sleep(0.01 if timeout is None else min(timeout, 0.01))  # a thread may have something to say meanwhile
-        return []
-
-    def _process_events(self, events: list) -> None: ...
-
-    def _write_to_self(self) -> None: ...
-
-
-async def _awaited(cell: Any) -> None:
-    await cell
+        return self._until.enter_context(closing(Loop()))
 
 
 def _future(statements: Iterable[PlacedStatement]) -> int:

@@ -9,11 +9,15 @@ import re
 import bubblewrap
 import nbclient
 import nbformat
+import pytest
 
+from grader.answers import find
 from grader.classroom.collect import Submission
 from grader.classroom.grade_one import SandboxGrader
 from grader.exercises import registry
+from grader.isolation.check_file import check_file
 from grader.isolation.in_process import grade_file
+from grader.isolation.limits import CheckLimits
 from grader.learner.progress import Progress
 
 ONE = "REG = {}\ndef entry(f):\n    REG['it'] = f\n    return f"
@@ -22,7 +26,7 @@ BOX = (
     "class Box:\n    def __init__(self, *held): self.held = held\n"
     "jax.tree_util.register_pytree_node(Box, lambda box: (box.held, None), lambda _, held: Box(*held))"
 )
-# Cells around MINE, the answer, which is called `mine` there. The last one fails where side effects are not known.
+# Cells around MINE, the answer, which is called `mine` there; NAME is what the exercise calls it.
 SPELLINGS = {
     "a decorator": [ONE, "MINE", "mine = entry(mine)", GIVEN],
     "a call below": [ONE, "MINE", GIVEN, "entry(mine)"],
@@ -78,4 +82,45 @@ def test_the_answer_to_every_exercise_has_one_verdict_in_notebook_terminal_and_c
             assert grader.grade(Submission("ada", path.name, path.read_bytes(), name), seed).verdict.passed, page
             handed_in = tmp_path / f"{name}.py"
             handed_in.write_text(Progress().attempts(name)[-1].source)
-            assert grade_file(handed_in, name, seed).passed, handed_in.read_text()
+            if handed_in.read_text() != find.read(path, name).text or rng.random() < 0.3:  # the same is judged the same
+                assert grade_file(handed_in, name, seed).passed, handed_in.read_text()
+
+
+ENDS = "import os\nREG = {}\n\ndef NAME(*_): return REG['it']\n\nfor how in [REG]:\n    os._exit(0)\n"
+
+
+@bubblewrap.needed
+def test_what_more_of_the_file_does_takes_no_verdict_along(tmp_path):
+    path = tmp_path / "answer.py"
+    path.write_text(ENDS.replace("NAME", "all_but"))
+    here = check_file(path)
+    with SandboxGrader() as grader:
+        there = grader.grade(Submission("ada", path.name, path.read_bytes()), 1).verdict
+    for verdict in (here, there):
+        assert verdict.outcome == "not passed" and "KeyError: 'it'" in verdict.findings[0].text
+
+
+BURNS = """
+import time
+REG = {}
+
+def NAME(*_): return REG['it']
+
+def burn():
+    start = time.process_time()
+    while time.process_time() < start + 1: pass
+    return len
+
+LEN = REG[0] = burn()
+for each in [REG]:
+    each['it'] = lambda *_: LEN
+"""
+
+
+@bubblewrap.needed
+@pytest.mark.parametrize(("seconds", "said"), [(2, "KeyError: 'it'"), (20, "returns a")])
+def test_both_tries_share_their_time(seconds, said):
+    submission = Submission("ada", "answer.py", BURNS.replace("NAME", "all_but").encode())
+    with SandboxGrader(CheckLimits(processor_seconds=seconds)) as grader:
+        verdict = grader.grade(submission, 1).verdict
+    assert verdict.outcome == "not passed" and said in verdict.findings[0].text

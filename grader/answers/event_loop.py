@@ -1,0 +1,21 @@
+"""What `await` in a cell waits with."""
+
+import asyncio
+import time
+
+
+class Loop(asyncio.BaseEventLoop):
+    """An event loop without sockets and epoll, which the sandbox does not have."""
+
+    def __init__(self):
+        super().__init__()
+        self._selector = self
+
+    def select(self, timeout: float | None) -> list:
+        """Waits, and says that there is nothing to be read."""
+        time.sleep(0.01 if timeout is None else min(timeout, 0.01))  # a thread may have something to say meanwhile
+        return []
+
+    def _process_events(self, events: list) -> None: ...
+
+    def _write_to_self(self) -> None: ...

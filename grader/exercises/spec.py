@@ -73,14 +73,14 @@ class Case:
         return self.transform(self.apply(answer))
 
 
-def renamed(function: Callable, prefix: str = "") -> Callable:
+def given(function: Callable, called: Callable[[str], str] = lambda name: name) -> Callable:
     """A case's `function` as an answer is given it: it takes its positional parameters and nothing else, as a learner's
-    own would, and has `prefix` before the names of its values; the judge knows them by the old ones."""
+    own would, and its values have the names that `called` makes of those by which the judge knows them."""
     from jax.ad_checkpoint import checkpoint_name  # not above: this module is read without importing JAX
 
     code = function.__code__
     parameters = ", ".join(code.co_varnames[: code.co_argcount])
-    names = functools.partial(function, name=lambda value, name: checkpoint_name(value, prefix + name))
+    names = functools.partial(function, name=lambda value, name: checkpoint_name(value, called(name)))
     # Not `*arguments` under a signature of theirs: how many it takes, what they are called and what is said where one
     # is missing are Python's own then, by whatever way an answer looks.
     plain = eval(compile(f"lambda {parameters}: names({parameters})", __file__, "eval"), {"names": names})

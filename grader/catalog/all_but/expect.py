@@ -1,7 +1,8 @@
 """What is expected of an answer; only the judge reads this."""
 
 from grader.exercises.hints import Hint
-from grader.exercises.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
+from grader.exercises.named_values import saving
+from grader.exercises.requirements import AdvisesBarrier, Mistake, Recomputes, Requirement, Saves
 
 
 def draw(rng, argument):
@@ -63,25 +64,31 @@ hints = (
 )
 
 
-def _saves(case, names, recomputed):
-    saves = Saves(
-        names,
-        too_much="Does that value have a name in f, and is it the given one? What does your policy say to what has "
-        "no name?",
-        too_little="Which names does f have besides the given one, and does your policy say yes to each of them?",
-    )
-    once = Recomputes(recomputed, too_many="How often does your answer run f in the forward pass, and how often again?")
-    return (case,), (saves, once)
+_TOO_MUCH = "Does that value have a name in f, and is it the given one? What does your policy say to what has no name?"
+_TOO_LITTLE = "Which names does f have besides the given one, and does your policy say yes to each of them?"
+_TOO_MANY = "How often does your answer run f in the forward pass, and how often again?"
 
 
-_REQUIREMENTS = (
-    _saves("one name of three", ("mlp_gate", "out"), recomputed=1),
-    _saves("a product without a name", ("pre_mix",), recomputed=1),
-    _saves("a name that is not there", ("mlp", "mlp_gate", "out"), recomputed=0),
-    _saves("vmap over x, names drawn anew", ("mlp", "out"), recomputed=1),
-    (("one name of three", "a product without a name", "a name that is not there"), (AdvisesBarrier(),)),
-)
+# What is saved, and how many products are computed again; of the other functions that follows from their structure.
+_PLAIN = {
+    "one name of three": (("mlp_gate", "out"), 1),
+    "a product without a name": (("pre_mix",), 1),
+    "a name that is not there": (("mlp", "mlp_gate", "out"), 0),
+    "vmap over x, names drawn anew": (("mlp", "out"), 1),
+}
 
 
 def requirements(case):
-    return [group if case.name in cases else () for cases, group in _REQUIREMENTS]
+    """Simple functions come first, one after the other; then all others together."""
+    plain = case.name in _PLAIN
+    if plain:
+        saved, again = _PLAIN[case.name]
+    else:
+        saved, again = saving(case, {value.name for value in case.structure["values"]} - {case.structure["left_out"]})
+    groups: list[tuple[Requirement, ...]] = [()] * (len(_PLAIN) + 2)
+    groups[list(_PLAIN).index(case.name) if plain else -2] = (
+        Saves(saved, too_much=_TOO_MUCH, too_little=_TOO_LITTLE),
+        Recomputes(again, too_many=_TOO_MANY),
+    )
+    groups[-1] = (AdvisesBarrier(),) if plain and saved else ()
+    return groups

@@ -1,29 +1,63 @@
 """What an answer is tried on."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.exercises.spec import Case, renamed
+from grader.exercises.named_values import CALLED, MOST, alike, case_of, values_of
+from grader.exercises.spec import Case, Integers, OneOf, given
 
 parameters = ("f", "name")
-ranges: dict = {}
+ranges = {
+    "m": Integers(0, MOST),
+    "dtype": OneOf(("float32", "bfloat16", "float16")),
+    "called": OneOf(tuple(CALLED)),
+}
 signature = "all_but(f, name)"
 
 
 def cases(rng):
-    """Two functions and several names to leave out, at shapes drawn anew. All widths of a case differ.
+    """Two functions, and others that name up to eight values, with a name to leave out, at shapes drawn anew.
 
-    Names are drawn too, in one case: an answer that has those of the others by heart fails there.
+    All widths of a case differ. The others' names are drawn, and nearly the same; some stand for two values.
     """
+    word, *others = alike(rng)
+    prefix, half = f"layer{rng.integers(10**6)}/", others[6 : rng.integers(8, 10)]
     return (
-        _case("one name of three", _gated, "mlp", rng),
-        _case("a product without a name", _mixed, "mix", rng),
-        _case("a name that is not there", _gated, "router", rng),
-        _case(
-            "vmap over x, names drawn anew", _gated, "mlp_gate", rng, batch=(2,), prefix=f"layer{rng.integers(10**6)}/"
-        ),
+        _plain("one name of three", _gated, "mlp", rng),
+        _plain("a product without a name", _mixed, "mix", rng),
+        _plain("a name that is not there", _gated, "router", rng),
+        _plain("vmap over x, names drawn anew", _gated, "mlp_gate", rng, batch=(2,), prefix=prefix),
+        _case("no value has a name", [], word, rng, "jax.jit"),
+        _case("a name that others are like", [*others[:5], others[1], word, word], word, rng, "jax.vmap"),
+        _case("a name that is like others, and not there", others[5:], word, rng),
+        _case("half precision, and the empty name", [word, *half], "", rng, "jax.jit", "float16"),
+        _case("brain floats", [others[0], *half, word], word, rng, dtype="bfloat16"),
     )
+
+
+def _plain(case, function, name, rng, batch=(), prefix=""):
+    rows, width, hidden = map(int, rng.permutation([5, 6, 7, 8, 9])[:3])
+    weights = {
+        _gated: [(width, hidden), (width, hidden), (hidden, width)],
+        _mixed: [(width, hidden), (width, hidden)],
+    }[function]
+    called = "jax.vmap" if batch else "directly"
+    return Case(
+        case,
+        _arrays(*weights, (*batch, rows, width)),
+        transform=functools.partial(CALLED[called], weights=len(weights)),
+        apply=lambda answer: answer(given(function, prefix.__add__), prefix + name),
+        function=function,
+        structure={"m": 3 if function is _gated else 2, "called": called, "dtype": "float32"},
+    )
+
+
+def _case(case, has, name, rng, called="directly", dtype="float32"):
+    values = values_of([*map(str, has)], rng, half=dtype != "float32")
+    return case_of(case, values, lambda answer, f: answer(f, name), rng, dtype, called, left_out=name)
 
 
 def _gated(up, gate, down, x, *, name=checkpoint_name):
@@ -40,22 +74,6 @@ def _mixed(w, v, x, *, name=checkpoint_name):
     return jnp.sum(jnp.sin(mix))
 
 
-def _case(case, function, name, rng, batch=(), prefix=""):
-    rows, width, hidden = map(int, rng.permutation([5, 6, 7, 8, 9])[:3])
-    weights = {
-        _gated: [(width, hidden), (width, hidden), (hidden, width)],
-        _mixed: [(width, hidden), (width, hidden)],
-    }[function]
-    in_axes = (*(None for _ in weights), 0)
-    return Case(
-        case,
-        _arrays(*weights, (*batch, rows, width)),
-        transform=(lambda f: jax.vmap(f, in_axes=in_axes)) if batch else (lambda f: f),
-        apply=lambda answer: answer(renamed(function, prefix), prefix + name),
-        function=function,
-    )
-
-
 def _arrays(*shapes):
     return tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
 
@@ -63,6 +81,6 @@ def _arrays(*shapes):
 shown = Case(
     "for a function of the checker's, all but mlp_gate",
     _arrays((64, 256), (64, 256), (256, 64), (128, 64)),
-    apply=lambda answer: answer(renamed(_gated), "mlp_gate"),
+    apply=lambda answer: answer(given(_gated), "mlp_gate"),
     function=_gated,
 )

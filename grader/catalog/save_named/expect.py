@@ -1,7 +1,8 @@
 """What is expected of an answer; only the judge reads this."""
 
 from grader.exercises.hints import Hint
-from grader.exercises.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
+from grader.exercises.named_values import saving
+from grader.exercises.requirements import AdvisesBarrier, Mistake, Recomputes, Requirement, Saves
 
 
 def draw(rng, argument):
@@ -69,26 +70,32 @@ hints = (
 )
 
 
-def _saves(case, names, recomputed):
-    saves = Saves(
-        names,
-        too_much="To which names does your policy say yes? Are they exactly the given ones, each as a whole? And what "
-        "does it say to what has no name?",
-        too_little="Which policy do you give to jax.checkpoint, and is each of the names handed to it as a name?",
-    )
-    once = Recomputes(recomputed, too_many="How often does your answer run f in the forward pass, and how often again?")
-    return (case,), (saves, once)
-
-
-_REQUIREMENTS = (
-    _saves("one name of three", ("mlp",), recomputed=2),
-    _saves("two names of three", ("mlp_gate", "out"), recomputed=1),
-    _saves("a list, with a name that is not there", ("h",), recomputed=0),
-    _saves("vmap over x, names drawn anew", ("mlp", "out"), recomputed=1),
-    _saves("an empty list", (), recomputed=1),
-    (("one name of three", "two names of three", "a list, with a name that is not there"), (AdvisesBarrier(),)),
+_TOO_MUCH = (
+    "To which names does your policy say yes? Are they exactly the given ones, each as a whole? And what does it say "
+    "to what has no name?"
 )
+_TOO_LITTLE = "Which policy do you give to jax.checkpoint, and is each of the names handed to it as a name?"
+_TOO_MANY = "How often does your answer run f in the forward pass, and how often again?"
+
+
+# What is saved, and how many products are computed again; of the other functions that follows from their structure.
+_PLAIN = {
+    "one name of three": (("mlp",), 2),
+    "two names of three": (("mlp_gate", "out"), 1),
+    "a list, with a name that is not there": (("h",), 0),
+    "vmap over x, names drawn anew": (("mlp", "out"), 1),
+    "an empty list": ((), 1),
+}
 
 
 def requirements(case):
-    return [group if case.name in cases else () for cases, group in _REQUIREMENTS]
+    """Simple functions come first, one after the other; then all others together."""
+    plain = case.name in _PLAIN
+    saved, again = _PLAIN[case.name] if plain else saving(case, case.structure["names"])
+    groups: list[tuple[Requirement, ...]] = [()] * (len(_PLAIN) + 2)
+    groups[list(_PLAIN).index(case.name) if plain else -2] = (
+        Saves(saved, too_much=_TOO_MUCH, too_little=_TOO_LITTLE),
+        Recomputes(again, too_many=_TOO_MANY),
+    )
+    groups[-1] = (AdvisesBarrier(),) if plain and saved else ()
+    return groups

@@ -1,34 +1,78 @@
 """What an answer is tried on."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.exercises.spec import Case, renamed
+from grader.exercises.named_values import CALLED, MOST, alike, case_of, values_of
+from grader.exercises.spec import Case, Integers, OneOf, given
 
 parameters = ("f", "names")
-ranges: dict = {}
+ranges = {
+    "m": Integers(0, MOST),
+    "dtype": OneOf(("float32", "bfloat16", "float16")),
+    "called": OneOf(tuple(CALLED)),
+    "n": Integers(0, MOST),
+    "type": OneOf(("tuple", "list")),
+}
 signature = "save_named(f, names)"
 
 
 def cases(rng):
-    """Two functions and several choices of names, at shapes drawn anew. All widths of a case differ.
+    """Two functions, and others that name up to eight values, with as many names to save, at shapes drawn anew.
 
-    Names are drawn too, in one case: an answer that has those of the others by heart fails there.
+    All widths of a case differ. The others' names are drawn, and nearly the same; some stand for two values, some are
+    given twice, some stand for none.
     """
+    word, *others = alike(rng)
+    nowhere, prefix = alike(rng), f"layer{rng.integers(10**6)}/"
+    first, last, half = others[:5], [*others[5:], others[0]], others[6 : rng.integers(8, 10)]
     return (
-        _case("one name of three", _gated, ("mlp",), rng),
-        _case("two names of three", _gated, ("mlp_gate", "out"), rng),
-        _case("a list, with a name that is not there", _layer, ["h", "out"], rng),
-        _case(
-            "vmap over x, names drawn anew",
-            _gated,
-            ("out", "mlp"),
-            rng,
-            batch=(2,),
-            prefix=f"layer{rng.integers(10**6)}/",
-        ),
-        _case("an empty list", _layer, [], rng),
+        _plain("one name of three", _gated, ("mlp",), rng),
+        _plain("two names of three", _gated, ("mlp_gate", "out"), rng),
+        _plain("a list, with a name that is not there", _layer, ["h", "out"], rng),
+        _plain("vmap over x, names drawn anew", _gated, ("out", "mlp"), rng, batch=(2,), prefix=prefix),
+        _plain("an empty list", _layer, [], rng),
+        _case("eight names that it does not have", [], nowhere[:MOST], rng, "jax.jit"),
+        _case("a name that others are like", [*first, word, word], [nowhere[0], word], rng, "jax.vmap", type=list),
+        _case("eight names like another one", [last[1], *last, word], [last[1], *last, nowhere[0]], rng),
+        _case("half precision", [*half, word], [others[0], word], rng, "jax.jit", "float16"),
+        _case("brain floats", [word, *half], half, rng, dtype="bfloat16", type=list),
+    )
+
+
+def _plain(name, function, names, rng, batch=(), prefix=""):
+    rows, width, hidden = map(int, rng.permutation([5, 6, 7, 8, 9])[:3])
+    shapes = {
+        _gated: [(width, hidden), (width, hidden), (hidden, width), (*batch, rows, width)],
+        _layer: [(width, hidden), (hidden,), (*batch, rows, width)],
+    }[function]
+    called = "jax.vmap" if batch else "directly"
+    structure = {"m": 3 if function is _gated else 2, "n": len(names), "type": type(names).__name__}
+    return Case(
+        name,
+        _arrays(*shapes),
+        transform=functools.partial(CALLED[called], weights=len(shapes) - 1),
+        apply=lambda answer: answer(given(function, prefix.__add__), type(names)(prefix + name for name in names)),
+        function=function,
+        structure={"called": called, "dtype": "float32", **structure},
+    )
+
+
+def _case(case, has, names, rng, called="directly", dtype="float32", type=tuple):
+    names = type(map(str, names))
+    return case_of(
+        case,
+        values_of([*map(str, has)], rng, half=dtype != "float32"),
+        lambda answer, f: answer(f, names),
+        rng,
+        dtype,
+        called,
+        n=len(names),
+        type=type.__name__,
+        names=names,
     )
 
 
@@ -45,21 +89,6 @@ def _layer(w, b, x, *, name=checkpoint_name):
     return jnp.sum(jnp.sin(h) * scale)
 
 
-def _case(name, function, names, rng, batch=(), prefix=""):
-    rows, width, hidden = map(int, rng.permutation([5, 6, 7, 8, 9])[:3])
-    shapes = {
-        _gated: [(width, hidden), (width, hidden), (hidden, width), (*batch, rows, width)],
-        _layer: [(width, hidden), (hidden,), (*batch, rows, width)],
-    }[function]
-    return Case(
-        name,
-        _arrays(*shapes),
-        transform=(lambda f: jax.vmap(f, in_axes=(None, None, None, 0))) if batch else (lambda f: f),
-        apply=lambda answer: answer(renamed(function, prefix), type(names)(prefix + name for name in names)),
-        function=function,
-    )
-
-
 def _arrays(*shapes):
     return tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in shapes)
 
@@ -67,6 +96,6 @@ def _arrays(*shapes):
 shown = Case(
     "for a function of the checker's, saving mlp and out",
     _arrays((64, 256), (64, 256), (256, 64), (256, 64)),
-    apply=lambda answer: answer(renamed(_gated), ("mlp", "out")),
+    apply=lambda answer: answer(given(_gated), ("mlp", "out")),
     function=_gated,
 )

@@ -1,8 +1,13 @@
 """Right answers to all_but, spelled in many ways."""
 
+import dataclasses
 import functools
+from collections.abc import Callable
+from typing import Any
 
+import equinox
 import jax
+from flax import nnx
 from sample_answers import Answers
 
 RIGHT = Answers()
@@ -47,3 +52,37 @@ def compiled(f, name):
 @RIGHT.passes_with_advice
 def without_a_barrier(f, name):
     return jax.checkpoint(f, policy=policies.save_any_names_but_these(name), prevent_cse=False)
+
+
+@passes
+@dataclasses.dataclass
+class Kept:
+    f: Callable
+    name: Any
+
+    def __call__(self, *arguments):
+        return jax.checkpoint(self.f, policy=policies.save_any_names_but_these(self.name))(*arguments)
+
+
+@passes
+def of_equinox(f, name):
+    return equinox.filter_checkpoint(f, policy=policies.save_any_names_but_these(name))
+
+
+@passes
+def of_flax(f, name):
+    return nnx.remat(f, policy=policies.save_any_names_but_these(name))
+
+
+@passes
+def a_policy_with_its_names_bound(f, name):
+    def asked(known, prim, *_, **params):
+        return prim.name == "name" and params["name"] != known
+
+    return jax.checkpoint(f, policy=functools.partial(asked, name))
+
+
+@passes
+def all_arguments_as_one(f, name):
+    kept = jax.checkpoint(lambda arguments: f(*arguments), policy=policies.save_any_names_but_these(name))
+    return lambda *arguments: kept(arguments)

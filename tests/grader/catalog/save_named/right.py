@@ -1,8 +1,13 @@
 """Right answers to save_named, spelled in many ways."""
 
+import dataclasses
 import functools
+from collections.abc import Callable
+from typing import Any
 
+import equinox
 import jax
+from flax import nnx
 from sample_answers import Answers
 
 RIGHT = Answers()
@@ -40,3 +45,37 @@ def compiled(f, names):
 @RIGHT.passes_with_advice
 def without_a_barrier(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names(*names), prevent_cse=False)
+
+
+@passes
+@dataclasses.dataclass
+class Kept:
+    f: Callable
+    names: Any
+
+    def __call__(self, *arguments):
+        return jax.checkpoint(self.f, policy=policies.save_only_these_names(*self.names))(*arguments)
+
+
+@passes
+def of_equinox(f, names):
+    return equinox.filter_checkpoint(f, policy=policies.save_only_these_names(*names))
+
+
+@passes
+def of_flax(f, names):
+    return nnx.remat(f, policy=policies.save_only_these_names(*names))
+
+
+@passes
+def a_policy_with_its_names_bound(f, names):
+    def asked(known, prim, *_, **params):
+        return prim.name == "name" and params["name"] in known
+
+    return jax.checkpoint(f, policy=functools.partial(asked, frozenset(names)))
+
+
+@passes
+def all_arguments_as_one(f, names):
+    kept = jax.checkpoint(lambda arguments: f(*arguments), policy=policies.save_only_these_names(*names))
+    return lambda *arguments: kept(arguments)

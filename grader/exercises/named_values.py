@@ -1,0 +1,138 @@
+"""Functions that name their values, of any structure: for exercises in which names decide what is saved."""
+
+import functools
+from collections.abc import Callable, Collection, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from grader.exercises.spec import Case, given
+
+MOST = 8  # named values of a function
+
+
+class Value(NamedTuple):
+    """A value that a function names.
+
+    Attributes:
+      key: what findings call it.
+      name: its name, which it may share with other values.
+      kind: `"product"` of matrices, `"curve"`, `"scalar"`, `"mask"` (of booleans) or `"integer"`.
+    """
+
+    key: str
+    name: str
+    kind: str
+
+
+def values_of(names: Sequence[str], rng: np.random.Generator, half: bool = False) -> tuple[Value, ...]:
+    """A value for each name, of kinds that are drawn, all of them if there are many values; the last is a product.
+
+    Args:
+      names: the names, of which one may stand for several values.
+      rng: draws the kinds.
+      half: True for values of half precision.
+    """
+    # One of each that depends on a comparison, which rounding may turn round; half precision only tells products apart.
+    kinds = ["product", *([] if half else ["curve", "scalar", "mask", "integer"])]
+    kinds += map(str, rng.choice(kinds[:2], size=MOST))
+    kinds = kinds[: len(names)]
+    times = [names[:place].count(name) for place, name in enumerate(names)]
+    keys = [f"{name!r}{f' (number {time + 1})' if time else ''}" for name, time in zip(names, times, strict=True)]
+    return tuple(map(Value, keys, names, [*map(str, rng.permutation(kinds[1:])), *kinds[:1]]))
+
+
+def alike(rng: np.random.Generator) -> list[str]:
+    """A name that is drawn, and others that differ from it in their beginning, their end, or capital letters."""
+    word = "".join(rng.choice(list("abcdefgh"), size=4)) + "q"
+    others = [f"{word}_", f"{word}2", f"{word}.out", f"x{word}", f"layer_0/{word}", f"{word}/{word}", word[:-1]]
+    others += [word[0], word.upper(), word.title()]
+    return [word, *map(str, rng.permutation(others))]
+
+
+def function_of(values: Sequence[Value], weights: int) -> Callable:
+    """A function of so many square matrices and of rows `x` that computes one value after the other, each of which its
+    backward pass needs, and a product without a name.
+
+    Args:
+      values: what it names, each by its key.
+      weights: 1, 3 or 5.
+    """
+    steps = tuple(values)
+
+    def one(w, x, *, name):
+        return _steps(steps, (w,), x, name)
+
+    def three(a, b, c, x, *, name):
+        return _steps(steps, (a, b, c), x, name)
+
+    def five(a, b, c, d, e, x, *, name):
+        return _steps(steps, (a, b, c, d, e), x, name)
+
+    of: dict[int, Callable] = {1: one, 3: three, 5: five}
+    return of[weights]
+
+
+def _steps(values, weights, x, name):
+    for place, value in enumerate(values):
+        w = weights[place % len(weights)]
+        match value.kind:
+            case "product":
+                x = jnp.sin(name(x @ w, value.key) / 2)
+            case "curve":
+                x = jnp.sin(name(x * x + 2 * x, value.key) / 2)
+            case "scalar":
+                x = x * jnp.cos(name(jnp.mean(x), value.key))
+            case "mask":
+                x = jnp.where(name(x > 0.1, value.key), x, 0.3 * x)
+            case "integer":
+                level = (x > -0.2).astype(jnp.int32) + (x > 0.2).astype(jnp.int32)
+                x = jnp.where(name(level, value.key) == 1, x, 0.3 * x)
+    return jnp.sum(jnp.sin(x @ weights[-1]))
+
+
+CALLED: dict[str, Callable] = {"directly": lambda f, weights: f}
+# Not `jax.jit(f)`: what an answer returns need not be hashable.
+CALLED["jax.jit"] = lambda f, weights: jax.jit(functools.wraps(f)(lambda *arguments: f(*arguments)))
+CALLED["jax.vmap"] = lambda f, weights: jax.vmap(f, in_axes=(*(None for _ in range(weights)), 0))
+
+
+def case_of(
+    name: str, values: Sequence[Value], apply: Callable, rng: np.random.Generator, dtype: str, called: str, **structure
+) -> Case:
+    """A case of a function of these values.
+
+    Args:
+      name: the case's name.
+      values: what the function names.
+      apply: makes of an answer, and the function as answers are given it, the function that is differentiated.
+      rng: draws shapes, and the number of arguments.
+      dtype: that of all arguments.
+      called: how it is called, one of `CALLED`.
+      structure: what else was drawn.
+    """
+    rows, width = map(int, rng.permutation([5, 6, 7, 8])[:2])
+    weights = int(rng.choice([1, 3, 5]))
+    function = function_of(values, weights)
+    batch = (2,) if called == "jax.vmap" else ()
+    shapes = [*[(width, width)] * weights, (*batch, rows, width)]
+    names = {value.key: value.name for value in values}
+    return Case(
+        name,
+        tuple(jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape in shapes),
+        transform=functools.partial(CALLED[called], weights=weights),
+        apply=lambda answer: apply(answer, given(function, names.__getitem__)),
+        function=function,
+        structure={"m": len(values), "dtype": dtype, "called": called, "values": tuple(values), **structure},
+    )
+
+
+def saving(case: Case, names: Collection[str]) -> tuple[tuple[str, ...], int]:
+    """What a case's function saves if it saves what has one of these names: the values, by their keys, and how many
+    products it computes again."""
+    values = case.structure["values"]
+    saved = [value for value in values if value.name in names]
+    again = sum(value.kind == "product" for value in values if value not in saved)
+    return tuple(value.key for value in saved), again + 1

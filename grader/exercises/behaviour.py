@@ -49,7 +49,8 @@ class Behaviour:
       arguments: the names of the arguments.
       residuals: what crosses from the forward to the backward pass.
       wanted: the reference's own values, of those names that the exercise's requirements speak of.
-      recomputed: FLOPs of each matmul that the backward pass computes again.
+      recomputed: FLOPs of each matmul of the backward pass that does not depend on the cotangent.
+      disguised: finds the FLOPs of each other matmul that the backward pass computes again.
       matmul_flops: FLOPs of all matmuls of both passes.
       reference_flops: FLOPs of each matmul of the reference's two passes, which keep everything.
       negligible: FLOPs of its smallest matmul: what is less in total is no matmul, but a mean that is spelled as one.
@@ -63,6 +64,7 @@ class Behaviour:
     residuals: tuple[MatchedResidual, ...]
     wanted: dict[str, MatchedResidual]
     recomputed: tuple[int, ...]
+    disguised: Callable[[], tuple[int, ...]]
     matmul_flops: int
     reference_flops: tuple[int, ...]
     negligible: int

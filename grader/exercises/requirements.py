@@ -222,7 +222,8 @@ class Recomputes:
     """The backward pass recomputes at most this many matmuls, and none behind the cotangent's back.
 
     A matmul is recomputed if it does not depend on the cotangent. Since `x + 0 * cotangent` would make any
-    recomputation depend on it, the FLOPs of all other matmuls are bounded too, by those of the reference.
+    recomputation depend on it, the FLOPs of all other matmuls are bounded too, by those of the reference. And whatever
+    is made that has a product's value is that product once more.
 
     Attributes:
       dots: the number of matmuls.
@@ -236,24 +237,11 @@ class Recomputes:
     names = ()
 
     def findings(self, seen: Behaviour) -> Iterator[Finding]:
-        flops = sum(seen.recomputed)
-        # By FLOPs: a matmul done row by row in a loop is many, but no more work.
-        allowed = sum(sorted(seen.reference_flops, reverse=True)[: self.dots])
-        if flops >= allowed + seen.negligible:
-            pieces = [flops for flops in seen.recomputed if flops < seen.negligible]
-            count = len(seen.recomputed) - len(pieces)
-            again = f"{count} {_matmuls(count)} again" if count else f"a matmul again, in {len(pieces)} pieces"
-            yield Finding(
-                FindingKind.RECOMPUTES,
-                f"Your backward pass computes {again}, {flops:,} FLOPs that the forward pass has done before.",
-                expected=f"{self.dots or 'no'} {_matmuls(self.dots)} recomputed",
-                got=f"{count or len(pieces)} {'' if count else 'pieces '}recomputed",
-                flops=flops,
-                next=self.too_many,
-            )
+        if self._is_too_much(seen.recomputed, seen):
+            yield self._again(seen.recomputed, seen)
             return  # what else is spent is most often the same
         # A sum of squares written as a dot product costs FLOPs here too, but few.
-        over = seen.matmul_flops - flops - sum(seen.reference_flops)
+        over = seen.matmul_flops - sum(seen.recomputed) - sum(seen.reference_flops)
         if over >= seen.negligible:
             yield Finding(
                 FindingKind.EXTRA_MATMULS,
@@ -264,6 +252,27 @@ class Recomputes:
                 flops=over,
                 next=self.elsewhere,
             )
+        elif self._is_too_much(every := (*seen.recomputed, *seen.disguised()), seen):
+            yield self._again(every, seen)
+
+    def _is_too_much(self, recomputed: Sequence[int], seen: Behaviour) -> bool:
+        flops = sum(recomputed)
+        # By FLOPs: a matmul done row by row in a loop is many, but no more work.
+        allowed = sum(sorted(seen.reference_flops, reverse=True)[: self.dots])
+        whole = [each for each in recomputed if each >= seen.negligible]
+        return (len(whole) > self.dots and flops > allowed) or flops >= allowed + seen.negligible
+
+    def _again(self, recomputed: Sequence[int], seen: Behaviour) -> Finding:
+        whole = len([each for each in recomputed if each >= seen.negligible])
+        what = f"{whole} {_matmuls(whole)} again" if whole else f"a matmul again, in {len(recomputed)} pieces"
+        return Finding(
+            FindingKind.RECOMPUTES,
+            f"Your backward pass computes {what}, {sum(recomputed):,} FLOPs that the forward pass has done before.",
+            expected=f"{self.dots or 'no'} {_matmuls(self.dots)} recomputed",
+            got=f"{whole} recomputed" if whole else f"{len(recomputed)} pieces recomputed",
+            flops=sum(recomputed),
+            next=self.too_many,
+        )
 
     def claim(self) -> str:
         return f"it recomputes {self.dots or 'no'} {_matmuls(self.dots)}"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from grader.exercises.behaviour import Behaviour, MatchedResidual, ResidualKind
+from grader.judging.again import disguised
 from grader.judging.compare import tensor_type_of
 from grader.judging.identity import Identity, identities
 from grader.judging.traced_reference import flops_of_each
@@ -49,6 +50,7 @@ def _behaviour(index: int, trial: Trial, asked: set[str], found: Sequence[Identi
         ),
         wanted={name: _matched(name, ResidualKind.COMPUTED, array) for name, array in wanted.items()},
         recomputed=tuple(flops_of_each(matmul for matmul in matmuls if matmul.value not in of_cotangents)),
+        disguised=functools.cache(lambda: tuple(disguised(trial, index))),
         matmul_flops=sum(matmul.flops for matmul in forward.matmuls if matmul.value in needed_forward)
         + sum(matmul.flops for matmul in matmuls),
         reference_flops=tried.wanted_flops,

@@ -16,7 +16,7 @@ import numpy as np
 from grader.exercises.reference import reference_of
 from grader.exercises.spec import Case, Expect
 from grader.stablehlo import reader
-from grader.stablehlo.execution import Function
+from grader.stablehlo.execution import Arrays, Function
 from grader.stablehlo.program import Matmul
 from grader.stablehlo.types import TensorType
 
@@ -30,11 +30,24 @@ class TracedReference:
         for each argument, and its named values, arrays by name.
       matmul_flops: FLOPs of each single matmul of a case's two passes, which keep everything; case by case.
       negligible: FLOPs of a case's smallest matmul, case by case; 1 if it has none.
+      forward_products: case by case, the places in the text of the products that the output is computed from, and the
+        FLOPs of one run of each.
     """
 
     function: Function
     matmul_flops: tuple[tuple[int, ...], ...]
     negligible: tuple[int, ...]
+    forward_products: tuple[dict[int, int], ...]
+
+    def products(self, inputs: Arrays, cotangents: Arrays) -> list[np.ndarray]:
+        """Case by case, glimpses (`grader.stablehlo.glimpses`) of the products of the forward pass, as rows; each row's
+        last number are that product's FLOPs."""
+        rows = self.function.glimpses(inputs, cotangents)
+        cases = []
+        for flops in self.forward_products:
+            own = rows[np.isin(rows[:, 0], list(flops))]
+            cases.append(np.column_stack([own, [flops[int(place)] for place in own[:, 0]]]))
+        return cases
 
 
 @functools.lru_cache(maxsize=32)
@@ -64,10 +77,16 @@ def traced_reference(
     program = reader.read(function.text)
     values = jax.tree.unflatten(function.tree, program.outputs)
     needed = [program.needed_for([output, *gradients]) for output, gradients, _ in values]
+    places = dict(program.places)
+    for_output = [program.needed_for([output]) for output, _, _ in values]
     matmuls = [[matmul for matmul in program.matmuls if matmul.value in case] for case in needed]
     return TracedReference(
         function,
         matmul_flops=tuple(tuple(flops_of_each(own)) for own in matmuls),
+        forward_products=tuple(
+            {places[m.value]: m.flops // m.trip_count for m in own if m.value in before and not m.spelled_out}
+            for own, before in zip(matmuls, for_output, strict=True)
+        ),
         negligible=tuple(
             min(flops_of_each(matmul for matmul in own if not matmul.spelled_out), default=1) for own in matmuls
         ),

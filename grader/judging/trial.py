@@ -34,6 +34,8 @@ class TwoPrograms(Protocol):
 
     def gradients(self, residuals: Arrays, cotangents: Arrays) -> Sequence[np.ndarray]: ...
 
+    def glimpses(self, residuals: Arrays, cotangents: Arrays, sizes: Sequence[int]) -> np.ndarray: ...
+
     def peak(self, index: int, inputs: Arrays, cotangents: Arrays) -> int: ...
 
 
@@ -94,6 +96,8 @@ class Trial:
         this is a shadow.
       gradients_from: runs the backward program once more, on other residuals: takes those of all cases, and returns the
         gradients of all cases.
+      products: makes glimpses of the products of the reference's forward pass, case by case, and behind each its FLOPs.
+      glimpses: makes glimpses of what the backward program makes, of arrays of these sizes.
       peak: compiles both passes of the case at a position, and returns the bytes that XLA sets aside for values between
         arguments and results.
     """
@@ -106,6 +110,8 @@ class Trial:
     trip_count: int
     shadow: Callable[[], "Trial | None"]
     gradients_from: Callable[[Arrays], Arrays]
+    products: Callable[[], Sequence[np.ndarray]]
+    glimpses: Callable[[Sequence[int]], np.ndarray]
     peak: Callable[[int], int]
 
 
@@ -170,6 +176,8 @@ def try_answer(
             trip_count=sum(forward_trips) + sum(backward_trips),
             shadow=lambda: None,
             gradients_from=lambda residuals: split(programs.gradients(residuals, cotangents), list(map(len, inputs))),
+            products=functools.cache(lambda: traced.products(inputs, cotangents)),
+            glimpses=functools.cache(lambda sizes: programs.glimpses(residuals, cotangents, sizes)),
             peak=lambda index: programs.peak(index, inputs, cotangents),
         )
 

@@ -18,6 +18,18 @@ def operations(block: ir.Block) -> list[ir.Operation]:
     return [view.operation for view in block.operations]
 
 
+def numbered(module: ir.Module) -> dict[ir.Operation, int]:
+    """A module's operations, by their places in the text."""
+    places: dict[ir.Operation, int] = {}
+
+    def look(op: ir.Operation) -> ir.WalkResult:
+        places[op] = len(places)
+        return ir.WalkResult.ADVANCE
+
+    module.operation.walk(look)
+    return places
+
+
 def functions(module: ir.Module) -> dict[str, ir.Operation]:
     """A module's functions by their names."""
     return {text(op, "sym_name"): op for op in operations(module.body)}

@@ -16,6 +16,7 @@ from grader.stablehlo.bindings import (
     element_type,
     functions,
     integers,
+    numbered,
     operations,
     shape_of,
 )
@@ -35,12 +36,14 @@ class Builder:
 
     Attributes:
       sources: value number → the numbers of the values that it is computed from.
+      places: value number → the place in the text of the operation that makes it; what is only handed on has none.
       matmuls, barriers: found so far, in the order of the text.
       dynamic_loops: how many were found so far.
     """
 
     def __init__(self, module: ir.Module):
         self.sources: list[list[int]] = []
+        self.places: dict[int, int] = {}
         self.matmuls: list[Matmul] = []
         self.barriers: list[Barrier] = []
         self.dynamic_loops = 0
@@ -49,6 +52,7 @@ class Builder:
         }
         self._calls: list[str] = []
         self._contractions = Contractions()
+        self._numbered = numbered(module)
         # What a loop's trip count is told from, by value number: scalar integers, `a < b` and `a + b`.
         self._constants: dict[int, int] = {}
         self._less_than: dict[int, tuple[int, ...]] = {}
@@ -131,6 +135,7 @@ class Builder:
             block = region.blocks[0]
             sources += self._closed(block, [self.new(operands) for _ in block.arguments], numbers)
         results = [self.new(sources) for _ in op.results]
+        self.places |= dict.fromkeys(results, self._numbered[op])
         match op.name:
             case "stablehlo.constant":
                 if (number := _scalar_integer(op)) is not None:

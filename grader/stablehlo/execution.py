@@ -20,6 +20,7 @@ from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import mlir
 
 from grader.stablehlo import interpreter, reader
+from grader.stablehlo.glimpses import glimpses
 from grader.stablehlo.numpy_operations import Uninterpreted
 from grader.stablehlo.program import StableHloProgram
 from grader.stablehlo.shadow import shadow_of
@@ -119,6 +120,10 @@ class Execution:
             returned = _compiled(traceable(self.backward), *arguments)
         return returned[: len(self.backward.outputs)]
 
+    def glimpses(self, residuals: Arrays, cotangents: Arrays, sizes: Sequence[int]) -> np.ndarray:
+        """What backward makes on its way, arrays of these sizes (`grader.stablehlo.glimpses`)."""
+        return glimpses(self.backward.text, [*jax.tree.leaves(residuals), *jax.tree.leaves(cotangents)], sizes)
+
     def peak(self, index: int, inputs: Arrays, cotangents: Arrays) -> int:
         """Bytes that XLA sets aside for both passes of one case, beside arguments and results."""
 
@@ -178,6 +183,10 @@ class Function:
     def interpreted(self, *arguments: Any) -> Any:
         """What it returns, as NumPy makes it. Raises Uninterpreted if it must be compiled."""
         return jax.tree.unflatten(self.tree, interpreter.run(self.text, jax.tree.leaves(arguments)))
+
+    def glimpses(self, *arguments: Any) -> np.ndarray:
+        """What it makes on its way (`grader.stablehlo.glimpses`)."""
+        return glimpses(self.text, jax.tree.leaves(arguments))
 
     def compiled(self, *arguments: Any) -> Any:
         """What it returns, as XLA makes it, as NumPy arrays."""

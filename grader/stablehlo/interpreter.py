@@ -17,7 +17,7 @@ import numpy as np
 from jax.extend.mlir import ir
 from jax.interpreters import mlir
 
-from grader.stablehlo.bindings import Op, Value, callee, dot_dimensions, functions, operations, shape_of
+from grader.stablehlo.bindings import Op, Value, callee, dot_dimensions, functions, numbered, operations, shape_of
 from grader.stablehlo.numpy_operations import OPERATIONS, Array, Uninterpreted
 
 # In elements made, summed or multiplied; an operation counts as a thousand, whatever its size. This is a tenth of a
@@ -26,15 +26,17 @@ MAX_WORK = 2**25
 _OPERATION = 1_000
 
 type Frame = list[Any]  # the values of one call of a function, each in its place: arrays, and None before they are made
+type Watch = Callable[[int, Array], None]  # of an operation's place in the text, and of what it has made
 type Run = Callable[[Frame, Sequence[Array]], Sequence[Array]]  # of a frame and of operands
 
 
-def run(text: str, arguments: Sequence[Array]) -> list[Array]:
+def run(text: str, arguments: Sequence[Array], watch: Watch | None = None) -> list[Array]:
     """Runs a program.
 
     Args:
       text: StableHLO that `reader.read` has let pass.
       arguments: arrays of the shapes and dtypes that its `main` takes.
+      watch: is told what each operation makes, whenever it runs.
 
     Returns:
       The arrays that `main` returns.
@@ -44,7 +46,7 @@ def run(text: str, arguments: Sequence[Array]) -> list[Array]:
     """
     with mlir.make_ir_context():
         module = ir.Module.parse(text)  # which owns its operations
-        interpreter = _Interpreter(module)
+        interpreter = _Interpreter(module, watch)
         try:
             with np.errstate(all="ignore"):  # infinity and NaN are values like others
                 returned = list(map(np.asarray, interpreter.function("main")(arguments)))
@@ -57,7 +59,8 @@ def run(text: str, arguments: Sequence[Array]) -> list[Array]:
 class _Interpreter:
     """Makes Python functions of a module's functions, blocks and operations."""
 
-    def __init__(self, module: ir.Module):
+    def __init__(self, module: ir.Module, watch: Watch | None):
+        self.watch, self.places = watch, numbered(module) if watch else {}
         self.bodies = {name: op.regions[0] for name, op in functions(module).items()}
         self.functions: dict[str, Callable[[Sequence[Array]], Sequence[Array]]] = {}
         self.work = 0
@@ -111,7 +114,16 @@ class _Interpreter:
             self.spend(work)
             return (function(*operands),)
 
-        return run
+        if (watch := self.watch) is None:
+            return run
+        place = self.places[op.operation]
+
+        def watched(frame: Frame, operands: Sequence[Array]) -> Sequence[Array]:
+            results = run(frame, operands)
+            watch(place, results[0])
+            return results
+
+        return watched
 
     def barrier(self, op: Op, _: dict[Value, int]) -> Run:
         return lambda _, operands: operands

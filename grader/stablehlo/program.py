@@ -64,6 +64,8 @@ class StableHloProgram:
       output_memory: where each output lies: `"device"`, or for instance `"pinned_host"` if it is offloaded.
       sources: value number → the numbers of the values that it is computed from. A loop's carry has its next value
         among them, so the graph may have circles.
+      places: value number → the place in the text of the operation that makes it. Values that the same function makes
+        in two calls share one; what is only handed on has none.
       matmuls, barriers: in the order of the text, each call of a function standing for what is in the function.
       dynamic_loops: how many there are.
     """
@@ -75,6 +77,7 @@ class StableHloProgram:
     output_types: tuple[TensorType, ...]
     output_memory: tuple[str, ...]
     sources: tuple[tuple[int, ...], ...]
+    places: tuple[tuple[int, int], ...]
     matmuls: tuple[Matmul, ...]
     barriers: tuple[Barrier, ...]
     dynamic_loops: int = 0

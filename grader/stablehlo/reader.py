@@ -65,6 +65,7 @@ def _read(module: ir.Module, text: str, outputs: int | None = None) -> StableHlo
         output_types=tuple(map(tensor_type, types.results[:outputs])),
         output_memory=_output_memory(block.owner, len(types.results))[:outputs],
         sources=tuple(map(tuple, builder.sources)),
+        places=tuple(builder.places.items()),
         matmuls=tuple(builder.matmuls),
         barriers=tuple(builder.barriers),
         dynamic_loops=builder.dynamic_loops,

@@ -3,8 +3,8 @@
     to the zygote       Job → Ended or NotStarted, from the guard of what it starts
     "try"               → Ready
     "capture"           Capture → Found → Captured or NoEvidence;  Again → Captured, NoEvidence or NoMore;  Draw → Drawn
-    "execute"           Read → Programs;  Run → Results or NotInterpreted;  Backward → Results;  Peak → PeakBytes;
-                        each of them → Refused
+    "execute"           Read → Programs;  Run → Results or NotInterpreted;  Backward → Results;  Look → Results;
+                        Peak → PeakBytes;  each of them → Refused
 
 What comes out of the sandbox may be anything that has these fields, of these types: whoever receives it looks closer.
 """
@@ -155,6 +155,14 @@ class Run(OnArrays):
 @dataclass(frozen=True)
 class Backward(OnArrays):
     """The backward program is to be run once more; the arrays are residuals and cotangents, not inputs."""
+
+
+@dataclass(frozen=True)
+class Look(OnArrays):
+    """The backward program is to be run on residuals and cotangents, and what it makes on its way is to be glimpsed:
+    arrays of these sizes."""
+
+    sizes: list
 
 
 @dataclass(frozen=True)

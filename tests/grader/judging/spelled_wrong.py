@@ -103,6 +103,11 @@ for name in ("multiplied_and_summed", "summed_one_by_one", "summed_by_scan", "by
 # --- scan_layers: products of a matrix and a vector ------------------------------------------------------------------
 
 
+def by_columns(w, x):
+    """No array is repeated here but numbers."""
+    return lax.scan(lambda total, both: (total + both[0] * both[1], None), jnp.zeros_like(x), (w.T, x))[0]
+
+
 def layers_again(name, product, kind="recomputes"):
     """Each layer's product is computed again twice."""
 
@@ -135,6 +140,7 @@ def layers_again(name, product, kind="recomputes"):
 layers_again("matrix_multiplied_and_summed", lambda w, x: jnp.sum(w * x, axis=1))
 layers_again("matrix_by_columns", lambda w, x: functools.reduce(jnp.add, [w[:, k] * x[k] for k in range(len(x))]))
 layers_again("matrix_by_matmul", jnp.matmul)
+layers_again("matrix_by_scaled_columns", by_columns)
 
 
 # --- checkpoint_dot_policy: what is summed in float32 is kept in float32 ---------------------------------------------

@@ -1,0 +1,59 @@
+"""What is seen of each array that a program makes while it runs: enough to know an array again, however it is arranged.
+
+A glimpse is a row of numbers that do not depend on the order of an array's elements. Of arrays of float32 alone: those
+of two different computations do not agree in all of them to five digits.
+"""
+
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from grader.stablehlo import interpreter
+from grader.stablehlo.numpy_operations import Array, Uninterpreted
+
+MAX_GLIMPSES = 20_000
+MIN_SIZE = 4  # fewer numbers than these may agree by chance
+COLUMNS = 7  # the operation's place, the size; the sum, that of magnitudes, that of squares; the least and the largest
+_TOLERANCE = 1e-5
+
+
+def glimpses(text: str, arguments: Sequence[Array], sizes: Collection[int] | None = None) -> Array:
+    """Runs a program once more, and looks at what it makes.
+
+    Args:
+      text: StableHLO that `reader.read` has let pass.
+      arguments: what it takes.
+      sizes: how many elements the arrays have that are of interest; None if all are.
+
+    Returns:
+      A row of `COLUMNS` float64 numbers for each array; none if the program is not one for the interpreter.
+    """
+    rows: list[Array] = []
+
+    def watch(place: int, array: Array) -> None:
+        if len(rows) < MAX_GLIMPSES and (sizes is None or array.size in sizes):
+            rows.extend(glimpse(array, place))
+
+    try:
+        interpreter.run(text, arguments, watch)
+    except Uninterpreted:
+        rows = []
+    return np.array(rows).reshape(-1, COLUMNS)
+
+
+def glimpse(array: Array, place: int = -1) -> list[Array]:
+    """An array's row; none for what is not looked at."""
+    if array.dtype != np.float32 or array.size < MIN_SIZE:
+        return []
+    wide = array.astype(np.float64)
+    magnitudes = abs(wide)
+    return [np.array([place, wide.size, wide.sum(), magnitudes.sum(), (wide * wide).sum(), wide.min(), wide.max()])]
+
+
+def same(row: Array, rows: Array) -> Array:
+    """Which of the arrays that rows are of are the one that a row is of."""
+    _, _, magnitude, squares, least, largest = row[1:]
+    far = max(abs(least), abs(largest))
+    allowed = _TOLERANCE * np.array([0, magnitude, magnitude, 2 * squares, far, far])
+    alike: Array = (abs(rows[:, 1:] - row[1:]) <= allowed).all(1)
+    return alike

@@ -97,10 +97,10 @@ hints = (
         after=("also saved", "not saved"),
     ),
     Hint(
-        "The last two functions keep cosines, so they are in no checkpoint. Exercise 5 left its last stage free. "
-        "What is asked for here?",
+        "The functions of the last segment keep cosines, so they are in no checkpoint. Exercise 5 left its last stage "
+        "free. What is asked for here?",
         after=("also saved",),
-        says="also saves fs[8]'s cosine",
+        says="also saves the last segment's",
     ),
     Hint(
         "A segment begins with what is handed from one checkpoint to the next. In your answer, how many checkpoints "
@@ -128,12 +128,12 @@ hints = (
 )
 
 
-def _segments(case, n, k):
+def requirements(case):
     """What goes into each segment is saved (into the first goes x); of each, all but the last product is recomputed."""
+    n, k = case.structure["n"], case.structure["k"]
     ends = [sum(_lengths(n, k)[:number]) for number in range(1, k)]
-    return (
-        (case,),
-        (
+    return [
+        [
             Saves(
                 tuple(f"fs[{end - 1}]'s output" for end in ends),
                 too_much="In which of your segments is the function that makes or keeps that value? Where should that "
@@ -145,22 +145,7 @@ def _segments(case, n, k):
                 n - k,
                 too_many="How often is each function run in the forward pass, and how often in the backward pass?",
             ),
-        ),
-    )
-
-
-_CASES = {
-    "10 functions in 4 segments": (10, 4),
-    "4 functions in 2 segments with one function twice and under vmap": (4, 2),
-    "3 functions in 3 segments, used a second time": (3, 3),
-    "2 functions in 1 segment": (2, 1),
-}
-
-_REQUIREMENTS = (
-    *(_segments(case, n, k) for case, (n, k) in _CASES.items()),
-    (tuple(_CASES), (AdvisesBarrier(),)),
-)
-
-
-def requirements(case):
-    return [group if case.name in cases else () for cases, group in _REQUIREMENTS]
+        ],
+        # Where every function is a segment, or the only one, no barrier is missed.
+        [AdvisesBarrier()],
+    ]

@@ -4,35 +4,48 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.exercises.spec import Case
+from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("fs", "k")
-ranges: dict = {}
+ranges = {
+    "n": Integers(1, 24),
+    "axes": Integers(1, 3),
+    "dtype": OneOf(("float32", "float16")),
+    "k": Integers(1, "n"),
+    "called": OneOf(("as it is", "under jax.jit", "under jax.vmap")),
+}
 signature = "sqrt_chain(fs, k)"
 
 
 def cases(rng):
-    """Chains of several lengths, at a width drawn anew. Of each function JAX keeps one cosine."""
+    """Chains of all lengths, in one segment, in as many as there are functions, and in a number between; at a width
+    drawn anew. Of each function JAX keeps one cosine."""
+    one, each, several = map(int, rng.integers(3, 24, 3))
     return (
         # Two longer segments, two shorter ones: where fewer remain, many another way to cut a chain leads to the same.
-        _case("10 functions in 4 segments", 10, 4, rng),
-        _case("4 functions in 2 segments with one function twice and under vmap", 4, 2, rng, twice=True),
-        _case("3 functions in 3 segments, used a second time", 3, 3, rng, used=True),
-        _case("2 functions in 1 segment", 2, 1, rng),
+        _case(10, 4, rng),
+        _case(1, 1, rng, dtype="float16"),
+        _case(one, 1, rng, axes=1, called="under jax.jit"),
+        _case(each, each, rng, axes=3, used=True),
+        _case(several, int(rng.integers(2, several)), rng, called="under jax.vmap", twice=True),
+        _case(24, int(rng.choice([k for k in range(2, 24) if 2 <= 24 % k <= k - 2])), rng, twice=True),
     )
 
 
-def _case(name, n, k, rng, twice=False, used=False, shape=None):
-    rows, width = shape or map(int, rng.permutation([5, 6, 7, 8, 9])[:2])
-    argument = jax.ShapeDtypeStruct((*((2,) if twice else ()), rows, width), jnp.float32)
-    weights = [_weights(rng, width) for _ in range(n)]
+def _case(n, k, rng, axes=2, dtype="float32", called="as it is", twice=False, used=False, shape=None, name=None):
+    shape = shape or (*(2,) * (axes - 2), *map(int, rng.permutation([5, 6, 7, 8, 9])[: min(axes, 2)]))
+    batch = (2,) if called == "under jax.vmap" else ()
+    argument = jax.ShapeDtypeStruct((*batch, *shape), dtype)
+    weights = [_weights(rng, shape[-1], dtype) for _ in range(n)]
     functions = [_function(w) for w in weights]
     if twice:
-        weights[-2], functions[-2] = weights[0], functions[0]
+        last = n - n // k  # where the last segment begins
+        weights[last], functions[last] = weights[0], functions[0]
 
     def function(x, *, name=lambda value, called: value):
         for place, w in enumerate(weights):
-            name(jnp.cos(x), f"fs[{place}]'s cosine")
+            in_last = place >= n - n // k
+            name(jnp.cos(x), f"the last segment's cosine of fs[{place}]" if in_last else f"fs[{place}]'s cosine")
             sine = name(jnp.sin(x), f"fs[{place}]'s sine")
             x = name(sine @ w, "the result" if place == n - 1 else f"fs[{place}]'s output")
         return x
@@ -44,16 +57,34 @@ def _case(name, n, k, rng, twice=False, used=False, shape=None):
             jax.eval_shape(made, argument)
         return made
 
-    return Case(name, (argument,), transform=jax.vmap if twice else lambda f: f, apply=apply, function=function)
+    what = f"{n} function{'s' * (n > 1)}{_OF[axes]} in {k} segment{'s' * (k > 1)}"
+    what += " in float16" * (dtype == "float16") + f", {called}" * (called != "as it is")
+    what += ", one of them twice" * twice + ", used a second time" * used
+    return Case(
+        name or what,
+        (argument,),
+        transform=_TRANSFORMS[called],
+        apply=apply,
+        function=function,
+        structure={"n": n, "axes": axes, "dtype": dtype, "k": k, "called": called},
+    )
+
+
+_OF = {1: " of vectors", 2: "", 3: " of arrays with three axes"}
+_TRANSFORMS = {
+    "as it is": lambda f: f,
+    "under jax.jit": lambda f: jax.jit(lambda x: f(x)),  # which has a hash, whatever f is
+    "under jax.vmap": jax.vmap,
+}
 
 
 def _function(w):
     return lambda x: jnp.sin(x) @ w
 
 
-def _weights(rng, width):
+def _weights(rng, width, dtype):
     size = 2 / width**0.5
-    return (size * rng.uniform(0.5, 1, (width, width)) * rng.choice([-1, 1], (width, width))).astype(np.float32)
+    return (size * rng.uniform(0.5, 1, (width, width)) * rng.choice([-1, 1], (width, width))).astype(dtype)
 
 
-shown = _case("for 16 functions of the checker's in 4 segments", 16, 4, np.random.default_rng(0), shape=(256, 64))
+shown = _case(16, 4, np.random.default_rng(0), shape=(256, 64), name="for 16 functions of the checker's in 4 segments")

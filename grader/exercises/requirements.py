@@ -279,6 +279,36 @@ class Recomputes:
 
 
 @dataclass(frozen=True)
+class RecomputesNoLess:
+    """The backward pass recomputes no fewer matmuls than the checkpoints that are asked for make it.
+
+    This shows a checkpoint inside another one, which changes nothing of what crosses.
+
+    Attributes:
+      dots: the number of matmuls.
+      too_few: the question that leads on from an answer that recomputes fewer.
+    """
+
+    dots: int
+    too_few: str
+    names = ()
+
+    def findings(self, seen: Behaviour) -> Iterator[Finding]:
+        if (count := len(seen.recomputed)) < self.dots:
+            yield Finding(
+                FindingKind.RECOMPUTES,
+                f"Your backward pass computes only {count} {_matmuls(count)} again, so that a checkpoint is missing "
+                "inside another one.",
+                expected=f"{self.dots} {_matmuls(self.dots)} recomputed",
+                got=f"{count} recomputed",
+                next=self.too_few,
+            )
+
+    def claim(self) -> None:
+        return None  # Recomputes says it
+
+
+@dataclass(frozen=True)
 class PeakAtMost:
     """Both passes, compiled, take no more memory at once than this, besides arguments and results.
 

@@ -3,7 +3,7 @@
 import functools
 
 from grader.exercises.hints import Hint
-from grader.exercises.requirements import Mistake, PeakAtMost, Recomputes, Saves
+from grader.exercises.requirements import Mistake, PeakAtMost, Recomputes, RecomputesNoLess, Saves
 
 
 def draw(rng, argument):
@@ -67,7 +67,7 @@ hints = (
     Hint(
         "When does your recursion stop to cut? Lists of two are run without a checkpoint, and longer ones are not.",
         after=("also saved",),
-        says="funs[2]'s",
+        says="also saves funs[3]'s cosine",
     ),
     Hint(
         "Which functions does the outermost call wrap, and is there another checkpoint around that?",
@@ -90,39 +90,78 @@ hints = (
         "first half of the list and `f2` of the second, both by calling `recursive_checkpoint`. Which of them goes "
         "into `jax.checkpoint`?"
     ),
-)
-
-
-def _saves(names):
-    return Saves(
-        names,
-        too_much="Which half of each list does your answer wrap, and which half does the backward pass need first? How "
-        "many functions are left when it stops to cut?",
-        too_little="Is there a checkpoint around what runs last, funs[0] and funs[1]?",
-    )
-
-
-def _recomputes(products):
-    return Recomputes(products, too_many="How often is each function run, and by which of your checkpoints?")
-
-
-_REQUIREMENTS = (
-    (
-        ("16 functions",),
-        (
-            _saves(("funs[8]'s output", "funs[4]'s output", "funs[1]'s cosine", "funs[0]'s cosine")),
-            _recomputes(17),
-            PeakAtMost(
-                5,
-                too_high="When the half that is wrapped is run again, what is kept of each of its functions?",
-                merged="Which option of jax.checkpoint keeps the compiler from doing that, and what is its default?",
-            ),
-        ),
+    Hint(
+        "Every function of a longer list keeps its cosine, so none stands in a checkpoint. Which half of the list is "
+        "wanted last by the backward pass, and what could be kept of it in place of all the cosines?",
+        after=("also saved",),
+        says="Which function marks",
     ),
-    (("4 functions under vmap",), (_saves(("funs[1]'s cosine", "funs[0]'s cosine")), _recomputes(1))),
-    (("1 function",), (_saves(("funs[0]'s cosine",)), _recomputes(0))),
+    Hint(
+        "Something of single functions is kept, each by itself. What does your answer do with a list of two functions, "
+        "and what does the page say of it?",
+        after=("also saved",),
+        says="also saves funs[2]'s output",
+    ),
+    Hint(
+        "What `funs[7]` returns is made inside the half that is wrapped. Which option of `jax.checkpoint` may keep "
+        "such a value, and what is kept if it is left out?",
+        after=("also saved",),
+        says="funs[7]'s output",
+    ),
+    Hint(
+        "What is in the half that is wrapped: the functions one after another, or what your function makes of that "
+        "list? For 8 functions, write down which lists your function is called with.",
+        after=("recomputes",),
+        says="computes only",
+    ),
+    Hint(
+        "Take `funs = [lambda x: x + 1, lambda x: 2 * x]` and call `recursive_checkpoint(funs)(10.0)`. The last of the "
+        "list runs first, so it is 21. What is it for your answer, and which half of a longer list gets x?",
+        after=("wrong value",),
+    ),
+    Hint(
+        "Try the pieces alone: what does your function return for a list of one, of two, of four? Is it a function of "
+        "x every time, and what does `jax.checkpoint` get?",
+        after=("raises", "wrong type"),
+    ),
+    Hint(
+        "A half is run, and something of it once more. How often does your answer call each half, and where does the "
+        "result of each call go?",
+        after=("extra matmuls",),
+    ),
 )
+
+
+def _kept(n):
+    """The inputs of the wrapped halves, of which the first gets x, and what the two functions keep that run last."""
+    halves = [2**power for power in range(n.bit_length() - 2, 1, -1)]
+    return (*(f"funs[{half}]'s output" for half in halves), *(f"funs[{place}]'s cosine" for place in range(min(n, 2))))
 
 
 def requirements(case):
-    return [group if case.name in cases else () for cases, group in _REQUIREMENTS]
+    n = case.structure["n"]
+    # Each halving runs half of the functions again, but the last one of each half that is wrapped.
+    again = n // 2 * (n.bit_length() - 1) + 1 - n
+    peak = PeakAtMost(
+        n.bit_length(),
+        too_high="When the half that is wrapped is run again, what is kept of each of its functions?",
+        merged="Which option of jax.checkpoint keeps the compiler from doing that, and what is its default?",
+    )
+    return [
+        [
+            Saves(
+                _kept(n),
+                too_much="Which half of each list does your answer wrap, and which half does the backward pass need "
+                "first? How many functions are left when it stops to cut?",
+                too_little="Is there a checkpoint around what runs last, funs[0] and funs[1]?",
+            ),
+            Recomputes(again, too_many="How often is each function run, and by which of your checkpoints?"),
+            *([peak] if n == 32 else []),
+        ],
+        [
+            RecomputesNoLess(
+                again,
+                too_few="Is the half that is wrapped made in the same way as the whole, down to lists of two?",
+            )
+        ],
+    ]

@@ -4,26 +4,34 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.exercises.spec import Case
+from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("funs",)
-ranges: dict = {}
+ranges = {
+    "n": Integers(1, 32, "a power of two"),
+    "axes": Integers(1, 3),
+    "dtype": OneOf(("float32", "float16")),
+    "called": OneOf(("as it is", "under jax.jit", "under jax.vmap")),
+}
 signature = "recursive_checkpoint(funs)"
 
 
 def cases(rng):
-    """Chains whose lengths are powers of two, at a width drawn anew. Of each function JAX keeps one cosine."""
+    """Chains of all lengths, at a width drawn anew. Of each function JAX keeps one cosine."""
     return (
+        _case(8, rng),
+        _case(1, rng, axes=3),
+        _case(2, rng, axes=1, called="under jax.jit"),
+        _case(int(rng.choice([4, 8, 16])), rng, dtype="float16", called="under jax.vmap"),
         # Large enough that a buffer's alignment is nothing beside it.
-        _case("16 functions", 16, rng, shape=(int(rng.integers(400, 600)), 8)),
-        _case("4 functions under vmap", 4, rng, batch=(2,)),
-        _case("1 function", 1, rng),
+        _case(32, rng, shape=(int(rng.integers(400, 600)), 8)),
     )
 
 
-def _case(name, n, rng, batch=(), shape=None):
-    rows, width = shape or map(int, rng.permutation([5, 6, 7, 8, 9])[:2])
-    weights = [_weights(rng, width) for _ in range(n)]
+def _case(n, rng, axes=2, dtype="float32", called="as it is", shape=None, name=None):
+    shape = shape or (*(2,) * (axes - 2), *map(int, rng.permutation([5, 6, 7, 8, 9])[: min(axes, 2)]))
+    batch = (2,) if called == "under jax.vmap" else ()
+    weights = [_weights(rng, shape[-1], dtype) for _ in range(n)]
 
     def function(x, *, name=lambda value, called: value):
         for place in reversed(range(n)):
@@ -32,23 +40,33 @@ def _case(name, n, rng, batch=(), shape=None):
             x = name(sine @ weights[place], f"funs[{place}]'s output" if place else "the result")
         return x
 
+    what = f"{n} function{'s' * (n > 1)}{_OF[axes]}" + " in float16" * (dtype == "float16")
     return Case(
-        name,
-        (jax.ShapeDtypeStruct((*batch, rows, width), jnp.float32),),
-        transform=jax.vmap if batch else lambda f: f,
+        name or what + f" {called}" * (called != "as it is"),
+        (jax.ShapeDtypeStruct((*batch, *shape), dtype),),
+        transform=_TRANSFORMS[called],
         # A list of its own each time: an answer may change it.
         apply=lambda answer: answer([_function(w) for w in weights]),
         function=function,
+        structure={"n": n, "axes": axes, "dtype": dtype, "called": called},
     )
+
+
+_OF = {1: " of vectors", 2: "", 3: " of arrays with three axes"}
+_TRANSFORMS = {
+    "as it is": lambda f: f,
+    "under jax.jit": lambda f: jax.jit(lambda x: f(x)),  # which has a hash, whatever f is
+    "under jax.vmap": jax.vmap,
+}
 
 
 def _function(w):
     return lambda x: jnp.sin(x) @ w
 
 
-def _weights(rng, width):
+def _weights(rng, width, dtype):
     size = 2 / width**0.5
-    return (size * rng.uniform(0.5, 1, (width, width)) * rng.choice([-1, 1], (width, width))).astype(np.float32)
+    return (size * rng.uniform(0.5, 1, (width, width)) * rng.choice([-1, 1], (width, width))).astype(dtype)
 
 
-shown = _case("for 16 functions of the checker's", 16, np.random.default_rng(0), shape=(256, 64))
+shown = _case(16, np.random.default_rng(0), shape=(256, 64), name="for 16 functions of the checker's")

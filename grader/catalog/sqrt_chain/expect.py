@@ -125,6 +125,28 @@ hints = (
         "Nearly the answer: a helper takes a list of functions and returns one function, which runs them one after "
         "another. Wrap what it returns for each segment, and what does the helper make of the list of these?"
     ),
+    Hint(
+        "Of some chain every cosine is kept, so nothing of it stands in a checkpoint. What does your answer do with a "
+        "list of one function, or if `k` is 1? And which of your lines calls `jax.checkpoint`?",
+        after=("also saved",),
+        says="Which function marks",
+    ),
+    Hint(
+        "Take `fs = [lambda x: x + 1, lambda x: 2 * x, lambda x: x - 3]` and call `sqrt_chain(fs, 2)(10.0)`. In the "
+        "right order it is 19. Which function does your answer run first, and what does each of the others get?",
+        after=("wrong value",),
+    ),
+    Hint(
+        "A list can be gone through as often as you like. What happens to an iterator when it has been gone through "
+        "once, and when does your answer do that: when it is made, or when it is called with x?",
+        after=("wrong value",),
+        says="this is x itself",
+    ),
+    Hint(
+        "Try the pieces alone. What is one segment: a list, a function, or what a function returned? Which of these "
+        "does `jax.checkpoint` take, and which does your answer return?",
+        after=("raises", "wrong type"),
+    ),
 )
 
 

@@ -3,11 +3,11 @@
 import functools
 
 import jax
+import jax.numpy as jnp
 from sample_answers import Answers
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
-SIXTEEN, FOUR, ONE = ALL = ("16 functions", "4 functions under vmap", "1 function")
 
 
 def chain(funs):
@@ -26,27 +26,27 @@ def right(funs):
     return halves(funs, lambda f1, f2: lambda x: f1(jax.checkpoint(f2)(x)))
 
 
-@fails_with("also saved", "funs[15]'s cosine", "need first", cases=(SIXTEEN,))
+@fails_with("also saved", "funs[7]'s cosine", "need first")
 def wraps_f1(funs):
     return halves(funs, lambda f1, f2: lambda x: jax.checkpoint(f1)(f2(x)))
 
 
-@fails_with("not saved", "funs[8]'s output", "funs[0] and funs[1]", cases=(SIXTEEN,))
+@fails_with("not saved", "funs[4]'s output", "funs[0] and funs[1]")
 def wraps_the_root(funs):
     return jax.checkpoint(right(funs))
 
 
-@fails_with("not saved", "funs[4]'s output", "funs[0]'s cosine", cases=(SIXTEEN,))
+@fails_with("not saved", "funs[4]'s output", "funs[0]'s cosine")
 def wraps_both(funs):
     return halves(funs, lambda f1, f2: lambda x: jax.checkpoint(f1)(jax.checkpoint(f2)(x)))
 
 
-@fails_with("also saved", "funs[15]'s cosine", "Which function marks", cases=(SIXTEEN,))
+@fails_with("also saved", "funs[7]'s cosine", "Which function marks")
 def no_checkpoint(funs):
     return chain(funs)
 
 
-@fails_with("also saved", "funs[7]'s cosine", cases=(SIXTEEN,))
+@fails_with("also saved", "funs[3]'s cosine")
 def only_one_cut(funs):
     middle = len(funs) // 2
     if len(funs) <= 2:
@@ -54,12 +54,12 @@ def only_one_cut(funs):
     return lambda x: chain(funs[:middle])(jax.checkpoint(chain(funs[middle:]))(x))
 
 
-@fails_with("also saved", "funs[2]'s output", cases=(SIXTEEN,))
+@fails_with("also saved", "funs[2]'s output")
 def down_to_single_functions(funs):
     return halves(funs, lambda f1, f2: lambda x: f1(jax.checkpoint(f2)(x)), leaf=1)
 
 
-@fails_with("peak", "8.0 vectors", "5 at most", "kept of each of its functions", cases=(SIXTEEN,))
+@fails_with("peak", "16.0 vectors", "6 at most", "kept of each of its functions")
 def the_wrapped_half_is_not_cut(funs):
     if len(funs) <= 2:
         return chain(funs)
@@ -68,7 +68,7 @@ def the_wrapped_half_is_not_cut(funs):
     return lambda x: f1(jax.checkpoint(f2)(x))
 
 
-@fails_with("peak", "7.0 vectors", "5 at most", cases=(SIXTEEN,))
+@fails_with("peak", "vectors", "6 at most")
 def within_the_wrapped_half_f1_is_wrapped(funs):
     if len(funs) <= 2:
         return chain(funs)
@@ -77,13 +77,13 @@ def within_the_wrapped_half_f1_is_wrapped(funs):
     return lambda x: f1(jax.checkpoint(f2)(x))
 
 
-@fails_with("peak", "5 at most", cases=(SIXTEEN,))
+@fails_with("peak", "6 at most")
 def without_a_barrier(funs):
     """CSE undoes it when it is compiled. (The next rematerialization leaves barriers within the outermost ones.)"""
     return halves(funs, lambda f1, f2: lambda x: f1(jax.checkpoint(f2, prevent_cse=False)(x)))
 
 
-@fails_with("peak", "5 at most", "kept of each of its functions", cases=(SIXTEEN,))
+@fails_with("peak", "6 at most", "kept of each of its functions")
 def with_one_barrier(funs):
     """The outermost; CSE undoes the others."""
 
@@ -97,51 +97,51 @@ def with_one_barrier(funs):
     return lambda x: f1(jax.checkpoint(f2)(x))
 
 
-@fails_with("also saved", "funs[3]'s cosine", "left when it stops to cut", cases=(SIXTEEN,))
+@fails_with("also saved", "funs[3]'s cosine", "left when it stops to cut")
 def down_to_four_functions(funs):
     return halves(funs, lambda f1, f2: lambda x: f1(jax.checkpoint(f2)(x)), leaf=4)
 
 
-@fails_with("wrong value", "the first half of a list run before the second", cases=(SIXTEEN, FOUR))
+@fails_with("wrong value", "the first half of a list run before the second")
 def f1_before_f2(funs):
     return halves(funs, lambda f1, f2: lambda x: jax.checkpoint(f2)(f1(x)))
 
 
-@fails_with("also saved", "funs[15]'s output", "Which half", cases=(SIXTEEN,))
+@fails_with("also saved", "funs[7]'s output", "Which half")
 def products_kept(funs):
     keep = functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.dots_saveable)
     return halves(funs, lambda f1, f2: lambda x: f1(keep(f2)(x)))
 
 
-@fails_with("also saved", "funs[12]'s output", "Which half", cases=(SIXTEEN,))
-def segments_of_four(funs):
+@fails_with("also saved", "funs[6]'s output", "Which half")
+def segments_of_two(funs):
     """Exercise 14's answer."""
-    segments = [jax.checkpoint(chain(funs[start : start + 4])) for start in range(0, len(funs), 4)]
+    segments = [jax.checkpoint(chain(funs[start : start + 2])) for start in range(0, len(funs), 2)]
     return chain(segments) if len(funs) > 2 else chain(funs)
 
 
-@fails_with("wrong value", "with funs[0] run first", "runs first?", cases=(SIXTEEN, FOUR))
+@fails_with("wrong value", "with funs[0] run first", "runs first?")
 def in_the_other_order(funs):
     return right(funs[::-1])
 
 
-@fails_with("wrong value", "the first half of the list alone", "other half", cases=(SIXTEEN, FOUR))
+@fails_with("wrong value", "the first half of the list alone", "other half")
 def second_half_not_called(funs):
     return chain(funs[: max(1, len(funs) // 2)])
 
 
-@fails_with("wrong value", "the second half of the list alone", "other half", cases=(SIXTEEN, FOUR))
+@fails_with("wrong value", "the second half of the list alone", "other half")
 def first_half_not_called(funs):
     return chain(funs[len(funs) // 2 :])
 
 
-@fails_with("raises", "RecursionError", "recursion end", cases=ALL)
+@fails_with("raises", "RecursionError", "recursion end")
 def without_an_end(funs):
     f1, f2 = without_an_end(funs[: len(funs) // 2]), without_an_end(funs[len(funs) // 2 :])
     return lambda x: f1(jax.checkpoint(f2)(x))
 
 
-@fails_with("raises", "a list of one function", cases=(ONE,))
+@fails_with("raises", "a list of one function")
 def no_case_for_one(funs):
     if len(funs) <= 2:
         f1, f2 = funs
@@ -149,19 +149,25 @@ def no_case_for_one(funs):
     return right(funs)
 
 
-@fails_with("raises", "positional argument", "what with x", cases=ALL)
+@fails_with("raises", "positional argument", "what with x")
 def takes_x_too(funs, x):
     return right(funs)(x)
 
 
-@fails_with("wrong type", "returns None", cases=ALL)
+@fails_with("wrong type", "returns None")
 def no_return(funs):
     right(funs)
 
 
-def unlike_the_others(count, answer):
-    """Right, but for lists of this length."""
-    return lambda funs: (answer if len(funs) == count else right)(funs)
+@fails_with("recomputes", "computes only", "in the same way as the whole")
+def lists_of_four_inside_are_not_cut(funs, leaf=2):
+    """Neither what crosses nor the peak shows it."""
+    if len(funs) <= leaf:
+        return chain(funs)
+    middle = len(funs) // 2
+    f1 = lists_of_four_inside_are_not_cut(funs[:middle], leaf)
+    f2 = lists_of_four_inside_are_not_cut(funs[middle:], 4)
+    return lambda x: f1(jax.checkpoint(f2)(x))
 
 
 def run_twice(funs):
@@ -169,16 +175,48 @@ def run_twice(funs):
     return lambda x: (right(funs)(x) + jax.checkpoint(chain(funs))(x)) / 2
 
 
-for length, case in ((16, SIXTEEN), (4, FOUR), (1, ONE)):
-    twice = unlike_the_others(length, run_twice)
-    twice.__name__ = f"run_twice_for_{length}"
+def wrapped(funs):
+    return jax.checkpoint(chain(funs))
+
+
+def unlike_the_others(other, *counts):
+    """Right, but for lists of these lengths it is another answer."""
+    return lambda funs: (other if len(funs) in counts else right)(funs)
+
+
+for name, other, counts, kind, *words in (
+    ("run_twice_for_8", run_twice, [8], "recomputes", "matmuls again"),
+    ("run_twice_for_32", run_twice, [32], "recomputes", "matmuls again"),
     # Of a single function nothing has to be computed again: its product is just one too many.
-    fails_with("recomputes" if length > 1 else "extra matmuls", "matmul", cases=(case,))(twice)
-    if length > 2:
-        kept = unlike_the_others(length, chain)
-        kept.__name__ = f"all_kept_for_{length}"
-        fails_with("also saved", f"funs[{length - 1}]'s cosine", cases=(case,))(kept)
-    else:
-        dropped = unlike_the_others(length, lambda funs: jax.checkpoint(chain(funs)))
-        dropped.__name__ = f"all_wrapped_for_{length}"
-        fails_with("not saved", "funs[0]'s cosine", cases=(case,))(dropped)
+    ("run_twice_for_1", run_twice, [1], "extra matmuls", "matmul"),
+    ("all_kept_for_8", chain, [8], "also saved", "funs[7]'s cosine", "Which function marks"),
+    ("all_kept_beyond_16", chain, [32, 64], "also saved", "funs[31]'s cosine", "Which function marks"),
+    ("wrapped_for_1", wrapped, [1], "not saved", "funs[0]'s cosine", "funs[0] and funs[1]"),
+    ("wrapped_for_2", wrapped, [2], "not saved", "funs[1]'s cosine", "funs[0] and funs[1]"),
+):
+    answer = unlike_the_others(other, *counts)
+    answer.__name__ = name
+    fails_with(kind, *words)(answer)
+
+
+@fails_with("also saved", "f16[", "Which function marks")
+def all_kept_in_float16(funs):
+    return lambda x: (chain(funs) if x.dtype == jnp.float16 else right(funs))(x)
+
+
+@fails_with("not saved", "funs[0]'s cosine", "funs[0] and funs[1]")
+def early_of_two_wrapped(funs):
+    """The recursion ends at one function, and what runs last is wrapped too."""
+    if len(funs) == 1:
+        return funs[0]
+    middle = len(funs) // 2
+    f1, f2 = early_of_two_wrapped(funs[:middle]), early_of_two_wrapped(funs[middle:])
+    return lambda x: jax.checkpoint(lambda x: f1(f2(x)))(x)
+
+
+@fails_with("raises", "does it get one, or a list of them")
+def checkpoint_of_a_list(funs):
+    if len(funs) <= 2:
+        return chain(funs)
+    f1, f2 = jax.checkpoint(funs[: len(funs) // 2]), jax.checkpoint(funs[len(funs) // 2 :])
+    return lambda x: f1(f2(x))

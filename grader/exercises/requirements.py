@@ -59,6 +59,7 @@ class Saves:
       by_hand: True where an answer need not call `jax.checkpoint`, so that nothing leads there.
       on_host: those of the names whose values lie in the host's memory; the others lie on the device.
       unnamed: True where it is for the learner to find out which values are meant: then no finding tells.
+      spare: names of values that may be kept or not, since they are arguments in another shape.
     """
 
     names: tuple[str, ...]
@@ -67,6 +68,7 @@ class Saves:
     by_hand: bool = False
     on_host: tuple[str, ...] = ()
     unnamed: bool = False
+    spare: tuple[str, ...] = ()
 
     def findings(self, seen: Behaviour) -> Iterator[Finding]:
         wanted: dict[str | None, MatchedResidual] = {
@@ -76,7 +78,7 @@ class Saves:
         left = Counter[str | None](self.names)
         extra = {}
         for place, residual in enumerate(seen.residuals):
-            if residual.kind is not ResidualKind.COMPUTED:
+            if residual.kind is not ResidualKind.COMPUTED or residual.name in self.spare:
                 continue
             want = wanted.get(residual.name)
             as_wanted = want and residual.memory == want.memory and residual.nbytes <= want.nbytes
@@ -154,29 +156,32 @@ class SavesAtMost:
 
     Attributes:
       room: that value's name, several equal parts that are stacked.
-      part: the name of a value that is as large as one part. What is smaller, a loop's counters, does not count.
+      count: how many parts these are. What is smaller than one, a loop's counters, does not count.
       parts: what findings call several of them.
       too_much: the question that leads on from an answer that keeps more.
+      spare: how many parts more may be kept, since arguments are among those that are stacked.
     """
 
     room: str
-    part: str
+    count: int
     parts: str
     too_much: str
+    spare: int = 0
 
     @property
     def names(self) -> tuple[str, ...]:
-        return self.room, self.part
+        return (self.room,)
 
     def findings(self, seen: Behaviour) -> Iterator[Finding]:
-        room, part = seen.wanted[self.room].nbytes, seen.wanted[self.part].nbytes
+        room = seen.wanted[self.room].nbytes
+        part = room // self.count
         kept = {place: r for place, r in enumerate(seen.residuals) if r.kind is ResidualKind.COMPUTED}
         nbytes = sum(residual.nbytes for residual in kept.values())
-        if nbytes >= room + part:
+        if nbytes >= room + (1 + self.spare) * part:
             yield Finding(
                 FindingKind.ALSO_SAVED,
                 f"Your forward pass saves {_enumerated(kept.values())}: as much as {nbytes // part} {self.parts}.",
-                expected=f"{room // part} {self.parts} at most, {bytes_text(room)}",
+                expected=f"{self.count} {self.parts} at most, {bytes_text(room)}",
                 got=f"{nbytes // part} {self.parts}, {bytes_text(nbytes)}",
                 nbytes=nbytes - room,
                 next=self.too_much,

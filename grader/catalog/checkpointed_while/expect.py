@@ -90,7 +90,7 @@ hints = (
     Hint(
         "How many turns does your outer loop take, and how many the inner one? Which of the two numbers is `c`?",
         after=("also saved",),
-        says="as much as 9 states",
+        says="segments of c steps",
     ),
     Hint(
         "Nothing of each step is kept, until the backward pass runs the loop again. How many steps does one of your "
@@ -139,39 +139,34 @@ hints = (
     ),
 )
 
-_LONG = "60 steps at most with 7 checkpoints"
-_ALL = (_LONG, "17 steps at most with 3 checkpoints")
 
-_REQUIREMENTS = (
-    (
-        _ALL,
-        (
+def requirements(case):
+    asked = [
+        [
             SavesAtMost(
                 "each segment's first state",
-                part="the result",
+                count=case.structure["c"],
                 parts="states",
                 too_much="What does your forward pass keep something of: every step, or every segment? How many are "
                 "there?",
-            ),
-        ),
-    ),
-    (
-        (_LONG,),
-        (
-            PeakAtMost(
-                30,
-                too_high="How much of the loop does your backward pass run again at once, and what does it keep of a "
-                "step while it does?",
-            ),
-            MatmulsAtMost(
-                5,
-                too_many="How often is the first step run, all in all? From which states could the "
-                "backward pass set out instead?",
-            ),
-        ),
-    ),
-)
-
-
-def requirements(case):
-    return [group if case.name in cases else () for cases, group in _REQUIREMENTS]
+                # Two halves are a stack of two states, the first of which is x.
+                spare=int(case.structure["c"] == 1),
+            )
+        ]
+    ]
+    if case.structure["max_steps"] == 60:
+        asked.append(
+            [
+                PeakAtMost(
+                    30,
+                    too_high="How much of the loop does your backward pass run again at once, and what does it keep of "
+                    "a step while it does?",
+                ),
+                MatmulsAtMost(
+                    5,
+                    too_many="How often is the first step run, all in all? From which states could the "
+                    "backward pass set out instead?",
+                ),
+            ]
+        )
+    return asked

@@ -4,86 +4,122 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.exercises.spec import Case
+from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("cond", "body", "x", "max_steps", "c")
-ranges: dict = {}
+ranges = {
+    "t": Integers(0, "max_steps"),
+    "dtype": OneOf(("float32", "float16")),
+    "max_steps": Integers(2, 60),
+    "c": Integers(1, "max_steps"),
+    "called": OneOf(("as it is", "under jax.jit")),
+}
 signature = "checkpointed_while(cond, body, x, max_steps, c)"
 max_trip_count = 20_000
 
 
 def cases(rng):
-    """A loop that goes to its bound, and one that ends before and has no gradient beyond its end."""
+    """A loop that goes to its bound, one of no step at all, and one that ends before its bound and has no gradient
+    beyond its end; with one checkpoint, with a few, and with as many as steps."""
+    many = int(rng.integers(5, 60))
+    few = 1 if rng.integers(3) == 0 else int(rng.integers(2, many))
     return (
         # Large enough that a buffer's alignment is nothing beside it.
-        _waves("60 steps at most with 7 checkpoints", 60, 7, rng, rows=int(rng.integers(24, 40)), width=8),
-        _tanks("17 steps at most with 3 checkpoints", 17, 3, width=int(rng.integers(16, 20))),
+        _waves(60, int(rng.integers(4, 8)), 60, rng, rows=int(rng.integers(24, 40)), width=8),
+        _waves(2, 2, 0, rng, rows=5, width=7, dtype="float16", called="under jax.jit"),
+        _tanks(many, 1, few, width=int(rng.integers(16, 20))),
     )
 
 
-def _loop(cond, body, x, max_steps, of_each):
-    """The last state, and something of the state that each step begins with."""
+def _name(max_steps, c, t):
+    taken = "" if t == max_steps else f", of which it takes {t or 'none'}"
+    return f"{max_steps} steps at most with {c} checkpoint{'s' * (c > 1)}{taken}"
+
+
+def _least(t):
+    """What a number is above for t steps that is 0.5 to 1.5 at first, and after each step a quarter of what it was."""
+    return 1.6 * 4.0**-t
+
+
+def _loop(cond, body, x, max_steps, c, of_each, name):
+    """The last state, something of the state that each step begins with, and the values' names."""
 
     def step(x, _):
         return jax.lax.cond(cond(x), body, lambda x: x, x), of_each(x)
 
-    return jax.lax.scan(step, x, length=max_steps)
+    last, (states, others) = jax.lax.scan(step, x, length=max_steps)
+    length = -(-max_steps // c)
+    if beyond := c * length - max_steps:  # segments there begin with the last state
+        name(jnp.concatenate([states, *[last[None]] * beyond])[::length], "each segment's first state")
+    else:
+        name(states[::length], "each segment's first state")
+    if c < max_steps:
+        name(states, "every state")
+    if 1 < c < length:
+        name(states[::c], "the first states of segments of c steps")
+    return last, others
 
 
-def _waves(name, max_steps, c, rng, rows, width):
-    """Sines of products make numbers smaller and smaller. It takes some hundred steps until they are small."""
-    w = np.linalg.qr(rng.normal(size=(width, width)))[0].astype(np.float32)
+def _waves(max_steps, c, t, rng, rows, width, dtype="float32", called="as it is", name=None):
+    """Sines of products, which change for many steps, and beside them a row that tells after how many to end."""
+    w = np.linalg.qr(rng.normal(size=(width, width)))[0].astype(dtype)
+    clock = np.arange(rows)[:, None] == 0
 
     def cond(x):
-        return jnp.mean(x * x) > 0.01
+        return x[0, 0] > np.asarray(_least(t), dtype)
 
     def body(x):
-        return jnp.sin(x @ w)
+        return jnp.where(clock, x / 4, jnp.sin(x @ w))
+
+    if t == max_steps:  # then it takes some hundred steps until they are small
+        cond, body = (lambda x: jnp.mean(x * x) > 0.01), (lambda x: jnp.sin(x @ w))
 
     def function(x, *, name=lambda value, called: value):
-        result, (states, cosines) = _loop(cond, body, x, max_steps, lambda x: (x, jnp.cos(x @ w)))
-        name(states, "every state")
+        result, cosines = _loop(cond, body, x, max_steps, c, lambda x: (x, jnp.cos(x @ w)), name)
         name(cosines, "every step's cosine")
-        name(states[:: -(-max_steps // c)], "each segment's first state")
-        return name(result, "the result")
+        return name(result, "the result") if t else result
 
+    how = ", in float16" * (dtype == "float16") + f", {called}" * (called != "as it is")
     return Case(
-        name,
-        (jax.ShapeDtypeStruct((rows, width), jnp.float32),),
+        name or _name(max_steps, c, t) + how,
+        (jax.ShapeDtypeStruct((rows, width), dtype),),
+        transform={"as it is": lambda f: f, "under jax.jit": jax.jit}[called],
         apply=lambda answer: lambda x: answer(cond, body, x, max_steps, c),
         function=function,
+        structure={"t": t, "dtype": dtype, "max_steps": max_steps, "c": c, "called": called},
     )
 
 
-def _tanks(name, max_steps, c, width):
+def _tanks(max_steps, c, t, width):
     """Tanks run out until the first is empty, through holes whose sizes are no part of the state.
 
     At an empty tank the square root has no gradient. Whoever takes a step too many, and throws its result away, sees
     that in the gradient and not in the value.
     """
+    first = np.arange(width) == 0
 
     def cond(levels):
         return jnp.all(levels > 0)
 
     def body_of(holes):
         def body(levels):
-            left = levels - 0.1 * holes * jnp.sqrt(levels)
-            return left * (left > 0.1)
+            left = levels - 0.3 / max_steps * holes * jnp.sqrt(levels)
+            quarter = levels / 4 * (levels / 4 > _least(t))
+            return jnp.where(first, quarter, left)
 
         return body
 
     def function(levels, holes, *, name=lambda value, called: value):
-        result, states = _loop(cond, body_of(holes), levels, max_steps, lambda levels: levels)
-        name(states, "every state")
-        name(states[:: -(-max_steps // c)], "each segment's first state")
+        result, _ = _loop(cond, body_of(holes), levels, max_steps, c, lambda levels: (levels, ()), name)
         return name(result, "the result")
 
     return Case(
-        name,
+        _name(max_steps, c, t),
         (jax.ShapeDtypeStruct((width,), jnp.float32),) * 2,
         apply=lambda answer: lambda levels, holes: answer(cond, body_of(holes), levels, max_steps, c),
         function=function,
+        structure={"t": t, "max_steps": max_steps, "c": c},
     )
 
 
-shown = _waves("for 64 steps in 8 segments", 64, 8, np.random.default_rng(0), rows=256, width=64)
+shown = _waves(64, 8, 64, np.random.default_rng(0), rows=256, width=64, name="for 64 steps in 8 segments")

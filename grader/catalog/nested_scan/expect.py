@@ -121,27 +121,26 @@ hints = (
     ),
 )
 
-_CASES = {
-    "6 elements in 3 groups": 6,
-    "8 elements in 2 groups under vmap over c": 8,
-}
-_TOO_MANY = "How often is each step run in the backward pass? Is there a checkpoint inside a checkpoint?"
-
-_REQUIREMENTS = (
-    (
-        tuple(_CASES),
-        (
-            Saves(
-                ("each group's first carry",),
-                too_much="Which body is in a checkpoint in your answer, if any, and how many turns does its scan take?",
-                too_little="What is in one checkpoint: one group, or all? Where do the carries between groups go?",
-                by_hand=True,  # with prevent_cse=False, which is right inside a scan, there is no barrier to see
-            ),
-        ),
-    ),
-    *(((case,), (Recomputes(dots=n, too_many=_TOO_MANY),)) for case, n in _CASES.items()),
-)
-
 
 def requirements(case):
-    return [group if case.name in cases else () for cases, group in _REQUIREMENTS]
+    n, outer = case.structure["n"], case.structure["outer"]
+    stack = "each group's first carry"
+    return [
+        [
+            Saves(
+                # The only group begins with c, which is in memory anyway.
+                (stack,) if outer > 1 else (),
+                too_much="How many turns does your outer scan take, and which elements does it hand to each? Which "
+                "body is in a checkpoint, if any?",
+                too_little="What is in one checkpoint: one group, or all? Where do the carries between groups go?",
+                by_hand=True,  # with prevent_cse=False, which is right inside a scan, there is no barrier to see
+                spare=() if outer > 1 else (stack, "a copy of c"),
+            )
+        ],
+        [
+            Recomputes(
+                n,
+                too_many="How often is each step run in the backward pass? Is there a checkpoint inside a checkpoint?",
+            )
+        ],
+    ]

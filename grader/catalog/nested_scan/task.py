@@ -4,25 +4,39 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.exercises.spec import Case
+from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("f", "c", "xs", "outer")
-ranges: dict = {}
+ranges = {
+    "carry": OneOf(("(d,)", "(d, e)")),
+    "dtype": OneOf(("float32", "float16")),
+    "n": Integers(1, 48),
+    "elements": OneOf(("(n,)", "(n, d)", "(n, d, e)")),
+    "outer": Integers(1, "n", "a divisor of `n`"),
+    "called": OneOf(("as it is", "under jax.jit", "under jax.vmap")),
+}
 signature = "nested_scan(f, c, xs, outer)"
 
 
 def cases(rng):
-    """Elements that are arrays, and numbers; at a width drawn anew that is no number of groups or of elements."""
+    """One group, as many as there are elements, and a number between; at a width drawn anew that is none of these."""
+    one, each = map(int, rng.integers(2, 48, 2))
     return (
-        _case("6 elements in 3 groups", 6, 3, rng, arrays=True),
-        _case("8 elements in 2 groups under vmap over c", 8, 2, rng, batch=(3,)),
+        _case(6, 3, rng, elements="(n, d)"),
+        _case(1, 1, rng, elements="(n, d)"),
+        _case(one, 1, rng, dtype="float16", called="under jax.jit"),
+        _case(each, each, rng, carry="(d, e)", elements="(n, d, e)"),
+        _case(48, int(rng.choice([2, 3, 4, 6, 8, 12, 16, 24])), rng, called="under jax.vmap"),
     )
 
 
-def _case(name, n, outer, rng, batch=(), arrays=False, width=None):
+def _case(n, outer, rng, carry="(d,)", elements="(n,)", dtype="float32", called="as it is", width=None, name=None):
     width = width or int(rng.choice([5, 7, 9]))
-    w = _weights(rng, width)
+    w = _weights(rng, width, dtype)
     inner = n // outer
+    sizes = {"n": n, "d": width, "e": 10}
+    first, stack = (tuple(sizes[size] for size in shape if size in sizes) for shape in (carry, elements))
+    batch = (2,) if called == "under jax.vmap" else ()
 
     def step(c, x):
         return jnp.sin(w @ c + x)
@@ -35,36 +49,43 @@ def _case(name, n, outer, rng, batch=(), arrays=False, width=None):
         for gap in range(1, n + 1):
             if n % gap == 0:
                 every = "every carry" if gap == 1 else f"every {_ORDINAL[gap]} carry"
+                every += ", as if outer were the size of a group" * (gap == outer)
                 name(carries[::gap], "each group's first carry" if gap == inner else every)
         for what, values in (("carry", carries), ("product", products), ("cosine", cosines)):
-            name(values.reshape(outer, inner, width), f"every {what}, group by group")
+            name(values.reshape(outer, inner, *first), f"every {what}, group by group")
         name(cosines, "every cosine")
-        groups = name(xs.reshape(outer, inner, *xs.shape[1:]), "a copy of xs, group by group")
+        groups = name(xs.reshape(outer, inner, *stack[1:]), "a copy of xs, group by group")
         name(jnp.broadcast_to(groups, (outer, *groups.shape)), "all of xs, once for each group")
-        for number in range(1, outer):
-            name(carries[number * inner], f"group {number + 1}'s first carry")
-        for number in range(outer):
+        # Of a Python loop's groups the first ones tell enough.
+        for number in range(min(outer, 4) if outer > 1 else 0):
+            if number:  # the first one's is c
+                name(carries[number * inner], f"group {number + 1}'s first carry")
             name(xs[number * inner : (number + 1) * inner], f"group {number + 1}'s elements")
         return name(result, "the result")
 
+    what = f"{n} element{'s' * (n > 1)} in {outer} group{'s' * (outer > 1)}"
+    what += ", carries with two axes" * (carry != "(d,)") + ", in float16" * (dtype == "float16")
     return Case(
-        name,
-        (
-            jax.ShapeDtypeStruct((*batch, width), jnp.float32),
-            jax.ShapeDtypeStruct((n, width) if arrays else (n,), jnp.float32),
-        ),
-        transform=(lambda f: jax.vmap(f, in_axes=(0, None))) if batch else lambda f: f,
+        name or what + f", {called}" * (called != "as it is"),
+        (jax.ShapeDtypeStruct((*batch, *first), dtype), jax.ShapeDtypeStruct(stack, dtype)),
+        transform=_TRANSFORMS[called],
         apply=lambda answer: lambda c, xs: answer(step, c, xs, outer),
         function=function,
+        structure={"carry": carry, "dtype": dtype, "n": n, "elements": elements, "outer": outer, "called": called},
     )
 
 
 _ORDINAL = {2: "2nd", 3: "3rd"} | {n: f"{n}th" for n in range(4, 65)}
+_TRANSFORMS = {
+    "as it is": lambda f: f,
+    "under jax.jit": jax.jit,
+    "under jax.vmap": lambda f: jax.vmap(f, in_axes=(0, None)),
+}
 
 
-def _weights(rng, width):
+def _weights(rng, width, dtype):
     size = 1.5 / width**0.5
-    return (size * rng.uniform(0.5, 1, (width, width)) * rng.choice([-1, 1], (width, width))).astype(np.float32)
+    return (size * rng.uniform(0.5, 1, (width, width)) * rng.choice([-1, 1], (width, width))).astype(dtype)
 
 
-shown = _case("for 64 elements in 8 groups", 64, 8, np.random.default_rng(0), width=256)
+shown = _case(64, 8, np.random.default_rng(0), width=256, name="for 64 elements in 8 groups")

@@ -21,7 +21,8 @@ def reference(ws, x):
     names = ("input", "sine", "first cosine", "product", "second cosine")
     named = {f"the layers' {what}s": values for what, values in zip(names, stacked, strict=True)}
     for what, values in zip((*names, "weights"), (*stacked, ws), strict=True):
-        named |= {f"layer {number}'s {what}": value for number, value in enumerate(values, 1)}
+        # Of a Python loop's layers the first ones tell enough.
+        named |= {f"layer {number}'s {what}": value for number, value in enumerate(values[:5], 1)}
     del named["layer 1's input"]  # that is x
     in_every_turn = jnp.broadcast_to(ws, (len(ws), *ws.shape))
     return result, named | {"all of ws, once for each layer": in_every_turn, "the result": result}
@@ -29,7 +30,9 @@ def reference(ws, x):
 
 def draw(rng, argument):
     """Numbers that a sine is not about equal to; weights that let neither values nor their errors grow."""
-    size = rng.uniform(0.5, 1.5, argument.shape) / (argument.shape[-1] ** 0.5 if argument.ndim == 3 else 1)
+    size = rng.uniform(0.5, 1.5, argument.shape)
+    if argument.ndim == 3:
+        size /= (argument.shape[-1] * max(1, len(size) / 8)) ** 0.5
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
 
@@ -37,7 +40,26 @@ def _layers(step):
     return lambda ws, x: functools.reduce(step, ws, x)
 
 
+def _layers_of_one(ws, x):
+    return reference(jnp.broadcast_to(ws[0], ws.shape), x)[0]
+
+
 mistakes = (
+    Mistake(
+        "this is the value without what is added in each layer, its input",
+        _layers(lambda x, w: jnp.sin(w @ jnp.sin(x))),
+        "Which two things does a layer add up, and are both in your layer?",
+    ),
+    Mistake(
+        "this is the value without the sine before the product",
+        _layers(lambda x, w: x + jnp.sin(w @ x)),
+        "What is multiplied by the weight: the layer's input, or its sine?",
+    ),
+    Mistake(
+        "this is the value without the sine behind the product",
+        _layers(lambda x, w: x + w @ jnp.sin(x)),
+        "What is added to the layer's input: the product, or its sine?",
+    ),
     Mistake(
         "this is the value with the last layer run first",
         lambda ws, x: reference(ws[::-1], x)[0],
@@ -52,6 +74,16 @@ mistakes = (
         "this is x itself",
         lambda ws, x: x,
         "Which of the two things that the body returns goes into the next turn?",
+    ),
+    Mistake(
+        "this is the value without the last layer",
+        lambda ws, x: reference(ws[:-1], x)[0],
+        "How many turns does your loop take, and what becomes of the carry that the last one returns?",
+    ),
+    Mistake(
+        "this is the value with the first layer's weight in every layer",
+        _layers_of_one,
+        "From where does your body get its weight: its element, or something that is the same in each turn?",
     ),
     Mistake(
         "this is the value of the last layer alone",
@@ -122,25 +154,19 @@ hints = (
 )
 
 
-_CASES = {"five layers": 5, "three layers in float16 under vmap over x": 3}
-_TOO_MANY = "How often does one turn call layer? And is a checkpoint inside another one?"
-
-_REQUIREMENTS = (
-    (
-        tuple(_CASES),
-        (
+def requirements(case):
+    layers = case.structure["L"]
+    return [
+        [
             Saves(
-                ("the layers' inputs",),
+                # The input of the only layer is x, which is in memory anyway.
+                ("the layers' inputs",) if layers > 1 else (),
                 too_much="Which function runs the layers in your answer, and what does one of its turns keep if all "
                 "of the turn is inside a checkpoint?",
                 too_little="What is inside your checkpoint: one layer, or all of them? Where do the carries go then?",
                 by_hand=True,  # with prevent_cse=False, which is right inside a scan, there is no barrier to see
-            ),
-        ),
-    ),
-    *(((case,), (Recomputes(dots=layers, too_many=_TOO_MANY),)) for case, layers in _CASES.items()),
-)
-
-
-def requirements(case):
-    return [group if case.name in cases else () for cases, group in _REQUIREMENTS]
+                spare=() if layers > 1 else ("the layers' inputs", "a copy of x"),
+            )
+        ],
+        [Recomputes(layers, too_many="How often does one turn call layer? And is a checkpoint inside another one?")],
+    ]

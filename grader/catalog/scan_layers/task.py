@@ -1,33 +1,46 @@
 """What an answer is tried on."""
 
 import jax
-import jax.numpy as jnp
 
-from grader.exercises.spec import Case
+from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("ws", "x")
-ranges: dict = {}
+ranges = {
+    "L": Integers(1, 64),
+    "d": Integers(1, 12),
+    "dtype": OneOf(("float32", "float16")),
+    "called": OneOf(("as it is", "under jax.jit", "under jax.vmap")),
+}
 signature = "scan_layers(ws, x)"
 
 
 def cases(rng):
-    """Stacks of two heights, of a width drawn anew that is none of them. To compile a case is what takes time."""
+    """Stacks of all heights and widths. To trace a high one takes no longer, and it is interpreted."""
     return (
-        Case("five layers", _arguments(rng, 5, jnp.float32)),
-        Case(
-            "three layers in float16 under vmap over x",
-            _arguments(rng, 3, jnp.float16, batch=(2,)),
-            transform=lambda answer: jax.vmap(answer, in_axes=(None, 0)),
-        ),
+        _case(5, int(rng.integers(6, 10)), "float32", "as it is"),
+        _case(1, 1, "float32", "as it is"),
+        _case(int(rng.integers(2, 6)), 12, "float16", "under jax.vmap"),
+        _case(int(rng.integers(6, 64)), int(rng.integers(2, 12)), "float32", "under jax.vmap"),
+        _case(64, int(rng.integers(2, 12)), "float32", "under jax.jit"),
     )
 
 
-def _arguments(rng, layers, dtype, batch=()):
-    return _shapes(layers, int(rng.integers(6, 10)), dtype, batch)
+def _case(L, d, dtype, called, name=None):
+    batch = (2,) if called == "under jax.vmap" else ()
+    what = f"{L} layer{'s' * (L > 1)} of width {d}" + " in float16" * (dtype == "float16")
+    return Case(
+        name or what + f", {called}" * (called != "as it is"),
+        (jax.ShapeDtypeStruct((L, d, d), dtype), jax.ShapeDtypeStruct((*batch, d), dtype)),
+        transform=_TRANSFORMS[called],
+        structure={"L": L, "d": d, "dtype": dtype, "called": called},
+    )
 
 
-def _shapes(layers, width, dtype, batch=()):
-    return tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in ((layers, width, width), (*batch, width)))
+_TRANSFORMS = {
+    "as it is": lambda f: f,
+    "under jax.jit": lambda f: jax.jit(lambda ws, x: f(ws, x)),  # which has a hash, whatever f is
+    "under jax.vmap": lambda f: jax.vmap(f, in_axes=(None, 0)),
+}
 
 
-shown = Case("for 48 layers of width 256", _shapes(48, 256, jnp.float32))
+shown = _case(48, 256, "float32", "as it is", name="for 48 layers of width 256")

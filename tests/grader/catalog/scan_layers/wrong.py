@@ -8,7 +8,6 @@ from sample_answers import Answers
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
-FIVE, THREE = ALL = ("five layers", "three layers in float16 under vmap over x")
 
 
 def layer(w, x):
@@ -19,51 +18,51 @@ def scanned(layer, ws, x, **options):
     return jax.lax.scan(lambda x, w: (layer(w, x), None), x, ws, **options)[0]
 
 
-@fails_with("also saved", "the layers' first cosines, f32[5,", "the layers' sines", "if all of the turn", cases=ALL)
+@fails_with("also saved", "the layers' first cosines, f32[5,", "the layers' sines", "if all of the turn")
 def no_checkpoint(ws, x):
     return scanned(layer, ws, x)
 
 
-@fails_with("not saved", "the layers' inputs, f32[5,", "one layer, or all of them", cases=ALL)
+@fails_with("not saved", "the layers' inputs, f32[5,", "one layer, or all of them")
 def checkpoint_around_the_scan(ws, x):
     return jax.checkpoint(functools.partial(scanned, layer))(ws, x)
 
 
-@fails_with("not saved", "the layers' inputs", "2 saved values: ws, x", cases=ALL)
+@fails_with("not saved", "the layers' inputs", "2 saved values: ws, x")
 def one_around_the_scan_besides(ws, x):
     return jax.checkpoint(functools.partial(scanned, jax.checkpoint(layer)))(ws, x)
 
 
-@fails_with("also saved", "layer 2's input, f32[", "layer 5's input, f32[", cases=ALL)
+@fails_with("also saved", "layer 2's input, f32[", "layer 5's input, f32[")
 def python_loop(ws, x):
     for w in ws:
         x = jax.checkpoint(layer)(w, x)
     return x
 
 
-@fails_with("also saved", "layer 1's first cosine, f32[", "layer 5's second cosine", cases=ALL)
+@fails_with("also saved", "layer 1's first cosine, f32[", "layer 5's second cosine")
 def python_loop_without_checkpoint(ws, x):
     for w in ws:
         x = layer(w, x)
     return x
 
 
-@fails_with("also saved", "the layers' products, f32[5,", cases=ALL)
+@fails_with("also saved", "the layers' products, f32[5,")
 def products_kept(ws, x):
     return scanned(jax.checkpoint(layer, policy=jax.checkpoint_policies.dots_saveable), ws, x)
 
 
-@fails_with("also saved", "the layers' first cosines", cases=ALL)
+@fails_with("also saved", "the layers' first cosines")
 def all_of_a_layer_saveable(ws, x):
     return scanned(jax.checkpoint(layer, policy=jax.checkpoint_policies.everything_saveable), ws, x)
 
 
-@fails_with("also saved", "a copy of ws, f32[5,", "if all of the turn", cases=ALL)
+@fails_with("also saved", "a copy of ws, f32[5,", "if all of the turn")
 def weights_sliced_outside(ws, x):
     return jax.lax.fori_loop(0, len(ws), lambda i, x: jax.checkpoint(layer)(ws[i], x), x)
 
 
-@fails_with("also saved", "all of ws, once for each layer, f32[5,5,", "if all of the turn", cases=ALL)
+@fails_with("also saved", "all of ws, once for each layer, f32[5,5,", "if all of the turn")
 def weights_in_the_carry(ws, x):
     def body(carry, i):
         ws, x = carry
@@ -72,85 +71,122 @@ def weights_in_the_carry(ws, x):
     return jax.lax.scan(jax.checkpoint(body), (ws, x), jnp.arange(len(ws)))[0][1]
 
 
-@fails_with("also saved", "layer 5's second cosine", "if all of the turn", cases=ALL)
+@fails_with("also saved", "layer 5's second cosine", "if all of the turn")
 def last_layer_left_out(ws, x):
     """As in exercise 5."""
     return layer(ws[-1], scanned(jax.checkpoint(layer), ws[:-1], x))
 
 
-@fails_with("also saved", "the layers' inputs, f32[3,", "a copy of ws, f32[3,", cases=(THREE,))
+@fails_with("also saved", "the layers' inputs, f32[", "a copy of ws, f32[")
 def computed_in_float32(ws, x):
     return scanned(jax.checkpoint(layer), ws.astype(jnp.float32), x.astype(jnp.float32)).astype(x.dtype)
 
 
-@fails_with("also saved", "the layers' second cosines", "if all of the turn", cases=ALL)
+@fails_with("also saved", "the layers' second cosines", "if all of the turn")
 def half_a_layer(ws, x):
     product = jax.checkpoint(lambda w, x: w @ jnp.sin(x))
     return scanned(lambda w, x: x + jnp.sin(product(w, x)), ws, x)
 
 
-def layers_twice(times):
-    """Right, but for stacks of this height every layer runs twice."""
-
-    def answer(ws, x):
-        remat = jax.checkpoint(layer)
-        return scanned((lambda w, x: (remat(w, x) + remat(w, x)) / 2) if len(ws) == times else remat, ws, x)
-
-    return answer
+def each_layer_twice(ws, x):
+    remat = jax.checkpoint(layer)
+    return scanned(lambda w, x: (remat(w, x) + remat(w, x)) / 2, ws, x)
 
 
-for height, case in ((5, FIVE), (3, THREE)):
-    twice = layers_twice(height)
-    twice.__name__ = f"layers_twice_for_{height}"
-    again = f"{2 * height} matmuls again"
-    fails_with("recomputes", again, "How often does one turn call layer", cases=(case,))(twice)
+def unlike_the_others(other, holds):
+    """Right, but for the weights of which this is true: there it is another answer."""
+    return lambda ws, x: other(ws, x) if holds(ws) else scanned(jax.checkpoint(layer), ws, x)
 
 
-@fails_with("wrong value", "with the last layer run first", "From which end", cases=ALL)
+def one_layer_without_scan(ws, x):
+    return layer(ws[0], x)
+
+
+for name, other, holds, kind, *words in (
+    ("twice_for_five", each_layer_twice, lambda ws: len(ws) == 5, "recomputes", "10 matmuls again", "one turn call"),
+    ("twice_for_the_most", each_layer_twice, lambda ws: len(ws) == 64, "recomputes", "128 matmuls again"),
+    ("free_for_one_layer", one_layer_without_scan, lambda ws: len(ws) == 1, "also saved", "1 layer"),
+    ("free_beyond_five", no_checkpoint, lambda ws: len(ws) > 5, "also saved", "the layers' first cosines"),
+    ("all_in_one_beyond_five", checkpoint_around_the_scan, lambda ws: len(ws) > 5, "not saved", "one layer, or all"),
+    ("free_in_float16", no_checkpoint, lambda ws: ws.dtype == jnp.float16, "also saved", "first cosines, f16["),
+    ("free_beyond_width_nine", no_checkpoint, lambda ws: ws.shape[1] > 9, "also saved", "first cosines"),
+    ("written_out_beyond_five", python_loop, lambda ws: len(ws) > 5, "also saved", "layer 2's input"),
+):
+    answer = unlike_the_others(other, holds)
+    answer.__name__ = name
+    fails_with(kind, *words)(answer)
+
+
+@fails_with("wrong value", "without what is added in each layer", "Which two things does a layer add up")
+def residual_connection_forgotten(ws, x):
+    return scanned(jax.checkpoint(lambda w, x: jnp.sin(w @ jnp.sin(x))), ws, x)
+
+
+@fails_with("wrong value", "without the sine before the product", "or its sine?")
+def inner_sine_forgotten(ws, x):
+    return scanned(jax.checkpoint(lambda w, x: x + jnp.sin(w @ x)), ws, x)
+
+
+@fails_with("wrong value", "without the sine behind the product", "or its sine?")
+def outer_sine_forgotten(ws, x):
+    return scanned(jax.checkpoint(lambda w, x: x + w @ jnp.sin(x)), ws, x)
+
+
+@fails_with("wrong value", "without the last layer", "How many turns")
+def one_turn_too_few(ws, x):
+    return scanned(jax.checkpoint(layer), ws[:-1], x)
+
+
+@fails_with("wrong value", "the first layer's weight in every layer", "the same in each turn?")
+def always_the_first_weight(ws, x):
+    return scanned(jax.checkpoint(lambda w, x: layer(ws[0], x)), ws, x)
+
+
+@fails_with("wrong value", "with the last layer run first", "From which end")
 def from_the_last(ws, x):
     return scanned(jax.checkpoint(layer), ws, x, reverse=True)
 
 
-@fails_with("wrong value", "x @ w where w @ x belongs", "its weight first", cases=ALL)
+@fails_with("wrong value", "x @ w where w @ x belongs", "its weight first")
 def weights_on_the_right(ws, x):
     return scanned(jax.checkpoint(lambda w, x: x + jnp.sin(jnp.sin(x) @ w)), ws, x)
 
 
-@fails_with("wrong value", "this is x itself", "goes into the next turn", cases=ALL)
+@fails_with("wrong value", "this is x itself", "goes into the next turn")
 def carry_left_alone(ws, x):
     return jax.lax.scan(lambda x, w: (x, jax.checkpoint(layer)(w, x)), x, ws)[0]
 
 
-@fails_with("wrong value", "the last layer alone", "what the layer before has returned", cases=ALL)
+@fails_with("wrong value", "the last layer alone", "what the layer before has returned")
 def each_layer_on_x(ws, x):
     return jax.lax.scan(lambda _, w: (jax.checkpoint(layer)(w, x), None), x, ws)[0]
 
 
-@fails_with("wrong type", "(*, None) of f32[", "What should scan_layers(ws, x) return?", cases=ALL)
+@fails_with("wrong type", "(*, None) of f32[", "What should scan_layers(ws, x) return?")
 def both_results_of_scan(ws, x):
     return jax.lax.scan(lambda x, w: (jax.checkpoint(layer)(w, x), None), x, ws)
 
 
-@fails_with("wrong type", "f32[5,", cases=ALL)
+@fails_with("wrong type", "f32[5,")
 def every_layers_output(ws, x):
     return jax.lax.scan(lambda x, w: (jax.checkpoint(layer)(w, x),) * 2, x, ws)[1]
 
 
-@fails_with("raises", "the body gets the carry first", cases=ALL)
+@fails_with("raises", "the body gets the carry first")
 def layer_as_the_body(ws, x):
     return jax.lax.scan(lambda x, w: (jax.checkpoint(layer)(x, w), None), x, ws)[0]
 
 
-@fails_with("raises", "know how often it will turn", cases=ALL)
+@fails_with("raises", "know how often it will turn")
 def until_the_last_layer(ws, x):
     return jax.lax.while_loop(lambda c: c[0] < len(ws), lambda c: (c[0] + 1, layer(ws[c[0]], c[1])), (0, x))[1]
 
 
-@fails_with("raises", "Which two things does the body", cases=ALL)
+@fails_with("raises", "Which two things does the body")
 def no_second_result(ws, x):
     return jax.lax.scan(lambda x, w: jax.checkpoint(layer)(w, x), x, ws)[0]
 
 
-@fails_with("wrong gradient", "with respect to x is zero everywhere", cases=ALL)
+@fails_with("wrong gradient", "with respect to x is zero everywhere")
 def x_stopped(ws, x):
     return scanned(jax.checkpoint(layer), ws, jax.lax.stop_gradient(x))

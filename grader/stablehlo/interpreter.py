@@ -167,10 +167,13 @@ _CONTROL_FLOW = {
 }
 
 
+_VIEWS = {"stablehlo.slice", "stablehlo.dynamic_slice"}  # what these take a part of is not copied
+
+
 def _work(op: Op) -> int:
-    """Elements that are made or summed; of a product, all that are multiplied."""
-    if op.name == "stablehlo.dot_general":
+    """Elements that are made, summed or copied; of a product, also all that are multiplied."""
+    read, made = ([math.prod(shape_of(value)) for value in values] for values in (op.operands, op.results))
+    if op.name == "stablehlo.dot_general":  # nothing may be multiplied, and an operand be copied all the same
         lhs, contracted = shape_of(op.operands[0]), dot_dimensions(op).lhs_contracting_dimensions
-        return math.prod([*shape_of(op.results[0]), *(lhs[dim] for dim in contracted)])
-    touched = op.operands if op.name == "stablehlo.reduce" else op.results
-    return sum(math.prod(shape_of(value)) for value in touched)
+        return math.prod([*shape_of(op.results[0]), *(lhs[dim] for dim in contracted)]) + sum(read)
+    return max([*made, *([] if op.name in _VIEWS else read)], default=0)

@@ -1,6 +1,7 @@
 """NumPy makes of a program what XLA and StableHLO's reference interpreter make of it, or leaves it to XLA."""
 
 import re
+import tracemalloc
 
 import jax
 import jax.numpy as jnp
@@ -11,6 +12,7 @@ from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 from jax.interpreters import mlir
 
+from grader.stablehlo import interpreter
 from grader.stablehlo.execution import Execution, Function
 from grader.stablehlo.numpy_operations import OPERATIONS, Uninterpreted
 
@@ -177,6 +179,60 @@ def test_what_it_cannot_do_is_compiled(function):
     arguments = np.float32([3, 1, 2]), np.int32([-3, 1])
     with pytest.raises(Uninterpreted):
         Function(function, *arguments).interpreted(*arguments)
+
+
+def products(draw):
+    batch, left, inner, right = (int(draw.choice([0, 1, 2, 2**9, 2**10])) for _ in range(4))
+    batch = min(batch, 2)
+    return jnp.matmul, [(batch, left, inner), (batch, inner, right)]
+
+
+def sums(draw):
+    shape = tuple(int(draw.choice([0, 1, 2**9, 2**11])) for _ in range(2))
+    axis = int(draw.integers(2))
+    return lambda x: jnp.sum(x.T, axis), [shape]
+
+
+def copies(draw):
+    shape = int(draw.choice([2**9, 2**11])), int(draw.choice([2**9, 2**11]))
+    wide = int(draw.choice([0, 1, 2]))
+    return lambda x: lax.broadcast_in_dim(x.T, (*x.T.shape, wide), (0, 1)).reshape(-1), [shape]
+
+
+EMPTY = """module { func.func public @main(%a: tensor<0x2048xf32>, %b: tensor<2048x4096xf32>) -> tensor<0x4096xf32> {
+  %c = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]
+    : (tensor<0x2048xf32>, tensor<2048x4096xf32>) -> tensor<0x4096xf32>
+  return %c : tensor<0x4096xf32> } }"""
+
+
+def test_an_operand_that_is_copied_counts_although_nothing_is_multiplied(monkeypatch):
+    arguments = [np.zeros((0, 2048), np.float32), np.ones((2048, 4096), np.float32)]
+    assert interpreter.run(EMPTY, arguments)[0].shape == (0, 4096)
+    monkeypatch.setattr(interpreter, "MAX_WORK", 2048 * 4096)
+    with pytest.raises(Uninterpreted):
+        interpreter.run(EMPTY, arguments)
+
+
+@pytest.mark.parametrize("kind", [products, sums, copies])
+def test_what_a_program_is_said_to_do_bounds_what_it_copies(kind, seed, monkeypatch):
+    """Measured in bytes that NumPy sets aside."""
+    draw, looked_at = np.random.default_rng(seed), 0
+    monkeypatch.setattr(interpreter, "MAX_WORK", 2**40)
+    for function, shapes in [kind(draw) for _ in range(12)]:
+        arguments = [np.ones(shape, jnp.bfloat16) for shape in shapes]
+        program = Function(function, *arguments)
+        program.interpreted(*arguments)
+        tracemalloc.start()
+        program.interpreted(*arguments)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        if peak > 2**21:
+            looked_at += 1
+            with monkeypatch.context() as patch:
+                patch.setattr(interpreter, "MAX_WORK", peak // 32)
+                with pytest.raises(Uninterpreted):
+                    program.interpreted(*arguments)
+    assert looked_at
 
 
 def test_an_answer_and_the_reference_run_the_same_way():

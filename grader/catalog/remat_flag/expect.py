@@ -86,6 +86,9 @@ hints = (
     ),
 )
 
+_TOO_MUCH = "Is all of f inside jax.checkpoint, for both values of the flag, and without a policy?"
+_TOO_MANY = "How often does your answer trace f, for a flag that has one value?"
+
 _REQUIREMENTS = (
     (
         (
@@ -97,9 +100,9 @@ _REQUIREMENTS = (
         (
             Saves(
                 (),
-                too_much="Is all of f inside jax.checkpoint, for both values of the flag, and without a policy?",
+                too_much=_TOO_MUCH,
             ),
-            Recomputes(dots=2, too_many="How often does your answer trace f, for a flag that has one value?"),
+            Recomputes(dots=2, too_many=_TOO_MANY),
             AdvisesBarrier(),
         ),
     ),
@@ -107,4 +110,6 @@ _REQUIREMENTS = (
 
 
 def requirements(case):
+    if products := case.structure.get("products"):
+        return [(), (Saves((), too_much=_TOO_MUCH), Recomputes(dots=products, too_many=_TOO_MANY))]
     return [group if case.name in cases else () for cases, group in _REQUIREMENTS]

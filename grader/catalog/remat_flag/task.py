@@ -2,20 +2,26 @@
 
 import functools
 import operator
+from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.exercises.spec import Case
+from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("f",)
-ranges: dict = {}
+ranges = {
+    "n": Integers(1, 6),
+    "dtype": OneOf(("float32", "float16")),
+    "called": OneOf(("directly", "jax.jit", "jax.vmap")),
+}
 signature = "remat_flag(f)"
 
 
 def cases(rng):
-    """Three functions, whose flags stand at three places and have three names, at shapes drawn anew."""
+    """Functions whose flags stand at five places and have several names, at shapes drawn anew."""
+    few = int(rng.integers(4, 6))
     n, a, b = map(int, rng.permutation([5, 6, 7, 8, 9])[:3])
     two_layers, layer, wave = _arrays((a, b), (b, a), (n, a)), _arrays((a, b), (n, a)), _arrays((2, n, a))
     return (
@@ -26,16 +32,59 @@ def cases(rng):
             transform=jax.vmap,
             apply=lambda answer: _called(answer(lambda x, soft: _wave(x, soft)), False),
             function=functools.partial(_wave, soft=False),
+            structure={"n": 1, "dtype": "float32", "called": "jax.vmap"},
         ),
-        Case("f(w1, w2, x, True)", two_layers, **_with(_two_layers, True)),
-        Case("f(w1, w2, x, False)", two_layers, **_with(_two_layers, False)),
+        Case("f(w1, w2, x, True)", two_layers, **_with(_two_layers, True), structure=_as_it_is(3)),
+        Case("f(w1, w2, x, False)", two_layers, **_with(_two_layers, False), structure=_as_it_is(3)),
         Case(
             "f(w, x, True) and then f(w, x, False)",
             layer,
             apply=lambda answer: _called(answer(lambda w, x, exact: _layer(w, x, exact)), True, False),
             function=lambda w, x, *, name: _layer(w, x, True, name=name) + _layer(w, x, False, name=name),
+            structure=_as_it_is(2),
         ),
+        _many(6, (False, True, False), rng),
+        _many(few, (bool(rng.integers(2)),), rng, dtype="float16", called="jax.jit"),
     )
+
+
+def _as_it_is(n):
+    return {"n": n, "dtype": "float32", "called": "directly"}
+
+
+def _many(n, flags, rng, dtype="float32", called="directly"):
+    rows, width = map(int, rng.permutation([5, 6, 7, 8])[:2])
+    calls = {
+        4: lambda a, b, c, x, causal: _stack((a, b, c), x, causal),
+        5: lambda a, b, c, d, x, causal: _stack((a, b, c, d), x, causal),
+        6: lambda a, b, c, d, e, x, causal: _stack((a, b, c, d, e), x, causal),
+    }
+    references: dict[int, Callable] = {
+        4: lambda a, b, c, x, *, name: sum(_stack((a, b, c), x, flag) for flag in flags),
+        5: lambda a, b, c, d, x, *, name: sum(_stack((a, b, c, d), x, flag) for flag in flags),
+        6: lambda a, b, c, d, e, x, *, name: sum(_stack((a, b, c, d, e), x, flag) for flag in flags),
+    }
+    shapes = [(width, width)] * (n - 1) + [(rows, width)]
+    return Case(
+        f"{n} arrays, {' and then '.join(map(str, flags))}",
+        tuple(jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape in shapes),
+        transform=_compiled if called == "jax.jit" else lambda f: f,
+        apply=lambda answer: _called(answer(calls[n]), *flags),
+        function=references[n],
+        structure={"n": n, "dtype": dtype, "called": called, "products": (n - 1) * len(flags)},
+    )
+
+
+def _compiled(f):
+    # What an answer returns need not be hashable.
+    return jax.jit(functools.wraps(f)(lambda *arrays: f(*arrays)))
+
+
+def _stack(weights, x, causal):
+    """Returns an array: what is differentiated need not be a number."""
+    for w in weights:
+        x = jnp.sin(x @ w / 2) if causal else jnp.cos(x @ w / 2)
+    return x
 
 
 def _two_layers(w1, w2, x, training, *, name=checkpoint_name):

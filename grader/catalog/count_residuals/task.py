@@ -34,19 +34,19 @@ def cases(rng):
         ("a number written in the function", "none", _scaled, ones(a)),
         ("a chain of sines", "none", _waves, ones(b)),
         ("one array given for two parameters", "none", _cubic, *[ones(b)] * 2),
+        ("three arrays", "none", _gated, ones(b), ones(b), ones(b)),
         ("one array twice in a dict", "none", _wave, dict.fromkeys(("time", "phase"), ones(b))),
         ("a scan", "scan", _deep, ones(length, a, a), ones(a)),
-        ("a scan in a scan", "scan", _deeper, ones(length, a), ones(a)),
-        ("rows of a table", "none", _rows, ones(length, a), places),
+        ("a scan in a scan", "scan", _deeper, ones(length, a), ones(2, a)),
+        ("rows of a table", "none", _rows, ones(length, a, dtype=jnp.float16), places),
         ("numbers and places in a list", "none", _taken, [ones(length, a), places, ones()]),
     )
     questions = [_question(name, uses, f, args) for name, uses, f, *args in known]
     given = [str(each) for each in rng.permutation(["dict", "list", "tuple", "arrays"])]
-    for i, uses in enumerate(("none", "jit", "scan", "checkpoint")):
+    for i, uses in enumerate(("jit", "scan", "checkpoint")):
         for j, dtype in enumerate(("float32", "float16", "bfloat16")):
-            if uses != "none" or dtype == "float16":
-                count = (1, 6, int(rng.integers(2, 6)))[(i + j) % 3]
-                questions.append(_drawn(rng, uses, dtype, count, given[(i - j) % 4], b, length))
+            count = (1, 6, int(rng.integers(2, 6)))[(i + j) % 3]
+            questions.append(_drawn(rng, uses, dtype, count, given[(i - j) % 4], b, length))
     return tuple(questions)
 
 
@@ -83,7 +83,7 @@ def _drawn(rng, uses, dtype, count, given, width, length):
         x, *others = jax.tree.leaves(arrays)
         if uses == "scan":
             return jnp.sum(jax.lax.scan(lambda x, _: (steps(x, others), None), x, length=length)[0])
-        whole = jax.jit(steps) if uses == "jit" else jax.checkpoint(steps) if uses == "checkpoint" else steps
+        whole = jax.jit(steps) if uses == "jit" else jax.checkpoint(steps)
         return jnp.sum(jnp.sin(whole(x, others)))
 
     arrays = [jnp.ones(width, dtype) for _ in range(count)]
@@ -93,9 +93,8 @@ def _drawn(rng, uses, dtype, count, given, width, length):
         f, args = eval(f"lambda {', '.join(keys)}: of_all([{', '.join(keys)}])", {"of_all": of_all}), arrays
     else:
         f, args = of_all, [_together(given, keys, arrays)]
-    within = "" if uses == "none" else f"{uses} of "
     products = f" and {count - 1} product{'s' * (count > 2)}" if count > 1 else ""
-    return _question(f"{within}{', '.join(names)}{products}, in {dtype}, given as {given}", uses, f, args)
+    return _question(f"{uses} of {', '.join(names)}{products}, in {dtype}, given as {given}", uses, f, args)
 
 
 def _together(given, keys, arrays):
@@ -131,6 +130,10 @@ def _deeper(ws, x):
 
 def _cubic(x, y):
     return x * y * x
+
+
+def _gated(x, y, z):
+    return jnp.sum(x * jnp.sin(y) * jnp.tanh(z))
 
 
 def _wave(parameters):

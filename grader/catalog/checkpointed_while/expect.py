@@ -154,7 +154,7 @@ def requirements(case):
             )
         ]
     ]
-    if case.structure["max_steps"] == 60:
+    if case.structure["max_steps"] == 58:
         asked.append(
             [
                 PeakAtMost(

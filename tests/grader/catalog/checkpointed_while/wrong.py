@@ -82,12 +82,12 @@ def python_loop(cond, body, x, max_steps, c):
     return x
 
 
-@fails_with("also saved", "every step's cosine, f32[60,", "as much as 60 states", "every step, or")
+@fails_with("also saved", "every step's cosine, f32[58,", "as much as 58 states", "every step, or")
 def no_checkpoint(cond, body, x, max_steps, c):
     return bounded(cond, body, x, max_steps)
 
 
-@fails_with("also saved", "every state, f32[60,", "as much as 60 states", "states at most")
+@fails_with("also saved", "every state, f32[58,", "as much as 58 states", "states at most")
 def checkpoint_around_body(cond, body, x, max_steps, c):
     return bounded(cond, jax.checkpoint(body), x, max_steps)
 
@@ -142,7 +142,7 @@ def checkpoint_around_all(cond, body, x, max_steps, c):
     return jax.checkpoint(lambda x: bounded(cond, body, x, max_steps))(x)
 
 
-@fails_with("recomputes", "16.2 times as many", "How often is the first step run")
+@fails_with("recomputes", "times as many", "How often is the first step run")
 def from_the_start_for_each_step(cond, body, x, max_steps, c):
     return from_the_start(cond, body, x, max_steps)
 

@@ -27,19 +27,24 @@ def reference(w1, w2, x):
 
 
 def draw(rng, argument):
-    """Small odd integers, scaled by a power of two.
+    """Small integers, scaled by a power of two, that leave the same remainder when they are divided by some number.
 
     Sums of products of them are exact in float32, so that values are the same bits in whatever order an answer adds.
-    And x @ w1 sums an odd number of odd products: never 0, where relu has its kink and right answers differ.
+    And no element of x @ w1, a sum of d products with remainder 1, is 0 if d is no multiple of that number: there relu
+    has its kink, and right answers differ.
 
-    Sums over many rows are not exact. There odd squares would all round one way, since they are 1 modulo 8. So these
-    rows hold any numbers, and grow: most are added while the sum is small, and its rounding too.
+    Sums over many rows are not exact, and squares of such numbers would all round one way. So these rows hold any
+    numbers, and grow: most are added while the sum is small, and its rounding too.
     """
-    if argument.size > 1000:
+    width = argument.shape[-1]
+    if argument.shape[0] > 100:
         size = rng.uniform(0.5, 1.5, argument.shape) * np.geomspace(1 / 64, 1, argument.shape[0])[:, None]
         return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
-    scale = 2.0 ** rng.integers(-1, 1)  # near 1: silu is relu far from 0, and relu6 is relu below 6
-    return (scale * rng.choice([-3, -1, 1, 3], size=argument.shape)).astype(argument.dtype)
+    modulus = next(number for number in (2, 3, 4, 5, 7) if width % number)
+    numbers = {1: [-5, -3, 3, 5]}.get(width, [1 - modulus, 1, 1 + modulus, 1 - 2 * modulus])
+    # Near 1: silu is relu far from 0, and relu6 is relu below 6. Less in float16, whose sums of squares are bounded.
+    scale = 1 / 8 if argument.dtype == "float16" else 2.0 ** rng.integers(-1, 1)
+    return (scale * rng.choice(numbers, size=argument.shape)).astype(argument.dtype)
 
 
 mistakes = (
@@ -144,34 +149,37 @@ hints = (
     ),
 )
 
-_REQUIREMENTS = (
-    (
-        ("float32", "bfloat16 under vmap over x and then w1"),
-        (
-            Saves(
-                ("x @ w1", "relu(x @ w1) @ w2"),
-                too_much="Which operation made that value, and what does your policy say to that operation? Is all of "
-                "the pipeline inside one jax.checkpoint?",
-                too_little="What does jax.checkpoint keep if it is given no policy, and to which operations should "
-                "yours say yes, whatever the shapes of their operands?",
-            ),
-            Recomputes(dots=0, too_many="Of which operations must the results be saved, so that none is run again?"),
-            AdvisesBarrier(),
-        ),
-    ),
-    (
-        ("vmap over all three arguments",),
-        (
-            Saves(
-                (),
-                too_much="Under vmap over all three arguments, which dimensions do the matmuls have that they did not "
-                "have before, and which of the page's four policies says no to those?",
-            ),
-            Recomputes(dots=2, too_many="Which matmul does the backward pass run more than once?"),
-        ),
-    ),
-)
+_VALUES = ("x @ w1", "relu(x @ w1) @ w2")
 
 
 def requirements(case):
-    return [group if case.name in cases else () for cases, group in _REQUIREMENTS]
+    """Saved is each product that has no batch dimension: none that both of its operands bring along."""
+    vmaps = case.structure["vmaps"]
+    batched = [
+        any({"x", "w1"} <= set(names) for names in vmaps),
+        any("w2" in names and {"x", "w1"} & set(names) for names in vmaps),
+    ]
+    saved = tuple(name for name, has_batch in zip(_VALUES, batched, strict=True) if not has_batch)
+    plain = [
+        Saves(
+            saved,
+            too_much="Which operation made that value, and what does your policy say to that operation? Is all of the "
+            "pipeline inside one jax.checkpoint?",
+            too_little="What does jax.checkpoint keep if it is given no policy, and to which operations should yours "
+            "say yes, whatever the shapes of their operands?",
+        ),
+        Recomputes(dots=0, too_many="Of which operations must the results be saved, so that none is run again?"),
+    ]
+    under_vmap = [
+        Saves(
+            saved,
+            too_much="Under vmap over all three arguments, or two, which dimensions have the matmuls that they did not "
+            "have before, and which of the page's four policies says no to those?",
+            too_little="Under vmap over two of the arguments, which of the two matmuls has a dimension that both of "
+            "its operands bring along, and which has none? What does your policy say to the latter?",
+        ),
+        Recomputes(dots=sum(batched), too_many="Which matmul does the backward pass run more than once?"),
+    ]
+    if case.structure["d"] < 8:  # a sum of squares that is spelled as a product is no less work than these
+        plain = plain[:1]
+    return [[], under_vmap, [AdvisesBarrier()]] if any(batched) else [plain, [], [AdvisesBarrier()]]

@@ -3,41 +3,59 @@
 import jax
 import jax.numpy as jnp
 
-from grader.exercises.spec import Case
+from grader.exercises import calls
+from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("w1", "w2", "x")
-ranges: dict = {}
+ranges = {
+    "d": Integers(1, 32),
+    "N": Integers(1, 600),
+    "dtype": OneOf(("float32", "float16", "bfloat16")),
+    "mapped": OneOf(("none", "one by one", "two", "all")),
+    "called": OneOf(("as it is", "jax.jit")),
+}
 signature = "checkpoint_dot_policy(w1, w2, x)"
 
 
 def cases(rng):
-    """Cases of shapes drawn anew: an answer made for one shape fails in another.
-
-    The width d is odd, for a reason that `expect.draw` gives, and the number of rows even, so that the two differ.
-    Every case is traced as jax.jit would trace it, so jit needs no case of its own.
-    """
-    widths, rows = rng.permutation([5, 7, 9]), rng.permutation([6, 8, 10])
+    """Cases of shapes drawn anew: an answer made for one shape fails in another."""
+    widths, rows = iter(2 * rng.integers(4, 16, 2) + 1), iter(2 * rng.integers(5, 17, 2))  # never the same
+    pair = [("x", "w1"), ("x", "w2"), ("w1", "w2")][rng.integers(3)]
+    inner = [("x", "w1"), ("x", "w2"), ("w1", "w2")][rng.integers(3)]
+    one_by_one = map(tuple, rng.permutation([["x"], ["w1"]]))
     return (
         # Rows enough for products that have more elements than on the page: a policy may ask for that.
-        Case("float32", _arguments(widths[0], 2 * (8_250 // widths[0]), jnp.float32)),
+        _case("float32", 600, 32, "float32", "none"),
         # It may ask for dimensions too. What is mapped by itself gives a product one more, but no batch dimension, even
         # if x and w1 each have one.
-        Case(
-            "bfloat16 under vmap over x and then w1",
-            _arguments(widths[1], rows[1], jnp.bfloat16, w1=(2,), x=(2,)),
-            transform=lambda answer: jax.vmap(jax.vmap(answer, in_axes=(None, None, 0)), in_axes=(0, None, None)),
-        ),
-        Case(
-            "vmap over all three arguments",
-            _arguments(widths[2], rows[2], jnp.float32, w1=(2,), w2=(2,), x=(2,)),
-            transform=jax.vmap,
-        ),
+        _case("bfloat16 under vmap over x, and over w1", next(rows), 1, "bfloat16", "one by one", *one_by_one),
+        # One product has two batch dimensions, and the other one.
+        _case("vmap over all three arguments", next(rows), next(widths), "float32", "all", ("w1", "w2", "x"), inner),
+        _case("float16 under vmap over two of the arguments", 1, next(widths), "float16", "two", pair),
     )
 
 
-def _arguments(d, n, dtype, w1=(), w2=(), x=()):
-    shapes = [(*w1, d, d), (*w2, d, d), (*x, n, d)]
-    return tuple(jax.ShapeDtypeStruct(tuple(map(int, shape)), dtype) for shape in shapes)
+def _case(name, rows, width, dtype, mapped, *vmaps):
+    """A case under these `jax.vmap`s, the outermost first, each over some arguments; around jax.jit if all are."""
+
+    def transform(answer):
+        function = calls.transform(called)(answer)
+        for names in reversed(vmaps):
+            function = jax.vmap(function, in_axes=tuple(0 if name in names else None for name in parameters))
+        return function
+
+    rows, width = int(rows), int(width)
+    called = "jax.jit" if mapped == "all" else "as it is"
+    shapes = {"w1": (width, width), "w2": (width, width), "x": (rows, width)}
+    batches = {name: (2,) * sum(name in names for names in vmaps) for name in parameters}
+    return Case(
+        name + (", jax.jit inside" if called == "jax.jit" else ""),
+        tuple(jax.ShapeDtypeStruct(batches[name] + shapes[name], dtype) for name in parameters),
+        transform=transform,
+        structure={"d": width, "N": rows, "dtype": dtype, "mapped": mapped, "called": called, "vmaps": vmaps},
+    )
 
 
-shown = Case("at the page's shapes", _arguments(64, 256, jnp.float32))
+shown = Case(
+    "at the page's shapes", tuple(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((64, 64), (64, 64), (256, 64)))
+)

@@ -38,13 +38,15 @@ def test_no_input_meets_relus_kink():
 def test_cases_differ_in_shape_and_dtype():
     task = registry.task(NAME)
     for seed in range(20):
-        plain, half, mapped = task.cases(np.random.default_rng(seed))
-        shapes = {case.arguments[2].shape[-2:] for case in (plain, half, mapped)}
-        assert len(shapes) == 3 and all(rows != width for rows, width in shapes)
+        plain, one_by_one, mapped, two = task.cases(np.random.default_rng(seed))
+        shapes = {case.arguments[2].shape[-2:] for case in (plain, one_by_one, mapped, two)}
+        assert len(shapes) == 4 and all(rows != width for rows, width in shapes)
         # x, and so a product, has more elements than on the page.
         assert plain.arguments[2].size > task.shown.arguments[2].size
-        assert half.arguments[0].dtype == jnp.bfloat16 and [len(a.shape) for a in half.arguments] == [3, 2, 3]
-        assert [len(a.shape) for a in mapped.arguments] == [3, 3, 3]
+        assert one_by_one.arguments[0].dtype == jnp.bfloat16
+        assert [len(a.shape) for a in one_by_one.arguments] == [3, 2, 3]
+        assert sorted(len(a.shape) for a in mapped.arguments) == [3, 4, 4]
+        assert sorted(len(a.shape) for a in two.arguments) == [2, 3, 3]
 
 
 def write(folder, module, name):

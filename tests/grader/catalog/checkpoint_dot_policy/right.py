@@ -2,6 +2,7 @@
 
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
@@ -232,3 +233,43 @@ def other_parameter_names(weights_in, weights_out, inputs):
 @passes
 def any_number_of_arguments(*args):
     return jax.checkpoint(pipeline, policy=NO_BATCH)(*args)
+
+
+@passes
+def a_module(w1, w2, x):
+    class Net(eqx.Module):
+        w1: jax.Array
+        w2: jax.Array
+
+        def __call__(self, x):
+            return pipeline(self.w1, self.w2, x)
+
+    return eqx.filter_checkpoint(Net(w1, w2), policy=NO_BATCH)(x)
+
+
+@passes
+def a_partial_policy(w1, w2, x):
+    def only(name, prim, *_, dimension_numbers=None, **__):
+        return prim.name == name and not any(dimension_numbers[1])
+
+    return jax.checkpoint(pipeline, policy=functools.partial(only, "dot_general"))(w1, w2, x)
+
+
+@passes
+def steps_one_after_another(w1, w2, x):
+    steps = (lambda v: v @ w1, jax.nn.relu, lambda v: v @ w2, jnp.square, jnp.sum)
+    return jax.checkpoint(lambda x: functools.reduce(lambda v, step: step(v), steps, x), policy=NO_BATCH)(x)
+
+
+@passes
+def an_axis_more(w1, w2, x):
+    return jax.checkpoint(lambda w1, w2, x: pipeline(w1, w2, x[None]), policy=NO_BATCH)(w1, w2, x)
+
+
+@passes
+def outputs_transposed(w1, w2, x):
+    def answer(w1, w2, x):
+        h = jax.nn.relu(jnp.einsum("nd,de->en", x, w1))
+        return jnp.sum(jnp.einsum("en,ef->fn", h, w2) ** 2)
+
+    return jax.checkpoint(answer, policy=NO_BATCH)(w1, w2, x)

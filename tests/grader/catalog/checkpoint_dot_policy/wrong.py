@@ -17,40 +17,35 @@ def pipeline(w1, w2, x):
     return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)
 
 
-PLAIN = ("float32", "bfloat16 under vmap over x and then w1")
-VMAP = ("vmap over all three arguments",)
-ALL = PLAIN + VMAP
-
-
 # What is saved and recomputed
 
 
-@fails_with("also saved", "relu's mask, bool[", "2 * (relu(x @ w1) @ w2)", "Which function marks", cases=PLAIN)
+@fails_with("also saved", "relu's mask, bool[", "2 * (relu(x @ w1) @ w2)", "Which function marks")
 def no_checkpoint(w1, w2, x):
     return pipeline(w1, w2, x)
 
 
-@fails_with("recomputes", "2 matmuls", "FLOPs", cases=PLAIN)
+@fails_with("recomputes", "2 matmuls", "FLOPs")
 def no_policy(w1, w2, x):
     return jax.checkpoint(pipeline)(w1, w2, x)
 
 
-@fails_with("not saved", "x @ w1, f32[", "relu(x @ w1) @ w2, f32[", "given no policy", cases=PLAIN)
+@fails_with("not saved", "x @ w1, f32[", "relu(x @ w1) @ w2, f32[", "given no policy")
 def nothing_saveable(w1, w2, x):
     return jax.checkpoint(pipeline, policy=jax.checkpoint_policies.nothing_saveable)(w1, w2, x)
 
 
-@fails_with("also saved", "relu's mask", "2 * (relu(x @ w1) @ w2)", cases=PLAIN)
+@fails_with("also saved", "relu's mask", "2 * (relu(x @ w1) @ w2)")
 def everything_saveable(w1, w2, x):
     return jax.checkpoint(pipeline, policy=jax.checkpoint_policies.everything_saveable)(w1, w2, x)
 
 
-@fails_with("also saved", "x @ w1, f32[2,", "Under vmap", cases=VMAP)
+@fails_with("also saved", "x @ w1, f32[2,", "Under vmap")
 def dots_saveable(w1, w2, x):
     return jax.checkpoint(pipeline, policy=jax.checkpoint_policies.dots_saveable)(w1, w2, x)
 
 
-@fails_with("also saved", "x @ w1, f32[2,", "relu(x @ w1) @ w2, f32[2,", "Under vmap", cases=VMAP)
+@fails_with("also saved", "x @ w1, f32[2,", "relu(x @ w1) @ w2, f32[2,", "Under vmap")
 def names(w1, w2, x):
     @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names("y", "z"))
     def named(w1, w2, x):
@@ -61,7 +56,7 @@ def names(w1, w2, x):
     return named(w1, w2, x)
 
 
-@fails_with("also saved", "x @ w1, f32[2,", cases=VMAP)
+@fails_with("also saved", "x @ w1, f32[2,")
 def policy_without_the_batch_test(w1, w2, x):
     return jax.checkpoint(pipeline, policy=lambda prim, *_, **__: prim.name == "dot_general")(w1, w2, x)
 
@@ -75,40 +70,40 @@ def dots_where(condition):
     return jax.checkpoint(pipeline, policy=policy)
 
 
-@fails_with("not saved", "x @ w1, f32[", "whatever the shapes", cases=PLAIN[:1])
+@fails_with("not saved", "x @ w1, f32[", "whatever the shapes")
 def large_products_refused(w1, w2, x):
     return dots_where(lambda left, right: left.size < 1000)(w1, w2, x)
 
 
-@fails_with("not saved", "x @ w1, f32[", "whatever the shapes", cases=PLAIN[:1])
+@fails_with("not saved", "x @ w1, f32[", "whatever the shapes")
 def products_larger_than_the_pages_refused(w1, w2, x):
     return dots_where(lambda left, right: left.size <= 256 * 64)(w1, w2, x)
 
 
-@fails_with("not saved", "x @ w1, bf16[", "whatever the shapes", cases=PLAIN[1:])
+@fails_with("not saved", "x @ w1, bf16[", "whatever the shapes")
 def matrices_only(w1, w2, x):
     return dots_where(lambda left, right: left.ndim == right.ndim == 2)(w1, w2, x)
 
 
-@fails_with("not saved", "x @ w1, bf16[", "whatever the shapes", cases=PLAIN[1:])
+@fails_with("not saved", "x @ w1, bf16[", "whatever the shapes")
 def not_two_of_three_dimensions(w1, w2, x):
     return dots_where(lambda left, right: not left.ndim == right.ndim == 3)(w1, w2, x)
 
 
-@fails_with("also saved", "relu(x @ w1), f32[", cases=PLAIN)
+@fails_with("also saved", "relu(x @ w1), f32[")
 def one_checkpoint_a_stage(w1, w2, x):
     first = jax.checkpoint(lambda x, w1: jax.nn.relu(x @ w1), policy=NO_BATCH)
     second = jax.checkpoint(lambda h, w2: jnp.sum((h @ w2) ** 2), policy=NO_BATCH)
     return second(first(x, w1), w2)
 
 
-@fails_with("also saved", "2 * (relu(x @ w1) @ w2)", cases=PLAIN)
+@fails_with("also saved", "2 * (relu(x @ w1) @ w2)")
 def square_left_outside(w1, w2, x):
     z = jax.checkpoint(lambda w1, w2, x: jax.nn.relu(x @ w1) @ w2, policy=NO_BATCH)(w1, w2, x)
     return jnp.sum(z**2)
 
 
-@fails_with("recomputes", "1 matmul again", cases=PLAIN)
+@fails_with("recomputes", "1 matmul again")
 def first_matmul_recomputed(w1, w2, x):
     @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names("z"))
     def named(w1, w2, x):
@@ -117,7 +112,7 @@ def first_matmul_recomputed(w1, w2, x):
     return named(w1, w2, x)
 
 
-@fails_with("not saved", "x @ w1", cases=PLAIN)
+@fails_with("not saved", "x @ w1")
 def wrong_value_named(w1, w2, x):
     @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names("h", "z"))
     def named(w1, w2, x):
@@ -127,7 +122,7 @@ def wrong_value_named(w1, w2, x):
     return named(w1, w2, x)
 
 
-@fails_with("recomputes", "3 matmuls again", "more than once", cases=VMAP)
+@fails_with("recomputes", "3 matmuls again", "more than once")
 def inner_checkpoint_too(w1, w2, x):
     def answer(w1, w2, x):
         h = jax.checkpoint(lambda x: jax.nn.relu(x @ w1), policy=NO_BATCH)(x)
@@ -136,13 +131,13 @@ def inner_checkpoint_too(w1, w2, x):
     return jax.checkpoint(answer, policy=NO_BATCH)(w1, w2, x)
 
 
-@fails_with("wrong memory", "x @ w1, f32[", "in pinned_host memory", "x @ w1 in device memory", cases=PLAIN)
+@fails_with("wrong memory", "x @ w1, f32[", "in pinned_host memory", "x @ w1 in device memory")
 def offloaded(w1, w2, x):
     policy = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
     return jax.checkpoint(pipeline, policy=policy)(w1, w2, x)
 
 
-@fails_with("extra matmuls", "a matmul too many", cases=PLAIN)
+@fails_with("extra matmuls", "a matmul too many")
 def trace_of_a_third_product(w1, w2, x):
     def answer(w1, w2, x):
         z = jax.nn.relu(x @ w1) @ w2
@@ -176,7 +171,7 @@ def from_products(w1, w2, x, y, z, ct):
     return x.T @ dy, jax.nn.relu(y).T @ dz, dy @ w1.T
 
 
-@fails_with("also saved", "relu(x @ w1), f32[", cases=PLAIN)
+@fails_with("also saved", "relu(x @ w1), f32[")
 def custom_vjp_saves_more(w1, w2, x):
     def gradients(w1, w2, x, y, h, z, ct):
         dz = 2 * z * ct
@@ -186,12 +181,12 @@ def custom_vjp_saves_more(w1, w2, x):
     return by_hand(lambda w1, w2, x, y, z: (w1, w2, x, y, jax.nn.relu(y), z), gradients)(w1, w2, x)
 
 
-@fails_with("also saved", "x @ w1, f32[2,", cases=VMAP)
+@fails_with("also saved", "x @ w1, f32[2,")
 def custom_vjp_saves_batched_dots(w1, w2, x):
     return by_hand(lambda *values: values, from_products)(w1, w2, x)
 
 
-@fails_with("also saved", "relu's mask, f32[", cases=PLAIN)
+@fails_with("also saved", "relu's mask, f32[")
 def mask_as_float(w1, w2, x):
     def gradients(w1, w2, x, y, mask, z, ct):
         dz = 2 * z * ct
@@ -204,7 +199,7 @@ def mask_as_float(w1, w2, x):
     return by_hand(keep, gradients)(w1, w2, x)
 
 
-@fails_with("also saved", "relu's mask, i8[", cases=PLAIN)
+@fails_with("also saved", "relu's mask, i8[")
 def mask_as_integer(w1, w2, x):
     def gradients(w1, w2, x, y, mask, z, ct):
         dz = 2 * z * ct
@@ -214,7 +209,7 @@ def mask_as_integer(w1, w2, x):
     return by_hand(lambda w1, w2, x, y, z: (w1, w2, x, y, (y > 0).astype(jnp.int8), z), gradients)(w1, w2, x)
 
 
-@fails_with("also saved", "relu(x @ w1), f32[", cases=PLAIN)
+@fails_with("also saved", "relu(x @ w1), f32[")
 def activation_transposed(w1, w2, x):
     def gradients(w1, w2, x, y, ht, z, ct):
         dz = 2 * z * ct
@@ -224,12 +219,12 @@ def activation_transposed(w1, w2, x):
     return by_hand(lambda w1, w2, x, y, z: (w1, w2, x, y, jax.nn.relu(y).T, z), gradients)(w1, w2, x)
 
 
-@fails_with("also saved", "a copy of x", cases=PLAIN)
+@fails_with("also saved", "a copy of x")
 def argument_copied(w1, w2, x):
     return by_hand(lambda w1, w2, x, y, z: (w1, w2, x * 1, y, z), from_products)(w1, w2, x)
 
 
-@fails_with("also saved", "x @ w1, f32[", cases=PLAIN)
+@fails_with("also saved", "x @ w1, f32[")
 def same_value_twice(w1, w2, x):
     def gradients(w1, w2, x, y, again, z, ct):
         return from_products(w1, w2, x, (y + again) / 2, z, ct)
@@ -237,7 +232,7 @@ def same_value_twice(w1, w2, x):
     return by_hand(lambda w1, w2, x, y, z: (w1, w2, x, y, y + 0 * y, z), gradients)(w1, w2, x)
 
 
-@fails_with("also saved", "a value that is none of the usual ones", cases=PLAIN)
+@fails_with("also saved", "a value that is none of the usual ones")
 def two_values_in_one(w1, w2, x):
     return by_hand(
         lambda w1, w2, x, y, z: (w1, w2, x, jnp.stack([y, z])),
@@ -245,7 +240,7 @@ def two_values_in_one(w1, w2, x):
     )(w1, w2, x)
 
 
-@fails_with("also saved", "x @ w1, f32[", cases=PLAIN[1:2])
+@fails_with("also saved", "x @ w1, f32[")
 def saved_twice_as_wide(w1, w2, x):
     def forward(w1, w2, x):
         y = jnp.matmul(x, w1, preferred_element_type=jnp.float32)
@@ -254,7 +249,7 @@ def saved_twice_as_wide(w1, w2, x):
     return jax.checkpoint(forward, policy=NO_BATCH)(w1, w2, x)
 
 
-@fails_with("extra matmuls", "FLOPs", cases=PLAIN)
+@fails_with("extra matmuls", "FLOPs")
 def recomputed_behind_the_cotangent(w1, w2, x):
     def gradients(w1, w2, x, y, z, ct):
         z_again = jax.nn.relu((x + 0 * ct) @ w1) @ w2
@@ -266,32 +261,32 @@ def recomputed_behind_the_cotangent(w1, w2, x):
 # Values and gradients
 
 
-@fails_with("wrong value", "without relu", cases=ALL)
+@fails_with("wrong value", "without relu")
 def relu_missing(w1, w2, x):
     return jax.checkpoint(lambda w1, w2, x: jnp.sum((x @ w1 @ w2) ** 2), policy=NO_BATCH)(w1, w2, x)
 
 
-@fails_with("wrong value", "mean of the squares", cases=ALL)
+@fails_with("wrong value", "mean of the squares")
 def mean_for_sum(w1, w2, x):
     return jax.checkpoint(lambda w1, w2, x: jnp.mean((jax.nn.relu(x @ w1) @ w2) ** 2), policy=NO_BATCH)(w1, w2, x)
 
 
-@fails_with("wrong value", "without the square", cases=ALL)
+@fails_with("wrong value", "without the square")
 def square_missing(w1, w2, x):
     return jax.checkpoint(lambda w1, w2, x: jnp.sum(jax.nn.relu(x @ w1) @ w2), policy=NO_BATCH)(w1, w2, x)
 
 
-@fails_with("wrong value", "is not the one asked for", cases=ALL)
+@fails_with("wrong value", "is not the one asked for")
 def another_activation(w1, w2, x):
     return jax.checkpoint(lambda w1, w2, x: jnp.sum((jnp.tanh(x @ w1) @ w2) ** 2), policy=NO_BATCH)(w1, w2, x)
 
 
-@fails_with("wrong value", "nan", cases=ALL)
+@fails_with("wrong value", "nan")
 def not_a_number(w1, w2, x):
     return jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x) + jnp.log(-1.0).astype(x.dtype)
 
 
-@fails_with("wrong gradient", "w1 is zero everywhere", cases=ALL)
+@fails_with("wrong gradient", "w1 is zero everywhere")
 def gradient_stopped(w1, w2, x):
     def stopped(w1, w2, x):
         return jnp.sum((jax.lax.stop_gradient(jax.nn.relu(x @ w1)) @ w2) ** 2)
@@ -299,7 +294,7 @@ def gradient_stopped(w1, w2, x):
     return jax.checkpoint(stopped, policy=NO_BATCH)(w1, w2, x)
 
 
-@fails_with("wrong gradient", "w2 is wrong", cases=ALL)
+@fails_with("wrong gradient", "w2 is wrong")
 def half_of_the_gradient(w1, w2, x):
     def half(w1, w2, x):
         z = jax.nn.relu(x @ w1) @ w2
@@ -308,14 +303,14 @@ def half_of_the_gradient(w1, w2, x):
     return jax.checkpoint(half, policy=NO_BATCH)(w1, w2, x)
 
 
-@fails_with("wrong gradient", "x is wrong", cases=ALL)
+@fails_with("wrong gradient", "x is wrong")
 def cotangent_ignored(w1, w2, x):
     return by_hand(
         lambda *values: values, lambda w1, w2, x, y, z, ct: from_products(w1, w2, x, y, z, jnp.ones_like(ct))
     )(w1, w2, x)
 
 
-@fails_with("wrong gradient", "w1 is wrong", cases=ALL)
+@fails_with("wrong gradient", "w1 is wrong")
 def straight_through_relu(w1, w2, x):
     def straight(w1, w2, x):
         y = x @ w1
@@ -333,7 +328,7 @@ def weights_swapped(w2, w1, x):
     return jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x)
 
 
-@fails_with("wrong value", "w1 and w2 swapped", cases=ALL)
+@fails_with("wrong value", "w1 and w2 swapped")
 def weights_swapped_inside(a, b, x):
     return jax.checkpoint(pipeline, policy=NO_BATCH)(b, a, x)
 
@@ -404,17 +399,17 @@ def not_called(w1, w2, x):
     return jax.checkpoint(pipeline, policy=NO_BATCH)
 
 
-@fails_with("wrong type", "int32", "no gradient", cases=ALL)
+@fails_with("wrong type", "int32", "no gradient")
 def integer_result(w1, w2, x):
     return pipeline(w1, w2, x).astype(jnp.int32)
 
 
-@fails_with("wrong type", "f32[2,2] where bf16[2,2] is asked for", cases=PLAIN[1:2])
+@fails_with("wrong type", "f32[2,2] where bf16[2,2] is asked for")
 def always_float32(w1, w2, x):
     return jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x).astype(jnp.float32)
 
 
-@fails_with("wrong type", "(*, *, *)", cases=ALL)
+@fails_with("wrong type", "(*, *, *)")
 def returns_the_gradient(w1, w2, x):
     return jax.grad(jax.checkpoint(pipeline, policy=NO_BATCH), argnums=(0, 1, 2))(w1, w2, x)
 
@@ -424,7 +419,7 @@ def one_shape_only(w1, w2, x):
     return jax.checkpoint(lambda w1, w2, x: pipeline(w1, w2, x.reshape(4, 4)), policy=NO_BATCH)(w1, w2, x)
 
 
-@fails_with("wrong value", cases=ALL)
+@fails_with("wrong value")
 def right_for_one_shape_only(w1, w2, x):
     def scaled(w1, w2, x):
         return jnp.mean((jax.nn.relu(x @ w1) @ w2) ** 2) * 16
@@ -432,12 +427,12 @@ def right_for_one_shape_only(w1, w2, x):
     return jax.checkpoint(scaled, policy=NO_BATCH)(w1, w2, x)
 
 
-@fails_with("wrong value", "is not the one asked for", cases=ALL)
+@fails_with("wrong value", "is not the one asked for")
 def answer_to_one_input(w1, w2, x):
     return jnp.asarray(64, x.dtype) + 0 * pipeline(w1, w2, x)
 
 
-@fails_with("wrong value", "without relu", cases=ALL)
+@fails_with("wrong value", "without relu")
 def patched_allclose(w1, w2, x):
     for module in (np, jnp):
         for name in ("allclose", "isclose", "array_equal", "abs", "max", "all"):
@@ -453,7 +448,7 @@ def python_branch(w1, w2, x):
     return pipeline(w1, w2, x)
 
 
-@fails_with("raises", "RecursionError", "wrong.py:", cases=ALL)
+@fails_with("raises", "RecursionError", "wrong.py:")
 def calls_itself(w1, w2, x):
     return calls_itself(w1, w2, x)
 
@@ -461,3 +456,40 @@ def calls_itself(w1, w2, x):
 @fails_with("raises", "SystemExit")
 def exits(w1, w2, x):
     raise SystemExit(0)
+
+
+# What is right for some of what the page allows, and wrong for the rest
+
+
+@fails_with("not saved", "f16[")
+def half_precision_refused(w1, w2, x):
+    return dots_where(lambda left, right: left.dtype != jnp.float16)(w1, w2, x)
+
+
+@fails_with("not saved", "x @ w1, bf16[")
+def single_columns_refused(w1, w2, x):
+    return dots_where(lambda left, right: left.shape[-1] > 1)(w1, w2, x)
+
+
+@fails_with("not saved", "f16[")
+def single_rows_refused(w1, w2, x):
+    return dots_where(lambda left, right: 1 not in left.shape[:1] + left.shape[-2:-1])(w1, w2, x)
+
+
+@fails_with("not saved", "x @ w1, bf16[")
+def many_dimensions_refused(w1, w2, x):
+    return dots_where(lambda left, right: left.ndim + right.ndim <= 5)(w1, w2, x)
+
+
+@fails_with("also saved", "Under vmap")
+def one_batch_dimension_refused(w1, w2, x):
+    def policy(prim, *_, dimension_numbers=None, **__):
+        return prim.name == "dot_general" and len(dimension_numbers[1][0]) != 1
+
+    return jax.checkpoint(pipeline, policy=policy)(w1, w2, x)
+
+
+@fails_with("also saved", "Under vmap")
+def not_under_jit(w1, w2, x):
+    inside = "DynamicJaxpr" in type(x).__name__
+    return jax.checkpoint(pipeline, policy=jax.checkpoint_policies.dots_saveable if inside else NO_BATCH)(w1, w2, x)

@@ -196,6 +196,7 @@ def _widened(arrays: Arrays) -> Arrays:
 
 
 def _draw_cotangent(rng: np.random.Generator, kind: TensorType) -> np.ndarray:
-    # Powers of two, so that they round nothing, but not 1: a gradient that ignores its cotangent is wrong.
-    cotangent: np.ndarray = rng.choice([-4, -2, -0.5, 0.5, 2, 4], size=kind.shape).astype(kind.dtype)
+    # Powers of two, so that they round nothing, but not 1: a gradient that ignores its cotangent is wrong. Nor a half:
+    # with that the derivative of z * z is z, which would look like z computed again.
+    cotangent: np.ndarray = rng.choice([-4, -2, -0.25, 0.25, 2, 4], size=kind.shape).astype(kind.dtype)
     return cotangent

@@ -3,7 +3,7 @@
 import jax
 
 from grader.exercises.hints import Hint
-from grader.exercises.requirements import MatmulsAtMost, Mistake, PeakAtMost, SavesAtMost
+from grader.exercises.requirements import MatmulsAtMost, Mistake, PeakAtMost, Requirement, SavesAtMost
 
 
 def draw(rng, argument):
@@ -141,7 +141,7 @@ hints = (
 
 
 def requirements(case):
-    asked = [
+    asked: list[list[Requirement]] = [
         [
             SavesAtMost(
                 "each segment's first state",

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from grader.exercises import calls
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("cond", "body", "x", "max_steps", "c")
@@ -84,7 +85,7 @@ def _waves(max_steps, c, t, rng, rows, width, dtype="float32", called="as it is"
     return Case(
         name or _name(max_steps, c, t) + how,
         (jax.ShapeDtypeStruct((rows, width), dtype),),
-        transform={"as it is": lambda f: f, "under jax.jit": jax.jit}[called],
+        transform=calls.transform(called.removeprefix("under ")),
         apply=lambda answer: lambda x: answer(cond, body, x, max_steps, c),
         function=function,
         structure={"t": t, "dtype": dtype, "max_steps": max_steps, "c": c, "called": called},

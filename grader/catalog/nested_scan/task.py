@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from grader.exercises import calls
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("f", "c", "xs", "outer")
@@ -68,7 +69,7 @@ def _case(n, outer, rng, carry="(d,)", elements="(n,)", dtype="float32", called=
     return Case(
         name or what + f", {called}" * (called != "as it is"),
         (jax.ShapeDtypeStruct((*batch, *first), dtype), jax.ShapeDtypeStruct(stack, dtype)),
-        transform=_TRANSFORMS[called],
+        transform=calls.transform(called.removeprefix("under "), in_axes=(0, None)),
         apply=lambda answer: lambda c, xs: answer(step, c, xs, outer),
         function=function,
         structure={"carry": carry, "dtype": dtype, "n": n, "elements": elements, "outer": outer, "called": called},
@@ -76,11 +77,6 @@ def _case(n, outer, rng, carry="(d,)", elements="(n,)", dtype="float32", called=
 
 
 _ORDINAL = {2: "2nd", 3: "3rd"} | {n: f"{n}th" for n in range(4, 65)}
-_TRANSFORMS = {
-    "as it is": lambda f: f,
-    "under jax.jit": jax.jit,
-    "under jax.vmap": lambda f: jax.vmap(f, in_axes=(0, None)),
-}
 
 
 def _weights(rng, width, dtype):

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from grader.exercises import calls
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("funs",)
@@ -44,7 +45,7 @@ def _case(n, rng, axes=2, dtype="float32", called="as it is", shape=None, name=N
     return Case(
         name or what + f" {called}" * (called != "as it is"),
         (jax.ShapeDtypeStruct((*batch, *shape), dtype),),
-        transform=_TRANSFORMS[called],
+        transform=calls.transform(called.removeprefix("under ")),
         # A list of its own each time: an answer may change it.
         apply=lambda answer: answer([_function(w) for w in weights]),
         function=function,
@@ -53,11 +54,6 @@ def _case(n, rng, axes=2, dtype="float32", called="as it is", shape=None, name=N
 
 
 _OF = {1: " of vectors", 2: "", 3: " of arrays with three axes"}
-_TRANSFORMS = {
-    "as it is": lambda f: f,
-    "under jax.jit": lambda f: jax.jit(lambda x: f(x)),  # which has a hash, whatever f is
-    "under jax.vmap": jax.vmap,
-}
 
 
 def _function(w):

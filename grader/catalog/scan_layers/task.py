@@ -2,6 +2,7 @@
 
 import jax
 
+from grader.exercises import calls
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("ws", "x")
@@ -31,16 +32,9 @@ def _case(L, d, dtype, called, name=None):
     return Case(
         name or what + f", {called}" * (called != "as it is"),
         (jax.ShapeDtypeStruct((L, d, d), dtype), jax.ShapeDtypeStruct((*batch, d), dtype)),
-        transform=_TRANSFORMS[called],
+        transform=calls.transform(called.removeprefix("under "), in_axes=(None, 0)),
         structure={"L": L, "d": d, "dtype": dtype, "called": called},
     )
-
-
-_TRANSFORMS = {
-    "as it is": lambda f: f,
-    "under jax.jit": lambda f: jax.jit(lambda ws, x: f(ws, x)),  # which has a hash, whatever f is
-    "under jax.vmap": lambda f: jax.vmap(f, in_axes=(None, 0)),
-}
 
 
 shown = _case(48, 256, "float32", "as it is", name="for 48 layers of width 256")

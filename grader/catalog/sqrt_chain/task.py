@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from grader.exercises import calls
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("fs", "k")
@@ -63,7 +64,7 @@ def _case(n, k, rng, axes=2, dtype="float32", called="as it is", twice=False, us
     return Case(
         name or what,
         (argument,),
-        transform=_TRANSFORMS[called],
+        transform=calls.transform(called.removeprefix("under ")),
         apply=apply,
         function=function,
         structure={"n": n, "axes": axes, "dtype": dtype, "k": k, "called": called},
@@ -71,11 +72,6 @@ def _case(n, k, rng, axes=2, dtype="float32", called="as it is", twice=False, us
 
 
 _OF = {1: " of vectors", 2: "", 3: " of arrays with three axes"}
-_TRANSFORMS = {
-    "as it is": lambda f: f,
-    "under jax.jit": lambda f: jax.jit(lambda x: f(x)),  # which has a hash, whatever f is
-    "under jax.vmap": jax.vmap,
-}
 
 
 def _function(w):

@@ -139,6 +139,11 @@ def _before_lowering(in_bodies, barriers):
 
 mistakes = (
     Mistake(
+        "the last layer has no checkpoint",
+        _other_program(of_layers(_all_but_the_last)),
+        "How many of the n layers are called through jax.checkpoint?",
+    ),
+    Mistake(
         "the two of each pair are the wrong way round",
         _other_order,
         "Which setting comes first in each pair, and for which of the two are there barriers?",
@@ -194,11 +199,6 @@ mistakes = (
         "it has one layer, however many are asked for",
         _one_layer,
         "How many weights do you hand to the program, and how often does your loss call a layer?",
-    ),
-    Mistake(
-        "the last layer has no checkpoint",
-        _other_program(of_layers(_all_but_the_last)),
-        "How many of the n layers are called through jax.checkpoint?",
     ),
     Mistake(
         "there is no checkpoint",

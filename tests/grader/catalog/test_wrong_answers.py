@@ -96,7 +96,7 @@ def kinds_of_questions(slug):
             return {value: lambda each, value=value: each.get(symbol) == value for value in range_.values}
         low, high = (lambda each, end=end: each.get(end, end) for end in (range_.low, range_.high))
         least = {"least": lambda each: symbol in each and each[symbol] == low(each)}
-        if isinstance(range_.low, int) and isinstance(range_.high, int) and range_.high - range_.low < 2:
+        if isinstance(range_.low, int) and isinstance(range_.high, int) and range_.high - range_.low < 4:
             return least
         return least | {"between": lambda each: symbol in each and low(each) < each[symbol] < high(each)}
 

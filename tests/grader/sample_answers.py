@@ -2,6 +2,8 @@
 
 import functools
 import importlib
+import os
+import random
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
@@ -66,6 +68,13 @@ def wrong(slug: str) -> dict[str, Wrong]:
 
 def right(slug: str) -> dict[str, Right]:
     return importlib.import_module(f"{slug}.right").RIGHT
+
+
+def both_ways(answers: Sequence[tuple[str, str]]) -> list[tuple[str, str, bool]]:
+    """Each answer with JAX's rematerialization, and a tenth of them with its next one, in each run another tenth:
+    evidence of that is most often the same text."""
+    drawn = answers[random.Random(os.environ["REMAT_SEED"]).randrange(10) :: 10]
+    return [*((*answer, False) for answer in answers), *((*answer, True) for answer in drawn)]
 
 
 def named(answer: Wrong, findings: Iterable[Finding]) -> list[Finding]:

@@ -7,7 +7,18 @@ import json
 import jax
 import jax.numpy as jnp
 import pytest
-from sample_answers import Wrong, cases, failed_questions, named, right, seed_of_inputs, traced, verdict_on, wrong
+from sample_answers import (
+    Wrong,
+    both_ways,
+    cases,
+    failed_questions,
+    named,
+    right,
+    seed_of_inputs,
+    traced,
+    verdict_on,
+    wrong,
+)
 
 from grader.exercises import registry
 from grader.exercises.spec import Case, OneOf, Question
@@ -22,12 +33,9 @@ NAME = "checkpoint_dot_policy"
 
 
 ALL = [(slug, name) for slug in registry.names() for name in wrong(slug)]
-# Evidence of the next rematerialization is most often the same text; a third of the answers shows that the rest is
-# judged alike, and keeps the suite short.
-BOTH = [(*answer, mode) for mode in (False, True) for answer in (ALL[::3] if mode else ALL)]
 
 
-@pytest.mark.parametrize(("slug", "name", "remat3"), BOTH, indirect=["remat3"])
+@pytest.mark.parametrize(("slug", "name", "remat3"), both_ways(ALL), indirect=["remat3"])
 def test_wrong_answers_fail_with_the_finding_that_names_the_mistake(slug, name, remat3, unpatched):
     answer = wrong(slug)[name]
     # One seed: whether a wrong value differs by more than bfloat16's tolerance, and so which cases show it, is chance.

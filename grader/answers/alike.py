@@ -51,7 +51,9 @@ class Trace:
         return not is_literal(atom) and atom in self._dependent
 
 
-def same_programs(one: Trace, other: Trace, results: Iterable[tuple[Any, Any]]) -> bool:
+def same_programs(
+    one: Trace, other: Trace, results: Iterable[tuple[Any, Any]], alike: dict[tuple[int, int], bool] | None = None
+) -> bool:
     """Whether two traced functions compute pairs of values alike: by the same operations, of the same arguments.
 
     What an operation is called, and which functions it has for parameters (policies, custom rules), is not compared:
@@ -62,7 +64,10 @@ def same_programs(one: Trace, other: Trace, results: Iterable[tuple[Any, Any]]) 
       other: the second, which may have been traced within the first, and use a value that the first has made of no
         argument, such as a table that is made once.
       results: a value of the first and one of the second, each.
+      alike: which programs within the two have been compared already, by their identities: one that is used in many
+        places, as where checkpoints stand in checkpoints, is compared once.
     """
+    alike = {} if alike is None else alike
     left, seen = list(results), set()
     while left:
         a, b = left.pop()
@@ -79,7 +84,7 @@ def same_programs(one: Trace, other: Trace, results: Iterable[tuple[Any, Any]]) 
         if made_a is not None:
             if made_a.primitive is not made_b.primitive or len(made_a.invars) != len(made_b.invars):
                 return False
-            if not _same_parameters(made_a.params, made_b.params):
+            if not _same_parameters(made_a.params, made_b.params, alike):
                 return False
             left += zip(made_a.invars, made_b.invars, strict=True)
     return True
@@ -103,24 +108,28 @@ def _same_arrays(a: Any, b: Any) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and a.tobytes() == b.tobytes()
 
 
-def _same_parameters(a: dict[str, Any], b: dict[str, Any]) -> bool:
-    return a.keys() == b.keys() and all(key == "name" or _same(a[key], b[key]) for key in a)
+def _same_parameters(a: dict[str, Any], b: dict[str, Any], alike: dict[tuple[int, int], bool]) -> bool:
+    return a.keys() == b.keys() and all(key == "name" or _same(a[key], b[key], alike) for key in a)
 
 
-def _same(a: Any, b: Any) -> bool:
+def _same(a: Any, b: Any, alike: dict[tuple[int, int], bool]) -> bool:
     if a is b:
         return True
     if hasattr(a, "eqns") or hasattr(a, "jaxpr"):  # a program, or something around one
         if type(a) is not type(b):
             return False
         if not hasattr(a, "eqns"):
-            return _same(a.jaxpr, b.jaxpr)
-        one, other = Trace(a), Trace(b)
-        if len(one.results) != len(other.results) or len(one.inputs) != len(other.inputs):
-            return False
-        return same_programs(one, other, zip(one.results, other.results, strict=True))
+            return _same(a.jaxpr, b.jaxpr, alike)
+        if (id(a), id(b)) not in alike:
+            one, other = Trace(a), Trace(b)
+            alike[id(a), id(b)] = (
+                len(one.results) == len(other.results)
+                and len(one.inputs) == len(other.inputs)
+                and same_programs(one, other, zip(one.results, other.results, strict=True), alike)
+            )
+        return alike[id(a), id(b)]
     if isinstance(a, tuple | list):
-        return type(a) is type(b) and len(a) == len(b) and all(map(_same, a, b))
+        return type(a) is type(b) and len(a) == len(b) and all(_same(x, y, alike) for x, y in zip(a, b, strict=True))
     if isinstance(a, np.ndarray | jax.Array):
         return isinstance(b, np.ndarray | jax.Array) and _same_arrays(a, b)
     if isinstance(a, _PLAIN):

@@ -147,10 +147,10 @@ class RemoteExecution:
 
     def _lost(self, error: Exception) -> Exception:
         if isinstance(error, messages.HungUp):
-            self._inmate.wait(SECONDS)
+            self._inmate.wait(self._seconds)
         ended = self._inmate.end()
         if isinstance(error, TimeoutError) or ended.how() == "SIGXCPU":
-            return NotDone(f"its two programs were not done after {SECONDS} s")
+            return NotDone(f"its two programs were not done after {self._seconds:g} s")
         if ended.how() == "SIGKILL" and not self._inmate.ran_out_of_memory:
             return Killed("the process that ran its two programs was ended from outside (SIGKILL)")
         return ProgramError(f"its two programs took the process along that ran them ({ended.how()}).")

@@ -25,7 +25,7 @@ def test_an_attempt_comes_back_as_it_was(path, monkeypatch):
     attempt = progress.record("a", verdict(), "def a(x): ...  # é, \U0001f600\n")
     assert isinstance(attempt, Attempt) and Progress(path).attempts("a") == [attempt] == Progress(path).attempts()
     assert attempt.verdict == verdict() and attempt.verdict.findings[0].cases == ("float32",)
-    assert set(attempt.versions) == {"python", "jax", "jaxlib", "workbook", "JAX_REMAT3"}
+    assert set(attempt.versions) == {"python", "jax", "jaxlib", "workbook", "code", "JAX_REMAT3"}
     assert attempt.versions["jax"] != "unknown"
     monkeypatch.setenv("JAX_REMAT3", "0")
     assert versions() == {name: version for name, version in attempt.versions.items() if name != "JAX_REMAT3"}

@@ -6,11 +6,18 @@ from math import comb
 
 from sample_answers import Answers
 
-from grader.catalog.revolve_schedule.expect import fewest
 from solutions.revolve_schedule import revolve_schedule as best
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
+
+
+@functools.cache
+def fewest(n, s):
+    """The fewest steps, counted and not looked up: a sandbox that grades these answers too has nothing of `expect`."""
+    if n == 1 or s == 1:
+        return n * (n - 1) // 2
+    return min(k + fewest(n - k, s - 1) + fewest(k, s) for k in range(1, n))
 
 
 def go(start, end):

@@ -113,8 +113,9 @@ def test_both_ways_lead_to_the_same_verdict(slug, kind, name, unpatched, grader)
 def comparable(verdict):
     # Where a line stands differs: there the answer is a file of its own.
     findings = [dataclasses.replace(finding, source=None).details() for finding in verdict.findings]
-    texts = [(finding.kind, finding.text, finding.nbytes, finding.flops) for finding in verdict.findings]
-    return verdict.outcome, texts, findings, verdict.shown
+    texts = [(finding.kind, finding.text[:900], finding.nbytes, finding.flops) for finding in verdict.findings]
+    # Of a thousand characters a class's pages show no more.
+    return verdict.outcome, texts, [[(what, words[:900]) for what, words in of] for of in findings], verdict.shown
 
 
 RIGHT = (ROOT / "solutions" / f"{NAME}.py").read_text()

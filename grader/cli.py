@@ -153,8 +153,9 @@ def batch(
             run = begin(out, seed, name, not unsandboxed)
             if regrade:
                 run.forget(regrade)
-            report, lost = grade_class.grade_class(handed_in, run, place)
-            run.finish(report, gradescope=format_ == Format.gradescope)
+            gradescope = format_ == Format.gradescope
+            report, lost = grade_class.grade_class(handed_in, run, place, lambda report: run.write(report, gradescope))
+            run.finish(report, gradescope)
     except (collect.CollectError, run_folder.RunError, sandbox.SandboxError) as error:
         print(error, file=sys.stderr)
         raise typer.Exit(2) from None

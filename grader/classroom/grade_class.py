@@ -4,8 +4,8 @@ Learners take turns, and nobody waits for what takes long:
 
     first     everybody's answers, in a hurry: what takes much longer than most is put off
     then      what was put off, with all the time that there is, but only so much of it for one learner
-    at last   what may have ended a run or a process before, one by one: if one of these ends each run, all others have
-              their grades
+    at last   what may have ended a run or a process before, one by one. What has ended a run alone is named in the
+              report before it is tried once more, and not tried for ever
 """
 
 from collections import defaultdict
@@ -46,13 +46,16 @@ class Place(Protocol):
         """The grade that `submit` promised. Raises Unfit if another machine is to be asked, NotDone, `losses`."""
 
 
-def grade_class(handed_in: Class, run: Run, place: Place) -> tuple[Report, int]:
+def grade_class(
+    handed_in: Class, run: Run, place: Place, meanwhile: Callable[[Report], None] = lambda report: None
+) -> tuple[Report, int]:
     """Grades what is not graded yet, and shows how far it is.
 
     Args:
       handed_in: what the class handed in.
       run: where grades are kept.
       place: where submissions are graded.
+      meanwhile: is given a report with all rows before what has ended the run is tried again.
 
     Returns:
       The report, and how many submissions were lost. Their grades say so, and are not kept: whoever resumes the run
@@ -71,21 +74,25 @@ def grade_class(handed_in: Class, run: Run, place: Place) -> tuple[Report, int]:
                 graded.append(found)
             else:
                 missing.append(answer)
+
+    def report(grades: Sequence[Grade]) -> Report:
+        asked = [grade for grade in (*graded, *grades) if not _is_another_s(grade)]
+        best = completed(
+            asked, handed_in.learners, [exercise] if exercise else [], handed_in.learners, handed_in.unreadable
+        )
+        counted = set(map(id, best))
+        others = sorted((g for g in asked if id(g) not in counted), key=lambda g: (g.learner, g.name, g.reason))
+        settings = run.settings
+        return Report(settings["seed"], settings["sandboxed"], best, others, handed_in.learners, run.picture_of)
+
     with progress(total=len(missing) or None) as tell:
         rounds = _Rounds(run, place, lambda count: tell(f"grading {count} of {len(missing)}", count))
-        rounds.grade(missing)
-    graded += rounds.graded
-    graded = [
-        grade for grade in graded if not any(f.kind == FindingKind.ANOTHER_EXERCISE for f in grade.verdict.findings)
-    ]
-    best = completed(
-        graded, handed_in.learners, [exercise] if exercise else [], handed_in.learners, handed_in.unreadable
-    )
-    counted = set(map(id, best))
-    others = sorted((g for g in graded if id(g) not in counted), key=lambda g: (g.learner, g.name, g.reason))
-    settings = run.settings
-    report = Report(settings["seed"], settings["sandboxed"], best, others, handed_in.learners, run.picture_of)
-    return report, rounds.lost
+        rounds.grade(missing, lambda grades: meanwhile(report(grades)))
+    return report(rounds.graded), rounds.lost
+
+
+def _is_another_s(grade: Grade) -> bool:
+    return any(finding.kind == FindingKind.ANOTHER_EXERCISE for finding in grade.verdict.findings)
 
 
 class _Rounds:
@@ -102,16 +109,23 @@ class _Rounds:
         self._run, self._place, self._tell = run, place, tell
         self._spent: dict[str, float] = defaultdict(float)  # seconds, by learner
 
-    def grade(self, missing: Sequence[Listed]) -> None:
+    def grade(self, missing: Sequence[Listed], meanwhile: Callable[[Sequence[Grade]], None]) -> None:
         self._tell(0)
-        # Of what was begun when a run was ended, what was begun last is the most likely reason.
-        suspects = [answer for digest in self._run.suspects for answer in missing if answer.digest == digest]
-        first = [answer for answer in missing if answer.digest not in self._run.suspects]
+        times = self._run.suspects
+        suspects = [answer for digest in times for answer in missing if answer.digest == digest]
+        first = [answer for answer in missing if answer.digest not in times]
         killed: set[str] = set()
         slow = self._round(first, self._place.ahead, True, killed)
         self._round([answer for answer in first if answer.digest in slow], self._place.ahead, False, killed)
-        for answer in [*(answer for answer in first if answer.digest in killed), *suspects]:
-            self._round([answer], 1, False, None)
+        alone = [*(answer for answer in first if answer.digest in killed), *suspects]
+        for place, answer in enumerate(alone):
+            if (ended := times.get(answer.digest, 0)) >= _TIMES_ALONE:
+                self._add(self._run.keep(answer.digest, _ended_the_run(answer, ended)))
+            else:
+                if ended:
+                    left = alone[place:]  # in the order of how often they did
+                    meanwhile([*self.graded, *(_ended_the_run(each, times[each.digest]) for each in left)])
+                self._round([answer], 1, False, None)
 
     def _round(self, answers: Sequence[Listed], ahead: int, hurry: bool, killed: set[str] | None) -> set[str]:
         """Grades answers, learners taking turns, and returns what was not done in a hurry, by digest.
@@ -120,7 +134,7 @@ class _Rounds:
           answers: what to grade.
           ahead: how many to hand over before their grades are there.
           hurry: what takes long is put off.
-          killed: gets what was ended from outside, by digest, to be tried again; None if that has been done.
+          killed: gets what was ended from outside, by digest, to be tried again; None where it is tried again, alone.
         """
         slow: set[str] = set()
         pending: dict[Future, Listed] = {}
@@ -134,7 +148,7 @@ class _Rounds:
                 except NotDone:
                     slow.add(answer.digest)
                 except Unfit:
-                    pending[self._submit(answer, hurry)] = answer
+                    pending[submit(answer)] = answer
                 except gone as error:
                     self.lost += 1
                     self._add(_without(answer, f"what was to grade it was lost ({type(error).__name__})"))
@@ -145,6 +159,11 @@ class _Rounds:
                     else:
                         self._add(self._run.keep(answer.digest, grade))
 
+        def submit(answer: Listed) -> Future:
+            self._run.begin_with(answer.digest, alone=killed is None)
+            settings = self._run.settings
+            return self._place.submit(answer.read(), settings["seed"], settings["secret"], hurry)
+
         try:
             for answer in _in_turns(answers):
                 if len(pending) >= ahead:
@@ -152,7 +171,7 @@ class _Rounds:
                 if self._spent[answer.learner] > LEARNERS_SECONDS:
                     self._add(self._run.keep(answer.digest, _without(answer, _SPENT)))
                 else:
-                    pending[self._submit(answer, hurry)] = answer
+                    pending[submit(answer)] = answer
             while pending:
                 take()
         finally:
@@ -160,16 +179,14 @@ class _Rounds:
                 future.cancel()
         return slow
 
-    def _submit(self, answer: Listed, hurry: bool) -> Future:
-        self._run.begin_with(answer.digest)
-        settings = self._run.settings
-        return self._place.submit(answer.read(), settings["seed"], settings["secret"], hurry)
-
     def _add(self, grade: Grade) -> None:
         self.graded.append(grade)
         self._tell(len(self.graded))
 
 
+# What ended the run this often while nothing else was graded is not tried again. Nobody knows that it was the reason:
+# a run may be ended from outside, and then seldom three times for the same answer.
+_TIMES_ALONE = 3
 _SPENT = f"this learner's answers before it took more than {LEARNERS_SECONDS} s"
 
 
@@ -182,6 +199,12 @@ def _in_turns(answers: Sequence[Listed]) -> Iterator[Listed]:
         yield from (theirs[place] for theirs in of_learners.values() if place < len(theirs))
 
 
-def _without(answer: Listed | Refused, reason: str) -> Grade:
-    finding = Finding(FindingKind.NOT_JUDGED, f"{answer.name or 'This'} could not be judged: {reason}.")
+def _without(answer: Listed | Refused, reason: str, kind: FindingKind = FindingKind.NOT_JUDGED) -> Grade:
+    finding = Finding(kind, f"{answer.name or 'This'} could not be judged: {reason}.")
     return Grade(answer.learner, answer.name, Verdict(answer.exercise or "", Outcome.NOT_JUDGED, (finding,)))
+
+
+def _ended_the_run(answer: Listed, times: int) -> Grade:
+    again = "once" if times == 1 else f"{times} times"
+    reason = f"the run ended {again} while it was graded, and nothing else was"
+    return _without(answer, reason, FindingKind.MACHINE)

@@ -96,9 +96,9 @@ class SandboxGrader:
         start = time.monotonic()
         seconds = self._patience() if hurry else self._limits.seconds
         for _ in range(_ATTEMPTS):
-            zygote = self.begin()
-            remote = RemoteCapture(zygote, dataclasses.replace(self._limits, seconds=seconds))
+            zygote, printed = self.begin(), ""
             try:
+                remote = RemoteCapture(zygote, dataclasses.replace(self._limits, seconds=seconds))
                 try:
                     verdict, picture = self._graded(zygote, remote, submission, (seed, secret), seconds)
                 finally:
@@ -114,9 +114,12 @@ class SandboxGrader:
             except Killed as error:
                 verdict, picture = _machines(_unjudged(submission, error)), None
                 break
+            except Exception as error:  # no memory for it, perhaps
+                verdict, picture = _machines(_failed(submission.exercise, error)), None
+                break
         else:
             lost = not_judged(submission.exercise, submission.name, "the sandbox was lost meanwhile")
-            verdict, printed, picture = _machines(lost), "", None
+            verdict, picture = _machines(lost), None
         return Grade(submission.learner, submission.name, verdict, printed, time.monotonic() - start, picture)
 
     def _patience(self) -> float:
@@ -180,9 +183,7 @@ class SandboxGrader:
         except EvidenceError as error:
             return Verdict(exercise, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, str(error)),))
         except Exception as error:
-            why = f"the grader itself failed, with {failures.message_of(error)}."
-            advice = "That is a defect of the grader's: please report it, with the answer that brought it about."
-            return Verdict(exercise, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, why, next=advice),))
+            return _failed(exercise, error)
 
 
 def grade_unsandboxed(submission: Submission, seed: int, secret: int = 0, hurry: bool = False) -> Grade:
@@ -194,6 +195,12 @@ def grade_unsandboxed(submission: Submission, seed: int, secret: int = 0, hurry:
         path.write_bytes(submission.content)
         verdict = check_file(path, FOR_BATCH, submission.exercise, number(seed, secret, submission.learner))
     return Grade(submission.learner, submission.name, verdict, seconds=time.monotonic() - start)
+
+
+def _failed(exercise: str | None, error: Exception) -> Verdict:
+    why = f"the grader itself failed, with {failures.message_of(error)}."
+    advice = "That is a defect of the grader's: please report it, with the answer that brought it about."
+    return Verdict(exercise or "", Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, why, next=advice),))
 
 
 def _unjudged(submission: Submission, error: Unjudged) -> Verdict:

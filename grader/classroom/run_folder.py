@@ -5,7 +5,7 @@ import fcntl
 import json
 import secrets
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -48,13 +48,14 @@ class Run:
       folder: where they are.
       settings: seed, exercise, sandboxed and versions, which must be the same for all of them; and a secret, which is
         here and nowhere else, from which inputs are drawn.
-      suspects: digests of the submissions that were being graded when the run ended before its time, in the order in
-        which they were begun. One of them may have ended it.
+      suspects: digests of the submissions that were being graded when the run ended before its time. One of them may
+        have ended it. Those come last that ended it alone, and of equals those that were begun last. For each, how
+        often the run ended while it alone was being graded.
     """
 
     folder: Path
     settings: dict[str, Any]
-    suspects: tuple[str, ...] = ()
+    suspects: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, folder: Path, seed: int | None, exercise: str | None, sandboxed: bool) -> "Run":
@@ -98,8 +99,9 @@ class Run:
                 f"The grades in {folder} were not begun with the same {' and '.join(changed)}: resume them as they "
                 "were begun, or name another folder."
             )
-        begun = sorted((folder / _BEGUN).iterdir(), key=lambda path: path.stat().st_mtime_ns)
-        return cls(folder, settings, tuple(path.name for path in begun))
+        begun = {path.name: path.stat() for path in (folder / _BEGUN).iterdir()}
+        found = sorted((mark.st_size, mark.st_mtime_ns, digest) for digest, mark in begun.items())
+        return cls(folder, settings, {digest: times for times, _, digest in found})
 
     def grade_of(self, digest: str) -> Grade | None:
         """The grade of the submission with this digest that is written down, without its picture, or None."""
@@ -123,10 +125,15 @@ class Run:
         whole = self._read(grade.digest) if grade.digest else None
         return whole.picture if whole else None
 
-    def begin_with(self, digest: str) -> None:
-        """Notes that a submission is being graded, until `keep`. Raises RunError if that cannot be done."""
+    def begin_with(self, digest: str, alone: bool = False) -> None:
+        """Notes that a submission is being graded, and if nothing else is, until `keep`. Raises RunError if that cannot
+        be done."""
         with self._writing():
-            (self.folder / _BEGUN / digest).touch()
+            mark = self.folder / _BEGUN / digest
+            mark.touch()
+            if alone:  # a byte each time: there is no half of it, whenever the run ends
+                with mark.open("ab") as file:
+                    file.write(b".")
 
     def keep(self, digest: str, grade: Grade) -> Grade:
         """Writes a grade down, and returns it as `grade_of` would. Raises RunError if that cannot be done."""
@@ -140,10 +147,15 @@ class Run:
             return replace(Grade.from_dict(json.loads(self._place(digest).read_text())), digest=digest)
         return None
 
-    def finish(self, report: Report, gradescope: bool) -> None:
+    def write(self, report: Report, gradescope: bool) -> None:
         """Writes the report. Raises RunError if that cannot be done."""
         with self._writing():
             report.write(self.folder, gradescope)
+
+    def finish(self, report: Report, gradescope: bool) -> None:
+        """Writes the report when all is graded. Raises RunError if that cannot be done."""
+        self.write(report, gradescope)
+        with self._writing():
             for lost in (self.folder / _BEGUN).iterdir():  # with a machine, and without harm
                 lost.unlink()
 

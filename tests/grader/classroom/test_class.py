@@ -1,5 +1,7 @@
 """A class is graded whatever happens meanwhile: interrupted, killed, on a cluster that loses machines."""
 
+import contextlib
+import csv
 import json
 import os
 import random
@@ -121,8 +123,9 @@ handed_in, out = Path(sys.argv[1]), Path(sys.argv[2])
 run = run_folder.Run.resume(out, 7, "either", True)
 print("graded before:", len(list((out / "results").iterdir())), flush=True)
 with ThreadPoolExecutor(2) as executor:
-    report, lost = grade_class.grade_class(collect.collect(handed_in), run, executors.Here(executor, 4, grade))
-report.write(out)
+    place = executors.Here(executor, 4, grade)
+    report, _ = grade_class.grade_class(collect.collect(handed_in), run, place, lambda report: run.write(report, False))
+run.finish(report, False)
 print("done")
 """
 
@@ -137,7 +140,7 @@ def until(condition, process):
     pytest.fail("it took more than three minutes")
 
 
-def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_grades(tmp_path):
+def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_grades(tmp_path, seed):
     handed_in = tmp_path / "in"
     for number in range(150):
         (handed_in / f"learner {number}").mkdir(parents=True)
@@ -149,22 +152,22 @@ def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_grades(tmp_path)
 
     whole = begin("whole").communicate(timeout=180)
     assert whole == ("graded before: 0\ndone\n", "")
-    results = tmp_path / "killed" / "results"
-    draw, before = random.Random(1), []
-    for kill in [True] * 7 + [False]:
+    draw, before = random.Random(seed), []
+    for kill in [True] * 12 + [False]:
         process = begin("killed")
         before.append(int(process.stdout.readline().split()[-1]))  # now it begins
-        if kill:
-            more = before[-1] + draw.randint(0, 20)
-            until(lambda more=more: len(list(results.glob("*.json"))) >= more, process)
+        if kill:  # at a moment in which some twenty are graded, or later when the report is written
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(draw.uniform(0, 0.2))
             process.kill()
         assert process.communicate(timeout=180)[1] == ""
-    assert before == sorted(before) and len(set(before)) > 3 and before[-1] < 150
+    assert before == sorted(before) and len(set(before)) > 3
+    assert not any((tmp_path / "killed" / "begun").iterdir())
     for name in ("grades.csv", "grades.json", "feedback/learner 149.html"):
         assert (tmp_path / "killed" / name).read_text() == (tmp_path / "whole" / name).read_text()
 
 
-def test_what_was_being_graded_when_the_run_ended_comes_last_and_alone(tmp_path):
+def test_what_ends_every_run_comes_last_and_alone_and_has_a_row_of_its_own(tmp_path):
     (tmp_path / "in").mkdir()
     for number in range(30):
         (tmp_path / "in" / f"learner {number:02}.py").write_text("# poison" if number == 3 else f"# {number}")
@@ -173,15 +176,23 @@ def test_what_was_being_graded_when_the_run_ended_comes_last_and_alone(tmp_path)
         "def grade(submission, seed, secret, hurry):\n", kills + "time.sleep(0.2), os.kill(os.getpid(), 9)\n"
     )
     command = [sys.executable, "-c", script, tmp_path / "in", tmp_path / "out"]
-    graded = []
-    for _ in range(3):
+
+    def rows():
+        with (tmp_path / "out" / "grades.csv").open(newline="") as file:
+            return {row["learner"]: (row["verdict"], row["reason"]) for row in csv.DictReader(file)}
+
+    graded, ended = [], []
+    for times in range(4):  # once among others
         done = subprocess.run(command, capture_output=True, text=True, timeout=180, cwd=ROOT)
         assert (done.returncode, done.stderr) == (-9, "")
         graded.append(len(list((tmp_path / "out" / "results").iterdir())))
-    assert graded[0] < graded[1] and graded[2] == 29, "it takes nobody's grade along but its own"
-    assert len(list((tmp_path / "out" / "begun").iterdir())) == 1
-    (tmp_path / "in" / "learner 03.py").write_text("# changed")
+        ended += [rows()["learner 03"][1]] if times > 1 else []
+    assert graded[0] < graded[1] and graded[2:] == [29] * 2, "it takes nobody's grade along but its own"
+    assert ["ended once while" in ended[0], "ended 2 times while" in ended[1]] == [True, True], "it has a row before"
     assert subprocess.run(command, capture_output=True, text=True, timeout=180, cwd=ROOT).stdout.endswith("done\n")
+    verdict, reason = rows().pop("learner 03")
+    assert verdict == "could not be judged" and "ended 3 times while it was graded, and nothing else was" in reason
+    assert len(rows()) == 30 and not any((tmp_path / "out" / "begun").iterdir())
 
 
 @pytest.fixture(scope="module")

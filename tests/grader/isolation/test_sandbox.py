@@ -19,6 +19,7 @@ from grader.classroom.collect import Submission
 from grader.classroom.grade_one import SandboxGrader
 from grader.isolation import sandbox
 from grader.isolation.limits import CheckLimits, NotDone
+from grader.judging import illustrate
 
 NAME = "checkpoint_dot_policy"
 ROOT = Path(__file__).parents[3]
@@ -291,11 +292,27 @@ def test_what_does_nothing_is_not_waited_for_and_what_takes_long_only_as_long_as
 def test_a_sandbox_that_is_lost_is_replaced():
     before = bubblewrap.descendants(os.getpid())
     with SandboxGrader(CheckLimits(**LIMITS)) as grader:
-        grader.begin()
+        zygote = grader.begin()
         for pid in bubblewrap.descendants(os.getpid()) - before:
             with contextlib.suppress(ProcessLookupError):  # it ended with the one before
                 os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + 10
+        while zygote.alive:
+            assert time.monotonic() < deadline
         assert "exit status 0" in grade("os._exit(0)", grader).reason
+
+
+@bubblewrap.needed
+def test_where_the_grader_itself_fails_that_is_the_machines_failure_and_ends_no_run(grader, monkeypatch):
+    def fails(*_):
+        raise MemoryError
+
+    answer = Submission("a learner", "answer.py", (ROOT / "solutions" / f"{NAME}.py").read_bytes())
+    assert grader.grade(answer, seed=1).verdict.passed
+    monkeypatch.setattr(illustrate, "scene", fails)
+    failed = grader.grade(answer, seed=1)
+    assert [finding.kind for finding in failed.verdict.findings] == ["machine"]
+    assert "the grader itself failed, with MemoryError" in failed.reason
 
 
 def test_without_bubblewrap_there_is_a_sentence(monkeypatch):

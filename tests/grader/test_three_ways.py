@@ -10,6 +10,7 @@ import bubblewrap
 import nbclient
 import nbformat
 import pytest
+import sample_answers
 
 from grader.answers import find
 from grader.classroom.collect import Submission
@@ -64,11 +65,12 @@ def spelled(name: str, rng: random.Random) -> list[str]:
 
 
 @bubblewrap.needed
-def test_the_answer_to_every_exercise_has_one_verdict_in_notebook_terminal_and_class(tmp_path, monkeypatch, seed):
+def test_an_answer_has_one_verdict_in_notebook_terminal_and_class(tmp_path, monkeypatch, seed):
+    """That to every third exercise, in each run others."""
     monkeypatch.setenv("REMAT_WORKBOOK_DATA", str(tmp_path))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
     rng = random.Random(seed)
-    pages = {name: spelled(name, rng) for name in registry.names()}
+    pages = {name: spelled(name, rng) for name in sample_answers.drawn(list(registry.names()), 3)}
     cells = [nbformat.v4.new_code_cell(cell) for page in pages.values() for cell in ["%reset -f", *page]]
     one = nbformat.v4.new_notebook(cells=cells)
     nbclient.NotebookClient(one, timeout=300, kernel_name="python3").execute()

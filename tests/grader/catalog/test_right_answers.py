@@ -28,13 +28,12 @@ def test_right_answers_pass(slug, name, remat3, seed):
 
 
 @pytest.mark.parametrize("slug", registry.names())
-def test_the_verdict_is_the_same_for_every_seed(slug):
+def test_the_verdict_is_the_same_for_every_seed(slug, seed):
     solution = getattr(importlib.import_module(f"solutions.{slug}"), slug)
+    assert grade(solution, slug, seed).passed, seed
     answers = list(wrong(slug).values())
-    for seed in range(2):
-        assert grade(solution, slug, seed).passed, seed
-        answer = answers[seed * len(answers) // 2]
-        assert named(answer, grade(answer.answer, slug, seed).findings), (answer, seed)
+    answer = answers[len(answers) // 2]
+    assert named(answer, grade(answer.answer, slug, 1).findings), answer  # the others are tried with 0
 
 
 # Relative to a value's largest element: what no rounding explains, in numbers of so few bits.

@@ -43,7 +43,7 @@ def test_dot_over_two_dimensions():
 
 @pytest.mark.parametrize(("groups", "depth"), [(1, 6), (3, 2)])
 def test_convolution(groups, depth):
-    """Of 2 × 8 × 8 × 9 results each sums over a 3 × 3 window of `depth` input features."""
+    """Of 2 × 8 × 8 × 9 results each sums over a 3 × 3 window of `depth` input features, but for what is padding."""
 
     def f(image, kernel):
         dimensions = ("NHWC", "HWIO", "NHWC")
@@ -52,7 +52,8 @@ def test_convolution(groups, depth):
         )
 
     found = cost(f, "conv_general_dilated", array(2, 8, 8, 6), array(3, 3, depth, 9))
-    assert found.flops == 2 * (2 * 8 * 8 * 9) * (3 * 3 * depth)
+    # Along an axis the first and the last of 8 windows have 2 places on the image, the others 3.
+    assert found.flops == 2 * (2 * 9) * (6 * 3 + 2 * 2) ** 2 * depth
 
 
 def test_elementwise():

@@ -3,19 +3,23 @@
 The counts are those of the program as written, before XLA fuses or rewrites anything. The conventions are XLA's: a
 multiply-add is 2 FLOPs, an elementwise operation 1 FLOP an element of its result, a reduction 1 an element it reads; a
 transcendental function counts apart; moving or reshaping data is free of FLOPs and costs the bytes it reads and writes.
+The rule of each operation stands in `rematscope.ir.cost_rules`; what has none is said to be uncounted.
 """
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
+from jax.extend.core import JaxprEqn
+
 from rematscope.ir import jax_internals
+from rematscope.ir.cost_rules import work_of
 from rematscope.ir.jax_internals import AnyJaxpr
-from rematscope.ir.program import Equation, Program, Typed, nbytes
+from rematscope.ir.program import Equation, Program, nbytes
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, repr=False)
 class Cost:
     """A sum of operations.
 
@@ -23,30 +27,29 @@ class Cost:
       flops: floating-point operations other than transcendental functions.
       transcendentals: elements that a transcendental function (`sin`, `exp`, `tanh`, `sqrt`, …) was applied to.
       bytes: bytes read and written if every operation reads its operands and writes its results once.
+      uncounted: primitives whose work is not known, and not in these figures: custom calls, callbacks, operations
+        without a rule; a `while` counts one iteration, for how many there are is not in the program.
     """
 
     flops: int = 0
     transcendentals: int = 0
     bytes: int = 0
+    uncounted: frozenset[str] = frozenset()
 
     def __add__(self, other: "Cost") -> "Cost":
-        return Cost(self.flops + other.flops, self.transcendentals + other.transcendentals, self.bytes + other.bytes)
+        return Cost(
+            self.flops + other.flops,
+            self.transcendentals + other.transcendentals,
+            self.bytes + other.bytes,
+            self.uncounted | other.uncounted,
+        )
 
     def __mul__(self, trip_count: int) -> "Cost":
-        return Cost(self.flops * trip_count, self.transcendentals * trip_count, self.bytes * trip_count)
+        return Cost(self.flops * trip_count, self.transcendentals * trip_count, self.bytes * trip_count, self.uncounted)
 
-
-_TRANSCENDENTAL = frozenset(
-    "acos acosh asin asinh atan atan2 atanh cbrt cos cosh digamma erf erf_inv erfc exp exp2 expm1 igamma igammac "
-    "lgamma log log1p log2 logistic pow rsqrt sin sinh sqrt tan tanh".split()
-)
-_MOVES_DATA = frozenset(
-    "all_gather all_to_all bitcast_convert_type broadcast_in_dim concatenate convert_element_type copy copy_p "
-    "device_put dynamic_slice dynamic_update_slice empty2 gather iota pad ppermute pvary random_bits random_fold_in "
-    "random_seed random_split random_unwrap random_wrap rev reshape scatter select_n sharding_constraint slice split "
-    "squeeze stop_gradient transpose".split()
-)
-_PER_OPERAND_ELEMENT = ("reduce", "argmax", "argmin", "cum", "sort", "psum", "top_k")
+    def __repr__(self) -> str:
+        figures = f"flops={self.flops}, transcendentals={self.transcendentals}, bytes={self.bytes}"
+        return f"Cost({figures}{f', uncounted={sorted(self.uncounted)}' if self.uncounted else ''})"
 
 
 def cost_of(equation: Equation) -> Cost:
@@ -65,59 +68,77 @@ def cost_of(equation: Equation) -> Cost:
 def program_cost(program: Program, role: str | None = None) -> Cost:
     """Sums the cost of every operation, of one role if given, over all iterations of scans.
 
-    A `while_loop` counts one iteration, for its trip count is not in the program; of a branch the costliest counts; a
-    kernel or `shard_map` that stands as one equation counts its program once.
+    A `while_loop` counts one iteration, for its trip count is not in the program, and is among what is uncounted; of a
+    branch the costliest counts.
     """
     total = Cost()
     for equation in program.equations:
+        bodies = [program_cost(body, role) for body in equation.bodies]
         if equation.primitive == "cond":
-            total += max((program_cost(body, role) for body in equation.bodies), key=lambda c: (c.flops, c.bytes))
+            total += _costliest(bodies)
+        elif equation.primitive == "while":
+            total += _once(bodies)
         elif equation.bodies:
-            for body in equation.bodies:
-                total += program_cost(body, role) * equation.length
+            total += sum(bodies, Cost()) * equation.length
         elif role in (None, equation.role):
             total += cost_of(equation)
     return total
 
 
-def _cost(primitive: str, inputs: Sequence[Typed], outputs: Sequence[Typed], params: dict[str, Any]) -> Cost:
+def _costliest(branches: Iterable[Cost]) -> Cost:
+    """Of branches the costliest, and what none of them counts."""
+    branches = list(branches)
+    most = max(branches, key=lambda cost: (cost.flops, cost.bytes))
+    return dataclasses.replace(most, uncounted=frozenset().union(*(cost.uncounted for cost in branches)))
+
+
+def _once(parts: Iterable[Cost]) -> Cost:
+    """An iteration of a loop of unknown length, if there is anything in it."""
+    total = sum(parts, Cost())
+    return total + Cost(uncounted=frozenset({"while"})) if total != Cost() else total
+
+
+def _cost(primitive: str, inputs: Iterable[Any], outputs: Iterable[Any], params: dict[str, Any]) -> Cost:
+    inputs, outputs = list(inputs), list(outputs)
     if primitive in ("name", "optimization_barrier"):
         return Cost()
-    moved = sum(map(nbytes, inputs)) + sum(map(nbytes, outputs))
-    size = sum(math.prod(v.shape) for v in outputs)
-    if primitive in _MOVES_DATA:
-        return Cost(bytes=moved)
-    if primitive in _TRANSCENDENTAL:
-        return Cost(transcendentals=size, bytes=moved)
-    if primitive == "dot_general":
-        (contracted, _), _ = params["dimension_numbers"]
-        return Cost(flops=2 * size * math.prod(inputs[0].shape[d] for d in contracted), bytes=moved)
-    if primitive == "conv_general_dilated":
-        kernel = inputs[1].shape
-        features = params["dimension_numbers"].rhs_spec[0]
-        return Cost(flops=2 * size * math.prod(kernel) // kernel[features], bytes=moved)
-    if primitive == "integer_pow":
-        power = abs(params["y"])
-        products = power.bit_length() - 1 + power.bit_count() - 1 + (params["y"] < 0)  # by squaring
-        return Cost(flops=size * max(1, products), bytes=moved)
-    if primitive.startswith("scatter"):
-        return Cost(flops=math.prod(inputs[2].shape), bytes=moved)  # one for each number added, not for the whole table
-    if primitive.startswith(_PER_OPERAND_ELEMENT):
-        return Cost(flops=sum(math.prod(v.shape) for v in inputs[:1]), bytes=moved)
+    moved = sum(nbytes(v) for v in (*inputs, *outputs) if hasattr(v, "dtype"))  # a token has none
+    if primitive == "pallas_call":
+        return _kernel(params, moved)
     if primitive == "custom_linear_solve":
         # Of its four functions one runs; the others are for its derivative.
         return _jaxpr_cost(params["jaxprs"].solve)
-    if bodies := list(jax_internals.jaxprs_in_params(params)):
-        # A kernel or custom solver that stands as one equation: its parts, once each.
-        return sum((_jaxpr_cost(body) for body in bodies), Cost())
-    return Cost(flops=size, bytes=moved)
+    if (work := work_of(primitive, inputs, outputs, params)) is None:
+        return Cost(bytes=moved, uncounted=frozenset({primitive}))
+    return Cost(*work, bytes=moved)
+
+
+def _kernel(params: dict[str, Any], moved: int) -> Cost:
+    """A Pallas kernel costs what its author says (`cost_estimate`); else its body, once for each place of its grid."""
+    if (said := params["cost_estimate"]) is not None:
+        return Cost(said.flops, said.transcendentals, said.bytes_accessed)
+    grid = params["grid_mapping"].grid
+    known = all(isinstance(size, int) for size in grid)
+    total = _jaxpr_cost(params["jaxpr"]) * (math.prod(grid) if known else 1)
+    uncounted = total.uncounted if known else total.uncounted | {"pallas_call"}
+    return dataclasses.replace(total, bytes=moved, uncounted=uncounted)  # blocks stay near the processor
 
 
 def _jaxpr_cost(jaxpr: AnyJaxpr) -> Cost:
-    total = Cost()
-    for eqn in jax_internals.body_of(jaxpr)[0].eqns:
-        trip_count = jax_internals.scan_of(eqn).length if eqn.primitive.name == "scan" else 1
-        inputs: list[Any] = [v.aval for v in eqn.invars]  # all of arrays, which JAX's types do not say
-        outputs: list[Any] = [v.aval for v in eqn.outvars]
-        total += _cost(eqn.primitive.name, inputs, outputs, eqn.params) * trip_count
-    return total
+    return sum((_eqn_cost(eqn) for eqn in jax_internals.body_of(jaxpr)[0].eqns), Cost())
+
+
+def _eqn_cost(eqn: JaxprEqn) -> Cost:
+    if (body := jax_internals.called_body(eqn)) is not None:
+        return _jaxpr_cost(body)
+    match eqn.primitive.name:
+        case "scan":
+            scan = jax_internals.scan_of(eqn)
+            return _jaxpr_cost(scan.body) * scan.length
+        case "while":
+            loop = jax_internals.while_of(eqn)
+            return _once([_jaxpr_cost(loop.condition), _jaxpr_cost(loop.body)])
+        case "cond":
+            return _costliest(map(_jaxpr_cost, jax_internals.branches_of(eqn)))
+        case primitive:
+            return _cost(primitive, [v.aval for v in eqn.invars], [v.aval for v in eqn.outvars], eqn.params)

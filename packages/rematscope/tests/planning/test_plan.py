@@ -123,20 +123,6 @@ def steepness(x, w):
     return jax.grad(lambda x: stages(x, w).sum())(x)
 
 
-def sharded(part):
-    mesh = jax.make_mesh((1,), ("i",), axis_types=(jax.sharding.AxisType.Auto,))
-    spec = jax.sharding.PartitionSpec("i"), jax.sharding.PartitionSpec()
-    return jax.shard_map(part, mesh=mesh, in_specs=spec, out_specs=spec[0])
-
-
-def around_a_shard(x, w):
-    return jnp.sin(checkpoint_name(sharded(lambda x, w: jnp.sin(x @ w))(x, w), "a") @ w)
-
-
-def in_a_shard(x, w):
-    return sharded(stages)(x, w)
-
-
 IMPOSSIBLE = [
     (nameless, 0.5, "checkpoint_name"),
     (
@@ -159,15 +145,6 @@ IMPOSSIBLE = [
         "calls_back calls back to Python in a way that a checkpoint may not repeat, such as io_callback.",
     ),
     (steepness, 0.5, "steepness takes the gradient of a function that has a checkpoint, and names can only be chosen"),
-    *(
-        (
-            f,
-            1.0,
-            f"{f.__name__} has a checkpoint around shard_map or in it, and what that computes again inside cannot be "
-            "told from outside. Plan the function that it runs by itself.",
-        )
-        for f in (around_a_shard, in_a_shard)
-    ),
 ]
 
 

@@ -13,6 +13,7 @@ import dataclasses
 import math
 import numbers
 from collections.abc import Callable, Collection, Iterable
+from functools import cached_property
 from typing import Any
 
 import jax.numpy as jnp
@@ -27,13 +28,18 @@ from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
 from rematscope.tracing.checkpoints import nothing, with_policy
 from rematscope.tracing.trace import Passes, trace
 
+# What a TPU v5e computes while one of its links carries a byte: 197 TFLOP/s in bfloat16, and 45 GB/s one way ("How to
+# Scale Your Model", Austin et al., 2025, chapter 2). As if nothing were computed meanwhile.
+FLOPS_PER_LINK_BYTE = 197_000 // 45
+
 CostFunction = Callable[[Equation], float]
 
 
 def work(equation: Equation) -> int:
-    """FLOPs of one run of an equation, and one for each element that a transcendental function is applied to."""
+    """What one run of an equation takes: FLOPs, one for each element that a transcendental function is applied to, and
+    `FLOPS_PER_LINK_BYTE` for each byte that is sent to another device."""
     cost = cost_of(equation)
-    return cost.flops + cost.transcendentals
+    return cost.flops + cost.transcendentals + FLOPS_PER_LINK_BYTE * cost.link_bytes
 
 
 def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwargs: Any) -> RecomputeGraph:
@@ -43,7 +49,8 @@ def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work
       f: a function that is differentiable in reverse mode. It is not run. Its checkpoints are what names are chosen
         for, whatever policies they have; if it has none, one checkpoint around all of it is.
       *args, **kwargs: its arguments, as for `trace`.
-      cost: what computing an equation again takes; FLOPs and transcendentals by default.
+      cost: what computing an equation again takes; FLOPs and transcendentals by default, and for each byte that goes
+        over a device's links the 4,377 FLOPs that a TPU v5e does in that time.
 
     Returns:
       The graph; `graph.evaluate(names)` gives the bytes that a choice keeps and the cost of what it computes again.
@@ -51,7 +58,7 @@ def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work
     Raises:
       TraceError: as `trace` does.
       PlanError: if `cost` gives something that is no cost, `f` takes the gradient of a function that has a checkpoint,
-        has a checkpoint that `shard_map` hides, or calls back to Python in one.
+        has a checkpoint that a kernel hides, or calls back to Python in one.
 
     Example:
       >>> import jax.numpy as jnp
@@ -91,7 +98,7 @@ def graph_of(passes: Passes, cost: CostFunction = work) -> RecomputeGraph:
     nodes.add_residuals()
     nodes.add_program(passes.backward, 1, ())
     roots = nodes.reading(passes.backward.outputs)
-    roots += [node for node in nodes.all if node.equation and node.equation.eqn.effects]
+    roots += [node for node in nodes.all if node.equation and jax_internals.has_effects(node.equation.eqn)]
     for node in nodes.all:
         if node.name in nodes.barred:
             node.name, node.array, node.nbytes = None, None, 0
@@ -130,6 +137,16 @@ class _Nodes:
     of_value: dict[Value, Node] = dataclasses.field(default_factory=dict)
     barred: dict[str, str] = dataclasses.field(default_factory=dict)
 
+    @cached_property
+    def _arrays(self) -> dict[Value, Value]:
+        """What a shard_map of the forward pass returns → what a device makes of it: they are kept as one array."""
+        mapped = (equation for equation in self.passes.forward.equations if equation.primitive == "shard_map")
+        return {
+            whole: part
+            for equation in mapped
+            for whole, part in zip(equation.outputs, equation.bodies[0].outputs, strict=True)
+        }
+
     def reading(self, values: Iterable[Value]) -> list[Node]:
         """The nodes of some values, each once."""
         # What is not computed in the backward program is an argument, a constant or a cotangent: always there.
@@ -140,7 +157,8 @@ class _Nodes:
         for residual in self.passes.residuals:
             if residual.value not in self.of_value:
                 computed = residual.kind == "computed"
-                node = Node(array=residual.value, nbytes=residual.nbytes if computed else 0, kept=computed)
+                array = self._arrays.get(residual.value, residual.value)
+                node = Node(array=array, nbytes=residual.device_bytes if computed else 0, kept=computed)
                 self._add(node, [residual.value])
 
     def add_program(self, program: Program, times: int, around: tuple[Equation, ...]) -> None:
@@ -153,6 +171,8 @@ class _Nodes:
                     self._add_scan(equation, times, around)
                 case "cond":
                     self._add_cond(equation, times, around)
+                case "shard_map":
+                    self._add_shard_map(equation, times, around)
                 case _:
                     self._add_operation(equation, times, around)
 
@@ -173,8 +193,9 @@ class _Nodes:
         if equation.primitive == "name":
             (value,) = equation.outputs
             node.name = equation.params["name"]
-            node.array = self.passes.forward_value_of.get(value, value)
-            node.nbytes = value.nbytes
+            array = self.passes.forward_value_of.get(value, value)
+            node.array = self._arrays.get(array, array)
+            node.nbytes = value.device_bytes
             if reason := _why_barred(equation, around):
                 self.barred.setdefault(node.name, reason)
         self._add(node, equation.outputs)
@@ -195,6 +216,15 @@ class _Nodes:
         lasts = [*body.inputs[: equation.carries], *body.outputs[equation.carries :]]
         for value, last in zip(equation.outputs, lasts, strict=True):
             self._add(Node(self.reading([last]), loops=frozenset(around)), [value])
+
+    def _add_shard_map(self, equation: Equation, times: int, around: tuple[Equation, ...]) -> None:
+        """What a device does is as many nodes as its operations; each of its parts is there if the whole array is."""
+        (body,) = equation.bodies
+        for array, part in zip(equation.inputs, body.inputs, strict=True):
+            self._add(Node(self.reading([array]), loops=frozenset(around)), [part])
+        self.add_program(body, times, around)
+        for value, part in zip(equation.outputs, body.outputs, strict=True):
+            self._add(Node(self.reading([part]), loops=frozenset(around)), [value])
 
     def _add_cond(self, equation: Equation, times: int, around: tuple[Equation, ...]) -> None:
         """Branches are as many nodes as they have operations. All count, for which is taken is not in the program."""

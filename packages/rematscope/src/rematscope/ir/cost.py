@@ -4,6 +4,7 @@ The counts are those of the program as written, before XLA fuses or rewrites any
 multiply-add is 2 FLOPs, an elementwise operation 1 FLOP an element of its result, a reduction 1 an element it reads; a
 transcendental function counts apart; moving or reshaping data is free of FLOPs and costs the bytes it reads and writes.
 The rule of each operation stands in `rematscope.ir.cost_rules`; what has none is said to be uncounted.
+Of what runs on many devices, the cost is that of one.
 """
 
 import dataclasses
@@ -13,10 +14,10 @@ from typing import Any
 
 from jax.extend.core import JaxprEqn
 
-from rematscope.ir import jax_internals
+from rematscope.ir import collectives, jax_internals
 from rematscope.ir.cost_rules import work_of
 from rematscope.ir.jax_internals import AnyJaxpr
-from rematscope.ir.program import Equation, Program, nbytes
+from rematscope.ir.program import BOOKKEEPING, Equation, Program, nbytes
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -27,6 +28,7 @@ class Cost:
       flops: floating-point operations other than transcendental functions.
       transcendentals: elements that a transcendental function (`sin`, `exp`, `tanh`, `sqrt`, …) was applied to.
       bytes: bytes read and written if every operation reads its operands and writes its results once.
+      link_bytes: bytes that a device sends over its links to others; see `rematscope.ir.collectives`.
       uncounted: primitives whose work is not known, and not in these figures: custom calls, callbacks, operations
         without a rule; a `while` counts one iteration, for how many there are is not in the program.
     """
@@ -34,6 +36,7 @@ class Cost:
     flops: int = 0
     transcendentals: int = 0
     bytes: int = 0
+    link_bytes: int = 0
     uncounted: frozenset[str] = frozenset()
 
     def __add__(self, other: "Cost") -> "Cost":
@@ -41,14 +44,22 @@ class Cost:
             self.flops + other.flops,
             self.transcendentals + other.transcendentals,
             self.bytes + other.bytes,
+            self.link_bytes + other.link_bytes,
             self.uncounted | other.uncounted,
         )
 
     def __mul__(self, trip_count: int) -> "Cost":
-        return Cost(self.flops * trip_count, self.transcendentals * trip_count, self.bytes * trip_count, self.uncounted)
+        return Cost(
+            self.flops * trip_count,
+            self.transcendentals * trip_count,
+            self.bytes * trip_count,
+            self.link_bytes * trip_count,
+            self.uncounted,
+        )
 
     def __repr__(self) -> str:
         figures = f"flops={self.flops}, transcendentals={self.transcendentals}, bytes={self.bytes}"
+        figures += f", link_bytes={self.link_bytes}" if self.link_bytes else ""
         return f"Cost({figures}{f', uncounted={sorted(self.uncounted)}' if self.uncounted else ''})"
 
 
@@ -62,7 +73,9 @@ def cost_of(equation: Equation) -> Cost:
       >>> cost_of(product).flops, cost_of(sine).transcendentals
       (40, 5)
     """
-    return _cost(equation.primitive, equation.inputs, equation.outputs, equation.params)
+    here, there = [v.on_device for v in equation.inputs], [v.on_device for v in equation.outputs]
+    cost = _cost(equation.primitive, here, there, equation.params)
+    return dataclasses.replace(cost, link_bytes=collectives.sent(equation))
 
 
 def program_cost(program: Program, role: str | None = None) -> Cost:
@@ -100,7 +113,7 @@ def _once(parts: Iterable[Cost]) -> Cost:
 
 def _cost(primitive: str, inputs: Iterable[Any], outputs: Iterable[Any], params: dict[str, Any]) -> Cost:
     inputs, outputs = list(inputs), list(outputs)
-    if primitive in ("name", "optimization_barrier"):
+    if primitive in BOOKKEEPING:
         return Cost()
     moved = sum(nbytes(v) for v in (*inputs, *outputs) if hasattr(v, "dtype"))  # a token has none
     if primitive == "pallas_call":

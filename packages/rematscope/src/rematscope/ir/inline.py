@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jax.extend import source_info_util
 from jax.extend.core import JaxprEqn
 
-from rematscope.ir import jax_internals
+from rematscope.ir import collectives, jax_internals
 from rematscope.ir.jax_internals import AnyJaxpr
 from rematscope.ir.program import Equation, Literal, Program, Value, reads
 
@@ -23,6 +23,7 @@ class Inliner:
     def __init__(self) -> None:
         self._constants: dict[int, tuple[Value, Any]] = {}
         self._calls: tuple[JaxprEqn, ...] = ()  # what is being inlined, innermost first
+        self._axes: dict[str, int] = {}  # the axes of the mesh that the shard_maps around go over
 
     def program(self, jaxpr: AnyJaxpr, inputs: Sequence[Value]) -> Program:
         """Makes a program from a jaxpr whose operands are `inputs`; values and literals cross unchanged.
@@ -89,11 +90,14 @@ class Inliner:
             equation = self._scan(eqn, inputs, outputs)
         elif primitive == "while":
             equation = self._while(eqn, inputs, outputs)
+        elif primitive == "shard_map":
+            equation = self._shard_map(eqn, inputs, outputs)
         elif primitive == "cond":
             bodies = tuple(self._body(eqn, branch, inputs[1:], ()) for branch in jax_internals.branches_of(eqn))
             equation = Equation(primitive, tuple(inputs), outputs, eqn.params, eqn, bodies)
         else:
             equation = Equation(primitive, tuple(inputs), outputs, eqn.params, eqn)
+            equation.devices = collectives.devices(primitive, eqn.params, self._axes)
         equation.calls = self._calls
         equations.append(equation)
         return outputs
@@ -126,6 +130,16 @@ class Inliner:
         bodies = part(loop.condition, inputs[: loop.tested]), part(loop.body, inputs[loop.tested : first])
         return Equation("while", tuple(inputs), outputs, eqn.params, eqn, bodies, first_carry=first, carries=len(carry))
 
+    def _shard_map(self, eqn: JaxprEqn, inputs: list[Value], outputs: tuple[Value, ...]) -> Equation:
+        mapped = jax_internals.shard_map_of(eqn)
+        own = [Value(v.aval) for v in jax_internals.body_of(mapped.body)[0].invars]
+        around, self._axes = self._axes, {**self._axes, **mapped.axes}
+        body = self._body(eqn, mapped.body, own, own)
+        self._axes = around
+        params = mapped._asdict()
+        del params["body"]
+        return Equation("shard_map", tuple(inputs), outputs, params, eqn, bodies=(body,))
+
     def _body(self, eqn: JaxprEqn, jaxpr: AnyJaxpr, operands: Sequence[Value], own: Sequence[Value]) -> Program:
         """The program that the loop or branch `eqn` runs; it reads `own` as its inputs, the rest from around it."""
         equations: list[Equation] = []
@@ -152,8 +166,8 @@ def _without_dead_code(equations: list[Equation], outputs: Sequence[Value]) -> l
             fenced = tuple(v for v in equation.inputs if v in needed)
             if fenced:
                 live.append(dataclasses.replace(equation, inputs=fenced, outputs=fenced))
-        elif equation.eqn.effects or not needed.isdisjoint(equation.outputs):
-            if equation.primitive == "scan":
+        elif jax_internals.has_effects(equation.eqn) or not needed.isdisjoint(equation.outputs):
+            if equation.primitive in ("scan", "shard_map"):
                 equation = _without_dead_stacks(equation, needed)
             live.append(equation)
             needed.update(equation.inputs)
@@ -163,10 +177,14 @@ def _without_dead_code(equations: list[Equation], outputs: Sequence[Value]) -> l
     return live[::-1]
 
 
-def _without_dead_stacks(scan: Equation, needed: set[Value]) -> Equation:
-    """Drops stacked results that nothing reads, and what a scan's body computes for them alone."""
-    (body,) = scan.bodies
-    kept = [i for i, v in enumerate(scan.outputs) if i < scan.carries or v in needed]
+def _without_dead_stacks(equation: Equation, needed: set[Value]) -> Equation:
+    """Drops what nothing reads of a scan's stacks or a shard_map's results, and what is computed for them alone."""
+    (body,) = equation.bodies
+    kept = [i for i, v in enumerate(equation.outputs) if i < equation.carries or v in needed]
     outputs = tuple(body.outputs[i] for i in kept)
     body = dataclasses.replace(body, equations=_without_dead_code(body.equations, outputs), outputs=outputs)
-    return dataclasses.replace(scan, outputs=tuple(scan.outputs[i] for i in kept), bodies=(body,))
+    params = equation.params
+    if equation.primitive == "shard_map":
+        params = {**params, "out_specs": tuple(params["out_specs"][i] for i in kept)}
+    results = tuple(equation.outputs[i] for i in kept)
+    return dataclasses.replace(equation, outputs=results, bodies=(body,), params=params)

@@ -5,6 +5,7 @@ These have no public door:
 * `scan` keeps how its operands divide into constants, carries and slices in parameters (other ones from JAX 0.12 on).
 * Under `JAX_REMAT3=1`, a switch that came with JAX 0.10, checkpoints and names are `HiPrim` objects in the private
   `_prim` parameter of one primitive.
+* `shard_map` keeps in parameters what is divided over which axes of a mesh.
 * A call primitive's body sits under a parameter name of its own.
 * The switch between the two is a state that only a private module can set for a while.
 * How an equation's parameters are handed to its primitive changed between releases (a pair until JAX 0.11).
@@ -18,6 +19,7 @@ Everything here takes a `JaxprEqn` and returns plain data or arrays; a release t
 
 import contextlib
 import inspect
+import math
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -297,6 +299,42 @@ def while_of(eqn: JaxprEqn) -> While:
     return While(params["cond_jaxpr"], params["cond_nconsts"], params["body_jaxpr"], params["body_nconsts"])
 
 
+class ShardMap(NamedTuple):
+    """What a `shard_map` equation says of itself.
+
+    Attributes:
+      body: what each device runs on its parts.
+      mesh: the mesh, of devices or abstract.
+      axes: the mesh axes that it divides arrays over, and how long each is.
+      in_specs, out_specs: how each operand and each result is divided.
+      check_vma: whether JAX keeps account of what differs between devices.
+    """
+
+    body: AnyJaxpr
+    mesh: Any  # jax.sharding.Mesh or AbstractMesh, which have no common type
+    axes: dict[str, int]
+    in_specs: tuple[Any, ...]
+    out_specs: tuple[Any, ...]
+    check_vma: bool
+
+
+def shard_map_of(eqn: JaxprEqn) -> ShardMap:
+    """Reads the parameters of a `shard_map`."""
+    params = eqn.params
+    names = params["newly_manual_axes" if "newly_manual_axes" in params else "manual_axes"]  # the latter in JAX 0.7
+    mesh = params["mesh"]
+    axes = {name: size for name, size in mesh.shape.items() if name in names}
+    return ShardMap(params["jaxpr"], mesh, axes, params["in_specs"], params["out_specs"], params["check_vma"])
+
+
+def has_effects(eqn: JaxprEqn) -> bool:
+    """True for a print, a callback and the like, which must run though nothing reads a result of theirs.
+
+    That a collective is about an axis of a mesh is written down as an effect too, and is none.
+    """
+    return any(type(effect).__name__ != "NamedAxisEffect" for effect in eqn.effects)
+
+
 def branches_of(eqn: JaxprEqn) -> tuple[ClosedJaxpr, ...]:
     """The branches of a `cond`."""
     return tuple(eqn.params["branches"])
@@ -310,6 +348,21 @@ def run(eqn: JaxprEqn, operands: list[Any]) -> list[Any]:
     with eqn.ctx.manager:
         results = primitive.bind(*functions, *operands, **params)
     return list(results) if primitive.multiple_results else [results]
+
+
+def device_shape(aval: Any) -> tuple[int, ...] | None:
+    """The shape of what one device has of an array of this type; None where the type does not say.
+
+    It says so on a mesh whose axes are explicit, and of the parts of arrays on which `shard_map` works.
+    """
+    sharding = getattr(aval, "sharding", None)
+    if sharding is None or sharding.mesh.empty or jax.sharding.AxisType.Auto in sharding.mesh.axis_types:
+        return None
+    # Not its shard_shape, which cannot tell on a mesh within a shard_map.
+    over = [entry if isinstance(entry, tuple) else (entry,) for entry in sharding.spec]
+    ways = [math.prod(sharding.mesh.shape[axis] for axis in axes if axis is not None) for axes in over]
+    ways += [1] * (len(aval.shape) - len(ways))
+    return tuple(-(-length // parts) for length, parts in zip(aval.shape, ways, strict=True))
 
 
 def literal_value(atom: Literal) -> Any:

@@ -23,6 +23,7 @@ class NumberTable:
         # is known in the branch of another `cond` that is taken under the same condition.
         self._choices: dict[int, tuple[int, tuple[int, ...]]] = {}
         self._taken: dict[int, int] = {}
+        self._boxed: dict[int, int] = {}  # an array of one number → the scalar in it
 
     def intern(self, *key: Hashable) -> int:
         """The number of a key, a new one if the key is new."""
@@ -47,15 +48,24 @@ class NumberTable:
 
     def results(self, equation: Equation) -> list[int]:
         """The numbers of an operation's results."""
-        if equation.eqn.effects:  # a print or a callback is never "the same value again"
+        if jax_internals.has_effects(equation.eqn):  # a print or a callback is never "the same value again"
             return [self.intern("effect", equation, i) for i in range(len(equation.outputs))]
         if equation not in self._params:
             self._params[equation] = _frozen(equation.params)
         operands = tuple(self.number(v) for v in equation.inputs)
+        if equation.primitive == "squeeze" and operands[0] in self._boxed:
+            return [self._boxed[operands[0]]]
         if equation.primitive in _COMMUTES:
             operands = tuple(sorted(operands))
         key = (equation.primitive, self._params[equation], operands)
-        return [self.intern(*key, i) for i in range(len(equation.outputs))]
+        numbers = [self.intern(*key, i) for i in range(len(equation.outputs))]
+        if is_box(equation):
+            self._boxed[numbers[0]] = operands[0]
+        return numbers
+
+    def is_boxed(self, number: int) -> bool:
+        """Whether it is the number of an array that a scalar was put into."""
+        return number in self._boxed
 
     @contextlib.contextmanager
     def taking(self, which: int, taken: int) -> Iterator[None]:
@@ -72,6 +82,12 @@ class NumberTable:
         number = self.intern("cond", which, branches)
         self._choices[number] = (which, branches)
         return number
+
+
+def is_box(equation: Equation) -> bool:
+    """True for what puts a scalar into an array of one number, as JAX does with scalars that a shard_map saves."""
+    boxes = equation.primitive == "broadcast_in_dim" and equation.outputs[0].shape == (1,)
+    return boxes and not equation.inputs[0].shape
 
 
 def _frozen(params: Any) -> Hashable:  # a parameter of a primitive may be anything

@@ -4,7 +4,9 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from rematscope.ir.program import Equation, Program, Value, type_text
+from rematscope.ir import collectives
+from rematscope.ir.placement import index_text
+from rematscope.ir.program import CASTS, Equation, Program, Value, type_text
 from rematscope.ir.source import Source
 
 # Text in pieces: where it names a value, the piece is that value.
@@ -20,11 +22,12 @@ _PARAMETERS = {
     "reduce_min": "axes", "reduce_prod": "axes", "reduce_and": "axes", "reduce_or": "axes", "argmax": "axes",
     "argmin": "axes", "cumsum": "axis", "cumprod": "axis", "cummax": "axis", "concatenate": "dimension",
     "squeeze": "dimensions", "rev": "dimensions", "expand_dims": "dimensions", "sort": "dimension",
-    "dynamic_slice": "slice_sizes", "psum": "axes",
+    "dynamic_slice": "slice_sizes",
 }  # fmt: skip
 _SHORT = {
     "broadcast_in_dim": "broadcast", "reduce_sum": "sum", "reduce_max": "max", "reduce_min": "min",
-    "reduce_prod": "prod", "reduce_and": "all", "reduce_or": "any", "cond": "switch",
+    "reduce_prod": "prod", "reduce_and": "all", "reduce_or": "any", "cond": "switch", "psum_invariant": "psum",
+    "psum2": "psum", "reduce_scatter": "psum_scatter", "all_gather_invariant": "all_gather",
 }  # fmt: skip
 
 
@@ -68,6 +71,10 @@ def lines(program: Program, indent: str = "") -> Iterator[Line]:
                 yield from _while(equation, indent)
             case "cond":
                 yield from _cond(equation, indent)
+            case "shard_map":
+                yield from _shard_map(equation, indent)
+            case primitive if primitive in CASTS:
+                pass  # what it returns has its operand's name
             case _:
                 yield Line((indent, *_assignment(equation)), equation.outputs, equation.role, equation.source)
 
@@ -116,6 +123,10 @@ def _expression(equation: Equation) -> Pieces:
             return _filled(f"{{}}[{', '.join(parts)}]", *operands)
         case "iota":
             return (f"iota({_tuple(params['shape'])}, {params['dimension']})",)
+    if collectives.kind(primitive) is not None:
+        axes = params.get("axes", params.get("axis_name"))
+        over = map(repr, axes if isinstance(axes, (tuple, list)) else (axes,))
+        return (f"{_SHORT.get(primitive, primitive)}(", *listed([*operands, *over]), ")")
     shown = [_tuple(params[parameter])] if (parameter := _PARAMETERS.get(primitive)) in params else []
     return (f"{_SHORT.get(primitive, primitive)}(", *listed([*operands, *shown]), ")")
 
@@ -197,6 +208,16 @@ def _carry_over(equation: Equation, body: Program, indent: str) -> Iterator[Line
     """The end of an iteration: all carries at once, so that two may trade places."""
     if carries := equation.outputs[: equation.carries]:
         yield Line((indent, *listed(carries), " = ", *listed(body.outputs[: len(carries)])), carries)
+
+
+def _shard_map(equation: Equation, indent: str) -> Iterator[Line]:
+    (body,) = equation.bodies
+    axes = ", ".join(f"{name}={size}" for name, size in equation.params["axes"].items())
+    yield Line((f"{indent}on each device of {axes}:",), source=equation.source)
+    inner = indent + "  "
+    yield from lines(body, inner)
+    for whole, part, spec in zip(equation.outputs, body.outputs, equation.params["out_specs"], strict=True):
+        yield Line((inner, whole, f"{index_text(spec)} = ", part), (whole,))
 
 
 def _while(equation: Equation, indent: str) -> Iterator[Line]:

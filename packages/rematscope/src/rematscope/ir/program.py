@@ -3,13 +3,16 @@
 `jit`, checkpoint and custom-rule bodies stand inlined where they run. Loops and branches keep a body, which is a
 `Program` too and reads values of the program around it directly. An optimization barrier returns its operands under
 their own names: it says when, not what.
+
+A `shard_map` keeps its body too. It is like a `scan` without carries, whose iterations run at once on one device each:
+what goes in is divided, and what comes out is put together. In the body each value is one device's part.
 """
 
 import dataclasses
 import re
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -33,19 +36,28 @@ class Typed(Protocol):
     def dtype(self) -> Any: ...  # NumPy's, or one of JAX's extended dtypes
 
 
+class Part(NamedTuple):
+    """What one device has of an array."""
+
+    shape: tuple[int, ...]
+    dtype: Any  # NumPy's, or one of JAX's extended dtypes
+
+
 class Value:
     """One array that a program computes or is given.
 
     Attributes:
       aval: JAX's abstract value of it: shape, dtype, memory space.
       name: what it is shown under.
+      part: the shape of what one device has of it, where more than its type says so; see `rematscope.ir.placement`.
     """
 
-    __slots__ = ("aval", "name")
+    __slots__ = ("aval", "name", "part")
 
     def __init__(self, aval: Any, name: str = ""):  # JAX's abstract values have no common type with a shape
         self.aval = aval
         self.name = name
+        self.part: tuple[int, ...] | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -61,6 +73,22 @@ class Value:
     def nbytes(self) -> int:
         """Bytes of the whole array."""
         return nbytes(self)
+
+    @property
+    def device_shape(self) -> tuple[int, ...] | None:
+        """The shape of what each device has of it; None where nothing in the trace says so."""
+        return self.part if self.part is not None else jax_internals.device_shape(self.aval)
+
+    @property
+    def on_device(self) -> "Typed":
+        """What each device has of it, as a shape and a dtype: all of it where nothing says otherwise."""
+        shape = self.device_shape
+        return self if shape is None or shape == self.shape else Part(shape, self.dtype)
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes of what each device has of it: of all of it where nothing says otherwise."""
+        return nbytes(self.on_device)
 
     def __repr__(self) -> str:
         return f"{self.name}:{type_text(self)}"
@@ -117,6 +145,7 @@ class Equation:
       bodies: loop body or branches, in the order of the primitive's parameters.
       role: in a backward program, `"R"`, `"L"` or `"B"`; see `rematscope.ir.roles`. Empty in a forward program.
       length: how often the body of a `scan` runs; 1 for everything else.
+      devices: how many devices a collective goes over; 1 for everything else.
       reverse: a `scan` runs from the last slice to the first.
       first_carry, carries: where in `inputs` a loop's carried values start, and how many there are.
       calls: the jit, checkpoint and custom-rule equations that it was inlined from, with the loops and branches that
@@ -132,6 +161,7 @@ class Equation:
     bodies: tuple["Program", ...] = ()
     role: str = ""
     length: int = 1
+    devices: int = 1
     reverse: bool = False
     first_carry: int = 0
     carries: int = 0
@@ -151,8 +181,8 @@ class Equation:
 
     @property
     def stacked_inputs(self) -> tuple[Value, ...]:
-        """The arrays that a scan's body reads one slice of at a time."""
-        return self.inputs[self.first_carry + self.carries :] if self.primitive == "scan" else ()
+        """The arrays of which a scan's body reads a slice at a time, and a shard_map's on each device a part."""
+        return self.inputs[self.first_carry + self.carries :] if self.primitive in ("scan", "shard_map") else ()
 
 
 @dataclasses.dataclass(eq=False)
@@ -209,8 +239,11 @@ class Program:
         )
 
 
+# Inside a shard_map, what says of a value that it may differ from device to device, or is summed or not.
+CASTS = frozenset({"pvary", "preduced", "reduced_vary_cast", "vary_unreduced_cast"})
+
 # Equations that move no data and compute nothing.
-BOOKKEEPING = frozenset({"name", "optimization_barrier"})
+BOOKKEEPING = frozenset({"name", "optimization_barrier"}) | CASTS
 
 _Env = dict[Value, Any]  # the array that each value is
 
@@ -251,6 +284,20 @@ def _run_scan(equation: Equation, operands: list[Any], env: _Env) -> list[Any]:
     return [*carry, *stacked]
 
 
+def _run_shard_map(equation: Equation, operands: list[Any], env: _Env) -> list[Any]:
+    (body,) = equation.bodies
+    mapped = jax.shard_map(
+        lambda *parts: tuple(_run(body, parts, dict(body.constants))),
+        mesh=equation.params["mesh"],
+        in_specs=equation.params["in_specs"],
+        out_specs=equation.params["out_specs"],
+        axis_names=set(equation.params["axes"]),
+        check_vma=equation.params["check_vma"],
+    )
+    result: Callable[..., Any] = jax.jit(mapped)  # bare, it would run one operation after another on each device
+    return list(result(*operands))
+
+
 def _run_while(equation: Equation, operands: list[Any], env: _Env) -> list[Any]:
     condition, body = equation.bodies
     start = equation.first_carry
@@ -273,6 +320,7 @@ _RUN: dict[str, Callable[[Equation, list[Any], _Env], list[Any]]] = {
     "name": lambda equation, operands, env: operands,
     "scan": _run_scan,
     "while": _run_while,
+    "shard_map": _run_shard_map,
     "cond": _run_cond,
 }
 

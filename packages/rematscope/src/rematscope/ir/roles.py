@@ -8,7 +8,7 @@ transparent. The bodies of two loops can be compared, and a slice of a stack is 
 from collections.abc import Iterator
 
 from rematscope.ir.dependence import mark_dependence
-from rematscope.ir.program import Equation, Program, Value
+from rematscope.ir.program import CASTS, Equation, Program, Value
 from rematscope.ir.value_numbering import ValueNumbering
 
 RECOMPUTED, LATE, BACKWARD = "R", "L", "B"
@@ -39,6 +39,8 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
     # A value from a branch exists only if that branch was taken: it is known in the backward pass's branches alone.
     in_branches: dict[int, Value] = {}
     for equation, in_branch in _everything(forward):
+        if equation.primitive in CASTS:
+            continue  # their operands have the same numbers
         known = in_branches if in_branch else computed
         for value in equation.outputs:
             if equation.primitive == "name":
@@ -65,8 +67,10 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
                 equation.outputs or equation.inputs  # a print has no output
             ):
                 equation.role = BACKWARD
-            elif equation.primitive == "device_put":
-                equation.role = LATE  # fetching what the host kept computes nothing again
+            elif equation.primitive == "device_put" or (
+                numbering.unboxes(equation) and equation.inputs[0] in program.inputs
+            ):
+                equation.role = LATE  # fetching what was kept computes nothing again
             else:
                 equation.role = RECOMPUTED if before and all(before) else LATE
             pairs = zip(equation.outputs, before, strict=True)

@@ -5,7 +5,8 @@ import keyword
 import string
 from collections.abc import Callable, Iterator
 
-from rematscope.ir.program import Equation, Program, Value
+from rematscope.ir.placement import axes_in, index_text
+from rematscope.ir.program import CASTS, Equation, Program, Value
 
 
 def name_values(
@@ -21,7 +22,7 @@ def name_values(
     forward value that it equals; where that name is taken in the backward program, with a prime. No value is called
     like the function itself.
     """
-    taken = {function, *(v.name for v in forward.inputs)}
+    taken = {function, *(v.name for v in forward.inputs), *axes_in(forward)}
     for i, value in enumerate(cotangents):
         value.name = _primed("ct" if len(cotangents) == 1 else f"ct{i}", taken)
     indices = [letter for letter in string.ascii_lowercase[8:] if letter not in (*taken, "l")][:3]
@@ -58,11 +59,23 @@ def _name(program: Program, fresh: Callable[[Value], str], indices: list[str], d
     for equation in program.equations:
         if equation.primitive in ("scan", "while"):
             _name_loop(equation, fresh, indices, depth)
+        elif equation.primitive in CASTS:
+            equation.outputs[0].name = equation.inputs[0].name
         else:
+            if equation.primitive == "shard_map":
+                _name_parts(equation, fresh)
             for body in equation.bodies:
                 _name(body, fresh, indices, depth)
         for value in equation.outputs:
             value.name = value.name or fresh(value)
+
+
+def _name_parts(equation: Equation, fresh: Callable[[Value], str]) -> None:
+    """A device's part is indexed by the axes of the mesh: `w[d]`, `x[:, model]`. What is whole keeps its name."""
+    (body,) = equation.bodies
+    for array, part, spec in zip(equation.inputs, body.inputs, equation.params["in_specs"], strict=True):
+        array.name = array.name or fresh(array)  # a constant has none yet
+        part.name = array.name + index_text(spec)
 
 
 def _name_loop(equation: Equation, fresh: Callable[[Value], str], indices: list[str], depth: int) -> None:

@@ -8,14 +8,15 @@ known of a branch while it is taken is used in the same walk, in the spirit of C
 combining optimizations" (TOPLAS 1995).
 
 Inside a loop a number says "this value, as a function of the loop's index". An index is known by its loop's length and
-by how many loops of that length are around it.
+by how many loops of that length are around it. Inside a shard_map it says "this value, as a function of the device".
 """
 
 from collections.abc import Hashable, Set
 
 from rematscope.ir.loop_carries import Carry, CarrySearch, Group, groups_of
 from rematscope.ir.number_table import NumberTable
-from rematscope.ir.program import Equation, Program, Value
+from rematscope.ir.placement import divided
+from rematscope.ir.program import CASTS, Equation, Program, Value
 
 # A loop is tried under many suppositions, and under each of them so are the loops in it: the work is multiplied with
 # every level of nesting. It is counted in equations numbered, so that it ends at the same point on every machine. An
@@ -46,7 +47,8 @@ class ValueNumbering:
         self.undecided: set[Equation] = set()
         self._unknown = unknown
         self._table = NumberTable()
-        # stack → the index of the loop that stacked it, and the number of what an iteration puts there
+        # stack → the index of the loop that stacked it, and the number of what an iteration puts there; of what a
+        # shard_map puts together, how that is divided, and the number of what a device puts there
         self._stacked: dict[int, tuple[Hashable, int]] = {}
         # loop → the carries of each loop like it
         self._known: dict[Hashable, list[list[Carry]]] = {}
@@ -59,6 +61,10 @@ class ValueNumbering:
         """The number of a value; one of its own if nothing that was numbered made it."""
         return self._table.number(value)
 
+    def unboxes(self, equation: Equation) -> bool:
+        """Whether an equation takes a scalar out of the array of one number that a shard_map had put it into."""
+        return equation.primitive == "squeeze" and self._table.is_boxed(self.number(equation.inputs[0]))
+
     def program(self, program: Program, around: _Around = ()) -> None:
         """Numbers what `program` computes; `around` holds the lengths of the loops around it."""
         self._steps_left -= len(program.equations)
@@ -70,8 +76,12 @@ class ValueNumbering:
         match equation.primitive:
             case "name" | "device_put":
                 return self._numbers(equation.inputs)
+            case primitive if primitive in CASTS:
+                return self._numbers(equation.inputs)
             case "scan":
                 return self._scan(equation, around)
+            case "shard_map":
+                return self._shard_map(equation, around)
             case "while":
                 return self._while(equation, around)
             case "cond":
@@ -104,6 +114,22 @@ class ValueNumbering:
         stacks = [self._table.intern("stack", index, out) for out in outs[carries:]]
         self._stacked.update((stack, (index, out)) for stack, out in zip(stacks, outs[carries:], strict=True))
         return [self._table.intern("last", *pair) for pair in zip(carried, outs[:carries], strict=True)] + stacks
+
+    def _shard_map(self, equation: Equation, around: _Around) -> list[int]:
+        """The part of an array that was put together of parts in the same way is what was put there."""
+        (body,) = equation.bodies
+        mesh, specs_in, specs_out = (equation.params[key] for key in ("mesh", "in_specs", "out_specs"))
+        for spec, array, part in zip(specs_in, equation.inputs, body.inputs, strict=True):
+            how, number = (mesh, *divided(spec)), self.number(array)
+            whole, inner = self._stacked.get(number, (None, -1))
+            self._table.assign([part], [inner if whole == how else self._table.intern("part", how, number)])
+        self.program(body, around)
+        results = []
+        for spec, out in zip(specs_out, self._numbers(body.outputs), strict=True):
+            how = (mesh, *divided(spec))
+            results.append(self._table.intern("whole", how, out))
+            self._stacked[results[-1]] = how, out
+        return results
 
     def _while(self, equation: Equation, around: _Around) -> list[int]:
         condition, body = equation.bodies

@@ -163,10 +163,10 @@ def _nested(subject: Subject, group: list[Checkpoint], around: Checkpoint) -> It
         )
         yield LintFinding(LintKind.NESTED, text, first.source)
     elif first.policy not in (None, jax.checkpoint_policies.nothing_saveable):
-        kept = now.bytes_by_kind().get("computed", 0)
+        kept = now.device_bytes_by_kind().get("computed", 0)
         outer_lines = [first.lines[i:] for i in range(1, len(first.lines))]
         alone = subject.without([c for c in subject.checkpoints if c.lines in outer_lines])
-        wanted = alone.bytes_by_kind().get("computed", 0)
+        wanted = alone.device_bytes_by_kind().get("computed", 0)
         if wanted > kept:
             text = (
                 f"The checkpoint {line} stands in {outer}, whose policy decides what is kept for the backward pass: "

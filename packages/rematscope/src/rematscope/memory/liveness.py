@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable
 
 from rematscope.ir import roles
 from rematscope.ir.pretty_print import code
-from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
+from rematscope.ir.program import BOOKKEEPING, CASTS, Equation, Literal, Program, Value
 from rematscope.memory.timeline import BANDS, Moment, Timeline
 from rematscope.tracing.trace import Passes, trace
 
@@ -22,6 +22,8 @@ def liveness(f: Callable, *args, **kwargs) -> Timeline:
     * recomputed is what the backward pass makes without the cotangent: its `R` and `L` equations.
     * other: temporaries, cotangents, gradients until the end, and `f`'s outputs until the turn, when the caller gets
       them.
+
+    On a mesh these are the bytes of one device; see `Passes.unplaced` for what only the compiler places there.
 
     A loop's body stands in the row of steps once, for every iteration needs the same room. An array that a loop stacks
     is there whole from the loop's start, since XLA allocates it so; what is stacked goes straight into it. Each branch
@@ -73,7 +75,8 @@ def live_bytes(passes: Passes) -> Timeline:
         array = lives.array(residual.value)
         if lives.kinds.get(array) == "other":
             lives.kinds[array] = None if residual.memory == "host" else "residuals"
-    return Timeline(f"{passes.function}: bytes live after each equation", lives.moments(), turn)
+    where = f" on each of {passes.devices} devices" if passes.axes else ""
+    return Timeline(f"{passes.function}: bytes live{where} after each equation", lives.moments(), turn)
 
 
 class _Lives:
@@ -104,12 +107,15 @@ class _Lives:
 
     def program(self, program: Program) -> None:
         for equation in program.equations:
-            if equation.primitive == "name":
-                self._same[equation.outputs[0]] = self.array(equation.inputs[0])
+            if equation.primitive == "name" or equation.primitive in CASTS:
+                if not isinstance(equation.inputs[0], Literal):
+                    self._same[equation.outputs[0]] = self.array(equation.inputs[0])
             elif equation.primitive in BOOKKEEPING:
                 continue
             elif equation.primitive == "cond":
                 self._cond(equation)
+            elif equation.primitive == "shard_map":
+                self._shard_map(equation)
             elif equation.bodies:
                 self._loop(equation)
             else:
@@ -162,13 +168,30 @@ class _Lives:
             else:
                 self._same[result] = self.array(value)
 
+    def _shard_map(self, equation: Equation) -> None:
+        """A device's part of an array is what it has of it already, unless the array is divided in another way."""
+        (body,) = equation.bodies
+        self.steps.append(equation)
+        for array, part in zip(equation.inputs, body.inputs, strict=True):
+            if not isinstance(array, Literal) and array.device_shape == part.device_shape:
+                self._same[part] = self.array(array)
+            else:
+                self.read(array, len(self.steps) - 1)
+                self.make([part], step=len(self.steps) - 1)
+        self.program(body)
+        for result, value in zip(equation.outputs, body.outputs, strict=True):
+            if isinstance(value, Literal):
+                self.make([result])
+            else:
+                self._same[result] = self.array(value)
+
     def moments(self) -> list[Moment]:
         size = len(self.steps)
         changes = {band: [0] * (size + 1) for band in BANDS}
         for value, made in self._made.items():
             if (band := self.kinds[value]) is not None:
-                changes[band][made] += value.nbytes
-                changes[band][max(made, self._last.get(value, made))] -= value.nbytes
+                changes[band][made] += value.device_bytes
+                changes[band][max(made, self._last.get(value, made))] -= value.device_bytes
         now = dict.fromkeys(BANDS, 0)
         found = []
         for place, step in enumerate(self.steps):
@@ -184,6 +207,8 @@ def _text(equation: Equation) -> str:
             return f"for {equation.index} in range({equation.length})"
         case "while":
             return "while"
+        case "shard_map":
+            return "on each device"
         case "cond":
             return f"{', '.join(v.name for v in equation.outputs)} = switch({equation.inputs[0].name})"
     return code(equation)

@@ -75,7 +75,7 @@ def frontier(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwa
         kept = {r.value: r for r in passes.residuals if r.kind == "computed" and r.memory == "device"}
         names = dict.fromkeys(r.name for r in kept.values() if r.name)
         again = graph_of(passes, cost).all_recomputed
-        return Point(sum(r.nbytes for r in kept.values()), again, tuple(names), label)
+        return Point(sum(r.device_bytes for r in kept.values()), again, tuple(names), label)
 
     presets = [measured(label, with_policy(f, getattr(jax.checkpoint_policies, label))) for label in POLICIES]
     with jax_internals.default_remat():

@@ -179,7 +179,7 @@ class Plan(View):
         Raises:
           PlanError: if it does not.
         """
-        kept = self.passes.bytes_by_kind().get("computed", 0)
+        kept = self.passes.device_bytes_by_kind().get("computed", 0)
         again = graph_of(self.passes, cost).all_recomputed
         if kept == self.saved_bytes and same_cost(again, self.cost):
             return

@@ -4,7 +4,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
-from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value, nbytes
+from rematscope.ir.number_table import is_box
+from rematscope.ir.program import BOOKKEEPING, CASTS, Equation, Literal, Program, Value, nbytes
 from rematscope.ir.source import Source
 
 
@@ -51,6 +52,11 @@ class Residual:
     def nbytes(self) -> int:
         """Bytes of the whole array; what a scan saved counts all its iterations."""
         return nbytes(self.value)
+
+    @property
+    def device_bytes(self) -> int:
+        """Bytes of it on each device: those of the whole array where it is not divided, or nothing says so."""
+        return self.value.device_bytes
 
     @property
     def memory(self) -> str:
@@ -121,7 +127,7 @@ def origin_of(value: Value, makers: Makers) -> tuple[str | None, Equation | None
         if equation.primitive == "name":
             name = name or (None if carried else equation.params["name"])
             value = equation.inputs[0]
-        elif equation.primitive == "device_put":
+        elif equation.primitive == "device_put" or equation.primitive in CASTS:
             value = equation.inputs[i]
         elif equation.primitive == "cond":
             value = min((body.outputs[i] for body in equation.bodies), key=lambda v: _says_little(v, makers))
@@ -129,6 +135,8 @@ def origin_of(value: Value, makers: Makers) -> tuple[str | None, Equation | None
             body = equation.bodies[-1]
             around.update((v, (equation, k)) for k, v in enumerate(body.inputs))
             value = body.outputs[i]
+            if equation.primitive == "shard_map" and value in makers and is_box(made := makers[value][0]):
+                value = made.inputs[0]
         else:
             break
     return name, equation

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
@@ -13,7 +14,7 @@ from jax.extend import source_info_util
 from jax.extend.core import ClosedJaxpr
 
 from rematscope.errors import TraceError
-from rematscope.ir import jax_internals, roles
+from rematscope.ir import jax_internals, placement, roles
 from rematscope.ir.cost import Cost, program_cost
 from rematscope.ir.inline import Inliner
 from rematscope.ir.jax_internals import AnyJaxpr, jaxprs_in_params
@@ -42,6 +43,8 @@ class Passes:
       undecided: how many loops are nested so deep, or stand among so many like them, that not all of their carries
         could be compared within a bounded number of steps. What these carries decide counts as late (`L`), though some
         of it may be recomputed.
+      axes: the axes of the mesh that the function is for, and how long each is; none on one device. Costs are those of
+        one device, bytes of the whole arrays unless they are said to be on a device.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -62,6 +65,21 @@ class Passes:
     cotangents: tuple[Value, ...]
     forward_value_of: dict[Value, Value]
     undecided: int
+    axes: dict[str, int]
+
+    @property
+    def devices(self) -> int:
+        """How many devices there are on the mesh; 1 where there is none."""
+        return math.prod(self.axes.values())
+
+    @cached_property
+    def unplaced(self) -> tuple[Residual, ...]:
+        """Residuals on a mesh of which only the compiler decides what each device has; all of them is counted.
+
+        Those are arrays under automatic axes that no argument, `shard_map` or sharding constraint says it of. What the
+        compiler makes of both passes, `rematscope.measure` tells.
+        """
+        return tuple(r for r in self.residuals if self.axes and r.shape and r.value.device_shape is None)
 
     @cached_property
     def cost(self) -> Cost:
@@ -83,7 +101,7 @@ class Passes:
 
     @cached_property
     def unopened(self) -> tuple[str, ...]:
-        """Primitives with a program of their own that stand as one equation: kernels, `shard_map`, linear solvers.
+        """Primitives with a program of their own that stand as one equation: kernels, linear solvers.
 
         What they save is seen; what they recompute inside is not.
         """
@@ -92,13 +110,24 @@ class Passes:
 
     def bytes_by_kind(self) -> dict[str, int]:
         """Bytes saved of each kind of residual, those the function computed first; one array counts once."""
+        return self._by_kind(lambda residual: residual.nbytes)
+
+    def device_bytes_by_kind(self) -> dict[str, int]:
+        """The same of what each device has of the residuals."""
+        return self._by_kind(lambda residual: residual.device_bytes)
+
+    def _by_kind(self, size: Callable[[Residual], int]) -> dict[str, int]:
         once = {r.value: r for r in self.residuals}.values()
-        kinds = {kind: sum(r.nbytes for r in once if r.kind == kind) for kind in ("computed", "constant", "argument")}
+        kinds = {kind: sum(size(r) for r in once if r.kind == kind) for kind in ("computed", "constant", "argument")}
         return {kind: size for kind, size in kinds.items() if size or kind != "constant"}
 
     def saved_bytes(self) -> int:
         """Bytes of all residuals; one array counts once."""
         return sum(self.bytes_by_kind().values())
+
+    def saved_device_bytes(self) -> int:
+        """Bytes of all residuals on each device; one array counts once."""
+        return sum(self.device_bytes_by_kind().values())
 
 
 def trace(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Passes:
@@ -170,10 +199,11 @@ def trace(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Passes:
     incoming = tuple(Value(v.aval) for v in backward_jaxpr.invars[len(crossing) :])
     bwd = inline.program(backward_jaxpr, [*crossing, *incoming])
 
+    axes = _placed(fwd, bwd, outputs, incoming, [getattr(leaf, "sharding", None) for leaf in leaves])
     forward_value_of, undecided = roles.assign_roles(fwd, bwd, incoming)
     name_values(function, fwd, bwd, incoming, forward_value_of)
     saved = residuals_of(fwd, bwd, crossing, outputs)
-    return Passes(function, fwd, bwd, saved, incoming, forward_value_of, undecided)
+    return Passes(function, fwd, bwd, saved, incoming, forward_value_of, undecided, axes)
 
 
 def sources_of(jaxpr: ClosedJaxpr) -> tuple[Source | None, ...]:
@@ -182,6 +212,21 @@ def sources_of(jaxpr: ClosedJaxpr) -> tuple[Source | None, ...]:
     makers = makers_of(program)
     origins = [origin_of(value, makers)[1] for value in program.outputs]
     return tuple(None if equation is None else equation.source for equation in origins)
+
+
+def _placed(
+    fwd: Program, bwd: Program, outputs: Sequence[Value], cotangents: Sequence[Value], shardings: Sequence[Any]
+) -> dict[str, int]:
+    """Notes what each device has of the values of both programs; returns the axes of the mesh that they are for."""
+    placement.give_shardings(fwd.inputs, shardings)
+    for program in (fwd, bwd, fwd, bwd):  # again for what is known only from what reads it
+        placement.place(program)
+        for output, cotangent in zip(outputs, cotangents, strict=True):
+            placement.same(cotangent, output.device_shape)
+    axes: dict[str, int] = {}
+    for sharding in shardings:
+        axes |= placement.axes_of(sharding)
+    return axes | placement.axes_in(fwd) | placement.axes_in(bwd)
 
 
 def _on_arrays(jaxpr: AnyJaxpr) -> bool:

@@ -109,7 +109,7 @@ class _Choice(Linked):
     def __init__(self, written: str, passes: Passes, plain: Passes):
         super().__init__(passes)
         self._costs = Lines([written, "", *_comparison(passes, plain)])
-        saved, before = bytes_text(passes.saved_bytes()), bytes_text(plain.saved_bytes())
+        saved, before = bytes_text(passes.saved_device_bytes()), bytes_text(plain.saved_device_bytes())
         self._news = f"This choice saves {saved}; without a checkpoint it is {before}."
         self.views = (self._costs, *self.views)
 
@@ -133,7 +133,7 @@ class _Refusal(Lines):
 
 def _comparison(passes: Passes, plain: Passes) -> list[str]:
     """Bytes saved and work done again or late, beside those without a checkpoint."""
-    saved, before = passes.saved_bytes(), plain.saved_bytes()
+    saved, before = passes.saved_device_bytes(), plain.saved_device_bytes()
     share = f" ({100 * (saved - before) / before:+.0f} %)".replace("-", "−") if before and saved != before else ""
     rows = [
         ["", "this choice", "no checkpoint", "change"],

@@ -104,7 +104,7 @@ def _mark(defines: Collection[Value], marked: Collection[Value]) -> str:
 
 
 def _bytes(residuals: Iterable[Residual | None]) -> str:
-    found = [r.nbytes for r in residuals if r is not None]
+    found = [r.device_bytes for r in residuals if r is not None]
     return f"{bytes_text(sum(found))} →" if found else ""
 
 
@@ -114,11 +114,15 @@ def _work(count: int, cost: Cost) -> str:
         parts.append(count_text(cost.flops, "FLOPs"))
     if cost.transcendentals:
         parts.append(count_text(cost.transcendentals, "transcendentals"))
+    if cost.link_bytes:
+        parts.append(f"{bytes_text(cost.link_bytes)} over links")
     return f"{count:,}" + (f" ({', '.join(parts)})" if parts else "")
 
 
 def saved_text(passes: Passes) -> str:
-    """`456 B: computed 72 B + arguments 384 B`."""
+    """`456 B: computed 72 B + arguments 384 B`; on a mesh `57 B on each of 8 devices: …`."""
     kinds = {"computed": "computed", "constant": "constants", "argument": "arguments"}
-    parts = [f"{kinds[kind]} {bytes_text(size)}" for kind, size in passes.bytes_by_kind().items()]
-    return f"{bytes_text(passes.saved_bytes())}: {' + '.join(parts)}"
+    parts = [f"{kinds[kind]} {bytes_text(size)}" for kind, size in passes.device_bytes_by_kind().items()]
+    where = f" on each of {passes.devices} devices" if passes.axes else ""
+    unplaced = f"; {len(passes.unplaced)} counted whole, for the compiler places them" if passes.unplaced else ""
+    return f"{bytes_text(passes.saved_device_bytes())}{where}: {' + '.join(parts)}{unplaced}"

@@ -21,7 +21,8 @@ class ResidualRow:
       values: their names in the two programs.
       type: dtype and shape of each, `f32[5,4]`.
       nbytes: bytes of all of them together.
-      share: part of all saved bytes, from 0 to 1.
+      device_bytes: what each device has of those; the table shows it on a mesh.
+      share: part of all bytes saved on a device, from 0 to 1.
       kind: `"argument"`, `"constant"` or `"computed"`.
       primitive: the operation that made them; None unless computed.
       name: their `checkpoint_name`, or None.
@@ -34,6 +35,7 @@ class ResidualRow:
     values: tuple[str, ...]
     type: str
     nbytes: int
+    device_bytes: int
     share: float
     kind: str
     primitive: str | None
@@ -65,7 +67,7 @@ class ResidualTable(View):
         self.rows = _rows(passes)
 
     def parts(self) -> Iterable[View]:
-        return [TextTable(self.cells(), self.total, numeric=("bytes", "share"))]
+        return [TextTable(self.cells(), self.total, numeric=self.cells()[0][2:4])]
 
     @property
     def total(self) -> str:
@@ -75,7 +77,8 @@ class ResidualTable(View):
     def cells(self) -> list[list[str]]:
         """The header, and a list of texts for each of `rows`."""
         named = any(row.name for row in self.rows)
-        header = ["saved", "type", "bytes", "share", "made by", *["name"] * named, "line", "needed by"]
+        size = "bytes on a device" if self.passes.axes else "bytes"
+        header = ["saved", "type", size, "share", "made by", *["name"] * named, "line", "needed by"]
         cells = [header]
         for row in self.rows:
             count = len(row.values)
@@ -83,7 +86,8 @@ class ResidualTable(View):
             kind = row.type if count == 1 else f"{count} × {row.type}"
             name = [row.name or ""] * named
             share = f"{100 * row.share:.1f} %"
-            cells.append([saved, kind, bytes_text(row.nbytes), share, row.origin, *name, row.source, row.needed_by])
+            nbytes = bytes_text(row.device_bytes)
+            cells.append([saved, kind, nbytes, share, row.origin, *name, row.source, row.needed_by])
         return cells
 
 
@@ -116,7 +120,7 @@ def residual_table(f: Callable, *args, **kwargs) -> ResidualTable:
 
 
 def _rows(passes: Passes) -> tuple[ResidualRow, ...]:
-    total = passes.saved_bytes() or 1
+    total = passes.saved_device_bytes() or 1
     alike: dict[tuple, list[Residual]] = {}
     for residual in {r.value: r for r in passes.residuals}.values():
         # Arguments and constants have names of their own: only computed values fold.
@@ -130,13 +134,14 @@ def _rows(passes: Passes) -> tuple[ResidualRow, ...]:
 
     rows = []
     for group in alike.values():
-        first, nbytes = group[0], sum(r.nbytes for r in group)
+        first, here = group[0], sum(r.device_bytes for r in group)
         rows.append(
             ResidualRow(
                 values=tuple(r.value.name for r in group),
                 type=type_text(first.value),
-                nbytes=nbytes,
-                share=nbytes / total,
+                nbytes=sum(r.nbytes for r in group),
+                device_bytes=here,
+                share=here / total,
                 kind=first.kind,
                 primitive=first.primitive,
                 name=first.name,
@@ -147,4 +152,4 @@ def _rows(passes: Passes) -> tuple[ResidualRow, ...]:
             )
         )
     kinds = ("computed", "constant", "argument")
-    return tuple(sorted(rows, key=lambda row: (kinds.index(row.kind), -row.nbytes)))
+    return tuple(sorted(rows, key=lambda row: (kinds.index(row.kind), -row.device_bytes)))

@@ -1,0 +1,88 @@
+"""Operations in which devices exchange data, and how many bytes each device sends over its links for them.
+
+Devices are counted as standing in a ring, each sending to the next. Over n of them an all-gather, in which the shards
+go round, and a reduce-scatter, in which their sums do, take n − 1 steps of an n-th of the whole array each; an
+all-reduce is one after the other. No way of doing it sends less: Patarasuk and Yuan, "Bandwidth optimal all-reduce
+algorithms for clusters of workstations" (Journal of Parallel and Distributed Computing 69, 2009). An all-to-all
+exchanges each device's own n-th with no one and the rest in pairs: Thakur, Rabenseifner and Gropp, "Optimization of
+collective communication operations in MPICH" (International Journal of High Performance Computing Applications 19,
+2005). What stands on the way of a pair in the ring is not counted.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rematscope.ir.program import Equation, Typed, nbytes
+
+# JAX's primitive → what the compiler calls it. The first names are those that people write.
+KINDS = {
+    "all_gather": "all-gather",
+    "all_gather_invariant": "all-gather",
+    "all_gather_reduced": "all-gather",
+    "psum_scatter": "reduce-scatter",
+    "reduce_scatter": "reduce-scatter",
+    "unreduced_reduce_scatter": "reduce-scatter",
+    "psum": "all-reduce",
+    "psum2": "all-reduce",
+    "psum_invariant": "all-reduce",
+    "unreduced_psum": "all-reduce",
+    "pmax": "all-reduce",
+    "pmin": "all-reduce",
+    "unreduced_pmax": "all-reduce",
+    "unreduced_pmin": "all-reduce",
+    "all_to_all": "all-to-all",
+    "ragged_all_to_all": "ragged-all-to-all",
+    "ppermute": "collective-permute",
+    "pbroadcast": "collective-broadcast",
+}
+
+
+def kind(primitive: str) -> str | None:
+    """What the compiler calls a collective, `all-gather`; None for any other operation."""
+    return KINDS.get(primitive.removesuffix("_start"))
+
+
+def devices(primitive: str, params: Mapping[str, Any], axes: Mapping[str, int]) -> int:
+    """How many devices exchange data with each other in one operation; 1 in what is no collective.
+
+    Args:
+      primitive, params: JAX's name of the operation, and its parameters.
+      axes: the axes of the mesh, and how long each is.
+    """
+    if kind(primitive) is None:
+        return 1
+    if groups := params.get("axis_index_groups"):
+        return len(groups[0])
+    over = params.get("axes", params.get("axis_name", ()))
+    return math.prod(axes.get(axis, 1) for axis in (over if isinstance(over, (tuple, list)) else (over,)))
+
+
+def link_bytes(compiled: str, operand: int, result: int, devices: int) -> int:
+    """Bytes that a device sends over its links for one collective.
+
+    Args:
+      compiled: what the compiler calls it, one of `KINDS`' values.
+      operand, result: bytes that a device gives and gets.
+      devices: how many exchange data with each other.
+    """
+    match compiled:
+        case "all-gather":
+            return result * (devices - 1) // devices
+        case "all-reduce":
+            return 2 * operand * (devices - 1) // devices
+        case "reduce-scatter" | "all-to-all" | "ragged-all-to-all":
+            return operand * (devices - 1) // devices
+    return operand  # each sends its own to one other
+
+
+def sent(equation: Equation) -> int:
+    """Bytes that a device sends over its links for one run of an equation; 0 for what is no collective."""
+    compiled = kind(equation.primitive)
+    if compiled is None:
+        return 0
+    return link_bytes(compiled, _bytes(equation.inputs), _bytes(equation.outputs), equation.devices)
+
+
+def _bytes(values: Sequence[Typed]) -> int:
+    return sum(map(nbytes, values))

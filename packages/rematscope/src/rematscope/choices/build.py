@@ -24,6 +24,7 @@ from rematscope.choices.walk import reached
 from rematscope.errors import PlanError
 from rematscope.ir import jax_internals, roles
 from rematscope.ir.cost import cost_of
+from rematscope.ir.cost_rules import is_closed
 from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
 from rematscope.tracing.checkpoints import nothing, with_policy
 from rematscope.tracing.trace import Passes, trace
@@ -114,6 +115,7 @@ def graph_of(passes: Passes, cost: CostFunction = work) -> RecomputeGraph:
         nodes=tuple(nodes.all),
         roots=tuple(roots),
         barred=nodes.barred,
+        uncounted=frozenset[str]().union(*(node.uncounted for node in everything)),
         names=tuple(dict.fromkeys(node.name for node in nodes.all if node.name is not None and node.name in names)),
         parts=parts_of([node for node in nodes.all if node in everything], needed),
         least_bytes=sum({node.array: node.nbytes for node in needed if node.kept}.values()),
@@ -182,14 +184,14 @@ class _Nodes:
         return node
 
     def _add_operation(self, equation: Equation, times: int, around: tuple[Equation, ...]) -> None:
-        if equation.primitive in self.passes.unopened and (equation.role == roles.LATE or _has_names(equation)):
-            # Whatever reads it would count as late as well, and a checkpoint inside of it cannot be seen.
+        if equation.primitive in self.passes.unopened and _has_names(equation):  # a checkpoint in it cannot be seen
             raise PlanError(
                 f"{self.passes.function} has a checkpoint around {equation.primitive} or in it, and what that "
                 "computes again inside cannot be told from outside. Plan the function that it runs by itself."
             )
         cost = _recomputed(equation, self.cost) * times
         node = Node(self.reading(equation.inputs), cost=cost, equation=equation, loops=frozenset(around))
+        node.uncounted = _uncounted(equation, self.cost)
         if equation.primitive == "name":
             (value,) = equation.outputs
             node.name = equation.params["name"]
@@ -251,6 +253,18 @@ def _recomputed(equation: Equation, cost: CostFunction) -> float:
             f"cost= says that {equation.primitive} costs {said!r}. Return a number for each equation, and none below 0."
         )
     return number
+
+
+def _uncounted(equation: Equation, cost: CostFunction) -> frozenset[str]:
+    """What an equation computes again at a cost that is not known. A cost of the user's own knows single operations."""
+    if equation.bodies:
+        inside = [inner for body in equation.bodies for inner in body.equations]
+        found = frozenset[str]().union(*(_uncounted(inner, cost) for inner in inside))
+        again = any(e.role == roles.RECOMPUTED and e.primitive not in BOOKKEEPING for e in inside)
+        return found | {equation.primitive} if again and equation.primitive == "while" else found
+    if equation.role == roles.LATE and is_closed(equation.primitive):
+        return frozenset({equation.primitive})  # nobody can tell whether the forward pass computed any of it
+    return cost_of(equation).uncounted if equation.role == roles.RECOMPUTED and cost is work else frozenset()
 
 
 def _multiply_by_trip_counts(nodes: Collection[Node]) -> None:

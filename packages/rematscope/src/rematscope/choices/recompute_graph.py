@@ -24,6 +24,7 @@ class Node:
       kept: it is a residual, so it is kept as soon as anything reads it.
       loops: the loops and branches around it.
       changes_with: the scan that it is a carry or a slice of.
+      uncounted: primitives that it runs and that `cost` leaves out, since what they take is not known.
     """
 
     reads: list["Node"] = dataclasses.field(default_factory=list)
@@ -35,6 +36,12 @@ class Node:
     kept: bool = False
     loops: frozenset[Equation] = frozenset()
     changes_with: frozenset[Equation] = frozenset()
+    uncounted: frozenset[str] = frozenset()
+
+    @property
+    def is_free(self) -> bool:
+        """Whether computing it again is known to take nothing."""
+        return not self.cost and not self.uncounted
 
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
@@ -46,6 +53,8 @@ class RecomputeGraph(ChoiceGraph):
       nodes: everything that the backward program computes, in its order.
       roots: the nodes that the backward pass reads whatever is saved: what it returns, and what has effects.
       barred: names that no choice may save, and why.
+      uncounted: primitives that some choice computes again, and whose cost is not known: then no choice can be proven
+        the best.
       names, parts, least_bytes, least_cost: as in `ChoiceGraph`, by which `evaluate` and `helpful` go.
     """
 
@@ -53,6 +62,7 @@ class RecomputeGraph(ChoiceGraph):
     nodes: tuple[Node, ...]
     roots: tuple[Node, ...]
     barred: dict[str, str]
+    uncounted: frozenset[str]
 
     def walk(self, saved: frozenset[str]) -> set[Node]:
         """What the backward pass reads or computes again if these names are saved."""
@@ -62,6 +72,13 @@ class RecomputeGraph(ChoiceGraph):
     def all_recomputed(self) -> float:
         """The cost of everything that the traced backward program computes again."""
         return sum(node.cost for node in self.nodes)
+
+    @property
+    def uncounted_text(self) -> str:
+        """`the cost of ffi_call and while is not known`; nothing where all is counted."""
+        *others, last = sorted(self.uncounted) or [""]
+        listed = f"{', '.join(others)} and {last}" if others else last
+        return f"the cost of {listed} is not known" if last else ""
 
     @cached_property
     def digest(self) -> str:

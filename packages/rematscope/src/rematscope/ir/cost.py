@@ -57,6 +57,11 @@ class Cost:
             self.uncounted,
         )
 
+    @property
+    def uncounted_text(self) -> str:
+        """`not counted: ffi_call, while`; nothing where all is counted."""
+        return f"not counted: {', '.join(sorted(self.uncounted))}" if self.uncounted else ""
+
     def __repr__(self) -> str:
         figures = f"flops={self.flops}, transcendentals={self.transcendentals}, bytes={self.bytes}"
         figures += f", link_bytes={self.link_bytes}" if self.link_bytes else ""

@@ -30,6 +30,15 @@ def work_of(primitive: str, inputs: Sequence[Typed], outputs: Sequence[Typed], p
     return rule(inputs, outputs, params) if rule else None
 
 
+def is_closed(primitive: str) -> bool:
+    """Whether what an operation does inside is nobody's business but its own; loops and branches aside.
+
+    That has no rule, but for a callback that returns nothing. Rules on scalars, such as the addition in a scatter-add,
+    are known well enough.
+    """
+    return primitive not in RULES or primitive == "debug_callback"
+
+
 def _elements(values: Iterable[Typed]) -> int:
     return sum(math.prod(v.shape) for v in values)
 

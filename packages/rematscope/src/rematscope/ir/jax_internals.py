@@ -54,6 +54,10 @@ _CALLS = {
     "eval_jaxpr": "call_jaxpr",
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
+    "custom_vmap_call": "call",
+    "composite": "call_jaxpr",
+    "linear_call": "callee",
+    "xla_metadata_call": "jaxpr",
     "remat2": "jaxpr",
     "checkpoint": "jaxpr",
 }

@@ -156,7 +156,9 @@ def _nested(subject: Subject, group: list[Checkpoint], around: Checkpoint) -> It
     peaks = [live_bytes(passes).peak_bytes for passes in (now, without)]
     more = _total(now) - _total(without)
     if peaks[1] <= peaks[0] and more >= 0:
-        cost = f", and {amount_text(more)} more is computed" if more else ", and as much is computed"
+        counted = not (now.cost.uncounted or without.cost.uncounted)
+        as_much = ", and as much is computed" if counted else ""
+        cost = f", and {amount_text(more)} more is computed" if more else as_much
         text = (
             f"The checkpoint {line} stands in {outer} and has no effect: what that one does not keep, it cannot. "
             f"The peak is {bytes_text(peaks[0])} with it and {bytes_text(peaks[1])} without{cost}. Take it away."

@@ -24,12 +24,14 @@ class Lint(View):
       function: the name of the function.
       findings: what is wrong, in the order of the lines.
       places: values that deserve a name, those first that spare most per byte.
+      uncounted: what the backward pass may compute again at a cost that is not known, as a phrase; "" for nothing.
     """
 
-    def __init__(self, function: str, findings: Iterable[LintFinding], places: Iterable[Place]):
+    def __init__(self, function: str, findings: Iterable[LintFinding], places: Iterable[Place], uncounted: str = ""):
         self.function = function
         self.findings = tuple(findings)
         self.places = tuple(places)
+        self.uncounted = uncounted
 
     def parts(self) -> Iterable[View]:
         views: list[View] = []
@@ -44,6 +46,8 @@ class Lint(View):
             views.append(Lines([f"{self.function}: no findings"]))
         if self.places and (not self.findings or any(found.name for found in self.findings)):
             views.append(self._table_of_places())
+        if self.uncounted:
+            views.append(Lines([f"{self.uncounted}: what a name spares of it is in no figure here"]))
         return [Stack(*views)]
 
     def _table_of_places(self) -> TextTable:
@@ -99,7 +103,7 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
         names = names_of(subject)
         findings = [*checkpoint_findings(subject, names.graph), *name_findings(names)]
     by_line = sorted(findings, key=lambda found: (found.source.place, found.source.line) if found.source else ("", 0))
-    return Lint(subject.function, dict.fromkeys(by_line), names.places)
+    return Lint(subject.function, dict.fromkeys(by_line), names.places, names.graph.uncounted_text)
 
 
 def no_names(f: Callable[..., Any], *args: Any, **kwargs: Any) -> str:

@@ -65,12 +65,13 @@ def _idle(names: Names, at: NameAt) -> tuple[LintKind, str]:
     """Of a name that the backward pass comes by: why it spares so little."""
     equations = names.equations[at]
     most = max(names.savings[at], key=lambda saving: saving.spared)
-    if not most.again:
+    if not most.ends:
         return LintKind.FREE, "costs nothing to compute again: only data is moved. Drop the name."
     part = amount_text(most.spared) if most.spared else "none"
     size = bytes_text(sum(node.nbytes for node in names.nodes[at]))
-    whole = amount_text(most.spared + most.again)
-    saving = f"spares {part} of the {whole} operations that computing it takes, for {size}"
+    whole = most.spared + most.again
+    all_of = f"the {amount_text(whole)} operations that" if whole else "what"
+    saving = f"spares {part} of {all_of} computing it takes, for {size}"
     costs = {node.equation: node.cost for node in most.ends if node.equation is not None}
     last = max(costs, key=lambda equation: (costs[equation], equation.primitive in OWN_RESULT))
     made = f"{last.primitive} on {where(last.source)}"

@@ -43,16 +43,18 @@ class Saving:
       spared: FLOPs and transcendentals that are not computed again if it is saved.
       again: those that computing it takes, and that are spent all the same.
       ends: the operations of `again` that are nearest to the name and cost anything.
+      uncounted: whether what it spares includes an operation whose cost is not known.
     """
 
     spared: float
     again: float
     ends: list[Node]
+    uncounted: bool
 
     @property
     def worth_while(self) -> bool:
         """Whether it is a good part of what computing the value takes."""
-        return self.spared > 0 and self.spared >= _WORTH_WHILE * (self.spared + self.again)
+        return self.uncounted or (self.spared > 0 and self.spared >= _WORTH_WHILE * (self.spared + self.again))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -114,11 +116,11 @@ class Names:
         spared = upstream(node.reads, lambda read: read not in self.needed)
         ends = [read for here in [node, *spared] for read in here.reads if read in self.needed]
         again = set(upstream(ends, lambda read: not self._is_named(read)))
-        free = upstream(ends, lambda read: read in again and not read.cost)
-        ends = [
-            read for read in [*ends, *(read for here in free for read in here.reads)] if read in again and read.cost
-        ]
-        return Saving(sum(read.cost for read in spared), sum(read.cost for read in again), ends)
+        free = upstream(ends, lambda read: read in again and read.is_free)
+        ends += [read for here in free for read in here.reads]
+        ends = [read for read in ends if read in again and not read.is_free]
+        uncounted = any(read.uncounted for read in spared)
+        return Saving(sum(read.cost for read in spared), sum(read.cost for read in again), ends, uncounted)
 
     def _is_named(self, node: Node) -> bool:
         """Whether it has a name of the function's own that the backward pass comes by."""

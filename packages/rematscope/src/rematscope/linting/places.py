@@ -6,7 +6,7 @@ from jax.extend import source_info_util
 from jax.extend.core import JaxprEqn
 
 from rematscope.ir import jax_internals
-from rematscope.ir.cost import cost_of
+from rematscope.ir.cost import Cost, cost_of
 from rematscope.ir.program import Equation, type_text
 from rematscope.linting.dataflow import PRODUCTS, Values
 from rematscope.linting.finding import Place
@@ -48,7 +48,7 @@ def find_candidates(values: Values) -> dict[str, Candidate]:
         elif each.primitive == "exp" and (shifted := values.softmax_input(each)) is not None:
             found.setdefault(values.origin(shifted), _Use("what goes into a softmax", each))
     if not found:
-        costly = [e for e in values.equations if not e.bodies and (c := cost_of(e)).flops + c.transcendentals]
+        costly = [e for e in values.equations if not e.bodies and _takes_work(cost_of(e))]
         found = {e: _Use(f"the result of {e.primitive}", e) for e in costly}
 
     candidates: dict[tuple[object, ...], Candidate] = {}
@@ -62,6 +62,10 @@ def find_candidates(values: Values) -> dict[str, Candidate]:
         candidate.eqns.append(eqn)
         candidate.equations.append(equation)
     return {f"{_NAME}{i}": candidate for i, candidate in enumerate(candidates.values())}
+
+
+def _takes_work(cost: Cost) -> bool:
+    return bool(cost.flops or cost.transcendentals or cost.uncounted)
 
 
 def _nameable(equation: Equation, reader: Equation) -> JaxprEqn | None:

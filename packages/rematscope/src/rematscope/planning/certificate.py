@@ -10,6 +10,7 @@ from rematscope.choices.build import CostFunction, recompute_graph, work
 from rematscope.choices.chooser import Chooser
 from rematscope.choices.duality import proven
 from rematscope.choices.enumeration import are_few
+from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.choices.zero_one import zero_one
 from rematscope.errors import PlanError
 
@@ -54,9 +55,12 @@ class Certificate:
           The bound that was proven, in the unit of `cost`: `objective` itself up to 16 names.
 
         Raises:
-          PlanError: if the function is another one, or the claim does not hold.
+          PlanError: if the function is another one, the claim does not hold, or the function computes something again
+            whose cost is not known.
         """
         graph = recompute_graph(f, *args, cost=cost, **kwargs)
+        if graph.uncounted:
+            raise PlanError(not_provable(graph))
         if (graph.passes.function, graph.digest) != (self.function, self.program):
             raise PlanError(
                 f"this certificate is about another program than {graph.passes.function} with these arguments and this "
@@ -85,6 +89,19 @@ class Certificate:
                 f"which is {float(least):,.0f}; and the choice costs {self.objective:,}. The certificate was changed."
             )
         return least
+
+
+def not_provable(graph: RecomputeGraph) -> str:
+    """Why no choice can be proven the best where the cost of something is not known, and what to do."""
+    known = (
+        "A while_loop counts as one iteration: use jax.lax.scan where its length is known."
+        if graph.uncounted == {"while"}
+        else "Say it with cost=, a function of an Equation; a while_loop counts as one iteration all the same."
+    )
+    return (
+        f"no choice for {graph.passes.function} can be proven the best: {graph.uncounted_text}, and its backward pass "
+        f"may compute that again. {known}"
+    )
 
 
 def same_cost(a: float, b: float) -> bool:

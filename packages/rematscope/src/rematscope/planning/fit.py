@@ -106,6 +106,8 @@ class Fit(View):
         if saved := last.plan.saved_bytes - first.plan.saved_bytes:
             slope = (last.peak_bytes - first.peak_bytes) / saved
             notes.append(f"A byte more that is saved made the compiled peak {slope:.2f} bytes larger.")
+        if self.plan.graph.uncounted:
+            notes.append(f"As {self.plan.graph.uncounted_text}, another choice may compute less again.")
         notes.append(
             "The peak predicted is that of the trace, in which nothing is fused or moved; the compiled one is both "
             "passes with their arguments, outputs and gradients, without what an optimizer keeps."

@@ -188,6 +188,8 @@ class Frontier(Pictured):
     def caption(self) -> str:
         found, of = len(self.points), len(self.graph.names)
         text = f"{self.graph.passes.function}: {counted(found, 'choice')} of its {counted(of, 'name')} that none beats"
+        if self.graph.uncounted:
+            text += f" by what is counted: {self.graph.uncounted_text}"
         return text if self.complete else f"{text}, before the search was interrupted: there may be more between"
 
     def _rows(self) -> tuple[list[list[str]], str]:

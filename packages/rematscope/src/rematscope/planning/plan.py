@@ -1,5 +1,6 @@
 """`plan(f, *args, budget=…)`: the names to save so that the backward pass computes least again, with a certificate."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
@@ -19,7 +20,7 @@ from rematscope.linting.finding import LintFinding
 from rematscope.linting.lint import no_names
 from rematscope.linting.whole_nets import whole_nets
 from rematscope.planning.budget import budget_bytes, least_possible, part_of_range
-from rematscope.planning.certificate import Certificate, same_cost
+from rematscope.planning.certificate import Certificate, not_provable, same_cost
 from rematscope.render.parts import Paragraph, TextTable
 from rematscope.render.units import amount_text, bytes_text
 from rematscope.render.view import View
@@ -114,7 +115,8 @@ class Plan(View):
       budget: bytes that may be kept.
       saved_bytes: bytes of computed residuals that are kept.
       cost: what the plan computes again, in the unit of `plan`'s `cost`: FLOPs and transcendentals by default.
-      bound: what every choice within the budget costs at least, in that unit; the solver proved it.
+      bound: what every choice within the budget costs at least, in that unit; the solver proved it. What has no known
+        cost is not in it.
       graph: what the backward pass computes again for other choices; `graph.evaluate(names)` gives bytes and cost.
       findings: what `lint` says of a checkpoint around several layers, whose peak no choice of names lowers much.
     """
@@ -146,8 +148,11 @@ class Plan(View):
 
     @property
     def gap(self) -> float:
-        """How far `cost` may be above the least possible: 0 when the plan is proven the best."""
-        return self.cost - self.bound
+        """How far `cost` may be above the least possible: 0 when the plan is proven the best.
+
+        Infinite where something that may be computed again has no known cost (`graph.uncounted`).
+        """
+        return math.inf if self.graph.uncounted else self.cost - self.bound
 
     @property
     def slack(self) -> int:
@@ -156,7 +161,13 @@ class Plan(View):
 
     @cached_property
     def certificate(self) -> Certificate:
-        """What makes the claim, in plain data; verify it with `certificate.verify(f, *args)`."""
+        """What makes the claim, in plain data; verify it with `certificate.verify(f, *args)`.
+
+        Raises:
+          PlanError: if the backward pass may compute something again whose cost is not known.
+        """
+        if self.graph.uncounted:
+            raise PlanError(not_provable(self.graph))
         many = not are_few(self.graph)
         return Certificate(
             function=self.graph.passes.function,
@@ -206,6 +217,8 @@ class Plan(View):
     def _footer(self) -> str:
         _, worst = self.graph.evaluate(())
         again = f"computes {amount_text(self.cost)} again, where saving nothing computes {amount_text(worst)} again"
+        if self.graph.uncounted:
+            return f"{again}; {self.graph.uncounted_text}, so that another choice may compute less"
         if self.gap <= 0:
             return f"{again}; no choice within the budget computes less"
         return f"{again}; no choice within the budget computes less than {amount_text(self.bound)}"
@@ -218,6 +231,8 @@ class Plan(View):
             others = [n for n in self.names if n != name]
             without, with_it = self.graph.evaluate(others), self.graph.evaluate([*others, name])
             source = next(str(n.equation.source or "") for n in self.graph.nodes if n.name == name and n.equation)
-            spared = amount_text(without[1] - with_it[1])
+            only_without = self.graph.walk(frozenset(others)) - self.graph.walk(frozenset([*others, name]))
+            unknown = sorted(frozenset[str]().union(*(node.uncounted for node in only_without)))
+            spared = " + ".join([amount_text(without[1] - with_it[1]), *unknown])
             rows.append(["✓" if here else "", name, bytes_text(with_it[0] - without[0]), spared, source])
         return rows

@@ -16,8 +16,8 @@ from jax.extend.core import ClosedJaxpr
 from rematscope.errors import TraceError
 from rematscope.ir import jax_internals, placement, roles
 from rematscope.ir.cost import Cost, program_cost
+from rematscope.ir.cost_rules import is_closed
 from rematscope.ir.inline import Inliner
-from rematscope.ir.jax_internals import AnyJaxpr, jaxprs_in_params
 from rematscope.ir.program import Program, Typed, Value
 from rematscope.ir.source import Source
 from rematscope.ir.value_names import name_values
@@ -101,12 +101,13 @@ class Passes:
 
     @cached_property
     def unopened(self) -> tuple[str, ...]:
-        """Primitives with a program of their own that stand as one equation: kernels, linear solvers.
+        """Primitives that stand as one equation though they run what is not looked into.
 
-        What they save is seen; what they recompute inside is not.
+        Kernels, linear solvers, custom calls, callbacks to Python and operations that rematscope does not know. What
+        they save is seen; what they recompute inside is not.
         """
         equations = itertools.chain(self.forward.walk(), self.backward.walk())
-        return tuple(sorted({e.primitive for e, _ in equations if any(map(_on_arrays, jaxprs_in_params(e.params)))}))
+        return tuple(sorted({e.primitive for e, _ in equations if is_closed(e.primitive)}))
 
     def bytes_by_kind(self) -> dict[str, int]:
         """Bytes saved of each kind of residual, those the function computed first; one array counts once."""
@@ -227,12 +228,6 @@ def _placed(
     for sharding in shardings:
         axes |= placement.axes_of(sharding)
     return axes | placement.axes_in(fwd) | placement.axes_in(bwd)
-
-
-def _on_arrays(jaxpr: AnyJaxpr) -> bool:
-    """False for a rule on scalars, such as the addition in a scatter-add."""
-    eqns = jax_internals.body_of(jaxpr)[0].eqns
-    return any(getattr(v.aval, "shape", ()) for eqn in eqns for v in eqn.outvars)
 
 
 def _cotangent(leaf: Typed) -> Typed:

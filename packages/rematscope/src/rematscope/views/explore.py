@@ -143,6 +143,10 @@ def _comparison(passes: Passes, plain: Passes) -> list[str]:
         now, then = (getattr(getattr(p, cost), unit) for p in (passes, plain))
         if unit == "flops" or now or then:
             rows.append([title, _number(now), _number(then), _signed(now - then, _number)])
+    for title, cost in _UNCOUNTED:
+        left_out = [", ".join(sorted(getattr(p, cost).uncounted)) or "none" for p in (passes, plain)]
+        if left_out != ["none", "none"]:
+            rows.append([title, *left_out, ""])
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return ["   ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
@@ -153,6 +157,9 @@ _WORK = [
     ("transcendentals recomputed", "recompute_cost", "transcendentals"),
     ("transcendentals late", "late_cost", "transcendentals"),
 ]
+
+# Rows for what those leave out.
+_UNCOUNTED = [("recomputed, not counted", "recompute_cost"), ("late, not counted", "late_cost")]
 
 
 def _number(count: int) -> str:

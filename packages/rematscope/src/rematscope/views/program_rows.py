@@ -116,6 +116,8 @@ def _work(count: int, cost: Cost) -> str:
         parts.append(count_text(cost.transcendentals, "transcendentals"))
     if cost.link_bytes:
         parts.append(f"{bytes_text(cost.link_bytes)} over links")
+    if cost.uncounted:
+        parts.append(cost.uncounted_text)
     return f"{count:,}" + (f" ({', '.join(parts)})" if parts else "")
 
 

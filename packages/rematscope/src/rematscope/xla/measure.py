@@ -116,6 +116,8 @@ class Measurement(View):
             self.peak_bytes = given + self.output_bytes - memory["alias_size_in_bytes"] + self.temp_bytes
         self.cost = cost(module)
         self.notes = uncounted(module)
+        if passes.cost.uncounted:
+            self.notes.append(f"Of the operations predicted, some are {passes.cost.uncounted_text}.")
         self._run = run
 
     def time(self, runs: int = 10) -> Seconds:

@@ -1,0 +1,162 @@
+"""What has no known cost: every view that adds up says so, and nothing is called the best while it is there."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.ad_checkpoint import checkpoint_name as named
+
+from rematscope import (
+    FwdBwd,
+    PlanError,
+    explore,
+    fit,
+    frontier,
+    lint,
+    measure,
+    plan,
+    recompute_graph,
+    trace,
+)
+from rematscope.views.linked import Linked
+
+X = jax.ShapeDtypeStruct((64, 64), np.float32)
+
+
+@jax.custom_vjp
+def unknown(x):
+    return jax.pure_callback(np.sin, jax.ShapeDtypeStruct(x.shape, x.dtype), x)
+
+
+unknown.defvjp(lambda x: (unknown(x), x), lambda x, ct: (ct * x,))
+
+
+@jax.custom_vjp
+def unknown_length(x):
+    return lax.while_loop(lambda x: x[0, 0] < 9.0, lambda x: x * 2.0, x)
+
+
+unknown_length.defvjp(lambda x: (unknown_length(x), x), lambda x, ct: (ct * x,))
+
+
+def block(operation, x, w):
+    h = named(x @ w, "h")
+    return jnp.sum(jnp.sin(named(operation(h), "g") @ w))
+
+
+CASES = {"pure_callback": lambda x, w: block(unknown, x, w), "while": lambda x, w: block(unknown_length, x, w)}
+
+
+@pytest.fixture(params=CASES)
+def primitive(request):
+    return request.param
+
+
+@pytest.fixture
+def f(primitive):
+    return CASES[primitive]
+
+
+def texts(view):
+    return repr(view), view.html()
+
+
+def test_costs_and_both_programs_name_it(f, primitive):
+    passes = trace(jax.checkpoint(f), X, X)
+    for cost in (passes.cost, passes.recompute_cost):
+        assert cost.uncounted == {primitive} and f"uncounted=['{primitive}']" in repr(cost)
+    assert passes.late_cost.uncounted == frozenset() and primitive in repr(passes)
+    said = f"not counted: {primitive}"
+    for page in (*texts(FwdBwd(passes)), Linked(passes).pane()["html"], *texts(Linked(passes))):
+        assert said in page.replace("\n", " ")
+
+
+def test_explore_names_it(f, primitive, capsys):
+    explore(jax.checkpoint(f), X, X)  # which saves both names, and computes nothing again
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("recomputed, not counted")]
+    assert row.split() == ["recomputed,", "not", "counted", "none", primitive]
+
+
+def test_a_plan_is_not_called_the_best(f, primitive):
+    made = plan(f, X, X, budget=X.size * 4)
+    for text in texts(made):
+        assert "no choice within the budget" not in text
+        assert f"the cost of {primitive} is not known, so that another choice may compute less" in text.replace(
+            "\n", " "
+        )
+    assert made.gap == math.inf and made.graph.uncounted == {primitive}
+    with pytest.raises(PlanError, match=f"can be proven the best: the cost of {primitive} is not known"):
+        _ = made.certificate
+
+
+def test_what_a_name_spares_of_it_is_shown(f, primitive):
+    made = plan(f, X, X, budget=X.size * 4)
+    assert f" + {primitive} " in repr(made)
+
+
+def test_a_frontier_is_that_of_what_is_counted(f, primitive):
+    for text in texts(found := frontier(f, X, X)):
+        assert f"that none beats by what is counted: the cost of {primitive} is not known" in text.replace("\n", " ")
+    assert found.graph.uncounted == {primitive}
+
+
+def test_a_name_behind_it_is_no_finding(f, primitive):
+    found = lint(f, X, X)
+    assert found.findings == ()
+    for text in texts(found):
+        assert f"the cost of {primitive} is not known" in text
+
+
+def test_measure_and_fit_say_it(f, primitive):
+    assert f"not counted: {primitive}" in repr(measure(f, X, X))
+    assert f"As the cost of {primitive} is not known" in repr(fit(f, X, X, budget="1 GiB")).replace("\n", " ")
+
+
+def test_a_cost_of_the_users_own_knows_operations_but_not_how_long_a_loop_is():
+    def cost(equation):
+        return 5
+
+    known = plan(CASES["pure_callback"], X, X, budget=X.size * 4, cost=cost)
+    assert known.gap == 0 and known.certificate.verify(CASES["pure_callback"], X, X, cost=cost) == known.cost
+    assert plan(CASES["while"], X, X, budget=X.size * 4, cost=cost).graph.uncounted == {"while"}
+
+
+def test_a_certificate_is_not_verified_where_a_cost_is_not_known():
+    certificate = plan(CASES["pure_callback"], X, X, budget=X.size * 4, cost=lambda e: 5).certificate
+    with pytest.raises(PlanError, match="the cost of pure_callback is not known"):
+        certificate.verify(CASES["pure_callback"], X, X)
+
+
+def test_what_is_not_computed_again_does_not_matter():
+    """Outside of the checkpoint the callback runs once, whatever is chosen."""
+
+    def f(x, w):
+        return jnp.sum(unknown(jax.checkpoint(lambda x, w: jnp.sin(named(x @ w, "h")) @ w)(x, w)))
+
+    made = plan(f, X, X, budget=X.size * 4)
+    assert made.gap == 0 and made.certificate.verify(f, X, X) == made.cost
+    assert trace(f, X, X).cost.uncounted == {"pure_callback"}
+
+
+def test_experts_are_saved_before_what_is_cheaper_for_its_bytes():
+    """A product by groups takes 2mkn, and so outweighs the dense one that is as large and sums over less."""
+
+    def experts(x, w, groups, v):
+        dense = named(x @ v, "dense")
+        routed = named(lax.ragged_dot(jnp.tile(jnp.sin(dense), 4), w, groups), "routed")
+        return jnp.sum(jnp.sin(routed) ** 2)
+
+    m, k, n, g = 128, 32, 32, 8
+    args = (
+        jax.ShapeDtypeStruct((m, k), np.float32),
+        jax.ShapeDtypeStruct((g, 4 * n, n), np.float32),
+        jax.ShapeDtypeStruct((g,), np.int32),
+        jax.ShapeDtypeStruct((k, n), np.float32),
+    )
+    made = plan(experts, *args, budget=4 * m * n)
+    assert made.names == ("routed",)
+    without = recompute_graph(experts, *args).evaluate(())[1]
+    assert without - made.cost >= 2 * m * 4 * n * n and made.certificate.verify(experts, *args) == made.cost

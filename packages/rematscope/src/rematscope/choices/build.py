@@ -116,6 +116,7 @@ def graph_of(passes: Passes, cost: CostFunction = work) -> RecomputeGraph:
         roots=tuple(roots),
         barred=nodes.barred,
         uncounted=frozenset[str]().union(*(node.uncounted for node in everything)),
+        weighing=_weighing(passes) if cost is work else "",
         names=tuple(dict.fromkeys(node.name for node in nodes.all if node.name is not None and node.name in names)),
         parts=parts_of([node for node in nodes.all if node in everything], needed),
         least_bytes=sum({node.array: node.nbytes for node in needed if node.kept}.values()),
@@ -235,6 +236,10 @@ class _Nodes:
         for value, *results in zip(equation.outputs, *(body.outputs for body in equation.bodies), strict=True):
             node = Node(self.reading([equation.inputs[0], *results]), loops=frozenset(around))
             self._add(node, [value])
+
+
+def _weighing(passes: Passes) -> str:
+    return f", a byte over links as {FLOPS_PER_LINK_BYTE:,} operations" if passes.cost.link_bytes else ""
 
 
 def _recomputed(equation: Equation, cost: CostFunction) -> float:

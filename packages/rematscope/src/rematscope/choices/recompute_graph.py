@@ -55,6 +55,7 @@ class RecomputeGraph(ChoiceGraph):
       barred: names that no choice may save, and why.
       uncounted: primitives that some choice computes again, and whose cost is not known: then no choice can be proven
         the best.
+      weighing: how bytes over links stand beside operations in the cost, in a clause; empty where none go over links.
       names, parts, least_bytes, least_cost: as in `ChoiceGraph`, by which `evaluate` and `helpful` go.
     """
 
@@ -63,6 +64,7 @@ class RecomputeGraph(ChoiceGraph):
     roots: tuple[Node, ...]
     barred: dict[str, str]
     uncounted: frozenset[str]
+    weighing: str = ""
 
     def walk(self, saved: frozenset[str]) -> set[Node]:
         """What the backward pass reads or computes again if these names are saved."""

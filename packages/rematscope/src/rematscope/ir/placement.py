@@ -5,10 +5,11 @@ may carry a sharding, a shard_map says how it wants its operands and how it leav
 constraint says how what it is put on is divided; a loop hands all this on. The rest only the compiler decides.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from rematscope.ir.program import CASTS, Equation, Literal, Program, Value
+from rematscope.ir.program import CASTS, Equation, Literal, Placement, Program, Value
 
 Axes = dict[str, int]
 
@@ -33,53 +34,12 @@ def axes_of(sharding: Any) -> Axes:
     return {} if mesh is None or mesh.size <= 1 else dict(mesh.shape)
 
 
-def give_shardings(values: Iterable[Value], shardings: Sequence[Any]) -> None:
-    """Notes what each device has of values whose arrays carry a sharding, or None."""
-    for value, sharding in zip(values, shardings, strict=True):
-        if getattr(sharding, "num_devices", 1) > 1:
-            same(value, tuple(sharding.shard_shape(value.shape)))
-
-
-def place(program: Program) -> None:
-    """Notes of every value what each device has of it, where an equation of the program says so."""
-    for equation in program.equations:
-        match equation.primitive:
-            case "name":
-                same(equation.outputs[0], equation.inputs[0].device_shape)
-            case primitive if primitive in CASTS:
-                same(equation.outputs[0], equation.inputs[0].device_shape)
-            case "sharding_constraint":
-                sharding = equation.params["sharding"]
-                if axes_of(sharding):
-                    same(equation.outputs[0], sharding.shard_shape(equation.outputs[0].shape))
-            case "shard_map":
-                (body,) = equation.bodies
-                place(body)
-                for array, part in zip(equation.inputs, body.inputs, strict=True):
-                    same(array, part.device_shape)
-                for array, part in zip(equation.outputs, body.outputs, strict=True):
-                    same(array, part.device_shape)
-            case "scan" | "while":
-                _place_loop(equation)
-            case "cond":
-                for body in equation.bodies:
-                    place(body)
-                for value, *results in zip(equation.outputs, *(b.outputs for b in equation.bodies), strict=True):
-                    same(value, *(result.device_shape for result in results))
-
-
-def same(value: Value, *shapes: tuple[int, ...] | None) -> None:
-    """Says what each device has of a value, where it is not known and all shapes agree on it."""
-    known = set(shapes)
-    if value.device_shape is None and not isinstance(value, Literal) and len(known) == 1:
-        value.part = known.pop()
-
-
 def axes_in(program: Program) -> Axes:
     """The axes of all meshes that a program speaks of, and how long each is."""
     found: Axes = {}
     for equation in program.equations:
-        found |= equation.params["axes"] if equation.primitive == "shard_map" else {}
+        if equation.primitive == "shard_map":
+            found |= dict(equation.params["mesh"].shape)
         found |= axes_of(equation.params.get("sharding"))
         for value in equation.outputs:
             found |= axes_of(getattr(value.aval, "sharding", None))
@@ -88,23 +48,65 @@ def axes_in(program: Program) -> Axes:
     return found
 
 
+def give_shardings(values: Iterable[Value], shardings: Sequence[Any]) -> None:
+    """Notes how values lie whose arrays carry a sharding, or None."""
+    for value, sharding in zip(values, shardings, strict=True):
+        if getattr(sharding, "num_devices", 1) > 1:
+            same(value, Placement(tuple(sharding.shard_shape(value.shape)), True))
+
+
+def place(program: Program) -> None:
+    """Notes how values lie, where an equation of the program says so."""
+    for equation in program.equations:
+        match equation.primitive:
+            case "name":
+                same(equation.outputs[0], equation.inputs[0].placement)
+            case primitive if primitive in CASTS:
+                same(equation.outputs[0], equation.inputs[0].placement)
+            case "sharding_constraint":
+                sharding = equation.params["sharding"]
+                if axes_of(sharding):
+                    same(equation.outputs[0], Placement(sharding.shard_shape(equation.outputs[0].shape), True))
+            case "shard_map":
+                (body,) = equation.bodies
+                place(body)
+                pairs = (
+                    *zip(equation.inputs, body.inputs, strict=True),
+                    *zip(equation.outputs, body.outputs, strict=True),
+                )
+                for array, part in pairs:
+                    same(array, part.placement)
+            case "scan" | "while":
+                _place_loop(equation)
+            case "cond":
+                for body in equation.bodies:
+                    place(body)
+                for value, *results in zip(equation.outputs, *(b.outputs for b in equation.bodies), strict=True):
+                    same(value, *(result.placement for result in results))
+
+
 def _place_loop(loop: Equation) -> None:
-    """Slices are placed as their stacks, carries as their starts, and both ways."""
+    """Slices lie as their stacks, carries as their starts, and both the other way round."""
     body, carries = loop.bodies[-1], loop.carries
-    for array, part in zip(loop.stacked_inputs, body.inputs[carries:], strict=True):
-        if (shape := array.device_shape) is not None:
-            same(part, shape[1:])
+    slices = list(zip(loop.stacked_inputs, body.inputs[carries:], strict=True))
+    for array, part in slices:
+        same(part, Placement(array.placement.shape[1:], array.placement.decided))
     for first, *own in zip(loop.initial, *(program.inputs[:carries] for program in loop.bodies), strict=True):
         for value in own:
-            same(value, first.device_shape)
+            same(value, first.placement)
     for program in loop.bodies:
         place(program)
-    for array, part in zip(loop.stacked_inputs, body.inputs[carries:], strict=True):
-        if (shape := part.device_shape) is not None:
-            same(array, (array.shape[0], *shape))
+    for array, part in (*slices, *zip(loop.outputs[carries:], body.outputs[carries:], strict=True)):
+        same(array, Placement((array.shape[0], *part.placement.shape), part.placement.decided))
     for first, last, out in zip(loop.initial, loop.outputs, body.outputs[:carries], strict=False):
-        same(last, out.device_shape)
-        same(first, out.device_shape)
-    for stack, part in zip(loop.outputs[carries:], body.outputs[carries:], strict=True):
-        if (shape := part.device_shape) is not None:
-            same(stack, (stack.shape[0], *shape))
+        same(last, out.placement)
+        same(first, out.placement)
+
+
+def same(value: Value, *placements: Placement) -> None:
+    """Says how a value lies, where that is not decided yet and all placements agree on more than is known."""
+    if isinstance(value, Literal) or value.placement.decided or len(set(placements)) != 1:
+        return
+    new = placements[0]
+    if new.decided or math.prod(new.shape) < math.prod(value.placement.shape):
+        value.placed = new

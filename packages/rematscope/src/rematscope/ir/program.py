@@ -36,6 +36,18 @@ class Typed(Protocol):
     def dtype(self) -> Any: ...  # NumPy's, or one of JAX's extended dtypes
 
 
+class Placement(NamedTuple):
+    """How an array lies on the devices of a mesh.
+
+    Attributes:
+      shape: of what each device has of it, at most.
+      decided: the program says so; else the compiler may divide it further.
+    """
+
+    shape: tuple[int, ...]
+    decided: bool
+
+
 class Part(NamedTuple):
     """What one device has of an array."""
 
@@ -49,15 +61,15 @@ class Value:
     Attributes:
       aval: JAX's abstract value of it: shape, dtype, memory space.
       name: what it is shown under.
-      part: the shape of what one device has of it, where more than its type says so; see `rematscope.ir.placement`.
+      placed: what each device has of it, where more than its type says so; see `rematscope.ir.placement`.
     """
 
-    __slots__ = ("aval", "name", "part")
+    __slots__ = ("aval", "name", "placed")
 
     def __init__(self, aval: Any, name: str = ""):  # JAX's abstract values have no common type with a shape
         self.aval = aval
         self.name = name
-        self.part: tuple[int, ...] | None = None
+        self.placed: Placement | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -75,19 +87,21 @@ class Value:
         return nbytes(self)
 
     @property
-    def device_shape(self) -> tuple[int, ...] | None:
-        """The shape of what each device has of it; None where nothing in the trace says so."""
-        return self.part if self.part is not None else jax_internals.device_shape(self.aval)
+    def placement(self) -> "Placement":
+        """What each device has of it, as far as the program says so."""
+        return self.placed or Placement(*jax_internals.device_shape(self.aval))
 
     @property
     def on_device(self) -> "Typed":
-        """What each device has of it, as a shape and a dtype: all of it where nothing says otherwise."""
-        shape = self.device_shape
-        return self if shape is None or shape == self.shape else Part(shape, self.dtype)
+        """What each device has of it, as a shape and a dtype."""
+        if not hasattr(self.aval, "shape"):  # a token, of which there is nothing
+            return self
+        shape = self.placement.shape
+        return self if shape == self.shape else Part(shape, self.dtype)
 
     @property
     def device_bytes(self) -> int:
-        """Bytes of what each device has of it: of all of it where nothing says otherwise."""
+        """Bytes of what each device has of it, at most where the compiler may divide it further."""
         return nbytes(self.on_device)
 
     def __repr__(self) -> str:

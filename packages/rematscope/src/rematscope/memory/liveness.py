@@ -75,8 +75,7 @@ def live_bytes(passes: Passes) -> Timeline:
         array = lives.array(residual.value)
         if lives.kinds.get(array) == "other":
             lives.kinds[array] = None if residual.memory == "host" else "residuals"
-    where = f" on each of {passes.devices} devices" if passes.axes else ""
-    return Timeline(f"{passes.function}: bytes live{where} after each equation", lives.moments(), turn)
+    return Timeline(f"{passes.function}: bytes live{passes.where} after each equation", lives.moments(), turn)
 
 
 class _Lives:
@@ -173,7 +172,7 @@ class _Lives:
         (body,) = equation.bodies
         self.steps.append(equation)
         for array, part in zip(equation.inputs, body.inputs, strict=True):
-            if not isinstance(array, Literal) and array.device_shape == part.device_shape:
+            if not isinstance(array, Literal) and array.placement.shape == part.placement.shape:
                 self._same[part] = self.array(array)
             else:
                 self.read(array, len(self.steps) - 1)

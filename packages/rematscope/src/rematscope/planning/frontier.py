@@ -190,6 +190,7 @@ class Frontier(Pictured):
         text = f"{self.graph.passes.function}: {counted(found, 'choice')} of its {counted(of, 'name')} that none beats"
         if self.graph.uncounted:
             text += f" by what is counted: {self.graph.uncounted_text}"
+        text += f"; bytes{self.graph.passes.where}{self.graph.weighing}" if self.graph.passes.axes else ""
         return text if self.complete else f"{text}, before the search was interrupted: there may be more between"
 
     def _rows(self) -> tuple[list[list[str]], str]:

@@ -211,12 +211,14 @@ class Plan(View):
         chosen, all_of = len(self.names), len(self.graph.names)
         return (
             f"{self.graph.passes.function}: save {chosen} of {all_of} names, "
-            f"{bytes_text(self.saved_bytes)} of {bytes_text(self.budget)}; {bytes_text(self.slack)} left"
+            f"{bytes_text(self.saved_bytes)} of {bytes_text(self.budget)}{self.passes.where}; "
+            f"{bytes_text(self.slack)} left"
         )
 
     def _footer(self) -> str:
         _, worst = self.graph.evaluate(())
         again = f"computes {amount_text(self.cost)} again, where saving nothing computes {amount_text(worst)} again"
+        again += self.graph.weighing
         if self.graph.uncounted:
             return f"{again}; {self.graph.uncounted_text}, so that another choice may compute less"
         if self.gap <= 0:

@@ -72,14 +72,19 @@ class Passes:
         """How many devices there are on the mesh; 1 where there is none."""
         return math.prod(self.axes.values())
 
+    @property
+    def where(self) -> str:
+        """` on each of 8 devices`, to say so behind bytes of one device; nothing where there is only one."""
+        return f" on each of {self.devices} devices" if self.axes else ""
+
     @cached_property
     def unplaced(self) -> tuple[Residual, ...]:
-        """Residuals on a mesh of which only the compiler decides what each device has; all of them is counted.
+        """Residuals on a mesh of which only the compiler decides what each device has; the most that it may is counted.
 
         Those are arrays under automatic axes that no argument, `shard_map` or sharding constraint says it of. What the
         compiler makes of both passes, `rematscope.measure` tells.
         """
-        return tuple(r for r in self.residuals if self.axes and r.shape and r.value.device_shape is None)
+        return tuple(r for r in self.residuals if self.axes and r.shape and not r.value.placement.decided)
 
     @cached_property
     def cost(self) -> Cost:
@@ -219,15 +224,16 @@ def _placed(
     fwd: Program, bwd: Program, outputs: Sequence[Value], cotangents: Sequence[Value], shardings: Sequence[Any]
 ) -> dict[str, int]:
     """Notes what each device has of the values of both programs; returns the axes of the mesh that they are for."""
+    axes = {name: size for sharding in shardings for name, size in placement.axes_of(sharding).items()}
+    axes |= placement.axes_in(fwd) | placement.axes_in(bwd)
+    if not axes:
+        return axes
     placement.give_shardings(fwd.inputs, shardings)
     for program in (fwd, bwd, fwd, bwd):  # again for what is known only from what reads it
         placement.place(program)
         for output, cotangent in zip(outputs, cotangents, strict=True):
-            placement.same(cotangent, output.device_shape)
-    axes: dict[str, int] = {}
-    for sharding in shardings:
-        axes |= placement.axes_of(sharding)
-    return axes | placement.axes_in(fwd) | placement.axes_in(bwd)
+            placement.same(cotangent, output.placement)
+    return axes
 
 
 def _cotangent(leaf: Typed) -> Typed:

@@ -137,7 +137,12 @@ def _comparison(passes: Passes, plain: Passes) -> list[str]:
     share = f" ({100 * (saved - before) / before:+.0f} %)".replace("-", "−") if before and saved != before else ""
     rows = [
         ["", "this choice", "no checkpoint", "change"],
-        ["bytes saved", bytes_text(saved), bytes_text(before), _signed(saved - before, bytes_text) + share],
+        [
+            f"bytes saved{' on a device' if passes.axes else ''}",
+            bytes_text(saved),
+            bytes_text(before),
+            _signed(saved - before, bytes_text) + share,
+        ],
     ]
     for title, cost, unit in _WORK:
         now, then = (getattr(getattr(p, cost), unit) for p in (passes, plain))
@@ -156,6 +161,7 @@ _WORK = [
     ("FLOPs late", "late_cost", "flops"),
     ("transcendentals recomputed", "recompute_cost", "transcendentals"),
     ("transcendentals late", "late_cost", "transcendentals"),
+    ("bytes over links again", "recompute_cost", "link_bytes"),
 ]
 
 # Rows for what those leave out.

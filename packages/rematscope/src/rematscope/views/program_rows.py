@@ -125,6 +125,6 @@ def saved_text(passes: Passes) -> str:
     """`456 B: computed 72 B + arguments 384 B`; on a mesh `57 B on each of 8 devices: …`."""
     kinds = {"computed": "computed", "constant": "constants", "argument": "arguments"}
     parts = [f"{kinds[kind]} {bytes_text(size)}" for kind, size in passes.device_bytes_by_kind().items()]
-    where = f" on each of {passes.devices} devices" if passes.axes else ""
-    unplaced = f"; {len(passes.unplaced)} counted whole, for the compiler places them" if passes.unplaced else ""
-    return f"{bytes_text(passes.saved_device_bytes())}{where}: {' + '.join(parts)}{unplaced}"
+    count = len(passes.unplaced)
+    unplaced = f"; at most, for {count} of them lie{'s' * (count == 1)} as the compiler chooses" if count else ""
+    return f"{bytes_text(passes.saved_device_bytes())}{passes.where}: {' + '.join(parts)}{unplaced}"

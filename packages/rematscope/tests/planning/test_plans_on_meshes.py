@@ -1,0 +1,55 @@
+"""Choices of names for functions on many devices: bytes of one device, and links in the cost."""
+
+import itertools
+
+import jax
+import meshes
+import pytest
+
+from rematscope import frontier, lint, liveness, plan, recompute_graph, trace
+from rematscope.choices.build import FLOPS_PER_LINK_BYTE, graph_of
+from rematscope.tracing.checkpoints import with_policy
+
+PLANNED = [
+    meshes.fsdp, meshes.fsdp_layers, meshes.tensor_parallel, meshes.expert_parallel, meshes.pipeline,
+    meshes.two_axes, meshes.mapped_layers, meshes.unchecked,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("program", PLANNED, ids=lambda program: program.__name__)
+def test_every_choice_of_names_keeps_and_computes_what_was_predicted(program):
+    f, shapes = program(meshes.under("nothing"))
+    graph = recompute_graph(f, *shapes)
+    assert graph.names
+    for names in itertools.chain.from_iterable(itertools.combinations(graph.names, k) for k in range(4)):
+        passes = trace(with_policy(f, jax.checkpoint_policies.save_only_these_names(*names)), *shapes)
+        traced = passes.device_bytes_by_kind()["computed"], graph_of(passes).all_recomputed
+        assert graph.evaluate(names) == traced, names
+
+
+def test_a_byte_over_links_costs_what_is_computed_in_that_time():
+    f, shapes = meshes.fsdp(meshes.under("nothing"))
+    cost = trace(f, *shapes).recompute_cost
+    graph = recompute_graph(f, *shapes)
+    assert cost.link_bytes == 2 * 16 * 64 * 4 * 7 // 8
+    assert graph.evaluate(())[1] == cost.flops + cost.transcendentals + FLOPS_PER_LINK_BYTE * cost.link_bytes
+
+
+def test_a_plan_is_for_the_bytes_of_a_device():
+    f, shapes = meshes.tensor_parallel(meshes.under("nothing"))
+    made = plan(f, *shapes, budget=1.0)
+    assert made.saved_bytes == made.passes.device_bytes_by_kind()["computed"]
+    assert made.certificate.verify(f, *shapes) == made.cost
+    assert "2.5 KiB of 2.5 KiB on each of 8 devices" in str(made)
+    assert "again, a byte over links as 4,377 operations;" in " ".join(str(made).split())
+
+
+def test_frontier_lint_and_liveness_speak_of_one_device():
+    f, shapes = meshes.fsdp_layers(meshes.under("names"))
+    points = frontier(f, *shapes).points
+    assert points[-1].nbytes <= trace(meshes.fsdp_layers(meshes.under("plain"))[0], *shapes).saved_device_bytes()
+    (finding,) = lint(f, *shapes).findings
+    assert "given 'summed', and no value in it has that name" in finding.text
+    timeline = liveness(f, *shapes)
+    assert "on each of 8 devices" in timeline.title
+    assert timeline.moments[0].arguments == sum(v.nbytes for v in trace(f, *shapes).forward.inputs) // 8

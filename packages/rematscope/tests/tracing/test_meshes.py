@@ -1,0 +1,153 @@
+"""Functions for many devices: both programs run, and bytes, work and collectives are those of one device."""
+
+import collections
+
+import jax
+import jax.numpy as jnp
+import meshes
+import numpy as np
+import pytest
+from jax import lax
+from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from rematscope import print_fwd_bwd, residual_table, trace
+from rematscope.ir import collectives
+
+every_program = pytest.mark.parametrize("program", meshes.PROGRAMS, ids=lambda program: program.__name__)
+
+
+@every_program
+def test_both_programs_run_as_jax_differentiates(program, seed):
+    f, shapes = program(meshes.under(["plain", "nothing", "names"][seed % 3]))
+    passes = trace(f, *shapes)
+    arguments = meshes.arrays(shapes, seed)
+
+    @jax.jit
+    def both(arguments):
+        output, *residuals = passes.forward(*jax.tree.leaves(arguments))
+        return output, residuals, passes.backward(*residuals, jnp.float32(1))
+
+    output, residuals, gradients = both(arguments)
+    value, expected = jax.jit(jax.value_and_grad(f, argnums=tuple(range(len(arguments)))))(*arguments)
+    for mine, theirs in zip([output, *gradients], [value, *jax.tree.leaves(expected)], strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-6)
+    for residual, array in zip(passes.residuals, residuals, strict=True):
+        here = array.addressable_shards[0].data.nbytes
+        assert residual.device_bytes == here or (residual in passes.unplaced and residual.device_bytes >= here)
+
+
+def again(passes):
+    return collections.Counter(
+        {
+            name: sum(times for e, times in passes.backward.walk() if (e.primitive, e.role) == (name, "R"))
+            for name in {e.primitive for e, _ in passes.backward.walk() if collectives.kind(e.primitive)}
+        }
+    )
+
+
+def fsdp_layer(policy):
+    """A layer of 256 wide in float32, its weights and its batch of 32 times 64 over 8 devices."""
+    over = meshes.mesh(d=8)
+
+    def layer(w1, w2, x):
+        w1, w2 = (checkpoint_name(lax.all_gather(w, "d", tiled=True), name) for w, name in ((w1, "w1"), (w2, "w2")))
+        return x + checkpoint_name(jax.nn.gelu(checkpoint_name(x @ w1, "h")), "g") @ w2
+
+    def body(w1, w2, x):
+        f = layer if policy is None else jax.checkpoint(layer, policy=policy)
+        return lax.pmean(jnp.mean(f(w1, w2, x) ** 2), "d")
+
+    f = jax.shard_map(body, mesh=over, in_specs=P("d"), out_specs=P())
+    return f, [meshes.like(over, "d", shape=s) for s in ((256, 1024), (1024, 256), (32, 64, 256))]
+
+
+saving = jax.checkpoint_policies.save_only_these_names
+
+
+@pytest.mark.parametrize(
+    "policy, nbytes, gathered_again, gathered",
+    [
+        (None, 7_602_176, 0, 2),
+        (saving(), 262_144, 2, 4),
+        (saving("h"), 1_310_720, 2, 4),
+        (saving("w1", "w2", "h"), 3_407_872, 0, 2),
+    ],
+)
+def test_of_an_fsdp_layer_the_bytes_of_a_device_and_what_is_gathered_again(policy, nbytes, gathered_again, gathered):
+    f, shapes = fsdp_layer(policy)
+    passes = trace(f, *shapes)
+    scalars = passes.device_bytes_by_kind()["computed"] - nbytes
+    assert 0 <= scalars <= 20 and passes.bytes_by_kind()["computed"] >= 8 * nbytes
+    assert again(passes)["all_gather"] == gathered_again
+    assert passes.forward.count("all_gather") + passes.backward.count("all_gather") == gathered
+    assert passes.recompute_cost.link_bytes == gathered_again * 1024 * 1024 * 7 // 8
+    assert (passes.axes, passes.devices, passes.unopened, passes.unplaced) == ({"d": 8}, 8, (), ())
+
+
+def test_what_a_device_computes_counts_once_and_not_for_all_devices():
+    f, shapes = fsdp_layer(None)
+    products = [e for e, _ in trace(f, *shapes).forward.walk() if e.primitive == "dot_general"]
+    assert [e.inputs[0].shape[0] for e in products] == [4, 4]
+    assert trace(f, *shapes).cost.flops // 1_000_000 == 811  # six products of 134 M, and what is elementwise
+
+
+def test_under_automatic_axes_what_only_the_compiler_decides_is_said_and_counts_whole():
+    over = meshes.mesh(d=8)
+    shape = meshes.like(over, "d", shape=(64, 4))
+    passes = trace(lambda x: jnp.sin(jnp.sin(x)), shape)
+    assert [r.device_bytes for r in passes.unplaced] == [1024, 1024]
+    assert (
+        "at most, for 2 of them lie as the compiler chooses"
+        in residual_table(lambda x: jnp.sin(jnp.sin(x)), shape).total
+    )
+
+    def constrained(x):
+        return jnp.sin(lax.with_sharding_constraint(jnp.sin(x), NamedSharding(over, P("d"))))
+
+    assert trace(constrained, shape).axes == {"d": 8}
+
+
+def test_on_explicit_axes_types_say_what_each_device_has():
+    over = meshes.mesh(AxisType.Explicit, d=4, e=2)
+    shapes = meshes.like(over, "d", "e", shape=(64, 4)), meshes.like(over, "d", "e", shape=(64, 4))
+    passes = trace(lambda x, y: jnp.sin(x) * y, *shapes)
+    assert [r.device_bytes for r in passes.residuals] == [64 * 4 * 4 // 8] * len(passes.residuals)
+    assert passes.unplaced == () and passes.cost.flops == 32 * 4
+
+
+def test_sharded_arrays_say_what_each_device_has_as_shapes_do():
+    over = meshes.mesh(d=8)
+    shape = meshes.like(over, "d", shape=(64, 4))
+    given = [jax.device_put(np.ones((64, 4), np.float32), shape.sharding), shape]
+    assert [trace(jnp.sin, x).forward.inputs[0].device_bytes for x in given] == [128, 128]
+
+
+def test_a_body_stands_under_the_axes_of_the_mesh(capsys):
+    f, shapes = meshes.fsdp(meshes.under("nothing"))
+    print_fwd_bwd(f, *shapes)
+    shown = capsys.readouterr().out
+    for text in (
+        "on each device of d=8:",
+        "all_gather(w1[d], 'd')",
+        "on each of 8 devices",
+        "over links",
+        "R    a = all_gather",
+    ):
+        assert text in shown
+
+
+def test_scalars_that_leave_a_shard_map_are_not_computed_again():
+    over = meshes.mesh(d=8)
+
+    def body(x):
+        scale = jnp.sum(jnp.sin(x))
+        return lax.psum(jnp.sum(jax.checkpoint(lambda x, s: jnp.sin(s * x))(x, scale)), "d")
+
+    f = jax.shard_map(body, mesh=over, in_specs=P("d"), out_specs=P())
+    passes = trace(f, meshes.like(over, "d", shape=(64,)))
+    roles = {e.primitive: e.role for e, _ in passes.backward.walk() if e.primitive in ("squeeze", "mul")}
+    assert passes.backward.count("mul", role="R") == 1, roles
+    assert passes.backward.count("squeeze", role="R") == 0
+    assert [r.primitive for r in passes.residuals if r.shape == (8,)] == ["reduce_sum"]

@@ -196,7 +196,7 @@ def _watch(program, arrays, at, env, seen):
                 env[value] = seen[value][at] = array
 
     def read(value):
-        return value.value if isinstance(value, Literal) else env[value]
+        return jnp.asarray(value.value, value.dtype) if isinstance(value, Literal) else env[value]
 
     define(program.inputs, arrays)
     for equation in program.equations:

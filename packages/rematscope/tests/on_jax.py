@@ -17,7 +17,10 @@ TESTS = Path(__file__).resolve().parent
 PACKAGE = TESTS.parent
 WORKBOOK = PACKAGE.parent.parent
 # What the tests need beside the package and its extras; of each the newest that goes with that JAX.
-NEEDED = "equinox flatbuffers flax hypothesis ipykernel ipython nbclient nbformat ortools pytest pytest-xdist".split()
+NEEDED = (
+    "diffrax dm-haiku equinox flatbuffers flax hypothesis ipykernel ipython nbclient nbformat optax ortools pytest "
+    "pytest-xdist"
+).split()
 
 
 def find_uv() -> list[str]:

@@ -80,17 +80,17 @@ def _steps(values, weights, x, name):
         w = weights[place % len(weights)]
         match value.kind:
             case "product":
-                x = jnp.sin(name(x @ w, value.key) / 2)
+                x = jax.lax.sin(name(x @ w, value.key) / 2)
             case "curve":
-                x = jnp.sin(name(x * x + 2 * x, value.key) / 2)
+                x = jax.lax.sin(name(x * x + 2 * x, value.key) / 2)
             case "scalar":
-                x = x * jnp.cos(name(jnp.mean(x), value.key))
+                x = x * jax.lax.cos(name(jnp.mean(x), value.key))
             case "mask":
-                x = jnp.where(name(x > 0.1, value.key), x, 0.3 * x)
+                x = jax.lax.select(name(x > 0.1, value.key), x, 0.3 * x)
             case "integer":
                 level = (x > -0.2).astype(jnp.int32) + (x > 0.2).astype(jnp.int32)
-                x = jnp.where(name(level, value.key) == 1, x, 0.3 * x)
-    return jnp.sum(jnp.sin(x @ weights[-1]))
+                x = jax.lax.select(name(level, value.key) == 1, x, 0.3 * x)
+    return jnp.sum(jax.lax.sin(x @ weights[-1]))
 
 
 CALLED: dict[str, Callable] = {"directly": lambda f, weights: f}

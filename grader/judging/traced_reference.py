@@ -42,7 +42,8 @@ class TracedReference:
     def products(self, inputs: Arrays, cotangents: Arrays) -> list[np.ndarray]:
         """Case by case, glimpses (`grader.stablehlo.glimpses`) of the products of the forward pass, as rows; each row's
         last number are that product's FLOPs."""
-        rows = self.function.glimpses(inputs, cotangents)
+        places = {place for flops in self.forward_products for place in flops}
+        rows = self.function.glimpses(places, inputs, cotangents)
         cases = []
         for flops in self.forward_products:
             own = rows[np.isin(rows[:, 0], list(flops))]

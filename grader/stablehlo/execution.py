@@ -8,7 +8,7 @@ import copy
 import dataclasses
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
@@ -186,9 +186,9 @@ class Function:
         """What it returns, as NumPy makes it. Raises Uninterpreted if it must be compiled."""
         return jax.tree.unflatten(self.tree, interpreter.run(self.text, jax.tree.leaves(arguments)))
 
-    def glimpses(self, *arguments: Any) -> np.ndarray:
-        """What it makes on its way (`grader.stablehlo.glimpses`)."""
-        return glimpses(self.text, jax.tree.leaves(arguments))
+    def glimpses(self, places: Collection[int], *arguments: Any) -> np.ndarray:
+        """What it makes at these places on its way (`grader.stablehlo.glimpses`)."""
+        return glimpses(self.text, jax.tree.leaves(arguments), places=places)
 
     def compiled(self, *arguments: Any) -> Any:
         """What it returns, as XLA makes it, as NumPy arrays."""

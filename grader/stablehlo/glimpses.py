@@ -17,13 +17,19 @@ COLUMNS = 7  # the operation's place, the size; the sum, that of magnitudes, tha
 _TOLERANCE = 1e-5
 
 
-def glimpses(text: str, arguments: Sequence[Array], sizes: Collection[int] | None = None) -> Array:
+def glimpses(
+    text: str,
+    arguments: Sequence[Array],
+    sizes: Collection[int] | None = None,
+    places: Collection[int] | None = None,
+) -> Array:
     """Runs a program once more, and looks at what it makes.
 
     Args:
       text: StableHLO that `reader.read` has let pass.
       arguments: what it takes.
       sizes: how many elements the arrays have that are of interest; None if all are.
+      places: those in the text of the operations that are; None if all are.
 
     Returns:
       A row of `COLUMNS` float64 numbers for each array; none if the program is not one for the interpreter.
@@ -31,7 +37,8 @@ def glimpses(text: str, arguments: Sequence[Array], sizes: Collection[int] | Non
     rows: list[Array] = []
 
     def watch(place: int, array: Array) -> None:
-        if len(rows) < MAX_GLIMPSES and (sizes is None or array.size in sizes):
+        wanted = (sizes is None or array.size in sizes) and (places is None or place in places)
+        if wanted and len(rows) < MAX_GLIMPSES:
             rows.extend(glimpse(array, place))
 
     try:

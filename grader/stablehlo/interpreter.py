@@ -9,7 +9,9 @@ It is what this one is compared with in the tests.
 An operation that is not known here (`operations`), and whatever would take long, is left to XLA.
 """
 
+import functools
 import math
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -44,26 +46,37 @@ def run(text: str, arguments: Sequence[Array], watch: Watch | None = None) -> li
     Raises:
       Uninterpreted: it is to be compiled.
     """
-    with mlir.make_ir_context():
-        module = ir.Module.parse(text)  # which owns its operations
-        interpreter = _Interpreter(module, watch)
-        try:
-            with np.errstate(all="ignore"):  # infinity and NaN are values like others
-                returned = list(map(np.asarray, interpreter.function("main")(arguments)))
-        except (TypeError, ValueError, MemoryError) as error:
-            raise Uninterpreted("it is nothing for NumPy") from error
-        interpreter.spend(sum(array.size for array in returned))
-        return returned
+    try:
+        interpreter = _interpreter(text)
+        with interpreter.lock, np.errstate(all="ignore"):  # infinity and NaN are values like others
+            return interpreter.main(arguments, watch)
+    except (TypeError, ValueError, MemoryError) as error:
+        raise Uninterpreted("it is nothing for NumPy") from error
+
+
+@functools.lru_cache(maxsize=8)  # a program is run to know what it returns, and once more to see what it makes
+def _interpreter(text: str) -> "_Interpreter":
+    return _Interpreter(text)
 
 
 class _Interpreter:
     """Makes Python functions of a module's functions, blocks and operations."""
 
-    def __init__(self, module: ir.Module, watch: Watch | None):
-        self.watch, self.places = watch, numbered(module) if watch else {}
-        self.bodies = {name: op.regions[0] for name, op in functions(module).items()}
-        self.functions: dict[str, Callable[[Sequence[Array]], Sequence[Array]]] = {}
-        self.work = 0
+    def __init__(self, text: str):
+        self.lock = threading.Lock()
+        with mlir.make_ir_context():
+            self.module = ir.Module.parse(text)  # which owns its operations
+            self.places = numbered(self.module)
+            self.bodies = {name: op.regions[0] for name, op in functions(self.module).items()}
+            self.functions: dict[str, Callable[[Sequence[Array]], Sequence[Array]]] = {}
+            self.function("main")
+
+    def main(self, arguments: Sequence[Array], watch: Watch | None) -> list[Array]:
+        """What `run` returns."""
+        self.watch, self.work = watch, 0
+        returned = list(map(np.asarray, self.functions["main"](arguments)))
+        self.spend(sum(array.size for array in returned))
+        return returned
 
     def spend(self, work: int) -> None:
         """Counts what is done. Raises Uninterpreted if it is too much."""
@@ -108,22 +121,16 @@ class _Interpreter:
     def operation(self, op: Op, _: dict[Value, int]) -> Run:
         if op.name not in OPERATIONS:
             raise Uninterpreted(op.name)
-        function, work = OPERATIONS[op.name](op), _OPERATION + _work(op)
+        function, work, place = OPERATIONS[op.name](op), _OPERATION + _work(op), self.places[op.operation]
 
         def run(_: Frame, operands: Sequence[Array]) -> Sequence[Array]:
             self.spend(work)
-            return (function(*operands),)
+            result = function(*operands)
+            if self.watch is not None:
+                self.watch(place, result)
+            return (result,)
 
-        if (watch := self.watch) is None:
-            return run
-        place = self.places[op.operation]
-
-        def watched(frame: Frame, operands: Sequence[Array]) -> Sequence[Array]:
-            results = run(frame, operands)
-            watch(place, results[0])
-            return results
-
-        return watched
+        return run
 
     def barrier(self, op: Op, _: dict[Value, int]) -> Run:
         return lambda _, operands: operands

@@ -43,13 +43,18 @@ def _least(t):
     return 1.6 * 4.0**-t
 
 
-def _loop(cond, body, x, max_steps, c, of_each, name):
-    """The last state, something of the state that each step begins with, and the values' names."""
+def _loop(body, x, max_steps, c, t, of_each, name):
+    """The last state, something of the state that each step begins with, and the values' names.
+
+    cond is true for t steps, so that this loop need not ask.
+    """
 
     def step(x, _):
-        return jax.lax.cond(cond(x), body, lambda x: x, x), of_each(x)
+        here = jax.lax.stop_gradient(x)
+        return body(x), (here, of_each(here))
 
-    last, (states, others) = jax.lax.scan(step, x, length=max_steps)
+    last, (states, others) = jax.lax.scan(step, x, length=t)
+    states = jnp.concatenate([states, *[jax.lax.stop_gradient(last)[None]] * (max_steps - t)])
     length = -(-max_steps // c)
     if beyond := c * length - max_steps:  # segments there begin with the last state
         name(jnp.concatenate([states, *[last[None]] * beyond])[::length], "each segment's first state")
@@ -77,8 +82,9 @@ def _waves(max_steps, c, t, rng, rows, width, dtype="float32", called="as it is"
         cond, body = (lambda x: jnp.mean(x * x) > 0.01), (lambda x: jnp.sin(x @ w))
 
     def function(x, *, name=lambda value, called: value):
-        result, cosines = _loop(cond, body, x, max_steps, c, lambda x: (x, jnp.cos(x @ w)), name)
-        name(cosines, "every step's cosine")
+        result, cosines = _loop(body, x, max_steps, c, t, lambda x: jnp.cos(x @ w), name)
+        if t:
+            name(cosines, "every step's cosine")
         return name(result, "the result") if t else result
 
     how = ", in float16" * (dtype == "float16") + f", {called}" * (called != "as it is")
@@ -112,7 +118,7 @@ def _tanks(max_steps, c, t, width):
         return body
 
     def function(levels, holes, *, name=lambda value, called: value):
-        result, _ = _loop(cond, body_of(holes), levels, max_steps, c, lambda levels: (levels, ()), name)
+        result, _ = _loop(body_of(holes), levels, max_steps, c, t, lambda levels: (), name)
         return name(result, "the result")
 
     return Case(

@@ -11,7 +11,7 @@ parameters = ("f", "c", "xs", "outer")
 ranges = {
     "carry": OneOf(("(d,)", "(d, e)")),
     "dtype": OneOf(("float32", "float16")),
-    "n": Integers(1, 48),
+    "n": Integers(1, 36),
     "elements": OneOf(("(n,)", "(n, d)", "(n, d, e)")),
     "outer": Integers(1, "n", "a divisor of `n`"),
     "called": OneOf(("as it is", "under jax.jit", "under jax.vmap")),
@@ -21,13 +21,13 @@ signature = "nested_scan(f, c, xs, outer)"
 
 def cases(rng):
     """One group, as many as there are elements, and a number between; at a width drawn anew that is none of these."""
-    one, each = map(int, rng.integers(2, 48, 2))
+    one, each = map(int, np.exp(rng.uniform(np.log(2), np.log(36), 2)))
     return (
         _case(6, 3, rng, elements="(n, d)"),
         _case(1, 1, rng, elements="(n, d)"),
         _case(one, 1, rng, dtype="float16", called="under jax.jit"),
         _case(each, each, rng, carry="(d, e)", elements="(n, d, e)"),
-        _case(48, int(rng.choice([2, 3, 4, 6, 8, 12, 16, 24])), rng, called="under jax.vmap"),
+        _case(36, int(rng.choice([2, 3, 4, 6, 9, 12, 18])), rng, called="under jax.vmap"),
     )
 
 
@@ -44,9 +44,11 @@ def _case(n, outer, rng, carry="(d,)", elements="(n,)", dtype="float32", called=
 
     def function(c, xs, *, name=lambda value, called: value):
         def body(c, x):
-            return step(c, x), (c, w @ c, jnp.cos(w @ c + x))
+            here = jax.lax.stop_gradient(c)
+            return step(c, x), (here, w @ here, jnp.cos(w @ here + jax.lax.stop_gradient(x)))
 
         result, (carries, products, cosines) = jax.lax.scan(body, c, xs)
+        xs = jax.lax.stop_gradient(xs)
         for gap in range(1, n + 1):
             if n % gap == 0:
                 every = "every carry" if gap == 1 else f"every {_ORDINAL[gap]} carry"

@@ -15,15 +15,17 @@ def reference(ws, x):
     def layer(x, w):
         sine = jnp.sin(x)
         y = w @ sine
-        return x + jnp.sin(y), (x, sine, jnp.cos(x), y, jnp.cos(y))
+        here, s, product = jax.lax.stop_gradient((x, sine, y))
+        return x + jnp.sin(y), (here, s, jnp.cos(here), product, jnp.cos(product))
 
     result, stacked = jax.lax.scan(layer, x, ws)
+    ws = jax.lax.stop_gradient(ws)
     names = ("input", "sine", "first cosine", "product", "second cosine")
     named = {f"the layers' {what}s": values for what, values in zip(names, stacked, strict=True)}
+    few = len(ws) if len(ws) <= 5 else 2  # of a Python loop's layers these tell enough
     for what, values in zip((*names, "weights"), (*stacked, ws), strict=True):
-        # Of a Python loop's layers the first ones tell enough.
-        named |= {f"layer {number}'s {what}": value for number, value in enumerate(values[:5], 1)}
-    del named["layer 1's input"]  # that is x
+        for place in range(what == "input", few):  # the first one's is x
+            named[f"layer {place + 1}'s {what}"] = jax.lax.index_in_dim(values, place, keepdims=False)
     in_every_turn = jnp.broadcast_to(ws, (len(ws), *ws.shape))
     return result, named | {"all of ws, once for each layer": in_every_turn, "the result": result}
 

@@ -21,7 +21,7 @@ signature = "sqrt_chain(fs, k)"
 def cases(rng):
     """Chains of all lengths, in one segment, in as many as there are functions, and in a number between; at a width
     drawn anew. Of each function JAX keeps one cosine."""
-    one, each, several = map(int, rng.integers(3, 24, 3))
+    one, each, several = map(int, np.exp(rng.uniform(np.log(3), np.log(24), 3)))
     return (
         # Two longer segments, two shorter ones: where fewer remain, many another way to cut a chain leads to the same.
         _case(10, 4, rng),
@@ -45,8 +45,8 @@ def _case(n, k, rng, axes=2, dtype="float32", called="as it is", twice=False, us
 
     def function(x, *, name=lambda value, called: value):
         for place, w in enumerate(weights):
-            in_last = place >= n - n // k
-            name(jnp.cos(x), f"the last segment's cosine of fs[{place}]" if in_last else f"fs[{place}]'s cosine")
+            cosine = f"the last segment's cosine of fs[{place}]" if place >= n - n // k else f"fs[{place}]'s cosine"
+            name(jnp.cos(jax.lax.stop_gradient(x)), cosine)
             sine = name(jnp.sin(x), f"fs[{place}]'s sine")
             x = name(sine @ w, "the result" if place == n - 1 else f"fs[{place}]'s output")
         return x

@@ -127,7 +127,7 @@ def without_scans(f, c, xs, outer):
 
 for name, other, holds, kind, *words in (
     ("both_for_6", both, lambda c, xs, outer: len(xs) == 6, "recomputes", "12 matmuls again", "inside a checkpoint"),
-    ("both_for_48", both, lambda c, xs, outer: len(xs) == 48, "recomputes", "96 matmuls again"),
+    ("both_for_36", both, lambda c, xs, outer: len(xs) == 36, "recomputes", "72 matmuls again"),
     ("one_loop_for_one_group", one_loop_without_checkpoint, lambda c, xs, outer: outer == 1, "also saved", "cosine"),
     ("free_for_groups_of_one", one_loop_without_checkpoint, lambda c, xs, outer: len(xs) == outer, "also saved"),
     ("free_for_one_element", without_scans, lambda c, xs, outer: len(xs) == 1, "also saved", "f32["),

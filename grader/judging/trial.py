@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -141,7 +142,11 @@ def try_answer(
     programs = execute(evidence.forward, evidence.backward, output_sizes(evidence), limit)
     inputs = [[expect.draw(rng, argument) for argument in case.arguments] for case in cases]
     layouts = lay_out(evidence, cases, programs.forward, programs.backward)
-    cotangents = [[_draw_cotangent(rng, kind) for kind in layout.output_types] for layout in layouts]
+    signs = itertools.cycle(rng.permutation([-1, 1]))
+    cotangents = [
+        [_draw_cotangent(rng, kind, sign) for kind in layout.output_types]
+        for layout, sign in zip(layouts, signs, strict=False)  # as many signs as there are cases
+    ]
     traced = traced_reference(tuple(cases), expect, tuple(layout.output_types for layout in layouts))
 
     def tried(programs: TwoPrograms, inputs: Arrays, cotangents: Arrays, reference: Function) -> Trial:
@@ -195,8 +200,9 @@ def _widened(arrays: Arrays) -> Arrays:
     return [[widened_array(array) for array in own] for own in arrays]
 
 
-def _draw_cotangent(rng: np.random.Generator, kind: TensorType) -> np.ndarray:
+def _draw_cotangent(rng: np.random.Generator, kind: TensorType, sign: int) -> np.ndarray:
     # Powers of two, so that they round nothing, but not 1: a gradient that ignores its cotangent is wrong. Nor a half:
-    # with that the derivative of z * z is z, which would look like z computed again.
-    cotangent: np.ndarray = rng.choice([-4, -2, -0.25, 0.25, 2, 4], size=kind.shape).astype(kind.dtype)
-    return cotangent
+    # with that the derivative of z * z is z, which would look like z computed again. Of one sign all together, the
+    # other one in the next case: what several of them add up to would cancel otherwise, and be rounding and nothing
+    # else where it is a single number.
+    return np.asarray(sign * rng.choice([0.25, 2, 4], size=kind.shape), kind.dtype)

@@ -1,5 +1,7 @@
 """What a trial holds of a right answer, and what follows from its seed."""
 
+import itertools
+
 import numpy as np
 from sample_answers import cases, right, traced
 
@@ -34,6 +36,15 @@ def test_inputs_follow_from_the_seed():
 
     assert all(np.array_equal(one, two) for one, two in zip(inputs(first), inputs(again), strict=True))
     assert not all(np.array_equal(one, two) for one, two in zip(inputs(first), inputs(other), strict=True))
+
+
+def test_cotangents_of_a_case_have_one_sign_and_the_next_case_the_other():
+    """Summands of both signs may leave nothing but rounding of a gradient that is one number."""
+    trials = [trial_of("checkpoint_dot_policy", "decorated", seed) for seed in range(6)]
+    signs = [[{*np.sign(np.float64(tried.cotangents[0])).flat} for tried in trial.cases] for trial in trials]
+    assert all(len(sign) == 1 for of_trial in signs for sign in of_trial)
+    assert all(one != other for of_trial in signs for one, other in itertools.pairwise(of_trial))
+    assert len({of_trial[0].pop() for of_trial in signs}) == 2
 
 
 def test_flops_of_a_dynamic_loop_do_not_overflow():

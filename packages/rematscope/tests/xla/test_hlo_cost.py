@@ -13,6 +13,7 @@ from releases import since
 from wire_format import field
 
 from rematscope import measure
+from rematscope.xla.hlo import Module
 from rematscope.xla.hlo_cost import cost, uncounted
 from rematscope.xla.hlo_proto import Instruction
 
@@ -86,3 +87,39 @@ def test_a_gpu_s_matrix_product_is_read_from_its_call():
     )
     parts = {number: [call if i is dot else i for i in part] for number, part in found.computations.items()}
     assert cost(dataclasses.replace(found, computations=parts)).flops == 2 * 4 * 3 * 8
+
+
+def windows(operand, window, padding, results):
+    """A `reduce-window` over the second of two axes, as XLA describes it."""
+    axes = [field(1, field(1, 1) + field(2, 1)), field(1, field(1, window) + field(2, 1) + field(3, padding))]
+    shape = field(2, 11) + b"".join(field(3, n) for n in results)
+    given = field(2, 11) + b"".join(field(3, n) for n in operand)
+    parts = [
+        Instruction(field(1, b"x") + field(2, b"parameter") + field(3, given) + field(35, 1)),
+        Instruction(
+            field(1, b"y")
+            + field(2, b"reduce-window")
+            + field(3, shape)
+            + field(15, b"".join(axes))
+            + field(35, 2)
+            + field(36, 1)
+        ),
+    ]
+    return Module(computations={1: parts}, entry=1, roots={1: 2}, frames=None)
+
+
+def test_a_window_over_a_whole_axis_counts_its_operand_once():
+    """As XLA spreads the sum of a softmax for a TPU: every result reads all numbers of its row, and padding."""
+    assert cost(windows((8, 512), 1023, 511, (8, 512))).flops == 8 * 512
+    assert cost(windows((8, 512), 512, 0, (8, 1))).flops == 8 * 512
+    # Three numbers, two operations; at both ends one number less.
+    assert cost(windows((8, 512), 3, 1, (8, 512))).flops == 8 * (2 * 512 - 2)
+
+
+@pytest.mark.parametrize(("window", "strides", "padding"), [(2, 2, "VALID"), (3, 1, "VALID"), (4, 3, "VALID")])
+def test_windows_are_counted_as_xla_counts_them(window, strides, padding):
+    def pooled(x):
+        return lax.reduce_window(x, 0.0, lax.add, (1, window, window, 1), (1, strides, strides, 1), padding)
+
+    program = compiled(pooled, array(2, 12, 12, 3))
+    assert cost(module(program)).flops == program.cost_analysis()["flops"]

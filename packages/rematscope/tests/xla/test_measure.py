@@ -181,7 +181,14 @@ def test_an_absent_tpu_is_compiled_for_in_a_process_of_its_own(monkeypatch):
     """The parent's part: what it hands over, what it reads, and that its own environment stays as it is."""
     f, x = scanned(jax.checkpoint), SCANNED
     (hlo,) = compiled(f, *x).runtime_executable().hlo_modules()
-    sizes = {"argument_size": 10, "output_size": 20, "alias_size": 0, "temp_size": 0, "peak_memory": 70}
+    sizes = {
+        "argument_size": 10,
+        "output_size": 20,
+        "alias_size": 4,
+        "temp_size": 5,
+        "host_temp_size": 6,
+        "peak_memory": 70,
+    }
 
     def child(command, env, **how):
         *_, target, folder = command
@@ -197,8 +204,10 @@ def test_an_absent_tpu_is_compiled_for_in_a_process_of_its_own(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: True)
     monkeypatch.setattr("subprocess.run", child)
     found = measure(f, *x, target="tpu v5e")
-    assert (found.peak_bytes, found.temp_bytes, found.compiled, found.argument_bytes) == (70, None, None, 10)
-    assert [row.what for row in found.rows] == ["arguments", "outputs", "peak", "FLOPs", "transcendentals"]
+    assert (found.peak_bytes, found.temp_bytes, found.compiled, found.argument_bytes) == (10 + 20 - 4 + 5, 5, None, 10)
+    assert (found.host_bytes, found.peak_with_vmem_bytes) == (6, 70)
+    memory = ["arguments", "outputs", "temporaries", "on the host", "peak", "peak with VMEM"]
+    assert [row.what for row in found.rows] == [*memory, "FLOPs", "transcendentals"]
     assert os.environ == before
     with pytest.raises(TargetError, match="no TPU v5e here to run on"):
         found.time()
@@ -207,11 +216,21 @@ def test_an_absent_tpu_is_compiled_for_in_a_process_of_its_own(monkeypatch):
     with pytest.raises(TargetError, match=r"libtpu did not compile <lambda> for TPU v5e: mismatch\. "):
         measure(f, *x, target="tpu v5e")
 
+    full = (
+        "Traceback\njax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: Ran out of memory on "
+        "HBM, the total memory required for HLO temporaries (93.15G) exceeds available HBM (15.75G). HLO module: f.\n"
+    )
+    monkeypatch.setattr("subprocess.run", lambda *_, **__: types.SimpleNamespace(returncode=1, stderr=full))
+    sentence = r"does not fit into a TPU v5e: Ran out of memory on HBM, .* exceeds available HBM \(15\.75G\)\. Save"
+    with pytest.raises(TargetError, match=sentence):
+        measure(f, *x, target="tpu v5e")
+
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs the extra tpu")
 def test_libtpu_compiles_for_a_tpu_that_is_not_here():
     plain, checkpointed = (measure(scanned(wrap), *SCANNED, target="tpu v5e") for wrap in (lambda f: f, jax.checkpoint))
-    assert checkpointed.peak_bytes < plain.peak_bytes
+    assert checkpointed.peak_with_vmem_bytes < plain.peak_with_vmem_bytes
+    assert plain.peak_bytes <= plain.peak_with_vmem_bytes
     assert checkpointed.cost.flops == pytest.approx(trace(scanned(jax.checkpoint), *SCANNED).cost.flops, rel=0.02)
 
 

@@ -161,7 +161,8 @@ class _Nodes:
             if residual.value not in self.of_value:
                 computed = residual.kind == "computed"
                 array = self._arrays.get(residual.value, residual.value)
-                node = Node(array=array, nbytes=residual.device_bytes if computed else 0, kept=computed)
+                on_device = computed and residual.memory == "device"  # the host's bytes are none of the budget's
+                node = Node(array=array, nbytes=residual.device_bytes if on_device else 0, kept=computed)
                 self._add(node, [residual.value])
 
     def add_program(self, program: Program, times: int, around: tuple[Equation, ...]) -> None:
@@ -198,7 +199,7 @@ class _Nodes:
             node.name = equation.params["name"]
             array = self.passes.forward_value_of.get(value, value)
             node.array = self._arrays.get(array, array)
-            node.nbytes = value.device_bytes
+            node.nbytes = value.device_bytes if value.memory == "device" else 0
             if reason := _why_barred(equation, around):
                 self.barred.setdefault(node.name, reason)
         self._add(node, equation.outputs)

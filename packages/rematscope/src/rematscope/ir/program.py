@@ -104,6 +104,12 @@ class Value:
         """Bytes of what each device has of it, at most where the compiler may divide it further."""
         return nbytes(self.on_device)
 
+    @property
+    def memory(self) -> str:
+        """`"device"`, or `"host"` for what was moved there or is given there."""
+        space = getattr(self.aval, "memory_space", None)
+        return "host" if str(getattr(space, "name", space)).lower() in ("host", "pinned_host") else "device"
+
     def __repr__(self) -> str:
         return f"{self.name}:{type_text(self)}"
 

@@ -17,13 +17,14 @@ def liveness(f: Callable, *args, **kwargs) -> Timeline:
     and barriers make nothing. Nothing is fused: a value that XLA never writes to memory counts here.
 
     * arguments, with the arrays that `f` closes over, are the caller's and stay. Literals take nothing.
-    * residuals that the forward pass computed live until their last use in the backward pass. What an offloading
-      policy moved to the host takes nothing.
+    * residuals that the forward pass computed live until their last use in the backward pass.
     * recomputed is what the backward pass makes without the cotangent: its `R` and `L` equations.
     * other: temporaries, cotangents, gradients until the end, and `f`'s outputs until the turn, when the caller gets
       them.
 
     On a mesh these are the bytes of one device; see `Passes.unplaced` for what only the compiler places there.
+
+    What is in the host's memory, moved there by an offloading policy or given there, takes nothing.
 
     A loop's body stands in the row of steps once, for every iteration needs the same room. An array that a loop stacks
     is there whole from the loop's start, since XLA allocates it so; what is stacked goes straight into it. Each branch
@@ -74,7 +75,7 @@ def live_bytes(passes: Passes) -> Timeline:
     for residual in passes.residuals:
         array = lives.array(residual.value)
         if lives.kinds.get(array) == "other":
-            lives.kinds[array] = None if residual.memory == "host" else "residuals"
+            lives.kinds[array] = "residuals"
     return Timeline(f"{passes.function}: bytes live{passes.where} after each equation", lives.moments(), turn)
 
 
@@ -83,7 +84,7 @@ class _Lives:
 
     def __init__(self):
         self.steps: list[Equation | str] = []
-        self.kinds: dict[Value, str | None] = {}
+        self.kinds: dict[Value, str] = {}
         self._made: dict[Value, int] = {}
         self._last: dict[Value, int] = {}
         self._same: dict[Value, Value] = {}
@@ -188,7 +189,8 @@ class _Lives:
         size = len(self.steps)
         changes = {band: [0] * (size + 1) for band in BANDS}
         for value, made in self._made.items():
-            if (band := self.kinds[value]) is not None:
+            if value.memory == "device":
+                band = self.kinds[value]
                 changes[band][made] += value.device_bytes
                 changes[band][max(made, self._last.get(value, made))] -= value.device_bytes
         now = dict.fromkeys(BANDS, 0)

@@ -61,8 +61,7 @@ class Residual:
     @property
     def memory(self) -> str:
         """`"device"`, or `"host"` for what an offloading policy moved there."""
-        space = getattr(self.value.aval, "memory_space", None)
-        return "host" if str(getattr(space, "name", space)).lower() in ("host", "pinned_host") else "device"
+        return self.value.memory
 
 
 def residuals_of(

@@ -115,7 +115,10 @@ class Passes:
         return tuple(sorted({e.primitive for e, _ in equations if is_closed(e.primitive)}))
 
     def bytes_by_kind(self) -> dict[str, int]:
-        """Bytes saved of each kind of residual, those the function computed first; one array counts once."""
+        """Bytes saved of each kind of residual, those the function computed first; one array counts once.
+
+        What is kept in the host's memory takes none of the device's, and is not among them; see `host_bytes`.
+        """
         return self._by_kind(lambda residual: residual.nbytes)
 
     def device_bytes_by_kind(self) -> dict[str, int]:
@@ -123,16 +126,20 @@ class Passes:
         return self._by_kind(lambda residual: residual.device_bytes)
 
     def _by_kind(self, size: Callable[[Residual], int]) -> dict[str, int]:
-        once = {r.value: r for r in self.residuals}.values()
-        kinds = {kind: sum(size(r) for r in once if r.kind == kind) for kind in ("computed", "constant", "argument")}
+        here = {r.value: r for r in self.residuals if r.memory == "device"}.values()
+        kinds = {kind: sum(size(r) for r in here if r.kind == kind) for kind in ("computed", "constant", "argument")}
         return {kind: size for kind, size in kinds.items() if size or kind != "constant"}
 
+    def host_bytes(self) -> int:
+        """Bytes of the residuals that are kept in the host's memory, for each device; one array counts once."""
+        return sum(r.device_bytes for r in {r.value: r for r in self.residuals}.values() if r.memory == "host")
+
     def saved_bytes(self) -> int:
-        """Bytes of all residuals; one array counts once."""
+        """Bytes of all residuals that are kept on the device; one array counts once."""
         return sum(self.bytes_by_kind().values())
 
     def saved_device_bytes(self) -> int:
-        """Bytes of all residuals on each device; one array counts once."""
+        """Bytes of all residuals that are kept on each device; one array counts once."""
         return sum(self.device_bytes_by_kind().values())
 
 

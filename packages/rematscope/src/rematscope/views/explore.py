@@ -144,6 +144,9 @@ def _comparison(passes: Passes, plain: Passes) -> list[str]:
             _signed(saved - before, bytes_text) + share,
         ],
     ]
+    if passes.host_bytes() or plain.host_bytes():
+        hosts = passes.host_bytes(), plain.host_bytes()
+        rows.append(["bytes on the host", *map(bytes_text, hosts), _signed(hosts[0] - hosts[1], bytes_text)])
     for title, cost, unit in _WORK:
         now, then = (getattr(getattr(p, cost), unit) for p in (passes, plain))
         if unit == "flops" or now or then:

@@ -8,6 +8,7 @@ from rematscope.render.html import escaped, html_table
 from rematscope.render.parts import Stack
 from rematscope.render.units import bytes_text
 from rematscope.render.widget import live
+from rematscope.tracing.residuals import Residual
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.program_rows import Listing, ProgramRow
 from rematscope.views.residual_table import ResidualTable
@@ -39,7 +40,7 @@ class Linked(Stack):
         table = html_table(self.table.cells(), "", [numbers.of(row.values) for row in self.table.rows])
         page = f'{table}<br><div class="rematscope"><div class="rs-both">{body}</div>'
         page += f'<div class="rs-legend">{legend}</div></div>'
-        saved = {residual.value: residual.device_bytes for residual in passes.residuals}
+        saved = {residual.value: residual for residual in passes.residuals}
         return {"html": page, "notes": _notes(programs, saved, numbers), "idle": _HINT}
 
 
@@ -137,7 +138,7 @@ def _piece(piece: str | Value, numbers: _Numbers) -> str:
     return f'<span class="rs-value" data-value="{numbers[piece]}">{escaped(piece.name)}</span>'
 
 
-def _notes(programs: list[Listing], saved: dict[Value, int], numbers: _Numbers) -> list[str]:
+def _notes(programs: list[Listing], saved: dict[Value, Residual], numbers: _Numbers) -> list[str]:
     """What there is to say about each value, by its number."""
     facts: list[list[str]] = [[] for _ in numbers.values]
     for title, _, rows in programs:
@@ -145,7 +146,7 @@ def _notes(programs: list[Listing], saved: dict[Value, int], numbers: _Numbers) 
             for value in row.defines:
                 known = facts[numbers[value]]
                 if title == "forward":
-                    known.append(f"saved, {bytes_text(saved[value])}" if value in saved else "not saved")
+                    known.append(_kept(saved.get(value)))
                 else:
                     known.append(_IN_BACKWARD.get(row.gutter, ""))
                 known.append(row.source)
@@ -153,6 +154,12 @@ def _notes(programs: list[Listing], saved: dict[Value, int], numbers: _Numbers) 
         "  ·  ".join([value.name, type_text(value), *(dict.fromkeys(filter(None, known)) or ["constant, not saved"])])
         for value, known in zip(numbers.values, facts, strict=True)
     ]
+
+
+def _kept(residual: Residual | None) -> str:
+    if residual is None:
+        return "not saved"
+    return f"saved{' on the host' * (residual.memory == 'host')}, {bytes_text(residual.device_bytes)}"
 
 
 _IN_BACKWARD = {

@@ -104,8 +104,10 @@ def _mark(defines: Collection[Value], marked: Collection[Value]) -> str:
 
 
 def _bytes(residuals: Iterable[Residual | None]) -> str:
-    found = [r.device_bytes for r in residuals if r is not None]
-    return f"{bytes_text(sum(found))} →" if found else ""
+    found = [r for r in residuals if r is not None]
+    ways = {"device": "→", "host": "→ host"}
+    sizes = {memory: [r.device_bytes for r in found if r.memory == memory] for memory in ways}
+    return ", ".join(f"{bytes_text(sum(sizes[memory]))} {way}" for memory, way in ways.items() if sizes[memory])
 
 
 def _work(count: int, cost: Cost) -> str:
@@ -122,9 +124,10 @@ def _work(count: int, cost: Cost) -> str:
 
 
 def saved_text(passes: Passes) -> str:
-    """`456 B: computed 72 B + arguments 384 B`; on a mesh `57 B on each of 8 devices: …`."""
+    """`456 B: computed 72 B + arguments 384 B; 64 B on the host`; on a mesh `57 B on each of 8 devices: …`."""
     kinds = {"computed": "computed", "constant": "constants", "argument": "arguments"}
     parts = [f"{kinds[kind]} {bytes_text(size)}" for kind, size in passes.device_bytes_by_kind().items()]
     count = len(passes.unplaced)
     unplaced = f"; at most, for {count} of them lie{'s' * (count == 1)} as the compiler chooses" if count else ""
-    return f"{bytes_text(passes.saved_device_bytes())}{passes.where}: {' + '.join(parts)}{unplaced}"
+    host = f"; {bytes_text(passes.host_bytes())} on the host" if passes.host_bytes() else ""
+    return f"{bytes_text(passes.saved_device_bytes())}{passes.where}: {' + '.join(parts)}{host}{unplaced}"

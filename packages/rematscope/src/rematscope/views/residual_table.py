@@ -58,7 +58,7 @@ class ResidualTable(View):
     Attributes:
       passes: the trace that it is made from.
       rows: computed values first, then constants and arguments, each kind by falling size.
-      nbytes: bytes of all residuals; the sum over `rows`.
+      nbytes: bytes of all residuals on the device; the sum over `rows` that are kept there.
     """
 
     def __init__(self, passes: Passes):
@@ -85,7 +85,7 @@ class ResidualTable(View):
             saved = row.values[0] if count == 1 else f"{row.values[0]} … {row.values[-1]}"
             kind = row.type if count == 1 else f"{count} × {row.type}"
             name = [row.name or ""] * named
-            share = f"{100 * row.share:.1f} %"
+            share = f"{100 * row.share:.1f} %" if row.memory == "device" else ""
             nbytes = bytes_text(row.device_bytes)
             cells.append([saved, kind, nbytes, share, row.origin, *name, row.source, row.needed_by])
         return cells
@@ -141,7 +141,7 @@ def _rows(passes: Passes) -> tuple[ResidualRow, ...]:
                 type=type_text(first.value),
                 nbytes=sum(r.nbytes for r in group),
                 device_bytes=here,
-                share=here / total,
+                share=here / total if first.memory == "device" else 0.0,
                 kind=first.kind,
                 primitive=first.primitive,
                 name=first.name,

@@ -4,12 +4,12 @@ The conventions are `rematscope.ir.cost`'s. XLA's own `cost_analysis` counts a l
 """
 
 import math
-
-import numpy as np
+from collections.abc import Sequence
 
 from rematscope.ir.cost import Cost
+from rematscope.ir.windows import taps
 from rematscope.xla.hlo import Module, backend_config
-from rematscope.xla.hlo_proto import Instruction
+from rematscope.xla.hlo_proto import Instruction, WindowDimension
 
 _TRANSCENDENTAL = frozenset(
     "cbrt cosine erf exponential exponential-minus-one log log-plus-one logistic power rsqrt sine sqrt tan tanh atan2 "
@@ -65,8 +65,12 @@ def _cost(module: Module, instruction: Instruction) -> Cost:
             return Cost(2 * _multiplications(module, instruction))
         case "reduce":
             return Cost(math.prod(module.by_id[instruction.operand_ids[0]].shape.dimensions))
-        case "reduce-window" | "select-and-scatter":
-            return Cost(size * math.prod(dimension.size for dimension in instruction.window.dimensions))
+        case "reduce-window":
+            results = instruction.shape.tuple_shapes or [instruction.shape]
+            return Cost(_in_windows(module, instruction, results[0].dimensions))
+        case "select-and-scatter":  # in each window a number is chosen, and one is added there
+            windows = module.by_id[instruction.operand_ids[1]].shape.dimensions
+            return Cost(_in_windows(module, instruction, windows) + math.prod(windows))
         case opcode if opcode in _TRANSCENDENTAL:
             return Cost(transcendentals=size)
         case opcode if opcode in _ARITHMETIC:
@@ -105,8 +109,30 @@ def _multiplications(module: Module, convolution: Instruction) -> int:
     for window, i, o in zip(
         convolution.window.dimensions, where.input_spatial_dimensions, where.output_spatial_dimensions, strict=True
     ):
-        taps = np.arange(window.size) * window.window_dilation - window.padding_low
-        places = np.arange(result[o])[:, None] * window.stride + taps
-        inside = (places >= 0) & (places <= (image[i] - 1) * window.base_dilation)
-        count *= int(np.sum(inside & (places % window.base_dilation == 0)))
+        count *= _taps(window, image[i], result[o])
     return count
+
+
+def _in_windows(module: Module, instruction: Instruction, windows: Sequence[int]) -> int:
+    """Operations on the numbers that windows read.
+
+    XLA writes a reduction whose result is spread again, as in a softmax for a TPU, as a window over a whole axis with
+    padding: it is computed once.
+    """
+    operand = module.by_id[instruction.operand_ids[0]].shape.dimensions
+    axes = list(zip(instruction.window.dimensions, operand, windows, strict=True))
+    if all(window.size == 1 or window.size >= axis for window, axis, _ in axes):
+        return math.prod(operand)
+    return max(0, math.prod(_taps(*each) for each in axes) - math.prod(windows))
+
+
+def _taps(window: WindowDimension, axis: int, outputs: int) -> int:
+    return taps(
+        axis,
+        outputs,
+        window.size,
+        window.stride,
+        window.padding_low,
+        window.base_dilation,
+        window.window_dilation,
+    )

@@ -6,6 +6,7 @@ import importlib.util
 import json
 import os
 import pathlib
+import re
 import statistics
 import subprocess
 import sys
@@ -90,10 +91,11 @@ class Measurement(View):
       predicted: bytes live after each equation of the trace; see `rematscope.liveness`.
       compiled: bytes live over XLA's schedule, from its allocation record; None where XLA gives none (for a TPU).
       argument_bytes, output_bytes: what goes in (arguments, cotangents) and comes out (outputs, gradients).
-      temp_bytes: what XLA sets aside for everything between; None for a TPU, which reports none.
-      peak_bytes: what the program takes while it runs, arguments, constants and outputs included. XLA's own peak for a
-        TPU; for a CPU or GPU the sum, since all is set aside before it runs, gradients too, which the prediction
-        counts only from where they are made.
+      temp_bytes: what XLA sets aside for everything between; for a TPU in its main memory, HBM.
+      host_bytes: what XLA sets aside in the host's memory, for what is offloaded.
+      peak_bytes: what the program takes while it runs, arguments, constants and outputs included: the sum, since all
+        is set aside before it runs, gradients too, which the prediction counts only from where they are made.
+      peak_with_vmem_bytes: XLA's own peak for a TPU, which adds the memory of the cores, VMEM, to HBM; None elsewhere.
       cost: FLOPs and transcendentals of the optimised program, its loops multiplied out; see `rematscope.xla.hlo_cost`.
       notes: what the figures leave out, in sentences.
     """
@@ -108,16 +110,21 @@ class Measurement(View):
         self.compiled = allocation(module, record, f"{passes.function}: bytes live, compiled for {target}")
         self.argument_bytes = memory["argument_size_in_bytes"]
         self.output_bytes = memory["output_size_in_bytes"]
-        if target.startswith("tpu"):
-            self.temp_bytes, self.peak_bytes = None, memory["peak_memory_in_bytes"]
-        else:
-            self.temp_bytes = memory["temp_size_in_bytes"]
-            given = self.compiled.moments[0].arguments if self.compiled else self.argument_bytes  # constants too
-            self.peak_bytes = given + self.output_bytes - memory["alias_size_in_bytes"] + self.temp_bytes
+        self.temp_bytes = memory["temp_size_in_bytes"]
+        self.host_bytes = memory.get("host_temp_size_in_bytes", 0)
+        given = self.compiled.moments[0].arguments if self.compiled else self.argument_bytes  # constants too
+        self.peak_bytes = given + self.output_bytes - memory["alias_size_in_bytes"] + self.temp_bytes
+        self.peak_with_vmem_bytes = memory["peak_memory_in_bytes"] if target.startswith("tpu") else None
         self.cost = cost(module)
         self.notes = uncounted(module)
         if passes.cost.uncounted:
             self.notes.append(f"Of the operations predicted, some are {passes.cost.uncounted_text}.")
+        if self.peak_with_vmem_bytes is not None:
+            self.notes.append("XLA's own peak of a TPU has the memory of the cores, VMEM, in it: temporaries that fit.")
+        if passes.host_bytes() and not self.host_bytes:
+            moved = bytes_text(passes.host_bytes())
+            ignored = f"Offloading is ignored for {_spelled(target)}"
+            self.notes.append(f"{ignored}: {moved} that the trace moves to the host stay on the device.")
         self._run = run
 
     def time(self, runs: int = 10) -> Seconds:
@@ -137,15 +144,17 @@ class Measurement(View):
         passes, program = self.passes, self.passes.forward
         given = sum(v.nbytes for v in (*program.inputs, *passes.cotangents))
         returned = sum(v.nbytes for v in (*program.outputs[: len(passes.cotangents)], *passes.backward.outputs))
-        peak = "XLA's own" if self.temp_bytes is None else "all that is set aside"
         kept = self.compiled.moments[self.compiled.turn].residuals if self.compiled else None
+        host = self.host_bytes if self.host_bytes or passes.host_bytes() else None
         saved, cost = passes.bytes_by_kind()["computed"], passes.cost
         rows = [
             MeasuredRow("arguments", given, self.argument_bytes, "bytes", "with cotangents", "memory_analysis"),
             MeasuredRow("outputs", returned, self.output_bytes, "bytes", "with gradients", "memory_analysis"),
             MeasuredRow("saved", saved, kept, "bytes", "computed residuals", "buffers between the passes"),
             MeasuredRow("temporaries", None, self.temp_bytes, "bytes", "", "memory_analysis"),
-            MeasuredRow("peak", self.predicted.peak_bytes, self.peak_bytes, "bytes", "live after an equation", peak),
+            MeasuredRow("on the host", passes.host_bytes(), host, "bytes", "offloaded residuals", "memory_analysis"),
+            MeasuredRow("peak", self.predicted.peak_bytes, self.peak_bytes, "bytes", _LIVE, "all that is set aside"),
+            MeasuredRow("peak with VMEM", None, self.peak_with_vmem_bytes, "bytes", "", "XLA's own"),
             MeasuredRow("FLOPs", cost.flops, self.cost.flops, "FLOPs", *_COUNTED),
             MeasuredRow("transcendentals", cost.transcendentals, self.cost.transcendentals, "elements", *_COUNTED),
         ]
@@ -170,6 +179,7 @@ class Measurement(View):
         return cells
 
 
+_LIVE = "live after an equation"
 _COUNTED = ("equations, with loops", "optimised HLO, with loops")
 
 
@@ -255,11 +265,14 @@ def _compiled_here(passes: Passes, target: str, both: Callable, arguments) -> Me
     executable: Any = program.runtime_executable()
     (module,) = executable.hlo_modules()
     serialized, record = module.as_serialized_hlo_module_proto(), analysis.serialized_buffer_assignment_proto
-    memory = {name: getattr(analysis, name) for name in _SIZES}
+    memory = {name: getattr(analysis, name, 0) for name in _SIZES}
     return Measurement(passes, target, memory, read(serialized), record, run)
 
 
-_SIZES = [f"{what}_in_bytes" for what in ("argument_size", "output_size", "alias_size", "temp_size", "peak_memory")]
+_SIZES = [
+    f"{what}_in_bytes"
+    for what in ("argument_size", "output_size", "alias_size", "temp_size", "host_temp_size", "peak_memory")
+]
 
 
 def _shape(aval, sharding=None) -> jax.ShapeDtypeStruct:
@@ -310,6 +323,11 @@ def _compiled_for_absent_tpu(passes: Passes, target: str, both: Callable, argume
         child = subprocess.run(command, env=os.environ | environment(target), capture_output=True, text=True)
         if child.returncode:
             *_, reason = child.stderr.strip().splitlines() or ["it said nothing"]
+            if full := re.search(r"RESOURCE_EXHAUSTED:\s*(?:E\d+:\s*)?(?:\w+:\s*)?(.*?)\.(?:\s|$)", child.stderr):
+                raise TargetError(
+                    f"{passes.function} does not fit into a {_spelled(target)}: {full[1]}. Save less, make the batch "
+                    "smaller, or divide it over several chips."
+                )
             raise TargetError(
                 f"libtpu did not compile {passes.function} for {_spelled(target)}: {reason.rstrip('.')}. "
                 "It must be the version that this JAX asks for: pip install 'rematscope[tpu]'."

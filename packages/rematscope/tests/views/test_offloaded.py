@@ -1,0 +1,108 @@
+"""What is kept on the host is told apart, and counts in no total of the device."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from jax.ad_checkpoint import checkpoint_name as named
+
+from rematscope import FwdBwd, explore, frontier, liveness, measure, plan, residual_table, trace
+from rematscope.views.linked import Linked
+
+POLICY = jax.checkpoint_policies.save_and_offload_only_these_names(
+    names_which_can_be_saved=["kept"],
+    names_which_can_be_offloaded=["moved"],
+    offload_src="device",
+    offload_dst="pinned_host",
+)
+X, W = jax.ShapeDtypeStruct((8, 16), np.float32), jax.ShapeDtypeStruct((16, 16), np.float32)
+ONE = 8 * 16 * 4  # bytes of each named value
+
+
+def layer(x, w):
+    return jnp.sin(named(jnp.sin(named(x @ w, "moved")) @ w, "kept"))
+
+
+def offloading(x, w):
+    return jax.checkpoint(layer, policy=POLICY)(x, w)
+
+
+def in_a_scan(x, w):
+    def step(x, _):
+        return offloading(x, w), None
+
+    return lax.scan(step, x, None, length=4)[0]
+
+
+@pytest.mark.parametrize(("f", "times", "kept"), [(offloading, 1, ONE), (in_a_scan, 4, 4 * 2 * ONE)])
+def test_no_total_has_the_hosts_bytes(f, times, kept):
+    """In the scan each step keeps what it starts with as well."""
+    passes = trace(f, X, W)
+    moved = [r for r in passes.residuals if r.memory == "host"]
+    assert [(r.name, r.nbytes) for r in moved] == [("moved", times * ONE)] and passes.host_bytes() == times * ONE
+    assert passes.bytes_by_kind()["computed"] == kept
+    assert passes.saved_bytes() == sum(r.nbytes for r in passes.residuals) - times * ONE
+
+    table = residual_table(f, X, W)
+    (row,) = [row for row in table.rows if row.memory == "host"]
+    assert (row.nbytes, row.share) == (times * ONE, 0)
+    assert table.nbytes == passes.saved_bytes()
+    assert sum(row.share for row in table.rows) == pytest.approx(1)
+
+    peak = liveness(f, X, W)
+    assert max(moment.residuals for moment in peak.moments) <= kept
+
+
+def test_what_the_host_keeps_is_said_beside_the_totals():
+    passes = trace(offloading, X, W)
+    said = "saves 2 KiB: computed 512 B + arguments 1.5 KiB; 512 B on the host"
+    for page in (
+        repr(FwdBwd(passes)),
+        FwdBwd(passes).html(),
+        repr(residual_table(offloading, X, W)),
+        Linked(passes).pane()["html"],
+    ):
+        assert said in page
+    assert "512 B → host" in repr(FwdBwd(passes))
+    assert any("saved on the host, 512 B" in note for note in Linked(passes).pane()["notes"])
+
+
+def test_explore_tells_them_apart(capsys):
+    explore(lambda x, w: offloading(x, w) * 2.0, X, W)
+    rows = {line[:17]: line.split()[3:] for line in capsys.readouterr().out.splitlines() if line.startswith("bytes")}
+    assert rows["bytes on the host"][1:] == "0 B 512 B −512 B".split()
+
+
+def test_a_policy_that_offloads_lies_where_its_bytes_on_the_device_are():
+    found = frontier(offloading, X, W)
+    assert found.current.nbytes == ONE
+
+
+def test_moves_of_the_users_own_take_nothing_of_a_budget():
+    @jax.custom_vjp
+    def doubled(x):
+        return 2.0 * x
+
+    doubled.defvjp(
+        lambda x: (2.0 * x, jax.device_put(jnp.sin(x), jax.memory.Space.Host)),
+        lambda kept, ct: (2.0 * ct + 0.0 * jax.device_put(kept, jax.memory.Space.Device),),
+    )
+
+    def f(x, w):
+        return jnp.sum(jax.checkpoint(layer)(doubled(x), w))
+
+    made = plan(f, X, W, budget=2 * ONE + ONE)  # both names, and what goes into the checkpoint
+    assert made.names == ("moved", "kept") and made.saved_bytes == 3 * ONE
+    assert made.passes.host_bytes() == ONE and made.certificate.verify(f, X, W) == made.cost
+
+
+def test_measure_says_that_a_cpu_moves_nothing():
+    measured = measure(offloading, X, W)
+    said = "Offloading is ignored for cpu: 512 B that the trace moves to the host stay on the device."
+    assert said in measured.notes and said in repr(measured)
+    (row,) = [row for row in measured.rows if row.what == "on the host"]
+    assert (row.predicted, row.compiled) == (ONE, 0)
+    plain = measure(layer, X, W)
+    assert not any("offload" in note for note in plain.notes)
+    assert all(row.what != "on the host" for row in plain.rows)

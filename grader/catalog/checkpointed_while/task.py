@@ -113,7 +113,7 @@ def _tanks(max_steps, c, t, width):
         def body(levels):
             left = levels - 0.3 / max_steps * holes * jnp.sqrt(levels)
             quarter = levels / 4 * (levels / 4 > _least(t))
-            return jnp.where(first, quarter, left)
+            return jax.lax.select(first, quarter, left)
 
         return body
 

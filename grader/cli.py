@@ -131,6 +131,8 @@ def batch(
 ):
     """Grade a class: every answer in a sandbox of its own. Exit status: 0, or 2 if there are no grades, or not all."""
     os.environ.setdefault("JAX_PLATFORMS", "cpu")  # evidence is exported for the CPU, and compared there
+    # Products are small. Threads that share one would wait for a processor that another job has.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from grader.classroom import collect, executors, grade_class, run_folder
     from grader.isolation import control_groups, sandbox, what_is_shown  # imports JAX
 

@@ -54,7 +54,8 @@ def run(text: str, arguments: Sequence[Array], watch: Watch | None = None) -> li
         raise Uninterpreted("it is nothing for NumPy") from error
 
 
-@functools.lru_cache(maxsize=8)  # a program is run to know what it returns, and once more to see what it makes
+@functools.lru_cache(maxsize=32)  # a program is run to know what it returns, and once more to see what it makes;
+# a class has references for eight sets of shapes
 def _interpreter(text: str) -> "_Interpreter":
     return _Interpreter(text)
 

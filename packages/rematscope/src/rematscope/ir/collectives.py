@@ -9,11 +9,13 @@ collective communication operations in MPICH" (International Journal of High Per
 2005). What stands on the way of a pair in the ring is not counted.
 """
 
+import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rematscope.ir.program import Equation, Typed, nbytes
+from rematscope.ir.program import Equation, Program, Typed, nbytes
 
 # JAX's primitive → what the compiler calls it. The first names are those that people write.
 KINDS = {
@@ -82,6 +84,36 @@ def sent(equation: Equation) -> int:
     if compiled is None:
         return 0
     return link_bytes(compiled, _bytes(equation.inputs), _bytes(equation.outputs), equation.devices)
+
+
+@dataclasses.dataclass(frozen=True)
+class Tally:
+    """Collectives of one kind.
+
+    Attributes:
+      count: how many run, those in loops as often as they do.
+      link_bytes: bytes that a device sends over its links for all of them.
+    """
+
+    count: int = 0
+    link_bytes: int = 0
+
+
+def tallied(found: Iterable[tuple[str, int, int]]) -> dict[str, Tally]:
+    """Adds up collectives by their kinds, of which (kind, how many, bytes over links of all these) are given."""
+    counts, sizes = Counter[str](), Counter[str]()
+    for name, count, size in found:
+        counts[name] += count
+        sizes[name] += size
+    return {name: Tally(counts[name], sizes[name]) for name in sorted(counts)}
+
+
+def collectives_of(program: Program, role: str | None = None) -> Iterator[tuple[str, int, int]]:
+    """For each collective of a program, of one role if given: its kind, how many, bytes over links of all these."""
+    for equation, times in program.walk():
+        if (name := kind(equation.primitive)) is not None and role in (None, equation.role):
+            each = len(equation.inputs) if name == "all-reduce" else 1  # several arrays are reduced one by one
+            yield name, times * each, times * sent(equation)
 
 
 def _bytes(values: Sequence[Typed]) -> int:

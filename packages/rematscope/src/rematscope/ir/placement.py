@@ -6,12 +6,10 @@ constraint says how what it is put on is divided; a loop hands all this on. The 
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from rematscope.ir.program import CASTS, Equation, Literal, Placement, Program, Value
-
-Axes = dict[str, int]
 
 
 def divided(spec: Any) -> tuple[tuple[str, ...], ...]:
@@ -28,24 +26,21 @@ def index_text(spec: Any) -> str:
     return f"[{axes}]" if axes else ""
 
 
-def axes_of(sharding: Any) -> Axes:
-    """The axes of the mesh that a sharding is about, and how long each is; none for what lies on one device."""
+def mesh_of(sharding: Any) -> Any:
+    """The mesh of several devices that a sharding is about, of devices or abstract; None where it is about one."""
     mesh = getattr(sharding, "mesh", None)
-    return {} if mesh is None or mesh.size <= 1 else dict(mesh.shape)
+    return mesh if mesh is not None and mesh.size > 1 else None
 
 
-def axes_in(program: Program) -> Axes:
-    """The axes of all meshes that a program speaks of, and how long each is."""
-    found: Axes = {}
+def meshes_in(program: Program) -> Iterator[Any]:
+    """The meshes that a program speaks of."""
     for equation in program.equations:
         if equation.primitive == "shard_map":
-            found |= dict(equation.params["mesh"].shape)
-        found |= axes_of(equation.params.get("sharding"))
-        for value in equation.outputs:
-            found |= axes_of(getattr(value.aval, "sharding", None))
+            yield equation.params["mesh"]
+        given = (getattr(value.aval, "sharding", None) for value in equation.outputs)
+        yield from filter(None, map(mesh_of, (equation.params.get("sharding"), *given)))
         for body in equation.bodies:
-            found |= axes_in(body)
-    return found
+            yield from meshes_in(body)
 
 
 def give_shardings(values: Iterable[Value], shardings: Sequence[Any]) -> None:
@@ -65,7 +60,7 @@ def place(program: Program) -> None:
                 same(equation.outputs[0], equation.inputs[0].placement)
             case "sharding_constraint":
                 sharding = equation.params["sharding"]
-                if axes_of(sharding):
+                if mesh_of(sharding) is not None:
                     same(equation.outputs[0], Placement(sharding.shard_shape(equation.outputs[0].shape), True))
             case "shard_map":
                 (body,) = equation.bodies

@@ -5,7 +5,7 @@ import keyword
 import string
 from collections.abc import Callable, Iterator
 
-from rematscope.ir.placement import axes_in, index_text
+from rematscope.ir.placement import index_text, meshes_in
 from rematscope.ir.program import CASTS, Equation, Program, Value
 
 
@@ -22,7 +22,7 @@ def name_values(
     forward value that it equals; where that name is taken in the backward program, with a prime. No value is called
     like the function itself.
     """
-    taken = {function, *(v.name for v in forward.inputs), *axes_in(forward)}
+    taken = {function, *(v.name for v in forward.inputs), *(axis for mesh in meshes_in(forward) for axis in mesh.shape)}
     for i, value in enumerate(cotangents):
         value.name = _primed("ct" if len(cotangents) == 1 else f"ct{i}", taken)
     indices = [letter for letter in string.ascii_lowercase[8:] if letter not in (*taken, "l")][:3]

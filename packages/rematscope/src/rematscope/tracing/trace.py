@@ -15,6 +15,7 @@ from jax.extend.core import ClosedJaxpr
 
 from rematscope.errors import TraceError
 from rematscope.ir import jax_internals, placement, roles
+from rematscope.ir.collectives import Tally, collectives_of, tallied
 from rematscope.ir.cost import Cost, program_cost
 from rematscope.ir.cost_rules import is_closed
 from rematscope.ir.inline import Inliner
@@ -43,7 +44,7 @@ class Passes:
       undecided: how many loops are nested so deep, or stand among so many like them, that not all of their carries
         could be compared within a bounded number of steps. What these carries decide counts as late (`L`), though some
         of it may be recomputed.
-      axes: the axes of the mesh that the function is for, and how long each is; none on one device. Costs are those of
+      mesh: the mesh that the function is for, of devices or abstract; None on one device. Costs are those of
         one device, bytes of the whole arrays unless they are said to be on a device.
 
     Example:
@@ -65,7 +66,12 @@ class Passes:
     cotangents: tuple[Value, ...]
     forward_value_of: dict[Value, Value]
     undecided: int
-    axes: dict[str, int]
+    mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh | None
+
+    @property
+    def axes(self) -> dict[str, int]:
+        """The axes of the mesh, and how long each is; none on one device."""
+        return {} if self.mesh is None else dict(self.mesh.shape)
 
     @property
     def devices(self) -> int:
@@ -113,6 +119,15 @@ class Passes:
         """
         equations = itertools.chain(self.forward.walk(), self.backward.walk())
         return tuple(sorted({e.primitive for e, _ in equations if is_closed(e.primitive)}))
+
+    def collectives(self, role: str | None = None) -> dict[str, Tally]:
+        """How often devices exchange data, and how many bytes each sends for it, by what the compiler calls it.
+
+        Args:
+          role: only what has this role in the backward pass: `"R"` for what is gathered or summed again.
+        """
+        forward = collectives_of(self.forward) if role is None else ()
+        return tallied([*forward, *collectives_of(self.backward, role)])
 
     def bytes_by_kind(self) -> dict[str, int]:
         """Bytes saved of each kind of residual, those the function computed first; one array counts once.
@@ -212,11 +227,11 @@ def trace(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Passes:
     incoming = tuple(Value(v.aval) for v in backward_jaxpr.invars[len(crossing) :])
     bwd = inline.program(backward_jaxpr, [*crossing, *incoming])
 
-    axes = _placed(fwd, bwd, outputs, incoming, [getattr(leaf, "sharding", None) for leaf in leaves])
+    mesh = _placed(fwd, bwd, outputs, incoming, [getattr(leaf, "sharding", None) for leaf in leaves])
     forward_value_of, undecided = roles.assign_roles(fwd, bwd, incoming)
     name_values(function, fwd, bwd, incoming, forward_value_of)
     saved = residuals_of(fwd, bwd, crossing, outputs)
-    return Passes(function, fwd, bwd, saved, incoming, forward_value_of, undecided, axes)
+    return Passes(function, fwd, bwd, saved, incoming, forward_value_of, undecided, mesh)
 
 
 def sources_of(jaxpr: ClosedJaxpr) -> tuple[Source | None, ...]:
@@ -229,24 +244,24 @@ def sources_of(jaxpr: ClosedJaxpr) -> tuple[Source | None, ...]:
 
 def _placed(
     fwd: Program, bwd: Program, outputs: Sequence[Value], cotangents: Sequence[Value], shardings: Sequence[Any]
-) -> dict[str, int]:
-    """Notes what each device has of the values of both programs; returns the axes of the mesh that they are for."""
-    axes = {name: size for sharding in shardings for name, size in placement.axes_of(sharding).items()}
-    axes |= placement.axes_in(fwd) | placement.axes_in(bwd)
-    if not axes:
-        return axes
+) -> Any:
+    """Notes how the values of both programs lie; returns the mesh that they are for, one of devices before others."""
+    found = [*map(placement.mesh_of, shardings), *placement.meshes_in(fwd), *placement.meshes_in(bwd)]
+    meshes = [mesh for mesh in found if mesh is not None and mesh.size > 1]
+    if not meshes:
+        return None
     placement.give_shardings(fwd.inputs, shardings)
     for program in (fwd, bwd, fwd, bwd):  # again for what is known only from what reads it
         placement.place(program)
         for output, cotangent in zip(outputs, cotangents, strict=True):
             placement.same(cotangent, output.placement)
-    return axes
+    return max(meshes, key=lambda mesh: (mesh.size, isinstance(mesh, jax.sharding.Mesh)))
 
 
 def _cotangent(leaf: Typed) -> Typed:
     dtype = leaf.dtype if jnp.issubdtype(leaf.dtype, np.inexact) else jax.dtypes.float0
     like: Callable[..., Typed] = jax.ShapeDtypeStruct  # JAX gives its constructor no types
-    return like(leaf.shape, dtype)
+    return like(leaf.shape, dtype, sharding=getattr(leaf, "sharding", None))
 
 
 def _explained(error: Exception, function: str, leaves: Sequence[Any]) -> TraceError | None:

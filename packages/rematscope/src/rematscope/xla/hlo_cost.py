@@ -20,7 +20,17 @@ _ARITHMETIC = frozenset(
     "round-nearest-even floor ceil sign subtract xor shift-left shift-right-arithmetic shift-right-logical".split()
 )
 # Calls that compute nothing.
-_FREE_CALLS = frozenset({"Sharding", "ConcatBitcast", "AllocateBuffer", "MoveToHost", "MoveToDevice"})
+_FREE_CALLS = frozenset(
+    {
+        "AsyncCollectiveDone",
+        "AsyncCollectiveStart",
+        "Sharding",
+        "ConcatBitcast",
+        "AllocateBuffer",
+        "MoveToHost",
+        "MoveToDevice",
+    }
+)
 
 
 def cost(module: Module) -> Cost:
@@ -34,7 +44,7 @@ def uncounted(module: Module) -> list[str]:
     calls = [i for i in instructions if i.opcode == "custom-call" and i.operand_ids and _contracted(i) is None]
     libraries = {call.custom_call_target for call in calls} - _FREE_CALLS
     sentences = [f"What the library call {name} computes is not counted." for name in sorted(libraries)]
-    if any(i.opcode == "while" and _trip_count(module, i) is None for i in instructions):
+    if any(i.opcode == "while" and trip_count(module, i) is None for i in instructions):
         sentences.append("A loop of unknown length counts as one iteration.")
     return sentences
 
@@ -49,7 +59,7 @@ def _cost(module: Module, instruction: Instruction) -> Cost:
         case "fusion" | "call" | "async-start":
             return _called(module, instruction)
         case "while":
-            return _called(module, instruction) * (_trip_count(module, instruction) or 1)
+            return _called(module, instruction) * (trip_count(module, instruction) or 1)
         case "conditional":
             branches = [_cost_of(module, branch) for branch in instruction.called_computation_ids]
             return max(branches, key=lambda cost: cost.flops)
@@ -82,7 +92,7 @@ def _called(module: Module, instruction: Instruction) -> Cost:
     return sum((_cost_of(module, part) for part in instruction.called_computation_ids), Cost())
 
 
-def _trip_count(module: Module, loop: Instruction) -> int | None:
+def trip_count(module: Module, loop: Instruction) -> int | None:
     """How often a loop runs: as XLA found out, or the one bound that its condition compares with."""
     if known := backend_config(loop).get("known_trip_count"):
         return int(known["n"])

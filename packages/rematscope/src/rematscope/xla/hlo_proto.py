@@ -10,6 +10,7 @@ from rematscope.xla.protobuf import Message, blob, integer, integers, message, m
 
 
 class Shape(Message):
+    element_type = integer(2)
     dimensions = integers(3)
     tuple_shapes = messages(4, lambda: Shape)
 
@@ -48,6 +49,43 @@ class DotDimensionNumbers(Message):
     lhs_contracting_dimensions = integers(1)
 
 
+class ReplicaGroup(Message):
+    replica_ids = integers(1)
+
+
+class IotaReplicaGroupList(Message):
+    num_devices_per_group = integer(2)
+
+
+class CollectiveDeviceList(Message):
+    replica_groups = messages(1, lambda: ReplicaGroup)
+    iota_replica_group_list = message(2, lambda: IotaReplicaGroupList)
+
+
+class MeshAxis(Message):
+    size = integer(2)
+
+
+class Mesh(Message):
+    axes = messages(1, lambda: MeshAxis)
+
+
+class SubAxisInfo(Message):
+    size = integer(2)
+
+
+class AxisRef(Message):
+    """An axis of a mesh by its place, or the part of it that has this size."""
+
+    mesh_axis_index = integer(1)
+    sub_axis_info = message(2, lambda: SubAxisInfo)
+
+
+class MeshAxesReplicaGroupList(Message):
+    mesh = message(1, lambda: Mesh)
+    axes = messages(2, lambda: AxisRef)
+
+
 # hlo.proto: the program
 
 
@@ -67,6 +105,9 @@ class Instruction(Message):
     operand_ids = integers(36)
     called_computation_ids = integers(38)
     backend_config = blob(43)
+    replica_groups = messages(49, lambda: ReplicaGroup)
+    collective_device_list = message(87, lambda: CollectiveDeviceList)
+    mesh_axes_replica_group_list = message(93, lambda: MeshAxesReplicaGroupList)
 
 
 class Computation(Message):

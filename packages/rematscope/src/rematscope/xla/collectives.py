@@ -1,0 +1,57 @@
+"""The collectives of a compiled program, and what each device sends over its links for them."""
+
+import math
+from collections.abc import Iterator
+
+from rematscope.ir import collectives
+from rematscope.ir.collectives import Tally, tallied
+from rematscope.xla.hlo import Module
+from rematscope.xla.hlo_cost import trip_count
+from rematscope.xla.hlo_proto import Instruction, Shape
+
+# PrimitiveType of xla_data.proto → bytes of an element, of those that have whole bytes.
+_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 2, 8: 4, 9: 8, 10: 2, 11: 4, 12: 8, 15: 8, 16: 2, 18: 16}
+_KINDS = frozenset(collectives.KINDS.values())
+
+
+def collectives_in(module: Module, devices: int) -> dict[str, Tally]:
+    """How often devices exchange data in a program, and how many bytes each sends, by kind; loops are multiplied out.
+
+    Args:
+      module: the program of each device, before or after it was optimised.
+      devices: how many run it.
+    """
+    return tallied(_found(module, module.entry, 1, devices))
+
+
+def _found(module: Module, computation: int, times: int, devices: int) -> Iterator[tuple[str, int, int]]:
+    for instruction in module.computations[computation]:
+        name = instruction.opcode.removesuffix("-start")  # what ends it is called -done
+        if name in _KINDS:
+            result = _nbytes(instruction.shape)
+            operand = sum(_nbytes(module.by_id[number].shape) for number in instruction.operand_ids)
+            if instruction.opcode != name and instruction.shape.tuple_shapes and name != "all-reduce":
+                result -= operand  # it returns its operands too
+            size = collectives.link_bytes(name, operand, result, _together(instruction, devices))
+            yield name, times, times * size
+            continue  # what it calls adds two numbers
+        inside = times * (trip_count(module, instruction) or 1) if instruction.opcode == "while" else times
+        for called in instruction.called_computation_ids:
+            yield from _found(module, called, inside, devices)
+
+
+def _nbytes(shape: Shape) -> int:
+    if shape.tuple_shapes:
+        return sum(map(_nbytes, shape.tuple_shapes))
+    return math.prod(shape.dimensions) * _SIZES.get(shape.element_type, 1)
+
+
+def _together(instruction: Instruction, devices: int) -> int:
+    """How many devices exchange data with each other: XLA lists groups, or counts them, or names axes of a mesh."""
+    if groups := instruction.replica_groups or instruction.collective_device_list.replica_groups:
+        return len(groups[0].replica_ids)
+    if size := instruction.collective_device_list.iota_replica_group_list.num_devices_per_group:
+        return size
+    named = instruction.mesh_axes_replica_group_list
+    sizes = [axis.sub_axis_info.size or named.mesh.axes[axis.mesh_axis_index].size for axis in named.axes]
+    return math.prod(sizes) if sizes else devices

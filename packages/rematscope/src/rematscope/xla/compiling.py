@@ -1,0 +1,264 @@
+"""Both passes of a function, compiled for a target: as one program, of which XLA says what it takes."""
+
+import dataclasses
+import functools
+import importlib.util
+import json
+import math
+import os
+import pathlib
+import re
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+
+from rematscope.errors import TargetError
+from rematscope.tracing.trace import Passes
+from rematscope.xla.elsewhere import ABSENT, environment, generation, topology
+from rematscope.xla.hlo import Module, read
+
+PRESENT = ("cpu", "gpu", "tpu")
+
+
+@dataclasses.dataclass(frozen=True)
+class Compiled:
+    """What XLA made of both passes, for each device of a mesh.
+
+    Attributes:
+      memory: XLA's sizes in bytes, by their names.
+      module: the optimised program.
+      lowered: the program before anything was optimised; None on one device.
+      record: XLA's record of its buffers, empty where it gives none.
+      run: runs it once, and returns how many seconds that took.
+    """
+
+    memory: dict[str, int]
+    module: Module
+    lowered: Module | None
+    record: bytes
+    run: Callable[[], float]
+
+
+def compile_both(passes: Passes, flat: Callable[..., Any], leaves: list[Any], target: str) -> Compiled:
+    """Compiles the forward and the backward pass as one program that returns outputs and all gradients.
+
+    Args:
+      passes: the trace of the function.
+      flat, leaves: the function of flat arguments, and these; see `rematscope.tracing.arguments.flattened`.
+      target: as of `measure`.
+
+    Raises:
+      TargetError: if the target is unknown, has too few devices or is not here, or if libtpu is missing.
+    """
+    inexact = [c.dtype != jax.dtypes.float0 for c in passes.cotangents]
+
+    def both(leaves: list[Any], cotangents: list[Any]) -> tuple[list[Any], list[Any]]:
+        outputs, pullback = jax.vjp(lambda *leaves: jax.tree.leaves(flat(*leaves)), *leaves)
+        given = iter(cotangents)
+        nothing = (np.zeros(jnp.shape(out), jax.dtypes.float0) for out in outputs)
+        gradients = pullback([next(given) if ok else zero for ok, zero in zip(inexact, nothing, strict=True)])
+        return outputs, [g for g in gradients if g.dtype != jax.dtypes.float0]
+
+    cotangents = [_shape(c.aval) for c, ok in zip(passes.cotangents, inexact, strict=True) if ok]
+    if target in PRESENT:
+        if passes.axes:
+            return _on_mesh(passes, target, both, leaves, cotangents)
+        return _on_one_device(target, both, (leaves, cotangents))
+    if generation(target) is not None:
+        return _on_absent_tpu(passes, target, both, leaves, cotangents)
+    raise TargetError(
+        f"{target!r} is nothing to compile for. Choose one of {', '.join([*PRESENT, *ABSENT])}, of the last ones also "
+        "with a topology: 'tpu v5e:2x4'."
+    )
+
+
+def _on_one_device(target: str, both: Callable[..., Any], arguments: Any) -> Compiled:
+    device = _devices(target)[0]
+    sharding = jax.sharding.SingleDeviceSharding(device)
+    shapes = jax.tree.map(lambda leaf: _shape(jax.typeof(leaf), sharding), arguments)
+    return _compiled(jax.jit(both).lower(*shapes).compile(), arguments, None)
+
+
+def _on_mesh(
+    passes: Passes, target: str, both: Callable[..., Any], leaves: list[Any], cotangents: list[Any]
+) -> Compiled:
+    """Compiles for the devices of the mesh itself, or for as many that are here; of the CPU there are always enough."""
+    devices, mesh = _devices(target), passes.mesh
+    own = list(mesh.devices.flat) if isinstance(mesh, jax.sharding.Mesh) else []
+    shapes = _on_their_mesh(passes, leaves, cotangents)
+    enough = passes.devices <= len(devices) and (not own or own[0].platform == devices[0].platform)
+    if not enough and target != "cpu":
+        raise TargetError(
+            f"{passes.function} is for {passes.devices} devices, and JAX sees {len(devices)} of {target.upper()} here. "
+            "Choose target='cpu', or a TPU that is not here: 'tpu v5e'."
+        )
+    if not enough:
+        return _elsewhere(passes, target, both, shapes)
+    lowered = _lowered(both, shapes, target)
+    program = lowered.compile() if own else lowered.compile(device_assignment=tuple(devices[: passes.devices]))
+    return _compiled(program, (leaves, cotangents), _unoptimised(lowered))
+
+
+def _compiled(program: Any, arguments: Any, lowered: Module | None) -> Compiled:
+    """What is read of a program that was compiled in this process, for devices that are here."""
+    drawn = functools.cache(lambda: jax.device_put(jax.tree.map(_array, arguments), program.input_shardings[0]))
+
+    def run() -> float:
+        given = drawn()
+        start = time.perf_counter()
+        jax.block_until_ready(program(*given))
+        return time.perf_counter() - start
+
+    # Both are None on a back end that keeps no such record; there is none among those that can be chosen.
+    analysis: Any = program.memory_analysis()
+    executable: Any = program.runtime_executable()
+    (module,) = executable.hlo_modules()
+    memory = {name: getattr(analysis, name, 0) for name in _SIZES}
+    record = analysis.serialized_buffer_assignment_proto
+    return Compiled(memory, read(module.as_serialized_hlo_module_proto()), lowered, record, run)
+
+
+_SIZES = [
+    f"{what}_in_bytes"
+    for what in ("argument_size", "output_size", "alias_size", "temp_size", "host_temp_size", "peak_memory")
+]
+
+
+def _on_absent_tpu(
+    passes: Passes, target: str, both: Callable[..., Any], leaves: list[Any], cotangents: list[Any]
+) -> Compiled:
+    # JAX writes a program down with flatbuffers, and does not require it.
+    missing = [name for name in ("libtpu", "flatbuffers") if importlib.util.find_spec(name) is None]
+    if missing:
+        raise TargetError(
+            f"To compile for a {spelled(target)} that is not here takes {missing[0]}, which is not installed: "
+            "pip install 'rematscope[tpu]' (about 500 MB, and only for Linux on x86-64)."
+        )
+    name = topology(target, passes.devices)
+    if (chips := math.prod(map(int, name.partition(":")[2].split("x")))) < passes.devices:
+        raise TargetError(
+            f"{name} has {chips} chips, and {passes.function} is for {passes.devices} devices. Name a larger topology, "
+            f"or none: {generation(target)!r}."
+        )
+    if passes.axes:
+        return _elsewhere(passes, target, both, _on_their_mesh(passes, leaves, cotangents))
+    return _elsewhere(passes, target, both, ([_shape(jax.typeof(leaf)) for leaf in leaves], cotangents))
+
+
+def _elsewhere(passes: Passes, target: str, both: Callable[..., Any], shapes: Any) -> Compiled:
+    """Compiles in a process of its own, which has as many devices, or takes itself for a TPU's."""
+    platform, compiler = ("cpu", "XLA") if target == "cpu" else ("tpu", "libtpu")
+    if importlib.util.find_spec("flatbuffers") is None:
+        raise TargetError(
+            f"{passes.function} is for {passes.devices} devices and this process has fewer. To hand it to another one "
+            "takes flatbuffers, which is not installed: pip install flatbuffers, or start Python with "
+            f"XLA_FLAGS=--xla_force_host_platform_device_count={passes.devices}."
+        )
+    try:
+        exported = jax.export.export(jax.jit(both), platforms=[platform])(*shapes).serialize()
+    except (NotImplementedError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0].rstrip(".")
+        raise TargetError(
+            f"{passes.function} cannot be handed to {compiler}: {reason}. Leave that out, or choose target='cpu'."
+        ) from None
+    lowered = _unoptimised(_lowered(both, shapes, platform)) if passes.axes else None
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        (folder / "exported").write_bytes(exported)
+        (folder / "axes").write_text(json.dumps(passes.axes))
+        command = [
+            sys.executable,
+            "-c",
+            "import sys; from rematscope.xla.elsewhere import main; main(*sys.argv[1:])",
+            target,
+            name,
+        ]
+        env = os.environ | environment(target, passes.devices)
+        child = subprocess.run(command, env=env, capture_output=True, text=True)
+        if child.returncode:
+            *_, reason = child.stderr.strip().splitlines() or ["it said nothing"]
+            if full := re.search(r"RESOURCE_EXHAUSTED:\s*(?:E\d+:\s*)?(?:\w+:\s*)?(.*?)\.(?:\s|$)", child.stderr):
+                raise TargetError(
+                    f"{passes.function} does not fit into a {spelled(target)}: {full[1]}. Save less, make the batch "
+                    "smaller, or divide it over several chips."
+                )
+            advice = "It must be the version that this JAX asks for: pip install 'rematscope[tpu]'."
+            raise TargetError(
+                f"{compiler} did not compile {passes.function} for {spelled(target)}: {reason.rstrip('.')}. "
+                f"{advice if platform == 'tpu' else 'Leave out what it names.'}"
+            )
+        memory = json.loads((folder / "memory").read_text())
+        module, record = read((folder / "module").read_bytes()), (folder / "record").read_bytes()
+
+    def run() -> float:
+        if target == "cpu":
+            raise TargetError(
+                f"{passes.function} is for {passes.devices} devices, and this process has fewer. Start Python with "
+                f"XLA_FLAGS=--xla_force_host_platform_device_count={passes.devices} to run it."
+            )
+        raise TargetError(f"There is no {spelled(target)} here to run on. Measure the time with target='cpu' or 'gpu'.")
+
+    return Compiled(memory, module, lowered, record, run)
+
+
+def _lowered(both: Callable[..., Any], shapes: Any, platform: str) -> Any:
+    return jax.jit(both).trace(*shapes).lower(lowering_platforms=({"gpu": "cuda"}.get(platform, platform),))
+
+
+def _unoptimised(lowered: Any) -> Module:
+    return read(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
+
+
+def _on_their_mesh(passes: Passes, leaves: list[Any], cotangents: list[Any]) -> tuple[list[Any], list[Any]]:
+    """The arguments as shapes, each with the sharding that it carries; what carries none the compiler may place."""
+    shapes = [_shape(jax.typeof(leaf), _sharding(leaf)) for leaf in leaves]
+    given = [_shape(c, c.sharding) for c in cotangents]
+    if passes.mesh is not None and not any(shape.sharding for shape in (*shapes, *given)):
+        # Something must say which devices they are, and a scalar lies everywhere anyway.
+        everywhere = jax.sharding.NamedSharding(passes.mesh, jax.sharding.PartitionSpec())
+        given = [_shape(c, everywhere) for c in cotangents]
+    return shapes, given
+
+
+def _sharding(leaf: Any) -> Any:
+    sharding = getattr(leaf, "sharding", None)
+    return sharding if getattr(sharding, "num_devices", 1) > 1 else None
+
+
+def _devices(target: str) -> list[Any]:
+    try:
+        return jax.devices(target)
+    except RuntimeError:
+        extra = {"gpu": "cuda13"}.get(target, target)
+        raise TargetError(
+            f"JAX sees no {target.upper()} here. Choose target='cpu', or install JAX for it where there is one: "
+            f"pip install 'jax[{extra}]'."
+        ) from None
+
+
+def _shape(aval: Any, sharding: Any = None) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, sharding=sharding, weak_type=getattr(aval, "weak_type", False))
+
+
+def _array(given: Any) -> Any:
+    """The argument itself, or one to run with in its place."""
+    if not isinstance(given, jax.ShapeDtypeStruct):
+        return jnp.asarray(given)
+    if jnp.issubdtype(given.dtype, jax.dtypes.prng_key):
+        return jax.random.split(jax.random.key(0), given.shape)
+    if jnp.issubdtype(given.dtype, np.inexact):
+        return jnp.asarray(np.random.default_rng(0).standard_normal(given.shape), given.dtype)
+    return jnp.zeros(given.shape, given.dtype)
+
+
+def spelled(target: str) -> str:
+    """The target as people write it: `TPU v5e`."""
+    return target.replace("tpu", "TPU")

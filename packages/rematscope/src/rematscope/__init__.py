@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from rematscope.planning.points import Point
     from rematscope.tracing.residuals import Residual
     from rematscope.tracing.trace import Passes, trace
+    from rematscope.views.compare import ComparedWay, Comparison, compare
     from rematscope.views.explore import explore
     from rematscope.views.linked import linked
     from rematscope.views.residual_table import ResidualTable, residual_table
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Certificate",
+    "ComparedWay",
+    "Comparison",
     "Cost",
     "Equation",
     "Fit",
@@ -58,6 +61,7 @@ __all__ = [
     "Timeline",
     "TraceError",
     "Value",
+    "compare",
     "cost_of",
     "explore",
     "fit",
@@ -94,6 +98,7 @@ _HOMES = {
     "planning.points": ["Point"],
     "tracing.residuals": ["Residual"],
     "tracing.trace": ["Passes", "trace"],
+    "views.compare": ["ComparedWay", "Comparison", "compare"],
     "views.explore": ["explore"],
     "views.linked": ["linked"],
     "views.residual_table": ["ResidualTable", "residual_table"],

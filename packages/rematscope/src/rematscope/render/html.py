@@ -5,9 +5,10 @@ Text is escaped where it becomes HTML, and nowhere else: whatever takes a text h
 """
 
 import html
+import re
 from collections.abc import Iterable, Sequence
 
-from rematscope.render.theme import MARKS, SHEET
+from rematscope.render.theme import DOCUMENT, MARKS, SHEET
 
 # A line as it is laid out, in (text, style) pieces: the terminal's and the notebook's view are both made from it.
 PieceLine = list[tuple[str, str]]
@@ -16,6 +17,20 @@ PieceLine = list[tuple[str, str]]
 def page(inner: str, sheets: str = SHEET) -> str:
     """HTML in the views' style."""
     return f'{sheets}\n<div class="rematscope">{inner}</div>'
+
+
+def document(inner: str) -> str:
+    """A whole page, in the reader's light or dark theme, from HTML whose sheets ask JupyterLab which one is on."""
+    asked = re.compile(r'\[data-jp-theme-light="false"\] ([^{}]+\{[^}]*\})')
+    return "\n".join(
+        [
+            '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">',
+            '<meta name="viewport" content="width=device-width">\n<title>rematscope</title>',
+            f"{DOCUMENT}\n<body>",
+            asked.sub(r"@media (prefers-color-scheme: dark) { \1 }", inner),
+            "</body>\n</html>\n",
+        ]
+    )
 
 
 def html_page(columns: Sequence[Sequence[PieceLine]], footer: Sequence[PieceLine]) -> str:

@@ -2,6 +2,7 @@
 
 import abc
 import base64
+import html
 import importlib.util
 import io
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -108,6 +109,12 @@ class Pictured(View, abc.ABC):
     @abc.abstractmethod
     def plot(self, ax) -> None:
         """Draws the picture on matplotlib axes."""
+
+    def picture(self) -> str:
+        if importlib.util.find_spec("matplotlib") is None:
+            return ""
+        about = html.escape(self.caption())
+        return f'<p><img src="data:image/png;base64,{png(self.plot, self.size)}" alt="{about}"></p>\n'
 
     def _ipython_display_(self) -> None:
         # Two outputs, since a front end shows only one form of each: the picture, and its numbers.

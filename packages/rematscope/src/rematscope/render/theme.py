@@ -40,3 +40,12 @@ MARKS = """<style>
 .rs-marked { background: #ffedb3; border-block: 1px solid #946200; font-weight: 600; }
 [data-jp-theme-light="false"] .rs-marked { background: #4d3b00; border-color: #ffd257; }
 </style>"""
+
+# Of a page that stands by itself.
+DOCUMENT = """<style>
+:root { color-scheme: light dark; }
+body { margin: 1.5em; font: 13px system-ui, sans-serif; }
+pre, .rs-table { font-family: ui-monospace, monospace; }
+.rs-table { border-spacing: 0; }
+img { max-width: 100%; }
+</style>"""

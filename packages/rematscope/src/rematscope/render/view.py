@@ -1,9 +1,13 @@
 """`View`: what shows itself in a terminal through rich, in JupyterLab as HTML, on GitHub and elsewhere as text."""
 
 import io
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+
+from rematscope.render.html import document
 
 
 class View:
@@ -23,6 +27,28 @@ class View:
     def pane(self) -> dict:
         """The state of a widget that shows it: HTML, a note about each value in it, and what stands there meanwhile."""
         return {"html": self.html(), "notes": [], "idle": ""}
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes it as one page that needs nothing else: to look at in any browser, or to send to somebody.
+
+        The page follows the browser's light or dark theme. A file that is there is replaced whole.
+
+        Args:
+          path: where to; a name that ends in `.html` opens in a browser.
+
+        Raises:
+          OSError: it cannot be written there.
+        """
+        part = Path(f"{os.fspath(path)}.part")
+        try:
+            part.write_text(document(self.picture() + self.html()), encoding="utf-8")
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)
+
+    def picture(self) -> str:
+        """What a saved page shows above it, as HTML."""
+        return ""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield from self.parts()

@@ -111,6 +111,11 @@ def _bytes(residuals: Iterable[Residual | None]) -> str:
 
 
 def _work(count: int, cost: Cost) -> str:
+    return f"{count:,}" + (f" ({work})" if (work := work_text(cost)) else "")
+
+
+def work_text(cost: Cost) -> str:
+    """`40 FLOPs, 5 transcendentals`; nothing of what costs nothing."""
     parts = []
     if cost.flops:
         parts.append(count_text(cost.flops, "FLOPs"))
@@ -120,7 +125,7 @@ def _work(count: int, cost: Cost) -> str:
         parts.append(f"{bytes_text(cost.link_bytes)} over links")
     if cost.uncounted:
         parts.append(cost.uncounted_text)
-    return f"{count:,}" + (f" ({', '.join(parts)})" if parts else "")
+    return ", ".join(parts)
 
 
 def saved_text(passes: Passes) -> str:

@@ -1,0 +1,177 @@
+"""A look at a function without a notebook.
+
+python -m rematscope model:loss --args "{'w': f32[64,8]}" "bf16[16,64]"
+python -m rematscope train.py:loss --args train.py:example_arguments --json
+"""
+
+import argparse
+import ast
+import dataclasses
+import importlib
+import importlib.util
+import json
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+
+from rematscope.errors import TraceError
+from rematscope.ir.cost import Cost
+from rematscope.memory.liveness import live_bytes
+from rematscope.render.parts import Stack
+from rematscope.render.view import show
+from rematscope.tracing.trace import Passes, trace
+from rematscope.views.residual_table import ResidualTable
+from rematscope.views.side_by_side import FwdBwd
+
+_KINDS = {"f": "float", "bf": "bfloat", "i": "int", "u": "uint", "c": "complex"}
+
+_EPILOG = """\
+An argument is an array's type as JAX prints it, f32[8,64], bf16[4] or i32[]
+(key for a PRNG key); a number, list, tuple or dict of these; or MODULE:NAME,
+what has that name, called if it is a function. A tuple from there is several.
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Shows what was asked for.
+
+    Returns:
+      0; 1 if the function cannot be traced, 2 if what was asked for is not there. Both say why on stderr.
+    """
+    parser = argparse.ArgumentParser(
+        prog="python -m rematscope",
+        description="What a JAX function's backward pass keeps, and what it computes again.\nThe function is not run.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("function", metavar="MODULE:FUNCTION", help="model:loss, package.model:loss or model.py:loss")
+    parser.add_argument("--args", nargs="*", default=[], metavar="ARGUMENT", help="what it is called with; see below")
+    parser.add_argument("--json", action="store_true", help="as data, sizes in bytes")
+    parser.add_argument("--save", metavar="FILE", type=Path, help="also write a page that opens in any browser")
+    asked = parser.parse_args(arguments)
+    try:
+        function = _named(asked.function)
+        given = [each for text in asked.args for each in _arguments(text)]
+        passes = trace(function, *given)
+    except _Unknown as error:
+        print(error, file=sys.stderr)
+        return 2
+    except TraceError as error:
+        print(error, file=sys.stderr)
+        return 1
+    view = Stack(FwdBwd(passes), ResidualTable(passes))
+    if asked.save:
+        try:
+            view.save(asked.save)
+        except OSError as error:
+            print(f"{asked.save} cannot be written: {error.strerror}.", file=sys.stderr)
+            return 2
+    if asked.json:
+        print(json.dumps(as_data(passes), indent=1))
+    else:
+        show(view)
+    return 0
+
+
+def as_data(passes: Passes) -> dict[str, Any]:
+    """What the views show, as JSON has it: sizes in bytes, costs as numbers."""
+    return {
+        "function": passes.function,
+        "mesh": dict(passes.axes),
+        "saved_bytes": passes.saved_device_bytes(),
+        "bytes_by_kind": passes.device_bytes_by_kind(),
+        "residuals": [dataclasses.asdict(row) for row in ResidualTable(passes).rows],
+        "recomputed": _cost(passes.recompute_cost),
+        "late": _cost(passes.late_cost),
+        "peak_bytes": live_bytes(passes).peak_bytes,
+        "not_looked_into": list(passes.unopened),
+    }
+
+
+def _cost(cost: Cost) -> dict[str, Any]:
+    return dataclasses.asdict(cost) | {"uncounted": sorted(cost.uncounted)}
+
+
+class _Unknown(Exception):
+    """What was asked for is not there: a sentence that says what, and what to write instead."""
+
+
+def _named(text: str) -> Any:
+    """What has a name in a module."""
+    where, colon, name = text.rpartition(":")
+    if not (where and colon and name):
+        raise _Unknown(f"{text!r} names nothing: write MODULE:NAME, such as model:loss or model.py:loss.")
+    try:
+        found = _module(where)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, FileNotFoundError) as error:
+        raise _Unknown(f"{where} cannot be imported: {error}. Start where its folder or package is.") from error
+    except AttributeError as error:
+        raise _Unknown(f"there is no {name} in {where}: {error}.") from error
+    return found
+
+
+def _module(where: str) -> Any:
+    if not where.endswith(".py"):
+        return importlib.import_module(where)
+    path = Path(where)
+    if str(path.parent.resolve()) not in sys.path:  # a file may import its neighbours
+        sys.path.insert(0, str(path.parent.resolve()))
+    if path.stem in sys.modules and getattr(sys.modules[path.stem], "__file__", None) == str(path.resolve()):
+        return sys.modules[path.stem]
+    spec = importlib.util.spec_from_file_location(path.stem, path.resolve())
+    if spec is None or spec.loader is None or not path.is_file():
+        raise FileNotFoundError("there is no such file")
+    module = sys.modules[path.stem] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _arguments(text: str) -> Sequence[Any]:
+    """The arguments that a text stands for: one, or those of a tuple that has a name."""
+    if re.fullmatch(r"[\w./\\-]+:[\w.]+", text):
+        found = _named(text)
+        if callable(found):
+            found = found()
+        return found if isinstance(found, tuple) else [found]
+    try:
+        return [_value(ast.parse(re.sub(r"(\w)\[\]", r"\1[()]", text), mode="eval").body)]  # of a scalar
+    except (SyntaxError, ValueError, TypeError) as error:
+        why = error.msg if isinstance(error, SyntaxError) else error
+        raise _Unknown(f"{text!r} is no argument: {why}. Write a type such as f32[8,64], or MODULE:NAME.") from error
+
+
+def _value(node: ast.expr) -> Any:
+    match node:
+        case ast.Name("key"):
+            return jax.eval_shape(jax.random.key, 0)
+        case ast.Name(dtype):
+            return jax.ShapeDtypeStruct((), _dtype(dtype))
+        case ast.Subscript(ast.Name(dtype), ast.Tuple(dims)):
+            return jax.ShapeDtypeStruct(tuple(map(ast.literal_eval, dims)), _dtype(dtype))
+        case ast.Subscript(ast.Name(dtype), dim):
+            return jax.ShapeDtypeStruct((ast.literal_eval(dim),), _dtype(dtype))
+        case ast.Dict(keys, values):
+            return {ast.literal_eval(key or ast.Constant(None)): _value(v) for key, v in zip(keys, values, strict=True)}
+        case ast.List(values):
+            return list(map(_value, values))
+        case ast.Tuple(values):
+            return tuple(map(_value, values))
+    return ast.literal_eval(node)
+
+
+def _dtype(short: str) -> Any:
+    found = re.fullmatch(r"(bf|[fiuc])(\d+)", short)
+    try:
+        return jax.numpy.dtype(_KINDS[found[1]] + found[2] if found else short)
+    except TypeError as error:
+        raise ValueError(f"there is no dtype {short}") from error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

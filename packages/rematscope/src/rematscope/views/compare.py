@@ -1,0 +1,117 @@
+"""Several ways to compute one thing in one table: what each keeps, computes again, and has live at its peak."""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+
+from rematscope.errors import TraceError
+from rematscope.ir.cost import Cost
+from rematscope.memory.liveness import live_bytes
+from rematscope.memory.timeline import Timeline
+from rematscope.render.parts import TextTable
+from rematscope.render.units import bytes_text
+from rematscope.render.view import View
+from rematscope.tracing.trace import Passes, trace
+from rematscope.views.program_rows import work_text
+
+
+@dataclasses.dataclass(frozen=True)
+class ComparedWay:
+    """One of the ways. On a mesh, bytes are those of each device.
+
+    Attributes:
+      label: what it is called.
+      passes: its trace.
+    """
+
+    label: str
+    passes: Passes
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes that the forward pass computes and keeps; those of arguments are there in any case."""
+        return self.passes.device_bytes_by_kind().get("computed", 0)
+
+    @property
+    def recompute_cost(self) -> Cost:
+        """What the backward pass computes again."""
+        return self.passes.recompute_cost
+
+    @property
+    def late_cost(self) -> Cost:
+        """What the backward pass computes of the forward pass that this one never had."""
+        return self.passes.late_cost
+
+    @cached_property
+    def timeline(self) -> Timeline:
+        """Bytes live after each equation."""
+        return live_bytes(self.passes)
+
+    @property
+    def peak_bytes(self) -> int:
+        """The most bytes live at once, as `liveness` counts them."""
+        return self.timeline.peak_bytes
+
+
+class Comparison(View):
+    """A table of several ways, one below the other: displays itself, and gives its rows as data.
+
+    Attributes:
+      rows: the ways, in the order in which they were given.
+    """
+
+    def __init__(self, rows: Iterable[ComparedWay]):
+        self.rows = tuple(rows)
+
+    def __getitem__(self, label: str) -> ComparedWay:
+        """The way that is called so. Raises KeyError if none is."""
+        return {row.label: row for row in self.rows}[label]
+
+    def parts(self) -> Iterable[View]:
+        cells = self.cells()
+        return [TextTable(cells, self._footer(), numeric=("kept", "peak"))]
+
+    def cells(self) -> list[list[str]]:
+        """The header, and a list of texts for each of `rows`."""
+        cells = [["", "kept", "computed again", "late", "peak"]]
+        for row in self.rows:
+            costs = [work_text(cost) or "nothing" for cost in (row.recompute_cost, row.late_cost)]
+            cells.append([row.label, bytes_text(row.kept_bytes), *costs, bytes_text(row.peak_bytes)])
+        return cells
+
+    def _footer(self) -> str:
+        where = self.rows[0].passes.where
+        return f"bytes{where} that the forward pass computes and keeps, and live at the peak where nothing is fused"
+
+
+def compare(ways: Mapping[str, Callable], *args, **kwargs) -> Comparison:
+    """Lays several ways to compute one thing beside each other: policies, or a layer with and without a checkpoint.
+
+    Args:
+      ways: functions that are differentiable in reverse mode, by what to call them. None is run.
+      *args, **kwargs: the arguments of each, as for `trace`.
+
+    Returns:
+      A table that displays itself in a notebook or a terminal; `rows` holds its data.
+
+    Raises:
+      TraceError: as `trace` does, of the first way that cannot be traced; or if there is none.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from rematscope import compare
+      >>> def f(w, x):
+      ...     return jnp.sin(jnp.sin(w @ x))
+      >>> found = compare({"plain": f, "checkpoint": jax.checkpoint(f)}, jnp.ones((5, 4)), jnp.ones(4))
+      >>> print(found)
+                  kept  computed again               late                 peak
+      ────────────────────────────────────────────────────────────────────────
+      plain       40 B  nothing                      nothing             192 B
+      checkpoint   0 B  40 FLOPs, 5 transcendentals  10 transcendentals  192 B
+      bytes that the forward pass computes and keeps, and live at the peak where nothing
+      is fused
+    """
+    __tracebackhide__ = True
+    if not ways:
+        raise TraceError("there is nothing to compare: give functions by their labels, {'plain': f, …}.")
+    return Comparison([ComparedWay(label, trace(f, *args, **kwargs)) for label, f in ways.items()])

@@ -1,0 +1,132 @@
+"""`python -m rematscope`: a look at a function without a notebook, as text, as data and as a page."""
+
+import json
+
+import pytest
+
+from rematscope import __main__ as command_line
+from rematscope import trace
+
+MODEL = """
+import jax
+import jax.numpy as jnp
+
+def loss(p, x, rate=1.0):
+    return rate * jnp.sum(jnp.sin(x @ p["w"]) * p["scales"][0])
+
+block = jax.checkpoint(loss)
+fixed = {"w": jax.ShapeDtypeStruct((8, 4), "bfloat16"), "scales": [jax.ShapeDtypeStruct((), "float32")]}
+
+class Net:
+    @staticmethod
+    def loss(x):
+        return jnp.sum(x)
+
+def arguments():
+    return fixed, jax.ShapeDtypeStruct((2, 8), "bfloat16")
+
+def steps(x, n):
+    return jnp.sum(x * n) if n is not None else jnp.sum(x)
+
+def drawn(key, x):
+    return jnp.sum(x * jax.random.normal(key, x.shape))
+
+def whole(n):
+    return n
+"""
+TYPES = "{'w': bf16[8,4], 'scales': [f32[]]}", "bf16[2,8]"
+
+
+@pytest.fixture
+def said(tmp_path, monkeypatch, capsys):
+    (tmp_path / "the_model.py").write_text(MODEL)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def run(*words):
+        try:
+            status = command_line.main(words)
+        except SystemExit as end:
+            status = end.code
+        return status, *capsys.readouterr()
+
+    return run
+
+
+@pytest.mark.parametrize("function", ["the_model:block", "the_model.py:block", "./the_model.py:block"])
+@pytest.mark.parametrize("given", [TYPES, ["the_model:arguments"], ["the_model:fixed", TYPES[1]]])
+def test_both_programs_and_the_residuals_are_shown_at_the_terminals_width(said, function, given):
+    status, out, err = said(function, "--args", *given)
+    assert (status, err) == (0, "") and max(map(len, out.splitlines())) <= 80
+    assert "R  a = x @ p.w" in out and "return dx" in out and "needed by" in out and "bf16[8,4]" in out
+
+
+def test_as_data_it_is_what_the_trace_has(said):
+    status, out, err = said("the_model:loss", "--args", *TYPES, "--json")
+    data = json.loads(out)
+    namespace: dict = {}
+    exec(MODEL, namespace)
+    passes = trace(namespace["loss"], *namespace["arguments"]())
+    assert (status, err) == (0, "") and data["function"] == "loss"
+    assert data["saved_bytes"] == passes.saved_bytes() == sum(row["nbytes"] for row in data["residuals"])
+    assert data["bytes_by_kind"] == passes.bytes_by_kind()
+    assert data["recomputed"]["flops"] == passes.recompute_cost.flops
+    assert data["peak_bytes"] >= data["saved_bytes"] and data["not_looked_into"] == [] and data["mesh"] == {}
+
+
+def test_a_page_is_written_too(said, tmp_path):
+    page = tmp_path / "a page.html"
+    status, out, _ = said("the_model:Net.loss", "--args", "f32[3,5]", "--save", str(page))
+    assert status == 0 and "return" in out and "f32[3,5]" in page.read_text()
+    assert list(tmp_path.glob("*.part")) == []
+
+
+@pytest.mark.parametrize(
+    ("given", "shapes"),
+    [
+        (["f32[]", "3"], [()]),
+        (["f32[7]", "None"], [(7,)]),
+        (["f32[2,3,4]", "2.5"], [(2, 3, 4)]),
+        (["f32[1000000,1000000,1000]", "1"], [(10**6, 10**6, 1000)]),  # it is not run
+    ],
+)
+def test_arguments_are_types_and_numbers(said, given, shapes):
+    status, out, err = said("the_model:steps", "--args", *given)
+    assert (status, err) == (0, "")
+    assert all(f"f32[{','.join(map(str, shape))}]" in "".join(out.split()) for shape in shapes)
+
+
+def test_a_key_is_an_argument(said):
+    status, out, _ = said("the_model:drawn", "--args", "key", "f32[3]")
+    assert status == 0 and "random" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (["no_such_module:loss"], "no_such_module cannot be imported"),
+        (["no_such_file.py:loss"], "there is no such file"),
+        (["the_model:no_such_name"], "there is no no_such_name in the_model"),
+        (["the_model"], "MODULE:NAME"),
+        ([":loss"], "MODULE:NAME"),
+        (["the_model:loss", "--args", "f33[2]"], "no dtype f33"),
+        (["the_model:loss", "--args", "f32[x]"], "f32[8,64]"),
+        (["the_model:loss", "--args", "f32[2"], "f32[8,64]"),
+        (["the_model:loss", "--args", "print(1)"], "f32[8,64]"),
+        (["the_model:Net.loss", "--args", "f32[2]", "--save", "no/such/folder.html"], "cannot be written"),
+    ],
+)
+def test_what_is_not_there_is_said_in_a_sentence(said, words, why):
+    status, out, err = said(*words)
+    assert status == 2 and out == "" and why in err and "Traceback" not in err and err.count("\n") == 1
+
+
+def test_what_cannot_be_traced_is_said_in_a_sentence(said):
+    status, out, err = said("the_model:whole", "--args", "i32[3]")
+    assert status == 1 and out == "" and "Traceback" not in err and err
+
+
+def test_help_says_how_arguments_are_written_within_80_columns(said):
+    status, out, _ = said("--help")
+    assert status == 0 and "f32[8,64]" in out and max(map(len, out.splitlines())) <= 80

@@ -1,0 +1,70 @@
+"""Several ways in one table, and a view as a page of its own."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from rematscope import FwdBwd, TraceError, compare, liveness, trace
+
+
+def f(w, x):
+    return jnp.sin(jnp.sin(w @ x)).sum()
+
+
+ARGS = jnp.ones((5, 4)), jnp.ones(4)
+WAYS = {"plain": f, "checkpoint": jax.checkpoint(f), "<b>": jax.checkpoint(f, policy=lambda *_, **__: True)}
+
+
+def test_a_row_has_what_trace_and_liveness_say_of_that_way():
+    found = compare(WAYS, *ARGS)
+    assert [row.label for row in found.rows] == list(WAYS)
+    for label, way in WAYS.items():
+        passes, row = trace(way, *ARGS), found[label]
+        assert row.kept_bytes == passes.bytes_by_kind()["computed"]
+        assert (row.recompute_cost, row.late_cost) == (passes.recompute_cost, passes.late_cost)
+        assert row.peak_bytes == liveness(way, *ARGS).peak_bytes
+    assert found["plain"].kept_bytes > found["checkpoint"].kept_bytes == 0
+    assert found["checkpoint"].recompute_cost.flops == 2 * 5 * 4
+    with pytest.raises(KeyError):
+        found["another"]
+
+
+def test_it_shows_each_way_and_escapes_labels():
+    found = compare(WAYS, *ARGS)
+    lines = str(found).splitlines()
+    assert [line.split()[0] for line in lines[2:5]] == list(WAYS)
+    assert "<b>" not in found.html() and "&lt;b&gt;" in found.html()
+
+
+def test_nothing_to_compare_is_said():
+    with pytest.raises(TraceError, match="nothing to compare"):
+        compare({}, *ARGS)
+
+
+def test_a_saved_page_stands_by_itself_in_either_theme(tmp_path):
+    page = tmp_path / "view.html"
+    view = FwdBwd(trace(f, *ARGS))
+    view.save(page)
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("<!doctype html>") and "prefers-color-scheme: dark" in text
+    assert "jp-theme" not in text and not re.search(r"(src|href)=.(?!data:)|@import|url\(|<script", text)
+    assert all(line.strip() in text for line in ("sin(a)", "recomputes", "return dx"))
+    view.save(page)
+    assert page.read_text(encoding="utf-8") == text and list(tmp_path.iterdir()) == [page]
+
+
+def test_a_saved_timeline_has_its_picture_and_its_words(tmp_path):
+    page = tmp_path / "view.html"
+    liveness(f, *ARGS).save(page)
+    found = re.search(r'<img src="data:image/png;base64,[^"]+" alt="([^"]+)"', page.read_text(encoding="utf-8"))
+    assert found and "bytes" in found[1]
+
+
+def test_where_it_cannot_be_written_nothing_is_left(tmp_path):
+    folder = tmp_path / "folder.html"
+    folder.mkdir()
+    with pytest.raises(OSError):
+        FwdBwd(trace(f, *ARGS)).save(folder)
+    assert list(tmp_path.iterdir()) == [folder]

@@ -221,13 +221,15 @@ def _decomposition(flops: Callable[..., int]) -> Rule:
 RULES: dict[str, Rule] = {
     # Names, moves and casts, between devices too; a print is the host's. Keys are a few words.
     **_all(
-        "add_dependency after_all all_gather all_gather_invariant all_gather_reduced all_to_all axis_index "
+        "add_dependency after_all all_gather all_gather_done all_gather_invariant all_gather_reduced "
+        "all_gather_reduced_start all_gather_start all_to_all all_to_all_done all_to_all_start axis_index "
         "bitcast_convert_type broadcast_in_dim broadcast_to concatenate convert_element_type copy copy_p "
         "create_token dce_sink debug_callback debug_print device_put dim_as_value dynamic_slice "
         "dynamic_update_slice empty empty2 empty_ref expand_dims free_ref freeze from_edtype gather get iota "
         "iota_2x32_shape load lu_pivots_to_permutation masked_load masked_swap max_contiguous multiple_of name "
-        "new_ref num_programs optimization_barrier pad pbroadcast platform_index ppermute preduced program_id "
-        "pvary ragged_all_to_all random_clone random_fold_in random_seed random_split random_unwrap random_wrap "
+        "new_ref num_programs optimization_barrier pad pbroadcast pbroadcast_dynamic platform_index ppermute "
+        "ppermute_done ppermute_start precv preduced program_id psend psum_done pvary ragged_all_to_all "
+        "random_clone random_fold_in random_seed random_split random_unwrap random_wrap reduce_scatter_done "
         "reduced_vary_cast reshape reshard rev roll scatter select_n sharding_constraint slice split squeeze stack "
         "stage stop_gradient store swap tie tile to_edtype transpose unstack vary_unreduced_cast "
         "xla_metadata_value zeros_like",
@@ -250,14 +252,16 @@ RULES: dict[str, Rule] = {
     ),
     # One operation for each element that is read.
     **_all(
-        "argmax argmin cummax cummin cumprod cumsum pmax pmin psum psum_invariant reduce_and reduce_max reduce_min "
-        "reduce_or reduce_prod reduce_scatter reduce_sum reduce_xor unreduced_psum unreduced_reduce_scatter",
+        "argmax argmin cummax cummin cumprod cumsum pmax pmax_start pmin pmin_start psum psum2 psum_invariant "
+        "psum_invariant_start psum_scatter psum_start reduce_and reduce_max reduce_min reduce_or reduce_prod "
+        "reduce_scatter reduce_scatter_start reduce_sum reduce_xor unreduced_pmax unreduced_pmin unreduced_psum "
+        "unreduced_reduce_scatter",
         _each_operand,
     ),
     "approx_top_k": _top_k,
     "conv_general_dilated": _convolution,
     "cumlogsumexp": _cumlogsumexp,
-    "dot_general": _dot_general,
+    **_all("dot_general scaled_dot", _dot_general),
     "fft": _fft,
     "integer_pow": _integer_pow,
     "polynomial": _polynomial,

@@ -3,8 +3,8 @@
 These have no public door:
 
 * `scan` keeps how its operands divide into constants, carries and slices in parameters (other ones from JAX 0.12 on).
-* Under `JAX_REMAT3=1`, a switch that came with JAX 0.10, checkpoints and names are `HiPrim` objects in the private
-  `_prim` parameter of one primitive.
+* Some operations are `HiPrim` objects in the private `_prim` parameter of one primitive; under `JAX_REMAT3=1`, a switch
+  that came with JAX 0.10, so are checkpoints and names.
 * `shard_map` keeps in parameters what is divided over which axes of a mesh.
 * A call primitive's body sits under a parameter name of its own.
 * The switch between the two is a state that only a private module can set for a while.
@@ -18,6 +18,7 @@ Everything here takes a `JaxprEqn` and returns plain data or arrays; a release t
 """
 
 import contextlib
+import functools
 import inspect
 import math
 import re
@@ -83,10 +84,27 @@ def hi_primitive(eqn: JaxprEqn) -> Any:  # a class of JAX's without a public nam
 def called_body(eqn: JaxprEqn) -> AnyJaxpr | None:
     """The jaxpr that `eqn` calls exactly once with its own operands, or None if it does anything else."""
     if (prim := hi_primitive(eqn)) is not None:
-        return prim.jaxpr if type(prim).__name__ == "RematTraced" else None
+        if type(prim).__name__ == "RematTraced":
+            body: AnyJaxpr = prim.jaxpr
+            return body
+        keeps = checkpoint_name(eqn) is not None or passes_first_operand(eqn)
+        return None if keeps else _expanded(prim, tuple(prim.in_avals_flat))
     if (key := _CALLS.get(eqn.primitive.name)) is not None:
         return eqn.params.get(key)
     return None
+
+
+@functools.lru_cache(maxsize=1024)  # one program of each, however often it is asked for
+def _expanded(prim: Any, avals: tuple[Any, ...]) -> AnyJaxpr | None:
+    """What a `HiPrim` is made of, such as `jnp.searchsorted`; None where its author does not say so."""
+
+    def run(*flat: Any) -> Any:
+        return jax.tree.leaves(prim.expand(*jax.tree.unflatten(prim.in_tree, flat)))
+
+    try:
+        return jax.make_jaxpr(run)(*avals)
+    except NotImplementedError:
+        return None
 
 
 def is_checkpoint(eqn: JaxprEqn) -> bool:

@@ -7,7 +7,7 @@ from rematscope.ir import jax_internals
 from rematscope.ir.program import Equation, Program, Value
 from rematscope.linting.subject import source_of, where
 
-PRODUCTS = frozenset("conv_general_dilated dot_general ragged_dot_general scaled_matmul_wrapper".split())
+PRODUCTS = frozenset("conv_general_dilated dot_general ragged_dot_general scaled_dot scaled_matmul_wrapper".split())
 
 
 # Operations whose derivative uses their own result.

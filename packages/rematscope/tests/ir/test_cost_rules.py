@@ -236,8 +236,8 @@ def test_a_kernel_costs_what_its_author_says():
 
 # Calls, loops and branches, which have programs; and a sampler that tries until it succeeds.
 WITHOUT_A_RULE = frozenset(
-    "cond custom_jvp_call custom_lin custom_linear_solve custom_vjp_call eval_jaxpr jit random_gamma remat2 scan "
-    "while".split()
+    "call closed_call cond custom_jvp_call custom_lin custom_linear_solve custom_vjp_call eval_jaxpr jit random_gamma "
+    "remat2 scan while xla_pmap".split()
 )
 
 

@@ -14,6 +14,7 @@ from jax.experimental import io_callback
 from jax.experimental import pallas as pl
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.interpreters import ad
+from releases import since
 
 from rematscope import trace
 
@@ -106,24 +107,33 @@ OPENED = {
     "custom_jvp": jax.nn.relu,
     "custom_vmap": with_rule(in_parts),
     "linear_call": lambda x: linear_call(lambda _, x: 3 * x, lambda _, ct: 3 * ct, (), jnp.sin(x)),
-    "metadata": set_xla_metadata(kind="sine")(jnp.sin),
+    "metadata": lambda x: set_xla_metadata(kind="sine")(jnp.sin)(x),
     "composite": with_rule(lax.composite(jnp.sin, name="library.sine")),
     "searchsorted": lambda x: x[0] * jnp.searchsorted(x[0], x[1]),
     "nonzero": lambda x: x[0] * jnp.nonzero(x[0] > 0, size=8)[0],
     "scalar rules": lambda x: jnp.sum(x.at[0].add(1.0) + lax.reduce_window(x, 0.0, lax.add, (3, 3), (1, 1), "SAME")),
     "branches": lambda x: lax.cond(x[0, 0] > 0, jnp.sin, jnp.cos, x),
     "loops": lambda x: lax.fori_loop(0, 3, lambda i, x: jnp.sin(x), x),
-    "decompositions": lambda x: jnp.linalg.eigh(x @ x.T)[0] + jnp.linalg.svd(x)[1],
+    "decompositions": lambda x: jnp.linalg.eigh(x @ x.T)[0] + jnp.linalg.svd(x, full_matrices=False)[1],
 }
 
 
-@pytest.mark.parametrize("name", OPENED)
+IN_NEW_RELEASES = {"metadata": since("0.10", "metadata can be given to a function")}
+
+
+def names(*kinds):
+    return [pytest.param(name, marks=IN_NEW_RELEASES.get(name, ())) for name in kinds]
+
+
+@pytest.mark.parametrize("name", names(*OPENED))
 def test_what_has_a_program_is_opened(name):
     passes = trace(OPENED[name], X)
     assert passes.unopened == () and passes.cost.uncounted == frozenset()
 
 
-@pytest.mark.parametrize("name", ["custom_vmap", "linear_call", "metadata", "composite", "searchsorted", "nonzero"])
+@pytest.mark.parametrize(
+    "name", names("custom_vmap", "linear_call", "metadata", "composite", "searchsorted", "nonzero")
+)
 def test_both_programs_of_what_is_opened_run(name):
     x = np.random.default_rng(1).standard_normal((8, 8)).astype(np.float32)
     passes = trace(OPENED[name], x)

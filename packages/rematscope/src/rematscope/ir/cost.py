@@ -9,6 +9,7 @@ Of what runs on many devices, the cost is that of one.
 
 import dataclasses
 import math
+import numbers
 from collections.abc import Iterable
 from typing import Any
 
@@ -136,7 +137,7 @@ def _kernel(params: dict[str, Any], moved: int) -> Cost:
     if (said := params["cost_estimate"]) is not None:
         return Cost(said.flops, said.transcendentals, said.bytes_accessed)
     grid = params["grid_mapping"].grid
-    known = all(isinstance(size, int) for size in grid)
+    known = all(isinstance(size, numbers.Integral) for size in grid)
     total = _jaxpr_cost(params["jaxpr"]) * (math.prod(grid) if known else 1)
     uncounted = total.uncounted if known else total.uncounted | {"pallas_call"}
     return dataclasses.replace(total, bytes=moved, uncounted=uncounted)  # blocks stay near the processor

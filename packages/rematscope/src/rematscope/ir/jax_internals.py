@@ -90,7 +90,7 @@ def called_body(eqn: JaxprEqn) -> AnyJaxpr | None:
         keeps = checkpoint_name(eqn) is not None or passes_first_operand(eqn)
         return None if keeps else _expanded(prim, tuple(prim.in_avals_flat))
     if (key := _CALLS.get(eqn.primitive.name)) is not None:
-        return eqn.params.get(key)
+        return eqn.params.get(key, eqn.params.get("jaxpr"))  # lax.composite's until JAX 0.11
     return None
 
 

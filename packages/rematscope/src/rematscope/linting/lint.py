@@ -115,7 +115,8 @@ def no_names(f: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     )
     text = f"{found.function} gives no value a name that the backward pass could use. {reasons}".rstrip()
     if not found.places:
-        return f"{text} No other value would spare anything."
+        counted = f" that is counted, and {found.uncounted}" if found.uncounted else ""
+        return f"{text} No other value would spare anything{counted}."
     places = "; ".join(
         f"{place}, {bytes_text(place.nbytes)}, spares {amount_text(place.spares)} operations"
         for place in found.places[:3]

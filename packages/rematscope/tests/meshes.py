@@ -28,6 +28,11 @@ def gathered(w, axis="d", at=0):
     return checkpoint_name(lax.all_gather(w, axis, axis=at, tiled=True), "gathered")
 
 
+def varying(x, axis):
+    """What a loop hands on must differ from device to device from the start, if it will."""
+    return lax.pcast(x, axis, to="varying") if hasattr(lax, "pcast") else lax.pvary(x, axis)
+
+
 def mlp(w1, w2, x):
     return jax.nn.gelu(checkpoint_name(x @ w1, "h")) @ w2
 
@@ -143,12 +148,11 @@ def pipeline(wrap):
         stage = wrap(lambda x: jnp.tanh(mlp(w1[0], w2[0], x)))
 
         def step(carried, i):
-            given = jnp.where(here == 0, lax.pcast(x[i % 4], "stage", to="varying"), carried)
+            given = jnp.where(here == 0, varying(x[i % 4], "stage"), carried)
             made = stage(given)
             return lax.ppermute(made, "stage", [(j, (j + 1) % 8) for j in range(8)]), made
 
-        start = lax.pcast(jnp.zeros_like(x[0]), "stage", to="varying")
-        _, made = lax.scan(step, start, jnp.arange(4 + 7))
+        _, made = lax.scan(step, varying(jnp.zeros_like(x[0]), "stage"), jnp.arange(4 + 7))
         return lax.psum(jnp.where(here == 7, jnp.mean(made[7:] ** 2), 0.0), "stage")
 
     f = jax.shard_map(body, mesh=over, in_specs=(P("stage"), P("stage"), P()), out_specs=P())

@@ -11,6 +11,7 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
+from releases import since
 
 from rematscope import print_fwd_bwd, residual_table, trace
 from rematscope.ir import collectives
@@ -19,10 +20,10 @@ every_program = pytest.mark.parametrize("program", meshes.PROGRAMS, ids=lambda p
 
 
 @every_program
-def test_both_programs_run_as_jax_differentiates(program, seed):
-    f, shapes = program(meshes.under(["plain", "nothing", "names"][seed % 3]))
+def test_both_programs_run_as_jax_differentiates(program):
+    f, shapes = program(meshes.under(["plain", "nothing", "names"][meshes.PROGRAMS.index(program) % 3]))
     passes = trace(f, *shapes)
-    arguments = meshes.arrays(shapes, seed)
+    arguments = meshes.arrays(shapes)
 
     @jax.jit
     def both(arguments):
@@ -69,7 +70,7 @@ saving = jax.checkpoint_policies.save_only_these_names
 @pytest.mark.parametrize(
     "policy, nbytes, gathered_again, gathered",
     [
-        (None, 7_602_176, 0, 2),
+        pytest.param(None, 7_602_176, 0, 2, marks=since("0.11", "a GELU saves one array less")),
         (saving(), 262_144, 2, 4),
         (saving("h"), 1_310_720, 2, 4),
         (saving("w1", "w2", "h"), 3_407_872, 0, 2),
@@ -90,7 +91,7 @@ def test_what_a_device_computes_counts_once_and_not_for_all_devices():
     f, shapes = fsdp_layer(None)
     products = [e for e, _ in trace(f, *shapes).forward.walk() if e.primitive == "dot_general"]
     assert [e.inputs[0].shape[0] for e in products] == [4, 4]
-    assert trace(f, *shapes).cost.flops // 1_000_000 == 811  # six products of 134 M, and what is elementwise
+    assert trace(f, *shapes).cost.flops == pytest.approx(6 * 2 * 4 * 64 * 256 * 1024, rel=0.02)  # of six products
 
 
 def test_under_automatic_axes_what_only_the_compiler_decides_is_said_and_counts_whole():
@@ -109,12 +110,18 @@ def test_under_automatic_axes_what_only_the_compiler_decides_is_said_and_counts_
     assert trace(constrained, shape).axes == {"d": 8}
 
 
+@since("0.10", "the shapes of what a function returns say how it is divided")
 def test_on_explicit_axes_types_say_what_each_device_has():
     over = meshes.mesh(AxisType.Explicit, d=4, e=2)
     shapes = meshes.like(over, "d", "e", shape=(64, 4)), meshes.like(over, "d", "e", shape=(64, 4))
-    passes = trace(lambda x, y: jnp.sin(x) * y, *shapes)
+
+    def f(x, y):
+        return jnp.sin(x) * y
+
+    passes = trace(f, *shapes)
     assert [r.device_bytes for r in passes.residuals] == [64 * 4 * 4 // 8] * len(passes.residuals)
-    assert passes.unplaced == () and passes.cost.flops == 32 * 4
+    whole = trace(f, *(jax.ShapeDtypeStruct(s.shape, s.dtype) for s in shapes))
+    assert passes.unplaced == () and 8 * passes.cost.flops == whole.cost.flops > 0
 
 
 def test_sharded_arrays_say_what_each_device_has_as_shapes_do():

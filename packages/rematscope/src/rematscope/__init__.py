@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rematscope.choices.build import recompute_graph
     from rematscope.errors import PlanError, TargetError, TraceError
+    from rematscope.ir.collectives import Tally
     from rematscope.ir.cost import Cost, cost_of
     from rematscope.ir.program import Equation, Literal, Program, Value
     from rematscope.ir.source import Source
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from rematscope.views.linked import linked
     from rematscope.views.residual_table import ResidualTable, residual_table
     from rematscope.views.side_by_side import FwdBwd, print_fwd_bwd
-    from rematscope.xla.measure import Measurement, measure
+    from rematscope.xla.measure import Exchange, Measurement, measure
 
 __all__ = [
     "Certificate",
@@ -39,6 +40,7 @@ __all__ = [
     "Comparison",
     "Cost",
     "Equation",
+    "Exchange",
     "Fit",
     "Frontier",
     "FwdBwd",
@@ -57,6 +59,7 @@ __all__ = [
     "Residual",
     "ResidualTable",
     "Source",
+    "Tally",
     "TargetError",
     "Timeline",
     "TraceError",
@@ -84,6 +87,7 @@ __docformat__ = "google"  # for pdoc
 _HOMES = {
     "choices.build": ["recompute_graph"],
     "errors": ["PlanError", "TargetError", "TraceError"],
+    "ir.collectives": ["Tally"],
     "ir.cost": ["Cost", "cost_of"],
     "ir.program": ["Equation", "Literal", "Program", "Value"],
     "ir.source": ["Source"],
@@ -103,7 +107,7 @@ _HOMES = {
     "views.linked": ["linked"],
     "views.residual_table": ["ResidualTable", "residual_table"],
     "views.side_by_side": ["FwdBwd", "print_fwd_bwd"],
-    "xla.measure": ["Measurement", "measure"],
+    "xla.measure": ["Exchange", "Measurement", "measure"],
 }
 _HOME_OF = {name: f"rematscope.{module}" for module, names in _HOMES.items() for name in names}
 

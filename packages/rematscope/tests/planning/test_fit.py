@@ -8,7 +8,8 @@ import jax.numpy as jnp
 import pytest
 from jax.ad_checkpoint import checkpoint_name
 
-from rematscope import Fit, PlanError, fit, measure, plan
+from rematscope import Fit, PlanError, TargetError, fit, measure, plan
+from rematscope.errors import TooLargeError
 from rematscope.planning import fit as fitting
 from rematscope.render.view import plain_text
 
@@ -67,6 +68,27 @@ def test_the_best_plan_that_fits_is_found_however_the_peak_grows(monkeypatch, pe
         assert isinstance(found, Fit)
         assert found.plan.saved_bytes == low
         assert found.above.plan.saved_bytes == high
+
+
+def test_what_the_compiler_finds_no_room_for_does_not_fit(monkeypatch):
+    """As libtpu ends where a program needs more than a chip has, whatever the budget."""
+    room = measure(plan(net, *ARGS, budget=0.5).planned, *ARGS).peak_bytes
+
+    def refusing(planned, *args, target):
+        measured = measure(planned, *args, target=target)
+        if measured.peak_bytes > room:
+            raise TooLargeError("net does not fit into a TPU v5e: Ran out of memory on HBM.")
+        return measured
+
+    monkeypatch.setattr(fitting, "measure", refusing)
+    found = fit(net, *ARGS, budget="1 GB")
+    assert found.chosen.peak_bytes <= room and found.above.measurement is None
+    between = plan(net, *ARGS, budget=found.above.plan.saved_bytes - 1)
+    assert between.saved_bytes == found.plan.saved_bytes
+    assert "no room to compile it" in repr(found) and "no room to compile it" in found.html()
+    room = 0
+    with pytest.raises(TargetError, match="does not fit into a TPU v5e"):
+        fit(net, *ARGS, budget="1 GB")
 
 
 def test_what_does_not_fit_at_all_says_how_much_it_needs():

@@ -1,11 +1,13 @@
 """`fit(f, *args, budget=…)`: the names to save so that the compiled program fits into a device's memory."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from rematscope.choices.build import recompute_graph
-from rematscope.errors import PlanError
+from rematscope.errors import PlanError, TooLargeError
+from rematscope.memory.liveness import live_bytes
 from rematscope.planning.budget import budget_bytes
 from rematscope.planning.plan import Plan, best_plan
 from rematscope.render.html import html_table
@@ -22,16 +24,22 @@ class CompiledPlan:
 
     Attributes:
       plan: the best names for some number of saved bytes.
-      measurement: its planned function, compiled.
+      measurement: its planned function, compiled; None if the compiler finds no room for it.
     """
 
     plan: Plan
-    measurement: Measurement
+    measurement: Measurement | None
 
     @property
-    def peak_bytes(self) -> int:
-        """Bytes that the compiled program takes while it runs."""
-        return self.measurement.peak_bytes
+    def peak_bytes(self) -> float:
+        """Bytes that the compiled program takes while it runs; infinite if there is no room for it."""
+        return math.inf if self.measurement is None else self.measurement.peak_bytes
+
+    @property
+    def predicted_bytes(self) -> int:
+        """Bytes that are live at the peak of the trace."""
+        timeline = live_bytes(self.plan.passes) if self.measurement is None else self.measurement.predicted
+        return timeline.peak_bytes
 
 
 class Fit(View):
@@ -83,26 +91,32 @@ class Fit(View):
     def _cells(self) -> list[list[str]]:
         cells = [["", "names", "saved", "peak predicted", "compiled", "error", ""]]
         for trial in self.trials:
-            predicted, compiled = trial.measurement.predicted.peak_bytes, trial.peak_bytes
-            error = f"{100 * (predicted - compiled) / compiled:+.1f} %".replace("-", "−")
+            plan, predicted = trial.plan, trial.predicted_bytes
             cells.append(
                 [
                     "✓" if trial is self.chosen else "",
-                    str(len(trial.plan.names)),
-                    bytes_text(trial.plan.saved_bytes),
+                    str(len(plan.names)),
+                    bytes_text(plan.saved_bytes),
                     bytes_text(predicted),
-                    bytes_text(compiled),
-                    error,
-                    "fits" if compiled <= self.budget else f"{bytes_text(compiled - self.budget)} too much",
+                    *self._compiled(predicted, trial.measurement),
                 ]
             )
         return cells
+
+    def _compiled(self, predicted: int, measurement: Measurement | None) -> list[str]:
+        if measurement is None:
+            return ["–", "", "no room to compile it"]
+        compiled = measurement.peak_bytes
+        error = f"{100 * (predicted - compiled) / compiled:+.1f} %".replace("-", "−")
+        fits = "fits" if compiled <= self.budget else f"{bytes_text(compiled - self.budget)} too much"
+        return [bytes_text(compiled), error, fits]
 
     def _notes(self) -> list[str]:
         """What the figures are, and how far they can be trusted."""
         chosen = ", ".join(self.names) or "no name"
         notes = [f"Save {chosen}."]
-        first, last = self.trials[0], self.trials[-1]
+        compiled = [trial for trial in self.trials if trial.measurement is not None]
+        first, last = compiled[0], compiled[-1]
         if saved := last.plan.saved_bytes - first.plan.saved_bytes:
             slope = (last.peak_bytes - first.peak_bytes) / saved
             notes.append(f"A byte more that is saved made the compiled peak {slope:.2f} bytes larger.")
@@ -120,7 +134,8 @@ def fit(f: Callable[..., Any], *args: Any, budget: int | str, target: str = "cpu
 
     Bytes saved are not bytes taken: the compiled peak has arguments, outputs, gradients and temporaries in it as well.
     So plans are compiled: the smallest, the largest, and then the one that lies where a line through the nearest two
-    peaks meets the budget, until one fits and the next better one does not.
+    peaks meets the budget, until one fits and the next better one does not. What a compiler finds no room for at all
+    does not fit.
 
     Args:
       f: a function, as for `plan`. It is compiled, and not run.
@@ -155,7 +170,13 @@ def fit(f: Callable[..., Any], *args: Any, budget: int | str, target: str = "cpu
         if made.saved_bytes not in trials:
             with progress() as tell:
                 tell(f"compiling with {bytes_text(made.saved_bytes)} saved", 0)
-                trials[made.saved_bytes] = CompiledPlan(made, measure(made.planned, *args, target=target, **kwargs))
+                try:
+                    measurement = measure(made.planned, *args, target=target, **kwargs)
+                except TooLargeError:
+                    if made.saved_bytes == graph.least_bytes:
+                        raise
+                    measurement = None
+                trials[made.saved_bytes] = CompiledPlan(made, measurement)
         return trials[made.saved_bytes]
 
     fits = attempt(graph.least_bytes)
@@ -170,7 +191,7 @@ def fit(f: Callable[..., Any], *args: Any, budget: int | str, target: str = "cpu
         return Fit(limit, target, above, None, list(trials.values()))
     while True:
         least, most = fits.plan.saved_bytes, above.plan.saved_bytes
-        part = (limit - fits.peak_bytes) / (above.peak_bytes - fits.peak_bytes)
+        part = (limit - fits.peak_bytes) / (above.peak_bytes - fits.peak_bytes) if above.measurement else 0.5
         trial = attempt(min(int(least + part * (most - least)), most - 1))
         if trial is fits:  # no other plan lies below the line's guess; one may lie above
             trial = attempt(most - 1)

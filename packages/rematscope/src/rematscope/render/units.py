@@ -1,7 +1,7 @@
 """Numbers with their units, as people write them."""
 
 
-def bytes_text(count: int) -> str:
+def bytes_text(count: float) -> str:
     """`72 B`, `16 KiB`, `1.25 MiB`: exact below 1 KiB, else three digits."""
     return _scaled(count, 1024, ["B", "KiB", "MiB", "GiB", "TiB"])
 
@@ -17,7 +17,7 @@ def amount_text(cost: float) -> str:
     return count_text(cost, "").rstrip() if isinstance(cost, int) else f"{cost:.3g}"
 
 
-def _scaled(count: int, step: int, units: list[str]) -> str:
+def _scaled(count: float, step: int, units: list[str]) -> str:
     size, i = float(count), 0
     while size >= step and i < len(units) - 1:
         size, i = size / step, i + 1

@@ -20,7 +20,7 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 
-from rematscope.errors import TargetError
+from rematscope.errors import TargetError, TooLargeError
 from rematscope.tracing.trace import Passes
 from rematscope.xla.elsewhere import ABSENT, environment, generation, topology
 from rematscope.xla.hlo import Module, read
@@ -186,7 +186,7 @@ def _elsewhere(passes: Passes, target: str, both: Callable[..., Any], shapes: An
         if child.returncode:
             *_, reason = child.stderr.strip().splitlines() or ["it said nothing"]
             if full := re.search(r"RESOURCE_EXHAUSTED:\s*(?:E\d+:\s*)?(?:\w+:\s*)?(.*?)\.(?:\s|$)", child.stderr):
-                raise TargetError(
+                raise TooLargeError(
                     f"{passes.function} does not fit into a {spelled(target)}: {full[1]}. Save less, make the batch "
                     "smaller, or divide it over several chips."
                 )

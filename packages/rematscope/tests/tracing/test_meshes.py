@@ -13,8 +13,9 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from releases import since
 
-from rematscope import print_fwd_bwd, residual_table, trace
+from rematscope import Tally, measure, print_fwd_bwd, residual_table, trace
 from rematscope.ir import collectives
+from rematscope.ir.collectives import collectives_of, tallied
 
 every_program = pytest.mark.parametrize("program", meshes.PROGRAMS, ids=lambda program: program.__name__)
 
@@ -158,3 +159,40 @@ def test_scalars_that_leave_a_shard_map_are_not_computed_again():
     assert passes.backward.count("mul", role="R") == 1, roles
     assert passes.backward.count("squeeze", role="R") == 0
     assert [r.primitive for r in passes.residuals if r.shape == (8,)] == ["reduce_sum"]
+
+
+def test_on_explicit_axes_what_types_ask_for_is_gathered_and_summed():
+    over = meshes.mesh(AxisType.Explicit, d=8)
+
+    def whole(w):
+        return checkpoint_name(jax.sharding.reshard(w, NamedSharding(over, P())), "gathered")
+
+    def layer(w1, w2, x):
+        return x + jax.nn.gelu(x @ whole(w1)) @ whole(w2)
+
+    def f(policy):
+        return lambda *args: jnp.mean(jax.checkpoint(layer, policy=policy)(*args) ** 2)
+
+    shapes = [meshes.like(over, "d", shape=shape) for shape in ((16, 64), (64, 16), (32, 16))]
+    assert trace(f(saving()), *shapes).collectives("R") == {"all-gather": Tally(2, 2 * 16 * 64 * 4 * 7 // 8)}
+    assert trace(f(saving("gathered")), *shapes).collectives("R") == {}
+    measured = measure(f(saving()), *shapes)
+    for exchange in measured.exchanges:  # XLA joins several sums in one instruction
+        assert exchange.predicted.link_bytes == exchange.compiled.link_bytes > 0
+    assert [e.kind for e in measured.exchanges] == ["all-gather", "all-reduce"]
+
+
+def test_on_explicit_axes_a_product_over_a_divided_dimension_is_summed_unless_it_is_to_stay_in_parts():
+    over = meshes.mesh(AxisType.Explicit, d=8)
+    shapes = meshes.like(over, None, "d", shape=(32, 64)), meshes.like(over, "d", None, shape=(64, 16))
+
+    def product(spec):
+        return lambda h, w: jnp.einsum("bh,hd->bd", h, w, out_sharding=NamedSharding(over, spec))
+
+    def forward(spec):
+        return tallied(collectives_of(trace(product(spec), *shapes).forward))
+
+    assert forward(P()) == {"all-reduce": Tally(1, 2 * 32 * 16 * 4 * 7 // 8)}
+    assert forward(P("d")) == {"reduce-scatter": Tally(1, 32 * 16 * 4 * 7 // 8)}
+    turned = trace(lambda x: jax.sharding.reshard(x, NamedSharding(over, P("d"))), shapes[0])
+    assert turned.cost.link_bytes == 2 * 32 * 64 * 4 // 8 * 7 // 8 and turned.collectives()["all-to-all"].count == 2

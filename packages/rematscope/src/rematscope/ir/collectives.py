@@ -15,7 +15,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from rematscope.ir.program import Equation, Program, Typed, nbytes
+from rematscope.ir.implied import implied
+from rematscope.ir.program import Equation, Program, Value
 
 # JAX's primitive → what the compiler calls it. The first names are those that people write.
 KINDS = {
@@ -78,12 +79,22 @@ def link_bytes(compiled: str, operand: int, result: int, devices: int) -> int:
     return operand  # each sends its own to one other
 
 
+def exchanges(equation: Equation) -> Iterator[tuple[str, int, int]]:
+    """For one run of an equation, what it exchanges: the kind, how many times, and bytes over links of all these.
+
+    That is the collective that it is, or those that the types of what it reads and returns ask for.
+    """
+    if (compiled := kind(equation.primitive)) is not None:
+        count = len(equation.inputs) if compiled == "all-reduce" else 1  # several arrays are reduced one by one
+        size = link_bytes(compiled, _bytes(equation.inputs), _bytes(equation.outputs), equation.devices)
+        yield compiled, count, size
+    for compiled, operand, result, together in implied(equation):
+        yield compiled, 1, link_bytes(compiled, operand, result, together)
+
+
 def sent(equation: Equation) -> int:
-    """Bytes that a device sends over its links for one run of an equation; 0 for what is no collective."""
-    compiled = kind(equation.primitive)
-    if compiled is None:
-        return 0
-    return link_bytes(compiled, _bytes(equation.inputs), _bytes(equation.outputs), equation.devices)
+    """Bytes that a device sends over its links for one run of an equation."""
+    return sum(size for _, _, size in exchanges(equation))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,10 +122,10 @@ def tallied(found: Iterable[tuple[str, int, int]]) -> dict[str, Tally]:
 def collectives_of(program: Program, role: str | None = None) -> Iterator[tuple[str, int, int]]:
     """For each collective of a program, of one role if given: its kind, how many, bytes over links of all these."""
     for equation, times in program.walk():
-        if (name := kind(equation.primitive)) is not None and role in (None, equation.role):
-            each = len(equation.inputs) if name == "all-reduce" else 1  # several arrays are reduced one by one
-            yield name, times * each, times * sent(equation)
+        if role in (None, equation.role):
+            for name, count, size in exchanges(equation):
+                yield name, times * count, times * size
 
 
-def _bytes(values: Sequence[Typed]) -> int:
-    return sum(map(nbytes, values))
+def _bytes(values: Sequence[Value]) -> int:
+    return sum(value.device_bytes for value in values)

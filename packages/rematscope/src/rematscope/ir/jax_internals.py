@@ -20,7 +20,6 @@ Everything here takes a `JaxprEqn` and returns plain data or arrays; a release t
 import contextlib
 import functools
 import inspect
-import math
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
@@ -370,25 +369,6 @@ def run(eqn: JaxprEqn, operands: list[Any]) -> list[Any]:
     with eqn.ctx.manager:
         results = primitive.bind(*functions, *operands, **params)
     return list(results) if primitive.multiple_results else [results]
-
-
-def device_shape(aval: Any) -> tuple[tuple[int, ...], bool]:
-    """The shape of what one device has of an array of this type at most, and whether that is all there is to say.
-
-    The type says it all on a mesh whose axes are explicit, and of the parts of arrays on which `shard_map` works.
-    Automatic axes, and where there is no mesh in it, it leaves to the compiler.
-    """
-    shape = tuple(getattr(aval, "shape", ()))  # a token has none
-    sharding = getattr(aval, "sharding", None)
-    if sharding is None or sharding.mesh.empty:
-        return shape, False
-    axes = zip(sharding.mesh.axis_types, sharding.mesh.axis_sizes, strict=True)
-    decided = not any(kind == jax.sharding.AxisType.Auto and size > 1 for kind, size in axes)
-    # Not its shard_shape, which cannot tell on a mesh within a shard_map.
-    over = [entry if isinstance(entry, tuple) else (entry,) for entry in sharding.spec]
-    ways = [math.prod(sharding.mesh.shape[axis] for axis in axes if axis is not None) for axes in over]
-    ways += [1] * (len(shape) - len(ways))
-    return tuple(-(-length // parts) for length, parts in zip(shape, ways, strict=True)), decided
 
 
 def literal_value(atom: Literal) -> Any:

@@ -22,6 +22,7 @@ from jax.extend.core import JaxprEqn
 
 from rematscope.ir import jax_internals
 from rematscope.ir.source import Source
+from rematscope.ir.specs import device_shape
 
 source_info_util.register_exclusion(__file__)
 
@@ -89,7 +90,7 @@ class Value:
     @property
     def placement(self) -> "Placement":
         """What each device has of it, as far as the program says so."""
-        return self.placed or Placement(*jax_internals.device_shape(self.aval))
+        return self.placed or Placement(*device_shape(self.aval))
 
     @property
     def on_device(self) -> "Typed":

@@ -1,0 +1,72 @@
+"""What devices exchange because types say so: on a mesh with explicit axes nothing else stands in the program.
+
+An array's type says over which axes each dimension is divided ("sharding in types"). Where what an operation reads
+lies otherwise than what it returns, the compiler has to put the exchange there. Of a sum over a divided dimension each
+device has a part of every number, so it is reduced.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from rematscope.ir.program import Equation, Value
+from rematscope.ir.specs import spec_of
+
+_REDUCTIONS = frozenset("reduce_and reduce_max reduce_min reduce_or reduce_prod reduce_sum".split())
+
+
+class Implied(NamedTuple):
+    """An exchange that types ask for.
+
+    Attributes:
+      kind: what the compiler calls it.
+      operand, result: bytes that a device gives and gets.
+      devices: how many exchange data with each other.
+    """
+
+    kind: str
+    operand: int
+    result: int
+    devices: int
+
+
+def implied(equation: Equation) -> Iterator[Implied]:
+    """The exchanges that an operation needs for what it reads and returns to lie as their types say."""
+    if len(equation.outputs) != 1 or not equation.inputs:
+        return
+    if equation.primitive == "reshard":
+        yield from _moved(equation.inputs[0], equation.outputs[0])
+        return
+    if equation.primitive == "dot_general":
+        (summed, _), _ = equation.params["dimension_numbers"]
+    elif equation.primitive in _REDUCTIONS:
+        summed = equation.params["axes"]
+    else:
+        return
+    operand = spec_of(equation.inputs[0].aval)
+    axes = {axis for dimension in summed for axis in operand.axes[dimension]} if operand is not None else set()
+    yield from _reduced(axes, equation.outputs[0])
+
+
+def _moved(array: Value, result: Value) -> Iterator[Implied]:
+    before, after = spec_of(array.aval), spec_of(result.aval)
+    if before is None or after is None:
+        return
+    yield from _reduced(before.unreduced, result)
+    was = {axis: i for i, axes in enumerate(before.axes) for axis in axes}
+    will = {axis: i for i, axes in enumerate(after.axes) for axis in axes}
+    if gathered := before.ways(was.keys() - will.keys()):
+        yield Implied("all-gather", array.device_bytes, gathered * array.device_bytes, gathered)
+    if moved := before.ways({axis for axis in was.keys() & will.keys() if was[axis] != will[axis]}):
+        yield Implied("all-to-all", array.device_bytes, array.device_bytes, moved)
+
+
+def _reduced(axes: set[str] | frozenset[str], result: Value) -> Iterator[Implied]:
+    """What a sum of which each device has a part needs to become `result`; nothing if that is such a sum itself."""
+    after = spec_of(result.aval)
+    if after is None:
+        return
+    scattered = {axis for dimension in after.axes for axis in dimension} & axes
+    if parts := after.ways(scattered):
+        yield Implied("reduce-scatter", parts * result.device_bytes, result.device_bytes, parts)
+    if everywhere := after.ways(axes - scattered - after.unreduced):
+        yield Implied("all-reduce", result.device_bytes, result.device_bytes, everywhere)

@@ -13,9 +13,18 @@ from releases import since
 from wire_format import field
 
 from rematscope import measure
+from rematscope.ir.cost import program_cost
+from rematscope.ir.inline import Inliner
+from rematscope.ir.jax_internals import body_of
+from rematscope.ir.program import Value
 from rematscope.xla.hlo import Module
 from rematscope.xla.hlo_cost import cost, uncounted
 from rematscope.xla.hlo_proto import Instruction
+
+
+def flops_of(f, *args):
+    jaxpr = jax.make_jaxpr(f)(*args)
+    return program_cost(Inliner().program(jaxpr, [Value(v.aval) for v in body_of(jaxpr)[0].invars])).flops
 
 
 @since("0.10", "XLA counts an operation's FLOPs in this way")
@@ -123,3 +132,31 @@ def test_windows_are_counted_as_xla_counts_them(window, strides, padding):
 
     program = compiled(pooled, array(2, 12, 12, 3))
     assert cost(module(program)).flops == program.cost_analysis()["flops"]
+
+
+@pytest.mark.parametrize(
+    ("f", "dtype"),
+    [
+        (jnp.fft.fft, jnp.complex64),
+        (jnp.fft.rfft, jnp.float32),
+        (jnp.fft.irfft, jnp.complex64),
+        (jnp.sort, jnp.float32),
+    ],
+)
+def test_transforms_and_sorts_are_counted_as_in_the_trace(f, dtype):
+    x = array(3, 64, dtype=dtype)
+    assert cost(module(compiled(f, x))).flops == pytest.approx(flops_of(f, x), rel=0.1)
+
+
+def test_solvers_are_counted_where_they_are_no_calls_of_a_library():
+    """As for a TPU; these are made by hand. Of two matrices, with five right sides each."""
+    operands = [array(2, 8, 8), array(2, 8, 5)]
+    parts = []
+    for number, operand in enumerate(operands, 1):
+        shape = field(2, 11) + b"".join(field(3, n) for n in operand.shape)
+        parts.append(Instruction(field(2, b"parameter") + field(3, shape) + field(35, number)))
+    for number, opcode, given in [(3, b"triangular-solve", (1, 2)), (4, b"cholesky", (1,))]:
+        read = b"".join(field(36, each) for each in given)
+        parts.append(Instruction(field(2, opcode) + field(35, number) + read))
+    found = cost(Module(computations={1: parts}, entry=1, roots={1: 4}, frames=None))
+    assert found.flops == pytest.approx(2 * (8 * 8 * 5 + 8**3 / 3), rel=0.01)

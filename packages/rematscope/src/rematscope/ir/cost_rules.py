@@ -178,7 +178,12 @@ def _cumlogsumexp(inputs: Sequence[Typed], outputs: Sequence[Typed], params: dic
 
 def _sort(inputs: Sequence[Typed], outputs: Sequence[Typed], params: dict[str, Any]) -> Work:
     """n log2 n comparisons of each row, as any sort by comparison takes; XLA's count has the log of all rows."""
-    return Work(_elements(inputs[:1]) * _log2(inputs[0].shape[params["dimension"]]))
+    return Work(comparisons(_elements(inputs[:1]), inputs[0].shape[params["dimension"]]))
+
+
+def comparisons(elements: int, length: int) -> int:
+    """Comparisons that sort these elements, in rows of a length."""
+    return elements * _log2(length)
 
 
 def _top_k(inputs: Sequence[Typed], outputs: Sequence[Typed], params: dict[str, Any]) -> Work:
@@ -191,10 +196,20 @@ def _log2(count: int) -> int:
 
 def _fft(inputs: Sequence[Typed], outputs: Sequence[Typed], params: dict[str, Any]) -> Work:
     """Between 5 N log2 N, which radix 2 takes (FFTW's benchmarks count so), and XLA's 8; of real numbers half."""
-    lengths = params["fft_lengths"]
     real = next((v for v in (*inputs[:1], *outputs) if v.dtype.kind == "f"), None)
-    size = _elements([real]) / 2 if real is not None else _elements(outputs)
-    return Work(round(6 * size * math.log2(max(2, math.prod(lengths)))))
+    return Work(fourier(params["fft_lengths"], _elements(outputs), None if real is None else _elements([real])))
+
+
+def fourier(lengths: Sequence[int], results: int, reals: int | None) -> int:
+    """FLOPs of a Fourier transform.
+
+    Args:
+      lengths: of the axes that are transformed.
+      results: how many numbers it returns.
+      reals: how many real numbers it takes or returns; None if all are complex.
+    """
+    size = results if reals is None else reals / 2
+    return round(6 * size * math.log2(max(2, math.prod(lengths))))
 
 
 # Threefry-2x32 makes two words by 20 rounds of an addition, a rotation (3) and an xor, and adds keys (3) five times
@@ -238,7 +253,7 @@ RULES: dict[str, Rule] = {
     # One operation for each element of the result.
     **_all(
         "_copysign abs add add_any addupdate and ceil clamp clz complex conj div eq eq_to floor ge gt imag "
-        "is_finite le le_to lt lt_to max min mul mulhi ne neg nextafter not one_minus_square or population_count "
+        "is_finite le le_to lt lt_to max min mul mulhi ne neg nextafter not or population_count "
         "real reciprocal reduce_precision rem rng_bit_generator rng_uniform round shift_left "
         "shift_right_arithmetic shift_right_logical sign square stochastic_round sub xor",
         _each_result,
@@ -264,6 +279,7 @@ RULES: dict[str, Rule] = {
     **_all("dot_general scaled_dot", _dot_general),
     "fft": _fft,
     "integer_pow": _integer_pow,
+    "one_minus_square": lambda inputs, outputs, params: Work(2 * _elements(outputs)),
     "polynomial": _polynomial,
     "ragged_dot_general": _ragged_dot_general,
     "random_bits": _random_bits,

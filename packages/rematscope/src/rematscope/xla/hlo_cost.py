@@ -7,6 +7,9 @@ import math
 from collections.abc import Sequence
 
 from rematscope.ir.cost import Cost
+from rematscope.ir.cost_rules import comparisons, fourier
+from rematscope.ir.decompositions import DECOMPOSITIONS
+from rematscope.ir.program import Part
 from rematscope.ir.windows import taps
 from rematscope.xla.hlo import Module, backend_config
 from rematscope.xla.hlo_proto import Instruction, WindowDimension
@@ -19,6 +22,7 @@ _ARITHMETIC = frozenset(
     "abs add and clamp compare divide maximum minimum multiply negate not or popcnt remainder round-nearest-afz "
     "round-nearest-even floor ceil sign subtract xor shift-left shift-right-arithmetic shift-right-logical".split()
 )
+_COMPLEX = (15, 18)  # C64 and C128 of xla_data.proto
 # Calls that compute nothing.
 _FREE_CALLS = frozenset(
     {
@@ -81,6 +85,16 @@ def _cost(module: Module, instruction: Instruction) -> Cost:
         case "select-and-scatter":  # in each window a number is chosen, and one is added there
             windows = module.by_id[instruction.operand_ids[1]].shape.dimensions
             return Cost(_in_windows(module, instruction, windows) + math.prod(windows))
+        case "sort":
+            operand = module.by_id[instruction.operand_ids[0]].shape.dimensions
+            return Cost(comparisons(math.prod(operand), operand[instruction.dimensions[0]]))
+        case "fft":
+            shapes = module.by_id[instruction.operand_ids[0]].shape, instruction.shape
+            reals = [math.prod(shape.dimensions) for shape in shapes if shape.element_type not in _COMPLEX]
+            return Cost(fourier(instruction.fft_length, size, reals[0] if reals else None))
+        case "cholesky" | "triangular-solve" as opcode:
+            operands = [Part(tuple(module.by_id[i].shape.dimensions), None) for i in instruction.operand_ids]
+            return Cost(DECOMPOSITIONS[opcode.replace("-", "_")](operands, [], {}))
         case opcode if opcode in _TRANSCENDENTAL:
             return Cost(transcendentals=size)
         case opcode if opcode in _ARITHMETIC:

@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name as named
 
-from rematscope import FwdBwd, explore, frontier, liveness, measure, plan, residual_table, trace
+from rematscope import FwdBwd, compare, explore, frontier, liveness, measure, plan, residual_table, trace
 from rematscope.views.linked import Linked
 
 POLICY = jax.checkpoint_policies.save_and_offload_only_these_names(
@@ -72,6 +72,12 @@ def test_explore_tells_them_apart(capsys):
     explore(lambda x, w: offloading(x, w) * 2.0, X, W)
     rows = {line[:17]: line.split()[3:] for line in capsys.readouterr().out.splitlines() if line.startswith("bytes")}
     assert rows["bytes on the host"][1:] == "0 B 512 B −512 B".split()
+
+
+def test_ways_are_compared_by_what_they_keep_on_the_device():
+    found = compare({"plain": layer, "offloading": offloading}, X, W)
+    assert found["offloading"].kept_bytes == ONE
+    assert "512 B + 512 B on the host" in repr(found)
 
 
 def test_a_policy_that_offloads_lies_where_its_bytes_on_the_device_are():

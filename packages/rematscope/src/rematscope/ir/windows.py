@@ -1,5 +1,7 @@
 """Windows that slide over an axis: how many of their places meet a number, not padding or the hole of a dilation."""
 
+import math
+
 import numpy as np
 
 
@@ -17,6 +19,13 @@ def taps(
       base_dilation: from one number to the next; what lies between are holes.
       dilation: from one place of a window to the next.
     """
-    places = np.arange(outputs)[:, None] * stride + np.arange(window) * dilation - padding
-    inside = (places >= 0) & (places <= (axis - 1) * base_dilation)
-    return int(np.sum(inside & (places % base_dilation == 0)))
+    before = padding - np.arange(outputs) * stride  # places of each window before the first number
+    first = np.maximum(0, -(-before // dilation))
+    last = np.minimum(window - 1, (before + (axis - 1) * base_dilation) // dilation)
+    # Of those places the ones that meet a number and no hole: place · dilation ≡ before, modulo base_dilation.
+    common = math.gcd(dilation, base_dilation)
+    step = base_dilation // common
+    residue = before // common * pow(dilation // common, -1, step) % step
+    first += (residue - first) % step
+    counts = np.maximum(0, (last - first) // step + 1)
+    return int(np.sum(counts[before % common == 0]))

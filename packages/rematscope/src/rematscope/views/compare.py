@@ -29,7 +29,7 @@ class ComparedWay:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes that the forward pass computes and keeps; those of arguments are there in any case."""
+        """Bytes that the forward pass computes and keeps on the device; those of arguments are there in any case."""
         return self.passes.device_bytes_by_kind().get("computed", 0)
 
     @property
@@ -76,7 +76,9 @@ class Comparison(View):
         cells = [["", "kept", "computed again", "late", "peak"]]
         for row in self.rows:
             costs = [work_text(cost) or "nothing" for cost in (row.recompute_cost, row.late_cost)]
-            cells.append([row.label, bytes_text(row.kept_bytes), *costs, bytes_text(row.peak_bytes)])
+            kept, moved = bytes_text(row.kept_bytes), row.passes.host_bytes()
+            kept += f" + {bytes_text(moved)} on the host" if moved else ""
+            cells.append([row.label, kept, *costs, bytes_text(row.peak_bytes)])
         return cells
 
     def _footer(self) -> str:

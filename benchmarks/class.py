@@ -9,6 +9,9 @@ otter, which grades one notebook a process, is run on as many at a time as `batc
 nbgrader grades one after the other. Memory is that of all processes together, shared pages counted once, looked at five
 times a second.
 
+Then, how long honest learners wait for their grades, in the median, if there are as many hostile ones beside them that
+one in five is, or one with a hundred answers that sleep, and how many times as long as without.
+
 Then, where the time of one answer goes while nothing else runs: medians, one step after the other. The steps are timed
 in this process, which has done them before; in the sandbox each is done for the first time.
 
@@ -113,6 +116,20 @@ CLASSES: dict[str, Callable[[int], str]] = {
     "right, all the same": same,
     "four in five the same": usual,
 }
+
+
+# Whatever these do they do for ever.
+HOSTILE = [
+    "import time\n    while True: time.sleep(0.1)",
+    "while True: pass",
+    "held = []\n    while True:\n        try: held.append(bytearray(2**20))\n        except MemoryError: pass",
+    "import os\n    while True:\n        try: os.fork()\n        except OSError: pass",
+    "while True: print('x' * 10**6)",
+]
+
+
+def hostile(i: int) -> str:
+    return f"# Answer {i}\ndef {NAME}(w1, w2, x):\n    {HOSTILE[i % len(HOSTILE)]}\n"
 
 
 class Watched:
@@ -231,6 +248,26 @@ def graded(by: Callable, answers: Callable[[int], str], count: int) -> tuple[flo
     return watched.seconds / count, watched.nbytes
 
 
+def waited(count: int, beside: dict[str, list[str]]) -> float:
+    """Seconds until half of so many learners with right answers have their grades, if others' answers are beside
+    them, by learner."""
+    with tempfile.TemporaryDirectory() as folder:
+        handed_in, out = Path(folder, "submitted"), Path(folder, "grades")
+        honest = {f"learner{i:04}": [right(i)] for i in range(count)}
+        for learner, answers in (honest | beside).items():
+            (handed_in / learner).mkdir(parents=True)
+            for place, answer in enumerate(answers):
+                (handed_in / learner / f"{place}.py").write_text(answer)
+        command = [sys.executable, "-m", "grader", "batch", handed_in, "--out", out, "--exercise", "6", "--seed", "0"]
+        start = time.time()
+        subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+        graded = {place: json.loads(place.read_text()) for place in (out / "results").iterdir()}
+        theirs = {place.stat().st_mtime - start: grade for place, grade in graded.items() if grade["learner"] in honest}
+    if {grade["verdict"]["outcome"] for grade in theirs.values()} != {"passed"} or len(theirs) != count:
+        sys.exit("an honest learner's grade is not what it should be")
+    return statistics.median(theirs)
+
+
 def parts() -> dict[str, float]:
     """Seconds of what grading an answer consists of."""
     task = registry.task(NAME)
@@ -282,6 +319,19 @@ def main():
     for kind in CLASSES:
         for count in counts:
             row(batch, kind, count, *peers)
+    count = max(counts)
+    alone = waited(count, {})
+    sleeping = [f"# {i}\n{hostile(0)}" for i in range(100)]
+    # Hostile names come first in any list.
+    hostiles = {f"a{i:04}": [hostile(i)] for i in range(count // 4)}
+    print(f"\n| {count:,} honest learners, and | median wait, s | times that without |\n|---|---:|---:|")
+    for kind, beside in [
+        ("nobody else", None),
+        ("a quarter as many hostile ones", hostiles),
+        ("one with a hundred answers that sleep", {"a": sleeping}),
+    ]:
+        seconds = alone if beside is None else waited(count, beside)
+        print(f"| {kind} | {seconds:.1f} | {seconds / alone:.2f} |", flush=True)
     print("\n| grading one answer | ms |\n|---|---:|")
     whole, *steps = parts().items()
     rest = "doing all that for the first time in a process, and carrying it from one to the other"

@@ -9,7 +9,7 @@ from typing import Any
 from grader.classroom.collect import Submission
 from grader.classroom.grade import Grade
 from grader.classroom.run_folder import RunError
-from grader.isolation.limits import NotDone
+from grader.isolation.limits import Hurry, NotDone
 from grader.util.versions import versions
 
 SECONDS_TO_CONNECT = 20  # to a scheduler, at first and when it has been lost
@@ -52,12 +52,12 @@ class Here:
 
     losses: tuple[type[Exception], ...] = ()
 
-    def __init__(self, executor: ThreadPoolExecutor, ahead: int, grade: Callable[[Submission, int, int, bool], Grade]):
+    def __init__(self, executor: ThreadPoolExecutor, ahead: int, grade: Callable[[Submission, int, int, Hurry], Grade]):
         self.ahead = ahead
         self.set_aside: dict[str, str] = {}
         self._executor, self._grade = executor, grade
 
-    def submit(self, submission: Submission, seed: int, secret: int, hurry: bool) -> Future:
+    def submit(self, submission: Submission, seed: int, secret: int, hurry: Hurry) -> Future:
         """Has a submission graded."""
         return self._executor.submit(self._grade, submission, seed, secret, hurry)
 
@@ -110,9 +110,9 @@ class Cluster:
         self.set_aside: dict[str, str] = {}
         self._client, self._scheduler, self._sandboxed = client, scheduler, sandboxed
 
-    def submit(self, submission: Submission, seed: int, secret: int, hurry: bool) -> Future:
+    def submit(self, submission: Submission, seed: int, secret: int, hurry: Hurry) -> Future:
         """Has a submission graded. Raises RunError if there is no worker left to do it, or the scheduler is gone."""
-        asked = (submission.learner, submission.name, submission.content, submission.exercise), seed, secret, hurry
+        asked = (submission.learner, submission.name, submission.content, submission.exercise), seed, secret, int(hurry)
         with self._scheduler_needed():
             options: dict[str, Any] = {}
             if self.set_aside:

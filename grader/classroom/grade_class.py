@@ -1,13 +1,15 @@
 """Grade all that a class handed in: each grade is written down when it is there, so that a run can be resumed.
 
-Learners take turns, and nobody waits for what takes long:
+Learners take turns, in an order that is drawn, and nobody waits for what takes long:
 
-    first     everybody's answers, in a hurry: what takes much longer than most is put off
-    then      what was put off, with all the time that there is, but only so much of it for one learner
+    first     everybody's answers, in a great hurry: what takes longer than most is put off
+    then      what was put off, with some seconds each, and after that with all the time that there is; but only so
+              much of it for one learner
     at last   what may have ended a run or a process before, one by one. What has ended a run alone is named in the
               report before it is tried once more, and not tried for ever
 """
 
+import random
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
@@ -18,7 +20,7 @@ from grader.classroom.executors import Unfit
 from grader.classroom.grade import Grade
 from grader.classroom.report import Report, completed
 from grader.classroom.run_folder import Run
-from grader.isolation.limits import NotDone
+from grader.isolation.limits import Hurry, NotDone
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
 from rematscope.render.progress import progress
@@ -39,7 +41,7 @@ class Place(Protocol):
     losses: tuple[type[Exception], ...]
     set_aside: dict[str, str]
 
-    def submit(self, submission: Submission, seed: int, secret: int, hurry: bool) -> Future:
+    def submit(self, submission: Submission, seed: int, secret: int, hurry: Hurry) -> Future:
         """Has a submission graded, see `SandboxGrader.grade`. Raises RunError if nobody is left to do it."""
 
     def grade_of(self, future: Future) -> Grade:
@@ -115,8 +117,9 @@ class _Rounds:
         suspects = [answer for digest in times for answer in missing if answer.digest == digest]
         first = [answer for answer in missing if answer.digest not in times]
         killed: set[str] = set()
-        slow = self._round(first, self._place.ahead, True, killed)
-        self._round([answer for answer in first if answer.digest in slow], self._place.ahead, False, killed)
+        slow = {answer.digest for answer in first}
+        for hurry in sorted(Hurry, reverse=True):
+            slow = self._round([answer for answer in first if answer.digest in slow], self._place.ahead, hurry, killed)
         alone = [*(answer for answer in first if answer.digest in killed), *suspects]
         for place, answer in enumerate(alone):
             if (ended := times.get(answer.digest, 0)) >= _TIMES_ALONE:
@@ -125,15 +128,15 @@ class _Rounds:
                 if ended:
                     left = alone[place:]  # in the order of how often they did
                     meanwhile([*self.graded, *(_ended_the_run(each, times[each.digest]) for each in left)])
-                self._round([answer], 1, False, None)
+                self._round([answer], 1, Hurry.NONE, None)
 
-    def _round(self, answers: Sequence[Listed], ahead: int, hurry: bool, killed: set[str] | None) -> set[str]:
-        """Grades answers, learners taking turns, and returns what was not done in a hurry, by digest.
+    def _round(self, answers: Sequence[Listed], ahead: int, hurry: Hurry, killed: set[str] | None) -> set[str]:
+        """Grades answers, learners taking turns, and returns what was not done in such a hurry, by digest.
 
         Args:
           answers: what to grade.
           ahead: how many to hand over before their grades are there.
-          hurry: what takes long is put off.
+          hurry: what takes longer is put off.
           killed: gets what was ended from outside, by digest, to be tried again; None where it is tried again, alone.
         """
         slow: set[str] = set()
@@ -153,7 +156,7 @@ class _Rounds:
                     self.lost += 1
                     self._add(_without(answer, f"what was to grade it was lost ({type(error).__name__})"))
                 else:
-                    self._spent[answer.learner] += 0 if hurry else grade.seconds
+                    self._spent[answer.learner] += 0 if hurry is Hurry.GREAT else grade.seconds
                     if killed is not None and any(f.kind == FindingKind.MACHINE for f in grade.verdict.findings):
                         killed.add(answer.digest)
                     else:
@@ -165,7 +168,7 @@ class _Rounds:
             return self._place.submit(answer.read(), settings["seed"], settings["secret"], hurry)
 
         try:
-            for answer in _in_turns(answers):
+            for answer in _in_turns(answers, self._run.settings["secret"]):
                 if len(pending) >= ahead:
                     take()
                 if self._spent[answer.learner] > LEARNERS_SECONDS:
@@ -190,13 +193,18 @@ _TIMES_ALONE = 3
 _SPENT = f"this learner's answers before it took more than {LEARNERS_SECONDS} s"
 
 
-def _in_turns(answers: Sequence[Listed]) -> Iterator[Listed]:
-    """Everybody's first answer, then everybody's second, and so on."""
+def _in_turns(answers: Sequence[Listed], secret: int) -> Iterator[Listed]:
+    """Everybody's first answer, then everybody's second, and so on.
+
+    In an order that nobody can know: hostile answers would all come first otherwise, under names that do.
+    """
     of_learners: dict[str, list[Listed]] = defaultdict(list)
     for answer in answers:
         of_learners[answer.learner].append(answer)
+    learners = sorted(of_learners)
+    random.Random(secret).shuffle(learners)
     for place in range(max(map(len, of_learners.values()), default=0)):
-        yield from (theirs[place] for theirs in of_learners.values() if place < len(theirs))
+        yield from (of_learners[learner][place] for learner in learners if place < len(of_learners[learner]))
 
 
 def _without(answer: Listed | Refused, reason: str, kind: FindingKind = FindingKind.NOT_JUDGED) -> Grade:

@@ -1,5 +1,6 @@
 """What a check may use, and why there is no verdict where it used more."""
 
+import enum
 import signal
 from dataclasses import dataclass
 
@@ -13,6 +14,14 @@ class CheckLimits:
     seconds: float = 60
     processor_seconds: int = 60
     memory: int = 2 * 2**30
+
+
+class Hurry(enum.IntEnum):
+    """How long others may be kept waiting for an answer."""
+
+    NONE = 0  # as long as its limits allow
+    SOME = 1  # some seconds
+    GREAT = 2  # hardly longer than for most
 
 
 class Unjudged(Exception):

@@ -18,7 +18,7 @@ import rematscope
 from grader.classroom.collect import Submission
 from grader.classroom.grade_one import SandboxGrader
 from grader.isolation import sandbox
-from grader.isolation.limits import CheckLimits, NotDone
+from grader.isolation.limits import CheckLimits, Hurry, NotDone
 from grader.judging import illustrate
 
 NAME = "checkpoint_dot_policy"
@@ -285,7 +285,7 @@ def test_what_does_nothing_is_not_waited_for_and_what_takes_long_only_as_long_as
         assert "did nothing at all" in grade("while True: time.sleep(0.1)", patient).reason
         assert time.monotonic() - start < 40
         with pytest.raises(NotDone):
-            patient.grade(submission("while True: pass"), 1, hurry=True)
+            patient.grade(submission("while True: pass"), 1, hurry=Hurry.GREAT)
 
 
 @bubblewrap.needed

@@ -1,7 +1,7 @@
 """Functions that name their values, of any structure: for exercises in which names decide what is saved."""
 
 import functools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import jax
@@ -36,20 +36,29 @@ def values_of(names: Sequence[str], rng: np.random.Generator, half: bool = False
       half: True for values of half precision.
     """
     # One of each that depends on a comparison, which rounding may turn round; half precision only tells products apart.
-    kinds = ["product", *([] if half else ["curve", "scalar", "mask", "integer"])]
-    kinds += map(str, rng.choice(kinds[:2], size=MOST))
-    kinds = kinds[: len(names)]
+    others = [] if half else ["curve", "scalar", "mask", "integer"]
+    once = [name for name in names[:-1] if names.count(name) == 1]
+    others = [*others, *map(str, rng.choice(["product", *others[:1]], size=MOST))][: len(once)]
+    # What has one name is of one shape and dtype, so that these tell it apart no better.
+    twice = dict.fromkeys(name for name in names if names.count(name) > 1)
+    kinds = {
+        **dict.fromkeys(twice, "product" if half else "curve"),
+        **dict(zip(once, rng.permutation(others), strict=True)),
+    }
+    kinds |= dict.fromkeys(names[-1:], "product")
     times = [names[:place].count(name) for place, name in enumerate(names)]
     keys = [f"{name!r}{f' (number {time + 1})' if time else ''}" for name, time in zip(names, times, strict=True)]
-    return tuple(map(Value, keys, names, [*map(str, rng.permutation(kinds[1:])), *kinds[:1]]))
+    return tuple(Value(key, name, str(kinds[name])) for key, name in zip(keys, names, strict=True))
 
 
 def alike(rng: np.random.Generator) -> list[str]:
-    """A name that is drawn, and others that differ from it in their beginning, their end, or capital letters."""
+    """A name that is drawn, one that differs from it in a letter between, and others that do in their beginning, their
+    end, or capital letters."""
     word = "".join(rng.choice(list("abcdefgh"), size=4)) + "q"
+    between = f"{word[:2]}z{word[3:]}"
     others = [f"{word}_", f"{word}2", f"{word}.out", f"x{word}", f"layer_0/{word}", f"{word}/{word}", word[:-1]]
     others += [word[0], word.upper(), word.title()]
-    return [word, *map(str, rng.permutation(others))]
+    return [word, between, *map(str, rng.permutation(others))]
 
 
 def function_of(values: Sequence[Value], weights: int) -> Callable:
@@ -127,12 +136,3 @@ def case_of(
         function=function,
         structure={"m": len(values), "dtype": dtype, "called": called, "values": tuple(values), **structure},
     )
-
-
-def saving(case: Case, names: Collection[str]) -> tuple[tuple[str, ...], int]:
-    """What a case's function saves if it saves what has one of these names: the values, by their keys, and how many
-    products it computes again."""
-    values = case.structure["values"]
-    saved = [value for value in values if value.name in names]
-    again = sum(value.kind == "product" for value in values if value not in saved)
-    return tuple(value.key for value in saved), again + 1

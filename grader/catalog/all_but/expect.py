@@ -1,22 +1,11 @@
 """What is expected of an answer; only the judge reads this."""
 
+from grader.catalog.saved_by_name import draw, mistakes, saving
 from grader.exercises.hints import Hint
-from grader.exercises.named_values import saving
-from grader.exercises.requirements import AdvisesBarrier, Mistake, Recomputes, Requirement, Saves
+from grader.exercises.requirements import AdvisesBarrier, Recomputes, Requirement, Saves
 
+__all__ = ["draw", "error_questions", "hints", "mistakes", "requirements"]
 
-def draw(rng, argument):
-    """Numbers whose products are large enough that a sine is not about its argument, small enough to round little."""
-    size = rng.uniform(0.3, 1.2, argument.shape)
-    return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
-
-
-mistakes = (
-    Mistake(
-        "this is the value of f called twice over",
-        lambda f, name: lambda *arguments: 2 * f(*arguments),
-    ),
-)
 
 error_questions = (
     (r"save_\w+\(\) got an", "What do you give as policy=, a policy or a function that makes one?"),

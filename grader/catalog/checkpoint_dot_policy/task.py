@@ -20,9 +20,10 @@ signature = "checkpoint_dot_policy(w1, w2, x)"
 def cases(rng):
     """Cases of shapes drawn anew: an answer made for one shape fails in another."""
     widths, rows = iter(2 * rng.integers(4, 16, 2) + 1), iter(2 * rng.integers(5, 17, 2))  # never the same
-    pair = [("x", "w1"), ("x", "w2"), ("w1", "w2")][rng.integers(3)]
-    inner = [("x", "w1"), ("x", "w2"), ("w1", "w2")][rng.integers(3)]
-    one_by_one = map(tuple, rng.permutation([["x"], ["w1"]]))
+    pair, inner = ([("x", "w1"), ("x", "w2"), ("w1", "w2")][number] for number in rng.integers(3, size=2))
+    axes = {name: int(rng.integers(2)) for name in pair}
+    one_by_one = [(2, {str(name): 0}) for name in rng.permutation(["x", "w1"])]
+    all_of_them = [(2, dict.fromkeys(names, 0)) for names in (parameters, inner)]
     return (
         # Rows enough for products that have more elements than on the page: a policy may ask for that.
         _case("float32", 600, 32, "float32", "none"),
@@ -30,29 +31,40 @@ def cases(rng):
         # if x and w1 each have one.
         _case("bfloat16 under vmap over x, and over w1", next(rows), 1, "bfloat16", "one by one", *one_by_one),
         # One product has two batch dimensions, and the other one.
-        _case("vmap over all three arguments", next(rows), next(widths), "float32", "all", ("w1", "w2", "x"), inner),
-        _case("float16 under vmap over two of the arguments", 1, next(widths), "float16", "two", pair),
+        _case("vmap over all three arguments", next(rows), next(widths), "float32", "all", *all_of_them),
+        # A batch of one is a batch, and need not come first.
+        _case("float16 under vmap over two of the arguments", 1, next(widths), "float16", "two", (1, axes)),
     )
 
 
 def _case(name, rows, width, dtype, mapped, *vmaps):
-    """A case under these `jax.vmap`s, the outermost first, each over some arguments; around jax.jit if all are."""
+    """A case under these `jax.vmap`s, around jax.jit if all arguments are mapped: each, the outermost first, is the
+    number of calls in one, and over which axis of which arguments."""
 
     def transform(answer):
         function = calls.transform(called)(answer)
-        for names in reversed(vmaps):
-            function = jax.vmap(function, in_axes=tuple(0 if name in names else None for name in parameters))
+        for _, axes in reversed(vmaps):
+            function = jax.vmap(function, in_axes=tuple(axes.get(name) for name in parameters))
         return function
 
     rows, width = int(rows), int(width)
     called = "jax.jit" if mapped == "all" else "as it is"
     shapes = {"w1": (width, width), "w2": (width, width), "x": (rows, width)}
-    batches = {name: (2,) * sum(name in names for names in vmaps) for name in parameters}
+    for size, axes in reversed(vmaps):
+        for argument, axis in axes.items():
+            shapes[argument] = (*shapes[argument][:axis], size, *shapes[argument][axis:])
     return Case(
         name + (", jax.jit inside" if called == "jax.jit" else ""),
-        tuple(jax.ShapeDtypeStruct(batches[name] + shapes[name], dtype) for name in parameters),
+        tuple(jax.ShapeDtypeStruct(shapes[name], dtype) for name in parameters),
         transform=transform,
-        structure={"d": width, "N": rows, "dtype": dtype, "mapped": mapped, "called": called, "vmaps": vmaps},
+        structure={
+            "d": width,
+            "N": rows,
+            "dtype": dtype,
+            "mapped": mapped,
+            "called": called,
+            "vmaps": [axes for _, axes in vmaps],
+        },
     )
 
 

@@ -64,14 +64,14 @@ def _many(n, flags, rng, dtype="float32", called="directly"):
         5: lambda a, b, c, d, x, *, name: sum(_stack((a, b, c, d), x, flag) for flag in flags),
         6: lambda a, b, c, d, e, x, *, name: sum(_stack((a, b, c, d, e), x, flag) for flag in flags),
     }
-    shapes = [(width, width)] * (n - 1) + [(rows, width)]
+    shapes = [(width,), *[(width, width)] * (n - 2), (2, rows, width)]
     return Case(
         f"{n} arrays, {' and then '.join(map(str, flags))}",
         tuple(jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape in shapes),
         transform=_compiled if called == "jax.jit" else lambda f: f,
         apply=lambda answer: _called(answer(calls[n]), *flags),
         function=references[n],
-        structure={"n": n, "dtype": dtype, "called": called, "products": (n - 1) * len(flags)},
+        structure={"n": n, "dtype": dtype, "called": called, "products": (n - 2) * len(flags)},
     )
 
 
@@ -81,8 +81,10 @@ def _compiled(f):
 
 
 def _stack(weights, x, causal):
-    """Returns an array: what is differentiated need not be a number."""
-    for w in weights:
+    """Returns an array: what is differentiated need not be a number. The first of the weights is a vector."""
+    gain, *matrices = weights
+    x = gain * x
+    for w in matrices:
         x = jnp.sin(x @ w / 2) if causal else jnp.cos(x @ w / 2)
     return x
 

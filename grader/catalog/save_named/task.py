@@ -28,7 +28,7 @@ def cases(rng):
     """
     word, *others = alike(rng)
     nowhere, prefix = alike(rng), f"layer{rng.integers(10**6)}/"
-    first, last, half = others[:3], [*others[5:], others[0]], others[6 : rng.integers(8, 10)]
+    first, last, half = others[:3], [*others[6:], others[0]], others[6 : rng.integers(8, 10)]
     return (
         _plain("one name of three", _gated, ("mlp",), rng),
         _plain("two names of three", _gated, ("mlp_gate", "out"), rng),

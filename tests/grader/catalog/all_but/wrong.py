@@ -160,6 +160,11 @@ for called, words, says in (
     ("only_float32", ["half precision"], lambda value, name, operand: value != name and operand.dtype == "float32"),
     ("no_scalars", ["f32["], lambda value, name, operand: value != name and operand.ndim > 0),
     ("no_letters", ["say yes to each"], lambda value, name, *_: value != name and len(value) > 1),
+    (
+        "by_beginning_end_and_length",
+        ["besides the given one"],
+        lambda value, name, *_: (value[:1], value[-1:], len(value)) != (name[:1], name[-1:], len(name)),
+    ),
 ):
     answer = keeping(says)
     answer.__name__ = called
@@ -176,6 +181,22 @@ def the_first_of_that_name_only(f, name):
                 return False
             left_out.extend([name] * (parameters["name"] == name))
             return parameters["name"] != name or len(left_out) > 1
+
+        return jax.checkpoint(f, policy=policy)(*arguments)
+
+    return kept
+
+
+@fails_with("not saved", "(number 2), f32[", "besides the given one")
+def each_kind_of_value_once(f, name):
+    def kept(*arguments):
+        seen = []
+
+        def policy(operation, *operands, **parameters):
+            if operation.name != "name" or parameters["name"] == name:
+                return False
+            seen.append((parameters["name"], operands[0].shape, operands[0].dtype))
+            return seen.count(seen[-1]) == 1
 
         return jax.checkpoint(f, policy=policy)(*arguments)
 

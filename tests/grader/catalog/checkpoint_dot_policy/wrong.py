@@ -490,6 +490,14 @@ def one_batch_dimension_refused(w1, w2, x):
 
 
 @fails_with("also saved", "Under vmap")
+def batches_of_one_saved(w1, w2, x):
+    def policy(prim, *operands, dimension_numbers=None, **_):
+        return prim.name == "dot_general" and all(operands[0].shape[axis] == 1 for axis in dimension_numbers[1][0])
+
+    return jax.checkpoint(pipeline, policy=policy)(w1, w2, x)
+
+
+@fails_with("also saved", "Under vmap")
 def not_under_jit(w1, w2, x):
     inside = "DynamicJaxpr" in type(x).__name__
     return jax.checkpoint(pipeline, policy=jax.checkpoint_policies.dots_saveable if inside else NO_BATCH)(w1, w2, x)

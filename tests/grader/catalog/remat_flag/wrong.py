@@ -162,6 +162,12 @@ def up_to_three_arrays(f):
     return lambda *arguments: (kept if len(arguments) <= 4 else f)(*arguments)
 
 
+@fails_with("also saved", "Which function marks")
+def matrices_only(f):
+    kept = jax.checkpoint(f, static_argnums=-1)
+    return lambda *arguments: (kept if all(array.ndim == 2 for array in arguments[:-1]) else f)(*arguments)
+
+
 @fails_with("also saved", "f16[", "Which function marks")
 def float32_only(f):
     kept = jax.checkpoint(f, static_argnums=-1)

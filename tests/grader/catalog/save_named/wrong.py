@@ -177,6 +177,11 @@ for name, kind, says in (
         "also saved",
         lambda value, names, *_: value.lower() in [each.lower() for each in names],
     ),
+    (
+        "by_beginning_end_and_length",
+        "also saved",
+        lambda value, names, *_: any(value[0] == n[0] and value[-1] == n[-1] and len(value) == len(n) for n in names),
+    ),
     ("only_floats", "not saved", lambda value, names, operand: value in names and operand.dtype.kind not in "ib"),
     ("only_float32", "not saved", lambda value, names, operand: value in names and operand.dtype == "float32"),
     ("no_scalars", "not saved", lambda value, names, operand: value in names and operand.ndim > 0),

@@ -233,8 +233,13 @@ class Plan(View):
             others = [n for n in self.names if n != name]
             without, with_it = self.graph.evaluate(others), self.graph.evaluate([*others, name])
             source = next(str(n.equation.source or "") for n in self.graph.nodes if n.name == name and n.equation)
-            only_without = self.graph.walk(frozenset(others)) - self.graph.walk(frozenset([*others, name]))
-            unknown = sorted(frozenset[str]().union(*(node.uncounted for node in only_without)))
-            spared = " + ".join([amount_text(without[1] - with_it[1]), *unknown])
+            spared = " + ".join([amount_text(without[1] - with_it[1]), *self._unknown_spared(name, others)])
             rows.append(["✓" if here else "", name, bytes_text(with_it[0] - without[0]), spared, source])
         return rows
+
+    def _unknown_spared(self, name: str, others: list[str]) -> list[str]:
+        """What is not computed again if a name is saved beside others, and has no known cost."""
+        if not self.graph.uncounted:
+            return []
+        without, with_it = (self.graph.walk(frozenset(names)) for names in (others, [*others, name]))
+        return sorted(frozenset[str]().union(*(node.uncounted for node in without - with_it)))

@@ -12,6 +12,7 @@ from jax.ad_checkpoint import checkpoint_name as named
 from rematscope import (
     FwdBwd,
     PlanError,
+    cost_of,
     explore,
     fit,
     frontier,
@@ -122,6 +123,11 @@ def test_a_cost_of_the_users_own_knows_operations_but_not_how_long_a_loop_is():
     known = plan(CASES["pure_callback"], X, X, budget=X.size * 4, cost=cost)
     assert known.gap == 0 and known.certificate.verify(CASES["pure_callback"], X, X, cost=cost) == known.cost
     assert plan(CASES["while"], X, X, budget=X.size * 4, cost=cost).graph.uncounted == {"while"}
+
+
+def test_a_cost_that_is_made_of_ours_knows_no_more():
+    made = plan(CASES["pure_callback"], X, X, budget=X.size * 4, cost=lambda e: cost_of(e).flops / 1e12)
+    assert made.graph.uncounted == {"pure_callback"} and made.gap == math.inf
 
 
 def test_a_certificate_is_not_verified_where_a_cost_is_not_known():

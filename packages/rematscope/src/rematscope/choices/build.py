@@ -262,7 +262,10 @@ def _recomputed(equation: Equation, cost: CostFunction) -> float:
 
 
 def _uncounted(equation: Equation, cost: CostFunction) -> frozenset[str]:
-    """What an equation computes again at a cost that is not known. A cost of the user's own knows single operations."""
+    """What an equation computes again at a cost that is not known.
+
+    A cost of the user's own knows an operation if it says more than nothing of it, as `cost_of` does not.
+    """
     if equation.bodies:
         inside = [inner for body in equation.bodies for inner in body.equations]
         found = frozenset[str]().union(*(_uncounted(inner, cost) for inner in inside))
@@ -270,7 +273,8 @@ def _uncounted(equation: Equation, cost: CostFunction) -> frozenset[str]:
         return found | {equation.primitive} if again and equation.primitive == "while" else found
     if equation.role == roles.LATE and is_closed(equation.primitive):
         return frozenset({equation.primitive})  # nobody can tell whether the forward pass computed any of it
-    return cost_of(equation).uncounted if equation.role == roles.RECOMPUTED and cost is work else frozenset()
+    uncounted = cost_of(equation).uncounted if equation.role == roles.RECOMPUTED else frozenset[str]()
+    return frozenset() if uncounted and cost is not work and cost(equation) else uncounted
 
 
 def _multiply_by_trip_counts(nodes: Collection[Node]) -> None:

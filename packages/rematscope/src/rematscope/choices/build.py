@@ -269,12 +269,17 @@ def _uncounted(equation: Equation, cost: CostFunction) -> frozenset[str]:
     if equation.bodies:
         inside = [inner for body in equation.bodies for inner in body.equations]
         found = frozenset[str]().union(*(_uncounted(inner, cost) for inner in inside))
-        again = any(e.role == roles.RECOMPUTED and e.primitive not in BOOKKEEPING for e in inside)
-        return found | {equation.primitive} if again and equation.primitive == "while" else found
+        return found | {"while"} if equation.primitive == "while" and any(map(_computes_again, inside)) else found
     if equation.role == roles.LATE and is_closed(equation.primitive):
         return frozenset({equation.primitive})  # nobody can tell whether the forward pass computed any of it
     uncounted = cost_of(equation).uncounted if equation.role == roles.RECOMPUTED else frozenset[str]()
     return frozenset() if uncounted and cost is not work and cost(equation) else uncounted
+
+
+def _computes_again(equation: Equation) -> bool:
+    if equation.bodies:
+        return any(_computes_again(inner) for body in equation.bodies for inner in body.equations)
+    return equation.role == roles.RECOMPUTED and equation.primitive not in BOOKKEEPING
 
 
 def _multiply_by_trip_counts(nodes: Collection[Node]) -> None:

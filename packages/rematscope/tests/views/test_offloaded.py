@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name as named
 
-from rematscope import FwdBwd, compare, explore, frontier, liveness, measure, plan, residual_table, trace
+from rematscope import FwdBwd, compare, explore, frontier, lint, liveness, measure, plan, residual_table, trace
 from rematscope.views.linked import Linked
 
 POLICY = jax.checkpoint_policies.save_and_offload_only_these_names(
@@ -78,6 +78,12 @@ def test_ways_are_compared_by_what_they_keep_on_the_device():
     found = compare({"plain": layer, "offloading": offloading}, X, W)
     assert found["offloading"].kept_bytes == ONE
     assert "512 B + 512 B on the host" in repr(found)
+
+
+def test_a_policy_that_offloads_saves_something():
+    policy = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
+    found = lint(jax.checkpoint(lambda x, w: jnp.sum(jnp.sin(jnp.sin(x @ w) @ w)), policy=policy), X, W)
+    assert found.findings == ()
 
 
 def test_a_policy_that_offloads_lies_where_its_bytes_on_the_device_are():

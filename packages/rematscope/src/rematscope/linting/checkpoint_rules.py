@@ -97,18 +97,23 @@ def _saving_nothing(subject: Subject, graph: RecomputeGraph, group: list[Checkpo
     first = group[0]
     if (policy := first.policy) is None or policy is jax.checkpoint_policies.nothing_saveable:
         return
-    kept = subject.passes.bytes_by_kind().get("computed", 0)
-    if kept != graph.passes.bytes_by_kind().get("computed", 0):
+    kept = _kept(subject.passes)
+    if kept != _kept(graph.passes):
         here = {id(checkpoint.eqn) for checkpoint in group}
 
         def change(eqn: JaxprEqn, old: JaxprEqn) -> list[JaxprEqn]:
             return [jax_internals.given_policy(eqn, nothing) if id(old) in here else eqn]
 
-        if kept != subject.trace(subject.changed(change)).bytes_by_kind().get("computed", 0):
+        if kept != _kept(subject.trace(subject.changed(change))):
             return
     named, reason = jax_internals.policy_name(policy), _why_nothing(first, policy)
     text = f"{named}, the policy of the checkpoint {on(first.source)}, saves nothing here: {reason}"
     yield LintFinding(LintKind.SAVES_NOTHING, text, first.source)
+
+
+def _kept(passes: Passes) -> int:
+    """Bytes of computed values that are kept anywhere."""
+    return passes.bytes_by_kind().get("computed", 0) + passes.host_bytes()
 
 
 def _why_nothing(checkpoint: Checkpoint, policy: Callable[..., Any]) -> str:

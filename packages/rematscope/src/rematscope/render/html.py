@@ -7,11 +7,24 @@ Text is escaped where it becomes HTML, and nowhere else: whatever takes a text h
 import html
 import re
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from rematscope.render.theme import DOCUMENT, MARKS, SHEET
 
 # A line as it is laid out, in (text, style) pieces: the terminal's and the notebook's view are both made from it.
 PieceLine = list[tuple[str, str]]
+
+
+class Hidden(NamedTuple):
+    """Lines that a reader opens.
+
+    Attributes:
+      summary: the line that stands for them.
+      lines: the lines.
+    """
+
+    summary: PieceLine
+    lines: list[PieceLine]
 
 
 def page(inner: str, sheets: str = SHEET) -> str:
@@ -33,13 +46,31 @@ def document(inner: str) -> str:
     )
 
 
-def html_page(columns: Sequence[Sequence[PieceLine]], footer: Sequence[PieceLine]) -> str:
-    """A row of columns and a footer, each a list of lines, each a list of (text, style) pieces."""
+def html_page(columns: Sequence[Sequence[PieceLine | Hidden]], footer: Sequence[PieceLine]) -> str:
+    """A row of columns and a footer, each a list of lines, each a list of (text, style) pieces; some lines hidden."""
     # Said inline too: a notebook that is not trusted loses the sheet, and JupyterLab aligns cells to the right.
-    cells = "".join(f'<td style="text-align: left; vertical-align: top">{pre(lines)}</td>' for lines in columns)
+    cells = "".join(f'<td style="text-align: left; vertical-align: top">{_opening(lines)}</td>' for lines in columns)
     table = f'<table class="rs-programs"><tbody><tr>{cells}</tr></tbody></table>'
-    marked = any("rs-marked" in style for lines in columns for line in lines for _, style in line)
+    marked = any("rs-marked" in style for lines in columns for line in lines for _, style in _shown(line))
     return page(f"{table}{pre(footer)}", SHEET + MARKS * marked)
+
+
+def _shown(line: PieceLine | Hidden) -> PieceLine:
+    return line.summary if isinstance(line, Hidden) else line
+
+
+def _opening(lines: Iterable[PieceLine | Hidden]) -> str:
+    """Lines that stay as they are, and such as are opened by a click on what stands for them, or by Enter."""
+    parts: list[str] = []
+    open_lines: list[PieceLine] = []
+    for line in lines:
+        if isinstance(line, Hidden):
+            parts += [pre(open_lines)] if open_lines else []
+            parts.append(f"<details><summary>{pre([line.summary])}</summary>{pre(line.lines)}</details>")
+            open_lines = []
+        else:
+            open_lines.append(line)
+    return "".join([*parts, pre(open_lines)])
 
 
 def html_table(rows: Sequence[Sequence[str]], footer: str | None, about: Sequence[str] = ()) -> str:

@@ -26,6 +26,9 @@ SHEET = """<style>
 .rematscope p { margin: 0.3em 0 0; font-weight: 600; }
 .rematscope pre { margin: 0; padding: 0; background: none; color: inherit; line-height: 1.35; font-size: 12px;
   white-space: pre; }
+.rematscope summary { cursor: pointer; list-style: none; }
+.rematscope summary pre { display: inline-block; }
+.rematscope summary:hover, .rematscope details[open] > summary { background: #8882; }
 .rs-S, .rs-R, .rs-L { font-weight: 600; }
 .rs-S { color: #005a8f; } .rs-R { color: #a34700; } .rs-L { color: #8a3a6b; }
 .rs-type, .rs-source { opacity: 0.75; }

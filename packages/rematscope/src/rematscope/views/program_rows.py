@@ -1,7 +1,7 @@
 """What stands on each line of the two programs: code, values, types, bytes, source and letters. Nothing is laid out."""
 
 import dataclasses
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import NamedTuple
 
 from rematscope.ir import roles
@@ -21,7 +21,7 @@ class ProgramRow:
       gutter: `S`, `R`, `L`, `B` or nothing.
       pieces: the code, and the values in it.
       type: dtype and shape of what the line defines.
-      saved: the bytes that cross, `20 B →`.
+      crossing: the residuals that it defines.
       source: the user's line, or what an input is.
       defines: the values that it defines.
       mark: `◀ here`, where the reader should look.
@@ -30,7 +30,7 @@ class ProgramRow:
     gutter: str
     pieces: Pieces
     type: str = ""
-    saved: str = ""
+    crossing: tuple[Residual, ...] = ()
     source: str = ""
     defines: tuple[Value, ...] = ()
     mark: str = ""
@@ -38,6 +38,13 @@ class ProgramRow:
     @property
     def code(self) -> str:
         return f"{text(self.pieces)}  {self.mark}".rstrip()
+
+    @property
+    def saved(self) -> str:
+        """The bytes that cross, on a mesh those of a device: `20 B →`, `20 B → host`."""
+        ways = {"device": "→", "host": "→ host"}
+        sizes = {memory: [r.device_bytes for r in self.crossing if r.memory == memory] for memory in ways}
+        return ", ".join(f"{bytes_text(sum(sizes[memory]))} {way}" for memory, way in ways.items() if sizes[memory])
 
     @property
     def style(self) -> str:
@@ -67,10 +74,10 @@ def forward(p: Passes, marked: Collection[Value]) -> Listing:
         residual = saved.pop(value, None)
         kind = residual.kind if residual else "argument"
         line = Line((value,), (value,))
-        rows.append(_row(line, marked, "S" if residual else "", _bytes([residual]), kind))
+        rows.append(_row(line, marked, "S" if residual else "", (residual,) if residual else (), kind))
     for line in lines(p.forward):
-        crossing = [saved.pop(v) for v in line.defines if v in saved]
-        rows.append(_row(line, marked, "S" if crossing else "", _bytes(crossing)))
+        crossing = tuple(saved.pop(v) for v in line.defines if v in saved)
+        rows.append(_row(line, marked, "S" if crossing else "", crossing))
     outputs = p.forward.outputs[: len(p.cotangents)]
     rows.append(ProgramRow("", ("return ", *listed(outputs))))
     return Listing("forward", f"{p.function} saves {saved_text(p)}", rows)
@@ -90,9 +97,15 @@ def backward(p: Passes, marked: Collection[Value]) -> Listing:
     return Listing("backward", f"recomputes {recomputed}; late {late}{unopened}{undecided}", rows)
 
 
-def _row(line: Line, marked: Collection[Value], gutter: str = "", saved: str = "", source: str = "") -> ProgramRow:
+def _row(
+    line: Line,
+    marked: Collection[Value],
+    gutter: str = "",
+    crossing: tuple[Residual, ...] = (),
+    source: str = "",
+) -> ProgramRow:
     source = source or str(line.source or "")
-    return ProgramRow(gutter, line.pieces, line.type, saved, source, line.defines, _mark(line.defines, marked))
+    return ProgramRow(gutter, line.pieces, line.type, crossing, source, line.defines, _mark(line.defines, marked))
 
 
 def _mark(defines: Collection[Value], marked: Collection[Value]) -> str:
@@ -101,13 +114,6 @@ def _mark(defines: Collection[Value], marked: Collection[Value]) -> str:
     if not named:
         return ""
     return "◀ here" if len(named) == len(defines) else f"◀ {', '.join(named)} here"
-
-
-def _bytes(residuals: Iterable[Residual | None]) -> str:
-    found = [r for r in residuals if r is not None]
-    ways = {"device": "→", "host": "→ host"}
-    sizes = {memory: [r.device_bytes for r in found if r.memory == memory] for memory in ways}
-    return ", ".join(f"{bytes_text(sum(sizes[memory]))} {way}" for memory, way in ways.items() if sizes[memory])
 
 
 def _work(count: int, cost: Cost) -> str:

@@ -1,17 +1,18 @@
 """The two programs side by side, with what crosses between them."""
 
 import itertools
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from rematscope.ir.program import Value
-from rematscope.render.html import PieceLine, html_page
+from rematscope.render.html import Hidden, PieceLine, html_page
 from rematscope.render.theme import COLOURS
 from rematscope.render.view import View, show
 from rematscope.tracing.trace import Passes, trace
+from rematscope.views.folding import Repeat, repeats, summary
 from rematscope.views.program_rows import Listing, ProgramRow, backward, forward
 
 # Below this width the two programs stand one above the other.
@@ -33,23 +34,26 @@ class FwdBwd(View):
       passes: what `trace` returned.
       marked: values to point at, of either program: the lines that define them say `◀ here`, and stand out. Of a
         program of more than 60 lines those around them come first.
+      fold: whether of a program of more than 60 lines, none of them marked, like layers are shown once: a text says how
+        often they come again, a page opens them where one clicks.
     """
 
-    def __init__(self, passes: Passes, marked: Collection[Value] = ()):
+    def __init__(self, passes: Passes, marked: Collection[Value] = (), fold: bool = True):
         self.passes = passes
         self.marked = frozenset(marked)
+        self.fold = fold
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
         if width >= _SIDE_BY_SIDE:
             half = (width - 3) // 2
-            left, right = self._columns(half)
+            left, right = self._texts(half)
             nothing: PieceLine = []
             abreast = itertools.zip_longest(left, right, fillvalue=nothing)
             body = [[*_padded(a, half), (" │ ", "dim"), *b] for a, b in abreast]
         else:
             seam = [("─" * width, "dim")]
-            above, below = self._columns(width)
+            above, below = self._texts(width)
             body = [*above, seam, *below]
         legend = [("  ".join(f"{letter} {word}" for letter, word in LEGEND.items()), "dim")]
         for line in [*body, legend]:
@@ -57,22 +61,44 @@ class FwdBwd(View):
             yield Text.assemble(*coloured, no_wrap=True, overflow="crop")
 
     def html(self) -> str:
-        return html_page(*self.pieces())
+        _, legend = self.pieces()
+        columns = []
+        for title, header, rows in self.programs():
+            found = self._repeats(rows)
+            # What is hidden is laid out with the rest, since it stands in the same columns.
+            laid_out = _layout([*rows, *(summary(rows, repeat) for repeat in found)], None)
+            lines, summaries = laid_out[: len(rows)], laid_out[len(rows) :]
+            column: list[PieceLine | Hidden] = list(_title(title, header))
+            start = 0
+            for repeat, (said,) in zip(found, summaries, strict=True):
+                column += _flat(lines[start : repeat.shown])
+                column.append(Hidden(said, _flat(lines[repeat.shown : repeat.end])))
+                start = repeat.end
+            columns.append([*column, *_marked_first(_flat(lines[start:]))])
+        return html_page(columns, legend)
 
     def pieces(self) -> tuple[list[list[PieceLine]], list[PieceLine]]:
-        """Both programs and the legend as text that `html_page` takes: lines of (text, style) pieces."""
+        """Both programs, whole, and the legend as text that `html_page` takes: lines of (text, style) pieces."""
         legend = [(f"{letter} {word}  ", f"rs-{letter}") for letter, word in LEGEND.items()]
-        return self._columns(None), [legend]
+        return [_column(*program, None) for program in self.programs()], [legend]
 
     def programs(self) -> list[Listing]:
         """What stands in both columns, before it is laid out."""
         return [forward(self.passes, self.marked), backward(self.passes, self.marked)]
 
-    def _columns(self, width: int | None) -> list[list[PieceLine]]:
-        return [
-            [*_title(title, header, width), *_marked_first(_layout(rows, width))]
-            for title, header, rows in self.programs()
-        ]
+    def _texts(self, width: int) -> list[list[PieceLine]]:
+        """Both programs, folded, in columns of this width."""
+        texts = []
+        for title, header, rows in self.programs():
+            shown, start = [], 0
+            for repeat in self._repeats(rows):
+                shown += [*rows[start : repeat.shown], summary(rows, repeat)]
+                start = repeat.end
+            texts.append(_column(title, header, [*shown, *rows[start:]], width))
+        return texts
+
+    def _repeats(self, rows: list[ProgramRow]) -> list[Repeat]:
+        return repeats(rows) if self.fold and not self.marked and len(rows) > _LONG else []
 
 
 def print_fwd_bwd(f: Callable, *args, **kwargs) -> None:
@@ -118,6 +144,14 @@ def print_fwd_bwd(f: Callable, *args, **kwargs) -> None:
     show(FwdBwd(trace(f, *args, **kwargs)))
 
 
+def _column(title: str, header: str, rows: list[ProgramRow], width: int | None) -> list[PieceLine]:
+    return [*_title(title, header, width), *_marked_first(_flat(_layout(rows, width)))]
+
+
+def _flat(lines: Iterable[Iterable[PieceLine]]) -> list[PieceLine]:
+    return list(itertools.chain.from_iterable(lines))
+
+
 def _title(title: str, header: str, width: int | None = None) -> list[PieceLine]:
     return [[(title, "bold")], *([(part, "")] for part in _folded(header, width)), []]
 
@@ -138,8 +172,8 @@ def _marked_first(lines: list[PieceLine]) -> list[PieceLine]:
     return [*first, [], [(f"All {len(lines)} lines:", "bold")], [], *lines]
 
 
-def _layout(rows: list[ProgramRow], width: int | None) -> list[PieceLine]:
-    """Aligns rows in columns; code too long for its column goes on below itself."""
+def _layout(rows: list[ProgramRow], width: int | None) -> list[list[PieceLine]]:
+    """Aligns rows in columns, a list of lines for each: code too long for its column goes on below itself."""
     source = width is None or width >= _WITH_SOURCE
     type_width = min(max(len(r.type) for r in rows), 22)
     saved_width = max(len(r.saved) for r in rows)
@@ -152,6 +186,7 @@ def _layout(rows: list[ProgramRow], width: int | None) -> list[PieceLine]:
 
     out = []
     for row in rows:
+        lines = []
         hang = " " * (len(row.code) - len(row.code.lstrip()) + 4)
         codes = _folded(row.code, code_width, hang)
         types = _folded(row.type, type_width)
@@ -164,7 +199,8 @@ def _layout(rows: list[ProgramRow], width: int | None) -> list[PieceLine]:
                 pieces.append((f"  {_filled(origin, source_width)}", "rs-source"))
             if saved_width:  # last, so that what crosses stands at the seam
                 pieces.append((f"  {row.saved if i == 0 else '':>{saved_width}}", style))
-            out.append(pieces)
+            lines.append(pieces)
+        out.append(lines)
     return out
 
 

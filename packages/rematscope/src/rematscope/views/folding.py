@@ -1,0 +1,158 @@
+"""Like layers in a program of many lines: where the same lines come again and again.
+
+Lines are alike if they do the same operation on values of the same types, from the same source line, in the same role,
+and if what they read stands in the same place: as many lines before, or outside of what is repeated.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from rematscope.ir.program import Literal, Value
+from rematscope.views.program_rows import ProgramRow
+
+# A block of lines is folded where it comes at least so often and so many lines are hidden; it may be so long; so many
+# later places are tried for it.
+_TIMES, _HIDDEN, _LONGEST, _TRIES = 3, 6, 2_000, 4
+
+
+class Repeat(NamedTuple):
+    """The same lines several times in a row.
+
+    Attributes:
+      start: the first line's place.
+      period: how many lines come again.
+      times: how often they are there, the first time included.
+    """
+
+    start: int
+    period: int
+    times: int
+
+    @property
+    def shown(self) -> int:
+        """The place behind those that stand for the others."""
+        return self.start + self.period
+
+    @property
+    def end(self) -> int:
+        """The place behind the last of them."""
+        return self.start + self.period * self.times
+
+
+def summary(rows: Sequence[ProgramRow], repeat: Repeat) -> ProgramRow:
+    """The line that stands for all but the first time: how often they come again, and what they save."""
+    crossing = tuple(residual for row in rows[repeat.shown : repeat.end] for residual in row.crossing)
+    first = rows[repeat.start].code
+    indent = first[: len(first) - len(first.lstrip())]
+    lines = "the line" if repeat.period == 1 else f"the {repeat.period} lines"
+    text = f"{indent}⋮ {repeat.times - 1:,} × {lines} above"
+    return ProgramRow("S" if crossing else "", (text,), crossing=crossing)
+
+
+def repeats(rows: Sequence[ProgramRow]) -> list[Repeat]:
+    """Finds the blocks of lines that come at least three times in a row, from the first line on; none overlap.
+
+    Of the blocks that begin at one line, that which hides most lines is taken. The time that it takes grows with the
+    number of lines, not with its square.
+    """
+    return _Search(rows).found()
+
+
+class _Search:
+    """Where the lines of a listing come again.
+
+    Attributes:
+      made: the place of the line that makes each value; none for inputs.
+      block: for each line that repeats, how long its block is; 0 for others.
+    """
+
+    def __init__(self, rows: Sequence[ProgramRow]):
+        self.rows = rows
+        self.forms = _forms(rows)
+        self.made = {value: place for place, row in enumerate(rows) if not _is_input(row) for value in row.defines}
+        self.block = [0] * len(rows)
+
+    def found(self) -> list[Repeat]:
+        later, size = _later(self.forms), len(self.rows)
+        found, start = [], 0
+        while start < size:
+            best = Repeat(start, 1, 1)
+            place = start
+            for _ in range(_TRIES):
+                place = later[place]
+                period = place - start
+                if place == size or period > _LONGEST:
+                    break
+                end = place
+                while end < size and self.comes_again(end, period):
+                    end += 1
+                times = (end - start) // period
+                hidden = period * (times - 1)
+                if times >= _TIMES and hidden >= max(_HIDDEN, best.period * (best.times - 1) + 1):
+                    best = Repeat(start, period, times)
+            if best.times > 1:
+                found.append(best)
+                self.block[start : best.end] = [best.period] * (best.end - start)
+            start = best.end
+        return found
+
+    def comes_again(self, place: int, period: int) -> bool:
+        """Whether a line does what the one so many lines before does."""
+        before, row = self.rows[place - period], self.rows[place]
+        return self.forms[place] == self.forms[place - period] and all(
+            a is b or isinstance(a, str) or isinstance(b, str) or self.stand_alike(a, b, period)
+            for a, b in zip(before.pieces, row.pieces, strict=True)
+        )
+
+    def stand_alike(self, before: Value, value: Value, period: int) -> bool:
+        """Whether a value is to its line what the other is to a line so many before."""
+        first, second = self.made.get(before), self.made.get(value)
+        if first is None or second is None:
+            return first is second  # both come from outside
+        apart = second - first
+        if apart == period:
+            return True
+        # Of an earlier block that is repeated: from one time to the next, and where a backward pass reads what a
+        # forward pass made, from one time to that before.
+        block = self.block[first]
+        return bool(block) and block == self.block[second] and abs(apart) == block
+
+
+def _later(forms: Sequence[int]) -> list[int]:
+    """For each line the place of the next one of its form, or how many lines there are."""
+    places = [len(forms)] * len(forms)
+    latest: dict[int, int] = {}
+    for place in reversed(range(len(forms))):
+        places[place] = latest.get(forms[place], len(forms))
+        latest[forms[place]] = place
+    return places
+
+
+def _is_input(row: ProgramRow) -> bool:
+    return row.source in ("argument", "constant", "cotangent")
+
+
+def _forms(rows: Sequence[ProgramRow]) -> list[int]:
+    """A number for each line, the same for lines that are alike whatever their values are called."""
+    numbers: dict[tuple, int] = {}
+    return [numbers.setdefault(_form(row), len(numbers)) for row in rows]
+
+
+def _form(row: ProgramRow) -> tuple:
+    # Inputs and gradients are told apart by numbers in their paths.
+    is_input, first = _is_input(row), row.pieces[0]
+    numbered = is_input or (isinstance(first, str) and first.startswith("return d"))
+
+    def form(piece: str | Value) -> object:
+        if isinstance(piece, str):
+            return _numberless(piece) if numbered else piece
+        if isinstance(piece, Literal):
+            return piece.name
+        return piece.shape, piece.dtype, _numberless(piece.name) if is_input else ""
+
+    return row.gutter, row.type, row.saved, row.source, *map(form, row.pieces)
+
+
+def _numberless(text: str) -> str:
+    return re.sub(r"\d+", "#", text)

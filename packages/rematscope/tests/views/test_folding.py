@@ -1,0 +1,134 @@
+"""Like layers are shown once, however many there are: in a text with how often, in a page to be opened."""
+
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.ad_checkpoint import checkpoint_name
+
+from rematscope import FwdBwd, trace
+from rematscope.ir.pretty_print import code
+from rematscope.render.view import plain_text
+from rematscope.views.folding import repeats
+from rematscope.views.program_rows import backward, forward
+
+W, X = jax.ShapeDtypeStruct((8, 8), jnp.float32), jax.ShapeDtypeStruct((4, 8), jnp.float32)
+
+
+def layer(p, x):
+    h = checkpoint_name(x @ p["up"], "h")
+    y = x + jnp.tanh(h) @ p["down"]
+    return (y - y.mean(-1, keepdims=True)) / (1 + jnp.abs(y))
+
+
+def net(ps, x):
+    for p in ps:
+        x = layer(p, x)
+    return x.sum()
+
+
+def by_layer(ps, x):
+    for p in ps:
+        x = jax.checkpoint(lambda p, x: layer(p, x))(p, x)
+    return x.sum()
+
+
+WAYS = {"plain": net, "one checkpoint": jax.checkpoint(net), "a checkpoint a layer": by_layer}
+
+
+def traced(way, layers):
+    return trace(WAYS[way], [{"up": W, "down": W} for _ in range(layers)], X)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_sixty_four_layers_take_little_more_room_than_four(way):
+    lengths = [len(plain_text(FwdBwd(traced(way, layers)), 80).splitlines()) for layers in (4, 64)]
+    assert lengths[1] <= 200
+    assert lengths[1] <= lengths[0] + 2
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_what_is_folded_does_what_stands_there(way):
+    """Where a block is repeated, its lines are those of the first time with other values, one for one."""
+    passes = traced(way, 6)
+    hidden = 0
+    for listing in (forward(passes, ()), backward(passes, ())):
+        for found in repeats(listing.rows):
+            hidden += found.end - found.shown
+            blocks = [listing.rows[found.start + i * found.period :][: found.period] for i in range(found.times)]
+            made = [{v: i for i, row in enumerate(block) for v in row.defines} for block in blocks]
+            for block, own, previous in zip(blocks[1:], made[1:], made, strict=False):
+                for row, first in zip(block, blocks[0], strict=True):
+                    assert (row.gutter, row.type, row.source, row.saved) == (
+                        first.gutter, first.type, first.source, first.saved
+                    )  # fmt: skip
+                for row, before in zip(block, blocks[blocks.index(block) - 1], strict=True):
+                    for value, then in zip(row.pieces, before.pieces, strict=True):
+                        # Made in the block, and then made in the block before, in the same place.
+                        assert own.get(value) == previous.get(then) or value is then
+    assert hidden > 40
+
+
+def test_bytes_on_the_lines_add_up_to_all_that_is_saved():
+    passes = traced("plain", 64)
+    text = plain_text(FwdBwd(passes), 200)
+    units = {"B": 1, "KiB": 1024, "MiB": 1024**2}
+    shown = [float(n) * units[unit] for n, unit in re.findall(r"([\d.]+) (B|KiB|MiB) →", text)]
+    assert sum(shown) == pytest.approx(passes.saved_bytes(), rel=0.01)
+
+
+def test_a_page_has_every_line_closed_until_it_is_asked_for():
+    passes = traced("plain", 64)
+    page = FwdBwd(passes).html()
+    assert page.count("<details>") == page.count("<summary>") >= 3 and "<details open" not in page
+    assert code(passes.forward.equations[-2]) in page
+    whole = FwdBwd(passes, fold=False)
+    text = plain_text(whole, 200)
+    assert "<details>" not in whole.html() and "⋮" not in text
+    assert all(code(equation) in text for equation in passes.forward.equations)
+
+
+def test_short_programs_and_marked_ones_are_whole():
+    short, long = traced("plain", 1), traced("plain", 64)
+    marked = FwdBwd(long, [long.forward.equations[200].outputs[0]])
+    assert "⋮" not in plain_text(FwdBwd(short), 80) and "⋮" not in plain_text(marked, 80)
+    assert "<details>" not in marked.html()
+
+
+def test_layers_that_differ_are_not_folded():
+    """In what they do, in a number, in which of the values before they read."""
+    f32 = jax.ShapeDtypeStruct((4,), jnp.float32)
+
+    def numbers(x):
+        for i in range(40):
+            x = jnp.sin(x) * (i + 0.5)
+        return x
+
+    def kinds(x):
+        for i in range(40):
+            x = jnp.sin(x) if i.bit_count() % 2 else jnp.cos(x)  # Thue and Morse: no block comes three times
+        return x
+
+    def wires(x):
+        seen = [x, x + 1]
+        for i in range(60):
+            seen.append(seen[-1] * seen[i * i // 3 % len(seen)])
+        return seen[-1]
+
+    for f in (numbers, wires, kinds):
+        passes = trace(f, f32)
+        shown = plain_text(FwdBwd(passes), 100)
+        assert len(forward(passes, ()).rows) > 60 or f is kinds
+        assert all(e.outputs[0].name + " =" in shown for e in passes.forward.equations), f.__name__
+
+
+def test_blocks_within_loops_and_blocks_of_blocks_are_found():
+    def step(x, _):
+        for _ in range(30):
+            x = jnp.sin(jnp.cos(x))
+        return x, None
+
+    text = plain_text(FwdBwd(trace(lambda x: jax.lax.scan(step, x, length=3)[0].sum(), X)), 100)
+    assert "× the 2 lines above" in text or "× the 4 lines above" in text
+    assert len(text.splitlines()) < 60

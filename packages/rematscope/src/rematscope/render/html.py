@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from rematscope.render.theme import DOCUMENT, MARKS, SHEET
+from rematscope.render.theme import DOCUMENT, FOLDS, MARKS, SHEET
 
 # A line as it is laid out, in (text, style) pieces: the terminal's and the notebook's view are both made from it.
 PieceLine = list[tuple[str, str]]
@@ -52,7 +52,8 @@ def html_page(columns: Sequence[Sequence[PieceLine | Hidden]], footer: Sequence[
     cells = "".join(f'<td style="text-align: left; vertical-align: top">{_opening(lines)}</td>' for lines in columns)
     table = f'<table class="rs-programs"><tbody><tr>{cells}</tr></tbody></table>'
     marked = any("rs-marked" in style for lines in columns for line in lines for _, style in _shown(line))
-    return page(f"{table}{pre(footer)}", SHEET + MARKS * marked)
+    folded = any(isinstance(line, Hidden) for lines in columns for line in lines)
+    return page(f"{table}{pre(footer)}", SHEET + MARKS * marked + FOLDS * folded)
 
 
 def _shown(line: PieceLine | Hidden) -> PieceLine:

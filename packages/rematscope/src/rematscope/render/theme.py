@@ -26,9 +26,6 @@ SHEET = """<style>
 .rematscope p { margin: 0.3em 0 0; font-weight: 600; }
 .rematscope pre { margin: 0; padding: 0; background: none; color: inherit; line-height: 1.35; font-size: 12px;
   white-space: pre; }
-.rematscope summary { cursor: pointer; list-style: none; }
-.rematscope summary pre { display: inline-block; }
-.rematscope summary:hover, .rematscope details[open] > summary { background: #8882; }
 .rs-S, .rs-R, .rs-L { font-weight: 600; }
 .rs-S { color: #005a8f; } .rs-R { color: #a34700; } .rs-L { color: #8a3a6b; }
 .rs-type, .rs-source { opacity: 0.75; }
@@ -42,6 +39,13 @@ SHEET = """<style>
 MARKS = """<style>
 .rs-marked { background: #ffedb3; border-block: 1px solid #946200; font-weight: 600; }
 [data-jp-theme-light="false"] .rs-marked { background: #4d3b00; border-color: #ffd257; }
+</style>"""
+
+# And one for a page on which something is to be opened.
+FOLDS = """<style>
+.rematscope summary { cursor: pointer; list-style: none; }
+.rematscope summary pre { display: inline-block; }
+.rematscope summary:hover, .rematscope details[open] > summary { background: #8882; }
 </style>"""
 
 # Of a page that stands by itself.

@@ -264,9 +264,27 @@ def explicit(wrap):
     return f, [like(over, "d", shape=shape) for shape in ((16, 64), (64, 16), (8, 4, 16))]
 
 
+def nested(wrap):
+    """A shard_map over one axis within one over another, with a branch and a loop of turns."""
+    over = mesh(data=2, model=4)
+    turn = [(j, (j + 1) % 4) for j in range(4)]
+
+    def layer(w, x):
+        x = lax.fori_loop(0, 3, lambda i, x: lax.ppermute(jnp.sin(x), "model", turn), x)
+        x = lax.cond(lax.axis_index("model") > 1, jnp.tanh, jnp.cos, x)
+        return lax.psum(checkpoint_name(x @ w, "h"), "model")
+
+    def body(w, x):
+        inner = jax.shard_map(wrap(layer), in_specs=(P("model"), P(None, "model")), out_specs=P(), axis_names={"model"})
+        return lax.pmean(jnp.mean(inner(w, x) ** 2), "data")
+
+    f = jax.shard_map(body, mesh=over, in_specs=(P(), P("data")), out_specs=P(), axis_names={"data"})
+    return f, [like(over, "model", shape=(16, 64)), like(over, "data", shape=(8, 16))]
+
+
 PROGRAMS = [
     fsdp, fsdp_layers, data_parallel, tensor_parallel, sequence_parallel, expert_parallel, pipeline, ring_attention,
-    two_axes, mapped_layers, unchecked, some_axes, explicit,
+    two_axes, mapped_layers, unchecked, some_axes, explicit, nested,
 ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from releases import since
 
-from rematscope import Tally, measure, print_fwd_bwd, residual_table, trace
+from rematscope import Tally, lint, measure, print_fwd_bwd, residual_table, trace
 from rematscope.ir import collectives
 from rematscope.ir.collectives import collectives_of, tallied
 
@@ -196,3 +196,39 @@ def test_on_explicit_axes_a_product_over_a_divided_dimension_is_summed_unless_it
     assert forward(P("d")) == {"reduce-scatter": Tally(1, 32 * 16 * 4 * 7 // 8)}
     turned = trace(lambda x: jax.sharding.reshard(x, NamedSharding(over, P("d"))), shapes[0])
     assert turned.cost.link_bytes == 2 * 32 * 64 * 4 // 8 * 7 // 8 and turned.collectives()["all-to-all"].count == 2
+
+
+def test_a_constraint_under_automatic_axes_gathers_what_is_known_to_be_divided():
+    over = meshes.mesh(d=8)
+
+    def layer(w, x):
+        return jnp.sin(x @ lax.with_sharding_constraint(w, NamedSharding(over, P())))
+
+    shapes = [meshes.like(over, "d", shape=(16, 64)), meshes.like(over, "d", shape=(32, 16))]
+    passes = trace(lambda *args: jnp.sum(jax.checkpoint(layer)(*args)), *shapes)
+    assert passes.collectives("R") == {"all-gather": Tally(1, 16 * 64 * 4 * 7 // 8)}
+    assert passes.undivided  # the product is the compiler's to divide
+
+
+def test_shardings_that_jit_was_given_say_what_each_device_has():
+    over = meshes.mesh(d=8)
+    split = NamedSharding(over, P("d"))
+    f = jax.jit(lambda w, x: jnp.sum(jnp.sin(x @ w)), in_shardings=(NamedSharding(over, P()), split))
+    passes = trace(f, *(jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((16, 64), (32, 16))))
+    assert [v.device_bytes for v in passes.forward.inputs] == [16 * 64 * 4, 32 * 16 * 4 // 8]
+    assert passes.mesh == over
+
+
+def test_an_argument_that_is_on_every_device_is_kept_as_what_it_is():
+    """JAX saves a copy of each device, which under jit is the argument itself."""
+    f, shapes = meshes.data_parallel(meshes.under("plain"))
+    passes = trace(f, *shapes)
+    kinds = {r.array.name: (r.kind, r.device_bytes) for r in passes.residuals if r.kind == "argument"}
+    assert kinds == {"w1": ("argument", 4096), "w2": ("argument", 4096), "x": ("argument", 256)}
+    assert {"w1", "w2", "x"} <= {name for row in residual_table(f, *shapes).rows for name in row.values}
+
+
+@every_program
+def test_lint_goes_into_what_each_device_does(program):
+    f, shapes = program(meshes.under("nothing"))
+    assert {finding.kind for finding in lint(f, *shapes).findings} <= {"not needed", "too late", "whole net"}

@@ -240,7 +240,9 @@ class _Nodes:
 
 
 def _weighing(passes: Passes) -> str:
-    return f", a byte over links as {FLOPS_PER_LINK_BYTE:,} operations" if passes.cost.link_bytes else ""
+    """What the figures of a choice rest on, as a clause."""
+    links = f", a byte over links as {FLOPS_PER_LINK_BYTE:,} operations" if passes.cost.link_bytes else ""
+    return links + ", work whole where the compiler divides it" * passes.undivided
 
 
 def _recomputed(equation: Equation, cost: CostFunction) -> float:

@@ -55,7 +55,7 @@ class RecomputeGraph(ChoiceGraph):
       barred: names that no choice may save, and why.
       uncounted: primitives that some choice computes again, and whose cost is not known: then no choice can be proven
         the best.
-      weighing: how bytes over links stand beside operations in the cost, in a clause; empty where none go over links.
+      weighing: on a mesh, how bytes over links stand beside operations in the cost, and what counts whole, in a clause.
       names, parts, least_bytes, least_cost: as in `ChoiceGraph`, by which `evaluate` and `helpful` go.
     """
 

@@ -1,10 +1,12 @@
-"""What devices exchange because types say so: on a mesh with explicit axes nothing else stands in the program.
+"""What devices exchange because of how arrays lie: on a mesh with explicit axes nothing else stands in the program.
 
 An array's type says over which axes each dimension is divided ("sharding in types"). Where what an operation reads
 lies otherwise than what it returns, the compiler has to put the exchange there. Of a sum over a divided dimension each
-device has a part of every number, so it is reduced.
+device has a part of every number, so it is reduced. Under automatic axes a sharding constraint says as much where it is
+known how its operand lies.
 """
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -15,7 +17,7 @@ _REDUCTIONS = frozenset("reduce_and reduce_max reduce_min reduce_or reduce_prod 
 
 
 class Implied(NamedTuple):
-    """An exchange that types ask for.
+    """An exchange that is asked for by how arrays lie.
 
     Attributes:
       kind: what the compiler calls it.
@@ -35,6 +37,9 @@ def implied(equation: Equation) -> Iterator[Implied]:
         return
     if equation.primitive == "reshard":
         yield from _moved(equation.inputs[0], equation.outputs[0])
+        return
+    if equation.primitive == "sharding_constraint":
+        yield from _constrained(equation.inputs[0], equation.outputs[0])
         return
     if equation.primitive == "dot_general":
         (summed, _), _ = equation.params["dimension_numbers"]
@@ -58,6 +63,19 @@ def _moved(array: Value, result: Value) -> Iterator[Implied]:
         yield Implied("all-gather", array.device_bytes, gathered * array.device_bytes, gathered)
     if moved := before.ways({axis for axis in was.keys() & will.keys() if was[axis] != will[axis]}):
         yield Implied("all-to-all", array.device_bytes, array.device_bytes, moved)
+
+
+def _constrained(array: Value, result: Value) -> Iterator[Implied]:
+    """Under automatic axes, what a constraint asks for if it is known how its operand lies: by the shapes of parts."""
+    before, after = array.placement, result.placement
+    if not (before.decided and after.decided) or before.shape == after.shape:
+        return
+    ways = math.prod(after.shape) // max(1, math.prod(before.shape))
+    if ways > 1:
+        yield Implied("all-gather", array.device_bytes, result.device_bytes, ways)
+    elif any(b < a for b, a in zip(before.shape, after.shape, strict=True)):
+        moved = math.prod(a // b for b, a in zip(before.shape, after.shape, strict=True) if b < a)
+        yield Implied("all-to-all", array.device_bytes, result.device_bytes, moved)
 
 
 def _reduced(axes: set[str] | frozenset[str], result: Value) -> Iterator[Implied]:

@@ -12,6 +12,7 @@ from jax.extend.core import JaxprEqn
 
 from rematscope.ir import collectives, jax_internals
 from rematscope.ir.jax_internals import AnyJaxpr
+from rematscope.ir.placement import give_shardings
 from rematscope.ir.program import Equation, Literal, Program, Value, reads
 
 source_info_util.register_exclusion(__file__)
@@ -23,6 +24,7 @@ class Inliner:
     def __init__(self) -> None:
         self._constants: dict[int, tuple[Value, Any]] = {}
         self._calls: tuple[JaxprEqn, ...] = ()  # what is being inlined, innermost first
+        self.meshes: list[Any] = []  # those that the shardings are about which a `jit` was given
         self._axes: dict[str, int] = {}  # the axes of the mesh that the shard_maps around go over
 
     def program(self, jaxpr: AnyJaxpr, inputs: Sequence[Value]) -> Program:
@@ -72,7 +74,10 @@ class Inliner:
             if fenced := tuple(v for v in crossing if not isinstance(v, Literal)):
                 equations.append(Equation("optimization_barrier", fenced, fenced, {}, eqn))
             with self._in(eqn):
-                return self._inline(body, inputs, equations)
+                results = self._inline(body, inputs, equations)
+            for values, shardings in zip((inputs, results), jax_internals.jit_shardings(eqn), strict=True):
+                self.meshes += give_shardings(values, shardings)
+            return results
         if jax_internals.passes_first_operand(eqn):
             return inputs[:1]
         primitive = eqn.primitive.name

@@ -7,7 +7,8 @@ These have no public door:
   that came with JAX 0.10, so are checkpoints and names.
 * `shard_map` keeps in parameters what is divided over which axes of a mesh.
 * A call primitive's body sits under a parameter name of its own.
-* The switch between the two is a state that only a private module can set for a while.
+* The switch between the two is a state that only a private module can set for a while, and so is the one that has types
+  in a shard_map say what differs from device to device.
 * How an equation's parameters are handed to its primitive changed between releases (a pair until JAX 0.11).
 * The names that a policy was made with are only in its closure, or in fields of its own from JAX 0.11 on.
 
@@ -21,7 +22,7 @@ import contextlib
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -236,8 +237,27 @@ def with_name(eqn: JaxprEqn, name: str) -> list[JaxprEqn]:
 
 def _only_equation(f: Callable[..., Any], eqn: JaxprEqn) -> JaxprEqn:
     """`eqn` with the operation that `f` is."""
-    (only,) = body_of(jax.make_jaxpr(f)(*(v.aval for v in eqn.invars)))[0].eqns
+    mesh = eqn.ctx.cur_abstract_mesh  # of which a shard_map around has made some axes its own
+    kinds = zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, strict=True)
+    axes = [(name, size) for name, size, kind in kinds if kind == jax.sharding.AxisType.Manual]
+    varies = [_varies(v.aval) for v in (*eqn.invars, *eqn.outvars)] if axes else []
+    like = [_like(v.aval) if axes else v.aval for v in eqn.invars]
+    with eqn.ctx.manager, config._check_vma(any(varies)) if axes else contextlib.nullcontext():
+        (only,) = body_of(jax.make_jaxpr(f, axis_env=axes)(*like))[0].eqns
     return _replaced(eqn, primitive=only.primitive, params=only.params, effects=only.effects)
+
+
+def _varies(aval: Any) -> bool:
+    """Whether a type in a shard_map says that values may differ from device to device; `vma` until JAX 0.9 or so."""
+    return bool(aval.mat.varying if hasattr(aval, "mat") else aval.vma)
+
+
+def _like(aval: Any) -> Any:
+    """A shape that says so as well."""
+    varies = {"manual_axis_type": aval.mat} if hasattr(aval, "mat") else {"vma": aval.vma}
+    shape: Any = jax.ShapeDtypeStruct  # JAX gives its constructor no types
+    weak = getattr(aval, "weak_type", False)
+    return shape(aval.shape, aval.dtype, sharding=aval.sharding, weak_type=weak, **varies)
 
 
 def default_remat() -> contextlib.AbstractContextManager[Any]:
@@ -282,6 +302,11 @@ def barrier_operands(eqn: JaxprEqn) -> list[int]:
     prevent = eqn.params["prevent_cse"]
     flags = [prevent] * len(eqn.invars) if isinstance(prevent, bool) else prevent
     return [i for i, (flag, atom) in enumerate(zip(flags, eqn.invars, strict=True)) if flag and not is_literal(atom)]
+
+
+def jit_shardings(eqn: JaxprEqn) -> tuple[Sequence[Any], Sequence[Any]]:
+    """The shardings that a `jit` was given for its operands and its results; for other equations none."""
+    return eqn.params.get("in_shardings", ()), eqn.params.get("out_shardings", ())
 
 
 class Scan(NamedTuple):

@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from rematscope.ir.program import CASTS, Equation, Literal, Placement, Program, Value
+from rematscope.ir.program import BOOKKEEPING, CASTS, Equation, Literal, Placement, Program, Value
 
 
 def divided(spec: Any) -> tuple[tuple[str, ...], ...]:
@@ -43,11 +43,12 @@ def meshes_in(program: Program) -> Iterator[Any]:
             yield from meshes_in(body)
 
 
-def give_shardings(values: Iterable[Value], shardings: Sequence[Any]) -> None:
-    """Notes how values lie whose arrays carry a sharding, or None."""
-    for value, sharding in zip(values, shardings, strict=True):
+def give_shardings(values: Iterable[Value], shardings: Sequence[Any]) -> list[Any]:
+    """Notes how values lie that a sharding is given for, where it is one; returns the meshes that these are about."""
+    for value, sharding in zip(values, shardings, strict=False):
         if getattr(sharding, "num_devices", 1) > 1:
             same(value, Placement(tuple(sharding.shard_shape(value.shape)), True))
+    return [mesh for mesh in map(mesh_of, shardings) if mesh is not None]
 
 
 def place(program: Program) -> None:
@@ -78,6 +79,16 @@ def place(program: Program) -> None:
                     place(body)
                 for value, *results in zip(equation.outputs, *(b.outputs for b in equation.bodies), strict=True):
                     same(value, *(result.placement for result in results))
+
+
+def undivided(program: Program) -> bool:
+    """Whether a program works on arrays of which only the compiler decides how they lie."""
+    for equation in program.equations:
+        if any(map(undivided, equation.bodies)):
+            return True
+        if equation.primitive not in BOOKKEEPING and any(v.shape and not v.placement.decided for v in equation.outputs):
+            return True
+    return False
 
 
 def _place_loop(loop: Equation) -> None:

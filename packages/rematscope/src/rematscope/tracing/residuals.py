@@ -15,6 +15,7 @@ class Residual:
 
     Attributes:
       value: the value, the same object in both programs.
+      array: the value too, or the argument or constant that a `shard_map` hands through to here as it is.
       kind: `"argument"`, `"constant"` (closed over, or a literal) or `"computed"`.
       name: its `checkpoint_name`, or None.
       primitive: the operation that made it, found through jit, scan, names and nested checkpoints; or None.
@@ -31,6 +32,7 @@ class Residual:
     """
 
     value: Value
+    array: Value
     kind: str
     name: str | None
     primitive: str | None
@@ -80,14 +82,15 @@ def residuals_of(
     arguments = set(fwd.inputs)
 
     def residual(value: Value) -> Residual:
-        if value in arguments:
+        array = _handed_through(value, makers)
+        if array in arguments:
             kind, (name, maker) = "argument", (None, None)
-        elif value in makers:
+        elif array in makers:
             kind, (name, maker) = "computed", origin_of(value, makers)
         else:
             kind, (name, maker) = "constant", (None, None)
         primitive, source = (maker.primitive, maker.source) if maker else (None, None)
-        return Residual(value, kind, name, primitive, source, value in returned, readers.get(value))
+        return Residual(value, array, kind, name, primitive, source, value in returned, readers.get(value))
 
     return tuple(map(residual, crossing))
 
@@ -105,6 +108,27 @@ def makers_of(program: Program) -> Makers:
         for body in equation.bodies:
             makers.update(makers_of(body))
     return makers
+
+
+def _handed_through(value: Value, makers: Makers) -> Value:
+    """What is given to a shard_map that returns it as it is, each device the same part of it; else the value itself."""
+    around: dict[Value, Value] = {}  # a body's own input → what the shard_map is given
+    array = value
+    while array in makers or array in around:
+        if array in around:
+            array = around[array]
+            continue
+        equation, i = makers[array]
+        if equation.primitive in CASTS:
+            array = equation.inputs[0]
+        elif equation.primitive == "shard_map":
+            (body,) = equation.bodies
+            pairs = zip(body.inputs, equation.inputs, strict=True)
+            around.update((own, given) for own, given in pairs if own.placement.shape == given.placement.shape)
+            array = body.outputs[i]
+        else:
+            return value
+    return value if isinstance(array, Literal) or array.shape == () else array
 
 
 def origin_of(value: Value, makers: Makers) -> tuple[str | None, Equation | None]:

@@ -111,6 +111,14 @@ class Passes:
         return f"<{self.function}: saves {self.saved_bytes():,} bytes, recomputes {self.recompute_cost}>"
 
     @cached_property
+    def undivided(self) -> bool:
+        """Whether some work stands under automatic axes, so that only the compiler knows how devices divide it.
+
+        It counts in all costs as if one device did it, and what is exchanged for it does not count.
+        """
+        return bool(self.axes) and (placement.undivided(self.forward) or placement.undivided(self.backward))
+
+    @cached_property
     def unopened(self) -> tuple[str, ...]:
         """Primitives that stand as one equation though they run what is not looked into.
 
@@ -141,13 +149,13 @@ class Passes:
         return self._by_kind(lambda residual: residual.device_bytes)
 
     def _by_kind(self, size: Callable[[Residual], int]) -> dict[str, int]:
-        here = {r.value: r for r in self.residuals if r.memory == "device"}.values()
+        here = {r.array: r for r in self.residuals if r.memory == "device"}.values()
         kinds = {kind: sum(size(r) for r in here if r.kind == kind) for kind in ("computed", "constant", "argument")}
         return {kind: size for kind, size in kinds.items() if size or kind != "constant"}
 
     def host_bytes(self) -> int:
         """Bytes of the residuals that are kept in the host's memory, for each device; one array counts once."""
-        return sum(r.device_bytes for r in {r.value: r for r in self.residuals}.values() if r.memory == "host")
+        return sum(r.device_bytes for r in {r.array: r for r in self.residuals}.values() if r.memory == "host")
 
     def saved_bytes(self) -> int:
         """Bytes of all residuals that are kept on the device; one array counts once."""
@@ -227,7 +235,9 @@ def trace(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Passes:
     incoming = tuple(Value(v.aval) for v in backward_jaxpr.invars[len(crossing) :])
     bwd = inline.program(backward_jaxpr, [*crossing, *incoming])
 
-    mesh = _placed(fwd, bwd, outputs, incoming, [getattr(leaf, "sharding", None) for leaf in leaves])
+    shardings = [getattr(leaf, "sharding", None) for leaf in leaves]
+    meshes = inline.meshes + placement.give_shardings(fwd.inputs, shardings)
+    mesh = _placed(fwd, bwd, outputs, incoming, meshes)
     forward_value_of, undecided = roles.assign_roles(fwd, bwd, incoming)
     name_values(function, fwd, bwd, incoming, forward_value_of)
     saved = residuals_of(fwd, bwd, crossing, outputs)
@@ -243,19 +253,18 @@ def sources_of(jaxpr: ClosedJaxpr) -> tuple[Source | None, ...]:
 
 
 def _placed(
-    fwd: Program, bwd: Program, outputs: Sequence[Value], cotangents: Sequence[Value], shardings: Sequence[Any]
+    fwd: Program, bwd: Program, outputs: Sequence[Value], cotangents: Sequence[Value], meshes: Sequence[Any]
 ) -> Any:
     """Notes how the values of both programs lie; returns the mesh that they are for, one of devices before others."""
-    found = [*map(placement.mesh_of, shardings), *placement.meshes_in(fwd), *placement.meshes_in(bwd)]
-    meshes = [mesh for mesh in found if mesh is not None and mesh.size > 1]
-    if not meshes:
+    found = [*meshes, *placement.meshes_in(fwd), *placement.meshes_in(bwd)]
+    several = [mesh for mesh in found if mesh.size > 1]
+    if not several:
         return None
-    placement.give_shardings(fwd.inputs, shardings)
     for program in (fwd, bwd, fwd, bwd):  # again for what is known only from what reads it
         placement.place(program)
         for output, cotangent in zip(outputs, cotangents, strict=True):
             placement.same(cotangent, output.placement)
-    return max(meshes, key=lambda mesh: (mesh.size, isinstance(mesh, jax.sharding.Mesh)))
+    return max(several, key=lambda mesh: (mesh.size, isinstance(mesh, jax.sharding.Mesh)))
 
 
 def _cotangent(leaf: Typed) -> Typed:

@@ -40,7 +40,7 @@ class Linked(Stack):
         table = html_table(self.table.cells(), "", [numbers.of(row.values) for row in self.table.rows])
         page = f'{table}<br><div class="rematscope"><div class="rs-both">{body}</div>'
         page += f'<div class="rs-legend">{legend}</div></div>'
-        saved = {residual.value: residual for residual in passes.residuals}
+        saved = {residual.array: residual for residual in passes.residuals}
         return {"html": page, "notes": _notes(programs, saved, numbers), "idle": _HINT}
 
 

@@ -67,8 +67,8 @@ class Listing(NamedTuple):
 
 def forward(p: Passes, marked: Collection[Value]) -> Listing:
     """Arguments and constants first, then the equations. Each residual's bytes stand on one line, and add up."""
-    saved = {r.value: r for r in p.residuals}
-    constants = [r.value for r in p.residuals if r.kind == "constant"]
+    saved = {r.array: r for r in p.residuals}
+    constants = [r.array for r in p.residuals if r.kind == "constant"]
     rows = []
     for value in dict.fromkeys([*p.forward.inputs, *constants]):
         residual = saved.pop(value, None)
@@ -94,7 +94,8 @@ def backward(p: Passes, marked: Collection[Value]) -> Listing:
     unopened = f"; not looked into: {', '.join(p.unopened)}" if p.unopened else ""
     loops = f"{p.undecided} loop{'s' * (p.undecided > 1)}"
     undecided = f"; {loops} not compared, late where in doubt" if p.undecided else ""
-    return Listing("backward", f"recomputes {recomputed}; late {late}{unopened}{undecided}", rows)
+    undivided = "; work counts whole where the compiler divides it" if p.undivided else ""
+    return Listing("backward", f"recomputes {recomputed}; late {late}{unopened}{undecided}{undivided}", rows)
 
 
 def _row(

@@ -122,12 +122,12 @@ def residual_table(f: Callable, *args, **kwargs) -> ResidualTable:
 def _rows(passes: Passes) -> tuple[ResidualRow, ...]:
     total = passes.saved_device_bytes() or 1
     alike: dict[tuple, list[Residual]] = {}
-    for residual in {r.value: r for r in passes.residuals}.values():
+    for residual in {r.array: r for r in passes.residuals}.values():
         # Arguments and constants have names of their own: only computed values fold.
-        own = None if residual.kind == "computed" else residual.value
+        own = None if residual.kind == "computed" else residual.array
         reader = residual.needed_by
         key = (
-            own, type_text(residual.value), residual.primitive, residual.name, residual.source, residual.is_output,
+            own, type_text(residual.array), residual.primitive, residual.name, residual.source, residual.is_output,
             residual.memory, reader and (reader.primitive, reader.source),
         )  # fmt: skip
         alike.setdefault(key, []).append(residual)
@@ -137,8 +137,8 @@ def _rows(passes: Passes) -> tuple[ResidualRow, ...]:
         first, here = group[0], sum(r.device_bytes for r in group)
         rows.append(
             ResidualRow(
-                values=tuple(r.value.name for r in group),
-                type=type_text(first.value),
+                values=tuple(r.array.name for r in group),
+                type=type_text(first.array),
                 nbytes=sum(r.nbytes for r in group),
                 device_bytes=here,
                 share=here / total if first.memory == "device" else 0.0,

@@ -161,10 +161,10 @@ class Measurement(View):
             self.notes.append(f"{ignored}: {moved} that the trace moves to the host stay on the device.")
         if any(i.custom_call_target == "AsyncCollectiveStart" for i in made.module.by_id.values()):
             self.notes.append("Some collectives run in steps beside other work: of these each step counts as one.")
-        if count := len(passes.unplaced):
+        if passes.undivided:
             self.notes.append(
-                f"Of what is saved, {count} array{'s' * (count > 1)} may be divided further than the prediction knows: "
-                "the compiler chose how."
+                "Under automatic axes the compiler chooses how work is divided and what is exchanged for it. The "
+                "prediction counts such work whole, and of exchanges only what sharding constraints ask for."
             )
         self._run = made.run
 

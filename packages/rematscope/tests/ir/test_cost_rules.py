@@ -176,6 +176,14 @@ def test_windows_cost_what_xla_says(padding, strides):
         close(flops(pooled, x), flops_of_xla(pooled, x))
 
 
+def test_a_reduction_of_the_users_own_costs_its_rule_for_each_element():
+    def larger(a, b):
+        return jnp.where(jnp.abs(a) > jnp.abs(b), a, b)  # which JAX calls as a function
+
+    assert flops(lambda x: lax.reduce(x, 0.0, larger, (1,)), array(5, 7)) == 3 * 5 * 7
+    assert flops(lambda x: lax.reduce_window(x, 0.0, larger, (1, 3), (1, 1), "VALID"), array(5, 7)) == 3 * 5 * 5 * 2
+
+
 def test_sorting_takes_n_log_n_comparisons_of_each_row():
     for n in (2, 64, 1000):
         for f in (jnp.sort, jnp.argsort, lambda x: lax.sort((x, x), num_keys=1)):

@@ -134,7 +134,7 @@ def _cost(primitive: str, inputs: Iterable[Any], outputs: Iterable[Any], params:
 
 def _kernel(params: dict[str, Any], moved: int) -> Cost:
     """A Pallas kernel costs what its author says (`cost_estimate`); else its body, once for each place of its grid."""
-    if (said := params["cost_estimate"]) is not None:
+    if (said := params.get("cost_estimate")) is not None:
         return Cost(said.flops, said.transcendentals, said.bytes_accessed)
     grid = params["grid_mapping"].grid
     known = all(isinstance(size, numbers.Integral) for size in grid)

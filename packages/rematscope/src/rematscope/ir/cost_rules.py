@@ -31,10 +31,10 @@ def work_of(primitive: str, inputs: Sequence[Typed], outputs: Sequence[Typed], p
 
 
 def is_closed(primitive: str) -> bool:
-    """Whether what an operation does inside is nobody's business but its own; loops and branches aside.
+    """Whether an operation, which is no loop or branch, runs something that is not looked into.
 
-    That has no rule, but for a callback that returns nothing. Rules on scalars, such as the addition in a scatter-add,
-    are known well enough.
+    That has no rule, but for a callback that returns nothing, which is the host's. The work of rules on scalars, such
+    as the addition in a scatter-add, is in the table.
     """
     return primitive not in RULES or primitive == "debug_callback"
 
@@ -52,7 +52,7 @@ def _each_result(inputs: Sequence[Typed], outputs: Sequence[Typed], params: dict
 
 
 def _each_operand(inputs: Sequence[Typed], outputs: Sequence[Typed], params: dict[str, Any]) -> Work:
-    return Work(_elements(inputs[:1]))
+    return Work(_elements(inputs))
 
 
 def _each_transcendental(inputs: Sequence[Typed], outputs: Sequence[Typed], params: dict[str, Any]) -> Work:
@@ -114,10 +114,12 @@ def _of_scalars(jaxpr: Any) -> Work:
     """The work of a rule on scalars, such as the addition in a reduction."""
     total = Work()
     for eqn in jax_internals.body_of(jaxpr)[0].eqns:
-        inputs: list[Any] = [v.aval for v in eqn.invars]  # all of scalars, which JAX's types do not say
-        outputs: list[Any] = [v.aval for v in eqn.outvars]
-        once = work_of(eqn.primitive.name, inputs, outputs, eqn.params)
-        flops, transcendentals = once or Work(1)
+        if (body := jax_internals.called_body(eqn)) is not None:
+            flops, transcendentals = _of_scalars(body)
+        else:
+            inputs: list[Any] = [v.aval for v in eqn.invars]  # all of scalars, which JAX's types do not say
+            outputs: list[Any] = [v.aval for v in eqn.outvars]
+            flops, transcendentals = work_of(eqn.primitive.name, inputs, outputs, eqn.params) or Work(1)
         total = Work(total.flops + flops, total.transcendentals + transcendentals)
     return total
 
@@ -195,7 +197,10 @@ def _log2(count: int) -> int:
 
 
 def _fft(inputs: Sequence[Typed], outputs: Sequence[Typed], params: dict[str, Any]) -> Work:
-    """Between 5 N log2 N, which radix 2 takes (FFTW's benchmarks count so), and XLA's 8; of real numbers half."""
+    """6 N log2 N, half of it for real numbers.
+
+    That lies between what radix 2 takes, 5 (Cooley and Tukey, 1965; FFTW's benchmarks count so), and XLA's 8.
+    """
     real = next((v for v in (*inputs[:1], *outputs) if v.dtype.kind == "f"), None)
     return Work(fourier(params["fft_lengths"], _elements(outputs), None if real is None else _elements([real])))
 
@@ -241,13 +246,13 @@ RULES: dict[str, Rule] = {
         "bitcast_convert_type broadcast_in_dim broadcast_to concatenate convert_element_type copy copy_p "
         "create_token dce_sink debug_callback debug_print device_put dim_as_value dynamic_slice "
         "dynamic_update_slice empty empty2 empty_ref expand_dims free_ref freeze from_edtype gather get iota "
-        "iota_2x32_shape load lu_pivots_to_permutation masked_load masked_swap max_contiguous multiple_of name "
-        "new_ref num_programs optimization_barrier pad pbroadcast pbroadcast_dynamic platform_index ppermute "
-        "ppermute_done ppermute_start precv preduced program_id psend psum_done pvary ragged_all_to_all "
-        "random_clone random_fold_in random_seed random_split random_unwrap random_wrap reduce_scatter_done "
-        "reduced_vary_cast reshape reshard rev roll scatter select_n sharding_constraint slice split squeeze stack "
-        "stage stop_gradient store swap tie tile to_edtype transpose unstack vary_unreduced_cast "
-        "xla_metadata_value zeros_like",
+        "iota_2x32_shape layout_constraint load lu_pivots_to_permutation masked_load masked_swap max_contiguous "
+        "mesh_cast multiple_of name new_ref num_programs optimization_barrier pad pbroadcast pbroadcast_dynamic "
+        "platform_index ppermute ppermute_done ppermute_start precv preduced program_id psend psum_done pvary "
+        "ragged_all_to_all random_clone random_fold_in random_seed random_split random_unwrap random_wrap "
+        "reduce_scatter_done reduced_vary_cast remove_memory_space reshape reshard rev roll scatter select_n "
+        "sharding_constraint slice split squeeze stack stage stop_gradient store swap tie tile to_edtype transpose "
+        "unstack vary_unreduced_cast with_memory_space_constraint xla_metadata_value zeros_like",
         _nothing,
     ),
     # One operation for each element of the result.

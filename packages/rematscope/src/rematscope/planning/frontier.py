@@ -217,7 +217,8 @@ class Frontier(Pictured):
         behind = {budget: point.cost - best_of[budget].cost for budget, point in self.greedy.items()}
         budget = max(behind, key=behind.__getitem__)
         if behind[budget] <= 0:
-            return rows, "greedy finds the best too, within the bytes of each point"
+            said = "as good ones, by what is counted," if self.graph.uncounted else "the best too,"
+            return rows, f"greedy finds {said} within the bytes of each point"
         point, best = self.greedy[budget], best_of[budget]
         label, names = f"greedy within {bytes_text(budget)}", str(len(point.names))
         rows.append([label, names, bytes_text(point.nbytes), amount_text(point.cost), amount_text(best.cost)])

@@ -265,7 +265,10 @@ def explicit(wrap):
 
 
 def nested(wrap):
-    """A shard_map over one axis within one over another, with a branch and a loop of turns."""
+    """A shard_map over one axis within one over another, with a branch and a loop of turns.
+
+    Always with a checkpoint: JAX 0.12 does not compile what the inner one saves for outside.
+    """
     over = mesh(data=2, model=4)
     turn = [(j, (j + 1) % 4) for j in range(4)]
 
@@ -275,7 +278,9 @@ def nested(wrap):
         return lax.psum(checkpoint_name(x @ w, "h"), "model")
 
     def body(w, x):
-        inner = jax.shard_map(wrap(layer), in_specs=(P("model"), P(None, "model")), out_specs=P(), axis_names={"model"})
+        inner = jax.shard_map(
+            wrap(jax.checkpoint(layer)), in_specs=(P("model"), P(None, "model")), out_specs=P(), axis_names={"model"}
+        )
         return lax.pmean(jnp.mean(inner(w, x) ** 2), "data")
 
     f = jax.shard_map(body, mesh=over, in_specs=(P(), P("data")), out_specs=P(), axis_names={"data"})

@@ -13,7 +13,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from releases import since
 
-from rematscope import Tally, lint, measure, print_fwd_bwd, residual_table, trace
+from rematscope import LintKind, Tally, lint, measure, print_fwd_bwd, residual_table, trace
 from rematscope.ir import collectives
 from rematscope.ir.collectives import collectives_of, tallied
 
@@ -228,7 +228,9 @@ def test_an_argument_that_is_on_every_device_is_kept_as_what_it_is():
     assert {"w1", "w2", "x"} <= {name for row in residual_table(f, *shapes).rows for name in row.values}
 
 
-@every_program
-def test_lint_goes_into_what_each_device_does(program):
-    f, shapes = program(meshes.under("nothing"))
-    assert {finding.kind for finding in lint(f, *shapes).findings} <= {"not needed", "too late", "whole net"}
+def test_lint_goes_into_what_each_device_does():
+    f, shapes = meshes.nested(meshes.under("nothing"))
+    assert {finding.kind for finding in lint(f, *shapes).findings} == {LintKind.NESTED}
+    f, shapes = meshes.ring_attention(meshes.under("nothing"))
+    kinds = {finding.kind for finding in lint(f, *shapes).findings}
+    assert kinds == {LintKind.TOO_LATE, LintKind.WHOLE_NET}

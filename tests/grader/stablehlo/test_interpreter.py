@@ -15,6 +15,7 @@ from jax.interpreters import mlir
 from grader.stablehlo import interpreter
 from grader.stablehlo.execution import Execution, Function
 from grader.stablehlo.numpy_operations import OPERATIONS, Uninterpreted
+from grader.stablehlo.types import DTYPES
 
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(2, 3, 4)
 M = np.linspace(-1, 3, 20, dtype=np.float32).reshape(4, 5)
@@ -233,6 +234,97 @@ def test_what_a_program_is_said_to_do_bounds_what_it_copies(kind, seed, monkeypa
                 with pytest.raises(Uninterpreted):
                     program.interpreted(*arguments)
     assert looked_at
+
+
+# One operation each, of %a and %b, on whose result nothing else is done; what it reads is transposed where that makes a
+# difference. `T` is the operands' type, `E` its element type, `I` that of integers as wide.
+ONE = {
+    "bitcast_convert": "(%t) : (U) -> V",
+    "broadcast_in_dim": "(%a) {broadcast_dimensions = array<i64: 0, 2>} : (T) -> tensor<Rx3xCxE>",
+    "clamp": "(%a, %a, %b) : (T, T, T) -> T",
+    "compare": "(%a, %b) {comparison_direction = #stablehlo<comparison_direction LT>} : (T, T) -> tensor<RxCxi1>",
+    "concatenate": "(%a, %b) {dimension = 1 : i64} : (T, T) -> tensor<RxDxE>",
+    "constant": "() {value = dense<2.0> : tensor<RxCxf32>} : () -> tensor<RxCxf32>",
+    "convert": "(%a) : (T) -> tensor<RxCxf64>",
+    "custom_call": '(%a) {call_target_name = "annotate_device_placement"} : (T) -> T',
+    "dot_general": "(%a, %t) {dot_dimension_numbers = #stablehlo.dot<lhs_contracting_dimensions = [1], "
+    "rhs_contracting_dimensions = [0]>} : (T, U) -> tensor<RxRxE>",
+    "dynamic_slice": "(%a, %i, %i) {slice_sizes = array<i64: R, 1>} : (T, tensor<i32>, tensor<i32>) -> tensor<Rx1xE>",
+    "dynamic_update_slice": "(%a, %b, %i, %i) : (T, T, tensor<i32>, tensor<i32>) -> T",
+    "iota": "() {iota_dimension = 0 : i64} : () -> tensor<NxE>",
+    "is_finite": "(%a) : (T) -> tensor<RxCxi1>",
+    "pad": "(%a, %s) {edge_padding_low = array<i64: 1, 0>, edge_padding_high = array<i64: 0, 2>, "
+    "interior_padding = array<i64: 1, 0>} : (T, tensor<E>) -> tensor<PxQxE>",
+    "reduce": "(%t, %s) ({ ^bb0(%x: tensor<E>, %y: tensor<E>): %z = stablehlo.add %x, %y : tensor<E>\n"
+    "stablehlo.return %z : tensor<E> }) {dimensions = array<i64: 0, 1>} : (U, tensor<E>) -> tensor<E>",
+    "reduce_precision": "(%a) {exponent_bits = 11 : i32, mantissa_bits = 52 : i32} : (T) -> T",
+    "reshape": "(%t) : (U) -> tensor<NxE>",
+    "reverse": "(%a) {dimensions = array<i64: 0, 1>} : (T) -> T",
+    "select": "(%p, %a, %b) : (tensor<RxCxi1>, T, T) -> T",
+    "slice": "(%a) {start_indices = array<i64: 0, 0>, limit_indices = array<i64: R, 1>, strides = array<i64: 1, 1>} "
+    ": (T) -> tensor<Rx1xE>",
+    "transpose": "(%a) {permutation = array<i64: 1, 0>} : (T) -> U",
+}
+OF_INTEGERS = {"and", "or", "xor", "not", "shift_left", "shift_right_logical"}
+OF_ONE = set(
+    "abs ceil cosine exponential exponential_minus_one floor log log_plus_one negate not round_nearest_even rsqrt sign "
+    "sine sqrt tan tanh".split()
+)
+# These make no array: they look at one otherwise, or hand it on.
+VIEWS = {
+    "broadcast_in_dim",
+    "constant",
+    "custom_call",
+    "dynamic_slice",
+    "reduce_precision",
+    "reverse",
+    "slice",
+    "transpose",
+}
+
+
+def one_operation(name, draw):
+    """A program with one operation, and its arguments, of some hundred thousand elements."""
+    rows, columns = int(draw.integers(600, 700)), int(draw.integers(600, 700))
+    kinds = ["i8", "i32", "i64"] if name in OF_INTEGERS else ["f16", "bf16", "f32", "f64"]
+    kind = str(draw.choice(kinds))
+    dtype = np.dtype(DTYPES[kind])
+    operands = "(%a) : (T) -> T" if name in OF_ONE else "(%a, %b) : (T, T) -> T"
+    line = f'%r = "stablehlo.{name}"{ONE.get(name, operands)}'
+    result = line[line.rindex("-> ") + 3 :]
+    text = f"""module {{ func.func public @main(%a: T, %b: T, %c: T, %p: tensor<RxCxi1>, %s: tensor<E>, %i: tensor<i32>)
+        -> {result} {{
+      %t = stablehlo.transpose %c, dims = [1, 0] : (T) -> U
+      {line}
+      return %r : {result} }} }}"""
+    sizes = {"P": 2 * rows, "Q": columns + 2, "N": rows * columns, "D": 2 * columns, "R": rows, "C": columns}
+    bits = {"f16": "i16", "bf16": "i16", "f32": "i32", "f64": "i64"}
+    for short, long in {"T": "tensor<RxCxE>", "U": "tensor<CxRxE>", "V": f"tensor<CxRx{bits.get(kind, kind)}>"}.items():
+        text = re.sub(rf"\b{short}\b", long, text)
+    text = re.sub(r"(?<=[<x])E(?=>)", kind, text)
+    for short, size in sizes.items():
+        text = re.sub(rf"(?<=[<x :]){short}(?=[x,>])", str(size), text)
+    some = np.ones((rows, columns), dtype)
+    return text, [some, some, some, some.astype(bool), np.ones((), dtype), np.int32(0)]
+
+
+@pytest.mark.parametrize("name", [name.removeprefix("stablehlo.") for name in OPERATIONS])
+def test_what_an_operation_is_said_to_do_bounds_what_it_copies(name, seed, monkeypatch):
+    """Measured in bytes that NumPy sets aside, beside the result, which counts by itself."""
+    text, arguments = one_operation(name, np.random.default_rng(seed))
+    monkeypatch.setattr(interpreter, "MAX_WORK", 2**40)
+    interpreter.run(text, arguments)
+    tracemalloc.start()
+    results = interpreter.run(text, arguments)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    if name in VIEWS:
+        assert peak < 2**16
+        return
+    assert peak > 64 * 3000, "more than what every operation counts, whatever its size"
+    monkeypatch.setattr(interpreter, "MAX_WORK", peak // 64 + results[0].size)
+    with pytest.raises(Uninterpreted):
+        interpreter.run(text, arguments)
 
 
 def test_an_answer_and_the_reference_run_the_same_way():

@@ -8,6 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -134,7 +135,8 @@ def batch(
     # Products are small. Threads that share one would wait for a processor that another job has.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from grader.classroom import collect, executors, grade_class, run_folder
-    from grader.isolation import control_groups, sandbox, what_is_shown  # imports JAX
+    from grader.classroom.report import Report
+    from grader.isolation import sandbox, what_is_shown  # imports JAX
 
     name = _find(exercise).name if exercise else None
     try:
@@ -155,9 +157,15 @@ def batch(
             run = begin(out, seed, name, not unsandboxed)
             if regrade:
                 run.forget(regrade)
-            gradescope = format_ == Format.gradescope
-            report, lost = grade_class.grade_class(handed_in, run, place, lambda report: run.write(report, gradescope))
-            run.finish(report, gradescope)
+            gradescope, without = format_ == Format.gradescope, place.without_groups
+
+            def whole(report: Report) -> Report:
+                return replace(report, in_groups=None if without is None else not without)
+
+            report, lost = grade_class.grade_class(
+                handed_in, run, place, lambda report: run.write(whole(report), gradescope)
+            )
+            run.finish(whole(report), gradescope)
     except (collect.CollectError, run_folder.RunError, sandbox.SandboxError) as error:
         print(error, file=sys.stderr)
         raise typer.Exit(2) from None
@@ -176,8 +184,12 @@ def batch(
         print(
             "They were graded without a sandbox: an answer may have changed its own grade, and anything else of yours."
         )
-    elif not scheduler and (why := control_groups.why_none()):
-        print(f"No control groups limited what the kernel keeps for an answer: {why}. See `python -m grader doctor`.")
+    elif without == "":
+        print("Each answer had a control group of its own.")
+    elif without:
+        print(
+            f"No control groups limited what the kernel keeps for an answer: {without}. See `python -m grader doctor`."
+        )
         if os.geteuid() == 0:
             print("They were graded as root, whose threads Linux does not count: grade as another user to bound them.")
     if lost:

@@ -29,12 +29,11 @@ def here(jobs: int, sandboxed: bool) -> Iterator["Here"]:
     from grader.classroom.grade_one import SandboxGrader, grade_unsandboxed  # imports JAX
 
     grader = SandboxGrader()
-    if sandboxed:
-        grader.begin()
+    without_groups = grader.begin().without_groups if sandboxed else None
     # Threads, not processes: what takes time runs in processes of its own already.
     executor = ThreadPoolExecutor(jobs)
     try:
-        yield Here(executor, 2 * jobs, grader.grade if sandboxed else grade_unsandboxed)
+        yield Here(executor, 2 * jobs, grader.grade if sandboxed else grade_unsandboxed, without_groups)
         executor.shutdown()
         grader.close()
     finally:
@@ -48,12 +47,19 @@ class Here:
       executor: what calls `grade`.
       ahead: how many submissions to hand over before their grades are there.
       grade: grades a submission, as `SandboxGrader.grade` does.
+      without_groups: why answers have no control groups, "" if they have; None if nobody knows.
     """
 
     losses: tuple[type[Exception], ...] = ()
 
-    def __init__(self, executor: ThreadPoolExecutor, ahead: int, grade: Callable[[Submission, int, int, Hurry], Grade]):
-        self.ahead = ahead
+    def __init__(
+        self,
+        executor: ThreadPoolExecutor,
+        ahead: int,
+        grade: Callable[[Submission, int, int, Hurry], Grade],
+        without_groups: str | None = None,
+    ):
+        self.ahead, self.without_groups = ahead, without_groups
         self.set_aside: dict[str, str] = {}
         self._executor, self._grade = executor, grade
 
@@ -108,6 +114,7 @@ class Cluster:
         self.ahead = max(4 * sum(client.nthreads().values()), 64)  # workers may come later
         self.losses: tuple[type[Exception], ...] = (distributed.KilledWorker,)
         self.set_aside: dict[str, str] = {}
+        self.without_groups: str | None = None  # each machine has its own
         self._client, self._scheduler, self._sandboxed = client, scheduler, sandboxed
 
     def submit(self, submission: Submission, seed: int, secret: int, hurry: Hurry) -> Future:

@@ -35,6 +35,7 @@ class Report:
       grades: one for every learner and exercise, see `completed`.
       others: further answers to the same exercises, which do not count.
       unread: for each learner, the names of what is no answer.
+      in_groups: whether each answer had a control group of its own; None if nobody knows.
       picture_of: looks up a grade's picture where `grades` go without: a thousand of them are much to remember.
     """
 
@@ -44,6 +45,7 @@ class Report:
     others: Sequence[Grade] = ()
     unread: Mapping[str, Sequence[str]] = field(default_factory=dict)
     picture_of: Callable[[Grade], Picture | None] = lambda grade: grade.picture
+    in_groups: bool | None = None
 
     def write(self, folder: Path, gradescope: bool = False):
         """Writes grades.csv, .xlsx and .json and the learners' pages into a folder, for Gradescope its results too."""
@@ -54,6 +56,7 @@ class Report:
             learner: list(grades) for learner, grades in itertools.groupby(self.grades, lambda grade: grade.learner)
         }
         content = {"seed": self.seed, "sandboxed": self.sandboxed, "versions": versions()}
+        content["control_groups"] = self.in_groups
         content["grades"] = [_entry(grade) | {"feedback": self._pages[grade.learner]} for grade in self.grades]
         content["others"] = [_entry(grade) for grade in self.others]
         content["not_looked_at"] = {learner: list(files) for learner, files in self.unread.items() if files}

@@ -26,6 +26,7 @@ from grader.classroom import grade_one, report, seeds
 from grader.classroom.collect import Submission
 from grader.classroom.grade import Grade
 from grader.exercises import registry
+from grader.isolation import control_groups
 from grader.judging import judge
 from grader.verdicts.verdict import Verdict
 
@@ -186,6 +187,8 @@ def test_whatever_is_in_a_folder_has_a_row(folder, tmp_path):
     assert "524,288,000 bytes" in rows["big"]["reason"] and "not a file" in rows["pipe"]["reason"]
     content = json.loads((out / "grades.json").read_text())
     assert content["sandboxed"] and content["seed"] == 3 and len(content["grades"]) == len(rows)
+    in_groups = not control_groups.why_none()
+    assert content["control_groups"] is in_groups and ("had a control group" in done.stdout) is in_groups
     assert not any(grade["learner"] in ("dora", "eve") for grade in content["others"])
 
 

@@ -5,6 +5,7 @@ In each run of the suite of some answers, drawn; of all of them, and which canno
     EVERY_ANSWER=1 pytest -n 0 -rs tests/grader/stablehlo/test_shipped_programs.py
 """
 
+import dataclasses
 import os
 import random
 
@@ -53,7 +54,8 @@ def test_the_interpreter_returns_what_xla_does(kind, slug, name, unpatched):
     evidence = traced(kind(slug)[name].answer, slug)
     if not isinstance(evidence, Evidence) or any(case.failure for case in evidence.cases):
         pytest.skip("it leads to no programs")
-    own = [case for case in cases(slug) if isinstance(case, Case)]
+    own = [case for case in cases(slug) if isinstance(case, Case)]  # they come before questions
+    evidence = dataclasses.replace(evidence, cases=evidence.cases[: len(own)])
     try:
         try_answer(evidence, own, registry.task(slug), registry.expect(slug), seed_of_inputs(), BothWays)
     except Uninterpreted as error:

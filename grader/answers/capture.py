@@ -20,7 +20,7 @@ from jax.interpreters import mlir
 
 from grader.answers.apply import applied
 from grader.answers.attempts import Attempt, Pass, changed, failed_once, what_changed
-from grader.answers.evidence import Evidence, Traced
+from grader.answers.evidence import Evidence, Failure, FailureKind, Traced
 from grader.answers.failures import Unusable, failure_of, message_of, refuse_none
 from grader.exercises.plain_data import plain
 from grader.exercises.spec import Case, Question
@@ -128,7 +128,7 @@ def _parameters(answer: Callable) -> tuple[str, ...]:
 
 def _leaks(answer: Callable, cases: Sequence[Case]) -> tuple[Traced, ...]:
     """What JAX says where a custom rule uses traced values that it is not given, which it says when both passes are
-    traced as one."""
+    traced as one; and what it says of a value from an earlier trace, which it says when that has been compiled."""
 
     def gradients(case, *arguments):
         output, pullback = jax.vjp(applied(answer, case), *arguments)
@@ -137,9 +137,15 @@ def _leaks(answer: Callable, cases: Sequence[Case]) -> tuple[Traced, ...]:
     leaks = []
     for case in cases:
         try:
-            jax.eval_shape(functools.partial(gradients, case), *case.arguments)
+            traced = jax.make_jaxpr(functools.partial(gradients, case))(*case.arguments)
         except jax.errors.UnexpectedTracerError as error:
             leaks.append(Traced(case.name, failure=failure_of(error)))
+        except (Exception, SystemExit):  # which is not what has kept both passes from being written down
+            continue
+        else:
+            if kept := [constant for constant in traced.consts if isinstance(constant, jax.core.Tracer)]:
+                text = f"UnexpectedTracerError: it uses {kept[0].aval.str_short()}, which was traced in an earlier call"
+                leaks.append(Traced(case.name, failure=Failure(FailureKind.RAISED, text)))
     return tuple(leaks)
 
 

@@ -10,6 +10,7 @@ import dataclasses
 import itertools
 import json
 import operator
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -94,6 +95,7 @@ def read(path: Path, exercise: str | None = None) -> SlicedAnswer:
       NoAnswer: there is none, or more than one.
     """
     statements, broken = _parse(_sources(path))
+    statements = [*itertools.chain.from_iterable(_in_place_of(*each) for each in broken), *statements]
     if path.suffix == ".py":
         statements = [each for each in statements if not is_script(each.node)]
     defined = {name for _, statement in statements for name in bound_names(statement)}
@@ -167,6 +169,18 @@ def _parse(
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             broken.append((source, error))
     return statements, broken
+
+
+_FUNCTION = re.compile(r"^(?:async )?def (\w+)\(", re.MULTILINE)
+
+
+def _in_place_of(source: AnswerSource, error: Exception) -> Iterator[PlacedStatement]:
+    """Functions in place of those that a cell would define which is no Python: whoever calls one is told that cell."""
+    line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
+    for name in sorted(set(_FUNCTION.findall(source.text)).difference(registry.names())):
+        why = f"name {name!r} is not defined; it stands in {source.place}{line}: {getattr(error, 'msg', error)}"
+        text = f"def {name}(*_, **__):\n    raise NameError({why!r})\n"
+        yield from statements_of(AnswerSource(source.place, text))
 
 
 def _no_answer(

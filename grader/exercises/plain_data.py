@@ -29,7 +29,7 @@ class CostedAnswer:
       cost: what a list costs, a number of `unit`. It takes the answer as it came, and raises Impossible if that breaks
         a rule.
       least: what the best ones cost.
-      unit: what the cost is a number of, such as `"steps"`.
+      unit: what the cost is a number of, such as `"steps"`, with an s.
     """
 
     what: str

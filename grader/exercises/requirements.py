@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from grader.exercises.behaviour import Behaviour, MatchedResidual, ResidualKind
+from grader.util.words import counted
 from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
 from rematscope.render.units import bytes_text
@@ -130,12 +131,12 @@ class Saves:
         asked = [*seen.arguments, *self.names]
         saved = [r.name or r.type for r in seen.residuals if r.kind is not ResidualKind.CONSTANT]
         constants = len(seen.residuals) - len(saved)
-        beside = f"; and {constants} {'constant' if constants == 1 else 'constants'}, which does not matter"
+        beside = f"; and {counted(constants, 'constants')}, which does not matter"
         if self.unnamed:
-            expected = f"the arguments and {len(self.names)} computed {'value' if len(self.names) == 1 else 'values'}"
+            expected = f"the arguments and {counted(len(self.names), 'computed values')}"
         else:
-            expected = f"{_values(asked)}: {', '.join(asked)}"
-        got = f"{_values(saved)}: {', '.join(saved)}{beside if constants else ''}"
+            expected = f"{counted(len(asked), 'saved values')}: {', '.join(asked)}"
+        got = f"{counted(len(saved), 'saved values')}: {', '.join(saved)}{beside if constants else ''}"
         return expected, got
 
     def _missing(self, missing: Sequence[MatchedResidual]) -> str:
@@ -157,7 +158,7 @@ class SavesAtMost:
     Attributes:
       room: that value's name, several equal parts that are stacked.
       count: how many parts these are. What is smaller than one, a loop's counters, does not count.
-      parts: what findings call several of them.
+      parts: what findings call several of them, with an s.
       too_much: the question that leads on from an answer that keeps more.
       spare: how many parts more may be kept, since arguments are among those that are stacked.
     """
@@ -178,11 +179,12 @@ class SavesAtMost:
         kept = {place: r for place, r in enumerate(seen.residuals) if r.kind is ResidualKind.COMPUTED}
         nbytes = sum(residual.nbytes for residual in kept.values())
         if nbytes >= room + (1 + self.spare) * part:
+            as_much = counted(nbytes // part, self.parts)
             yield Finding(
                 FindingKind.ALSO_SAVED,
-                f"Your forward pass saves {_enumerated(kept.values())}: as much as {nbytes // part} {self.parts}.",
-                expected=f"{self.count} {self.parts} at most, {bytes_text(room)}",
-                got=f"{nbytes // part} {self.parts}, {bytes_text(nbytes)}",
+                f"Your forward pass saves {_enumerated(kept.values())}: as much as {as_much}.",
+                expected=f"{counted(self.count, self.parts)} at most, {bytes_text(room)}",
+                got=f"{as_much}, {bytes_text(nbytes)}",
                 nbytes=nbytes - room,
                 next=self.too_much,
                 marked=tuple(kept),
@@ -389,10 +391,6 @@ def _wider(residual: MatchedResidual, wanted: MatchedResidual | None) -> str:
     if wanted is None or residual.nbytes <= wanted.nbytes:
         return ""
     return f" This is {residual.name} in a wider dtype: {residual.type}, where {wanted.type} was asked for."
-
-
-def _values(saved: Sequence[str]) -> str:
-    return f"{len(saved)} saved {'value' if len(saved) == 1 else 'values'}"
 
 
 def _matmuls(count: int) -> str:

@@ -10,6 +10,7 @@ from grader.exercises.requirements import Mistake
 from grader.exercises.spec import Expect, Question, Task
 from grader.judging.merge import Seen
 from grader.stablehlo.types import ProgramError
+from grader.util.words import counted
 from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
 
@@ -148,8 +149,8 @@ def _too_costly(answers: Sequence[_Answer], task: Task, expect: Expect) -> Itera
             finding = Finding(
                 FindingKind.COSTS_MORE,
                 f"{text}: {mistake.says}." if mistake else f"{text}.",
-                expected=f"{want.least} {want.unit}",
-                got=f"{cost} {want.unit}",
+                expected=counted(want.least, want.unit),
+                got=counted(cost, want.unit),
                 next=mistake.next if mistake else expect.otherwise,
             )
             yield Seen("costs more", answer.question.name, finding)

@@ -81,6 +81,10 @@ _OF_JAX: Questions = (
     ),
 )
 _OF_PYTHON: Questions = (
+    (
+        r"^NameError: [^;]*; it stands in",
+        "Which line of that cell does Python stop at? Mend it and run the cell: what it defines is there then.",
+    ),
     (r"^NameError|^UnboundLocalError", "Is that name spelled right, and is it imported or defined above?"),
     (r"^AttributeError|^ImportError", "Is that name spelled right, and is it where you look for it?"),
     (r"^KeyError", "Is that key there every time that line runs? What does it run for when the key is missing?"),

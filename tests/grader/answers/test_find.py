@@ -134,6 +134,17 @@ def test_a_file_without_an_answer_is_told_what_it_lacks(tmp_path, cells, message
     assert message in str(error.value)
 
 
+def test_a_helper_in_a_cell_that_is_no_python_is_said_to_stand_there(tmp_path):
+    path = notebook(tmp_path, "def helper(x):\n    return (x", f"def {NAME}():\n    return helper(1)")
+    with pytest.raises(NameError, match=r"'helper' is not defined; it stands in page\.ipynb cell 1:2: '\(' was never"):
+        answer(path)()
+
+
+def test_of_a_helper_that_is_mended_further_down_the_broken_cell_does_not_matter(tmp_path):
+    path = notebook(tmp_path, "def helper(x):\n    return x", "def helper(x:", f"def {NAME}():\n    return helper(1)")
+    assert answer(path)() == 1
+
+
 def test_a_file_that_cannot_be_read_is_refused_in_a_sentence(tmp_path):
     with pytest.raises(NoAnswer, match=r"There is no file .*nowhere\.py: check its name"):
         find.read(tmp_path / "nowhere.py")

@@ -196,3 +196,18 @@ def not_under_jit(W1, W2, W3, x):
 def only_large_cosines_dropped(W1, W2, W3, x):
     keep = jax.checkpoint(layer, policy=lambda prim, *operands, **_: prim.name == "cos" and operands[0].size < 9)
     return keep(W3, keep(W2, keep(W1, x)))
+
+
+made_once: dict[str, jax.Array] = {}
+
+
+@fails_with("raises", "was traced in an earlier call", "outlives the function")
+def a_table_made_in_the_first_call(W1, W2, W3, x):
+    """Under jax.jit the table is a traced value, and nothing any more once that is through."""
+
+    def scaled(x):
+        if "ones" not in made_once:
+            made_once["ones"] = jnp.arange(1.0) + 1
+        return (x * made_once["ones"][0]).astype(x.dtype)
+
+    return jax.jit(scaled)(each_layer(W1, W2, W3, x))

@@ -115,7 +115,7 @@ def one_step_more(cond, body, x, max_steps, c):
 
 
 for name, other, holds, kind, *words in (
-    ("one_checkpoint_keeps_all", no_checkpoint, lambda n, c: c == 1, "also saved", "1 states at most"),
+    ("one_checkpoint_keeps_all", no_checkpoint, lambda n, c: c == 1, "also saved", "1 state at most"),
     ("two_checkpoints_keep_all", no_checkpoint, lambda n, c: c == 2, "also saved", "2 states at most"),
     ("as_many_checkpoints_as_steps", one_step_more, lambda n, c: c == n, "wrong value", "though cond was false before"),
     ("twice_as_many_from_four_on", more_checkpoints, lambda n, c: c >= 4, "also saved", "states at most"),

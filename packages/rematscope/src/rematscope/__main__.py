@@ -84,6 +84,7 @@ def as_data(passes: Passes) -> dict[str, Any]:
         "mesh": dict(passes.axes),
         "saved_bytes": passes.saved_device_bytes(),
         "bytes_by_kind": passes.device_bytes_by_kind(),
+        "host_bytes": passes.host_bytes(),
         "residuals": [dataclasses.asdict(row) for row in ResidualTable(passes).rows],
         "recomputed": _cost(passes.recompute_cost),
         "late": _cost(passes.late_cost),

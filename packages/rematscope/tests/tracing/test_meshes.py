@@ -228,9 +228,13 @@ def test_an_argument_that_is_on_every_device_is_kept_as_what_it_is():
     assert {"w1", "w2", "x"} <= {name for row in residual_table(f, *shapes).rows for name in row.values}
 
 
-def test_lint_goes_into_what_each_device_does():
-    f, shapes = meshes.nested(meshes.under("nothing"))
-    assert {finding.kind for finding in lint(f, *shapes).findings} == {LintKind.NESTED}
-    f, shapes = meshes.ring_attention(meshes.under("nothing"))
-    kinds = {finding.kind for finding in lint(f, *shapes).findings}
-    assert kinds == {LintKind.TOO_LATE, LintKind.WHOLE_NET}
+@pytest.mark.parametrize(
+    "program, kinds",
+    [
+        (meshes.nested, {LintKind.NESTED, LintKind.NOT_NEEDED}),
+        (meshes.ring_attention, {LintKind.TOO_LATE, LintKind.WHOLE_NET}),
+    ],
+)
+def test_lint_goes_into_what_each_device_does(program, kinds):
+    f, shapes = program(meshes.under("nothing"))
+    assert {finding.kind for finding in lint(f, *shapes).findings} == kinds

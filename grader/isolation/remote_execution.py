@@ -14,22 +14,9 @@ from typing import Any
 import jax
 import numpy as np
 
-from grader.isolation.inside import messages
+from grader.isolation.inside import messages, protocol
 from grader.isolation.inside.lockdown import ProcessLimits
 from grader.isolation.inside.messages import MAX_MESSAGE, counts, nested
-from grader.isolation.inside.protocol import (
-    Backward,
-    Look,
-    NotInterpreted,
-    OnArrays,
-    Peak,
-    PeakBytes,
-    Programs,
-    Read,
-    Refused,
-    Results,
-    Run,
-)
 from grader.isolation.limits import Killed, NotDone
 from grader.isolation.sandbox import Inmate, Zygote
 from grader.stablehlo.execution import Arrays, Function
@@ -75,8 +62,8 @@ class RemoteExecution:
         self, forward: str, backward: str, sizes: Sequence[int], max_trip_count: int | None = None
     ) -> "RemoteExecution":
         """Reads an answer's programs; takes and raises what `Execution` does, and returns itself."""
-        self._tell(Read(forward, backward, list(sizes), max_trip_count))
-        read, _ = self._reply(Programs)
+        self._tell(protocol.Read(forward, backward, list(sizes), max_trip_count))
+        read, _ = self._reply(protocol.Programs)
         self.forward, self.backward = map(_program, read.programs)
         return self
 
@@ -95,20 +82,20 @@ class RemoteExecution:
         arrays = jax.tree.leaves(groups)
         with contextlib.suppress(Uninterpreted):
             wanted = reference.interpreted(inputs, cotangents)
-            self._tell(Run(counts(groups), self._is_shadow, compiled=False), arrays)
-            reply, results = self._reply(Results, NotInterpreted)
-            if isinstance(reply, Results):
+            self._tell(protocol.Run(counts(groups), self._is_shadow, compiled=False), arrays)
+            reply, results = self._reply(protocol.Results, protocol.NotInterpreted)
+            if isinstance(reply, protocol.Results):
                 return *nested(reply.counts, results), wanted
-        self._tell(Run(counts(groups), self._is_shadow, compiled=True), arrays)
+        self._tell(protocol.Run(counts(groups), self._is_shadow, compiled=True), arrays)
         wanted = reference.compiled(inputs, cotangents)  # meanwhile
-        compiled, results = self._reply(Results)
+        compiled, results = self._reply(protocol.Results)
         return *nested(compiled.counts, results), wanted
 
     def gradients(self, residuals: Arrays, cotangents: Arrays) -> Sequence[np.ndarray]:
         """As `Execution.gradients`."""
         groups = residuals, cotangents
-        self._tell(Backward(counts(groups), self._is_shadow), jax.tree.leaves(groups))
-        _, gradients = self._reply(Results)
+        self._tell(protocol.Backward(counts(groups), self._is_shadow), jax.tree.leaves(groups))
+        _, gradients = self._reply(protocol.Results)
         if len(gradients) != len(self.backward.outputs):
             raise ProgramError("its backward program returns other arrays than it did.")
         return gradients
@@ -116,8 +103,8 @@ class RemoteExecution:
     def glimpses(self, residuals: Arrays, cotangents: Arrays, sizes: Sequence[int]) -> np.ndarray:
         """As `Execution.glimpses`."""
         groups = residuals, cotangents
-        self._tell(Look(counts(groups), self._is_shadow, list(sizes)), jax.tree.leaves(groups))
-        _, arrays = self._reply(Results)
+        self._tell(protocol.Look(counts(groups), self._is_shadow, list(sizes)), jax.tree.leaves(groups))
+        _, arrays = self._reply(protocol.Results)
         if [(array.ndim, array.shape[-1], array.dtype) for array in arrays] != [(2, COLUMNS, np.float64)]:
             raise ProgramError("of its backward program nothing can be seen.")
         return arrays[0]
@@ -125,10 +112,10 @@ class RemoteExecution:
     def peak(self, index: int, inputs: Arrays, cotangents: Arrays) -> int:
         """As `Execution.peak`."""
         groups = inputs, cotangents
-        self._tell(Peak(counts(groups), self._is_shadow, index), jax.tree.leaves(groups))
-        return self._reply(PeakBytes)[0].nbytes
+        self._tell(protocol.Peak(counts(groups), self._is_shadow, index), jax.tree.leaves(groups))
+        return self._reply(protocol.PeakBytes)[0].nbytes
 
-    def _tell(self, request: Read | OnArrays, arrays: Sequence[np.ndarray] = ()) -> None:
+    def _tell(self, request: protocol.Read | protocol.OnArrays, arrays: Sequence[np.ndarray] = ()) -> None:
         self._inmate.line.settimeout(self._seconds)
         try:
             messages.send(self._inmate.line, request, arrays)
@@ -136,12 +123,12 @@ class RemoteExecution:
             raise self._lost(error) from None
 
     def _reply[Reply](self, *kinds: type[Reply]) -> tuple[Reply, list[np.ndarray]]:
-        expected: list[type[Reply | Refused]] = [*kinds, Refused]
+        expected: list[type[Reply | protocol.Refused]] = [*kinds, protocol.Refused]
         try:
             reply, arrays = messages.receive(self._inmate.line, MAX_MESSAGE, expected, self._seconds)
         except (OSError, messages.WireError) as error:
             raise self._lost(error) from None
-        if isinstance(reply, Refused):
+        if isinstance(reply, protocol.Refused):
             raise ProgramError(reply.why)
         return reply, arrays
 

@@ -8,45 +8,32 @@ import jax
 import numpy as np
 
 from grader.answers.failures import message_of
-from grader.isolation.inside import messages
+from grader.isolation.inside import messages, protocol
 from grader.isolation.inside.messages import MAX_MESSAGE, counts, nested
-from grader.isolation.inside.protocol import (
-    Backward,
-    Look,
-    NotInterpreted,
-    OnArrays,
-    Peak,
-    PeakBytes,
-    Programs,
-    Read,
-    Refused,
-    Results,
-    Run,
-)
 from grader.stablehlo.execution import Execution
 from grader.stablehlo.numpy_operations import Uninterpreted
 from grader.stablehlo.types import ProgramError
 
-_REQUESTS: Sequence[type[OnArrays]] = Run, Backward, Look, Peak
+_REQUESTS: Sequence[type[protocol.OnArrays]] = protocol.Run, protocol.Backward, protocol.Look, protocol.Peak
 
 
 def serve(line: socket.socket) -> None:
     """Reads two programs, then runs them as often as it is asked to, until the other side hangs up."""
     try:
-        asked, _ = messages.receive(line, MAX_MESSAGE, [Read])
+        asked, _ = messages.receive(line, MAX_MESSAGE, [protocol.Read])
         try:
             execution = Execution(asked.forward, asked.backward, asked.sizes, asked.max_trip_count)
         except Exception as error:
             messages.send(line, _refused(error))
             return
         passes = execution.forward, execution.backward
-        messages.send(line, Programs([dataclasses.asdict(dataclasses.replace(p, text="")) for p in passes]))
+        messages.send(line, protocol.Programs([dataclasses.asdict(dataclasses.replace(p, text="")) for p in passes]))
         while True:
             request, arrays = messages.receive(line, MAX_MESSAGE, _REQUESTS)
             try:
                 reply, results = _answer(execution, request, arrays)
             except Uninterpreted:
-                reply, results = NotInterpreted(), ()
+                reply, results = protocol.NotInterpreted(), ()
             except Exception as error:
                 reply, results = _refused(error), ()
             messages.send(line, reply, results)
@@ -55,23 +42,23 @@ def serve(line: socket.socket) -> None:
 
 
 def _answer(
-    execution: Execution, request: OnArrays, arrays: Sequence[np.ndarray]
+    execution: Execution, request: protocol.OnArrays, arrays: Sequence[np.ndarray]
 ) -> tuple[object, Sequence[np.ndarray]]:
     inputs, cotangents = nested(request.counts, arrays)
     execution = execution.shadow if request.shadow else execution
-    if isinstance(request, Backward):
+    if isinstance(request, protocol.Backward):
         gradients = execution.gradients(inputs, cotangents)  # the first group are residuals
-        return Results([[len(gradients)]]), gradients
-    if isinstance(request, Look):
-        return Results([[1]]), [execution.glimpses(inputs, cotangents, request.sizes)]
-    if isinstance(request, Peak):
-        return PeakBytes(execution.peak(request.index, inputs, cotangents)), ()
-    run = execution.compiled if isinstance(request, Run) and request.compiled else execution.interpreted
+        return protocol.Results([[len(gradients)]]), gradients
+    if isinstance(request, protocol.Look):
+        return protocol.Results([[1]]), [execution.glimpses(inputs, cotangents, request.sizes)]
+    if isinstance(request, protocol.Peak):
+        return protocol.PeakBytes(execution.peak(request.index, inputs, cotangents)), ()
+    run = execution.compiled if isinstance(request, protocol.Run) and request.compiled else execution.interpreted
     results = run(inputs, cotangents)
-    return Results(counts(results)), jax.tree.leaves(results)
+    return protocol.Results(counts(results)), jax.tree.leaves(results)
 
 
-def _refused(error: Exception) -> Refused:
+def _refused(error: Exception) -> protocol.Refused:
     if isinstance(error, ProgramError):
-        return Refused(str(error))
-    return Refused(f"its two programs lead to {message_of(error)}")
+        return protocol.Refused(str(error))
+    return protocol.Refused(f"its two programs lead to {message_of(error)}")

@@ -140,6 +140,7 @@ class _Rounds:
           killed: gets what was ended from outside, by digest, to be tried again; None where it is tried again, alone.
         """
         slow: set[str] = set()
+        late: set[str] = set()  # learners
         pending: dict[Future, Listed] = {}
         gone: tuple[type[BaseException], ...] = (CancelledError, *self._place.losses)
 
@@ -150,6 +151,7 @@ class _Rounds:
                     grade = self._place.grade_of(future)
                 except NotDone:
                     slow.add(answer.digest)
+                    late.add(answer.learner)
                 except Unfit:
                     pending[submit(answer)] = answer
                 except gone as error:
@@ -171,7 +173,9 @@ class _Rounds:
             for answer in _in_turns(answers, self._run.settings["secret"]):
                 if len(pending) >= ahead:
                     take()
-                if self._spent[answer.learner] > LEARNERS_SECONDS:
+                if hurry is Hurry.SOME and answer.learner in late:
+                    slow.add(answer.digest)  # one learner's, however many, do not hold up what others have put off
+                elif self._spent[answer.learner] > LEARNERS_SECONDS:
                     self._add(self._run.keep(answer.digest, _without(answer, _SPENT)))
                 else:
                     pending[submit(answer)] = answer

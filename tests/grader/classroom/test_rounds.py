@@ -95,6 +95,8 @@ def test_one_learner_has_so_much_time_and_no_more(handed_in, graded):
     long = unjudged(FindingKind.NOT_JUDGED, seconds=60)
     place = Place(lambda text, hurry: NotDone("…") if hurry else long, ahead=1)
     grades = graded(class_, place)
+    some = [learner for learner, _, hurry, _ in place.asked if hurry is Hurry.SOME]
+    assert sorted(some) == ["ada", "ben"], "whose first one takes long has no more of them tried before others'"
     tried = [learner for learner, _, hurry, _ in place.asked if not hurry]
     assert tried.count("ada") == grade_class.LEARNERS_SECONDS / 60 + 1 and tried.count("ben") == 1
     assert sum("more than 300 s" in grade.reason for grade in grades.values()) == 40 - tried.count("ada")

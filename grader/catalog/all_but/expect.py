@@ -50,6 +50,43 @@ hints = (
         "Nearly the answer: `save_any_names_but_these` takes names and makes a policy. Give it `name`, give what it "
         "returns to `jax.checkpoint` together with `f`, and return the function that you get."
     ),
+    Hint(
+        "Print what your policy is asked, as the page does. Which operations have an entry `name` among their "
+        "parameters, and what should it say to all others?",
+        after=("raises",),
+        says="besides names",
+    ),
+    Hint(
+        "`save_any_names_but_these` with its parentheses is one thing, and without them another: which of the two "
+        "is asked about operations, and which makes the one that is?",
+        after=("raises",),
+        says="a function that makes one",
+    ),
+    Hint(
+        "The page calls `all_but(f, name)`. Which of the two comes first in your `def` line?",
+        after=("argument order",),
+    ),
+    Hint(
+        "Each call of what you return should run `f` once. How often is `f`, or what you have made of it, called "
+        "there, and what is done with the results?",
+        after=("recomputes", "wrong value"),
+    ),
+    Hint(
+        "`jax.checkpoint` hands every gradient on. What else stands between `f` and what you return, and does a "
+        "gradient get through that?",
+        after=("wrong gradient",),
+    ),
+    Hint(
+        "`all_but(f, name)` returns a function that is called in place of `f`, with `f`'s arguments. What does your"
+        " `return` hand out: that, a policy, or something that has been called already?",
+        after=("wrong type",),
+    ),
+    Hint(
+        "How many names does your answer have to hand over, one or a list of them? What does the function that "
+        "makes the policy take?",
+        after=("raises",),
+        says="a list of names, or names",
+    ),
 )
 
 

@@ -114,6 +114,7 @@ hints = (
         "Is the whole pipeline inside one `jax.checkpoint`? If you wrap each step by itself, what is handed from one "
         "step to the next, and is that saved?",
         after=("also saved",),
+        says="Which operation made that value",
     ),
     Hint(
         "Does a policy of yours count dimensions? Under `jax.vmap` an operand may have three, and none of them a batch "
@@ -146,6 +147,63 @@ hints = (
         "Nearly the answer: define the pipeline as an inner function of `w1`, `w2` and `x`. Wrap it in "
         "`jax.checkpoint` with `policy=jax.checkpoint_policies.…`, call the wrapped function on the arguments, and "
         "return what it returns."
+    ),
+    Hint(
+        "The checker calls your answer with `w1`, `w2` and `x`, in this order. What does your `def` line say, and "
+        "which of them stands where in your products?",
+        after=("argument order",),
+    ),
+    Hint(
+        "Take two small matrices and an `x`, and compute the five steps one by one beside your answer: the first "
+        "product, relu, the second product, the square, the sum. Where do the two part?",
+        after=("wrong value",),
+    ),
+    Hint(
+        "What does the page ask for: a single number, of the arguments' dtype. What does your `return` hand out: is"
+        " it summed, of another dtype, several things?",
+        after=("wrong type",),
+    ),
+    Hint(
+        "`jax.checkpoint` changes neither value nor gradient. Which part of your answer does: a rule of your own, a"
+        " `stop_gradient`, a constant in place of the cotangent?",
+        after=("wrong gradient",),
+    ),
+    Hint(
+        "`jax.checkpoint` takes one function, and all else by keyword; your answer takes three arrays. Which call "
+        "in that line gets more, or fewer?",
+        after=("raises",),
+        says="positional argument",
+    ),
+    Hint(
+        "Put the cursor behind `jax.checkpoint_policies.` in a cell and press Tab: which names are there?",
+        after=("raises",),
+        says="has no attribute",
+    ),
+    Hint(
+        "Does your answer work for all shapes, and for numbers that are not there yet while JAX traces? Try it in "
+        "`jax.make_jaxpr`, with two different shapes.",
+        after=("raises",),
+    ),
+    Hint(
+        "Of the page's four policies two keep products. Which of these two asks whether a product has a batch "
+        "dimension, whatever its size?",
+        after=("also saved",),
+        says="Under vmap",
+    ),
+    Hint(
+        "`jax.checkpoint(f, policy=…)`: which of the page's four policies say yes to a product, and does yours, for"
+        " every shape and dtype?",
+        after=("not saved",),
+    ),
+    Hint(
+        "Count the products in your forward pass, and those that your backward pass runs again. Which line runs one"
+        " more than the five steps need?",
+        after=("extra matmuls",),
+    ),
+    Hint(
+        "Right values, in the wrong place: the host's memory. Which of the page's four policies keep what they save"
+        " on the device, and is yours one of these?",
+        after=("wrong memory",),
     ),
 )
 

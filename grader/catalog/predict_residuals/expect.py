@@ -190,6 +190,22 @@ hints = (
         "Nearly the answer: `residual_table(jnp.sin, x)`, and likewise for the others, says which operation made each "
         "kept value, or that it is an argument. For `tanh`, what is 1 minus the square of its output?"
     ),
+    Hint(
+        "Go through the operations in the page's list, one by one: for each of them, which list does your answer "
+        "return?",
+        after=("raises",),
+    ),
+    Hint(
+        "How many names has your list, and how many of them are kept? Look at `residual_table` for that operation "
+        "on the page: one row for each value that is kept.",
+        after=("wrong value",),
+        says="of these",
+    ),
+    Hint(
+        "What does your answer return for one operation: a list, with a name from the page's list for each value "
+        "that is kept?",
+        after=("wrong type",),
+    ),
 )
 
 

@@ -84,6 +84,36 @@ hints = (
         "`*arguments` that takes the flag off the end, wraps a function of the other arguments that passes it on, and "
         "calls that.",
     ),
+    Hint(
+        "Is `f` inside `jax.checkpoint` in every case, whatever its flag, its dtype, and the number and shapes of "
+        "its arrays? And is what that makes the function that you return?",
+        after=("also saved",),
+        says="Which function marks",
+    ),
+    Hint(
+        "A policy says what may be saved. What should be saved here, besides the arguments, and what does "
+        "`jax.checkpoint` do if it is given none?",
+        after=("also saved",),
+    ),
+    Hint(
+        "What does `remat_flag(f)` have to return: a value, nothing, or a function? Which of your lines hands it out?",
+        after=("wrong type",),
+    ),
+    Hint(
+        "Which keywords does `jax.checkpoint` take? One of the pitfalls on the page is about a keyword that is gone.",
+        after=("raises",),
+        says="Is there such a keyword",
+    ),
+    Hint(
+        "Where one stands in the other, both have to know that the flag is static. Is a `jax.jit` needed here at all?",
+        after=("raises",),
+        says="Which of the two gets the flag first",
+    ),
+    Hint(
+        "`remat_flag` gets `f` alone. When do the arrays and the flag arrive, and which function gets them?",
+        after=("raises",),
+        says="or f alone",
+    ),
 )
 
 _TOO_MUCH = "Is all of f inside jax.checkpoint, for both values of the flag, and without a policy?"

@@ -56,6 +56,43 @@ hints = (
         "Nearly the answer: which line of the mini-example makes a policy from a name, and which wraps `f`? Put the "
         'two together, with all of your `names`, unpacked, where `"up"` stands.'
     ),
+    Hint(
+        "Print what your policy is asked, as the page does. Which operations have an entry `name` among their "
+        "parameters, and what should it say to all others?",
+        after=("raises",),
+        says="besides names",
+    ),
+    Hint(
+        "`save_only_these_names` with its parentheses is one thing, and without them another: which of the two is "
+        "asked about operations, and which makes the one that is?",
+        after=("raises",),
+        says="a function that makes one",
+    ),
+    Hint(
+        "The page calls `save_named(f, names)`. Which of the two comes first in your `def` line?",
+        after=("argument order",),
+    ),
+    Hint(
+        "Each call of what you return should run `f` once. How often is `f`, or what you have made of it, called "
+        "there, and what is done with the results?",
+        after=("recomputes", "wrong value"),
+    ),
+    Hint(
+        "`jax.checkpoint` hands every gradient on. What else stands between `f` and what you return, and does a "
+        "gradient get through that?",
+        after=("wrong gradient",),
+    ),
+    Hint(
+        "`save_named(f, names)` returns a function that is called in place of `f`, with `f`'s arguments. What does "
+        "your `return` hand out: that, a policy, or something that has been called already?",
+        after=("wrong type",),
+    ),
+    Hint(
+        "Call your function with no name at all, `save_named(f, [])`. Which line asks for a name that is not there "
+        "then?",
+        after=("raises",),
+        says="What if there is none",
+    ),
 )
 
 

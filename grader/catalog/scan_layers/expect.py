@@ -153,6 +153,11 @@ hints = (
         "Nearly the answer: the body of the scan is a function like any other. What does `jax.checkpoint(layer)` take "
         "and return, and what may the body do with it?"
     ),
+    Hint(
+        "The gradient goes back from the last layer's output to `x`, through every carry. Which line cuts it off, "
+        "or keeps `x` out of the first carry?",
+        after=("wrong gradient",),
+    ),
 )
 
 

@@ -3,6 +3,7 @@ there for, and a stub is no wrong answer."""
 
 import dataclasses
 import json
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -22,6 +23,7 @@ from sample_answers import (
 )
 
 from grader.exercises import registry
+from grader.exercises.hints import next_hint
 from grader.exercises.spec import Case, OneOf, Question
 from grader.isolation.in_process import grade
 from grader.judging.observe import behaviours
@@ -32,6 +34,10 @@ from grader.verdicts.verdict import Verdict
 
 NAME = "checkpoint_dot_policy"
 
+
+# Of each exercise the words that its first hints begin with, and behind which wrong answers they come: to be read
+# aloud, beside the findings that are in `wrong.py`.
+FIRST_HINTS = json.loads(Path(__file__).with_name("first_hints.json").read_text())
 
 ALL = [(slug, name) for slug in registry.names() for name in wrong(slug)]
 
@@ -51,6 +57,20 @@ def test_wrong_answers_fail_with_the_finding_that_names_the_mistake(slug, name, 
         assert wrong_there and failed_questions(answer.answer, slug) == wrong_there
     assert verdict.findings[0].next
     assert not any(finding.advice for finding in verdict.findings)
+    if not remat3:
+        hints = registry.expect(slug).hints
+        hint = hints[next_hint(hints, verdict.findings, ())].text
+        (written,) = [words for words, names in FIRST_HINTS[slug].items() if name in names]
+        assert hint.startswith(written), f"{name} is asked: {hint} ({verdict})"
+
+
+@pytest.mark.parametrize("slug", registry.names())
+def test_of_each_wrong_answer_it_is_written_which_hint_comes_first(slug):
+    hints = [hint.text for hint in registry.expect(slug).hints]
+    written = FIRST_HINTS.get(slug, {})
+    assert sorted(name for names in written.values() for name in names) == sorted(wrong(slug))
+    for words in written:
+        assert len({text for text in hints if text.startswith(words)}) == 1, words
 
 
 @pytest.mark.parametrize("slug", registry.names())

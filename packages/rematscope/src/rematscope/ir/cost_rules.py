@@ -258,7 +258,7 @@ RULES: dict[str, Rule] = {
     # One operation for each element of the result.
     **_all(
         "_copysign abs add add_any addupdate and ceil clamp clz complex conj div eq eq_to floor ge gt imag "
-        "is_finite le le_to lt lt_to max min mul mulhi ne neg nextafter not or population_count "
+        "is_finite le le_to lt lt_to max min mul mulhi ne neg nextafter not one_minus_square or population_count "
         "real reciprocal reduce_precision rem rng_bit_generator rng_uniform round shift_left "
         "shift_right_arithmetic shift_right_logical sign square stochastic_round sub xor",
         _each_result,
@@ -284,7 +284,6 @@ RULES: dict[str, Rule] = {
     **_all("dot_general scaled_dot", _dot_general),
     "fft": _fft,
     "integer_pow": _integer_pow,
-    "one_minus_square": lambda inputs, outputs, params: Work(2 * _elements(outputs)),
     "polynomial": _polynomial,
     "ragged_dot_general": _ragged_dot_general,
     "random_bits": _random_bits,

@@ -19,7 +19,7 @@ from grader.classroom.collect import Submission
 from grader.classroom.grade_one import SandboxGrader
 from grader.isolation import sandbox
 from grader.isolation.limits import CheckLimits, Hurry, NotDone
-from grader.judging import illustrate
+from grader.judging import illustrate, judge
 
 NAME = "checkpoint_dot_policy"
 ROOT = Path(__file__).parents[3]
@@ -304,15 +304,17 @@ def test_a_sandbox_that_is_lost_is_replaced():
 
 @bubblewrap.needed
 def test_where_the_grader_itself_fails_that_is_the_machines_failure_and_ends_no_run(grader, monkeypatch):
-    def fails(*_):
+    def fails(*_, **__):
         raise MemoryError
 
     answer = Submission("a learner", "answer.py", (ROOT / "solutions" / f"{NAME}.py").read_bytes())
     assert grader.grade(answer, seed=1).verdict.passed
-    monkeypatch.setattr(illustrate, "scene", fails)
-    failed = grader.grade(answer, seed=1)
-    assert [finding.kind for finding in failed.verdict.findings] == ["machine"]
-    assert "the grader itself failed, with MemoryError" in failed.reason
+    for place, name, seed in ((illustrate, "scene", 1), (judge, "judge_text", 2)):
+        with monkeypatch.context() as patch:
+            patch.setattr(place, name, fails)
+            failed = grader.grade(answer, seed)
+        assert [finding.kind for finding in failed.verdict.findings] == ["machine"]
+        assert "the grader itself failed, with MemoryError" in failed.reason
 
 
 def test_without_bubblewrap_there_is_a_sentence(monkeypatch):

@@ -2,6 +2,7 @@
 
 import functools
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -101,3 +102,32 @@ def best_cuts(n, slots):
             ways = [m + cost[m, free] + cost[steps - m, free - 1] for m in range(1, steps)]
             cost[steps, free], cut[steps, free] = min(ways), 1 + int(np.argmin(ways))
     return cut
+
+
+@passes
+def equinox_modules(cond, body, x, max_steps, c):
+    class Loop(eqx.Module):
+        x: jax.Array
+        left: jax.Array
+
+        def step(self, _):
+            going_on = (self.left > 0) & cond(self.x)
+            return jax.lax.cond(going_on, lambda loop: Loop(body(loop.x), loop.left - 1), lambda loop: loop, self), None
+
+    @eqx.filter_checkpoint
+    def segment(loop, _):
+        return jax.lax.scan(Loop.step, loop, length=-(-max_steps // c))
+
+    return jax.lax.scan(segment, Loop(x, jnp.asarray(max_steps)), length=c)[0].x
+
+
+@passes
+def done_once_and_for_all(cond, body, x, max_steps, c):
+    def step(carry, number):
+        x, done = carry
+        done = done | ~cond(x) | (number >= max_steps)
+        return (jax.lax.cond(done, lambda x: x, body, x), done), None
+
+    length = -(-max_steps // c)
+    segment = jax.remat(lambda carry, numbers: jax.lax.scan(step, carry, numbers), prevent_cse=False)
+    return jax.lax.scan(segment, (x, jnp.asarray(False)), jnp.arange(c * length).reshape(c, length))[0][0]

@@ -2,6 +2,7 @@
 
 import functools
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
@@ -61,3 +62,23 @@ def first_carries_named(f, c, xs, outer):
         return scanned(lambda c, group: scanned(f, checkpoint_name(c, "first"), group), c, groups)
 
     return run(c, xs.reshape(outer, -1, *xs.shape[1:]))
+
+
+@passes
+def linen_modules(f, c, xs, outer):
+    class Group(nn.Module):
+        def __call__(self, c, elements):
+            return scanned(f, c, elements), None
+
+    groups = nn.scan(nn.remat(Group, prevent_cse=False), variable_broadcast=False, split_rngs={})
+    return groups().apply({}, c, xs.reshape(outer, len(xs) // outer, *xs.shape[1:]))[0]
+
+
+@passes
+def carries_as_columns(f, c, xs, outer):
+    @jax.checkpoint
+    def group(column, elements):
+        return scanned(f, column[..., 0], elements)[..., None], None
+
+    groups = xs.reshape(outer, len(xs) // outer, *xs.shape[1:])
+    return jax.lax.scan(group, c[..., None], groups)[0][..., 0]

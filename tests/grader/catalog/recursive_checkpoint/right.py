@@ -1,7 +1,9 @@
 """Right answers to recursive_checkpoint, spelled in many ways."""
 
 import functools
+from collections.abc import Callable
 
+import equinox as eqx
 import jax
 from sample_answers import Answers
 
@@ -43,3 +45,31 @@ def in_order_of_application(funs):
         return lambda x: late(early(x))
 
     return jax.jit(halves(funs[::-1]))
+
+
+class Pair(eqx.Module):
+    late: Callable
+    early: Callable
+
+    def __call__(self, x):
+        return self.late(self.early(x))
+
+
+@passes
+def equinox_modules(funs):
+    if len(funs) <= 2:
+        return functools.reduce(Pair, funs)
+    middle = len(funs) // 2
+    return Pair(equinox_modules(funs[:middle]), eqx.filter_checkpoint(equinox_modules(funs[middle:])))
+
+
+@passes
+def cut_when_called(funs):
+    def run(funs, x):
+        if len(funs) == 1:
+            return funs[0](x)
+        middle = len(funs) // 2
+        early = functools.partial(run, funs[middle:])
+        return run(funs[:middle], (jax.remat(early) if len(funs) > 2 else early)(x))
+
+    return functools.partial(run, tuple(funs))

@@ -3,6 +3,7 @@
 import functools
 import inspect
 
+import flax.linen as nn
 import jax
 from sample_answers import Answers
 
@@ -55,3 +56,37 @@ def compiled(f):
 @RIGHT.passes_with_advice
 def without_a_barrier(f):
     return jax.checkpoint(f, static_argnums=(-1,), prevent_cse=False)
+
+
+@passes
+def a_linen_module(f):
+    class Layer(nn.Module):
+        def __call__(self, flag, *arrays):
+            return f(*arrays, flag)
+
+    return lambda *arguments: nn.remat(Layer, static_argnums=1)().apply({}, arguments[-1], *arguments[:-1])
+
+
+class Branches:
+    """One checkpoint for each flag, made when it is needed first."""
+
+    def __init__(self, f):
+        self.f, self.made = f, {}
+
+    def __call__(self, *arguments):
+        *arrays, flag = arguments
+        if flag not in self.made:
+            self.made[flag] = jax.checkpoint(lambda *arrays: self.f(*arrays, flag))
+        return self.made[flag](*arrays)
+
+
+passes(Branches)
+
+
+@passes
+def arrays_in_a_list(f):
+    @functools.partial(jax.checkpoint, static_argnums=1)
+    def kept(arrays, flag):
+        return f(*arrays, flag)
+
+    return lambda *arguments: kept(list(arguments[:-1]), arguments[-1])

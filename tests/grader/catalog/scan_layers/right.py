@@ -2,6 +2,8 @@
 
 import functools
 
+import equinox as eqx
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
@@ -69,3 +71,40 @@ def by_hand(ws, x):
 
     net.defvjp(forward, backward)
     return net(ws, x)
+
+
+@passes
+def linen_modules(ws, x):
+    class Layer(nn.Module):
+        def __call__(self, x, w):
+            return layer(w, x), None
+
+    layers = nn.scan(nn.remat(Layer, prevent_cse=False), variable_broadcast=False, split_rngs={})
+    return layers().apply({}, x, ws)[0]
+
+
+@passes
+def equinox_modules(ws, x):
+    class Layer(eqx.Module):
+        w: jax.Array
+
+        def __call__(self, x):
+            return layer(self.w, x)
+
+    arrays, others = eqx.partition(Layer(ws), eqx.is_array)
+    return jax.lax.scan(lambda x, own: (eqx.filter_checkpoint(eqx.combine(own, others))(x), None), x, arrays)[0]
+
+
+@passes
+def columns(ws, x):
+    return jax.lax.scan(lambda x, w: (jax.checkpoint(layer)(w, x), None), x[:, None], ws)[0].squeeze(1)
+
+
+@passes
+def products_in_float32(ws, x):
+    @jax.checkpoint
+    def body(x, w):
+        product = jnp.dot(w, jnp.sin(x), preferred_element_type=jnp.float32)
+        return x + jnp.sin(product).astype(x.dtype), None
+
+    return jax.lax.scan(body, x, ws)[0]

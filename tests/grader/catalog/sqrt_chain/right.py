@@ -2,6 +2,7 @@
 
 import functools
 
+import flax.linen as nn
 import jax
 import numpy as np
 from sample_answers import Answers
@@ -70,3 +71,36 @@ def checkpoints_within(fs, k):
 @RIGHT.passes_with_advice
 def without_a_barrier(fs, k):
     return chain([jax.checkpoint(chain(segment), prevent_cse=False) for segment in np.array_split(fs, k)])
+
+
+@passes
+def linen_modules(fs, k):
+    class Segment(nn.Module):
+        places: tuple
+
+        def __call__(self, x):
+            return chain([fs[place] for place in self.places])(x)
+
+    places = [tuple(map(int, part)) for part in np.array_split(range(len(fs)), k)]
+    return lambda x: nn.Sequential([nn.remat(Segment)(own) for own in places]).apply({}, x)
+
+
+class Chain:
+    """Cuts when it is called."""
+
+    def __init__(self, fs, k):
+        self.fs, self.k = tuple(fs), k
+
+    def __call__(self, x):
+        (length, longer), rest = divmod(len(self.fs), self.k), iter(self.fs)
+        for number in range(self.k):
+            segment = [next(rest) for _ in range(length + (number < longer))]
+            x = jax.checkpoint(functools.partial(self.run, segment))(x)
+        return x
+
+    @staticmethod
+    def run(segment, x):
+        return chain(segment)(x)
+
+
+passes(Chain)

@@ -23,7 +23,7 @@ def cases(rng):
         _case(8, rng),
         _case(1, rng, axes=3),
         _case(2, rng, axes=1, called="under jax.jit"),
-        _case(int(rng.choice([4, 8, 16])), rng, dtype="float16", called="under jax.vmap"),
+        _case(int(rng.choice([4, 16])), rng, dtype="float16", called="under jax.vmap"),
         # Large enough that a buffer's alignment is nothing beside it.
         _case(32, rng, shape=(int(rng.integers(400, 600)), 8)),
     )

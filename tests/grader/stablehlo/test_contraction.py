@@ -7,6 +7,7 @@ from jax import lax
 from test_reader import text
 
 from grader.stablehlo import reader
+from grader.stablehlo.types import ProgramError
 
 X, W, V = (7, 6), (6, 5), (6,)
 PRODUCT, VECTOR = 2 * 7 * 6 * 5, 2 * 6 * 5
@@ -92,3 +93,26 @@ NO_PRODUCTS = {
 @pytest.mark.parametrize("spelling", NO_PRODUCTS)
 def test_what_is_no_product_costs_nothing(spelling):
     assert flops(NO_PRODUCTS[spelling], X, W) == 0
+
+
+def test_a_product_behind_a_fourier_transform_is_a_product_and_the_transform_costs_nothing():
+    """As Parseval has it. A transform multiplies by no matrix of an answer's, so that no product hides in one."""
+
+    def by_parseval(x, w):
+        return (jnp.fft.fft(x) @ jnp.fft.fft(w, axis=0).conj()).real / 6
+
+    assert flops(by_parseval, X, W) == PRODUCT
+    assert flops(lambda x: jnp.fft.fft(x).real, X) == 0
+
+
+@pytest.mark.parametrize(
+    ("function", "call"),
+    [
+        (lambda a, b: lax.linalg.triangular_solve(a, b, left_side=True, lower=True), "@lapack_strsm_ffi"),
+        (lambda a, b: lax.linalg.cholesky(a), "@lapack_spotrf_ffi"),
+    ],
+)
+def test_what_lapack_would_do_is_refused(function, call):
+    """A product can be had of a triangular system, [[1, 0], [-w, 1]] z = [x, 0]: what that costs is not counted."""
+    with pytest.raises(ProgramError, match=call):
+        reader.read(text(function, (6, 6), (6, 5)))

@@ -17,10 +17,14 @@ from rematscope import LintKind, Tally, lint, measure, print_fwd_bwd, residual_t
 from rematscope.ir import collectives
 from rematscope.ir.collectives import collectives_of, tallied
 
-every_program = pytest.mark.parametrize("program", meshes.PROGRAMS, ids=lambda program: program.__name__)
+running = since("0.11", "the CPU's devices come to an end with turns in a shard_map within another")
 
 
-@every_program
+@pytest.mark.parametrize(
+    "program",
+    [pytest.param(p, marks=running) if p is meshes.nested else p for p in meshes.PROGRAMS],
+    ids=lambda program: program.__name__,
+)
 def test_both_programs_run_as_jax_differentiates(program):
     f, shapes = program(meshes.under(["plain", "nothing", "names"][meshes.PROGRAMS.index(program) % 3]))
     passes = trace(f, *shapes)

@@ -4,24 +4,52 @@ from collections.abc import Callable
 
 import numpy as np
 
-from grader.judging.compare import ROUNDING, close
+from grader.judging.compare import ROUNDING, as_float, close
 from grader.judging.trial import Trial, TriedCase
+
+# What rounding can do to a result is at most so many times what half a unit in the last place of each input does to it.
+# A product in half precision does thousands of times that.
+SENSITIVE = 16
 
 
 def agree(trial: Trial, index: int, both: Callable[[TriedCase], tuple[np.ndarray, np.ndarray]]) -> bool:
     """Whether what a case got and what it should have got agree.
 
     They do if they are within the tolerance of their dtype. If they are a few tolerances apart, the order of a sum may
-    be all that differs, in float16 above all: then their shadows decide, which are not rounded.
+    be all that differs, in float16 above all: then their shadows decide, which are not rounded. If they are farther
+    apart, what is summed may cancel: then, beside that, the result must be as sensitive as that to its inputs.
 
     Args:
       trial: the trial.
       index: the case's place.
       both: takes that case, or its shadow, and returns what it got, and what it should have got.
     """
-    if close(*both(trial.cases[index])):
+    case = trial.cases[index]
+    if close(*both(case)):
         return True
-    if not close(*both(trial.cases[index]), times=ROUNDING):
+    if not close(*both(case), times=ROUNDING**3):
         return False
     shadow = trial.shadow()
-    return shadow is not None and close(*both(shadow.cases[index]))
+    if shadow is None or not close(*both(shadow.cases[index])):
+        return False
+    if close(*both(case), times=ROUNDING):
+        return True
+    got, _ = both(case)
+    return as_sensitive(trial, index, got, lambda tried: both(tried)[1])
+
+
+def as_sensitive(trial: Trial, index: int, got: np.ndarray, wanted: Callable[[TriedCase], np.ndarray]) -> bool:
+    """Whether a result is as far from what it should be as rounding can take it, sensitive to its inputs as it is.
+
+    Args:
+      trial: the trial; it has a shadow.
+      index: the case's place.
+      got: the result.
+      wanted: takes that case, its shadow, or its shadow with inputs changed in their last place, and returns what the
+        result should be.
+    """
+    shadow = trial.shadow()
+    if shadow is None:
+        return False
+    want, exact, moved = (as_float(wanted(each[index])) for each in (trial.cases, shadow.cases, trial.shaken()))
+    return bool(abs(as_float(got) - want).max(initial=0.0) <= SENSITIVE * abs(moved - exact).max(initial=0.0))

@@ -40,6 +40,9 @@ class TwoPrograms(Protocol):
     def peak(self, index: int, inputs: Arrays, cotangents: Arrays) -> int: ...
 
 
+# In an array's last place, relative to a number.
+HALF_A_UNIT = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}
+
 Execute = Callable[..., TwoPrograms]  # takes what `Execution` takes
 
 
@@ -95,6 +98,8 @@ class Trial:
       trip_count: how many trips the dynamic loops of both programs made, in all cases together.
       shadow: makes the same in float64, inputs and all (`grader.stablehlo.shadow`); None if that cannot be run, or if
         this is a shadow.
+      shaken: makes the shadow's cases as they should be if each number of the inputs were half a unit in its last place
+        larger or smaller.
       gradients_from: runs the backward program once more, on other residuals: takes those of all cases, and returns the
         gradients of all cases.
       products: makes glimpses of the products of the reference's forward pass, case by case, and behind each its FLOPs.
@@ -110,6 +115,7 @@ class Trial:
     backward: StableHloProgram
     trip_count: int
     shadow: Callable[[], "Trial | None"]
+    shaken: Callable[[], Sequence[TriedCase]]
     gradients_from: Callable[[Arrays], Arrays]
     products: Callable[[], Sequence[np.ndarray]]
     glimpses: Callable[[Sequence[int]], np.ndarray]
@@ -180,6 +186,7 @@ def try_answer(
             backward=programs.backward.counted(backward_trips),
             trip_count=sum(forward_trips) + sum(backward_trips),
             shadow=lambda: None,
+            shaken=lambda: (),
             gradients_from=lambda residuals: split(programs.gradients(residuals, cotangents), list(map(len, inputs))),
             products=functools.cache(lambda: traced.products(inputs, cotangents)),
             glimpses=functools.cache(lambda sizes: programs.glimpses(residuals, cotangents, sizes)),
@@ -193,7 +200,23 @@ def try_answer(
         except ProgramError:
             return None
 
-    return dataclasses.replace(tried(programs, inputs, cotangents, traced.function), shadow=shadow)
+    @functools.cache
+    def shaken() -> Sequence[TriedCase]:
+        moved = [[_shaken(np.random.default_rng(seed), array) for array in own] for own in inputs]
+        wanted = traced.function.shadow(moved, _widened(cotangents))
+        return [
+            dataclasses.replace(case, wanted_output=output, wanted_gradients=gradients, named=named)
+            for case, (output, gradients, named) in zip(itself.cases, wanted, strict=True)
+        ]
+
+    itself = tried(programs, inputs, cotangents, traced.function)
+    return dataclasses.replace(itself, shadow=shadow, shaken=shaken)
+
+
+def _shaken(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
+    wide = widened_array(array)
+    half = HALF_A_UNIT.get(str(array.dtype), 0.0)
+    return np.asarray(wide * (1 + half * rng.choice([-1, 1], size=array.shape)), wide.dtype)
 
 
 def _widened(arrays: Arrays) -> Arrays:

@@ -1,0 +1,53 @@
+"""What rounding may do to a result, and what it may not be an excuse for."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import sample_answers
+
+from grader.exercises import registry
+from grader.judging.trial import try_answer
+
+NAME = "checkpoint_each_layer"
+CANCELS = 841573609  # drawn with this seed, a gradient is a single number that is left of a sum
+
+
+def multiplied_and_summed(W1, W2, W3, x):
+    for W in (W1, W2, W3):
+        x = jax.checkpoint(lambda W, x: jnp.sin((W * x).sum(axis=-1)))(W, x)
+    return x
+
+
+def half_of_it_in_float16(W1, W2, W3, x):
+    def layer(W, x):
+        half = jnp.float16 if x.dtype == jnp.float32 else x.dtype
+        return jnp.sin((W.astype(half) @ x.astype(half)).astype(x.dtype))
+
+    for W in (W1, W2, W3):
+        x = jax.checkpoint(layer)(W, x)
+    return x
+
+
+@pytest.mark.parametrize("seed", [CANCELS, 0, 1])
+def test_the_order_of_a_sum_is_an_honest_reason_for_a_difference(seed):
+    assert sample_answers.verdict_on(multiplied_and_summed, NAME, seed).passed
+
+
+@pytest.mark.parametrize("seed", [CANCELS, 0, 1])
+def test_fewer_bits_than_asked_for_are_none(seed):
+    verdict = sample_answers.verdict_on(half_of_it_in_float16, NAME, seed)
+    assert [finding.kind for finding in verdict.findings] == ["wrong value"]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_rounding_takes_results_about_as_far_as_a_change_in_the_inputs_last_place(seed):
+    evidence = sample_answers.traced(multiplied_and_summed, NAME, seed)
+    cases, task, expect = sample_answers.cases(NAME, seed), registry.task(NAME), registry.expect(NAME)
+    trial = try_answer(evidence, cases, task, expect, sample_answers.seed_of_inputs(seed))
+    for case, exact, moved in zip(trial.cases, trial.shadow().cases, trial.shaken(), strict=True):
+        compared = zip(
+            case.gradients, case.wanted_gradients, exact.wanted_gradients, moved.wanted_gradients, strict=True
+        )
+        for got, want, was, then in compared:
+            assert abs(np.float64(got) - np.float64(want)).max() <= 8 * abs(then - was).max()

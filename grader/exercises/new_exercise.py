@@ -59,6 +59,7 @@ def _texts(name: str, number: int) -> dict[Path, str]:
         entry / "expect.py": _EXPECT,
         answers / "right.py": _RIGHT,
         answers / "wrong.py": _WRONG,
+        answers / "first_hints.json": _FIRST_HINTS,
     }
 
 
@@ -193,6 +194,13 @@ passes = RIGHT.passes
 
 # STUB: at least three functions, each below `@passes`.
 '''
+
+_FIRST_HINTS = """{
+ "STUB: the words that a first hint begins with": [
+  "the wrong answers behind which it comes, by their names"
+ ]
+}
+"""
 
 _WRONG = '''"""Wrong answers to NAME, each with the finding that must name its mistake."""
 

@@ -15,6 +15,7 @@ from grader.exercises import registry
 from grader.exercises.spec import Case, Question, Task
 from grader.judging.illustrate import effects_beside_others, explained_by_programs
 from grader.judging.judge import judge_text
+from grader.util import garbage
 from grader.util.jax_settings import as_they_come
 from grader.verdicts.verdict import Verdict, better
 
@@ -74,6 +75,7 @@ def verdicts_on_file(path: Path, exercise: str | None = None, seed: int | None =
             return
 
 
+@garbage.looked_for_seldom()
 def grade(answer: Callable, exercise: str, seed: int | None = None) -> Verdict:
     """Captures and judges an answer.
 

@@ -123,10 +123,20 @@ hints = (
         "Write the shapes under `W1 @ x`, from the page's table: on which side do the weights stand? And do your "
         "arguments come in the table's order?",
         after=("raises", "argument order"),
+        says="dot_general",
     ),
     Hint(
         "Where does your answer call a layer, and what does it do with the array that comes back?",
         after=("wrong type",),
+    ),
+    Hint(
+        "In which order does the page's table list the arguments of `checkpoint_each_layer`?",
+        after=("argument order",),
+    ),
+    Hint(
+        "What does your answer keep from one call to the next? The next call has other shapes: can each make its own?",
+        after=("raises",),
+        says="traced in an earlier call",
     ),
 )
 

@@ -52,11 +52,11 @@ from grader.isolation.inside.protocol import (
     NotStarted,
     Ready,
 )
+from grader.util import garbage
 from grader.verdicts.verdict import Verdict
 
 _AWAKE = 0.02  # seconds of processor time; what waits uses none
 _OUTPUT = 4_000  # bytes that are kept of the beginning of what is printed, and as many of the end
-_GARBAGE = 100_000  # objects more than were let go of, until cycles are looked for: an answer is traced in one or two
 _REQUEST = 64 * 2**20
 
 
@@ -69,7 +69,7 @@ def main() -> None:
         raise SystemExit(f"the zygote has {threads} threads: a fork may wait for one that it did not get.")
     gc.collect()
     gc.freeze()
-    gc.set_threshold(_GARBAGE)
+    gc.set_threshold(garbage.SELDOM)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # guards report to whoever asked for them
     control.send(b"ready")
     while True:

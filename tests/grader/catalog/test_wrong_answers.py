@@ -35,9 +35,11 @@ from grader.verdicts.verdict import Verdict
 NAME = "checkpoint_dot_policy"
 
 
-# Of each exercise the words that its first hints begin with, and behind which wrong answers they come: to be read
-# aloud, beside the findings that are in `wrong.py`.
-FIRST_HINTS = json.loads(Path(__file__).with_name("first_hints.json").read_text())
+def first_hints(slug):
+    """The words that an exercise's first hints begin with, and behind which wrong answers they come: to be read aloud,
+    beside the findings that are in `wrong.py`."""
+    return json.loads((Path(__file__).parent / slug / "first_hints.json").read_text())
+
 
 ALL = [(slug, name) for slug in registry.names() for name in wrong(slug)]
 
@@ -60,14 +62,14 @@ def test_wrong_answers_fail_with_the_finding_that_names_the_mistake(slug, name, 
     if not remat3:
         hints = registry.expect(slug).hints
         hint = hints[next_hint(hints, verdict.findings, ())].text
-        (written,) = [words for words, names in FIRST_HINTS[slug].items() if name in names]
+        (written,) = [words for words, names in first_hints(slug).items() if name in names]
         assert hint.startswith(written), f"{name} is asked: {hint} ({verdict})"
 
 
 @pytest.mark.parametrize("slug", registry.names())
 def test_of_each_wrong_answer_it_is_written_which_hint_comes_first(slug):
     hints = [hint.text for hint in registry.expect(slug).hints]
-    written = FIRST_HINTS.get(slug, {})
+    written = first_hints(slug)
     assert sorted(name for names in written.values() for name in names) == sorted(wrong(slug))
     for words in written:
         assert len({text for text in hints if text.startswith(words)}) == 1, words

@@ -30,7 +30,7 @@ THINGS = {
     "page": "exercises/[0-9][0-9]_*.ipynb",
     "worked answer": "solutions/[!_]*.py",
     "catalogue entry": "grader/catalog/*/*.py",
-    "answers to test it with": "tests/grader/catalog/*/*.py",
+    "answers to test it with": "tests/grader/catalog/[!_]*/*.*",
 }
 
 

@@ -56,7 +56,7 @@ def test_a_new_exercise_is_refused_until_each_of_its_four_things_is_written(copy
     assert (status, err) == (0, "") and written == set(out.splitlines()[:-1])
     entry = {f"grader/catalog/{NAME}/{file}.py" for file in ("__init__", "task", "expect")}
     assert written == {page, f"solutions/{NAME}.py", *entry} | {
-        f"tests/grader/catalog/{NAME}/{kind}.py" for kind in ("right", "wrong")
+        f"tests/grader/catalog/{NAME}/{file}" for file in ("right.py", "wrong.py", "first_hints.json")
     }
 
     status, out = outcome(copy, "still_a_stub")

@@ -16,7 +16,7 @@ def progress(tmp_path):
     return Progress(tmp_path / "progress.sqlite")
 
 
-def attempt(progress, source="", outcome="not passed", kind="also saved"):
+def attempt(progress, source="", outcome="not passed", kind="not saved"):
     progress.record(NAME, Verdict(NAME, outcome, (Finding(kind, "…"),)), source)
 
 
@@ -27,7 +27,7 @@ def test_hints_come_one_at_a_time_and_stay(progress):
     assert first.headline == "Hint 1" and general[0] in first.sentences[0] and general[1] not in str(first)
     assert general[1] == second.sentences[0] and general[0] == second.sentences[2]
     attempt(progress)
-    found = [Finding("also saved", "…")]
+    found = [Finding("not saved", "…")]
     fitting = next(hint.text for hint in hints if hint.closeness(found) > 0)
     third = assistance.hint(NAME, progress)
     assert third.sentences[0] == fitting and third.headline == "Hint 3"
@@ -45,7 +45,7 @@ def test_whoever_has_passed_needs_no_hint(progress):
 def test_whoever_tries_another_way_after_a_pass_gets_hints_about_that(progress):
     attempt(progress, outcome="passed")
     attempt(progress, WRONG)
-    fitting = next(h.text for h in registry.expect(NAME).hints if h.closeness([Finding("also saved", "…")]) > 0)
+    fitting = next(h.text for h in registry.expect(NAME).hints if h.closeness([Finding("not saved", "…")]) > 0)
     assert assistance.hint(NAME, progress).sentences[0] == fitting
     attempt(progress, outcome="passed")
     assert "solution()" in str(assistance.hint(NAME, progress)) and len(progress.hints(NAME)) == 1

@@ -1,0 +1,27 @@
+"""Cycles are looked for as often as before, whatever a check does."""
+
+import gc
+
+import pytest
+
+from grader import check
+from grader.util import garbage
+
+
+def test_behind_a_check_cycles_are_looked_for_as_before():
+    before = gc.get_threshold()
+    during = []
+
+    def count_residuals(*_):
+        during.append(gc.get_threshold()[0])
+        raise ZeroDivisionError
+
+    assert not check(count_residuals).passed
+    assert set(during) == {garbage.SELDOM} and gc.get_threshold() == before
+
+
+def test_an_error_leaves_nothing_behind():
+    before = gc.get_threshold()
+    with pytest.raises(KeyError), garbage.looked_for_seldom():
+        raise KeyError
+    assert gc.get_threshold() == before

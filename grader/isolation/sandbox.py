@@ -189,6 +189,8 @@ class Zygote:
                 with self._lock:
                     socket.send_fds(self._control, [request], [guards_end.fileno(), workers_end.fileno(), *joining])
             except OSError:
+                guard.close()
+                line.close()
                 if group:
                     group.remove()
                 raise SandboxError(_no_sandbox("its first process is gone")) from None

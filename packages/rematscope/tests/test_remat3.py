@@ -29,10 +29,11 @@ def test_every_test_of_what_is_traced_passes_with_remat3(pytestconfig):
     here, root = pathlib.Path(__file__).parent, pytestconfig.rootpath
     # With the settings of this run, which are not the workbook's where on_jax.py runs the tests.
     alike = ["-c", pytestconfig.inipath, "--rootdir", root, "--confcutdir", pytestconfig.option.confcutdir or root]
-    # What is searched for and compiled once a function is traced is the same search.
-    alike += [f"--ignore={here / file}" for file in ("planning/test_fit.py", "choices/test_best_choice.py")]
+    # What is done with two programs once there are two is the same; so are models of libraries, which take long.
+    folders = [here / folder for folder in ("ir", "tracing", "linting", "choices/test_predicted_choices.py", __file__)]
+    alike += [f"--ignore={here / 'tracing' / file}" for file in ("test_libraries.py", "test_meshes.py")]
     run = subprocess.run(
-        [sys.executable, "-m", "pytest", *alike, "-q", "--numprocesses", "0", "-p", "no:cacheprovider", here],
+        [sys.executable, "-m", "pytest", *alike, "-q", "--numprocesses", "0", "-p", "no:cacheprovider", *folders],
         env={**os.environ, "JAX_REMAT3": "1"},
         capture_output=True,
         text=True,

@@ -77,14 +77,15 @@ def test_of_each_wrong_answer_it_is_written_which_hint_comes_first(slug):
 
 @pytest.mark.parametrize("slug", registry.names())
 def test_every_hint_for_a_findings_words_fits_a_wrong_answer(slug, unpatched):
-    left = {hint for hint in registry.expect(slug).hints if hint.says}
+    first = tuple(first_hints(slug))  # these fit, by the test above
+    left = {hint for hint in registry.expect(slug).hints if hint.says and not hint.text.startswith(first)}
     for answer in wrong(slug).values():
         findings = verdict_on(answer.answer, slug).findings if left else ()
         left = {hint for hint in left if hint.closeness(findings) < 0}
     assert not left
 
 
-@pytest.mark.parametrize("slug", registry.names())
+@pytest.mark.parametrize("slug", drawn(list(registry.names()), 2))
 def test_no_requirement_is_decoration(slug, unpatched):
     """Without any one requirement, a wrong answer passes or is not told its mistake, or a right one its advice."""
     if isinstance(cases(slug)[0], Question):

@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.ad_checkpoint import Offloadable, Recompute, Saveable, checkpoint_name
+from jax.ad_checkpoint import Offloadable, Recompute, Saveable
+from jax.extend.core.primitives import name_p
 
 YES, NO = "yes, keep it", "no, compute it again"
 
@@ -34,8 +35,9 @@ def named(names: Sequence[str], rng: np.random.Generator) -> tuple[Operation, ..
     """Operations that give these names, one after the other, to values of five dtypes in turn, of any shape."""
     dtypes = itertools.cycle([jnp.float32, jnp.bfloat16, jnp.float16, jnp.int32, jnp.bool_])
     shapes = [tuple(map(int, rng.integers(1, 10, size=rank))) for rank in rng.integers(4, size=len(names))]
-    values = list(map(jax.ShapeDtypeStruct, shapes, dtypes))
-    return _operations_of(lambda *values: list(map(checkpoint_name, values, names)), *values)
+    # As a policy is asked; a program that is traced has another operation in JAX's next rematerialization.
+    values = map(jax.core.ShapedArray, shapes, dtypes)
+    return tuple(Operation(name_p, (value,), {"name": name}) for value, name in zip(values, names, strict=True))
 
 
 def unnamed(rng: np.random.Generator) -> tuple[Operation, ...]:

@@ -26,7 +26,8 @@ class Wrong(NamedTuple):
     """A wrong answer, and the finding that must name its mistake.
 
     `words` are in that finding; `cases` are those in which it is seen, or None if they do not matter. `where` takes
-    what a question drew, and says whether the answer is wrong there; None if that does not matter.
+    what a question drew, and says whether the answer is wrong there; None if that does not matter. `remat3` is False
+    if it is right with JAX's next rematerialization, which asks policies about names and products alone.
     """
 
     answer: Callable
@@ -34,6 +35,7 @@ class Wrong(NamedTuple):
     words: tuple[str, ...]
     cases: tuple[str, ...] | None
     where: Callable[..., bool] | None = None
+    remat3: bool = True
 
 
 class Right(NamedTuple):
@@ -46,9 +48,9 @@ class Right(NamedTuple):
 class Answers(dict):
     """The answers of a module, by their functions' names."""
 
-    def fails_with(self, kind, *words, cases=None, where=None):
+    def fails_with(self, kind, *words, cases=None, where=None, remat3=True):
         def note(answer):
-            self[answer.__name__] = Wrong(answer, kind, words, cases, where)
+            self[answer.__name__] = Wrong(answer, kind, words, cases, where, remat3)
             return answer
 
         return note

@@ -4,7 +4,7 @@
 
 Classes of 10, 100 and 1,000 answers to `checkpoint_dot_policy`, or of as many as are asked for, and ten of the same
 notebooks for nbgrader and otter, which are installed into an environment of their own under test-output/. Those two
-compare values and gradients with the plain function's, in the exercise's three cases; neither knows what is saved.
+compare values and gradients with the plain function's, in the exercise's cases; neither knows what is saved.
 otter, which grades one notebook a process, is run on as many at a time as `batch` grades, one for each processor;
 nbgrader grades one after the other. Memory is that of all processes together, shared pages counted once, looked at five
 times a second.
@@ -293,7 +293,7 @@ def parts() -> dict[str, float]:
             submission = Submission("ada", "answer.ipynb", nbformat.writes(notebook(right(i))).encode(), NAME)
             step("in all", grader.grade, submission, 0)
             step("two processes in the sandbox, begun and ended", two_processes)
-            evidence = step("tracing it in three cases and exporting that", capture.traced, names[NAME], NAME, cases)
+            evidence = step("tracing it twice in four cases, exported", capture.traced, names[NAME], NAME, cases)
             step("judging the two programs", judge.judge_text, evidence.to_json(), cases, NAME, i)
             step("tracing it as its feedback shows it", draw.drawn, names[NAME], cases, task.shown, None, ())
     return {what: statistics.median(times) for what, times in seconds.items()}

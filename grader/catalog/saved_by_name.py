@@ -4,6 +4,7 @@ from collections.abc import Collection
 
 import numpy as np
 
+from grader.exercises.hints import Hint
 from grader.exercises.requirements import Mistake
 from grader.exercises.spec import Case
 
@@ -21,6 +22,26 @@ mistakes = (
         "How often does what you return run f, and what becomes of each result?",
     ),
 )
+
+
+asked_about_names = Hint(
+    "Print what your policy is asked, as the page does. Which operations have an entry `name` among their "
+    "parameters, and what should it say to all others?",
+    after=("raises",),
+    says="besides names",
+)
+run_once = Hint(
+    "Each call of what you return should run `f` once. How often is `f`, or what you have made of it, called "
+    "there, and what is done with the results?",
+    after=("recomputes", "wrong value"),
+)
+gradients_handed_on = Hint(
+    "`jax.checkpoint` hands every gradient on. What else stands between `f` and what you return, and does a "
+    "gradient get through that?",
+    after=("wrong gradient",),
+)
+
+too_many = "How often does your answer run f in the forward pass, and how often again?"
 
 
 def saving(case: Case, names: Collection[str]) -> tuple[tuple[str, ...], int]:

@@ -1,6 +1,14 @@
 """What is expected of an answer; only the judge reads this."""
 
-from grader.catalog.saved_by_name import draw, mistakes, saving
+from grader.catalog.saved_by_name import (
+    asked_about_names,
+    draw,
+    gradients_handed_on,
+    mistakes,
+    run_once,
+    saving,
+    too_many,
+)
 from grader.exercises.hints import Hint
 from grader.exercises.requirements import AdvisesBarrier, Recomputes, Requirement, Saves
 
@@ -56,12 +64,7 @@ hints = (
         "Nearly the answer: which line of the mini-example makes a policy from a name, and which wraps `f`? Put the "
         'two together, with all of your `names`, unpacked, where `"up"` stands.'
     ),
-    Hint(
-        "Print what your policy is asked, as the page does. Which operations have an entry `name` among their "
-        "parameters, and what should it say to all others?",
-        after=("raises",),
-        says="besides names",
-    ),
+    asked_about_names,
     Hint(
         "`save_only_these_names` with its parentheses is one thing, and without them another: which of the two is "
         "asked about operations, and which makes the one that is?",
@@ -72,16 +75,8 @@ hints = (
         "The page calls `save_named(f, names)`. Which of the two comes first in your `def` line?",
         after=("argument order",),
     ),
-    Hint(
-        "Each call of what you return should run `f` once. How often is `f`, or what you have made of it, called "
-        "there, and what is done with the results?",
-        after=("recomputes", "wrong value"),
-    ),
-    Hint(
-        "`jax.checkpoint` hands every gradient on. What else stands between `f` and what you return, and does a "
-        "gradient get through that?",
-        after=("wrong gradient",),
-    ),
+    run_once,
+    gradients_handed_on,
     Hint(
         "`save_named(f, names)` returns a function that is called in place of `f`, with `f`'s arguments. What does "
         "your `return` hand out: that, a policy, or something that has been called already?",
@@ -101,7 +96,6 @@ _TOO_MUCH = (
     "to what has no name?"
 )
 _TOO_LITTLE = "Which policy do you give to jax.checkpoint, and is each of the names handed to it as a name?"
-_TOO_MANY = "How often does your answer run f in the forward pass, and how often again?"
 
 
 # What is saved, and how many products are computed again; of the other functions that follows from their structure.
@@ -121,7 +115,7 @@ def requirements(case):
     groups: list[tuple[Requirement, ...]] = [()] * (len(_PLAIN) + 2)
     groups[list(_PLAIN).index(case.name) if plain else -2] = (
         Saves(saved, too_much=_TOO_MUCH, too_little=_TOO_LITTLE),
-        Recomputes(again, too_many=_TOO_MANY),
+        Recomputes(again, too_many=too_many),
     )
     groups[-1] = (AdvisesBarrier(),) if plain and saved else ()
     return groups

@@ -14,20 +14,13 @@ import optax
 from flax import linen, nnx
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
-from zoo import Case, normal
+from zoo import Case, added_to, normal
 
 TOKENS, D, HEADS = 6, 8, 2
 CASES: dict[str, Case] = {}
 
 
-def case(*args, **kwargs):
-    """Adds the decorated function, called with these arguments, to the cases."""
-
-    def add(function):
-        CASES[function.__name__] = Case(function, args, kwargs)
-        return function
-
-    return add
+case = added_to(CASES)
 
 
 def made(initialize, *args):

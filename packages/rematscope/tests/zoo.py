@@ -31,14 +31,20 @@ class Case:
 CASES: dict[str, Case] = {}
 
 
-def case(*args, **kwargs):
-    """Adds the decorated function, called with these arguments, to the zoo."""
+def added_to(cases: dict[str, Case]) -> Callable:
+    """A decorator, `@case(*args, **kwargs)`, that adds a function, called with these arguments, to some cases."""
 
-    def add(function):
-        CASES[function.__name__] = Case(function, args, kwargs)
-        return function
+    def case(*args, **kwargs):
+        def add(function):
+            cases[function.__name__] = Case(function, args, kwargs)
+            return function
 
-    return add
+        return add
+
+    return case
+
+
+case = added_to(CASES)
 
 
 def variant(name, function, *args, **kwargs):

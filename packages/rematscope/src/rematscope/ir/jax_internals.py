@@ -107,6 +107,18 @@ def _expanded(prim: Any, avals: tuple[Any, ...]) -> AnyJaxpr | None:
         return None
 
 
+_OF_CHECKPOINTS = ("checkpoint", "rematted_computation")
+
+
+def scopes(eqn: JaxprEqn) -> list[str]:
+    """The names that `jax.named_scope`, or a library for its modules, gave to what made `eqn`, outermost first.
+
+    JAX notes its transformations among them, and what an einsum is about.
+    """
+    names = (each.name for each in eqn.source_info.name_stack.stack if type(each).__name__ == "Scope")
+    return [name for name in names if name not in _OF_CHECKPOINTS and "," not in name and "->" not in name]
+
+
 def is_checkpoint(eqn: JaxprEqn) -> bool:
     """True for an equation that `jax.checkpoint` made."""
     return eqn.primitive.name in _CHECKPOINTS or type(hi_primitive(eqn)).__name__ == "RematTraced"

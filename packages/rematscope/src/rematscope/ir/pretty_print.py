@@ -40,12 +40,14 @@ class Line:
       defines: the values that it defines.
       role: the equation's role, empty for lines that compute nothing.
       source: the user's line that it comes from.
+      module: the module that this belongs to; None for lines that compute nothing.
     """
 
     pieces: Pieces
     defines: tuple[Value, ...] = ()
     role: str = ""
     source: Source | None = None
+    module: str | None = None
 
     @property
     def code(self) -> str:
@@ -76,7 +78,8 @@ def lines(program: Program, indent: str = "") -> Iterator[Line]:
             case primitive if primitive in CASTS:
                 pass  # what it returns has its operand's name
             case _:
-                yield Line((indent, *_assignment(equation)), equation.outputs, equation.role, equation.source)
+                code = (indent, *_assignment(equation))
+                yield Line(code, equation.outputs, equation.role, equation.source, equation.module)
 
 
 def code(equation: Equation) -> str:
@@ -196,7 +199,7 @@ def _scan(equation: Equation, indent: str) -> Iterator[Line]:
     if equation.reverse:
         steps = f"reversed({steps})"
     yield from _start(equation, indent)
-    yield Line((f"{indent}for {index} in {steps}:",), source=equation.source)
+    yield Line((f"{indent}for {index} in {steps}:",), source=equation.source, module=equation.module)
     inner = indent + "  "
     yield from lines(body, inner)
     for whole, part in zip(equation.outputs[carries:], body.outputs[carries:], strict=True):
@@ -213,7 +216,7 @@ def _carry_over(equation: Equation, body: Program, indent: str) -> Iterator[Line
 def _shard_map(equation: Equation, indent: str) -> Iterator[Line]:
     (body,) = equation.bodies
     axes = ", ".join(f"{name}={size}" for name, size in equation.params["axes"].items())
-    yield Line((f"{indent}on each device of {axes}:",), source=equation.source)
+    yield Line((f"{indent}on each device of {axes}:",), source=equation.source, module=equation.module)
     inner = indent + "  "
     yield from lines(body, inner)
     for whole, part, spec in zip(equation.outputs, body.outputs, equation.params["out_specs"], strict=True):
@@ -223,7 +226,7 @@ def _shard_map(equation: Equation, indent: str) -> Iterator[Line]:
 def _while(equation: Equation, indent: str) -> Iterator[Line]:
     condition, body = equation.bodies
     yield from _start(equation, indent)
-    yield Line((f"{indent}while True:",), source=equation.source)
+    yield Line((f"{indent}while True:",), source=equation.source, module=equation.module)
     inner = indent + "  "
     yield from lines(condition, inner)
     yield Line((f"{inner}if not ", condition.outputs[0], ": break"))
@@ -234,7 +237,12 @@ def _while(equation: Equation, indent: str) -> Iterator[Line]:
 def _cond(equation: Equation, indent: str) -> Iterator[Line]:
     targets = listed(equation.outputs)
     switch = ("switch(", equation.inputs[0], "):")
-    yield Line((indent, *targets, *[" = "] * bool(targets), *switch), equation.outputs, source=equation.source)
+    yield Line(
+        (indent, *targets, *[" = "] * bool(targets), *switch),
+        equation.outputs,
+        source=equation.source,
+        module=equation.module,
+    )
     for i, body in enumerate(equation.bodies):
         yield Line((f"{indent}  case {i}:",))
         yield from lines(body, indent + "    ")

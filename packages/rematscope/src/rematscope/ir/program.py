@@ -9,9 +9,9 @@ what goes in is divided, and what comes out is put together. In the body each va
 """
 
 import dataclasses
+import functools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -137,13 +137,16 @@ _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 
 def type_text(value: Typed) -> str:
     """`f32[5,4]`, for anything with a shape and a dtype."""
-    name = str(value.dtype)
+    return f"{_dtype_text(value.dtype)}[{','.join(map(str, value.shape))}]"
+
+
+@functools.cache
+def _dtype_text(dtype: Any) -> str:  # NumPy's, or one of JAX's extended dtypes
+    name = str(dtype)
     if "float0" in name:  # NumPy writes it as the structure that it is
         name = "float0"
     stem = re.split("[^a-z]", name, maxsplit=1)[0]
-    if stem in _SHORT and name != "float0":
-        name = _SHORT[stem] + name[len(stem) :]
-    return f"{name}[{','.join(map(str, value.shape))}]"
+    return _SHORT[stem] + name[len(stem) :] if stem in _SHORT and name != "float0" else name
 
 
 def nbytes(value: Typed) -> int:
@@ -189,11 +192,15 @@ class Equation:
     calls: tuple[JaxprEqn, ...] = ()
     index: str = ""
 
-    @cached_property
+    @functools.cached_property
     def source(self) -> Source | None:
         """The user's line that this operation comes from; for JAX's own functions, the line that calls them."""
-        found = (Source.of(eqn.source_info) for eqn in (self.eqn, *self.calls))
-        return next((source for source in found if source is not None), None)
+        return Source.of(*(eqn.source_info for eqn in (self.eqn, *self.calls)))
+
+    @functools.cached_property
+    def module(self) -> str:
+        """The module that it belongs to, `layers_3/attention/query`: Flax and Haiku say so, and `jax.named_scope`."""
+        return "/".join(scope for eqn in (*reversed(self.calls), self.eqn) for scope in jax_internals.scopes(eqn))
 
     @property
     def initial(self) -> tuple[Value, ...]:

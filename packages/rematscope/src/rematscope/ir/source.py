@@ -1,45 +1,102 @@
-"""Where in the user's code an operation comes from."""
+"""Where in the user's code an operation comes from: the line, and the module that it belongs to."""
 
 import dataclasses
+import functools
 import os
 import re
 import sys
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 from jax.extend import source_info_util
 
 _SUMMARY = re.compile(r"^(?P<file>.*?):(?P<line>\d+)(?::\d+)? \((?P<function>.*)\)$", re.DOTALL)
+_FRAMES = 200  # of a call stack, from the operation outwards
 
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """A line of the user's code.
+    """A line of code.
 
     Attributes:
       place: `In [3]` for a notebook cell, the file's name elsewhere.
       line: the line in it, from 1.
       function: the function that the line stands in.
+      caller: of a line in a library, the user's line from which that was called; None if it is the user's itself.
     """
 
     place: str
     line: int
     function: str
+    caller: "Source | None" = None
 
     @classmethod
-    def of(cls, source_info: Any) -> "Source | None":  # of a private class of JAX's
-        """Reads JAX's record of an equation's origin; None if there is no line of the user's in it."""
-        found = _SUMMARY.match(source_info_util.summarize(source_info))
-        if not found:
+    def of(cls, *records: Any) -> "Source | None":  # of a private class of JAX's
+        """Reads JAX's records of an operation's origin; None if there is no line but JAX's own in them.
+
+        A library is what was installed: files in `site-packages`. Code of the user's may be installed too. Where all
+        lines are, those are the user's that lie in the same package as the outermost one.
+
+        Args:
+          *records: of an equation, then of those that it stands in, innermost first.
+        """
+        installed: list[_Frame] = []
+        for frame in _frames(records):
+            if frame.package is None:
+                return cls._reached(installed[0] if installed else frame, frame)
+            installed.append(frame)
+        if not installed:
             return None
-        return cls(place_of(found["file"]), int(found["line"]), found["function"])
+        own = installed[-1].package
+        return cls._reached(installed[0], next(frame for frame in installed if frame.package == own))
+
+    @classmethod
+    def _reached(cls, made: "_Frame", caller: "_Frame") -> "Source":
+        users = None if made is caller else cls(place_of(caller.file), caller.line, caller.function)
+        return cls(place_of(made.file), made.line, made.function, users)
+
+    @property
+    def users(self) -> "Source":
+        """The user's own line: this one, or that which calls the library."""
+        return self.caller or self
 
     @property
     def where(self) -> str:
-        """`In [3], line 7`, or `file.py:7`."""
-        return f"{self.place}, line {self.line}" if self.place.startswith("In [") else f"{self.place}:{self.line}"
+        """`In [3], line 7`, or `file.py:7`; `file.py:7 → linear.py:287` where line 7 calls a library."""
+        here = f"{self.place}, line {self.line}" if self.place.startswith("In [") else f"{self.place}:{self.line}"
+        return f"{self.caller.where} → {here}" if self.caller else here
 
     def __str__(self) -> str:
-        return f"{self.where} ({self.function.rpartition('.')[2]})"
+        return self.where if self.caller else f"{self.where} ({self.function.rpartition('.')[2]})"
+
+
+class _Frame(NamedTuple):
+    """A line of a call stack; `package` is the folder of the installed package that it is in, if it is in one."""
+
+    file: str
+    line: int
+    function: str
+    package: str | None
+
+
+def _frames(records: Iterable[Any]) -> Iterator[_Frame]:
+    """The lines of a call stack that are not JAX's own, innermost first."""
+    for record in records:
+        # Few operations are a library's: mostly the first line is enough.
+        for count in (1, _FRAMES):
+            lines = source_info_util.summarize(record, count).splitlines()[::-1][count > 1 :]
+            yield from filter(None, map(_frame, lines))
+
+
+@functools.lru_cache(maxsize=4096)  # like layers come from the same lines
+def _frame(summary: str) -> _Frame | None:
+    if (found := _SUMMARY.match(summary)) is None:
+        return None
+    package = _INSTALLED.match(found["file"])
+    return _Frame(found["file"], int(found["line"]), found["function"], package[0] if package else None)
+
+
+_INSTALLED = re.compile(r".*[/\\](?:site|dist)-packages[/\\][^/\\]+")
 
 
 def place_of(file: str) -> str:
@@ -50,3 +107,24 @@ def place_of(file: str) -> str:
         # IPython answers ("Cell", "In[3]"); people know its prompt, "In [3]".
         return str(label[1]).replace("In[", "In [")
     return os.path.basename(file)
+
+
+def common_path(paths: Iterable[str]) -> str:
+    """`layers_0…63/attention`, of paths that differ in numbers only; of others the first, and how many there are."""
+    distinct = list(dict.fromkeys(paths))
+    if len({numberless(path) for path in distinct}) != 1:
+        return f"{distinct[0]} and {len(distinct) - 1} more" if distinct else ""
+    columns = zip(*(_NUMBERED.split(path) for path in distinct), strict=True)
+    return "".join(_span(list(dict.fromkeys(column))) for column in columns)
+
+
+def numberless(path: str) -> str:
+    """`layers_#/attention`: the same for the modules of like layers."""
+    return re.sub(r"\d+", "#", path)
+
+
+_NUMBERED = re.compile(r"(\d+)")
+
+
+def _span(texts: list[str]) -> str:
+    return texts[0] if len(texts) == 1 else f"{min(texts, key=int)}…{max(texts, key=int)}"

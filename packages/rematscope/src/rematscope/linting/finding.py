@@ -61,6 +61,7 @@ class Place:
       type: its dtype and shape, `f32[8,64]`, in each iteration of a loop.
       nbytes: bytes that saving it adds, in all layers that the line is run for.
       spares: FLOPs and transcendentals that are not computed again if it is saved beside the names that help.
+      module: the modules that the line is run for, `layers_0…63/attention`, as JAX's name stack says them; else "".
     """
 
     what: str
@@ -68,6 +69,7 @@ class Place:
     type: str
     nbytes: int = 0
     spares: int = 0
+    module: str = ""
 
     def __str__(self) -> str:
         return f"{self.what} on {where(self.source)} ({self.type})"

@@ -54,7 +54,8 @@ class Lint(View):
         rows = [["value", "type", "bytes", "spares", "line"]]
         for place in self.places[:_SHOWN]:
             amounts = bytes_text(place.nbytes), amount_text(place.spares)
-            rows.append([place.what, place.type, *amounts, str(place.source or "")])
+            line = "\n".join(filter(None, [place.module, str(place.source or "")]))
+            rows.append([place.what, place.type, *amounts, line])
         footer = "values that deserve a name, and what each spares by itself; first what spares most per byte"
         if len(self.places) > _SHOWN:
             footer += f"; {_SHOWN} of {len(self.places)}, all are in .places"
@@ -102,8 +103,13 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
         subject = Subject(f, args, kwargs)
         names = names_of(subject)
         findings = [*checkpoint_findings(subject, names.graph), *name_findings(names)]
-    by_line = sorted(findings, key=lambda found: (found.source.place, found.source.line) if found.source else ("", 0))
+    by_line = sorted(findings, key=_line)
     return Lint(subject.function, dict.fromkeys(by_line), names.places, names.graph.uncounted_text)
+
+
+def _line(found: LintFinding) -> tuple[str, int]:
+    """Where a finding stands among others: at the user's own line."""
+    return (found.source.users.place, found.source.users.line) if found.source else ("", 0)
 
 
 def no_names(f: Callable[..., Any], *args: Any, **kwargs: Any) -> str:

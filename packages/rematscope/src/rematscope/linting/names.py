@@ -12,7 +12,7 @@ from rematscope.choices.recompute_graph import Node, RecomputeGraph
 from rematscope.ir import jax_internals
 from rematscope.ir.inline import Inliner
 from rematscope.ir.program import Equation, Value
-from rematscope.ir.source import Source
+from rematscope.ir.source import Source, common_path
 from rematscope.linting.dataflow import Values, upstream
 from rematscope.linting.finding import Place
 from rematscope.linting.places import Candidate, find_candidates
@@ -108,8 +108,11 @@ class Names:
             if name in self.candidates:
                 more, less = self.graph.evaluate({*saved, name})
                 if less < cost:
-                    place = self.candidates[name].place
-                    found[name] = dataclasses.replace(place, nbytes=more - nbytes, spares=int(cost - less))
+                    candidate = self.candidates[name]
+                    module = common_path(equation.module for equation in candidate.equations)
+                    found[name] = dataclasses.replace(
+                        candidate.place, nbytes=more - nbytes, spares=int(cost - less), module=module
+                    )
         return found
 
     def _saving(self, node: Node) -> Saving:

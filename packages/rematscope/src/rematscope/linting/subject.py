@@ -102,8 +102,7 @@ def everything(jaxpr: Any, around: tuple[JaxprEqn, ...] = ()) -> Iterator[tuple[
 
 def source_of(eqn: JaxprEqn, around: tuple[JaxprEqn, ...]) -> Source | None:
     """The user's line of an equation, or of the nearest around it that has one."""
-    found = (Source.of(each.source_info) for each in (eqn, *reversed(around)))
-    return next((source for source in found if source is not None), None)
+    return Source.of(*(each.source_info for each in (eqn, *reversed(around))))
 
 
 def on(source: Source | None) -> str:

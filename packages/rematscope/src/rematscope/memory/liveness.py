@@ -197,8 +197,10 @@ class _Lives:
         found = []
         for place, step in enumerate(self.steps):
             now = {band: now[band] + changes[band][place] for band in BANDS}
-            operation, source = (step, None) if isinstance(step, str) else (_text(step), step.source)
-            found.append(Moment(operation, source, **now))
+            known = (step, None, "") if isinstance(step, str) else (_text(step), step.source, step.module)
+            operation, source, module = known
+            arguments, residuals, recomputed, other = (now[band] for band in BANDS)
+            found.append(Moment(operation, source, arguments, residuals, recomputed, other, module))
         return found
 
 

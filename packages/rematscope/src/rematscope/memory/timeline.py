@@ -28,6 +28,7 @@ class Moment:
       operation: what has just run, as a line of the program; `"start"`, `"turn"` and `"end"` stand between the passes.
       source: the user's line behind it, or None.
       arguments, residuals, recomputed, other: bytes of each kind.
+      module: the module that it belongs to, as JAX's name stack says it; else "".
     """
 
     operation: str
@@ -36,6 +37,7 @@ class Moment:
     residuals: int = 0
     recomputed: int = 0
     other: int = 0
+    module: str = ""
 
     @property
     def nbytes(self) -> int:
@@ -101,7 +103,7 @@ class Timeline(Pictured):
     def _lines(self) -> list[str]:
         peak, last = self.moments.index(self.peak), len(self.moments) - 1
         side = "forward" if peak <= self.turn else "backward"
-        source = f", {self.peak.source}" if self.peak.source else ""
+        source = "".join(f", {part}" for part in (self.peak.source, self.peak.module) if part)
         columns = {"start": 0, "turn": self.turn, "peak": peak, "end": last}
         rows = [["", *columns]]
         for band in (*BANDS, "nbytes"):

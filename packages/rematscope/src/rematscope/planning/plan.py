@@ -16,6 +16,7 @@ from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.choices.zero_one import zero_one
 from rematscope.errors import PlanError
 from rematscope.ir import jax_internals
+from rematscope.ir.source import common_path
 from rematscope.linting.finding import LintFinding
 from rematscope.linting.lint import no_names
 from rematscope.linting.whole_nets import whole_nets
@@ -232,9 +233,10 @@ class Plan(View):
             here = name in self.names
             others = [n for n in self.names if n != name]
             without, with_it = self.graph.evaluate(others), self.graph.evaluate([*others, name])
-            source = next(str(n.equation.source or "") for n in self.graph.nodes if n.name == name and n.equation)
+            named = [n.equation for n in self.graph.nodes if n.name == name and n.equation]
+            line = "\n".join(filter(None, [common_path(e.module for e in named), str(named[0].source or "")]))
             spared = " + ".join([amount_text(without[1] - with_it[1]), *self._unknown_spared(name, others)])
-            rows.append(["✓" if here else "", name, bytes_text(with_it[0] - without[0]), spared, source])
+            rows.append(["✓" if here else "", name, bytes_text(with_it[0] - without[0]), spared, line])
         return rows
 
     def _unknown_spared(self, name: str, others: list[str]) -> list[str]:

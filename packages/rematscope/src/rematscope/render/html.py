@@ -75,8 +75,11 @@ def _opening(lines: Iterable[PieceLine | Hidden]) -> str:
 
 
 def html_table(rows: Sequence[Sequence[str]], footer: str | None, about: Sequence[str] = ()) -> str:
-    """A table of texts, its first row the header; `about` numbers the values that each of the others is about."""
-    header, *body = [list(map(escaped, row)) for row in rows]
+    """A table of texts, which may have several lines, its first row the header.
+
+    `about` numbers the values that each of the others is about.
+    """
+    header, *body = [[escaped(text).replace("\n", "<br>") for text in row] for row in rows]
     head = "".join(f'<th scope="col" style="text-align: left">{cell}</th>' for cell in header)
     starts = [f'<tr data-value="{numbers}">' for numbers in about] or ["<tr>"] * len(body)
     lines = "".join(

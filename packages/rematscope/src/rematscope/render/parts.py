@@ -9,9 +9,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from rematscope.render.folding import broken
 from rematscope.render.html import escaped, html_table, page, pre
 from rematscope.render.view import View
 
@@ -62,13 +64,26 @@ class TextTable(View):
         for title in header:
             table.add_column(title, justify="right" if title in self.numeric else "left", overflow="fold")
         for row in rows:
-            table.add_row(*map(Text, row))
+            table.add_row(*map(_Cell, row))
         yield table
         if self.footer is not None:
             yield Text(self.footer)
 
     def html(self) -> str:
         return html_table(self.rows, self.footer)
+
+
+class _Cell:
+    """A text in a table, whose long words break where a reader would break them."""
+
+    def __init__(self, text: str):
+        self.text = text
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(console, options, Text(self.text))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text("\n".join(broken(self.text, options.max_width)))
 
 
 class Stack(View):

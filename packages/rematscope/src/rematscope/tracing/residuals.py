@@ -20,6 +20,7 @@ class Residual:
       name: its `checkpoint_name`, or None.
       primitive: the operation that made it, found through jit, scan, names and nested checkpoints; or None.
       source: the user's line that made it, or None.
+      module: the module that this belongs to, `layers_3/attention`, as JAX's name stack says it; else "".
       is_output: the function returns this very value too, so keeping it costs nothing more.
       needed_by: the first backward equation that reads it, inside loops too; None if it is only handed through.
 
@@ -37,6 +38,7 @@ class Residual:
     name: str | None
     primitive: str | None
     source: Source | None
+    module: str
     is_output: bool
     needed_by: Equation | None
 
@@ -89,8 +91,8 @@ def residuals_of(
             kind, (name, maker) = "computed", origin_of(value, makers)
         else:
             kind, (name, maker) = "constant", (None, None)
-        primitive, source = (maker.primitive, maker.source) if maker else (None, None)
-        return Residual(value, array, kind, name, primitive, source, value in returned, readers.get(value))
+        primitive, source, module = (maker.primitive, maker.source, maker.module) if maker else (None, None, "")
+        return Residual(value, array, kind, name, primitive, source, module, value in returned, readers.get(value))
 
     return tuple(map(residual, crossing))
 

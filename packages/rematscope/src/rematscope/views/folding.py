@@ -4,11 +4,11 @@ Lines are alike if they do the same operation on values of the same types, from 
 and if what they read stands in the same place: as many lines before, or outside of what is repeated.
 """
 
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from rematscope.ir.program import Literal, Value
+from rematscope.ir.source import common_path, numberless
 from rematscope.views.program_rows import ProgramRow
 
 # A block of lines is folded where it comes at least so often and so many lines are hidden; it may be so long; so many
@@ -46,8 +46,18 @@ def summary(rows: Sequence[ProgramRow], repeat: Repeat) -> ProgramRow:
     first = rows[repeat.start].code
     indent = first[: len(first) - len(first.lstrip())]
     lines = "the line" if repeat.period == 1 else f"the {repeat.period} lines"
-    text = f"{indent}⋮ {repeat.times - 1:,} × {lines} above"
+    text = f"{indent}⋮ {repeat.times - 1:,} × {lines} above{_modules(rows, repeat)}"
     return ProgramRow("S" if crossing else "", (text,), crossing=crossing)
+
+
+def _modules(rows: Sequence[ProgramRow], repeat: Repeat) -> str:
+    """`, layers_1…63`: the first module in a block whose number differs from time to time, as far as that number."""
+    for place in range(repeat.start, repeat.shown):
+        headings = [rows[at].code.strip("# ") for at in range(place + repeat.period, repeat.end, repeat.period)]
+        if rows[place].heading and len(set(headings)) > 1:
+            parts = common_path(headings).split("/")
+            return ", " + "/".join(parts[: next(i for i, part in enumerate(parts) if "…" in part) + 1])
+    return ""
 
 
 def repeats(rows: Sequence[ProgramRow]) -> list[Repeat]:
@@ -100,7 +110,9 @@ class _Search:
     def comes_again(self, place: int, period: int) -> bool:
         """Whether a line does what the one so many lines before does."""
         before, row = self.rows[place - period], self.rows[place]
-        return self.forms[place] == self.forms[place - period] and all(
+        if self.forms[place] != self.forms[place - period]:
+            return False
+        return _is_gradient(row) or all(
             a is b or isinstance(a, str) or isinstance(b, str) or self.stand_alike(a, b, period)
             for a, b in zip(before.pieces, row.pieces, strict=True)
         )
@@ -129,6 +141,12 @@ def _later(forms: Sequence[int]) -> list[int]:
     return places
 
 
+def _is_gradient(row: ProgramRow) -> bool:
+    """Whether a line hands back what its name says; arguments, and so gradients, may come in an order of their own."""
+    first = row.pieces[0]
+    return isinstance(first, str) and first.startswith("return d")
+
+
 def _is_input(row: ProgramRow) -> bool:
     return row.source in ("argument", "constant", "cotangent")
 
@@ -141,18 +159,14 @@ def _forms(rows: Sequence[ProgramRow]) -> list[int]:
 
 def _form(row: ProgramRow) -> tuple:
     # Inputs and gradients are told apart by numbers in their paths.
-    is_input, first = _is_input(row), row.pieces[0]
-    numbered = is_input or (isinstance(first, str) and first.startswith("return d"))
+    is_input = _is_input(row)
+    numbered = is_input or row.heading or _is_gradient(row)
 
     def form(piece: str | Value) -> object:
         if isinstance(piece, str):
-            return _numberless(piece) if numbered else piece
+            return numberless(piece) if numbered else piece
         if isinstance(piece, Literal):
             return piece.name
-        return piece.shape, piece.dtype, _numberless(piece.name) if is_input else ""
+        return piece.shape, piece.dtype, numberless(piece.name) if is_input else ""
 
     return row.gutter, row.type, row.saved, row.source, *map(form, row.pieces)
-
-
-def _numberless(text: str) -> str:
-    return re.sub(r"\d+", "#", text)

@@ -1,7 +1,7 @@
 """What stands on each line of the two programs: code, values, types, bytes, source and letters. Nothing is laid out."""
 
 import dataclasses
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
 from rematscope.ir import roles
@@ -25,6 +25,7 @@ class ProgramRow:
       source: the user's line, or what an input is.
       defines: the values that it defines.
       mark: `◀ here`, where the reader should look.
+      heading: it computes nothing, and says which module those below it belong to.
     """
 
     gutter: str
@@ -34,6 +35,7 @@ class ProgramRow:
     source: str = ""
     defines: tuple[Value, ...] = ()
     mark: str = ""
+    heading: bool = False
 
     @property
     def code(self) -> str:
@@ -42,12 +44,16 @@ class ProgramRow:
     @property
     def saved(self) -> str:
         """The bytes that cross, on a mesh those of a device: `20 B →`, `20 B → host`."""
+        if not self.crossing:
+            return ""
         ways = {"device": "→", "host": "→ host"}
         sizes = {memory: [r.device_bytes for r in self.crossing if r.memory == memory] for memory in ways}
         return ", ".join(f"{bytes_text(sum(sizes[memory]))} {way}" for memory, way in ways.items() if sizes[memory])
 
     @property
     def style(self) -> str:
+        if self.heading:
+            return "rs-type"
         return " ".join([f"rs-{self.gutter}"] * bool(self.gutter) + ["rs-marked"] * bool(self.mark))
 
 
@@ -75,7 +81,8 @@ def forward(p: Passes, marked: Collection[Value]) -> Listing:
         kind = residual.kind if residual else "argument"
         line = Line((value,), (value,))
         rows.append(_row(line, marked, "S" if residual else "", (residual,) if residual else (), kind))
-    for line in lines(p.forward):
+    for heading, line in _with_headings(lines(p.forward), p.function):
+        rows += heading
         crossing = tuple(saved.pop(v) for v in line.defines if v in saved)
         rows.append(_row(line, marked, "S" if crossing else "", crossing))
     outputs = p.forward.outputs[: len(p.cotangents)]
@@ -86,7 +93,8 @@ def forward(p: Passes, marked: Collection[Value]) -> Listing:
 def backward(p: Passes, marked: Collection[Value]) -> Listing:
     """Cotangents first, then the equations, each with its role, then the gradients."""
     rows = [_row(Line((v,), (v,)), marked, source="cotangent") for v in p.cotangents]
-    rows += [_row(line, marked, line.role) for line in lines(p.backward)]
+    for heading, line in _with_headings(lines(p.backward), p.function):
+        rows += [*heading, _row(line, marked, line.role)]
     for argument, value in zip(p.forward.inputs, p.backward.outputs, strict=True):
         rows.append(ProgramRow("", (f"return d{argument.name} = ", value), type_text(value)))
     recomputed = _work(p.backward.count(role=roles.RECOMPUTED), p.recompute_cost)
@@ -96,6 +104,18 @@ def backward(p: Passes, marked: Collection[Value]) -> Listing:
     undecided = f"; {loops} not compared, late where in doubt" if p.undecided else ""
     undivided = "; work counts whole where the compiler divides it" if p.undivided else ""
     return Listing("backward", f"recomputes {recomputed}; late {late}{unopened}{undecided}{undivided}", rows)
+
+
+def _with_headings(program: Iterable[Line], function: str) -> Iterator[tuple[list[ProgramRow], Line]]:
+    """The lines, each with a row before it that says its module where that is another one than before."""
+    module = ""
+    for line in program:
+        heading = []
+        if line.module is not None and line.module != module:
+            module = line.module
+            indent = line.code[: len(line.code) - len(line.code.lstrip())]
+            heading = [ProgramRow("", (f"{indent}# {module or function}",), heading=True)]
+        yield heading, line
 
 
 def _row(

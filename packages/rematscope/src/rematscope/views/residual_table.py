@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 
 from rematscope.ir.pretty_print import code
 from rematscope.ir.program import type_text
+from rematscope.ir.source import common_path, numberless
 from rematscope.render.parts import TextTable
 from rematscope.render.units import bytes_text
 from rematscope.render.view import View
@@ -26,7 +27,8 @@ class ResidualRow:
       kind: `"argument"`, `"constant"` or `"computed"`.
       primitive: the operation that made them; None unless computed.
       name: their `checkpoint_name`, or None.
-      source: the user's line that made them, or "".
+      source: the user's line that made them, or ""; of what a library made, its line too.
+      module: the module that made them, `layers_0…63/attention` of those of like layers; else "".
       needed_by: the first line of the backward program that reads the first of them; `"nothing"` if none does.
       is_output: the function returns them too.
       memory: `"device"` or `"host"`.
@@ -41,6 +43,7 @@ class ResidualRow:
     primitive: str | None
     name: str | None
     source: str
+    module: str
     needed_by: str
     is_output: bool
     memory: str
@@ -85,9 +88,10 @@ class ResidualTable(View):
             saved = row.values[0] if count == 1 else f"{row.values[0]} … {row.values[-1]}"
             kind = row.type if count == 1 else f"{count} × {row.type}"
             name = [row.name or ""] * named
+            line = "\n".join(filter(None, [row.module, row.source]))
             share = f"{100 * row.share:.1f} %" if row.memory == "device" else ""
             nbytes = bytes_text(row.device_bytes)
-            cells.append([saved, kind, nbytes, share, row.origin, *name, row.source, row.needed_by])
+            cells.append([saved, kind, nbytes, share, row.origin, *name, line, row.needed_by])
         return cells
 
 
@@ -127,8 +131,9 @@ def _rows(passes: Passes) -> tuple[ResidualRow, ...]:
         own = None if residual.kind == "computed" else residual.array
         reader = residual.needed_by
         key = (
-            own, type_text(residual.array), residual.primitive, residual.name, residual.source, residual.is_output,
-            residual.memory, reader and (reader.primitive, reader.source),
+            own, type_text(residual.array), residual.primitive, residual.name, residual.source,
+            numberless(residual.module), residual.is_output, residual.memory,
+            reader and (reader.primitive, reader.source),
         )  # fmt: skip
         alike.setdefault(key, []).append(residual)
 
@@ -146,6 +151,7 @@ def _rows(passes: Passes) -> tuple[ResidualRow, ...]:
                 primitive=first.primitive,
                 name=first.name,
                 source=str(first.source or ""),
+                module=common_path(r.module for r in group),
                 needed_by=code(first.needed_by) if first.needed_by else "nothing",
                 is_output=first.is_output,
                 memory=first.memory,

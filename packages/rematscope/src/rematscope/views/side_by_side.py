@@ -8,6 +8,7 @@ from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
 from rematscope.ir.program import Value
+from rematscope.render.folding import folded
 from rematscope.render.html import Hidden, PieceLine, html_page
 from rematscope.render.theme import COLOURS
 from rematscope.render.view import View, show
@@ -20,6 +21,9 @@ _SIDE_BY_SIDE = 110
 
 # A column of programs shows the user's source lines too where it has this much room.
 _WITH_SOURCE = 74
+
+# So wide at most are they there. What is cut off is a library's line, behind the user's own.
+_SOURCE, _SOURCE_ON_A_PAGE = 28, 44
 
 # Of a longer program the lines around what is marked come first, so many before and after each.
 _LONG, _AROUND = 60, 3
@@ -153,7 +157,7 @@ def _flat(lines: Iterable[Iterable[PieceLine]]) -> list[PieceLine]:
 
 
 def _title(title: str, header: str, width: int | None = None) -> list[PieceLine]:
-    return [[(title, "bold")], *([(part, "")] for part in _folded(header, width)), []]
+    return [[(title, "bold")], *([(part, "")] for part in folded(header, width)), []]
 
 
 def _marked_first(lines: list[PieceLine]) -> list[PieceLine]:
@@ -177,19 +181,23 @@ def _layout(rows: list[ProgramRow], width: int | None) -> list[list[PieceLine]]:
     source = width is None or width >= _WITH_SOURCE
     type_width = min(max(len(r.type) for r in rows), 22)
     saved_width = max(len(r.saved) for r in rows)
-    source_width = min(max(cell_len(r.source) for r in rows), 28) if source else 0
+    source_width = min(max(cell_len(r.source) for r in rows), _SOURCE if width else _SOURCE_ON_A_PAGE) if source else 0
     fixed = 3 + sum(w + 2 for w in (type_width, saved_width, source_width) if w)
-    longest = max(cell_len(r.code) for r in rows)
+    longest = max((cell_len(r.code) for r in rows if not r.heading), default=0)
     code_width = min(longest, 60 if width is None else max(width - fixed, 16))
     if width is not None and (over := fixed + code_width - width) > 0:  # types fold first, the bytes never
         type_width -= min(over, max(type_width - 6, 0))
 
     out = []
     for row in rows:
+        if row.heading:  # across all columns
+            parts = folded(row.code, width and width - 3, "      ")
+            out.append([[("   ", ""), (part, row.style)] for part in parts])
+            continue
         lines = []
         hang = " " * (len(row.code) - len(row.code.lstrip()) + 4)
-        codes = _folded(row.code, code_width, hang)
-        types = _folded(row.type, type_width)
+        codes = folded(row.code, code_width, hang)
+        types = folded(row.type, type_width)
         for i, (code, kind) in enumerate(itertools.zip_longest(codes, types, fillvalue="")):
             style = row.style
             pieces = [(f"{row.gutter if i == 0 else '':<2} ", style), (_filled(code, code_width), style)]
@@ -202,20 +210,6 @@ def _layout(rows: list[ProgramRow], width: int | None) -> list[list[PieceLine]]:
             lines.append(pieces)
         out.append(lines)
     return out
-
-
-def _folded(text: str, width: int | None, hang: str = "") -> list[str]:
-    """Breaks `text` after a comma or a space where it can, so that no part is longer than `width`."""
-    if width is None or len(text) <= width:
-        return [text]
-    hang = hang[: width // 2]  # deep nesting in a narrow column: what is left must still get shorter
-    parts = []
-    while len(text) > width:
-        cut = max(text.rfind(" ", len(hang) + 1, width), text.rfind(",", len(hang), width - 1))
-        cut = cut + 1 if cut > len(hang) else width
-        parts.append(text[:cut].rstrip())
-        text = hang + text[cut:].lstrip()
-    return [*parts, text]
 
 
 def _shortened(text: str, width: int) -> str:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 
@@ -42,7 +43,8 @@ def allocation(module: Module, record: bytes, title: str) -> Timeline | None:
     totals = _live_bytes(assignment, schedule, bands)
 
     def moment(operation, step, source=None):
-        return Moment(operation, source, **{band: int(total[step]) for band, total in totals.items()})
+        amounts: dict[str, Any] = {band: int(total[step]) for band, total in totals.items()}
+        return Moment(operation, source, **amounts)
 
     moments = [moment(_label(i), step, module.source(i)) for step, i in enumerate(schedule.steps)]
     turn = _turn(schedule, bands)

@@ -1,0 +1,51 @@
+"""Text in a narrow column: where a line, or a long word such as a path into parameters, is broken."""
+
+import re
+
+from rich.cells import cell_len
+
+
+def folded(text: str, width: int | None, hang: str = "") -> list[str]:
+    """Breaks `text` after a comma or a space where it can, so that no part is longer than `width`.
+
+    Args:
+      text: one line.
+      width: characters; None breaks nothing.
+      hang: what all parts but the first begin with.
+    """
+    if width is None or len(text) <= width:
+        return [text]
+    hang = hang[: width // 2]  # deep nesting in a narrow column: what is left must still get shorter
+    parts = []
+    while len(text) > width:
+        cut = max(text.rfind(" ", len(hang) + 1, width), text.rfind(",", len(hang), width - 1))
+        cut = cut + 1 if cut > len(hang) else _place(text, len(hang), width)
+        parts.append(text[:cut].rstrip())
+        text = hang + text[cut:].lstrip()
+    return [*parts, text]
+
+
+def broken(text: str, width: int) -> list[str]:
+    """Breaks the words of `text` that are longer than `width`; its lines may still be."""
+    lines = [""]
+    for word in re.split(r"(?<=\s)", text):
+        while cell_len(word.rstrip()) > width:
+            cut = _place(word, 0, width)
+            lines[-1] += word[:cut]
+            lines.append("")
+            word = word[cut:]
+        lines[-1] += word
+    return lines
+
+
+def _place(text: str, start: int, width: int) -> int:
+    """Where a word goes on in the next line: where its parts end, else those of a name, else where the room does."""
+    for ends in (_PARTS, _OF_NAMES):
+        places = [found.end() for found in ends.finditer(text[: width + 1]) if found.end() <= width]
+        if places and places[-1] > start + (width - start) // 3:
+            return places[-1]
+    return width
+
+
+_PARTS = re.compile(r"(?<=[/,(\[])|(?=\.(?!py\b))")
+_OF_NAMES = re.compile(r"(?<=_)|(?=[.:])|(?<=[a-z\d])(?=[A-Z])")

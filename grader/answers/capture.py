@@ -22,6 +22,7 @@ from grader.answers.apply import applied
 from grader.answers.attempts import Attempt, Pass, changed, failed_once, what_changed
 from grader.answers.evidence import Evidence, Failure, FailureKind, Traced
 from grader.answers.failures import Unusable, failure_of, message_of, refuse_none
+from grader.answers.memory import may_remember
 from grader.exercises.plain_data import plain
 from grader.exercises.spec import Case, Question
 from grader.util.jax_settings import as_they_come
@@ -41,7 +42,7 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question], s
     """Traces an answer in every case, without running it on any data; and asks it every question.
 
     It is tried twice: in an order that no answer knows, and then in the opposite one, of questions a quarter. Where it
-    does something else the second time, it has a memory, and a `Failure` says so.
+    does something else the second time, it has a memory, and a `Failure` says so. What can have none is traced once.
 
     Args:
       answer: a function of arrays that returns an array, or what a case or a question makes something of.
@@ -66,20 +67,23 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question], s
 
 def _two_programs(answer: Callable, exercise: str, cases: Sequence[Case], rng: np.random.Generator) -> Evidence:
     order = _order(cases, rng)
-    first, second = Attempt(answer, cases, order), Attempt(answer, cases, order[::-1])
+    first = Attempt(answer, cases, order)
+    second = Attempt(answer, cases, order[::-1]) if may_remember(answer) else None
     again = []
 
     # One module for all cases: exporting costs more per module than per operation. The second attempt is traced inside
     # of the first, so that a table which the answer makes once may be used again; nothing of it is exported.
     def forward(arguments):
         results = first.forward(arguments)
-        again.append(jax.make_jaxpr(second.forward, return_shape=True)(arguments))
+        if second:
+            again.append(jax.make_jaxpr(second.forward, return_shape=True)(arguments))
         return results
 
     # Backward is traced apart, from residuals and cotangents alone: whatever it uses has been handed to it.
     def backward(residuals, cotangents):
         gradients = first.backward(residuals, cotangents)
-        again.append(jax.make_jaxpr(second.backward, return_shape=True)(residuals, cotangents))
+        if second:
+            again.append(jax.make_jaxpr(second.backward, return_shape=True)(residuals, cotangents))
         return gradients
 
     # keep_unused: an argument that the answer ignores is still one of the program's inputs.
@@ -96,8 +100,10 @@ def _two_programs(answer: Callable, exercise: str, cases: Sequence[Case], rng: n
         return Evidence(exercise, _parameters(answer), "", "", leaks)
     # Traced already, to be exported.
     traces = forward.trace(arguments), backward.trace(*handed_over)
-    passes = [Pass.of(traced.jaxpr, traced.out_info, *second) for traced, second in zip(traces, again, strict=True)]
-    failures = first.failures | what_changed(first, second, *passes)
+    failures = first.failures
+    if second:
+        passes = [Pass.of(once.jaxpr, once.out_info, *twice) for once, twice in zip(traces, again, strict=True)]
+        failures = failures | what_changed(first, second, *passes)
     sources = _sources(traces[0].jaxpr, shapes)
     return Evidence(
         exercise=exercise,

@@ -101,6 +101,18 @@ def bound_names(statement: ast.stmt) -> set[str]:
     return names
 
 
+def imports_of(statement: ast.stmt) -> list[tuple[str, ast.alias]]:
+    """What a statement imports, and from which packages."""
+    found = []
+    for node in ast.walk(statement):
+        match node:
+            case ast.Import(names=aliases):
+                found += [(alias.name.split(".")[0], alias) for alias in aliases]
+            case ast.ImportFrom(module=str(module), names=aliases):
+                found += [(module.split(".")[0], alias) for alias in aliases]
+    return found
+
+
 def outside_definitions(statement: ast.stmt) -> Iterator[ast.AST]:
     """A statement's nodes but for those in functions and classes, and for the variables of comprehensions."""
     todo: list[ast.AST] = [statement]

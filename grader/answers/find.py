@@ -38,7 +38,8 @@ class SlicedAnswer:
     Attributes:
       exercise: the exercise's name.
       statements: what the answer builds on, as far as that can be read.
-      before: all that runs before the answer is checked, should that not be enough; none if there is no more to it.
+      before: all that runs before the answer is checked and may bear on it, should that not be enough; none if there
+        is no more to it.
       kept: what is written down as its text.
       module: what `__name__` is to them.
     """

@@ -50,10 +50,12 @@ def tries(
     found(sliced.exercise)
     folder = path.parent.resolve()
     sys.path.insert(0, str(folder))  # a notebook's own folder is where it imports from
-    for statements, keep_on in ((sliced.statements, False), (sliced.before, True)):
-        if statements:
-            with Page(sliced.module) as page:
-                yield _run(sliced, page, statements, keep_on, folder)
+    with Page(sliced.module) as page:
+        yield (first := _run(sliced, page, sliced.statements, False, folder))
+    # Where the same ones raise, the answer may be one without the line that does.
+    if sliced.before and (isinstance(first, Verdict) or sliced.before != sliced.statements):
+        with Page(sliced.module) as page:
+            yield _run(sliced, page, sliced.before, True, folder)
 
 
 def _run(sliced: find.SlicedAnswer, page: Page, statements: tuple, keep_on: bool, folder: Path) -> Answer | Verdict:

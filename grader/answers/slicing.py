@@ -9,7 +9,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple, TypeGuard
 
 from grader.answers.cells import PlacedStatement
-from grader.answers.effects import ANY, BY_TEXT, IMPORTS, bound_names, effects_of, outside_definitions
+from grader.answers.effects import ANY, BY_TEXT, IMPORTS, bound_names, effects_of, imports_of, outside_definitions
+from grader.answers.onlookers import onlookers
 
 
 class Slice(NamedTuple):
@@ -19,8 +20,8 @@ class Slice(NamedTuple):
       needed: those that the answer builds on. A definition that is replaced before anything uses it is none of them,
         nor is a stub of the answer, unless there is nothing else.
       before: all that run before the answer is checked, but for checks, plots and magics that it does not build on.
-        They are those above the last check of the answer if that stands below the answer, else all of them. There are
-        none if they do nothing to the answer but what the needed ones do.
+        They are those above the last check of the answer if that stands below the answer, else all of them, but for
+        those that only look on. There are none if they do nothing to the answer but what the needed ones do.
       kept: what is written down as the answer: the needed ones, those that may change what these define although it
         cannot be seen how, and what they build on in their turn.
     """
@@ -43,6 +44,7 @@ def slice_of(answer: str, statements: Sequence[PlacedStatement]) -> Slice:
     if not page.makes_a_difference(before, needed):
         before = []
     kept = needed | page.needed(page.touching(before, needed))
+    before = page.without_onlookers(before, needed)
     return Slice(*(tuple(page.statements[i] for i in indices) for indices in (sorted(needed), before, sorted(kept))))
 
 
@@ -113,6 +115,19 @@ class _Page:
             return before != sorted(needed)
         return [i for i in before if i in needed or not _is_idle(self.statements[i].node)] != sorted(needed)
 
+    def without_onlookers(self, before: list[int], needed: set[int]) -> list[int]:
+        """Those of the statements before the answer that may make a difference, and what they build on."""
+        if self._find_names(needed):
+            return before
+        looking = onlookers(self._answer, self.statements, self.effects, before, needed)
+        todo = [index for index in before if index not in looking]
+        while todo:
+            effects = self.effects[todo.pop()]
+            used = {each for each in looking if self.effects[each].binds & (effects.at_once | effects.whenever)}
+            looking -= used
+            todo += used
+        return [index for index in before if index not in looking]
+
     def touching(self, before: list[int], needed: set[int]) -> list[int]:
         """The indices of statements before the answer that are given what it builds on, and so may change it."""
         if self._find_names(needed):
@@ -143,7 +158,7 @@ class _Page:
         return {
             (alias.asname or alias.name).split(".")[0]
             for each in self.statements
-            for package, alias in _imports(each.node)
+            for package, alias in imports_of(each.node)
             if package in packages
         }
 
@@ -212,22 +227,10 @@ def _before(indices: Sequence[int], when: int) -> Iterator[int]:
     return (indices[place] for place in range(bisect.bisect_left(indices, when) - 1, -1, -1))
 
 
-def _imports(statement: ast.stmt) -> list[tuple[str, ast.alias]]:
-    """What a statement imports, and from which packages."""
-    found = []
-    for node in ast.walk(statement):
-        match node:
-            case ast.Import(names=aliases):
-                found += [(alias.name.split(".")[0], alias) for alias in aliases]
-            case ast.ImportFrom(module=str(module), names=aliases):
-                found += [(module.split(".")[0], alias) for alias in aliases]
-    return found
-
-
 def _is_idle(statement: ast.stmt) -> bool:
     """Whether a statement does nothing but bind names of its own."""
     if isinstance(statement, ast.Import | ast.ImportFrom):
-        return {package for package, _ in _imports(statement)} <= _WITHOUT_EFFECT
+        return {package for package, _ in imports_of(statement)} <= _WITHOUT_EFFECT
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return not statement.decorator_list
     active = ast.Call | ast.Await | ast.Delete | ast.AugAssign | ast.Import | ast.ImportFrom

@@ -1,0 +1,164 @@
+"""Whether an answer can have a memory: whether what it does may hang on what it has done before.
+
+A learner's function has none if it reads nothing that changes, and changes nothing that is still there when it is
+called again. That is looked up in its bytecode and in the values that this names, not in its text. Whatever is not
+known to be harmless counts as a memory.
+"""
+
+import builtins
+import dis
+import functools
+import sys
+import types
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+
+_LIBRARIES = {"jax", "jaxlib", "numpy", "math", "functools", "itertools", "operator"}
+_WITH_STATE = "numpy.random"
+_PLAIN = bool | int | float | complex | str | bytes | range | np.generic | np.dtype | type(None) | type(Ellipsis)
+_CONTAINERS = list | dict | set
+# But for those that change what they are given, or find what nobody gave them.
+_BUILTINS = set(dir(builtins)) - {
+    *("__build_class__", "__import__", "breakpoint", "compile", "delattr", "dir", "eval", "exec", "exit", "getattr"),
+    *("globals", "help", "id", "input", "locals", "object", "open", "quit", "setattr", "super", "type", "vars"),
+}
+_STORES = ("STORE_GLOBAL", "DELETE_GLOBAL", "STORE_ATTR", "DELETE_ATTR", "IMPORT_", "LOAD_BUILD_CLASS", "LOAD_NAME")
+_OF_CONTAINERS = {
+    *("append", "appendleft", "extend", "insert", "remove", "sort", "reverse", "add", "discard", "clear", "pop"),
+    *("popitem", "popleft", "setdefault", "update", "difference_update", "intersection_update"),
+}
+_JITTED = type(jax.jit(lambda: None))
+
+
+def may_remember(answer: Any) -> bool:
+    """Whether an answer, called twice with the same arguments, may do two things; False only where it cannot."""
+    found = _Found()
+    return not found.add(answer) or (found.containers and found.changes)
+
+
+class _Found:
+    """What a function is made of.
+
+    Attributes:
+      containers: whether there is one among it that can be changed in place.
+      changes: whether something in it changes containers in place, its own perhaps.
+    """
+
+    def __init__(self) -> None:
+        self.containers = self.changes = False
+        self._seen: dict[int, Any] = {}
+
+    def add(self, value: Any) -> bool:
+        """Looks at a value, and at what that is made of. False if it may change, or is not known."""
+        todo = [value]
+        while todo:
+            value = todo.pop()
+            if id(value) in self._seen or isinstance(value, _PLAIN):
+                continue
+            self._seen[id(value)] = value
+            if (parts := self._parts(value)) is None:
+                return False
+            todo += parts
+        return True
+
+    def _parts(self, value: Any) -> Iterable[Any] | None:
+        match value:
+            case tuple() | frozenset():
+                return value
+            case list() | set():
+                self.containers = True
+                return value
+            case dict():
+                self.containers = True
+                return [*value, *value.values()]
+            case jax.core.Tracer():
+                return None
+            case jax.Array() | np.ufunc():
+                return ()
+            case functools.partial():
+                return value.func, *value.args, *value.keywords.values()
+            case _ if _is_of_library(value):
+                return ()
+            case jax.custom_jvp():
+                return value.fun, value.jvp
+            case jax.custom_vjp():
+                return value.fun, value.fwd, value.bwd
+            case _JITTED():
+                return (vars(value)["__wrapped__"],)
+            case types.FunctionType():
+                return self._parts_of_function(value)
+        # Something that JAX has one of, to say so by.
+        return () if _is_stateless(type(value).__module__) and not getattr(value, "__dict__", True) else None
+
+    def _parts_of_function(self, function: types.FunctionType) -> list[Any] | None:
+        kept = [cell.cell_contents for cell in function.__closure__ or ()]
+        if _is_stateless(str(function.__globals__.get("__name__"))):  # what jax.checkpoint returns, say
+            return [part for each in kept for part in (each if isinstance(each, _CONTAINERS) else [each])]
+        if vars(function).keys() - {"__wrapped__"}:
+            return None
+        kept += [*vars(function).values(), *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+        for code in _codes(function.__code__):
+            looked_up = self._looked_up(code, function.__globals__)
+            if looked_up is None:
+                return None
+            kept += looked_up
+        return kept
+
+    def _looked_up(self, code: types.CodeType, names: dict[str, Any]) -> list[Any] | None:
+        """The values that code finds by their names, but for libraries' own; None if it may change what is no
+        container."""
+        found, steps = [], list(dis.get_instructions(code))
+        for place, step in enumerate(steps):
+            name = step.argval
+            if step.opname.startswith(_STORES) or (step.opname == "STORE_DEREF" and name in code.co_freevars):
+                return None
+            if step.opname == "LOAD_ATTR" and name.startswith("_"):
+                return None
+            self.changes |= step.opname in ("STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE", "BINARY_OP_INPLACE")
+            self.changes |= step.opname == "LOAD_ATTR" and name in _OF_CONTAINERS
+            self.changes |= step.opname == "BINARY_OP" and step.argrepr.endswith("=")
+            if step.opname != "LOAD_GLOBAL":
+                continue
+            if name in names:
+                value, is_of_library = _at_end_of(names[name], steps[place + 1 :])
+                if isinstance(value, types.ModuleType):
+                    return None
+                found += [] if is_of_library else [value]
+            elif name not in _BUILTINS:
+                return None
+        return found
+
+
+def _codes(code: types.CodeType) -> Iterator[types.CodeType]:
+    """A function's code, and that of the functions in it."""
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+def _at_end_of(value: Any, steps: Iterable[dis.Instruction]) -> tuple[Any, bool]:
+    """What `jax.numpy.sum` is, from `jax` and the steps behind it; and whether that is a library's own function."""
+    of_library = False
+    for step in steps:
+        is_library = isinstance(value, types.ModuleType) and _is_stateless(value.__name__)
+        if step.opname != "LOAD_ATTR" or not (is_library or isinstance(value, types.SimpleNamespace)):
+            break
+        value = getattr(value, step.argval, None)
+        of_library = callable(value)
+    return value, of_library
+
+
+def _is_of_library(value: Any) -> bool:
+    """Whether a function, or a class, is what a library has under its name."""
+    module, name = getattr(value, "__module__", None), getattr(value, "__name__", None)
+    if not (isinstance(module, str) and isinstance(name, str) and _is_stateless(module.removeprefix("_"))):
+        return False
+    return getattr(sys.modules.get(module), name, None) is value
+
+
+def _is_stateless(module: str) -> bool:
+    return module.split(".")[0] in _LIBRARIES and not module.startswith(_WITH_STATE)

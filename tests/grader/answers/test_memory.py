@@ -1,0 +1,159 @@
+"""What cannot have a memory is traced once; whatever may have one is not believed."""
+
+import functools
+import itertools
+import random
+import time
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.ad_checkpoint import checkpoint_name
+
+from grader.answers.memory import may_remember
+
+NAMES = ("a", "b")
+SIZES = {"small": [2, 3]}
+TABLE = jnp.arange(3.0)
+policies = jax.checkpoint_policies
+
+
+def helper(x, power=2):
+    return checkpoint_name(jnp.sin(x) ** power, NAMES[0])
+
+
+@jax.custom_vjp
+def by_rule(x):
+    return helper(x)
+
+
+by_rule.defvjp(lambda x: (helper(x), x), lambda x, ct: (ct * jnp.cos(x),))
+
+
+@functools.partial(jax.checkpoint, policy=policies.save_only_these_names(*NAMES))
+def decorated(x):
+    return helper(helper(x), power=3)
+
+
+def in_a_loop(fs, k):
+    parts = []
+    for f in fs[: SIZES["small"][0]]:
+        parts += [jax.checkpoint(f)]
+    return lambda x: functools.reduce(lambda x, f: f(x), parts[:k], x)
+
+
+def a_policy(primitive, *_, **parameters):
+    return parameters.get("name") in NAMES
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        helper,
+        decorated,
+        by_rule,
+        jax.jit(helper),
+        jax.checkpoint(helper, policy=a_policy),
+        functools.partial(helper, power=4),
+        lambda x: decorated(by_rule(x)) * TABLE * np.sqrt(np.float32(2)),
+        lambda x: jax.lax.scan(lambda x, _: (helper(x), None), x, length=max(NAMES, key=len).count("a"))[0],
+    ],
+)
+def test_what_reads_only_what_stays_and_changes_only_its_own_has_none(answer):
+    assert not may_remember(answer)
+
+
+def _counts(calls=itertools.count()):  # noqa: B008 (the mistake that is meant)
+    return next(calls)
+
+
+def _with_an_attribute(x):
+    return x
+
+
+_with_an_attribute.calls = 0
+_seen, _log, _count = [], {}, 0
+_numbers = iter(range(100))
+
+
+class Net:
+    def __call__(self, x):
+        return x
+
+
+def _appends(x):
+    _seen.append(x)
+    return x * len(_seen)
+
+
+def _stores(x):
+    _log[x.shape] = True
+    return x * len(_log)
+
+
+def _adds_in_place(x):
+    seen = _seen
+    seen += [1]
+    return x * len(seen)
+
+
+def _assigns(x):
+    global _count
+    _count += 1
+    return x * _count
+
+
+def _gives_a_function_an_attribute(x):
+    helper.last = x
+    return x
+
+
+def _imports(x):
+    import random
+
+    return x * random.random()
+
+
+def _within():
+    count = 0
+
+    def answer(x):
+        nonlocal count
+        count += 1
+        return x * count
+
+    return answer
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        _counts,
+        _with_an_attribute,
+        _appends,
+        _stores,
+        _adds_in_place,
+        _assigns,
+        _gives_a_function_an_attribute,
+        _imports,
+        _within(),
+        Net(),
+        Net().__call__,
+        functools.cache(helper),
+        functools.partial(lambda seen, x: (seen.append(x), x * len(seen))[1], []),
+        lambda x: x * next(_numbers),
+        lambda x: x * random.random(),
+        lambda x: x * np.random.rand(),
+        lambda x: x * time.time(),
+        lambda x: x * len(globals()),
+        lambda x: x * getattr(helper, "count", 1),
+        lambda x: x * helper.__dict__.setdefault("count", 1),
+        lambda x: jax.config.update("jax_enable_x64", True) or x,
+        lambda x: x * np.random.default_rng().normal(),
+        lambda x: jax.checkpoint(helper, policy=lambda *_, **__: _appends(TABLE).any())(x),
+        jax.checkpoint(helper, policy=functools.partial(lambda seen, *_, **__: seen.append(1), [])),
+    ],
+)
+def test_what_may_differ_from_call_to_call_may_have_one(answer):
+    assert may_remember(answer)

@@ -1,7 +1,7 @@
 """What a JAX function's backward pass keeps, what it computes again, and what that costs.
 
     from rematscope import explore, linked, liveness, measure, print_fwd_bwd, residual_table, trace
-    from rematscope import fit, frontier, lint, plan
+    from rematscope import fit, frontier, lint, plan, scheduled
 
 Nothing here runs the function, unless its time is asked for: arguments may be arrays or `jax.ShapeDtypeStruct`s.
 """
@@ -10,6 +10,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from rematscope.auto.scheduled import scheduled
     from rematscope.choices.build import recompute_graph
     from rematscope.errors import PlanError, TargetError, TraceError
     from rematscope.ir.collectives import Tally
@@ -77,6 +78,7 @@ __all__ = [
     "print_fwd_bwd",
     "recompute_graph",
     "residual_table",
+    "scheduled",
     "trace",
 ]
 
@@ -85,6 +87,7 @@ __docformat__ = "google"  # for pdoc
 # A name is imported when it is first asked for (PEP 562): whoever only traces does not wait for the planner, and
 # whoever only shows something, with `rematscope.render`, does not wait for JAX.
 _HOMES = {
+    "auto.scheduled": ["scheduled"],
     "choices.build": ["recompute_graph"],
     "errors": ["PlanError", "TargetError", "TraceError"],
     "ir.collectives": ["Tally"],

@@ -36,7 +36,7 @@ class Inliner:
         """
         equations: list[Equation] = []
         outputs = self._inline(jaxpr, inputs, equations)
-        program = Program(tuple(inputs), _without_dead_code(equations, outputs), tuple(outputs))
+        program = Program(tuple(inputs), without_dead_code(equations, outputs), tuple(outputs))
         used = reads(program)
         program.constants = {v: array for v, array in self._constants.values() if v in used}
         return program
@@ -150,7 +150,7 @@ class Inliner:
         equations: list[Equation] = []
         with self._in(eqn):
             outputs = self._inline(jaxpr, operands, equations)
-        return Program(tuple(own), _without_dead_code(equations, outputs), tuple(outputs))
+        return Program(tuple(own), without_dead_code(equations, outputs), tuple(outputs))
 
 
 _FINFO: Callable[[Any], Any] = jnp.finfo  # JAX gives it no types
@@ -162,7 +162,7 @@ def _keeps_precision(eqn: JaxprEqn) -> bool:
     return bool(eqn.params["exponent_bits"] >= info.nexp and eqn.params["mantissa_bits"] >= info.nmant)
 
 
-def _without_dead_code(equations: list[Equation], outputs: Sequence[Value]) -> list[Equation]:
+def without_dead_code(equations: list[Equation], outputs: Sequence[Value]) -> list[Equation]:
     """Drops what nothing reads, as XLA will; keeps side effects and trims barriers to what is read after them."""
     needed = set(outputs)
     live = []
@@ -187,7 +187,7 @@ def _without_dead_stacks(equation: Equation, needed: set[Value]) -> Equation:
     (body,) = equation.bodies
     kept = [i for i, v in enumerate(equation.outputs) if i < equation.carries or v in needed]
     outputs = tuple(body.outputs[i] for i in kept)
-    body = dataclasses.replace(body, equations=_without_dead_code(body.equations, outputs), outputs=outputs)
+    body = dataclasses.replace(body, equations=without_dead_code(body.equations, outputs), outputs=outputs)
     params = equation.params
     if equation.primitive == "shard_map":
         params = {**params, "out_specs": tuple(params["out_specs"][i] for i in kept)}

@@ -1,0 +1,144 @@
+"""A function that is differentiated by two given programs in reverse mode, and otherwise as it is.
+
+Its derivative is one operation of JAX that is linear in the tangents. Its transpose, which reverse mode asks for, is
+the given backward program; its value, which forward mode asks for, and its own derivative, for second order, are those
+of the function itself; under `vmap` both go together.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_derivatives import SymbolicZero
+from jax.extend.core import Primitive
+from jax.interpreters import ad, batching, mlir
+
+Arrays = Sequence[Any]
+
+
+def differentiable(
+    f: Callable[..., Arrays], forward: Callable[..., Arrays], backward: Callable[..., Arrays]
+) -> Callable[..., Arrays]:
+    """`f` with another way to its cotangents.
+
+    Args:
+      f: a function of arrays that returns a list of arrays.
+      forward: the same outputs, and then what is kept.
+      backward: of what is kept, the arguments and a cotangent for each output, to a cotangent for each argument. That
+        of an integer is a float0.
+    """
+
+    @jax.custom_jvp
+    def function(*leaves: Any) -> Arrays:
+        return tuple(f(*leaves))
+
+    def rule(primals: Arrays, tangents: Arrays) -> tuple[Arrays, Arrays]:
+        asked = [i for i, t in enumerate(tangents) if not isinstance(t, SymbolicZero)]
+        *results, kept = _divided(forward(*primals), jax.eval_shape(lambda: tuple(f(*primals))))
+        flows = [jnp.issubdtype(o.dtype, jnp.inexact) for o in results]
+        zeros = [np.zeros(o.shape, jax.dtypes.float0) for o in results]
+
+        def straight(*operands: Any) -> Arrays:
+            given, dots = list(operands[: len(primals)]), operands[len(operands) - len(asked) :]
+
+            def of(*some: Any) -> Arrays:
+                full = list(given)
+                for i, x in zip(asked, some, strict=True):
+                    full[i] = x
+                return [o for o, flow in zip(f(*full), flows, strict=True) if flow]
+
+            dots = jax.jvp(of, [given[i] for i in asked], list(dots))[1]
+            return tuple(dots)
+
+        def back(*operands: Any) -> Arrays:
+            given, kept = operands[: len(primals)], operands[len(primals) : len(operands) - sum(flows)]
+            flowing = iter(operands[len(operands) - sum(flows) :])
+            cotangents = [next(flowing) if flow else zero for flow, zero in zip(flows, zeros, strict=True)]
+            found = backward(*kept, *given, *cotangents)
+            return tuple(found[i] for i in asked)
+
+        if not asked or not any(flows):
+            return tuple(results), tuple(
+                jnp.zeros_like(o) if flow else zero for o, flow, zero in zip(results, flows, zeros, strict=True)
+            )
+        types = tuple(jax.typeof(o) for o, flow in zip(results, flows, strict=True) if flow)
+        dots = iter(
+            _tangent.bind(
+                *primals,
+                *kept,
+                *(tangents[i] for i in asked),
+                straight=straight,
+                back=back,
+                fixed=len(primals) + len(kept),
+                types=types,
+            )
+        )
+        return tuple(results), tuple(next(dots) if flow else zero for flow, zero in zip(flows, zeros, strict=True))
+
+    function.defjvp(rule, symbolic_zeros=True)
+    return function
+
+
+def _divided(flat: Arrays, outputs: Arrays) -> list[Any]:
+    """The outputs one by one, and the rest as a list."""
+    return [*flat[: len(outputs)], list(flat[len(outputs) :])]
+
+
+# `tangent(*fixed, *tangents)` is linear in the tangents; what is kept is among the fixed for its transpose alone.
+_tangent = Primitive("scheduled_tangent")
+_tangent.multiple_results = True
+
+
+@_tangent.def_impl
+def _run(*operands: Any, straight: Callable[..., Arrays], **_: Any) -> list[Any]:
+    return list(straight(*operands))
+
+
+@_tangent.def_abstract_eval
+def _types(*_: Any, types: tuple[Any, ...], **__: Any) -> list[Any]:
+    return list(types)
+
+
+def _jvp(primals: Arrays, dots: Arrays, **params: Any) -> tuple[list[Any], list[Any]]:
+    fixed, straight = params["fixed"], params["straight"]
+    zero = [type(dot) is ad.Zero for dot in dots]
+    results = _tangent.bind(*primals, **params)
+    if all(zero[:fixed]):
+        given = [ad.instantiate_zeros(dot) for dot in dots[fixed:]]
+        return results, _tangent.bind(*primals[:fixed], *given, **params)
+    moving = [i for i, none in enumerate(zero) if not none]
+
+    def of(*some: Any) -> Arrays:
+        full = list(primals)
+        for i, x in zip(moving, some, strict=True):
+            full[i] = x
+        return straight(*full)
+
+    return results, list(jax.jvp(of, [primals[i] for i in moving], [dots[i] for i in moving])[1])
+
+
+def _transpose(cotangents: Arrays, *operands: Any, back: Callable[..., Arrays], fixed: int, **_: Any) -> list[Any]:
+    given = [ad.instantiate_zeros(ct) for ct in cotangents]
+    return [None] * fixed + list(back(*operands[:fixed], *given))
+
+
+def _batch(operands: Arrays, dims: Sequence[Any], **params: Any) -> tuple[list[Any], list[int]]:
+    fixed, types = params["fixed"], params["types"]
+    (size,) = {x.shape[d] for x, d in zip(operands, dims, strict=True) if d is not None}
+    axes = tuple(dims[:fixed])
+    tangents = [
+        jnp.broadcast_to(x, (size, *x.shape)) if d is None else jnp.moveaxis(x, d, 0)
+        for x, d in zip(operands[fixed:], dims[fixed:], strict=True)
+    ]
+    params["straight"] = jax.vmap(params["straight"], (*axes, *[0] * len(tangents)))
+    params["back"] = jax.vmap(params["back"], (*axes, *[0] * len(types)))
+    params["types"] = tuple(aval.update(shape=(size, *aval.shape)) for aval in types)
+    return _tangent.bind(*operands[:fixed], *tangents, **params), [0] * len(types)
+
+
+ad.primitive_jvps[_tangent] = _jvp
+ad.primitive_transposes[_tangent] = _transpose
+batching.primitive_batchers[_tangent] = _batch
+mlir.register_lowering(_tangent, mlir.lower_fun(_run, multiple_results=True))

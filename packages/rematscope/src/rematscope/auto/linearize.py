@@ -1,0 +1,196 @@
+"""A function as two programs that share their values: what it computes, and what is made of cotangents.
+
+Of a trace without checkpoints the backward program reads what the forward program has made; of one with checkpoints it
+makes part of that again. Both come out alike here: whatever does not depend on a cotangent belongs to the primal
+program, once, and the backward program reads it there. Which of it is kept, and which is computed again, is then open
+for every single value, those that the derivative of `exp` or of a custom rule keeps included.
+
+The two loops of a `scan` go together in the same way: the backward loop's body reads, in each iteration, values of the
+primal loop's body. Loops within loops, branches and `shard_map`s are one operation each.
+"""
+
+import dataclasses
+import itertools
+from collections import Counter
+from collections.abc import Iterable
+from functools import cached_property
+
+from rematscope.ir.dependence import mark_dependence
+from rematscope.ir.program import Equation, Literal, Program, Value
+from rematscope.tracing.trace import Passes
+
+
+@dataclasses.dataclass(eq=False)
+class Linearized:
+    """The primal and the backward program of a function.
+
+    Attributes:
+      passes: the trace that they are made from.
+      primal: from the arguments to the outputs, and then what only the backward program reads.
+      backward: from cotangents to cotangents. It reads values of `primal`, as the bodies of its loops do those of the
+        primal loop's body.
+      loops: backward loop → the primal loop whose iterations it goes through.
+      kept: what the trace keeps of the values of `primal`, in its loops each iteration's.
+    """
+
+    passes: Passes
+    primal: Program
+    backward: Program
+    loops: dict[Equation, Equation]
+    kept: frozenset[Value]
+
+    @cached_property
+    def loop_of(self) -> dict[Value, Equation]:
+        """The primal loop in whose body a value is made or handed in, of those that a backward loop goes with."""
+        return {v: loop for loop in dict.fromkeys(self.loops.values()) for v in _own(loop.bodies[0])}
+
+
+def linearize(passes: Passes) -> Linearized:
+    """Sorts the equations of a trace into the primal and the backward program.
+
+    Args:
+      passes: a trace, of a function with checkpoints or without.
+    """
+    marks = dict.fromkeys(passes.cotangents, 1)
+    mark_dependence(passes.backward, marks)
+    return _Sorting(passes, {value for value, mark in marks.items() if mark}).sorted()
+
+
+def reading(equation: Equation) -> list[Value]:
+    """What an equation reads, and its bodies from around it, each once; literals left out."""
+    inside = (v for body in equation.bodies for v in free_values(body))
+    return [v for v in dict.fromkeys((*equation.inputs, *inside)) if not isinstance(v, Literal)]
+
+
+def free_values(program: Program) -> list[Value]:
+    """What a body reads from around it, in the order in which it does."""
+    own = _own(program)
+    found = (v for equation in program.equations for v in reading(equation))
+    return [v for v in dict.fromkeys((*found, *program.outputs)) if v not in own and not isinstance(v, Literal)]
+
+
+def _own(program: Program) -> set[Value]:
+    """What a body is handed and what it makes; a barrier makes nothing."""
+    made = (e.outputs for e in program.equations if e.primitive != "optimization_barrier")
+    return {*program.inputs, *itertools.chain.from_iterable(made)}
+
+
+class _Sorting:
+    """The equations of a trace as they are sorted."""
+
+    def __init__(self, passes: Passes, on_cotangents: set[Value]):
+        self.passes = passes
+        self.on_cotangents = on_cotangents
+        self.stands_for: dict[Value, Value] = {}  # a value of the backward pass → the primal value that it is
+        self.primal = list(passes.forward.equations)
+        self.made = {v: e for e in self.primal if e.primitive != "optimization_barrier" for v in e.outputs}
+        self.late: dict[Equation, list[Equation]] = {}  # what is added to the bodies of primal loops
+        self.loops: dict[Equation, Equation] = {}
+
+    def sorted(self) -> Linearized:
+        forward, backward = self.passes.forward, self.passes.backward
+        top = {*forward.inputs, *forward.constants, *self.made}
+        kept = frozenset(r.value for r in self.passes.residuals if r.kind == "computed")
+        equations, late = self._split(backward.equations, top, top | backward.constants.keys())
+        longer = {loop: self._longer(loop) for loop in dict.fromkeys(self.loops.values())}
+        for loop in longer:
+            stacks = zip(loop.outputs[loop.carries :], loop.bodies[0].outputs[loop.carries :], strict=True)
+            inside = {stack: value for stack, value in stacks if stack in kept and not isinstance(value, Literal)}
+            kept = kept - inside.keys() | set(inside.values())
+        constants = forward.constants | backward.constants
+        primal = [longer.get(e, e) for e in (*self.primal, *late)]
+        return Linearized(
+            passes=self.passes,
+            primal=Program(forward.inputs, primal, forward.outputs[: len(self.passes.cotangents)], constants),
+            backward=Program(self.passes.cotangents, equations, self._all(backward.outputs), constants),
+            loops={loop: longer[of] for loop, of in self.loops.items()},
+            kept=kept,
+        )
+
+    def _split(
+        self, equations: Iterable[Equation], known: set[Value], readable: set[Value]
+    ) -> tuple[list[Equation], list[Equation]]:
+        """Those that depend on a cotangent, and those that are new to the primal program.
+
+        Args:
+          equations: of the backward program, or of a loop's body in it.
+          known: values of the primal program that can be read here.
+          readable: what a new equation of the primal program may read.
+        """
+        backward, late = [], []
+        readable = set(readable)
+        for equation in equations:
+            if equation.primitive == "optimization_barrier":
+                continue  # it says when, and that is decided anew
+            if self.on_cotangents.isdisjoint(equation.outputs) and equation.outputs:
+                same = [self.passes.forward_value_of.get(v) for v in equation.outputs]
+                if known.issuperset(same):
+                    self.stands_for.update((v, s) for v, s in zip(equation.outputs, same, strict=True) if s is not None)
+                    continue
+                equation = self._substituted(equation)
+                if readable.issuperset(reading(equation)):
+                    late.append(equation)
+                    readable.update(equation.outputs)
+                    continue
+            else:
+                equation = self._substituted(equation)
+            if (loop := self._primal_loop(equation)) is not None:
+                equation = self._paired(equation, loop)
+            backward.append(equation)
+        return backward, late
+
+    def _primal_loop(self, equation: Equation) -> Equation | None:
+        """The loop of the primal program whose stacks a loop of the backward program reads most of."""
+        if equation.primitive != "scan":
+            return None
+        makers = (self.made.get(stack) for stack in equation.stacked_inputs)
+        counts = Counter(e for e in makers if e is not None and e.primitive == "scan" and e.length == equation.length)
+        return counts.most_common(1)[0][0] if counts else None
+
+    def _paired(self, equation: Equation, loop: Equation) -> Equation:
+        """A backward loop whose body reads the values of a primal loop's body, and no stacks of them."""
+        (body,), (primal,) = equation.bodies, loop.bodies
+        stacked = dict(zip(loop.outputs[loop.carries :], primal.outputs[loop.carries :], strict=True))
+        others = []
+        for stack, part in zip(equation.stacked_inputs, body.inputs[equation.carries :], strict=True):
+            if stack in stacked:
+                self.stands_for[part] = stacked[stack]
+            else:
+                others.append((stack, part))
+        before = self.primal[: self.primal.index(loop)]
+        early = {*self.passes.forward.inputs, *self.passes.forward.constants, *self.passes.backward.constants}
+        early.update(v for e in before for v in e.outputs)
+        own = _own(primal) | {v for e in self.late.get(loop, ()) for v in e.outputs}
+        inner, late = self._split(body.equations, own | early, own | early)
+        self.late.setdefault(loop, []).extend(late)
+        slices = [part for _, part in others]
+        around = equation.inputs[: equation.first_carry]
+        paired = dataclasses.replace(
+            equation,
+            inputs=(*around, *equation.initial, *(stack for stack, _ in others)),
+            bodies=(Program((*body.inputs[: equation.carries], *slices), inner, self._all(body.outputs)),),
+        )
+        self.loops[paired] = loop
+        return paired
+
+    def _longer(self, loop: Equation) -> Equation:
+        """A primal loop that also computes what only the backward loop reads."""
+        (body,) = loop.bodies
+        equations = [*body.equations, *self.late.get(loop, ())]
+        return dataclasses.replace(loop, bodies=(dataclasses.replace(body, equations=equations),))
+
+    def _substituted(self, equation: Equation) -> Equation:
+        """The same equation, reading primal values where it read what stands for them."""
+        if equation.primitive == "optimization_barrier":
+            fenced = tuple(v for v in self._all(equation.inputs) if not isinstance(v, Literal))
+            return dataclasses.replace(equation, inputs=fenced, outputs=fenced)
+        bodies = tuple(
+            dataclasses.replace(
+                body, equations=[self._substituted(e) for e in body.equations], outputs=self._all(body.outputs)
+            )
+            for body in equation.bodies
+        )
+        return dataclasses.replace(equation, inputs=self._all(equation.inputs), bodies=bodies)
+
+    def _all(self, values: Iterable[Value]) -> tuple[Value, ...]:
+        return tuple(self.stands_for.get(v, v) for v in values)

@@ -1,0 +1,195 @@
+"""Both passes anew for a choice of what to keep: what is not kept is computed again as late as it may be.
+
+A checkpoint computes all that it goes around again before it reads any of it, so all of that is in memory at once. Here
+each operation that comes again stands directly before the first one that reads it. XLA would take it for the one of the
+forward pass, or do it early, if nothing hindered it: what it reads of the forward pass goes through an optimization
+barrier together with the newest cotangent, so that it is there no sooner.
+"""
+
+import dataclasses
+from collections.abc import Collection, Iterable
+
+import jax
+import jax.numpy as jnp
+
+from rematscope.auto.linearize import Linearized, free_values, reading
+from rematscope.ir import jax_internals
+from rematscope.ir.inline import without_dead_code
+from rematscope.ir.program import Equation, Literal, Program, Value
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Schedule:
+    """The two programs of a choice.
+
+    Attributes:
+      forward: from the arguments to the outputs and `kept`.
+      backward: from `kept`, the arguments and the cotangents to the arguments' cotangents.
+      kept: what is handed from one to the other, of a loop the stacks of all iterations.
+    """
+
+    forward: Program
+    backward: Program
+    kept: tuple[Value, ...]
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of what is kept."""
+        return sum(value.nbytes for value in self.kept)
+
+
+def schedule(linearized: Linearized, kept: Collection[Value]) -> Schedule:
+    """Both passes, if these values are kept.
+
+    Args:
+      linearized: the function.
+      kept: values of its primal program; one in the body of a loop stands for those of all iterations. What the
+        backward pass has no use for is not kept, and of what cannot be computed again (what an iteration is handed by
+        the one before, what has effects) all that it needs is.
+    """
+    making = _Making(linearized, frozenset(kept))
+    primal, backward = linearized.primal, linearized.backward
+    equations, used = making.late(backward, primal, [c for c in backward.inputs if _flows(c)])
+    inputs = (*used, *primal.inputs, *backward.inputs)
+    return Schedule(
+        forward=_program(primal.inputs, making.stacking(), (*primal.outputs, *used), primal.constants),
+        backward=_program(inputs, equations, backward.outputs, primal.constants),
+        kept=tuple(used),
+    )
+
+
+def _program(
+    inputs: tuple[Value, ...], equations: list[Equation], outputs: tuple[Value, ...], constants: dict[Value, jax.Array]
+) -> Program:
+    program = Program(inputs, without_dead_code(equations, outputs), outputs)
+    used = set(free_values(program))
+    program.constants = {value: array for value, array in constants.items() if value in used}
+    return program
+
+
+class _Making:
+    """Both passes as they are made."""
+
+    def __init__(self, linearized: Linearized, kept: frozenset[Value]):
+        self.linearized = linearized
+        self.stacks: dict[Equation, dict[Value, Value]] = {}  # of each primal loop what it stacks, and as what
+        for loop in linearized.loops.values():
+            pairs = zip(loop.bodies[0].outputs, loop.outputs, strict=True)
+            self.stacks[loop] = dict([*pairs][loop.carries :])
+        whole = (stacks[v] for stacks in self.stacks.values() for v in stacks if v in kept)
+        self.kept = kept.union(whole)
+        self.always: set[Value] = set()  # stacks that backward loops read: the loop does not run again for them
+
+    def late(
+        self, backward: Program, primal: Program, newest: Iterable[Value], handed: Collection[Value] = ()
+    ) -> tuple[list[Equation], list[Value]]:
+        """A backward program with what it computes again, each operation before the first one that reads it.
+
+        Args:
+          backward, primal: two programs of which the first reads values of the second.
+          newest: the cotangents that it begins with.
+          handed: what the primal program cannot compute: of a loop's body its inputs.
+
+        Returns:
+          The equations, barriers among them, and what is used of what is kept or handed in.
+        """
+        made = {v: e for e in primal.equations if e.primitive != "optimization_barrier" for v in e.outputs}
+        leaves = {*primal.inputs, *primal.constants}
+        used: dict[Value, None] = {}
+        there: set[Equation] = set()
+        fenced: set[Value] = set()
+        equations: list[Equation] = []
+        last = next(iter(newest), None)
+
+        def is_given(value: Value) -> bool:
+            """Whether a value is there without being computed again; notes that it is used."""
+            if (
+                value in self.always
+                or value in handed
+                or (value in made and (value in self.kept or self._once(made[value])))
+            ):
+                used[value] = None
+                return True
+            return value not in made or made[value] in there
+
+        def fence(equation: Equation) -> None:
+            asked = [v for v in reading(equation) if (v in used or v in leaves) and v not in fenced and _fences(v)]
+            if asked and last is not None:
+                fenced.update(asked)
+                together = (*asked, last)
+                equations.append(Equation("optimization_barrier", together, together, {}, equation.eqn))
+
+        def demand(values: Iterable[Value]) -> None:
+            pending: list[tuple[Iterable[Value], Equation | None]] = [(iter(values), None)]
+            while pending:
+                step, equation = pending[-1]
+                for value in step:
+                    if not is_given(value):
+                        again = made[value]
+                        there.add(again)
+                        pending.append((iter(reading(again)), again))
+                        break
+                else:
+                    pending.pop()
+                    if equation is not None:
+                        fence(equation)
+                        equations.append(equation)
+
+        for equation in backward.equations:
+            if equation in self.linearized.loops:
+                equation = self._loop(equation)
+            demand(reading(equation))
+            equations.append(equation)
+            last = next((v for v in equation.outputs if _flows(v)), last)
+        demand(v for v in backward.outputs if not isinstance(v, Literal))
+        return equations, list(used)
+
+    def _loop(self, equation: Equation) -> Equation:
+        """A backward loop that reads stacks of what its body uses, and computes the rest again."""
+        loop = self.linearized.loops[equation]
+        (body,), (primal,) = equation.bodies, loop.bodies
+        newest = [v for v in body.inputs[: equation.carries] if _flows(v)]
+        equations, used = self.late(body, primal, newest, primal.inputs)
+        slices = dict(zip(primal.inputs[loop.carries :], loop.stacked_inputs, strict=True))
+        stacks = [slices[v] if v in slices else self._stack(loop, v) for v in used]
+        inside = Program((*body.inputs, *used), equations, body.outputs)
+        around = free_values(inside)
+        return dataclasses.replace(
+            equation,
+            inputs=(*around, *equation.initial, *equation.stacked_inputs, *stacks),
+            first_carry=len(around),
+            bodies=(inside,),
+        )
+
+    def _stack(self, loop: Equation, value: Value) -> Value:
+        """The stack of a value of a loop's body."""
+        shape = loop.length, *value.shape
+        like = jax.ShapeDtypeStruct(shape, value.dtype)
+        stack = self.stacks[loop].setdefault(value, Value(like))
+        self.always.add(stack)
+        return stack
+
+    def stacking(self) -> list[Equation]:
+        """The equations of the primal program, whose loops stack all that is used."""
+        return [self._stacking(e) if e in self.stacks else e for e in self.linearized.primal.equations]
+
+    def _stacking(self, loop: Equation) -> Equation:
+        (body,) = loop.bodies
+        present = set(loop.outputs)
+        new = {v: stack for v, stack in self.stacks[loop].items() if stack not in present}
+        longer = dataclasses.replace(body, outputs=(*body.outputs, *new))
+        return dataclasses.replace(loop, outputs=(*loop.outputs, *new.values()), bodies=(longer,))
+
+    def _once(self, equation: Equation) -> bool:
+        """Whether an operation must not run again."""
+        return jax_internals.has_effects(equation.eqn)
+
+
+def _flows(value: Value) -> bool:
+    """Whether a value can be a cotangent that something waits for."""
+    return not isinstance(value, Literal) and jnp.issubdtype(value.dtype, jnp.inexact)
+
+
+def _fences(value: Value) -> bool:
+    """Whether a value can go through a barrier."""
+    return not jnp.issubdtype(value.dtype, jax.dtypes.extended)

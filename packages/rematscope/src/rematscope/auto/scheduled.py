@@ -1,0 +1,86 @@
+"""`scheduled(f, policy=…)`: a function whose backward pass computes each value again only when it needs it."""
+
+import functools
+from collections.abc import Callable, Collection
+from typing import Any
+
+import jax
+from jax.extend import source_info_util
+
+from rematscope.auto.differentiable import differentiable
+from rematscope.auto.linearize import Linearized, linearize
+from rematscope.auto.schedule import schedule
+from rematscope.ir.jax_internals import Policy
+from rematscope.ir.program import Value
+from rematscope.tracing.arguments import called, flattened
+from rematscope.tracing.checkpoints import with_policy
+from rematscope.tracing.trace import trace
+
+source_info_util.register_exclusion(__file__)
+
+
+def scheduled(f: Callable[..., Any], policy: Policy | None = None) -> Callable[..., Any]:
+    """`f` with its checkpoints' choice of what to keep, and a backward pass that computes the rest as late as it may.
+
+    What a checkpoint goes around is computed again as a whole before any of it is used. Here each operation comes
+    directly before the first one that reads it, also in the bodies of scans, so that one checkpoint around a whole net
+    has the peak of many around its parts. What is kept, and how much is computed again, stays what JAX makes of it.
+
+    Args:
+      f: a function of pytrees of arrays, differentiable in reverse mode. If it has checkpoints, they stay where they
+        are; if it has none, one around all of it is meant.
+      policy: what to keep, for all checkpoints, as for `jax.checkpoint`; None keeps nothing.
+
+    Returns:
+      A function with `f`'s values and derivatives. It can be differentiated in forward and reverse mode and again, and
+      transformed by `jit` and `vmap`; the schedule is that of reverse mode, and second order computes the first as
+      plain JAX. Call it under `jax.jit`: each call traces `f` anew.
+
+    Raises:
+      TraceError: when it is called, as `trace` does.
+      PlanError: when it is called, if a checkpoint of `f` is differentiated in it.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from rematscope import scheduled
+      >>> def net(ws, x):
+      ...     for w in ws:
+      ...         x = jnp.sin(x @ w)
+      ...     return x.sum()
+      >>> ws, x = [jnp.eye(4)] * 3, jnp.ones((2, 4))
+      >>> late = scheduled(net, jax.checkpoint_policies.dots_saveable)
+      >>> bool(jnp.allclose(jax.grad(late)(ws, x)[0], jax.grad(net)(ws, x)[0]))
+      True
+    """
+
+    @functools.wraps(f)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        flat, leaves = flattened(f, args, kwargs)
+        # What is differentiated around and f closes over becomes an argument: f itself would hide it.
+        converted, closed_over = jax.closure_convert(flat, *leaves)
+        converted.__name__ = called(f)
+        leaves += closed_over
+        linearized = linearize(trace(with_policy(converted, policy), *leaves))
+        return keeping(converted, linearized, linearized.kept)(*leaves)
+
+    return function
+
+
+def keeping(f: Callable[..., Any], linearized: Linearized, kept: Collection[Value]) -> Callable[..., Any]:
+    """`f` with a backward pass that keeps some values and computes the others again late.
+
+    Args:
+      f: a function.
+      linearized: its two programs, from a trace with arguments like those that it is called with.
+      kept: values of the primal program.
+    """
+    programs = schedule(linearized, kept)
+    forward, backward = (jax.jit(program.__call__) for program in (programs.forward, programs.backward))
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        flat, leaves = flattened(f, args, kwargs)
+        tree = jax.tree.structure(jax.eval_shape(f, *args, **kwargs))
+        result = differentiable(lambda *leaves: jax.tree.leaves(flat(*leaves)), forward, backward)(*leaves)
+        return jax.tree.unflatten(tree, result)
+
+    return function

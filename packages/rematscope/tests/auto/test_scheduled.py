@@ -1,0 +1,120 @@
+"""`scheduled`: what is computed again comes late, and derivatives of every kind stay what they are."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from zoo import CASES, normal
+
+from rematscope import TraceError, liveness, scheduled, trace
+from rematscope.tracing.arguments import flattened
+from rematscope.tracing.checkpoints import with_policy
+
+policies = jax.checkpoint_policies
+
+KINDS = [
+    "checkpoint_of_scan_of_checkpoint",
+    "scan_of_many_carries",
+    "nested_scans_of_slices",
+    "branch_in_scan",
+    "dropout_in_scan",
+    "scatter",
+    "while_loop_beside",
+]
+
+
+def gradients(f, args, kwargs):
+    flat, leaves = flattened(f, args, kwargs)
+
+    def both(*leaves):
+        outputs, pullback = jax.vjp(lambda *leaves: jax.tree.leaves(flat(*leaves)), *leaves)
+        ones = [
+            jnp.ones(o.shape, o.dtype) if jnp.issubdtype(o.dtype, jnp.inexact) else np.zeros(o.shape, jax.dtypes.float0)
+            for o in map(jnp.asarray, outputs)
+        ]
+        return outputs, [g for g in pullback(ones) if g.dtype != jax.dtypes.float0]
+
+    return jax.jit(both)(*leaves)
+
+
+def assert_same(got, expected):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6), got, expected)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_values_and_gradients_are_those_of_the_function(name):
+    case = CASES[name]
+    found = gradients(scheduled(case.function, policies.dots_saveable), case.args, case.kwargs)
+    assert_same(found, gradients(case.function, case.args, case.kwargs))
+
+
+@pytest.mark.parametrize(
+    "name", ["nested_checkpoints", "scan_of_many_carries", "dropout_in_scan", "attention_dots_saveable"]
+)
+@pytest.mark.parametrize("policy", ["nothing_saveable", "dots_saveable"])
+def test_what_is_kept_and_computed_again_is_what_the_policy_says(name, policy):
+    case = CASES[name]
+    plain = trace(with_policy(case.function, getattr(policies, policy)), *case.args, **case.kwargs)
+    late = trace(scheduled(case.function, getattr(policies, policy)), *case.args, **case.kwargs)
+    assert late.bytes_by_kind().get("computed", 0) <= plain.bytes_by_kind().get("computed", 0)
+    assert late.recompute_cost.flops <= plain.recompute_cost.flops
+
+
+def net(ws, x):
+    x, sums = lax.scan(lambda x, w: (jnp.tanh(x @ w) * jnp.exp(-x), x.sum()), x, ws)
+    x = jnp.tanh(x @ ws[0]) * jnp.exp(-x)
+    return {"loss": jnp.mean(x**2) + sums.sum(), "steps": jnp.int32(len(ws))}
+
+
+WS, X = 0.5 * normal(200, 3, 4, 4), normal(201, 2, 4)
+XS = np.stack([X, 2 * X])
+
+
+def loss(f):
+    return lambda ws, x: f(ws, x)["loss"]
+
+
+TRANSFORMED = {
+    "forward mode": lambda f: jax.jvp(loss(f), (WS, X), (WS, X)),
+    "gradients of a batch": lambda f: jax.vmap(jax.grad(loss(f), (0, 1)), (None, 0))(WS, XS),
+    "the gradient of a batch": lambda f: jax.grad(lambda ws: jax.vmap(loss(f), (None, 0))(ws, XS).sum())(WS),
+    "forward over reverse": lambda f: jax.jvp(jax.grad(loss(f)), (WS, X), (WS, X)),
+    "reverse over reverse": lambda f: jax.grad(lambda ws: (jax.grad(loss(f))(ws, X) ** 2).sum())(WS),
+    "reverse over forward": lambda f: jax.grad(lambda x: jax.jvp(loss(f), (WS, x), (WS, x))[1])(X),
+    "microbatches in a scan": lambda f: lax.scan(lambda g, x: (g + jax.grad(loss(f))(WS, x), None), WS, XS)[0],
+    "a checkpoint around it": lambda f: jax.grad(jax.checkpoint(loss(f)))(WS, X),
+    "what it closes over": lambda f: jax.grad(lambda ws: scheduled(lambda x: loss(f)(ws, x))(X))(WS),
+}
+
+
+@pytest.mark.parametrize("how", TRANSFORMED)
+def test_it_is_transformed_as_the_function_is(how):
+    found, expected = (jax.jit(TRANSFORMED[how], static_argnums=0)(g) for g in (scheduled(net), net))
+    assert_same(found, expected)
+
+
+@pytest.mark.parametrize(("dtype", "far"), [("bfloat16", 2e-2), ("float64", 1e-13)])
+def test_gradients_agree_to_rounding_in_each_precision(dtype, far):
+    with jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64():
+        ws, x = jnp.asarray(WS, dtype), jnp.asarray(X, dtype)
+        found, expected = (jax.jit(jax.grad(loss(g)))(ws, x) for g in (scheduled(net), net))
+        assert found.dtype == dtype
+        np.testing.assert_allclose(*(np.asarray(g, np.float64) for g in (found, expected)), rtol=far, atol=far)
+
+
+def test_less_is_live_at_once_than_with_one_checkpoint():
+    def layers(ws, x):
+        for w in ws:
+            x = jnp.sin(jnp.sin(jnp.sin(x @ w)))
+        return x.sum()
+
+    args = [jnp.ones((8, 8))] * 6, jnp.ones((64, 8))
+    dots = policies.dots_saveable
+    late, early = liveness(scheduled(layers, dots), *args), liveness(jax.checkpoint(layers, policy=dots), *args)
+    assert late.peak_bytes < 0.8 * early.peak_bytes
+
+
+def test_what_has_no_backward_pass_is_refused_in_a_sentence():
+    with pytest.raises(TraceError, match="returns no floating-point value"):
+        jax.grad(scheduled(lambda x: x > 0))(1.0)

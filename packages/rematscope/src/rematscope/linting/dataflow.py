@@ -15,7 +15,7 @@ OWN_RESULT = frozenset("cbrt cumprod erf_inv exp exp2 logistic rsqrt sqrt tan ta
 
 
 # What only moves data: a value before it and after it deserve the same name.
-_MOVES = frozenset(
+MOVES = frozenset(
     "broadcast_in_dim convert_element_type copy expand_dims name reshape rev squeeze stop_gradient transpose".split()
 )
 
@@ -47,6 +47,7 @@ class Values:
         self._loop: dict[Value, Equation] = {}  # of what a loop hands to its body
         self._from: dict[Value, list[Value]] = {}  # the same value on the other side of a body's border
         self._to: dict[Value, list[Value]] = {}
+        self._returned = set(program.outputs)
         self._visit(program)
 
     def _visit(self, program: Program) -> None:
@@ -79,7 +80,7 @@ class Values:
     def origin(self, value: Value) -> Equation | None:
         """The operation that computed a value, before names and moves of data; None if it was given."""
         while makers := self.makers(value):
-            if makers[0].primitive not in _MOVES:
+            if makers[0].primitive not in MOVES:
                 return makers[0]
             value = makers[0].inputs[0]
         return None
@@ -96,6 +97,14 @@ class Values:
         if maximum is None or maximum.primitive != "reduce_max":
             return None
         return value if maximum.inputs[0] is value or self.origin(maximum.inputs[0]) is self.origin(value) else None
+
+    def readers(self, value: Value) -> list[Equation]:
+        """What reads a value, in bodies too; names are among them."""
+        return [reader for v in _closure([value], self._to) for reader in self._readers.get(v, ())]
+
+    def is_returned(self, value: Value) -> bool:
+        """Whether the function returns it."""
+        return not self._returned.isdisjoint(_closure([value], self._to))
 
     def given(self, named: Equation) -> str | None:
         """What a name is put on, if that is no result of the function or of the checkpoint that the name is in."""

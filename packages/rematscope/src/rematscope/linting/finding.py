@@ -53,7 +53,7 @@ class LintFinding:
 
 @dataclasses.dataclass(frozen=True)
 class Place:
-    """A value that deserves a name.
+    """A value that deserves to be saved: by a name, unless it never leaves a library's call.
 
     Attributes:
       what: which value of its line it is.
@@ -62,6 +62,7 @@ class Place:
       nbytes: bytes that saving it adds, in all layers that the line is run for.
       spares: FLOPs and transcendentals that are not computed again if it is saved beside the names that help.
       module: the modules that the line is run for, `layers_0…63/attention`, as JAX's name stack says them; else "".
+      instead: of a value that no line of the user's comes by, so that no name can be put on it: what saves it; else "".
     """
 
     what: str
@@ -70,6 +71,7 @@ class Place:
     nbytes: int = 0
     spares: int = 0
     module: str = ""
+    instead: str = ""
 
     def __str__(self) -> str:
         return f"{self.what} on {where(self.source)} ({self.type})"

@@ -1,6 +1,6 @@
 """`lint(f, *args)`: names and checkpoints of a function that do nothing, why, and where names would do something."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rematscope.ir import jax_internals
@@ -25,13 +25,23 @@ class Lint(View):
       findings: what is wrong, in the order of the lines.
       places: values that deserve a name, those first that spare most per byte.
       uncounted: what the backward pass may compute again at a cost that is not known, as a phrase; "" for nothing.
+      out_of_reach: values that deserve to be saved and never leave a library's call, so that no name can be put on
+        them; `Place.instead` says what saves them.
     """
 
-    def __init__(self, function: str, findings: Iterable[LintFinding], places: Iterable[Place], uncounted: str = ""):
+    def __init__(
+        self,
+        function: str,
+        findings: Iterable[LintFinding],
+        places: Iterable[Place],
+        uncounted: str = "",
+        out_of_reach: Iterable[Place] = (),
+    ):
         self.function = function
         self.findings = tuple(findings)
         self.places = tuple(places)
         self.uncounted = uncounted
+        self.out_of_reach = tuple(out_of_reach)
 
     def parts(self) -> Iterable[View]:
         views: list[View] = []
@@ -44,22 +54,27 @@ class Lint(View):
             views.append(TextTable(rows, f"{self.function}: {count} finding{'s' * (count > 1)}"))
         else:
             views.append(Lines([f"{self.function}: no findings"]))
-        if self.places and (not self.findings or any(found.name for found in self.findings)):
-            views.append(self._table_of_places())
+        if not self.findings or any(found.name for found in self.findings):
+            what = "values that deserve a name, and what each spares by itself; first what spares most per byte"
+            inside = "no line of yours comes by these, so that no name can be put there: a library keeps them to itself"
+            views += _table(self.places, what, "places") + _table(self.out_of_reach, inside, "out_of_reach")
         if self.uncounted:
             views.append(Lines([f"{self.uncounted}: what a name spares of it is in no figure here"]))
         return [Stack(*views)]
 
-    def _table_of_places(self) -> TextTable:
-        rows = [["value", "type", "bytes", "spares", "line"]]
-        for place in self.places[:_SHOWN]:
-            amounts = bytes_text(place.nbytes), amount_text(place.spares)
-            line = "\n".join(filter(None, [place.module, str(place.source or "")]))
-            rows.append([place.what, place.type, *amounts, line])
-        footer = "values that deserve a name, and what each spares by itself; first what spares most per byte"
-        if len(self.places) > _SHOWN:
-            footer += f"; {_SHOWN} of {len(self.places)}, all are in .places"
-        return TextTable(rows, footer, ("bytes", "spares"))
+
+def _table(places: Sequence[Place], what: str, attribute: str) -> list[View]:
+    if not places:
+        return []
+    instead = ["saved by"] * any(place.instead for place in places)
+    rows = [["value", "type", "bytes", "spares", "line", *instead]]
+    for place in places[:_SHOWN]:
+        amounts = bytes_text(place.nbytes), amount_text(place.spares)
+        line = "\n".join(filter(None, [place.module, str(place.source or "")]))
+        rows.append([place.what, place.type, *amounts, line, *[place.instead] * len(instead)])
+    if len(places) > _SHOWN:
+        what += f"; {_SHOWN} of {len(places)}, all are in .{attribute}"
+    return [TextTable(rows, what, ("bytes", "spares"))]
 
 
 def _folded(alike: list[LintFinding]) -> str:
@@ -104,7 +119,8 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
         names = names_of(subject)
         findings = [*checkpoint_findings(subject, names.graph), *name_findings(names)]
     by_line = sorted(findings, key=_line)
-    return Lint(subject.function, dict.fromkeys(by_line), names.places, names.graph.uncounted_text)
+    findings = list(dict.fromkeys(by_line))
+    return Lint(subject.function, findings, names.places, names.graph.uncounted_text, names.out_of_reach)
 
 
 def _line(found: LintFinding) -> tuple[str, int]:
@@ -120,6 +136,9 @@ def no_names(f: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
         f" (lint finds {len(about_names) - 3} more.)" if len(about_names) > 3 else ""
     )
     text = f"{found.function} gives no value a name that the backward pass could use. {reasons}".rstrip()
+    if not found.places and found.out_of_reach:
+        inside = "; ".join(f"{place}: save it with {place.instead}" for place in found.out_of_reach[:3])
+        return f"{text} What is worth saving never leaves a library's call, so that no name can be put there. {inside}."
     if not found.places:
         counted = f" that is counted, and {found.uncounted}" if found.uncounted else ""
         return f"{text} No other value would spare anything{counted}."

@@ -92,12 +92,22 @@ class Names:
     @cached_property
     def places(self) -> list[Place]:
         """The places that spare anything beside the names that help, those first that spare most per byte."""
+        return [place for place in self._sorted if not place.instead]
+
+    @cached_property
+    def out_of_reach(self) -> list[Place]:
+        """The same where no name can be put."""
+        return [place for place in self._sorted if place.instead]
+
+    @cached_property
+    def _sorted(self) -> list[Place]:
         return sorted(self._worthy.values(), key=lambda place: place.spares / max(place.nbytes, 1), reverse=True)
 
     @cached_property
     def place_of(self) -> dict[Equation, Place]:
         """What computes the values of these places."""
-        return {e: place for name, place in self._worthy.items() for e in self.candidates[name].equations}
+        reached = [(name, place) for name, place in self._worthy.items() if not place.instead]
+        return {e: place for name, place in reached for e in self.candidates[name].equations}
 
     @cached_property
     def _worthy(self) -> dict[str, Place]:

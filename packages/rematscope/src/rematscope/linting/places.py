@@ -8,7 +8,7 @@ from jax.extend.core import JaxprEqn
 from rematscope.ir import jax_internals
 from rematscope.ir.cost import Cost, cost_of
 from rematscope.ir.program import Equation, type_text
-from rematscope.linting.dataflow import PRODUCTS, Values
+from rematscope.linting.dataflow import MOVES, PRODUCTS, Values
 from rematscope.linting.finding import Place
 
 _NAME = "rematscope: place "
@@ -51,17 +51,63 @@ def find_candidates(values: Values) -> dict[str, Candidate]:
         costly = [e for e in values.equations if not e.bodies and _takes_work(cost_of(e))]
         found = {e: _Use(f"the result of {e.primitive}", e) for e in costly}
 
-    candidates: dict[tuple[object, ...], Candidate] = {}
+    uses: dict[Equation, tuple[Equation, Place]] = {}  # where a name would go, the use that speaks for it, the place
     for equation, use in found.items():
-        if equation is None or (eqn := _nameable(equation, use.equation)) is None:
+        if equation is None:
             continue
-        place = Place(use.what, equation.source, type_text(equation.outputs[0]))
+        handed = _handed_over(equation, values)
+        at = handed or equation
+        returned = handed is not None and at.source is not None and at.source.caller is not None
+        what = "what a library returns" if returned else use.what
+        instead = "" if handed else _instead(equation)
+        place = Place(what, at.source, type_text(at.outputs[0]), instead=instead)
+        uses.setdefault(at, (use.equation, place))
+
+    candidates: dict[tuple[object, ...], Candidate] = {}
+    for equation, (reader, place) in uses.items():
+        if (eqn := _nameable(equation, reader)) is None:
+            continue
         line = source_info_util.summarize(equation.eqn.source_info)
         alike = place, equation.primitive, line, *map(type_text, equation.inputs)
         candidate = candidates.setdefault(alike, Candidate(place))
         candidate.eqns.append(eqn)
         candidate.equations.append(equation)
     return {f"{_NAME}{i}": candidate for i, candidate in enumerate(candidates.values())}
+
+
+def _handed_over(equation: Equation, values: Values) -> Equation | None:
+    """The operation whose result comes into the user's hands: this one, or that of which a library returns the result.
+
+    None if a library makes something else of it, or several things.
+    """
+    while not _in_hand(equation, values):
+        readers = values.readers(equation.outputs[0])
+        if len(readers) != 1 or readers[0].primitive not in _AS_GOOD:
+            return None
+        (equation,) = readers
+    return equation
+
+
+# As good to have as what goes in, such as a product behind its bias.
+_AS_GOOD = MOVES | {"add", "sub", "mul", "neg"}
+
+
+def _in_hand(equation: Equation, values: Values) -> bool:
+    """Whether a line of the user's computes a value, or something reads it that another line of the user's calls."""
+    if (source := equation.source) is None or source.caller is None:
+        return True
+    (value, *_) = equation.outputs
+    callers = (reader.source and reader.source.caller for reader in values.readers(value))
+    return values.is_returned(value) or any(caller != source.caller for caller in callers)
+
+
+def _instead(equation: Equation) -> str:
+    """What saves a value on which no name can be put."""
+    if equation.primitive != "dot_general":
+        return "a subclass of the module that names it"
+    _, (batch, _) = equation.params["dimension_numbers"]
+    policy = "dots_saveable" if batch else "dots_with_no_batch_dims_saveable"
+    return f"jax.checkpoint_policies.{policy}"
 
 
 def _takes_work(cost: Cost) -> bool:

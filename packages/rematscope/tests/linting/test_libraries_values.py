@@ -1,0 +1,90 @@
+"""Where a library computes what is worth saving: names are advised where the user's own code comes by a value."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import pytest
+from flax import linen
+from jax.ad_checkpoint import checkpoint_name
+
+from rematscope import PlanError, lint, plan, trace
+from rematscope.render.view import plain_text
+
+X = jax.ShapeDtypeStruct((2, 4, 8), jnp.float32)
+
+
+class Attending(linen.Module):
+    """A library's attention, and what it returns in the user's own product and sine."""
+
+    given: bool = False
+
+    @linen.compact
+    def __call__(self, x, w):
+        y = linen.MultiHeadDotProductAttention(2)(x)
+        y = checkpoint_name(y, "y") if self.given else y
+        return jnp.sum(jnp.sin(y @ w))
+
+
+def attending(**settings):
+    net = Attending(**settings)
+    w = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    return net.apply, jax.eval_shape(net.init, jax.random.key(0), X, w), X, w
+
+
+def test_a_name_is_advised_only_where_a_line_of_the_users_has_the_value():
+    found = lint(*attending())
+    assert {place.what for place in found.places} == {"what a library returns", "the result of a matrix product"}
+    (returned,) = [place for place in found.places if place.what == "what a library returns"]
+    assert returned.module == "Attending/MultiHeadDotProductAttention_0/out" and returned.type == "f32[2,4,8]"
+    assert all(place.source.caller is None for place in found.places if place is not returned)
+
+
+def test_that_advice_spares_what_it_says():
+    f, *args = attending()
+    (returned,) = [place for place in lint(f, *args).places if place.what == "what a library returns"]
+    named, *_ = attending(given=True)
+    everything = plan(named, *args, budget=1.0)
+    nothing = plan(named, *args, budget=0.0)
+    assert everything.saved_bytes - nothing.saved_bytes == returned.nbytes
+    assert nothing.cost - everything.cost == returned.spares
+
+
+def test_what_a_library_keeps_to_itself_says_what_saves_it():
+    found = lint(*attending())
+    within = {(place.what, place.module.rpartition("/")[2]): place.instead for place in found.out_of_reach}
+    products = {instead for (what, _), instead in within.items() if what == "the result of a matrix product"}
+    assert products == {
+        "jax.checkpoint_policies.dots_saveable",
+        "jax.checkpoint_policies.dots_with_no_batch_dims_saveable",
+    }
+    assert "a subclass of the module that names it" in within.values()
+    text = plain_text(found, 120)
+    assert "no line of yours comes by these" in text and "saved by" in text
+
+
+@pytest.mark.parametrize("policy", ["dots_saveable", "dots_with_no_batch_dims_saveable"])
+def test_the_policy_that_it_names_saves_it(policy):
+    f, *args = attending()
+    saved = jax.checkpoint(f, policy=getattr(jax.checkpoint_policies, policy))
+    kept = {residual.source for residual in trace(saved, *args).residuals if residual.kind == "computed"}
+    wanted = [p for p in lint(f, *args).out_of_reach if p.instead.endswith(f".{policy}")]
+    assert wanted and all(place.source in kept for place in wanted)
+
+
+def test_a_plan_without_a_name_that_can_be_put_says_so():
+    module = linen.Sequential([linen.Dense(16), jnp.tanh, linen.Dense(16), jnp.sin])
+
+    def net(variables, x):
+        return module.apply(variables, x)
+
+    shapes = jax.eval_shape(module.init, jax.random.key(0), X)
+    with pytest.raises(PlanError, match="no name can be put there") as raised:
+        plan(net, shapes, X, budget=1.0)
+    assert "dots_with_no_batch_dims_saveable" in str(raised.value)
+    assert not lint(net, shapes, X).places and "checkpoint_name(h" not in str(raised.value)
+
+
+def test_places_are_plain_data():
+    (first, *_) = lint(*attending()).places
+    assert dataclasses.asdict(first)["instead"] == "" and str(first).endswith(f"({first.type})")

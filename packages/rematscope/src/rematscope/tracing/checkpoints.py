@@ -44,9 +44,10 @@ def with_policy(f: Callable[..., Any], policy: Policy | None) -> Callable[..., A
                 f"{getattr(f, '__name__', 'the function')} takes the gradient of a function that has a checkpoint, and "
                 "names can only be chosen before that. Give the function itself and not its gradient."
             )
-        if not found:
-            return jax.checkpoint(flat, policy=policy)(*leaves)
-        results = jaxpr_as_fun(jax_internals.jaxpr_with_policy(jaxpr, policy))(*leaves)
+        if found:
+            results = jaxpr_as_fun(jax_internals.jaxpr_with_policy(jaxpr, policy))(*leaves)
+        else:
+            results = jax.checkpoint(jaxpr_as_fun(jaxpr), policy=policy)(*leaves)  # f itself would be traced again
         return jax.tree.unflatten(jax.tree.structure(out), results)
 
     return planned

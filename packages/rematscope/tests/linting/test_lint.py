@@ -351,7 +351,7 @@ def test_what_cannot_be_looked_at_says_why():
     with pytest.raises(TraceError, match="integer"):
         lint(lambda n: n * 2, 3)
     with pytest.raises(PlanError, match="takes the gradient"):
-        lint(jax.grad(lambda x: jax.checkpoint(jnp.sin)(x).sum()), ARGS[0])
+        lint(lambda x: jax.grad(lambda x: jax.checkpoint(jnp.sin)(x).sum())(x).sum(), ARGS[0])
 
 
 # Display

@@ -120,7 +120,7 @@ def calls_back(x, w):
 
 
 def steepness(x, w):
-    return jax.grad(lambda x: stages(x, w).sum())(x)
+    return jnp.sum(jax.grad(lambda x: stages(x, w).sum())(x) ** 2)
 
 
 IMPOSSIBLE = [

@@ -11,6 +11,7 @@ from jax.extend import source_info_util
 from jax.extend.core import JaxprEqn
 
 from rematscope.ir import collectives, jax_internals
+from rematscope.ir.gradients import Mark
 from rematscope.ir.jax_internals import AnyJaxpr
 from rematscope.ir.placement import give_shardings
 from rematscope.ir.program import Equation, Literal, Program, Value, reads
@@ -25,6 +26,7 @@ class Inliner:
         self._constants: dict[int, tuple[Value, Any]] = {}
         self._calls: tuple[JaxprEqn, ...] = ()  # what is being inlined, innermost first
         self.meshes: list[Any] = []  # those that the shardings are about which a `jit` was given
+        self.marks: list[tuple[Mark, Value]] = []  # what is which to a gradient, in the order of the program
         self._axes: dict[str, int] = {}  # the axes of the mesh that the shard_maps around go over
 
     def program(self, jaxpr: AnyJaxpr, inputs: Sequence[Value]) -> Program:
@@ -90,6 +92,11 @@ class Inliner:
 
         outputs = tuple(Value(v.aval) for v in eqn.outvars)
         if (name := jax_internals.checkpoint_name(eqn)) is not None:
+            if (mark := Mark.read(name)) is not None:
+                value = outputs[0] if mark.what == "cotangent" else inputs[0]
+                self.marks.append((mark, value))
+                if value is inputs[0]:
+                    return inputs
             equation = Equation("name", tuple(inputs), outputs, {"name": name}, eqn)
         elif primitive == "scan":
             equation = self._scan(eqn, inputs, outputs)
@@ -162,7 +169,7 @@ def _keeps_precision(eqn: JaxprEqn) -> bool:
     return bool(eqn.params["exponent_bits"] >= info.nexp and eqn.params["mantissa_bits"] >= info.nmant)
 
 
-def without_dead_code(equations: list[Equation], outputs: Sequence[Value]) -> list[Equation]:
+def without_dead_code(equations: Sequence[Equation], outputs: Sequence[Value]) -> list[Equation]:
     """Drops what nothing reads, as XLA will; keeps side effects and trims barriers to what is read after them."""
     needed = set(outputs)
     live = []

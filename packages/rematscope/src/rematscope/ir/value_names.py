@@ -1,5 +1,6 @@
 """Names for the values of both programs: arguments keep theirs, everything else gets a letter."""
 
+import dataclasses
 import itertools
 import keyword
 import string
@@ -37,6 +38,17 @@ def name_values(
         return _primed(forward_value_of[value].name, used) if value in forward_value_of else next(letters)
 
     _name(backward, backward_name, indices, depth=0)
+
+
+def names_again(backward: Program, forward_value_of: dict[Value, Value]) -> None:
+    """Gives the recomputed values of a program, whose values have names already, those of what they equal."""
+    used = {v.name for v in backward.inputs}
+    for equation in backward.equations:
+        for value in equation.outputs:
+            if value in forward_value_of and equation.primitive not in ("scan", "while"):
+                value.name = _primed(forward_value_of[value].name, used)
+        for body in equation.bodies:
+            names_again(dataclasses.replace(body, inputs=backward.inputs), forward_value_of)
 
 
 def _primed(name: str, taken: set[str]) -> str:

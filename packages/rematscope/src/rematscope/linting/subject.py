@@ -10,12 +10,12 @@ from jax.extend.core import JaxprEqn, jaxpr_as_fun
 from rematscope.ir import jax_internals
 from rematscope.ir.source import Source
 from rematscope.tracing.arguments import called
-from rematscope.tracing.checkpoints import jaxpr_of
+from rematscope.tracing.checkpoints import jaxpr_of, loss_inside
 from rematscope.tracing.trace import Passes, trace
 
 
 class Subject:
-    """A function that can be traced as it is, and otherwise.
+    """A function that can be traced as it is, and otherwise; of a training step, the loss in it.
 
     Attributes:
       function: its name.
@@ -26,6 +26,7 @@ class Subject:
 
     def __init__(self, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]):
         self.function = called(f)
+        f, args, kwargs = loss_inside(f, args, kwargs)
         self.passes = trace(f, *args, **kwargs)
         self.jaxpr = jax_internals.rewritten(jaxpr_of(f, *args, **kwargs), lambda eqn, _: [eqn])
         self.checkpoints = [

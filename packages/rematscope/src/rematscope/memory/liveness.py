@@ -1,11 +1,13 @@
 """Bytes live after each equation of the forward and then of the backward pass, from the trace alone."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from rematscope.ir import roles
 from rematscope.ir.pretty_print import code
 from rematscope.ir.program import BOOKKEEPING, CASTS, Equation, Literal, Program, Value
 from rematscope.memory.timeline import BANDS, Moment, Timeline
+from rematscope.tracing.residuals import Residual
+from rematscope.tracing.step import Step
 from rematscope.tracing.trace import Passes, trace
 
 
@@ -15,6 +17,10 @@ def liveness(f: Callable, *args, **kwargs) -> Timeline:
     A value takes its bytes from the equation that makes it until the last one that reads it. There its room is free for
     the result, as XLA reuses it in elementwise operations; a matrix product needs both for as long as it runs. Names
     and barriers make nothing. Nothing is fused: a value that XLA never writes to memory counts here.
+
+    A training step, which takes a gradient itself, is looked at as it stands. Its arguments stand apart: parameters are
+    what it takes the gradient for, optimizer_state is what only its update reads and returns anew, arguments the rest,
+    the batch for one. Results of its update that take a donated argument's room take nothing more.
 
     * arguments, with the arrays that `f` closes over, are the caller's and stay. Literals take nothing.
     * residuals that the forward pass computed live until their last use in the backward pass.
@@ -56,7 +62,9 @@ def liveness(f: Callable, *args, **kwargs) -> Timeline:
 
 
 def live_bytes(passes: Passes) -> Timeline:
-    """The timeline of two passes; see `liveness`."""
+    """The timeline of two passes, or of the step that they stand in; see `liveness`."""
+    if passes.step is not None:
+        return _step_bytes(passes, passes.step)
     lives = _Lives()
     given = {*passes.forward.inputs, *passes.forward.constants, *passes.backward.constants}
     lives.make(given, "arguments")
@@ -72,17 +80,37 @@ def live_bytes(passes: Passes) -> Timeline:
     lives.steps.append("end")
     for value in [*given, *passes.backward.outputs]:
         lives.read(value, end + 1)
-    for residual in passes.residuals:
-        array = lives.array(residual.value)
-        if lives.kinds.get(array) == "other":
-            lives.kinds[array] = "residuals"
+    lives.keep(passes.residuals)
     return Timeline(f"{passes.function}: bytes live{passes.where} after each equation", lives.moments(), turn)
 
 
-class _Lives:
-    """When each array is made and last read, over the steps of both programs."""
+def _step_bytes(passes: Passes, step: Step) -> Timeline:
+    program = step.program
+    lives = _Lives(step.shown.cotangents)
+    lives.make([*program.inputs, *program.constants], "arguments")
+    lives.kinds.update(dict.fromkeys(step.parameters, "parameters"))
+    lives.kinds.update(dict.fromkeys(step.state, "optimizer_state"))
+    lives.steps.append("start")
+    lives.program(program)
+    for result, argument in step.aliased.items():
+        lives.overwrite(argument, result)
+    end = len(lives.steps)
+    lives.steps.append("end")
+    for value in [*program.inputs, *program.constants, *program.outputs]:
+        lives.read(value, end + 1)
+    for gradient in step.gradients:
+        for value in gradient.gradients:
+            lives.rename(value, "gradients")
+    lives.keep(passes.residuals)
+    return Timeline(f"{passes.function}: bytes live{passes.where} after each equation", lives.moments(), lives.turn)
 
-    def __init__(self):
+
+class _Lives:
+    """When each array is made and last read, over the steps of both programs or of one."""
+
+    def __init__(self, cotangents: Collection[Value] = ()):
+        self.cotangents = cotangents  # at the first of them a step's backward pass begins
+        self.turn = 0
         self.steps: list[Equation | str] = []
         self.kinds: dict[Value, str] = {}
         self._made: dict[Value, int] = {}
@@ -105,8 +133,26 @@ class _Lives:
             value = self.array(value)
             self._last[value] = max(step, self._last.get(value, 0))
 
+    def rename(self, value: Value, kind: str) -> None:
+        """Says what a value is that nothing has been said of."""
+        if not isinstance(value, Literal) and self.kinds.get(array := self.array(value)) == "other":
+            self.kinds[array] = kind
+
+    def keep(self, residuals: Iterable[Residual]) -> None:
+        for residual in residuals:
+            self.rename(residual.value, "residuals")
+
+    def overwrite(self, argument: Value, result: Value) -> None:
+        """A result takes an argument's room if that is read no more when the result is made."""
+        array = self.array(result)
+        if self._made.get(array, 0) >= self._last.get(argument, 0) > 0:
+            del self._made[array]
+
     def program(self, program: Program) -> None:
         for equation in program.equations:
+            if not self.turn and equation.primitive == "name" and equation.outputs[0] in self.cotangents:
+                self.turn = len(self.steps)
+                self.steps.append("turn")
             if equation.primitive == "name" or equation.primitive in CASTS:
                 if not isinstance(equation.inputs[0], Literal):
                     self._same[equation.outputs[0]] = self.array(equation.inputs[0])

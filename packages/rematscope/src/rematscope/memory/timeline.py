@@ -11,9 +11,12 @@ from rematscope.render.view import View
 
 # The first colours are those of the gutter letters: what is saved, what is computed again.
 BANDS = {
+    "parameters": "#8c8c8c",
+    "optimizer_state": "#a8a8a8",
     "arguments": "#c4c4c4",
     "residuals": COLOURS["rs-S"].split()[-1],
     "recomputed": COLOURS["rs-R"].split()[-1],
+    "gradients": "#009e73",
     "other": "#f0e442",
 }
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -29,6 +32,7 @@ class Moment:
       source: the user's line behind it, or None.
       arguments, residuals, recomputed, other: bytes of each kind.
       module: the module that it belongs to, as JAX's name stack says it; else "".
+      parameters, optimizer_state, gradients: those of a training step that stand apart from arguments and other.
     """
 
     operation: str
@@ -38,11 +42,14 @@ class Moment:
     recomputed: int = 0
     other: int = 0
     module: str = ""
+    parameters: int = 0
+    optimizer_state: int = 0
+    gradients: int = 0
 
     @property
     def nbytes(self) -> int:
         """Bytes of all kinds together."""
-        return self.arguments + self.residuals + self.recomputed + self.other
+        return sum(getattr(self, band) for band in BANDS)
 
 
 class Timeline(Pictured):
@@ -79,7 +86,14 @@ class Timeline(Pictured):
         bands = {band: [getattr(m, band) / scale for m in self.moments] for band in BANDS}
         shown = [band for band in BANDS if any(bands[band])]
         colours = [BANDS[band] for band in shown]
-        ax.stackplot(steps, *(bands[band] for band in shown), labels=shown, colors=colours, step="mid", linewidth=0)
+        ax.stackplot(
+            steps,
+            *(bands[band] for band in shown),
+            labels=[band.replace("_", " ") for band in shown],
+            colors=colours,
+            step="mid",
+            linewidth=0,
+        )
         ax.axvline(self.turn, color="black", linestyle="--", linewidth=1)
         ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 1}  # so that lines do not cross words
         place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "top"}
@@ -109,7 +123,7 @@ class Timeline(Pictured):
         for band in (*BANDS, "nbytes"):
             numbers = [getattr(self.moments[place], band) for place in columns.values()]
             if band in ("arguments", "nbytes") or any(getattr(m, band) for m in self.moments):
-                rows.append([{"nbytes": "together"}.get(band, band), *map(bytes_text, numbers)])
+                rows.append([{"nbytes": "together"}.get(band, band.replace("_", " ")), *map(bytes_text, numbers)])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = ["   ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
         return [

@@ -122,9 +122,11 @@ class Fit(View):
             notes.append(f"A byte more that is saved made the compiled peak {slope:.2f} bytes larger.")
         if self.plan.graph.uncounted:
             notes.append(f"As {self.plan.graph.uncounted_text}, another choice may compute less again.")
+        what = "both passes with their arguments, outputs and gradients, without what an optimizer keeps"
+        if self.plan.passes.step is not None:
+            what = "the step as it stands"
         notes.append(
-            "The peak predicted is that of the trace, in which nothing is fused or moved; the compiled one is both "
-            "passes with their arguments, outputs and gradients, without what an optimizer keeps."
+            f"The peak predicted is that of the trace, in which nothing is fused or moved; the compiled one is {what}."
         )
         return notes
 

@@ -1,7 +1,7 @@
 """The checkpoints that a function has, and the same function with another policy in them."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -10,8 +10,12 @@ from jax.extend.core import ClosedJaxpr, JaxprEqn, jaxpr_as_fun
 
 from rematscope.errors import PlanError
 from rematscope.ir import jax_internals
+from rematscope.ir.gradients import GradientInside, has_gradient, marking, replacing, stopped_at_gradients
+from rematscope.ir.inline import Inliner
 from rematscope.ir.jax_internals import AnyJaxpr, Policy
-from rematscope.tracing.arguments import flattened
+from rematscope.ir.program import Value
+from rematscope.tracing.arguments import called, flattened
+from rematscope.tracing.step import gradients_of, is_step
 
 source_info_util.register_exclusion(__file__)
 
@@ -23,6 +27,8 @@ def nothing(*_: Any, **__: Any) -> bool:
 
 def with_policy(f: Callable[..., Any], policy: Policy | None) -> Callable[..., Any]:
     """Returns `f` with `policy` in each of its checkpoints; with one checkpoint around all of it if it has none.
+
+    Of a training step, that is done to what it takes the gradient of.
 
     Args:
       f: a function of pytrees of arrays. Checkpoints are found in functions that it calls, in jit, loops and branches,
@@ -36,7 +42,9 @@ def with_policy(f: Callable[..., Any], policy: Policy | None) -> Callable[..., A
     @functools.wraps(f)
     def planned(*args: Any, **kwargs: Any) -> Any:
         flat, leaves = flattened(f, args, kwargs)
-        jaxpr, out = jax.make_jaxpr(flat, return_shape=True)(*leaves)
+        jaxpr, out = _jaxpr_of_no_step(flat, leaves)
+        if jaxpr is None:
+            return replacing(flat, lambda loss: with_policy(loss, policy))(*leaves)
         found = list(checkpoints(jaxpr))
         if any(map(jax_internals.is_differentiated, found)):
             # What the gradient inside keeps was decided when it was taken: another policy would not change that.
@@ -59,7 +67,9 @@ def without_checkpoints(f: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(f)
     def plain(*args: Any, **kwargs: Any) -> Any:
         flat, leaves = flattened(f, args, kwargs)
-        jaxpr, out = jax.make_jaxpr(flat, return_shape=True)(*leaves)
+        jaxpr, out = _jaxpr_of_no_step(flat, leaves)
+        if jaxpr is None:
+            return replacing(flat, without_checkpoints)(*leaves)
         jaxpr = jax_internals.rewritten(
             jaxpr,
             lambda eqn, _: [jax_internals.eqn_without_checkpoint(eqn) if jax_internals.is_checkpoint(eqn) else eqn],
@@ -67,6 +77,64 @@ def without_checkpoints(f: Callable[..., Any]) -> Callable[..., Any]:
         return jax.tree.unflatten(jax.tree.structure(out), jaxpr_as_fun(jaxpr)(*leaves))
 
     return plain
+
+
+def _jaxpr_of_no_step(flat: Callable[..., Any], leaves: list[Any]) -> tuple[Any, Any]:
+    """The jaxpr of a function and the shapes that it returns; two times None if it is a training step."""
+    try:
+        jaxpr, out = jax.make_jaxpr(stopped_at_gradients(flat), return_shape=True)(*leaves)
+        if not has_gradient(jaxpr):
+            return jaxpr, out
+    except GradientInside:
+        pass
+    if _takes_step(flat, leaves):
+        return None, None
+    found: tuple[Any, Any] = jax.make_jaxpr(flat, return_shape=True)(*leaves)
+    return found
+
+
+def _takes_step(flat: Callable[..., Any], leaves: list[Any]) -> bool:
+    inline = Inliner()
+    jaxpr = jax.make_jaxpr(marking(flat))(*leaves)
+    program = inline.program(jaxpr, [Value(v.aval) for v in jax_internals.body_of(jaxpr)[0].invars])
+    return is_step(program, gradients_of(inline.marks))
+
+
+def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    """`f` and its arguments; of a training step what it takes the first gradient of, and shapes of what that is given.
+
+    What that function reads of the step around it is an argument of it too.
+    """
+    flat, leaves = flattened(f, args, kwargs)
+    if _jaxpr_of_no_step(flat, leaves)[0] is not None:
+        return f, args, kwargs
+    found: list[tuple[Any, list[Any]]] = []
+
+    def look(loss: Callable[..., Any]) -> Callable[..., Any]:
+        def seen(*primals: Any, **settings: Any) -> Any:
+            inner, given = flattened(loss, primals, settings)
+            jaxpr: Any = jax.make_jaxpr(inner)(*given)
+            around = [x for x in jaxpr.consts if isinstance(x, jax.core.Tracer)]
+            found.append((jaxpr, [_shape(jax.typeof(x)) for x in (*around, *given)]))
+            return loss(*primals, **settings)
+
+        return seen
+
+    jax.make_jaxpr(replacing(flat, look))(*leaves)
+    jaxpr, shapes = found[0]
+
+    def loss(*leaves: Any) -> Any:
+        rest = iter(leaves)
+        consts = [next(rest) if isinstance(x, jax.core.Tracer) else x for x in jaxpr.consts]
+        return jaxpr_as_fun(jaxpr.replace(consts=consts))(*rest)
+
+    loss.__name__ = called(f)
+    return loss, shapes, {}
+
+
+def _shape(aval: Any) -> Any:
+    make: Callable[..., Any] = jax.ShapeDtypeStruct  # JAX gives its constructor no types
+    return make(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
 
 
 def checkpoints(jaxpr: AnyJaxpr) -> Iterator[JaxprEqn]:

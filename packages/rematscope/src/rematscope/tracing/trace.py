@@ -1,5 +1,6 @@
 """`trace(f, *args)`: the forward and the backward program of a function, without running either."""
 
+import contextlib
 import dataclasses
 import itertools
 import math
@@ -18,12 +19,14 @@ from rematscope.ir import jax_internals, placement, roles
 from rematscope.ir.collectives import Tally, collectives_of, tallied
 from rematscope.ir.cost import Cost, program_cost
 from rematscope.ir.cost_rules import is_closed
+from rematscope.ir.gradients import GradientInside, donated, has_gradient, marking, stopped_at_gradients
 from rematscope.ir.inline import Inliner
 from rematscope.ir.program import Program, Typed, Value
 from rematscope.ir.source import Source
-from rematscope.ir.value_names import name_values
+from rematscope.ir.value_names import name_values, names_again
 from rematscope.tracing.arguments import argument_paths, called, check_differentiable, flattened
 from rematscope.tracing.residuals import Residual, makers_of, origin_of, residuals_of
+from rematscope.tracing.step import Gradient, Halves, Step, gradients_of, halves_of, is_step, step_of
 
 source_info_util.register_exclusion(__file__)
 
@@ -46,6 +49,8 @@ class Passes:
         of it may be recomputed.
       mesh: the mesh that the function is for, of devices or abstract; None on one device. Costs are those of
         one device, bytes of the whole arrays unless they are said to be on a device.
+      step: what stands around the two programs, where they are those of a gradient that the function takes itself; else
+        None. Costs are those of the two programs, run once.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -67,6 +72,18 @@ class Passes:
     forward_value_of: dict[Value, Value]
     undecided: int
     mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh | None
+    step: Step | None = None
+
+    @property
+    def outputs(self) -> tuple[Value, ...]:
+        """What the function returns; of a step, what it takes the gradient of."""
+        return self.forward.outputs[: len(self.forward.outputs) - len(self.residuals)]
+
+    @property
+    def gradients(self) -> tuple[tuple[Value, Value], ...]:
+        """Each argument, and its gradient; of a step, what it takes the gradient for."""
+        given = self.forward.inputs if self.step is None else self.step.shown.differentiated
+        return tuple(zip(given, self.backward.outputs, strict=True))
 
     @property
     def axes(self) -> dict[str, int]:
@@ -166,13 +183,18 @@ class Passes:
         return sum(self.device_bytes_by_kind().values())
 
 
-def trace(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Passes:
+def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, **kwargs: Any) -> Passes:
     """Splits `f` into its forward and its backward program, without running either.
 
+    A training step takes a gradient itself and returns new parameters. It is looked at as it stands: the programs are
+    those of the gradient that it takes, of the one that keeps most if it takes several, and `Passes.step` has the rest.
+
     Args:
-      f: a function of pytrees of arrays, differentiable in reverse mode.
+      f: a function of pytrees of arrays, differentiable in reverse mode, or a step.
       *args, **kwargs: its arguments: arrays, Python scalars or `jax.ShapeDtypeStruct`s in pytrees. Only shapes and
         dtypes are looked at. Integers, booleans and PRNG keys are allowed beside floating-point arguments.
+      differentiate: whether to take the gradient of `f`. By default a function is a step, whose gradient is not taken,
+        if it takes one itself, not in a checkpoint, and returns something of the shape of what it takes it for.
 
     Returns:
       The two programs, what crosses between them, and what they cost.
@@ -194,13 +216,38 @@ def trace(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Passes:
     __tracebackhide__ = True
     flat, leaves = flattened(f, args, kwargs)
     check_differentiable(leaves)
-    function = called(f)
+    paths = argument_paths(f, args, kwargs)
+    if differentiate is None:
+        try:
+            return _differentiated(called(f), stopped_at_gradients(flat), leaves, paths, stop=True)
+        except GradientInside:
+            pass
+        except TraceError:  # an optimizer may do what has no derivative; what else there is, is explained already
+            with contextlib.suppress(Exception):
+                if (step := _as_it_stands(called(f), flat, leaves, paths, is_step)) is not None:
+                    return step
+            raise
+        if (step := _as_it_stands(called(f), flat, leaves, paths, is_step)) is not None:
+            return step
+    if differentiate is False:
+        if (step := _as_it_stands(called(f), flat, leaves, paths, lambda *_: True)) is None:
+            raise TraceError(f"{called(f)} takes no gradient, so there are no passes in it. Leave out differentiate=.")
+        return step
+    return _differentiated(called(f), flat, leaves, paths)
+
+
+def _differentiated(
+    function: str, flat: Callable[..., Any], leaves: list[Any], paths: Sequence[str], stop: bool = False
+) -> Passes:
+    """The passes of a function whose gradient is taken; GradientInside, if it shall stop there, where it has one."""
 
     def forward(*leaves: Any) -> Any:
         return jax.vjp(flat, *leaves)
 
     try:
         forward_jaxpr, (out, pullback) = jax.make_jaxpr(forward, return_shape=True)(*leaves)
+        if stop and has_gradient(forward_jaxpr):
+            raise GradientInside
         residuals, pullback_tree = jax.tree.flatten(pullback)
         cotangents = [_cotangent(leaf) for leaf in jax.tree.leaves(out)]
 
@@ -226,9 +273,7 @@ def trace(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Passes:
         raise explained from None
 
     inline = Inliner()
-    arguments = [
-        Value(v.aval, path) for v, path in zip(forward_jaxpr.invars, argument_paths(f, args, kwargs), strict=True)
-    ]
+    arguments = [Value(v.aval, path) for v, path in zip(forward_jaxpr.invars, paths, strict=True)]
     fwd = inline.program(forward_jaxpr, arguments)
     outputs = fwd.outputs[: len(cotangents)]
     crossing = fwd.outputs[len(cotangents) :]
@@ -242,6 +287,44 @@ def trace(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Passes:
     name_values(function, fwd, bwd, incoming, forward_value_of)
     saved = residuals_of(fwd, bwd, crossing, outputs)
     return Passes(function, fwd, bwd, saved, incoming, forward_value_of, undecided, mesh)
+
+
+def _as_it_stands(
+    function: str,
+    flat: Callable[..., Any],
+    leaves: list[Any],
+    paths: Sequence[str],
+    accepted: Callable[[Program, Sequence[Gradient]], bool],
+) -> Passes | None:
+    """The passes of a gradient that a function takes itself; None if it takes none, or none that is `accepted`."""
+    jaxpr = jax.make_jaxpr(marking(flat))(*leaves)
+    inline = Inliner()
+    operands = jax_internals.body_of(jaxpr)[0].invars
+    arguments = [Value(v.aval, path) for v, path in zip(operands, paths, strict=True)]
+    program = inline.program(jaxpr, arguments)
+    shardings = [getattr(leaf, "sharding", None) for leaf in leaves]
+    meshes = inline.meshes + placement.give_shardings(program.inputs, shardings)
+    mesh = _placed(program, Program((), [], ()), (), (), meshes)
+    gradients = gradients_of(inline.marks)
+    if not gradients or not accepted(program, gradients) or not (halves := halves_of(program, gradients)):
+        return None
+
+    def kept(each: Halves) -> int:
+        made = {v for equation in each.forward.equations for v in equation.outputs}
+        return sum(v.device_bytes for v in each.crossing if v in made)
+
+    shown = max(halves, key=kept)
+    for each in halves:
+        if each is not shown:
+            roles.assign_roles(each.forward, each.backward, each.gradient.cotangents)
+    incoming = shown.gradient.cotangents
+    forward_value_of, undecided = roles.assign_roles(shown.forward, shown.backward, incoming)
+    name_values(function, program, Program((), [], ()), incoming, {})
+    names_again(shown.backward, forward_value_of)
+    saved = residuals_of(shown.forward, shown.backward, shown.crossing, shown.values)
+    step = step_of(program, halves, [arguments[i] for i in donated(jaxpr)], shown)
+    fwd, bwd = shown.forward, shown.backward
+    return Passes(function, fwd, bwd, saved, incoming, forward_value_of, undecided, mesh, step)
 
 
 def sources_of(jaxpr: ClosedJaxpr) -> tuple[Source | None, ...]:

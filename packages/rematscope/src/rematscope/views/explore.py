@@ -11,6 +11,7 @@ from rematscope.render.parts import Lines
 from rematscope.render.units import bytes_text, count_text
 from rematscope.render.widget import live, show_still, widgets_run
 from rematscope.tracing.arguments import flattened
+from rematscope.tracing.checkpoints import loss_inside
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.linked import Linked
 
@@ -30,7 +31,8 @@ def explore(f: Callable, *args, **kwargs) -> None:
     all; only "no checkpoint" shows `f` as it is.
 
     Args:
-      f: a function that is differentiable in reverse mode. It is not run, only traced.
+      f: a function that is differentiable in reverse mode, or a training step: then the loss in it is what is
+        checkpointed. It is not run, only traced.
       *args, **kwargs: its arguments, as for `trace`.
 
     Raises:
@@ -48,6 +50,7 @@ def explore(f: Callable, *args, **kwargs) -> None:
       ...
     """
     __tracebackhide__ = True
+    f, args, kwargs = loss_inside(f, args, kwargs)
     plain = trace(f, *args, **kwargs)
     names = _checkpoint_names(f, *args, **kwargs)
 

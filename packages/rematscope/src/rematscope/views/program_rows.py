@@ -85,8 +85,8 @@ def forward(p: Passes, marked: Collection[Value]) -> Listing:
         rows += heading
         crossing = tuple(saved.pop(v) for v in line.defines if v in saved)
         rows.append(_row(line, marked, "S" if crossing else "", crossing))
-    outputs = p.forward.outputs[: len(p.cotangents)]
-    rows.append(ProgramRow("", ("return ", *listed(outputs))))
+    if p.outputs:
+        rows.append(ProgramRow("", ("return ", *listed(p.outputs))))
     return Listing("forward", f"{p.function} saves {saved_text(p)}", rows)
 
 
@@ -95,7 +95,7 @@ def backward(p: Passes, marked: Collection[Value]) -> Listing:
     rows = [_row(Line((v,), (v,)), marked, source="cotangent") for v in p.cotangents]
     for heading, line in _with_headings(lines(p.backward), p.function):
         rows += [*heading, _row(line, marked, line.role)]
-    for argument, value in zip(p.forward.inputs, p.backward.outputs, strict=True):
+    for argument, value in p.gradients:
         rows.append(ProgramRow("", (f"return d{argument.name} = ", value), type_text(value)))
     recomputed = _work(p.backward.count(role=roles.RECOMPUTED), p.recompute_cost)
     late = _work(p.backward.count(role=roles.LATE), p.late_cost)

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rematscope.errors import TargetError, TooLargeError
+from rematscope.tracing.step import Step
 from rematscope.tracing.trace import Passes
 from rematscope.xla.elsewhere import ABSENT, environment, generation, topology
 from rematscope.xla.hlo import Module, read
@@ -47,8 +48,30 @@ class Compiled:
     run: Callable[[], float]
 
 
+@dataclasses.dataclass(frozen=True)
+class _Subject:
+    """What is compiled.
+
+    Attributes:
+      run: a function of two lists of arrays.
+      given, rest: these; or shapes.
+      overwritten: whether the second list is donated.
+    """
+
+    run: Callable[..., Any]
+    given: list[Any]
+    rest: list[Any]
+    overwritten: bool = False
+
+    @property
+    def jitted(self) -> Any:
+        return jax.jit(self.run, donate_argnums=(1,) if self.overwritten else ())
+
+
 def compile_both(passes: Passes, flat: Callable[..., Any], leaves: list[Any], target: str) -> Compiled:
     """Compiles the forward and the backward pass as one program that returns outputs and all gradients.
+
+    A training step is compiled as it stands, with what it donates.
 
     Args:
       passes: the trace of the function.
@@ -58,6 +81,18 @@ def compile_both(passes: Passes, flat: Callable[..., Any], leaves: list[Any], ta
     Raises:
       TargetError: if the target is unknown, has too few devices or is not here, or if libtpu is missing.
     """
+    subject = _both(passes, flat, leaves) if passes.step is None else _step(passes.step, flat, leaves)
+    if target in PRESENT:
+        return _on_mesh(passes, target, subject) if passes.axes else _on_one_device(target, subject)
+    if generation(target) is not None:
+        return _on_absent_tpu(passes, target, subject)
+    raise TargetError(
+        f"{target!r} is nothing to compile for. Choose one of {', '.join([*PRESENT, *ABSENT])}, of the last ones also "
+        "with a topology: 'tpu v5e:2x4'."
+    )
+
+
+def _both(passes: Passes, flat: Callable[..., Any], leaves: list[Any]) -> _Subject:
     inexact = [c.dtype != jax.dtypes.float0 for c in passes.cotangents]
 
     def both(leaves: list[Any], cotangents: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -67,33 +102,32 @@ def compile_both(passes: Passes, flat: Callable[..., Any], leaves: list[Any], ta
         gradients = pullback([next(given) if ok else zero for ok, zero in zip(inexact, nothing, strict=True)])
         return outputs, [g for g in gradients if g.dtype != jax.dtypes.float0]
 
-    cotangents = [_shape(c.aval) for c, ok in zip(passes.cotangents, inexact, strict=True) if ok]
-    if target in PRESENT:
-        if passes.axes:
-            return _on_mesh(passes, target, both, leaves, cotangents)
-        return _on_one_device(target, both, (leaves, cotangents))
-    if generation(target) is not None:
-        return _on_absent_tpu(passes, target, both, leaves, cotangents)
-    raise TargetError(
-        f"{target!r} is nothing to compile for. Choose one of {', '.join([*PRESENT, *ABSENT])}, of the last ones also "
-        "with a topology: 'tpu v5e:2x4'."
-    )
+    return _Subject(both, leaves, [_shape(c.aval) for c, ok in zip(passes.cotangents, inexact, strict=True) if ok])
 
 
-def _on_one_device(target: str, both: Callable[..., Any], arguments: Any) -> Compiled:
+def _step(step: Step, flat: Callable[..., Any], leaves: list[Any]) -> _Subject:
+    donated = [v in step.donated for v in step.program.inputs]
+
+    def run(kept: list[Any], overwritten: list[Any]) -> list[Any]:
+        parts = iter(kept), iter(overwritten)
+        return jax.tree.leaves(flat(*(next(parts[which]) for which in donated)))
+
+    kept, overwritten = ([v for v, one in zip(leaves, donated, strict=True) if one == which] for which in (False, True))
+    return _Subject(run, kept, overwritten, any(donated))
+
+
+def _on_one_device(target: str, subject: _Subject) -> Compiled:
     device = _devices(target)[0]
     sharding = jax.sharding.SingleDeviceSharding(device)
-    shapes = jax.tree.map(lambda leaf: _shape(jax.typeof(leaf), sharding), arguments)
-    return _compiled(jax.jit(both).lower(*shapes).compile(), arguments, None)
+    shapes = jax.tree.map(lambda leaf: _shape(jax.typeof(leaf), sharding), (subject.given, subject.rest))
+    return _compiled(subject.jitted.lower(*shapes).compile(), subject, None)
 
 
-def _on_mesh(
-    passes: Passes, target: str, both: Callable[..., Any], leaves: list[Any], cotangents: list[Any]
-) -> Compiled:
+def _on_mesh(passes: Passes, target: str, subject: _Subject) -> Compiled:
     """Compiles for the devices of the mesh itself, or for as many that are here; of the CPU there are always enough."""
     devices, mesh = _devices(target), passes.mesh
     own = list(mesh.devices.flat) if isinstance(mesh, jax.sharding.Mesh) else []
-    shapes = _on_their_mesh(passes, leaves, cotangents)
+    shapes = _on_their_mesh(passes, subject)
     enough = passes.devices <= len(devices) and (not own or own[0].platform == devices[0].platform)
     if not enough and target != "cpu":
         raise TargetError(
@@ -101,18 +135,25 @@ def _on_mesh(
             "Choose target='cpu', or a TPU that is not here: 'tpu v5e'."
         )
     if not enough:
-        return _elsewhere(passes, target, both, shapes)
-    lowered = _lowered(both, shapes, target)
+        return _elsewhere(passes, target, shapes)
+    lowered = _lowered(shapes, target)
     program = lowered.compile() if own else lowered.compile(device_assignment=tuple(devices[: passes.devices]))
-    return _compiled(program, (leaves, cotangents), _unoptimised(lowered))
+    return _compiled(program, subject, _unoptimised(lowered))
 
 
-def _compiled(program: Any, arguments: Any, lowered: Module | None) -> Compiled:
+def _compiled(program: Any, subject: _Subject, lowered: Module | None) -> Compiled:
     """What is read of a program that was compiled in this process, for devices that are here."""
-    drawn = functools.cache(lambda: jax.device_put(jax.tree.map(_array, arguments), program.input_shardings[0]))
+    arrays = functools.cache(lambda: jax.tree.map(_array, (subject.given, subject.rest)))
+
+    @functools.cache
+    def drawn() -> Any:
+        return jax.device_put(arrays(), program.input_shardings[0])
 
     def run() -> float:
         given = drawn()
+        if subject.overwritten:  # what is donated is gone, and must not be the caller's
+            given = given[0], jax.device_put(arrays()[1], program.input_shardings[0][1], may_alias=False)
+            jax.block_until_ready(given)
         start = time.perf_counter()
         jax.block_until_ready(program(*given))
         return time.perf_counter() - start
@@ -132,9 +173,7 @@ _SIZES = [
 ]
 
 
-def _on_absent_tpu(
-    passes: Passes, target: str, both: Callable[..., Any], leaves: list[Any], cotangents: list[Any]
-) -> Compiled:
+def _on_absent_tpu(passes: Passes, target: str, subject: _Subject) -> Compiled:
     # JAX writes a program down with flatbuffers, and does not require it.
     missing = [name for name in ("libtpu", "flatbuffers") if importlib.util.find_spec(name) is None]
     if missing:
@@ -149,11 +188,12 @@ def _on_absent_tpu(
             f"or none: {generation(target)!r}."
         )
     if passes.axes:
-        return _elsewhere(passes, target, both, _on_their_mesh(passes, leaves, cotangents))
-    return _elsewhere(passes, target, both, ([_shape(jax.typeof(leaf)) for leaf in leaves], cotangents))
+        return _elsewhere(passes, target, _on_their_mesh(passes, subject))
+    given, rest = ([_shape(jax.typeof(leaf)) for leaf in leaves] for leaves in (subject.given, subject.rest))
+    return _elsewhere(passes, target, dataclasses.replace(subject, given=given, rest=rest))
 
 
-def _elsewhere(passes: Passes, target: str, both: Callable[..., Any], shapes: Any) -> Compiled:
+def _elsewhere(passes: Passes, target: str, subject: _Subject) -> Compiled:
     """Compiles in a process of its own, which has as many devices, or takes itself for a TPU's."""
     platform, compiler = ("cpu", "XLA") if target == "cpu" else ("tpu", "libtpu")
     if importlib.util.find_spec("flatbuffers") is None:
@@ -163,17 +203,18 @@ def _elsewhere(passes: Passes, target: str, both: Callable[..., Any], shapes: An
             f"XLA_FLAGS=--xla_force_host_platform_device_count={passes.devices}."
         )
     try:
-        exported = jax.export.export(jax.jit(both), platforms=[platform])(*shapes).serialize()
+        exported = jax.export.export(subject.jitted, platforms=[platform])(subject.given, subject.rest).serialize()
     except (NotImplementedError, ValueError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise TargetError(
             f"{passes.function} cannot be handed to {compiler}: {reason}. Leave that out, or choose target='cpu'."
         ) from None
-    lowered = _unoptimised(_lowered(both, shapes, platform)) if passes.axes else None
+    lowered = _unoptimised(_lowered(subject, platform)) if passes.axes else None
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name)
         (folder / "exported").write_bytes(exported)
         (folder / "axes").write_text(json.dumps(passes.axes))
+        (folder / "donated").write_text(json.dumps([1] * subject.overwritten))
         command = [
             sys.executable,
             "-c",
@@ -209,23 +250,29 @@ def _elsewhere(passes: Passes, target: str, both: Callable[..., Any], shapes: An
     return Compiled(memory, module, lowered, record, run)
 
 
-def _lowered(both: Callable[..., Any], shapes: Any, platform: str) -> Any:
-    return jax.jit(both).trace(*shapes).lower(lowering_platforms=({"gpu": "cuda"}.get(platform, platform),))
+def _lowered(subject: _Subject, platform: str) -> Any:
+    traced = subject.jitted.trace(subject.given, subject.rest)
+    return traced.lower(lowering_platforms=({"gpu": "cuda"}.get(platform, platform),))
 
 
 def _unoptimised(lowered: Any) -> Module:
     return read(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
 
 
-def _on_their_mesh(passes: Passes, leaves: list[Any], cotangents: list[Any]) -> tuple[list[Any], list[Any]]:
+def _on_their_mesh(passes: Passes, subject: _Subject) -> _Subject:
     """The arguments as shapes, each with the sharding that it carries; what carries none the compiler may place."""
-    shapes = [_shape(jax.typeof(leaf), _sharding(leaf)) for leaf in leaves]
-    given = [_shape(c, c.sharding) for c in cotangents]
-    if passes.mesh is not None and not any(shape.sharding for shape in (*shapes, *given)):
+    given, rest = (
+        [_shape(jax.typeof(leaf), _sharding(leaf)) for leaf in leaves] for leaves in (subject.given, subject.rest)
+    )
+    if passes.step is None:
+        rest = [_shape(c, c.sharding) for c in subject.rest]
+    if passes.mesh is not None and not any(shape.sharding for shape in (*given, *rest)):
         # Something must say which devices they are, and a scalar lies everywhere anyway.
         everywhere = jax.sharding.NamedSharding(passes.mesh, jax.sharding.PartitionSpec())
-        given = [_shape(c, everywhere) for c in cotangents]
-    return shapes, given
+        given, rest = (
+            (given, [_shape(c, everywhere) for c in rest]) if rest else ([_shape(c, everywhere) for c in given], rest)
+        )
+    return dataclasses.replace(subject, given=given, rest=rest)
 
 
 def _sharding(leaf: Any) -> Any:

@@ -57,7 +57,8 @@ def main(target: str, folder: str) -> None:
 
     Args:
       target: as of `measure`.
-      folder: where to read `exported` and `axes` (JSON: the axes of the mesh, none for one device), and to write
+      folder: where to read `exported`, `axes` (JSON: the axes of the mesh, none for one device) and `donated` (JSON:
+        which arguments may be overwritten), and to write
         `module` (HLO), `memory` (JSON) and `record` (XLA's of its buffers, empty where it gives none).
     """
     import jax
@@ -76,7 +77,8 @@ def main(target: str, folder: str) -> None:
         jax.ShapeDtypeStruct(a.shape, a.dtype, sharding=s) for a, s in zip(exported.in_avals, shardings, strict=True)
     ]
     args, kwargs = jax.tree.unflatten(exported.in_tree, shapes)
-    program = jax.jit(exported.call).lower(*args, **kwargs).compile()
+    donated = json.loads((here / "donated").read_text())
+    program = jax.jit(exported.call, donate_argnums=donated).lower(*args, **kwargs).compile()
     analysis: Any = program.memory_analysis()
     sizes = [name for name in dir(analysis) if name.endswith("_in_bytes")]
     (here / "memory").write_text(json.dumps({name: getattr(analysis, name) for name in sizes}))

@@ -5,6 +5,8 @@ import statistics
 from collections.abc import Callable, Iterable
 
 from rematscope.ir.collectives import Tally
+from rematscope.ir.cost import Cost, program_cost
+from rematscope.ir.program import Value
 from rematscope.memory.liveness import live_bytes
 from rematscope.render.html import html_table
 from rematscope.render.parts import Lines, TextTable
@@ -124,6 +126,7 @@ class Measurement(View):
       predicted: bytes live after each equation of the trace; see `rematscope.liveness`.
       compiled: bytes live over XLA's schedule, from its allocation record; None where XLA gives none (for a TPU).
       argument_bytes, output_bytes: what goes in (arguments, cotangents) and comes out (outputs, gradients).
+      overwritten_bytes: arguments that results are written over, since a step donates them.
       temp_bytes: what XLA sets aside for everything between; for a TPU in its main memory, HBM.
       host_bytes: what XLA sets aside in the host's memory, for what is offloaded.
       peak_bytes: what the program takes while it runs, arguments, constants and outputs included: the sum, since all
@@ -146,7 +149,8 @@ class Measurement(View):
         self.temp_bytes = memory["temp_size_in_bytes"]
         self.host_bytes = memory.get("host_temp_size_in_bytes", 0)
         given = self.compiled.moments[0].arguments if self.compiled else self.argument_bytes  # constants too
-        self.peak_bytes = given + self.output_bytes - memory["alias_size_in_bytes"] + self.temp_bytes
+        self.overwritten_bytes = memory["alias_size_in_bytes"]
+        self.peak_bytes = given + self.output_bytes - self.overwritten_bytes + self.temp_bytes
         self.peak_with_vmem_bytes = memory["peak_memory_in_bytes"] if target.startswith("tpu") else None
         self.cost = cost(made.module)
         self.exchanges = _exchanges(passes, made)
@@ -182,15 +186,18 @@ class Measurement(View):
     @property
     def rows(self) -> tuple[MeasuredRow, ...]:
         """The figures of the table."""
-        passes, program = self.passes, self.passes.forward
-        given = sum(v.device_bytes for v in (*program.inputs, *passes.cotangents))
-        returned = sum(v.device_bytes for v in (*program.outputs[: len(passes.cotangents)], *passes.backward.outputs))
+        passes, step = self.passes, self.passes.step
+        given = (*passes.forward.inputs, *passes.cotangents) if step is None else step.program.inputs
+        gradients = tuple(gradient for _, gradient in passes.gradients)
+        returned = (*passes.outputs, *gradients) if step is None else step.program.outputs
+        what = ("with cotangents", "with gradients") if step is None else ("all of the step's", "all of the step's")
         kept = self.compiled.moments[self.compiled.turn].residuals if self.compiled else None
         host = self.host_bytes if self.host_bytes or passes.host_bytes() else None
-        saved, cost = passes.device_bytes_by_kind()["computed"], passes.cost
+        saved, cost = passes.device_bytes_by_kind()["computed"], self._predicted_cost
         rows = [
-            MeasuredRow("arguments", given, self.argument_bytes, "bytes", "with cotangents", "memory_analysis"),
-            MeasuredRow("outputs", returned, self.output_bytes, "bytes", "with gradients", "memory_analysis"),
+            MeasuredRow("arguments", _bytes(given), self.argument_bytes, "bytes", what[0], "memory_analysis"),
+            MeasuredRow("outputs", _bytes(returned), self.output_bytes, "bytes", what[1], "memory_analysis"),
+            MeasuredRow("overwritten", *self._overwritten, "bytes", "donated and used", "memory_analysis"),
             MeasuredRow("saved", saved, kept, "bytes", "computed residuals", "buffers between the passes"),
             MeasuredRow("temporaries", None, self.temp_bytes, "bytes", "", "memory_analysis"),
             MeasuredRow("on the host", passes.host_bytes(), host, "bytes", "offloaded residuals", "memory_analysis"),
@@ -202,6 +209,18 @@ class Measurement(View):
         ]
         return tuple(row for row in rows if row.compiled is not None)
 
+    @property
+    def _overwritten(self) -> tuple[int, int | None]:
+        """Bytes of arguments that results are written over, predicted and compiled; no row where nothing is donated."""
+        step = self.passes.step
+        if step is None or not (step.donated or self.overwritten_bytes):
+            return 0, None
+        return _bytes(step.aliased.values()), self.overwritten_bytes
+
+    @property
+    def _predicted_cost(self) -> Cost:
+        return self.passes.cost if self.passes.step is None else program_cost(self.passes.step.program)
+
     def parts(self) -> Iterable[View]:
         cells = self._cells()
         return [Lines([self._title]), TextTable(cells, numeric=cells[0][1:4]), Lines(self.notes)]
@@ -211,7 +230,8 @@ class Measurement(View):
 
     @property
     def _title(self) -> str:
-        return f"{self.function}: both passes, traced and compiled for {self.target}{self.passes.where}"
+        what = "both passes" if self.passes.step is None else "a step as it stands"
+        return f"{self.function}: {what}, traced and compiled for {self.target}{self.passes.where}"
 
     def _cells(self) -> list[list[str]]:
         cells = [["", "predicted", "compiled", "error", "predicted from", "compiled from"]]
@@ -219,6 +239,10 @@ class Measurement(View):
             figures = ["–" if n is None else _figure(n, row.unit) for n in (row.predicted, row.compiled)]
             cells.append([row.what, *figures, _percent(row.error), row.predicted_from, row.compiled_from])
         return cells
+
+
+def _bytes(values: Iterable[Value]) -> int:
+    return sum(v.device_bytes for v in values if v.memory == "device")
 
 
 def _percent(error: float | None) -> str:
@@ -230,15 +254,16 @@ def _figure(count: int, unit: str) -> str:
     return bytes_text(count) if unit == "bytes" else count_text(count, "").rstrip()
 
 
-def measure(f: Callable, *args, target: str = "cpu", **kwargs) -> Measurement:
+def measure(f: Callable, *args, target: str = "cpu", differentiate: bool | None = None, **kwargs) -> Measurement:
     """Compiles both passes of `f`, and puts what XLA made of them beside what the trace predicts.
 
-    It compiles the forward and the backward pass as one program that returns `f`'s outputs and all gradients. Nothing
-    is run and no array is made, unless `.time()` is asked for.
+    It compiles the forward and the backward pass as one program that returns `f`'s outputs and all gradients; a
+    training step, which takes a gradient itself, as it stands and with what it donates. Nothing is run and no array is
+    made, unless `.time()` is asked for.
 
     Args:
-      f: a function that is differentiable in reverse mode.
-      *args, **kwargs: its arguments, as for `trace`.
+      f: a function that is differentiable in reverse mode, or a step.
+      *args, differentiate, **kwargs: its arguments, as for `trace`.
       target: `"cpu"`, `"gpu"` or `"tpu"` for devices that are here; `"tpu v5e"`, `"tpu v6e"`, … for a TPU that is not,
         with a topology if you like, `"tpu v5e:2x4"`: then libtpu compiles for it, in a process of its own. A function
         for a mesh is compiled for as many devices: of the CPU for virtual ones where there are fewer, in a process of
@@ -261,5 +286,5 @@ def measure(f: Callable, *args, target: str = "cpu", **kwargs) -> Measurement:
       (8.2e-06, 7.9e-06, 8e-06)
     """
     __tracebackhide__ = True
-    passes = trace(f, *args, **kwargs)
+    passes = trace(f, *args, differentiate=differentiate, **kwargs)
     return Measurement(passes, target, compile_both(passes, *flattened(f, args, kwargs), target))

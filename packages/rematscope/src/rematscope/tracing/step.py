@@ -1,0 +1,284 @@
+"""A training step: a function that takes gradients itself, looked at as it stands."""
+
+import dataclasses
+import functools
+import operator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+
+from rematscope.ir import jax_internals
+from rematscope.ir.dependence import mark_dependence
+from rematscope.ir.gradients import Mark
+from rematscope.ir.inline import without_dead_code
+from rematscope.ir.program import BOOKKEEPING, CASTS, Equation, Literal, Program, Value
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Gradient:
+    """One gradient that a step takes.
+
+    Attributes:
+      differentiated: what it is taken for, as it goes into the loss.
+      values: what is differentiated, the loss.
+      cotangents: what goes into the pullback: for a loss 1.0, under another name.
+      gradients: what comes out of it, for each of `differentiated`.
+    """
+
+    differentiated: tuple[Value, ...]
+    values: tuple[Value, ...]
+    cotangents: tuple[Value, ...]
+    gradients: tuple[Value, ...]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Halves:
+    """The two passes of a gradient, where they stand.
+
+    Attributes:
+      gradient: which it is.
+      body: the program that both stand in: the step's, or a loop's in it.
+      forward, backward: their programs, made of equations of `body`.
+      values: what the forward pass returns of what is differentiated, if the step needs it.
+      crossing: what the backward pass is given besides the cotangents.
+      times: how often they run, once for each microbatch.
+    """
+
+    gradient: Gradient
+    body: Program
+    forward: Program
+    backward: Program
+    values: tuple[Value, ...]
+    crossing: tuple[Value, ...]
+    times: int
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Step:
+    """A function that takes gradients itself, as one program.
+
+    Attributes:
+      program: all that it runs, on one device of a mesh.
+      gradients: those that it takes, in order. Of a gradient of a gradient, the outer one.
+      shown: the one of them whose passes `Passes` shows.
+      parameters: arguments that a gradient is taken for, also by way of a cast or a reshape.
+      state: arguments of which it returns a new version, as an optimizer does of its moments.
+      donated: arguments whose room it may use, as `donate_argnums` of a `jax.jit` around all of it says.
+      aliased: results that take the room of a donated argument, and that argument.
+      times: how often the passes run that `Passes` shows, once for each microbatch.
+    """
+
+    program: Program
+    gradients: tuple[Gradient, ...]
+    shown: Gradient
+    parameters: frozenset[Value]
+    state: frozenset[Value]
+    donated: frozenset[Value]
+    aliased: dict[Value, Value]
+    times: int
+
+
+def gradients_of(marks: Iterable[tuple[Mark, Value]]) -> list[Gradient]:
+    """The gradients that marks speak of, in the order in which they are pulled back."""
+    found: list[tuple[int, dict[str, list[Value]]]] = []
+    given: dict[tuple[int, str], list[Value]] = {}
+    before: Mark | None = None
+    for mark, value in marks:
+        if mark.what in ("differentiated", "value"):
+            if mark != before:
+                given[mark] = []
+            given[mark].append(value)
+        elif mark.what == "cotangent" and mark == before:
+            found[-1][1]["cotangent"].append(value)
+        elif mark.what == "cotangent":
+            kinds = {what: given.get(Mark(mark.gradient, what), []) for what in ("differentiated", "value")}
+            found.append((mark.gradient, {**kinds, "cotangent": [value], "gradient": []}))
+        else:
+            kinds = next(kinds for number, kinds in reversed(found) if number == mark.gradient)
+            kinds["gradient"].append(value)
+        before = mark
+    return [Gradient(*map(tuple, kinds.values())) for _, kinds in found]
+
+
+def halves_of(program: Program, gradients: Sequence[Gradient]) -> list[Halves]:
+    """The passes of each gradient, where they stand in a program; not of one that nothing needs."""
+    found = []
+    end: dict[Program, int] = {}  # where the last gradient in a program was done
+    for gradient in gradients:
+        for body, place, times in reversed(list(_places(program, gradient))):
+            halves = _halves(program, body, place, gradient, end.get(body, 0), times)
+            end[body] = place + len(halves.backward.equations)
+            if any(equation.primitive not in BOOKKEEPING for equation in halves.forward.equations):
+                found.append(halves)
+                break  # else the forward pass stands around the loop that the pullback is called in
+    return found
+
+
+def _places(program: Program, gradient: Gradient, times: int = 1) -> Iterator[tuple[Program, int, int]]:
+    """The programs that its cotangent comes in, outermost first, the place in each, and how often that runs."""
+    for place, equation in enumerate(program.equations):
+        if not gradient_is_here(equation, gradient):
+            continue
+        yield program, place, times
+        for body in equation.bodies:
+            yield from _places(body, gradient, times * equation.length)
+        return
+
+
+def gradient_is_here(equation: Equation, gradient: Gradient) -> bool:
+    """Whether an equation is, or has in it, where the cotangent of a gradient comes in."""
+    if equation.primitive == "name" and equation.outputs[0] in gradient.cotangents:
+        return True
+    return any(gradient_is_here(inner, gradient) for body in equation.bodies for inner in body.equations)
+
+
+def _halves(whole: Program, body: Program, place: int, gradient: Gradient, start: int, times: int) -> Halves:
+    equations = body.equations
+    made = {v: i for i, equation in enumerate(equations) for v in equation.outputs if equation.primitive != _BARRIER}
+    ends = [made[v] for v in gradient.gradients if v in made]
+    stop = max([place, *ends]) + 1
+    marks = {v for v in gradient.cotangents if v in made}
+    backward = [e for e in equations[place:stop] if marks.isdisjoint(e.outputs) or e.primitive == _BARRIER]
+    own = _made_in(backward) | marks | whole.constants.keys()
+    crossing = tuple(
+        v
+        for v in dict.fromkeys([*_read_in(backward), *gradient.gradients])
+        if v not in own and not isinstance(v, Literal)
+    )
+    values = tuple(v for v in gradient.values if start <= made.get(v, -1) < place)
+    forward = without_dead_code(equations[start:place], [*values, *crossing])
+    there = _made_in(forward) | whole.constants.keys()
+    needed = dict.fromkeys(v for v in [*_read_in(forward), *values, *crossing] if v not in there)
+    inputs = [v for v in (*whole.inputs, *body.inputs) if v in needed]
+    inputs = list(dict.fromkeys([*inputs, *(v for v in needed if not isinstance(v, Literal))]))
+
+    def constants(equations: list[Equation]) -> dict[Value, object]:
+        used = set(_read_in(equations))
+        return {v: array for v, array in whole.constants.items() if v in used}
+
+    first = Program(tuple(inputs), forward, (*values, *crossing), constants(forward))
+    second = Program((*crossing, *gradient.cotangents), backward, gradient.gradients, constants(backward))
+    return Halves(gradient, body, first, second, values, crossing, times)
+
+
+_BARRIER = "optimization_barrier"
+
+
+def _made_in(equations: Iterable[Equation]) -> set[Value]:
+    """What equations make, in their bodies too."""
+    found: set[Value] = set()
+    for equation in equations:
+        if equation.primitive != _BARRIER:
+            found.update(equation.outputs)
+        for body in equation.bodies:
+            found.update(body.inputs, _made_in(body.equations))
+    return found
+
+
+def _read_in(equations: Iterable[Equation]) -> Iterator[Value]:
+    """What equations read that none of their bodies makes, in order, without literals."""
+    for equation in equations:
+        read = list(equation.inputs)
+        for body in equation.bodies:
+            own = _made_in(body.equations) | set(body.inputs)
+            read += [v for v in (*_read_in(body.equations), *body.outputs) if v not in own]
+        yield from (v for v in read if not isinstance(v, Literal))
+
+
+def step_of(program: Program, halves: Sequence[Halves], donated: Collection[Value], shown: Halves) -> Step:
+    """What is told of a step.
+
+    Args:
+      program: all of it.
+      halves: the passes of its gradients.
+      donated: arguments whose room it may use.
+      shown: the passes that are looked at.
+    """
+    source = _sources(program)
+    gradients = [each.gradient for each in halves]
+    parameters = {source(v) for gradient in gradients for v in gradient.differentiated} & set(program.inputs)
+    marks = {value: 1 << i for i, value in enumerate(program.inputs)}
+    mark_dependence(program, marks)
+    losses = functools.reduce(operator.or_, (marks.get(v, 0) for each in halves for v in each.forward.inputs), 0)
+    returned = functools.reduce(operator.or_, (marks.get(v, 0) for v in program.outputs), 0)
+    state = {value for i, value in enumerate(program.inputs) if (returned & ~losses) >> i & 1}
+    return Step(
+        program,
+        tuple(gradients),
+        shown.gradient,
+        frozenset(parameters),
+        frozenset(state - parameters),
+        frozenset(donated),
+        _aliased(program, donated),
+        shown.times,
+    )
+
+
+def _alike(one: Value, other: Value) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype
+
+
+def _aliased(program: Program, donated: Iterable[Value]) -> dict[Value, Value]:
+    """Which results take the room of which donated arguments: those of one shape and dtype in order, as JAX has it."""
+    free = list(dict.fromkeys(donated))
+    pairs: dict[Value, Value] = {}
+    for value in dict.fromkeys(program.outputs):
+        if not isinstance(value, Literal) and (place := next((v for v in free if _alike(v, value)), None)) is not None:
+            free.remove(place)
+            pairs[value] = place
+    return pairs
+
+
+_MOVES = (
+    frozenset({"convert_element_type", "reshape", "transpose", "squeeze", "copy", "name", "sharding_constraint"})
+    | CASTS
+)
+
+
+def _sources(program: Program) -> Callable[[Value], Value]:
+    """A function from a value to what it is a cast, a reshape or a carry of."""
+    origin: dict[Value, Value] = {}
+
+    def look(program: Program) -> None:
+        for equation in program.equations:
+            if equation.primitive in _MOVES:
+                origin[equation.outputs[0]] = equation.inputs[0]
+            if equation.primitive in ("scan", "while", "shard_map"):
+                given = equation.inputs[equation.first_carry :]
+                for body in equation.bodies:
+                    origin.update(zip(body.inputs, given, strict=False))
+            for body in equation.bodies:
+                look(body)
+
+    look(program)
+
+    def source(value: Value) -> Value:
+        while value in origin:
+            value = origin[value]
+        return value
+
+    return source
+
+
+def is_step(program: Program, gradients: Sequence[Gradient]) -> bool:
+    """Whether a program returns something of the shape of what it takes a gradient for, as a step does and no loss.
+
+    A gradient in a checkpoint is none of a step's: that is there to be differentiated.
+    """
+    returned = {v.placement.shape for v in program.outputs}
+    hidden = _in_checkpoints(program)
+    return any(
+        v.shape and v.placement.shape in returned
+        for gradient in gradients
+        if hidden.isdisjoint(gradient.cotangents)
+        for v in gradient.differentiated
+    )
+
+
+def _in_checkpoints(program: Program) -> set[Value]:
+    """What is named in checkpoints, cotangents among it."""
+    found: set[Value] = set()
+    for equation in program.equations:
+        if equation.primitive == "name" and any(map(jax_internals.is_checkpoint, equation.calls)):
+            found.update(equation.outputs)
+        for body in equation.bodies:
+            found |= _in_checkpoints(body)
+    return found

@@ -1,0 +1,264 @@
+"""Training steps, which take gradients themselves: looked at as they stand."""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from compiled_programs import array
+from flax import nnx
+from jax import lax
+from jax.ad_checkpoint import checkpoint_name
+
+from rematscope import TraceError, explore, fit, frontier, lint, liveness, measure, plan, trace
+from rematscope.tracing.trace import Passes
+
+D, ROWS, LAYERS = 8, 16, 3
+OPTIMIZER = optax.adam(1e-3)
+PARAMETERS = [array(D, D)] * LAYERS
+STATE = jax.eval_shape(OPTIMIZER.init, PARAMETERS)
+BATCH = array(ROWS, D)
+MIB = 2**20
+
+
+def loss(parameters, x):
+    for w in parameters:
+        x = jax.checkpoint(lambda x, w: jnp.sin(checkpoint_name(x @ w, "h") @ w))(x, w)
+    return jnp.mean(x**2)
+
+
+def updated(parameters, state, gradients):
+    updates, state = OPTIMIZER.update(gradients, state, parameters)
+    return optax.apply_updates(parameters, updates), state
+
+
+# Ways to take the gradient of the loss; each returns it.
+
+
+def by_grad(parameters, x):
+    return jax.grad(loss)(parameters, x)
+
+
+def by_value_and_grad_with_more(parameters, x):
+    (_, steepest), gradients = jax.value_and_grad(lambda p: (loss(p, x), jnp.max(x)), has_aux=True)(parameters)
+    return jax.tree.map(lambda g: g / steepest, gradients)
+
+
+def by_vjp(parameters, x):
+    value, pullback = jax.vjp(lambda p: loss(p, x), parameters)
+    return pullback(jnp.ones_like(value))[0]
+
+
+def by_equinox(parameters, x):
+    return eqx.filter_value_and_grad(loss)(parameters, x)[1]
+
+
+def by_nnx(parameters, x):
+    return nnx.value_and_grad(loss)(parameters, x)[1]
+
+
+WAYS = [by_grad, by_value_and_grad_with_more, by_vjp, by_equinox, by_nnx]
+
+
+def stepping(gradient):
+    def step(parameters, state, x):
+        return updated(parameters, state, gradient(parameters, x))
+
+    return step
+
+
+def with_scan(parameters, state, batches):
+    def add(total, x):
+        value, gradients = jax.value_and_grad(loss)(parameters, x)
+        return jax.tree.map(jnp.add, total, gradients), value
+
+    gradients, values = lax.scan(add, jax.tree.map(jnp.zeros_like, parameters), batches)
+    return *updated(parameters, state, gradients), values.mean()
+
+
+def with_fori_loop(parameters, state, batches):
+    def add(i, total):
+        return jax.tree.map(jnp.add, total, by_grad(parameters, batches[i]))
+
+    start = jax.tree.map(jnp.zeros_like, parameters)
+    return updated(parameters, state, lax.fori_loop(0, batches.shape[0], add, start))
+
+
+def figures(passes: Passes):
+    """What does not depend on where the passes stand, nor on whether the batch has a gradient."""
+    counts = [passes.backward.count(primitive, role) for primitive in ("dot_general", "sin", "cos") for role in "RL"]
+    return passes.device_bytes_by_kind()["computed"], passes.recompute_cost.flops, counts
+
+
+@functools.cache
+def expected():
+    return figures(trace(loss, PARAMETERS, BATCH))
+
+
+@pytest.mark.parametrize("gradient", WAYS, ids=lambda way: way.__name__)
+def test_the_passes_are_those_of_the_loss_however_its_gradient_is_taken(gradient):
+    passes = trace(stepping(gradient), PARAMETERS, STATE, BATCH)
+    assert figures(passes) == expected()
+    assert {v.name for v in passes.step.parameters} == {f"parameters.{i}" for i in range(LAYERS)}
+    assert {v.name for v in passes.step.state} == {
+        "state.0.count", *(f"state.0.{moment}.{i}" for moment in ("mu", "nu") for i in range(LAYERS))
+    }  # fmt: skip
+
+
+def gradients(passes):
+    """What both programs make of arguments that are drawn, and these."""
+    rng = np.random.default_rng(0)
+    given = {v.name: jnp.asarray(rng.standard_normal(v.shape), v.dtype) for v in passes.forward.inputs}
+    residuals = passes.forward(*(given[v.name] for v in passes.forward.inputs))[len(passes.outputs) :]
+    return passes.backward(*residuals, *(jnp.ones(ct.shape, ct.dtype) for ct in passes.cotangents)), given
+
+
+def test_the_programs_give_the_gradient():
+    found, given = gradients(trace(stepping(by_value_and_grad_with_more), PARAMETERS, STATE, BATCH))
+    parameters = [given[f"parameters.{i}"] for i in range(LAYERS)]
+    for one, other in zip(found, jax.grad(loss)(parameters, given["x"]), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("before", [False, True], ids=["anew", "traced_before"])
+def test_a_step_under_jit_is_one_too_and_stays_as_it_is_in_jax_s_cache(before):
+    step = jax.jit(stepping(by_grad), donate_argnums=(0, 1))
+    if before:
+        step.trace(PARAMETERS, STATE, BATCH)
+    passes = trace(step, PARAMETERS, STATE, BATCH)
+    assert figures(passes) == expected()
+    assert {v.name for v in passes.step.donated} == {v.name for v in passes.step.parameters | passes.step.state}
+    assert "rematscope" not in str(step.trace(PARAMETERS, STATE, BATCH).jaxpr)
+
+
+@pytest.mark.parametrize("step", [with_scan, with_fori_loop], ids=lambda step: step.__name__)
+def test_of_microbatches_the_passes_of_one_are_shown(step):
+    passes = trace(step, PARAMETERS, STATE, array(4, ROWS, D))
+    kept, *again = figures(passes)
+    taken = 4 * ROWS * D if step is with_fori_loop else 0  # the microbatch, which it cuts out itself
+    assert (kept - taken, *again) == expected() and passes.step.times == 4
+    assert len(passes.step.parameters) == LAYERS and len(passes.step.state) == 2 * LAYERS + 1
+
+
+def test_per_example_gradients_count_every_example():
+    def step(parameters, xs):
+        gradients = jax.vmap(jax.grad(loss), (None, 0))(parameters, xs)
+        return jax.tree.map(lambda w, g: w - g.mean(0), parameters, gradients)
+
+    assert trace(step, PARAMETERS, array(4, ROWS, D)).bytes_by_kind()["computed"] == 4 * expected()[0]
+
+
+def test_of_several_losses_the_one_that_computes_most_is_shown():
+    def step(parameters, critic, x):
+        gradients = jax.grad(loss)(parameters, x)
+        return jax.tree.map(jnp.subtract, parameters, gradients), critic - jax.grad(lambda w: jnp.sum(jnp.tanh(w)))(
+            critic
+        )
+
+    passes = trace(step, PARAMETERS, array(D), BATCH)
+    assert figures(passes) == expected()
+    assert len(passes.step.gradients) == 2 and len(passes.step.parameters) == LAYERS + 1
+
+
+def test_of_a_gradient_of_a_gradient_the_outer_one_is_looked_at():
+    def penalized(w, x):
+        return jnp.sum(jax.grad(lambda x: jnp.sum(jnp.sin(x @ w)))(x) ** 2)
+
+    def step(w, x):
+        return w - jax.grad(penalized)(w, x)
+
+    passes = trace(step, array(D, D), BATCH)
+    assert len(passes.step.gradients) == 1
+    found, given = gradients(passes)
+    np.testing.assert_allclose(found[0], jax.grad(penalized)(given["w"], given["x"]), rtol=1e-4, atol=1e-5)
+
+
+def energy(x):
+    return jnp.sum(jnp.sin(x))
+
+
+def test_a_loss_that_takes_a_gradient_inside_is_differentiated():
+    f = lambda x: jnp.sum(jax.grad(energy)(x) ** 2)  # noqa: E731
+    assert trace(f, BATCH).step is None
+    assert trace(f, BATCH, differentiate=False).step is not None
+
+
+def test_a_keyword_says_whether_to_differentiate():
+    forces = jax.grad(energy)
+    assert trace(forces, BATCH).backward.count("mul") == 1
+    twice = trace(forces, BATCH, differentiate=True)
+    assert twice.step is None and twice.backward.count("sin") == 0 and twice.forward.count("sin") == 1
+    with pytest.raises(TraceError, match="energy takes no gradient"):
+        trace(energy, BATCH, differentiate=False)
+
+
+# Bytes.
+
+
+def test_what_a_step_has_stands_apart():
+    found = liveness(jax.jit(stepping(by_grad)), PARAMETERS, STATE, BATCH)
+    weights = 4 * LAYERS * D * D
+    start, turn, end = found.moments[0], found.moments[found.turn], found.moments[-1]
+    assert (start.parameters, start.optimizer_state, start.arguments) == (weights, 2 * weights + 4, 4 * ROWS * D)
+    assert turn.residuals == expected()[0] and max(m.gradients for m in found.moments) == weights
+    assert end.nbytes == start.nbytes + 3 * weights + 4, "new parameters and moments beside the old ones"
+
+
+def test_what_is_donated_is_there_once():
+    found = liveness(jax.jit(stepping(by_grad), donate_argnums=(0, 1)), PARAMETERS, STATE, BATCH)
+    assert found.moments[-1].nbytes == found.moments[0].nbytes
+
+
+@pytest.mark.parametrize("donate", [(), (0, 1)], ids=["kept", "donated"])
+def test_a_step_is_compiled_as_it_stands(donate):
+    step = jax.jit(stepping(by_grad), donate_argnums=donate)
+    found = measure(step, PARAMETERS, STATE, BATCH)
+    analysis = step.lower(PARAMETERS, STATE, BATCH).compile().memory_analysis()
+    assert found.argument_bytes == analysis.argument_size_in_bytes
+    assert found.overwritten_bytes == analysis.alias_size_in_bytes == (donate != ()) * 4 * (9 * D * D + 1)
+    assert found.temp_bytes == pytest.approx(analysis.temp_size_in_bytes, rel=0.1)
+    rows = {row.what: row for row in found.rows}
+    assert rows["arguments"].error == 0 and ("overwritten" in rows) == bool(donate)
+    assert len(found.time(runs=2).runs) == 2
+
+
+def test_time_leaves_the_caller_s_arrays_to_the_caller():
+    given = jnp.ones((D, D)), jnp.ones((ROWS, D))
+    step = jax.jit(lambda w, x: w - jax.grad(lambda w: jnp.sum(jnp.sin(x @ w)))(w), donate_argnums=0)
+    measure(step, *given).time(runs=2)
+    assert not given[0].is_deleted()
+
+
+# Plans.
+
+
+def test_plans_are_those_of_the_loss():
+    whole = functools.partial(loss)
+    for step in (stepping(by_grad), jax.jit(stepping(by_value_and_grad_with_more)), with_scan):
+        batch = array(4, ROWS, D) if step is with_scan else BATCH
+        found, alone = plan(step, PARAMETERS, STATE, batch, budget=1.0), plan(whole, PARAMETERS, BATCH, budget=1.0)
+        assert (found.names, found.saved_bytes, found.cost) == (alone.names, alone.saved_bytes, alone.cost)
+        assert found.passes.step is not None
+    points = [(p.nbytes, p.cost) for p in frontier(stepping(by_grad), PARAMETERS, STATE, BATCH).points]
+    assert points == [(p.nbytes, p.cost) for p in frontier(whole, PARAMETERS, BATCH).points]
+
+
+def test_lint_and_explore_look_at_the_loss(capsys):
+    def step(w, x):
+        return w - jax.grad(lambda w: jnp.sum(jax.checkpoint(jnp.tanh)(checkpoint_name(w, "w") * x)))(w)
+
+    assert [finding.name for finding in lint(step, BATCH, BATCH).findings if finding.name] == ["w"]
+    explore(step, BATCH, BATCH)
+    assert "no checkpoint" in capsys.readouterr().out
+
+
+def test_fit_compiles_the_step():
+    sizes = [array(64, 64)] * 2, jax.eval_shape(OPTIMIZER.init, [array(64, 64)] * 2), array(512, 64)
+    found = fit(stepping(by_grad), *sizes, budget="100 MB")
+    assert found.names == ("h",)
+    compiled = jax.jit(found.plan.planned).lower(*sizes).compile().memory_analysis()
+    assert found.chosen.measurement.temp_bytes == pytest.approx(compiled.temp_size_in_bytes, rel=0.1)
+    assert "the step as it stands" in " ".join(str(found).split())

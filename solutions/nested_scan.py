@@ -7,8 +7,12 @@ it begins with. (Its elements are part of `xs`, which is an argument: a reshape 
 
 The backward pass takes one group after the other, from the last to the first. It runs the inner scan again from the
 group's first carry, and this time keeps what each step needs: `inner` values, until the group is done. So each step is
-run once more. In memory are `outer` carries and what `inner` steps keep, and the sum is smallest where both are equal:
-the segments of exercise 14 again, made by loops.
+run once more. In memory are `outer` carries and what `inner` steps keep, and where a step keeps one value as large as a
+carry the sum is smallest where both are equal: the segments of exercise 14 again, made by loops.
+
+A step that keeps much more than its carry, as a layer does, gets a checkpoint of its own: `jax.checkpoint(f)` in place
+of `f`. Then `inner` carries are in memory while a group is run again, and the insides of one step; each step is run
+twice more.
 """
 
 import functools

@@ -110,8 +110,8 @@ hints = (
         after=("raises", "wrong type"),
     ),
     Hint(
-        "Is there a checkpoint inside a checkpoint? The outer one runs the group again. What does the inner one do "
-        "then?",
+        "How many checkpoints are inside each other? The outer one runs the group again, and one around the step runs "
+        "each step once more, a second time. What does a third one win?",
         after=("recomputes",),
     ),
     Hint(
@@ -139,8 +139,8 @@ def requirements(case):
         ],
         [
             Recomputes(
-                n,
-                too_many="How often is each step run in the backward pass? Is there a checkpoint inside a checkpoint?",
+                2 * n,  # a step that keeps much has a checkpoint of its own, and is run once more while its group is
+                too_many="How often is each step run in the backward pass? How many checkpoints is it in?",
             )
         ],
     ]

@@ -65,6 +65,23 @@ def first_carries_named(f, c, xs, outer):
 
 
 @passes
+def a_checkpoint_around_the_step_too(f, c, xs, outer):
+    group = jax.checkpoint(functools.partial(scanned, jax.checkpoint(f)))
+    return scanned(group, c, xs.reshape(outer, -1, *xs.shape[1:]))
+
+
+@passes
+def both_without_barriers(f, c, xs, outer):
+    wrap = functools.partial(jax.checkpoint, prevent_cse=False)
+
+    @wrap
+    def group(c, elements):
+        return jax.lax.scan(wrap(lambda c, x: (f(c, x), None)), c, elements)
+
+    return jax.lax.scan(group, c, xs.reshape(outer, len(xs) // outer, *xs.shape[1:]))[0]
+
+
+@passes
 def linen_modules(f, c, xs, outer):
     class Group(nn.Module):
         def __call__(self, c, elements):

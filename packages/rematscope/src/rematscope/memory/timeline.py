@@ -4,6 +4,7 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 
 from rematscope.ir.source import Source
+from rematscope.render.figure import INK
 from rematscope.render.parts import Lines, Pictured
 from rematscope.render.theme import COLOURS
 from rematscope.render.units import bytes_text
@@ -94,19 +95,18 @@ class Timeline(Pictured):
             step="mid",
             linewidth=0,
         )
-        ax.axvline(self.turn, color="black", linestyle="--", linewidth=1)
-        ground = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 1}  # so that lines do not cross words
+        ax.axvline(self.turn, color=INK, linestyle="--", linewidth=1)
         place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "top"}
-        ax.annotate("backward →", (self.turn, 1), (3, -3), bbox=ground, **place)
+        ax.annotate("backward →", (self.turn, 1), (3, -3), **place)
         peak = self.moments.index(self.peak)
-        ax.plot(peak, self.peak_bytes / scale, "v", color="black")
+        ax.plot(peak, self.peak_bytes / scale, "v", color=INK)
         side = "right" if peak > len(self.moments) / 2 else "left"
         text = f"peak {bytes_text(self.peak_bytes)}"
-        ax.annotate(text, (peak, self.peak_bytes / scale), (0, 7), textcoords="offset points", ha=side, bbox=ground)
+        ax.annotate(text, (peak, self.peak_bytes / scale), (0, 7), textcoords="offset points", ha=side)
         ax.xaxis.get_major_locator().set_params(integer=True)
         ax.set(xlabel="steps: forward, then backward", ylabel=unit, title=self.title)
         ax.set(xlim=(0, max(1, len(self.moments) - 1)), ylim=(0, 1.2 * self.peak_bytes / scale or 1))
-        ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize="small")
+        ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
 
     def caption(self) -> str:
         return self.title

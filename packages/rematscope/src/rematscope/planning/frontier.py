@@ -15,6 +15,7 @@ from rematscope.ir import jax_internals
 from rematscope.linting.lint import no_names
 from rematscope.planning.points import Point, all_points, counted, greedy_point, spread, unbeaten
 from rematscope.planning.saved_names_matrix import SavedNamesMatrix
+from rematscope.render.figure import INK
 from rematscope.render.parts import Pictured, Stack, TextTable
 from rematscope.render.progress import progress
 from rematscope.render.theme import COLOURS
@@ -168,11 +169,9 @@ class Frontier(Pictured):
         if self.greedy:
             marks(self.greedy.values(), "x", color=_PINK, markersize=6, label="greedy")
         for point, style in zip(self.presets, "vsD^", strict=True):
-            marks([point], style, color=_ORANGE, markeredgecolor="black", markersize=8, label=point.label)
+            marks([point], style, color=_ORANGE, markeredgecolor=INK, markersize=8, label=point.label)
         if self.current is not None:
-            marks(
-                [self.current], "*", color="#f0e442", markeredgecolor="black", markersize=15, label=self.current.label
-            )
+            marks([self.current], "*", color="#f0e442", markeredgecolor=INK, markersize=15, label=self.current.label)
         ax.set(xlabel=f"kept ({unit})", ylabel=f"computed again ({letter})".replace(" ()", ""))
         ax.set(title=f"{self.graph.passes.function}: what is kept, and what is computed again")
         ax.set(

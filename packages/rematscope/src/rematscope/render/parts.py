@@ -1,11 +1,9 @@
 """The views that others are made of: lines, a paragraph, a table, a stack, and a picture above its numbers."""
 
 import abc
-import base64
 import html
 import importlib.util
-import io
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from rich import box
 from rich.console import Console, ConsoleOptions, Group, RenderResult
@@ -13,6 +11,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from rematscope.render.figure import png
 from rematscope.render.folding import broken
 from rematscope.render.html import escaped, html_table, page, pre
 from rematscope.render.view import View
@@ -140,14 +139,3 @@ class Pictured(View, abc.ABC):
             return
         display({"image/png": png(self.plot, self.size), "text/plain": self.caption()}, raw=True)
         display(Stack(*self.parts()))
-
-
-def png(plot: Callable, size: tuple[float, float]) -> str:
-    """What `plot(ax)` draws, as a base64 text; `size` is in inches. The ground is white in a dark theme too."""
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=size, layout="constrained")
-    plot(figure.subplots())
-    page = io.BytesIO()
-    figure.savefig(page, dpi=100, metadata={"Software": None})
-    return base64.b64encode(page.getvalue()).decode()

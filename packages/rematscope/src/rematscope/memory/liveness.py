@@ -245,8 +245,7 @@ class _Lives:
             now = {band: now[band] + changes[band][place] for band in BANDS}
             known = (step, None, "") if isinstance(step, str) else (_text(step), step.source, step.module)
             operation, source, module = known
-            arguments, residuals, recomputed, other = (now[band] for band in BANDS)
-            found.append(Moment(operation, source, arguments, residuals, recomputed, other, module))
+            found.append(Moment(operation, source, module=module, **now))
         return found
 
 

@@ -15,9 +15,5 @@ class TargetError(_Sentence):
     """A device that cannot be compiled for, or run on, and what to do about it."""
 
 
-class TooLargeError(TargetError):
-    """A program that a device has no room for, as its compiler says, and what to do about it."""
-
-
 class PlanError(_Sentence):
     """A choice of names that cannot be made, and what to do about it."""

@@ -13,9 +13,11 @@ import jax.numpy as jnp
 import pytest
 import zoo
 from compiled_programs import SCANNED, UNROLLED, allowed, array, compiled, scanned, unrolled
+from jax import lax
 from releases import since
 
 from rematscope import TargetError, TraceError, liveness, measure, trace
+from rematscope.xla.out_of_memory import out_of_memory
 
 
 @functools.cache
@@ -223,9 +225,49 @@ def test_an_absent_tpu_is_compiled_for_in_a_process_of_its_own(monkeypatch):
         "HBM, the total memory required for HLO temporaries (93.15G) exceeds available HBM (15.75G). HLO module: f.\n"
     )
     monkeypatch.setattr("subprocess.run", lambda *_, **__: types.SimpleNamespace(returncode=1, stderr=full))
-    sentence = r"does not fit into a TPU v5e: Ran out of memory on HBM, .* exceeds available HBM \(15\.75G\)\. Save"
-    with pytest.raises(TargetError, match=sentence):
-        measure(f, *x, target="tpu v5e")
+    found = measure(f, *x, target="tpu v5e")
+    said = found.out_of_memory
+    assert (said.needed_bytes, said.available_bytes) == (int(93.15 * 2**30), int(15.75 * 2**30))
+    assert said.text.startswith("Ran out of memory on HBM") and said.text.endswith("exceeds available HBM (15.75G)")
+    assert found.peak_bytes == found.temp_bytes == said.needed_bytes and found.compiled is None
+    assert [row.what for row in found.rows] == ["temporaries", "available", "peak"]
+    assert "does not fit into a TPU v5e: Ran out of memory on HBM" in " ".join(str(found).split())
+    with pytest.raises(TargetError, match=r"does not fit into a TPU v5e: .* \(15\.75G\)\. Save"):
+        found.time()
+
+
+HBM = "Ran out of memory in memory space hbm. Used 20.50G of 15.75G hbm. Exceeded hbm capacity by 4.75G."
+
+
+@pytest.mark.parametrize(
+    ("message", "needed", "available", "end"),
+    [
+        (f"XlaRuntimeError: RESOURCE_EXHAUSTED: {HBM}\n\nTotal hbm usage >= 21.02G", 20.5, 15.75, "of 15.75G hbm"),
+        (f"RESOURCE_EXHAUSTED: E1000: CompileTimeHbmOom: XLA:TPU compile permanent error. {HBM}", 20.5, 15.75, "hbm"),
+        ("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 9.3 GiB.", None, None, "allocate 9.3 GiB"),
+        ("RESOURCE_EXHAUSTED:", None, None, ""),
+    ],
+    ids=["used", "coded", "no_figures", "nothing"],
+)
+def test_what_xla_says_of_memory_is_read(message, needed, available, end):
+    found = out_of_memory(message)
+    assert found.needed_bytes == (needed and int(needed * 2**30))
+    assert found.available_bytes == (available and int(available * 2**30))
+    assert found.text.endswith(end)
+
+
+def test_what_xla_says_of_anything_else_is_no_lack_of_memory():
+    assert out_of_memory("INVALID_ARGUMENT: Used 20.50G of 15.75G hbm.") is None
+
+
+@pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs the extra tpu")
+def test_libtpu_says_what_it_needs_of_what_there_is():
+    def deep(w, x):
+        return lax.scan(lambda x, _: (jnp.sin(x @ w), None), x, None, length=64)[0].sum()
+
+    found = measure(deep, array(1024, 1024), array(2**17, 1024), target="tpu v5e")
+    assert 2**34 < found.out_of_memory.available_bytes * 1.1 < found.out_of_memory.needed_bytes
+    assert "does not fit into a TPU v5e" in " ".join(str(found).split())
 
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs the extra tpu")

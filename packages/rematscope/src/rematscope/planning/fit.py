@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from rematscope.choices.build import recompute_graph
-from rematscope.errors import PlanError, TooLargeError
+from rematscope.errors import PlanError
 from rematscope.memory.liveness import live_bytes
 from rematscope.planning.budget import budget_bytes
 from rematscope.planning.plan import Plan, best_plan
@@ -15,6 +15,7 @@ from rematscope.render.parts import Paragraph, TextTable
 from rematscope.render.progress import progress
 from rematscope.render.units import bytes_text
 from rematscope.render.view import View
+from rematscope.xla.compiling import spelled
 from rematscope.xla.measure import Measurement, measure
 
 
@@ -24,37 +25,41 @@ class CompiledPlan:
 
     Attributes:
       plan: the best names for some number of saved bytes.
-      measurement: its planned function, compiled; None if the compiler finds no room for it.
+      measurement: its planned function, compiled, or what the compiler says that finds no room for it.
     """
 
     plan: Plan
-    measurement: Measurement | None
+    measurement: Measurement
 
     @property
     def peak_bytes(self) -> float:
         """Bytes that the compiled program takes while it runs; infinite if there is no room for it."""
-        return math.inf if self.measurement is None else self.measurement.peak_bytes
+        return math.inf if self.measurement.out_of_memory else self.measurement.peak_bytes
 
     @property
     def predicted_bytes(self) -> int:
         """Bytes that are live at the peak of the trace."""
-        timeline = live_bytes(self.plan.passes) if self.measurement is None else self.measurement.predicted
-        return timeline.peak_bytes
+        return self.measurement.predicted.peak_bytes
 
 
 class Fit(View):
-    """The largest plan that fits, and what was compiled to find it. Displays itself.
+    """The best plan that fits, and what was compiled to find it. Displays itself.
 
     Attributes:
       budget: bytes of the device that the program may take.
       target: what was compiled for.
-      chosen: what fits.
+      chosen: what fits; None where the compiler finds no room for any plan.
       above: the next better plan, which does not fit; None if `chosen` saves all that is of use.
       trials: all that was compiled, by rising bytes saved.
     """
 
     def __init__(
-        self, budget: int, target: str, chosen: CompiledPlan, above: CompiledPlan | None, trials: list[CompiledPlan]
+        self,
+        budget: int,
+        target: str,
+        chosen: CompiledPlan | None,
+        above: CompiledPlan | None,
+        trials: Iterable[CompiledPlan],
     ):
         self.budget = budget
         self.target = target
@@ -64,7 +69,9 @@ class Fit(View):
 
     @property
     def plan(self) -> Plan:
-        """The largest plan that fits."""
+        """The best plan that fits. Raises PlanError if none does."""
+        if self.chosen is None:
+            raise PlanError(f"{self._headline()}. {self._advice()}")
         return self.chosen.plan
 
     @property
@@ -85,7 +92,9 @@ class Fit(View):
         return html_table(self._cells(), " ".join([f"{self._headline()}.", *self._notes()]))
 
     def _headline(self) -> str:
-        name = self.plan.graph.passes.function
+        name = self.trials[0].plan.graph.passes.function
+        if self.chosen is None:
+            return f"{name} does not fit into a {spelled(self.target)}, whatever is saved"
         return f"{name}, compiled for {self.target}: {bytes_text(self.chosen.peak_bytes)} of {bytes_text(self.budget)}"
 
     def _cells(self) -> list[list[str]]:
@@ -103,9 +112,16 @@ class Fit(View):
             )
         return cells
 
-    def _compiled(self, predicted: int, measurement: Measurement | None) -> list[str]:
-        if measurement is None:
-            return ["–", "", "no room to compile it"]
+    def _advice(self) -> str:
+        words = [full for trial in self.trials if (full := trial.measurement.out_of_memory) is not None]
+        said = min(words, key=lambda full: full.needed_bytes or math.inf)
+        return f"{said.text}. Put checkpoints around smaller parts, or make the batch smaller."
+
+    def _compiled(self, predicted: int, measurement: Measurement) -> list[str]:
+        if (full := measurement.out_of_memory) is not None:
+            needed = "" if full.needed_bytes is None else f": needs {bytes_text(full.needed_bytes)}"
+            of = "" if full.available_bytes is None else f" of {bytes_text(full.available_bytes)}"
+            return ["–", "", f"no room to compile it{needed}{of}"]
         compiled = measurement.peak_bytes
         error = f"{100 * (predicted - compiled) / compiled:+.1f} %".replace("-", "−")
         fits = "fits" if compiled <= self.budget else f"{bytes_text(compiled - self.budget)} too much"
@@ -113,13 +129,16 @@ class Fit(View):
 
     def _notes(self) -> list[str]:
         """What the figures are, and how far they can be trusted."""
+        if self.chosen is None:
+            return [self._advice()]
         chosen = ", ".join(self.names) or "no name"
         notes = [f"Save {chosen}."]
-        compiled = [trial for trial in self.trials if trial.measurement is not None]
+        compiled = [trial for trial in self.trials if not trial.measurement.out_of_memory]
         first, last = compiled[0], compiled[-1]
         if saved := last.plan.saved_bytes - first.plan.saved_bytes:
             slope = (last.peak_bytes - first.peak_bytes) / saved
-            notes.append(f"A byte more that is saved made the compiled peak {slope:.2f} bytes larger.")
+            way = "larger" if slope >= 0 else "smaller"
+            notes.append(f"A byte more that is saved made the compiled peak {abs(slope):.2f} bytes {way}.")
         if self.plan.graph.uncounted:
             notes.append(f"As {self.plan.graph.uncounted_text}, another choice may compute less again.")
         what = "both passes with their arguments, outputs and gradients, without what an optimizer keeps"
@@ -134,10 +153,12 @@ class Fit(View):
 def fit(f: Callable[..., Any], *args: Any, budget: int | str, target: str = "cpu", **kwargs: Any) -> Fit:
     """Chooses the names to save so that the compiled program fits into `budget` and computes least again.
 
-    Bytes saved are not bytes taken: the compiled peak has arguments, outputs, gradients and temporaries in it as well.
-    So plans are compiled: the smallest, the largest, and then the one that lies where a line through the nearest two
-    peaks meets the budget, until one fits and the next better one does not. What a compiler finds no room for at all
-    does not fit.
+    Bytes saved are not bytes taken: the compiled peak has arguments, outputs, gradients and temporaries in it as well,
+    and may fall where more is saved. So plans are compiled: the largest, the smallest, and then the one that lies where
+    a line through the nearest two peaks meets the budget, until one fits and the next better one does not. Where the
+    smallest does not fit, plans between are tried, those first whose predicted peak is least; and of plans beyond that
+    found, the best that is predicted to take no more than it is compiled too. What a compiler finds no room for at all
+    does not fit. Of a training step, the step is compiled.
 
     Args:
       f: a function, as for `plan`. It is compiled, and not run.
@@ -146,10 +167,11 @@ def fit(f: Callable[..., Any], *args: Any, budget: int | str, target: str = "cpu
       target: what to compile for, as for `measure`.
 
     Returns:
-      The best plan that fits, with every one that was compiled on the way.
+      The best plan that fits, with every one that was compiled on the way. None is chosen where the compiler finds no
+      room for any.
 
     Raises:
-      PlanError: if even the smallest plan does not fit, or there is nothing to choose.
+      PlanError: if no plan that was compiled fits into the budget, or there is nothing to choose.
       TraceError, TargetError: as `measure` does.
 
     Example:
@@ -172,34 +194,69 @@ def fit(f: Callable[..., Any], *args: Any, budget: int | str, target: str = "cpu
         if made.saved_bytes not in trials:
             with progress() as tell:
                 tell(f"compiling with {bytes_text(made.saved_bytes)} saved", 0)
-                try:
-                    measurement = measure(made.planned, *args, target=target, **kwargs)
-                except TooLargeError:
-                    if made.saved_bytes == graph.least_bytes:
-                        raise
-                    measurement = None
-                trials[made.saved_bytes] = CompiledPlan(made, measurement)
+                trials[made.saved_bytes] = CompiledPlan(made, measure(made.planned, *args, target=target, **kwargs))
         return trials[made.saved_bytes]
 
-    fits = attempt(graph.least_bytes)
-    if fits.peak_bytes > limit:
-        raise PlanError(
-            f"{graph.passes.function} takes {bytes_text(fits.peak_bytes)} for {target} even with as little saved as "
-            f"can be, {bytes_text(fits.peak_bytes - limit)} more than {bytes_text(limit)}. Put checkpoints around "
-            "smaller parts, or make the batch smaller."
-        )
-    above = attempt(graph.evaluate(graph.names)[0])
+    def between(least: int, most: int) -> list[Plan]:
+        """A few plans that save more than `least` and less than `most`, those first whose predicted peak is least."""
+        found = [
+            best_plan(f, graph, least + (most - least) * i // (_LOOKS + 1), args, kwargs) for i in range(1, _LOOKS + 1)
+        ]
+        plans = {made.saved_bytes: made for made in found if least < made.saved_bytes < most}
+        return sorted(plans.values(), key=lambda made: live_bytes(made.passes).peak_bytes)
+
+    least, most = graph.least_bytes, graph.evaluate(graph.names)[0]
+    above = attempt(most)
     if above.peak_bytes <= limit:
-        return Fit(limit, target, above, None, list(trials.values()))
+        return Fit(limit, target, above, None, trials.values())
+    fits = attempt(least)
+    if fits.peak_bytes > limit:
+        tried = (attempt(made.saved_bytes) for made in between(least, most))
+        fits = next((trial for trial in tried if trial.peak_bytes <= limit), fits)
+    if fits.peak_bytes > limit:
+        return _nothing_fits(graph.passes.function, limit, target, list(trials.values()))
+    fits, above = _boundary(attempt, fits, above, limit)
+    predicted = fits.predicted_bytes
+    for made in sorted(between(above.plan.saved_bytes, most), key=lambda made: -made.saved_bytes):
+        if live_bytes(made.passes).peak_bytes <= predicted and attempt(made.saved_bytes).peak_bytes <= limit:
+            better = [trial for trial in trials.values() if trial.plan.saved_bytes > made.saved_bytes]
+            fits, above = _boundary(attempt, attempt(made.saved_bytes), min(better, key=_saved), limit)
+            break
+    return Fit(limit, target, fits, above, trials.values())
+
+
+_LOOKS = 6  # plans that are looked at between two, where the peak need not rise from one to the other
+
+
+def _saved(trial: CompiledPlan) -> int:
+    return trial.plan.saved_bytes
+
+
+def _boundary(
+    attempt: Callable[[int], CompiledPlan], fits: CompiledPlan, above: CompiledPlan, limit: int
+) -> tuple[CompiledPlan, CompiledPlan]:
+    """Between a plan that fits and one that saves more and does not: the like of them that have no plan between."""
     while True:
-        least, most = fits.plan.saved_bytes, above.plan.saved_bytes
-        part = (limit - fits.peak_bytes) / (above.peak_bytes - fits.peak_bytes) if above.measurement else 0.5
+        least, most = _saved(fits), _saved(above)
+        rise = above.peak_bytes - fits.peak_bytes
+        part = (limit - fits.peak_bytes) / rise if math.isfinite(rise) else 0.5
         trial = attempt(min(int(least + part * (most - least)), most - 1))
         if trial is fits:  # no other plan lies below the line's guess; one may lie above
             trial = attempt(most - 1)
             if trial is fits:
-                return Fit(limit, target, fits, above, list(trials.values()))
+                return fits, above
         if trial.peak_bytes <= limit:
             fits = trial
         else:
             above = trial
+
+
+def _nothing_fits(function: str, limit: int, target: str, trials: list[CompiledPlan]) -> Fit:
+    least = min(trials, key=lambda trial: trial.peak_bytes)
+    if math.isinf(least.peak_bytes):
+        return Fit(limit, target, None, None, trials)
+    raise PlanError(
+        f"{function} takes {bytes_text(least.peak_bytes)} for {target} even with as little saved as can be, "
+        f"{bytes_text(least.peak_bytes - limit)} more than {bytes_text(limit)}. Put checkpoints around smaller parts, "
+        "or make the batch smaller."
+    )

@@ -7,7 +7,6 @@ import json
 import math
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -20,11 +19,12 @@ import jax.export
 import jax.numpy as jnp
 import numpy as np
 
-from rematscope.errors import TargetError, TooLargeError
+from rematscope.errors import TargetError
 from rematscope.tracing.step import Step
 from rematscope.tracing.trace import Passes
 from rematscope.xla.elsewhere import ABSENT, environment, generation, topology
 from rematscope.xla.hlo import Module, read
+from rematscope.xla.out_of_memory import OutOfMemory, out_of_memory
 
 PRESENT = ("cpu", "gpu", "tpu")
 
@@ -34,18 +34,20 @@ class Compiled:
     """What XLA made of both passes, for each device of a mesh.
 
     Attributes:
-      memory: XLA's sizes in bytes, by their names.
-      module: the optimised program.
+      memory: XLA's sizes in bytes, by their names; none where it finds no room.
+      module: the optimised program; None where there is none.
       lowered: the program before anything was optimised; None on one device.
       record: XLA's record of its buffers, empty where it gives none.
       run: runs it once, and returns how many seconds that took.
+      full: what XLA says where the target has no room for it.
     """
 
     memory: dict[str, int]
-    module: Module
+    module: Module | None
     lowered: Module | None
     record: bytes
     run: Callable[[], float]
+    full: OutOfMemory | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +85,7 @@ def compile_both(passes: Passes, flat: Callable[..., Any], leaves: list[Any], ta
     """
     subject = _both(passes, flat, leaves) if passes.step is None else _step(passes.step, flat, leaves)
     if target in PRESENT:
-        return _on_mesh(passes, target, subject) if passes.axes else _on_one_device(target, subject)
+        return _on_mesh(passes, target, subject) if passes.axes else _on_one_device(passes, target, subject)
     if generation(target) is not None:
         return _on_absent_tpu(passes, target, subject)
     raise TargetError(
@@ -116,11 +118,11 @@ def _step(step: Step, flat: Callable[..., Any], leaves: list[Any]) -> _Subject:
     return _Subject(run, kept, overwritten, any(donated))
 
 
-def _on_one_device(target: str, subject: _Subject) -> Compiled:
+def _on_one_device(passes: Passes, target: str, subject: _Subject) -> Compiled:
     device = _devices(target)[0]
     sharding = jax.sharding.SingleDeviceSharding(device)
     shapes = jax.tree.map(lambda leaf: _shape(jax.typeof(leaf), sharding), (subject.given, subject.rest))
-    return _compiled(subject.jitted.lower(*shapes).compile(), subject, None)
+    return _compiled(passes, target, subject.jitted.lower(*shapes).compile, subject, None)
 
 
 def _on_mesh(passes: Passes, target: str, subject: _Subject) -> Compiled:
@@ -137,12 +139,20 @@ def _on_mesh(passes: Passes, target: str, subject: _Subject) -> Compiled:
     if not enough:
         return _elsewhere(passes, target, shapes)
     lowered = _lowered(shapes, target)
-    program = lowered.compile() if own else lowered.compile(device_assignment=tuple(devices[: passes.devices]))
-    return _compiled(program, subject, _unoptimised(lowered))
+    on = {} if own else {"device_assignment": tuple(devices[: passes.devices])}
+    return _compiled(passes, target, functools.partial(lowered.compile, **on), subject, _unoptimised(lowered))
 
 
-def _compiled(program: Any, subject: _Subject, lowered: Module | None) -> Compiled:
-    """What is read of a program that was compiled in this process, for devices that are here."""
+def _compiled(
+    passes: Passes, target: str, compiling: Callable[[], Any], subject: _Subject, lowered: Module | None
+) -> Compiled:
+    """What is read of a program that is compiled in this process, for devices that are here."""
+    try:
+        program = compiling()
+    except jax.errors.JaxRuntimeError as error:
+        if (full := out_of_memory(str(error))) is None:
+            raise
+        return _no_room(passes, target, lowered, full)
     arrays = functools.cache(lambda: jax.tree.map(_array, (subject.given, subject.rest)))
 
     @functools.cache
@@ -165,6 +175,16 @@ def _compiled(program: Any, subject: _Subject, lowered: Module | None) -> Compil
     memory = {name: getattr(analysis, name, 0) for name in _SIZES}
     record = analysis.serialized_buffer_assignment_proto
     return Compiled(memory, read(module.as_serialized_hlo_module_proto()), lowered, record, run)
+
+
+def _no_room(passes: Passes, target: str, lowered: Module | None, full: OutOfMemory) -> Compiled:
+    def run() -> float:
+        raise TargetError(
+            f"{passes.function} does not fit into a {spelled(target)}: {full.text}. Save less, make the batch smaller, "
+            "or divide it over several chips."
+        )
+
+    return Compiled({}, None, lowered, b"", run, full)
 
 
 _SIZES = [
@@ -226,11 +246,8 @@ def _elsewhere(passes: Passes, target: str, subject: _Subject) -> Compiled:
         child = subprocess.run(command, env=env, capture_output=True, text=True)
         if child.returncode:
             *_, reason = child.stderr.strip().splitlines() or ["it said nothing"]
-            if full := re.search(r"RESOURCE_EXHAUSTED:\s*(?:E\d+:\s*)?(?:\w+:\s*)?(.*?)\.(?:\s|$)", child.stderr):
-                raise TooLargeError(
-                    f"{passes.function} does not fit into a {spelled(target)}: {full[1]}. Save less, make the batch "
-                    "smaller, or divide it over several chips."
-                )
+            if (full := out_of_memory(child.stderr)) is not None:
+                return _no_room(passes, target, lowered, full)
             advice = "It must be the version that this JAX asks for: pip install 'rematscope[tpu]'."
             raise TargetError(
                 f"{compiler} did not compile {passes.function} for {spelled(target)}: {reason.rstrip('.')}. "

@@ -2,12 +2,15 @@
 
 import dataclasses
 import statistics
+import types
 from collections.abc import Callable, Iterable
+from typing import Any
 
 from rematscope.ir.collectives import Tally
 from rematscope.ir.cost import Cost, program_cost
 from rematscope.ir.program import Value
 from rematscope.memory.liveness import live_bytes
+from rematscope.memory.timeline import Timeline
 from rematscope.render.html import html_table
 from rematscope.render.parts import Lines, TextTable
 from rematscope.render.units import bytes_text, count_text
@@ -17,8 +20,11 @@ from rematscope.tracing.trace import Passes, trace
 from rematscope.xla.buffers import allocation
 from rematscope.xla.collectives import collectives_in
 from rematscope.xla.compiling import Compiled, compile_both, spelled
+from rematscope.xla.hlo import Module
 from rematscope.xla.hlo_cost import cost, uncounted
+from rematscope.xla.out_of_memory import OutOfMemory
 
+_MESSAGE = "XLA's message"
 _LIVE = "live after an equation"
 _COUNTED = ("equations, with loops", "optimised HLO, with loops")
 
@@ -89,10 +95,10 @@ class Exchange:
         )
 
 
-def _exchanges(passes: Passes, made: Compiled) -> tuple[Exchange, ...]:
+def _exchanges(passes: Passes, made: Compiled, module: Module) -> tuple[Exchange, ...]:
     if made.lowered is None:
         return ()
-    tallies = passes.collectives(), *(collectives_in(m, passes.devices) for m in (made.lowered, made.module))
+    tallies = passes.collectives(), *(collectives_in(m, passes.devices) for m in (made.lowered, module))
     kinds = sorted(set().union(*tallies))
     return tuple(Exchange(kind, *(tally.get(kind, Tally()) for tally in tallies)) for kind in kinds)
 
@@ -134,6 +140,8 @@ class Measurement(View):
       peak_with_vmem_bytes: XLA's own peak for a TPU, which adds the memory of the cores, VMEM, to HBM; None elsewhere.
       cost: FLOPs and transcendentals of the optimised program, its loops multiplied out; see `rematscope.xla.hlo_cost`.
       exchanges: on a mesh, the collectives of each kind. All figures are then those of one device.
+      out_of_memory: what XLA says where the target has no room for the program, with its figures; else None. Then
+        `temp_bytes` and `peak_bytes` are what it says that is needed, and there are no other compiled figures.
       notes: what the figures leave out, in sentences.
     """
 
@@ -142,8 +150,40 @@ class Measurement(View):
         self.target = target
         self.passes = passes
         self.predicted = live_bytes(passes)
-        memory = made.memory
-        self.compiled = allocation(made.module, made.record, f"{passes.function}: bytes live, compiled for {target}")
+        self.out_of_memory = made.full
+        self.notes: list[str]
+        # Figures of the compiled program; None where there is no room for one.
+        self.compiled: Timeline | None
+        self.cost: Any
+        self.argument_bytes: Any
+        self.output_bytes: Any
+        self.overwritten_bytes: Any
+        self.temp_bytes: Any
+        self.peak_bytes: Any
+        self.peak_with_vmem_bytes: int | None
+        if made.full is not None:
+            self._without_room(made.full)
+        else:
+            self._with_room(made)
+        if passes.cost.uncounted:
+            self.notes.append(f"Of the operations predicted, some are {passes.cost.uncounted_text}.")
+        if self.peak_with_vmem_bytes is not None:
+            self.notes.append("XLA's own peak of a TPU has the memory of the cores, VMEM, in it: temporaries that fit.")
+        if passes.host_bytes() and not self.host_bytes and made.full is None:
+            moved = bytes_text(passes.host_bytes())
+            ignored = f"Offloading is ignored for {spelled(target)}"
+            self.notes.append(f"{ignored}: {moved} that the trace moves to the host stay on the device.")
+        if passes.undivided:
+            self.notes.append(
+                "Under automatic axes the compiler chooses how work is divided and what is exchanged for it. The "
+                "prediction counts such work whole, and of exchanges only what sharding constraints ask for."
+            )
+        self._run = made.run
+
+    def _with_room(self, made: Compiled) -> None:
+        memory, module = made.memory, made.module
+        assert module is not None, "what finds room is a program"
+        self.compiled = allocation(module, made.record, f"{self.function}: bytes live, compiled for {self.target}")
         self.argument_bytes = memory["argument_size_in_bytes"]
         self.output_bytes = memory["output_size_in_bytes"]
         self.temp_bytes = memory["temp_size_in_bytes"]
@@ -151,26 +191,22 @@ class Measurement(View):
         given = self.compiled.moments[0].arguments if self.compiled else self.argument_bytes  # constants too
         self.overwritten_bytes = memory["alias_size_in_bytes"]
         self.peak_bytes = given + self.output_bytes - self.overwritten_bytes + self.temp_bytes
-        self.peak_with_vmem_bytes = memory["peak_memory_in_bytes"] if target.startswith("tpu") else None
-        self.cost = cost(made.module)
-        self.exchanges = _exchanges(passes, made)
-        self.notes = uncounted(made.module)
-        if passes.cost.uncounted:
-            self.notes.append(f"Of the operations predicted, some are {passes.cost.uncounted_text}.")
-        if self.peak_with_vmem_bytes is not None:
-            self.notes.append("XLA's own peak of a TPU has the memory of the cores, VMEM, in it: temporaries that fit.")
-        if passes.host_bytes() and not self.host_bytes:
-            moved = bytes_text(passes.host_bytes())
-            ignored = f"Offloading is ignored for {spelled(target)}"
-            self.notes.append(f"{ignored}: {moved} that the trace moves to the host stay on the device.")
-        if any(i.custom_call_target == "AsyncCollectiveStart" for i in made.module.by_id.values()):
+        self.peak_with_vmem_bytes = memory["peak_memory_in_bytes"] if self.target.startswith("tpu") else None
+        self.cost = cost(module)
+        self.exchanges = _exchanges(self.passes, made, module)
+        self.notes = uncounted(module)
+        if any(i.custom_call_target == "AsyncCollectiveStart" for i in module.by_id.values()):
             self.notes.append("Some collectives run in steps beside other work: of these each step counts as one.")
-        if passes.undivided:
-            self.notes.append(
-                "Under automatic axes the compiler chooses how work is divided and what is exchanged for it. The "
-                "prediction counts such work whole, and of exchanges only what sharding constraints ask for."
-            )
-        self._run = made.run
+
+    def _without_room(self, full: OutOfMemory) -> None:
+        self.compiled = self.cost = self.peak_with_vmem_bytes = None
+        self.argument_bytes = self.output_bytes = self.overwritten_bytes = None
+        self.host_bytes, self.exchanges = 0, ()
+        self.temp_bytes = self.peak_bytes = full.needed_bytes
+        self.notes = [
+            f"It does not fit into a {spelled(self.target)}: {full.text}. Save less, make the batch smaller, or divide "
+            "it over several chips."
+        ]
 
     def time(self, runs: int = 10) -> Seconds:
         """Runs both passes on the target, once to warm up and then `runs` times.
@@ -194,17 +230,22 @@ class Measurement(View):
         kept = self.compiled.moments[self.compiled.turn].residuals if self.compiled else None
         host = self.host_bytes if self.host_bytes or passes.host_bytes() else None
         saved, cost = passes.device_bytes_by_kind()["computed"], self._predicted_cost
+        fits = self.out_of_memory is None
+        said = "all that is set aside" if fits else _MESSAGE
+        available = None if self.out_of_memory is None else self.out_of_memory.available_bytes
+        made = self.cost or types.SimpleNamespace(flops=None, transcendentals=None)
         rows = [
             MeasuredRow("arguments", _bytes(given), self.argument_bytes, "bytes", what[0], "memory_analysis"),
             MeasuredRow("outputs", _bytes(returned), self.output_bytes, "bytes", what[1], "memory_analysis"),
             MeasuredRow("overwritten", *self._overwritten, "bytes", "donated and used", "memory_analysis"),
             MeasuredRow("saved", saved, kept, "bytes", "computed residuals", "buffers between the passes"),
-            MeasuredRow("temporaries", None, self.temp_bytes, "bytes", "", "memory_analysis"),
+            MeasuredRow("temporaries", None, self.temp_bytes, "bytes", "", "memory_analysis" if fits else _MESSAGE),
+            MeasuredRow("available", None, available, "bytes", "", _MESSAGE),
             MeasuredRow("on the host", passes.host_bytes(), host, "bytes", "offloaded residuals", "memory_analysis"),
-            MeasuredRow("peak", self.predicted.peak_bytes, self.peak_bytes, "bytes", _LIVE, "all that is set aside"),
+            MeasuredRow("peak", self.predicted.peak_bytes, self.peak_bytes, "bytes", _LIVE, said),
             MeasuredRow("peak with VMEM", None, self.peak_with_vmem_bytes, "bytes", "", "XLA's own"),
-            MeasuredRow("FLOPs", cost.flops, self.cost.flops, "FLOPs", *_COUNTED),
-            MeasuredRow("transcendentals", cost.transcendentals, self.cost.transcendentals, "elements", *_COUNTED),
+            MeasuredRow("FLOPs", cost.flops, made.flops, "FLOPs", *_COUNTED),
+            MeasuredRow("transcendentals", cost.transcendentals, made.transcendentals, "elements", *_COUNTED),
             *(row for exchange in self.exchanges for row in exchange.rows),
         ]
         return tuple(row for row in rows if row.compiled is not None)

@@ -68,7 +68,7 @@ class RemoteCapture:
         """
         line, deadline = self._inmate.line, time.monotonic() + self._seconds
         outcome: Found | Captured | NoEvidence | None = None
-        late, said = False, True
+        late, said, found = False, True, False
         try:
             line.settimeout(self._limits.seconds)
             messages.send(line, Capture(safe(name), exercise, shapes), [np.frombuffer(content, np.uint8)])
@@ -77,7 +77,7 @@ class RemoteCapture:
                 if isinstance(outcome, Found):
                     if outcome.exercise not in registry.names():
                         raise messages.WireError("no exercise")
-                    exercise, outcome = outcome.exercise, None
+                    exercise, outcome, found = outcome.exercise, None, True
                     left = deadline - time.monotonic()
                     outcome, _ = messages.receive(line, _MAX_MESSAGE, [Captured, NoEvidence], left)
         except TimeoutError:
@@ -89,7 +89,7 @@ class RemoteCapture:
         self._seconds = deadline - time.monotonic()
         if isinstance(outcome, Captured) and exercise is not None:
             return exercise, outcome.evidence
-        if isinstance(outcome, NoEvidence) and (refusal := _refusal(outcome.verdict, exercise)):
+        if isinstance(outcome, NoEvidence) and (refusal := _refusal(outcome.verdict, exercise, found)):
             return refusal
         if said and outcome is None:
             status = None if late else self._inmate.end().status
@@ -125,7 +125,7 @@ class RemoteCapture:
         except (OSError, messages.WireError):
             return None
         if isinstance(outcome, NoEvidence):
-            return _refusal(outcome.verdict, exercise)
+            return _refusal(outcome.verdict, exercise, True)
         return (exercise, outcome.evidence) if isinstance(outcome, Captured) else None
 
     def draw(self, which: int, case: str | None, marked: tuple[int, ...]) -> Drawn | None:
@@ -160,10 +160,19 @@ def not_judged(exercise: str | None, name: str, reason: str, advice: str | None 
     return Verdict(exercise or "", Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, text, next=advice),))
 
 
-def _refusal(fields: dict, exercise: str | None) -> Verdict | None:
+# What an answer's process may say instead of evidence, once it has found the answer and before. Of the other kinds one
+# would leave its row out, and one would have it tried again while everybody else waits.
+_WHY_NO_EVIDENCE = {FindingKind.NOT_JUDGED: Outcome.NOT_JUDGED, FindingKind.RAISES: Outcome.NOT_PASSED}
+_WHY_NONE_FOUND = {
+    FindingKind.NOT_JUDGED: Outcome.NOT_JUDGED,
+    FindingKind.ANOTHER_EXERCISE: Outcome.NOT_ATTEMPTED,
+}
+
+
+def _refusal(fields: dict, exercise: str | None, found: bool) -> Verdict | None:
     """The verdict that there is no evidence, as an answer's process describes it; None if it describes anything else.
 
-    That process may say what it likes, so nothing is taken over but an outcome that gives no points and a few texts.
+    That process may say what it likes, so nothing is taken over but a kind that gives no points and a few texts.
     """
     try:
         outcome, finding = Outcome(fields["outcome"]), fields["findings"][0]
@@ -171,6 +180,6 @@ def _refusal(fields: dict, exercise: str | None) -> Verdict | None:
     except (TypeError, ValueError, LookupError):
         return None
     texts = isinstance(text, str) and isinstance(source, str | None) and isinstance(question, str | None)
-    if outcome is Outcome.PASSED or not texts:
+    if not texts or (_WHY_NO_EVIDENCE if found else _WHY_NONE_FOUND).get(kind) is not outcome:
         return None
     return Verdict(exercise or "", outcome, (Finding(kind, text, source=source, next=question),))

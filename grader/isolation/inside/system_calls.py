@@ -46,7 +46,7 @@ _ALLOWED = """
 
     getpid 39 172, getppid 110 173, getuid 102 174, geteuid 107 175, getgid 104 176, getegid 108 177,
     getgroups 115 158, getpgid 121 155, getpgrp 111 -, getsid 124 156, getpriority 140 141, prctl 157 167,
-    arch_prctl 158 -, prlimit64 302 261, getrlimit 97 163, setrlimit 160 164, uname 63 160, sysinfo 99 179,
+    arch_prctl 158 -, prlimit64 302 261, getrlimit 97 163, uname 63 160, sysinfo 99 179,
     getrandom 318 278
 """
 # What Python has names for, and says more plainly with EPERM (PermissionError): there must be one process only, whose
@@ -62,7 +62,7 @@ class _Only:
 
     Attributes:
       argument: which one, counted from 0; its lower 32 bits are looked at, and the kernel looks at no others.
-      values: what it may be.
+      values: what it may be; none if it must be a null pointer, of which all bits are looked at.
       bit: what it must have instead (or must not have, if negative).
     """
 
@@ -82,6 +82,8 @@ _ONLY = {
     "ioctl": _Only(1, values=(0x5401, 0x802C542A, 0x5413, 0x541B, 0x5421, 0x5450, 0x5451)),
     # PR_SET_NAME, PR_GET_NAME, PR_SET_VMA, which name threads and memory. Huge pages stay off.
     "prctl": _Only(0, values=(15, 16, 0x53564D41)),
+    # Limits are read, not set: what ends at a lower one of its own looks as if it had been killed from outside.
+    "prlimit64": _Only(2),
 }
 _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # which number, and the kernel's name for it
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
@@ -135,6 +137,9 @@ def _checked(only: _Only) -> list[tuple[int, int, int, int]]:
     if only.bit:
         there, not_there = (_ALLOW, _EPERM) if only.bit > 0 else (_EPERM, _ALLOW)
         return [*steps, (_ANY_BIT, 0, 1, abs(only.bit)), (_RETURN, 0, 0, there), (_RETURN, 0, 0, not_there)]
+    if not only.values:
+        null = [(_EQUAL, 1, 0, 0), (_RETURN, 0, 0, _EPERM)]
+        return [*steps, *null, (_LOAD, 0, 0, _ARGUMENTS + 8 * only.argument + 4), *null, (_RETURN, 0, 0, _ALLOW)]
     for value in only.values:
         steps += [(_EQUAL, 0, 1, value), (_RETURN, 0, 0, _ALLOW)]
     return [*steps, (_RETURN, 0, 0, _EPERM)]

@@ -30,7 +30,7 @@ import ctypes, errno, gc, glob, itertools, json, os, pickle, resource, signal, s
 import urllib.request
 import jax, jax.export, jax.numpy as jnp, numpy as np
 import grader.answers.capture, grader.answers.run_file, grader.isolation.inside.messages, grader.verdicts.verdict
-from grader.isolation.inside.protocol import Captured
+from grader.isolation.inside.protocol import Captured, NoEvidence
 
 def plainly(w1, w2, x):
     return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)
@@ -267,6 +267,65 @@ attack(
     os._exit(0)
     """.replace("NAME", repr(NAME)),
 )  # fmt: skip
+# Messages of its own: of what an answer's process may say, nothing leaves out its row, or has others wait for it.
+says = """
+verdict = {"exercise": NAME, "outcome": OUTCOME, "findings": [FINDING]}
+grader.isolation.inside.messages.send(socket.socket(fileno=3), NoEvidence(verdict))
+os._exit(0)
+"""
+for name, outcome, kind in [
+    ("a failure of the machine's, it says", NOT_JUDGED, "machine"),
+    ("an answer to another exercise, it says", "not attempted", "another exercise"),
+    ("no attempt, it says", "not attempted", "not attempted"),
+    ("a pass, it says", "passed", "raises"),
+]:
+    finding = {"kind": kind, "text": "so it says", "source": None, "next": None}
+    body = says.replace("FINDING", repr(finding)).replace("OUTCOME", repr(outcome)).replace("NAME", repr(NAME))
+    attack(name, NOT_JUDGED, "what its process handed over is no evidence", body)
+
+# What ends at a limit of its own would look as if it had been killed from outside.
+attack(
+    "a lower limit", NOT_PASSED, "not allowed to raise maximum limit",
+    "resource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass",
+)  # fmt: skip
+attack(
+    "stopped", NOT_PASSED, "LookupError: it goes on",
+    """
+    for pid in (os.getpid(), 0, -1, os.getppid(), *range(2, 500)):
+        tries(os.kill, pid, signal.SIGSTOP)
+    raise LookupError("it goes on")
+    """,
+)  # fmt: skip
+attack(
+    "clocks and turns", NOT_PASSED, "LookupError: 0 changed",
+    """
+    changes = [(time.clock_settime, time.CLOCK_REALTIME, 0.0), (os.nice, 1), (os.sched_setaffinity, 0, {0})]
+    changes += [(os.sched_setscheduler, 0, os.SCHED_FIFO, os.sched_param(1)), (resource.prlimit, 0, 0, (1, 1))]
+    changed = [change[0].__name__ for change in changes if type(tries(*change)) is not int]
+    raise LookupError(f"{len(changed)} changed {changed}")
+    """,
+)  # fmt: skip
+attack(
+    "names that need no file", NOT_PASSED, "LookupError: 0 heard",
+    r"""
+    def unlike(kind):
+        line = socket.socket(socket.AF_UNIX, kind)
+        return [tries(line.bind, "\0a"), tries(line.sendto, b"a", "\0a"), tries(line.setsockopt, 1, 16, 1)]
+    heard = [done for kind in (socket.SOCK_DGRAM, socket.SOCK_STREAM) for done in unlike(kind) if done in (None, 1)]
+    raise LookupError(f"{len(heard)} heard")
+    """,
+)  # fmt: skip
+if os.uname().machine == "x86_64":
+    attack(
+        "the system calls of 32 bits", NOT_JUDGED, "ended with SIGSYS",
+        """
+        import mmap
+        code = bytes.fromhex("b814000000cd80c3")  # getpid by int 0x80
+        page = mmap.mmap(-1, 4096, prot=7)
+        page[: len(code)] = code
+        ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
+        """,
+    )  # fmt: skip
 attack("an object that equals all", NOT_PASSED, "where bf16[2,2] is asked for", "return Yes(3)")
 asked = {"exercise": "predict_residuals", "parameters": "op"}
 attack("data that equals all", NOT_PASSED, "returns", "return Yes(3)", **asked)

@@ -159,11 +159,11 @@ def test_what_the_kernel_would_remember_for_an_answer_has_a_bound(grader):
     assert found(body, grader) == (0, "EPERM", "EPERM", [-1, -1, -1], 256, "ENOSYS")
 
 
-@pytest.mark.skipif(not system_calls.knows(), reason="needs Linux on x86-64 or arm64")
 def _another_process():
     os.posix_spawn(sys.executable, [sys.executable, "-c", ""], {})
 
 
+@pytest.mark.skipif(not system_calls.knows(), reason="needs Linux on x86-64 or arm64")
 def test_all_shipped_answers_are_tried_with_no_more_system_calls_than_these():
     for refused in (_another_process, lambda: os.unshare(0), lambda: os.eventfd(0)):
         with pytest.raises(OSError, match=r"Operation not permitted|Function not implemented"):

@@ -104,7 +104,7 @@ class Report:
         return {
             "score": sum(grade.score for grade in grades),
             "execution_time": round(sum(grade.seconds for grade in grades)),
-            "output": note(self.seed, self.sandboxed),
+            "output": self._note,
             "output_format": "text",
             "stdout_visibility": "hidden",
             "tests": tests,
@@ -114,7 +114,11 @@ class Report:
         """One learner's feedback: a page of HTML that needs nothing else, and in which nothing can run."""
         others = [grade for grade in self.others if grade.learner == learner]
         unread = self.unread.get(learner, ())
-        return feedback_page(learner, grades, others, unread, self.picture_of, note(self.seed, self.sandboxed))
+        return feedback_page(learner, grades, others, unread, self.picture_of, self._note)
+
+    @property
+    def _note(self) -> str:
+        return note(self.seed, self.sandboxed, self.in_groups)
 
 
 def completed(

@@ -69,6 +69,15 @@ def test_json_and_gradescopes_results_have_every_grade(report, tmp_path):
     assert "the seed 5" in results["output"] and "It saves x @ w1." in results["tests"][1]["output"]
 
 
+@pytest.mark.parametrize(
+    ("in_groups", "said"), [(True, "a control group of its own"), (False, "No answer had a control group"), (None, "")]
+)
+def test_pages_and_gradescopes_results_say_whether_answers_had_control_groups(report, in_groups, said):
+    report = dataclasses.replace(report, in_groups=in_groups)
+    for text in (report.page("=ada", report.grades[:1]), report.results(report.grades[:1])["output"]):
+        assert said in text and ("control group" in text) == bool(said)
+
+
 def test_a_grade_survives_json():
     for grade in (FAILED, PASSED, LOST):
         again = Grade.from_dict(json.loads(json.dumps(grade.to_dict())))

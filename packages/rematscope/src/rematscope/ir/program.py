@@ -10,6 +10,7 @@ what goes in is divided, and what comes out is put together. In the body each va
 
 import dataclasses
 import functools
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple, Protocol
@@ -153,7 +154,7 @@ def nbytes(value: Typed) -> int:
     """Bytes of anything with a shape and a dtype; a PRNG key counts its words, a float0 cotangent nothing."""
     if value.dtype == jax.dtypes.float0:
         return 0
-    return int(np.prod(value.shape, dtype=np.int64)) * int(value.dtype.itemsize)
+    return math.prod(value.shape) * int(value.dtype.itemsize)
 
 
 @dataclasses.dataclass(eq=False)

@@ -4,6 +4,7 @@ Lines are alike if they do the same operation on values of the same types, from 
 and if what they read stands in the same place: as many lines before, or outside of what is repeated.
 """
 
+import itertools
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -15,6 +16,9 @@ from rematscope.views.program_rows import ProgramRow
 # later places are tried for it.
 _TIMES, _HIDDEN, _LONGEST, _TRIES = 3, 6, 2_000, 4
 
+# So many lines of one place are worth one that stands for them.
+_RUN = 4
+
 
 class Repeat(NamedTuple):
     """The same lines several times in a row.
@@ -23,11 +27,13 @@ class Repeat(NamedTuple):
       start: the first line's place.
       period: how many lines come again.
       times: how often they are there, the first time included.
+      rest: how many of them come once more at the end, before something else.
     """
 
     start: int
     period: int
     times: int
+    rest: int = 0
 
     @property
     def shown(self) -> int:
@@ -37,7 +43,7 @@ class Repeat(NamedTuple):
     @property
     def end(self) -> int:
         """The place behind the last of them."""
-        return self.start + self.period * self.times
+        return self.start + self.period * self.times + self.rest
 
 
 def summary(rows: Sequence[ProgramRow], repeat: Repeat) -> ProgramRow:
@@ -46,8 +52,30 @@ def summary(rows: Sequence[ProgramRow], repeat: Repeat) -> ProgramRow:
     first = rows[repeat.start].code
     indent = first[: len(first) - len(first.lstrip())]
     lines = "the line" if repeat.period == 1 else f"the {repeat.period} lines"
-    text = f"{indent}⋮ {repeat.times - 1:,} × {lines} above{_modules(rows, repeat)}"
+    again = f" and {repeat.rest} of them again" if repeat.rest else ""
+    text = f"{indent}⋮ {repeat.times - 1:,} × {lines} above{again}{_modules(rows, repeat)}"
     return ProgramRow("S" if crossing else "", (text,), crossing=crossing)
+
+
+def without_runs(rows: Sequence[ProgramRow]) -> list[ProgramRow]:
+    """The rows with one in place of several that follow each other, save nothing, and are of one line or one module."""
+    module: list[str] = []  # the latest heading; below one, several lines of code are told as one
+
+    def run(row: ProgramRow) -> tuple[bool, object]:
+        if row.heading:
+            module[:] = [row.code]
+        plain = bool(row.defines) and not row.crossing and not _is_input(row)
+        return plain, (row.gutter, module or row.source) if plain else row.code
+
+    shown: list[ProgramRow] = []
+    for (plain, _), group in itertools.groupby(rows, run):
+        alike = list(group)
+        if plain and len(alike) >= _RUN:
+            code, sources = alike[0].code, {row.source for row in alike}
+            text = f"{code[: len(code) - len(code.lstrip())]}⋮ {len(alike)} lines"
+            alike = [ProgramRow(alike[0].gutter, (text,), source=alike[0].source if len(sources) == 1 else "")]
+        shown += alike
+    return shown
 
 
 def _modules(rows: Sequence[ProgramRow], repeat: Repeat) -> str:
@@ -73,18 +101,28 @@ class _Search:
     """Where the lines of a listing come again.
 
     Attributes:
-      made: the place of the line that makes each value; none for inputs.
+      reads: of each line where what it mentions is made: the line's place, and as many times `size` as that line
+        defines before it; −1 for what comes from outside.
       block: for each line that repeats, how long its block is; 0 for others.
     """
 
     def __init__(self, rows: Sequence[ProgramRow]):
-        self.rows = rows
-        self.forms = _forms(rows)
-        self.made = {value: place for place, row in enumerate(rows) if not _is_input(row) for value in row.defines}
+        self.forms, self.size = _forms(rows), len(rows)
+        made = {
+            value: place + which * self.size
+            for place, row in enumerate(rows)
+            if not _is_input(row)
+            for which, value in enumerate(row.defines)
+        }
+        # A gradient is alike by its name: arguments, and so gradients, may come in an order of their own.
+        self.reads = [
+            () if _is_gradient(row) else tuple(made.get(p, -1) for p in row.pieces if isinstance(p, Value))
+            for row in rows
+        ]
         self.block = [0] * len(rows)
 
     def found(self) -> list[Repeat]:
-        later, size = _later(self.forms), len(self.rows)
+        later, size = _later(self.forms), self.size
         found, start = [], 0
         while start < size:
             best = Repeat(start, 1, 1)
@@ -95,40 +133,39 @@ class _Search:
                 if place == size or period > _LONGEST:
                     break
                 end = place
-                while end < size and self.comes_again(end, period):
+                while end < size and self.comes_again(start, end, period):
                     end += 1
                 times = (end - start) // period
                 hidden = period * (times - 1)
                 if times >= _TIMES and hidden >= max(_HIDDEN, best.period * (best.times - 1) + 1):
-                    best = Repeat(start, period, times)
+                    rest = (end - start) % period
+                    best = Repeat(start, period, times, rest if rest >= _HIDDEN else 0)
             if best.times > 1:
                 found.append(best)
                 self.block[start : best.end] = [best.period] * (best.end - start)
             start = best.end
         return found
 
-    def comes_again(self, place: int, period: int) -> bool:
-        """Whether a line does what the one so many lines before does."""
-        before, row = self.rows[place - period], self.rows[place]
-        if self.forms[place] != self.forms[place - period]:
-            return False
-        return _is_gradient(row) or all(
-            a is b or isinstance(a, str) or isinstance(b, str) or self.stand_alike(a, b, period)
-            for a, b in zip(before.pieces, row.pieces, strict=True)
+    def comes_again(self, start: int, place: int, period: int) -> bool:
+        """Whether a line does what the one so many lines before does, in a block that begins at `start`."""
+        return self.forms[place] == self.forms[place - period] and all(
+            first == second or second - first == period or self.stand_alike(first, second, place, start, period)
+            for first, second in zip(self.reads[place - period], self.reads[place], strict=True)
         )
 
-    def stand_alike(self, before: Value, value: Value, period: int) -> bool:
-        """Whether a value is to its line what the other is to a line so many before."""
-        first, second = self.made.get(before), self.made.get(value)
-        if first is None or second is None:
-            return first is second  # both come from outside
-        apart = second - first
-        if apart == period:
-            return True
+    def stand_alike(self, first: int, second: int, place: int, start: int, period: int) -> bool:
+        """Whether the value `second` is to the line at `place` what `first` is to the line so many before."""
+        if second < 0 or (first >= 0 and first // self.size != second // self.size):
+            return False
+        first, second = min(first, first % self.size), second % self.size
+        if start <= second < start + period <= place < start + 2 * period and first < start:
+            return True  # the second time goes on with what the first made, and that with what was there
+        if first < 0:
+            return False
         # Of an earlier block that is repeated: from one time to the next, and where a backward pass reads what a
         # forward pass made, from one time to that before.
         block = self.block[first]
-        return bool(block) and block == self.block[second] and abs(apart) == block
+        return bool(block) and block == self.block[second] and abs(second - first) == block
 
 
 def _later(forms: Sequence[int]) -> list[int]:
@@ -142,7 +179,7 @@ def _later(forms: Sequence[int]) -> list[int]:
 
 
 def _is_gradient(row: ProgramRow) -> bool:
-    """Whether a line hands back what its name says; arguments, and so gradients, may come in an order of their own."""
+    """Whether a line hands back the gradient of an argument."""
     first = row.pieces[0]
     return isinstance(first, str) and first.startswith("return d")
 

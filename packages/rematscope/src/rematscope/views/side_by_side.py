@@ -13,7 +13,7 @@ from rematscope.render.html import Hidden, PieceLine, html_page
 from rematscope.render.theme import COLOURS
 from rematscope.render.view import View, show
 from rematscope.tracing.trace import Passes, trace
-from rematscope.views.folding import Repeat, repeats, summary
+from rematscope.views.folding import Repeat, repeats, summary, without_runs
 from rematscope.views.program_rows import Listing, ProgramRow, backward, forward
 
 # Below this width the two programs stand one above the other.
@@ -28,7 +28,11 @@ _SOURCE, _SOURCE_ON_A_PAGE = 28, 44
 # Of a longer program the lines around what is marked come first, so many before and after each.
 _LONG, _AROUND = 60, 3
 
+# A text of more lines, with like layers folded, tells what saves nothing in one line a place.
+_MANY = 150
+
 LEGEND = {"S": "saved", "R": "recomputed", "L": "late", "B": "backward"}
+_LEGEND: PieceLine = [(f"{letter} {word}  ", f"rs-{letter}") for letter, word in LEGEND.items()]
 
 
 class FwdBwd(View):
@@ -51,21 +55,21 @@ class FwdBwd(View):
         width = options.max_width
         if width >= _SIDE_BY_SIDE:
             half = (width - 3) // 2
-            left, right = self._texts(half)
+            (left, right), every = self._texts(half)
             nothing: PieceLine = []
             abreast = itertools.zip_longest(left, right, fillvalue=nothing)
             body = [[*_padded(a, half), (" │ ", "dim"), *b] for a, b in abreast]
         else:
             seam = [("─" * width, "dim")]
-            above, below = self._texts(width)
+            (above, below), every = self._texts(width)
             body = [*above, seam, *below]
-        legend = [("  ".join(f"{letter} {word}" for letter, word in LEGEND.items()), "dim")]
-        for line in [*body, legend]:
+        legend = ["  ".join(f"{letter} {word}" for letter, word in LEGEND.items())]
+        legend += [] if every else ["⋮ in a notebook they open; FwdBwd(trace(f, …), fold=False) has all lines"]
+        for line in [*body, *([(text, "dim")] for text in legend)]:
             coloured = [(piece, " ".join(COLOURS.get(s, s) for s in style.split())) for piece, style in line]
             yield Text.assemble(*coloured, no_wrap=True, overflow="crop")
 
     def html(self) -> str:
-        _, legend = self.pieces()
         columns = []
         for title, header, rows in self.programs():
             found = self._repeats(rows)
@@ -79,27 +83,29 @@ class FwdBwd(View):
                 column.append(Hidden(said, _flat(lines[repeat.shown : repeat.end])))
                 start = repeat.end
             columns.append([*column, *_marked_first(_flat(lines[start:]))])
-        return html_page(columns, legend)
+        return html_page(columns, [_LEGEND])
 
     def pieces(self) -> tuple[list[list[PieceLine]], list[PieceLine]]:
         """Both programs, whole, and the legend as text that `html_page` takes: lines of (text, style) pieces."""
-        legend = [(f"{letter} {word}  ", f"rs-{letter}") for letter, word in LEGEND.items()]
-        return [_column(*program, None) for program in self.programs()], [legend]
+        return [_column(*program, None) for program in self.programs()], [_LEGEND]
 
     def programs(self) -> list[Listing]:
         """What stands in both columns, before it is laid out."""
         return [forward(self.passes, self.marked), backward(self.passes, self.marked)]
 
-    def _texts(self, width: int) -> list[list[PieceLine]]:
-        """Both programs, folded, in columns of this width."""
-        texts = []
-        for title, header, rows in self.programs():
+    def _texts(self, width: int) -> tuple[list[list[PieceLine]], bool]:
+        """Both programs, folded, in columns of this width; and whether each kind of line is there."""
+        listings = []
+        for listing in self.programs():
             shown, start = [], 0
-            for repeat in self._repeats(rows):
-                shown += [*rows[start : repeat.shown], summary(rows, repeat)]
+            for repeat in self._repeats(listing.rows):
+                shown += [*listing.rows[start : repeat.shown], summary(listing.rows, repeat)]
                 start = repeat.end
-            texts.append(_column(title, header, [*shown, *rows[start:]], width))
-        return texts
+            listings.append(listing._replace(rows=[*shown, *listing.rows[start:]]))
+        every = not self.fold or bool(self.marked) or sum(len(listing.rows) for listing in listings) <= _MANY
+        if not every:
+            listings = [listing._replace(rows=without_runs(listing.rows)) for listing in listings]
+        return [_column(*listing, width) for listing in listings], every
 
     def _repeats(self, rows: list[ProgramRow]) -> list[Repeat]:
         return repeats(rows) if self.fold and not self.marked and len(rows) > _LONG else []

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 from jax.ad_checkpoint import checkpoint_name
 
-from rematscope import FwdBwd, trace
+from rematscope import FwdBwd, ResidualTable, trace
 from rematscope.ir.pretty_print import code
 from rematscope.render.view import plain_text
 from rematscope.views.folding import repeats
@@ -132,3 +132,33 @@ def test_blocks_within_loops_and_blocks_of_blocks_are_found():
     text = plain_text(FwdBwd(trace(lambda x: jax.lax.scan(step, x, length=3)[0].sum(), X)), 100)
     assert "× the 2 lines above" in text or "× the 4 lines above" in text
     assert len(text.splitlines()) < 60
+
+
+def test_a_transformers_layers_print_in_two_hundred_lines():
+    """Sixty-four of some 180 equations each, which start from an argument and end in a loss; and the table of them."""
+    d, heads = 8, 2
+    shapes = {"q": (d, d), "k": (d, d), "v": (d, d), "out": (d, d), "up": (d, 2 * d), "down": (2 * d, d), "scale": (d,)}
+
+    def block(p, x):
+        y = (x - x.mean(-1, keepdims=True)) * jax.lax.rsqrt(x.var(-1, keepdims=True) + 1e-5) * p["scale"]
+        q, k, v = ((y @ p[name]).reshape(*x.shape[:2], heads, -1) for name in "qkv")
+        weights = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k) * d**-0.5)
+        x = x + jnp.einsum("bhqk,bkhd->bqhd", weights, v).reshape(x.shape) @ p["out"]
+        return x + jax.nn.gelu(x @ p["up"]) @ p["down"]
+
+    def loss(ps, x):
+        for p in ps:
+            x = block(p, x)
+        return jnp.mean(x * x)
+
+    layers = [{name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}] * 64
+    passes = trace(loss, layers, jax.ShapeDtypeStruct((2, 4, d), jnp.float32))
+    view = FwdBwd(passes)
+    for width in (80, 100, 120):
+        text = plain_text(view, width)
+        assert len(text.splitlines()) <= 200 and "fold=False" in text
+    kept = [r for r in passes.residuals if r.kind == "computed"]
+    assert "63 × the" in text and "fold=False" not in plain_text(FwdBwd(passes, fold=False), 120)
+    table = ResidualTable(passes)
+    assert len(plain_text(table, 80).splitlines()) <= 200 and "ps.0…63.up" in plain_text(table, 120)
+    assert sum(row.nbytes for row in table.rows) == passes.saved_bytes() and len(kept) >= 64

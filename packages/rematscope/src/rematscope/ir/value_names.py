@@ -52,11 +52,11 @@ def names_again(backward: Program, forward_value_of: dict[Value, Value]) -> None
 
 
 def _primed(name: str, taken: set[str]) -> str:
-    """Takes `name`, with as many primes as make it a new one."""
-    while name in taken:
-        name += "′"
-    taken.add(name)
-    return name
+    """Takes `name`, with as many primes as make it a new one; `a′4` for the fourth and more."""
+    primed = itertools.chain((name + "′" * count for count in range(4)), (f"{name}′{i}" for i in itertools.count(4)))
+    free = next(each for each in primed if each not in taken)
+    taken.add(free)
+    return free
 
 
 def _letters() -> Iterator[str]:

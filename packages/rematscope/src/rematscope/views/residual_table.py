@@ -13,6 +13,8 @@ from rematscope.tracing.residuals import Residual
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.program_rows import saved_text
 
+_MANY = 40  # residuals, of which arguments and constants share rows too
+
 
 @dataclasses.dataclass(frozen=True)
 class ResidualRow:
@@ -85,7 +87,7 @@ class ResidualTable(View):
         cells = [header]
         for row in self.rows:
             count = len(row.values)
-            saved = row.values[0] if count == 1 else f"{row.values[0]} … {row.values[-1]}"
+            saved = common_path(row.values) if row.kind == "argument" else " … ".join(row.values[:: max(count - 1, 1)])
             kind = row.type if count == 1 else f"{count} × {row.type}"
             name = [row.name or ""] * named
             line = "\n".join(filter(None, [row.module, row.source]))
@@ -126,9 +128,15 @@ def residual_table(f: Callable, *args, **kwargs) -> ResidualTable:
 def _rows(passes: Passes) -> tuple[ResidualRow, ...]:
     total = passes.saved_device_bytes() or 1
     alike: dict[tuple, list[Residual]] = {}
-    for residual in {r.array: r for r in passes.residuals}.values():
-        # Arguments and constants have names of their own: only computed values fold.
-        own = None if residual.kind == "computed" else residual.array
+    residuals = {r.array: r for r in passes.residuals}.values()
+    many = len(residuals) > _MANY
+    for residual in residuals:
+        # Arguments and constants have names of their own. Where there are many, those of like layers share a row too.
+        own: object = residual.array
+        if residual.kind == "computed" or (many and residual.kind == "constant"):
+            own = residual.kind
+        elif many:
+            own = numberless(residual.array.name)
         reader = residual.needed_by
         key = (
             own, type_text(residual.array), residual.primitive, residual.name, residual.source,

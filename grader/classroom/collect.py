@@ -10,7 +10,6 @@ be an answer is read once, when it is found, into a file without a name: what be
 
 import contextlib
 import hashlib
-import itertools
 import os
 import tempfile
 import weakref
@@ -21,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from grader.answers import submission_file
-from grader.classroom.found_files import LITTER, InZip, OnDisk, Unreadable, entries, readable
+from grader.classroom.found_files import LITTER, InZip, NoRoom, OnDisk, TooLarge, Unreadable, entries, readable
 
 MAX_ANSWERS = 100  # of one learner's; there are fewer exercises
 MAX_BYTES = 100 * 2**20  # of one learner's files, all together
@@ -141,14 +140,11 @@ class Class:
         count: Counter[str] = Counter()
         found: list[Listed | Refused] = []
         for file in self.files:
-            for place, each in enumerate(_read(file, exercise)):
+            for each in _read(file, exercise):
                 count[file.learner] += 1
                 if count[file.learner] > MAX_ANSWERS:
                     break
-                if isinstance(each, Refused):
-                    found.append(each)
-                else:
-                    found.append(Listed(each.learner, each.name, each.exercise, each.digest, file, place, exercise))
+                found.append(each if isinstance(each, Refused) else Listed.of(each, file))
         found += [
             Refused(learner, "", f"there are more than {MAX_ANSWERS} answers; the others were not graded")
             for learner, number in count.items()
@@ -164,24 +160,26 @@ class Listed:
 
     Attributes:
       learner, name, exercise, digest: those of the submission.
-      file: the file that it is in.
-      place: its place among the file's answers.
-      asked: the exercise whose answers are looked for there, or None.
+      content: the submission's, as it was when it was listed.
     """
 
     learner: str
     name: str
     exercise: str | None
     digest: str
-    file: File
-    place: int
-    asked: str | None
+    content: _Kept
+
+    @classmethod
+    def of(cls, submission: Submission, file: File) -> "Listed":
+        """A submission that was found in a file."""
+        assert isinstance(file.content, _Kept), "it has been read"
+        # A file with many answers is read once, and not for each of them.
+        kept = file.content.snapshot.keep(submission.content) if _is_of_submit(file) else file.content
+        return cls(submission.learner, submission.name, submission.exercise, submission.digest, kept)
 
     def read(self) -> Submission:
         """The submission."""
-        submission = next(itertools.islice(_read(self.file, self.asked), self.place, None))
-        assert isinstance(submission, Submission), "it was one when it was listed"
-        return submission
+        return Submission(self.learner, self.name, self.content.read(), self.exercise)
 
 
 def collect(place: Path) -> Class:
@@ -215,8 +213,8 @@ def collect(place: Path) -> Class:
         name = parts[-1]
         known = PurePosixPath(name).suffix in _KINDS or isinstance(content, Unreadable)
         if known and not name.startswith("."):
-            kept = _kept(content, snapshot, MAX_BYTES - sizes[learner])
-            sizes[learner] += kept.size if isinstance(kept, _Kept) else 0
+            kept, taken = _kept(content, snapshot, MAX_BYTES - sizes[learner])
+            sizes[learner] += taken
             found.files.append(File(learner, readable(name), kept))
         else:
             others.append(readable(name))
@@ -226,20 +224,28 @@ def collect(place: Path) -> Class:
     return found
 
 
-def _kept(content: OnDisk | InZip | Unreadable, snapshot: _Snapshot, room: int) -> _Kept | Unreadable:
-    """What is there, read; or why it is not."""
+def _kept(content: OnDisk | InZip | Unreadable, snapshot: _Snapshot, room: int) -> tuple[_Kept | Unreadable, int]:
+    """What is there, read, or why it is not; and how much of a learner's room that takes."""
     if isinstance(content, Unreadable):
-        return content
+        return content, 0
     try:
-        whole = content.read()
-    except (OSError, ValueError) as error:
-        return Unreadable((getattr(error, "strerror", None) or str(error)).rstrip("."))
-    if len(whole) > room:
-        return Unreadable(f"the learner's files have more than {MAX_BYTES // 2**20} MiB together")
+        whole = content.read(room)
+    except NoRoom:
+        return Unreadable(f"the learner's files have more than {MAX_BYTES // 2**20} MiB together"), 0
+    except TooLarge as error:
+        return Unreadable(str(error)), 0
+    except (OSError, ValueError) as error:  # to unpack what is then damaged takes as long as if it were whole
+        reason = (getattr(error, "strerror", None) or str(error)).rstrip(".")
+        return Unreadable(reason), content.size if isinstance(content, InZip) else 0
     try:
-        return snapshot.keep(whole)
+        return snapshot.keep(whole), len(whole)
     except OSError as error:
         raise CollectError(f"What was handed in cannot be copied ({error.strerror}): make room in /var/tmp.") from None
+
+
+def _is_of_submit(file: File) -> bool:
+    """Whether a file would be one that `submit` has written, with any number of answers."""
+    return file.name.endswith(".json")
 
 
 def _read(file: File, exercise: str | None) -> Iterator[Submission | Refused]:
@@ -247,7 +253,7 @@ def _read(file: File, exercise: str | None) -> Iterator[Submission | Refused]:
         yield Refused(file.learner, file.name, file.content.reason, exercise)
         return
     content = file.content.read()
-    if not file.name.endswith(".json"):
+    if not _is_of_submit(file):
         yield Submission(file.learner, file.name, content, exercise)
         return
     try:

@@ -28,9 +28,9 @@ class OnDisk:
     root: int
     parts: tuple[str, ...]
 
-    def read(self) -> bytes:
-        """What is in it, while the walk that found it goes on. Raises OSError or ValueError, which say why that cannot
-        be had."""
+    def read(self, room: int) -> bytes:
+        """What is in it, while the walk that found it goes on, if that is no more than there is room for. Raises
+        OSError or ValueError, which say why that cannot be had; `TooLarge` and `NoRoom` before it is read."""
         # It may be a pipe, which is never done.
         with (
             _opened(self.root, self.parts[:-1]) as folder,
@@ -38,8 +38,8 @@ class OnDisk:
         ):
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise ValueError("it is not a file")
-            return _whole(file, status.st_size)
+                raise ValueError(_NO_FILE.reason)
+            return _whole(file, status.st_size, room)
 
 
 @contextlib.contextmanager
@@ -63,12 +63,17 @@ class InZip:
     archive: zipfile.ZipFile
     member: zipfile.ZipInfo
 
-    def read(self) -> bytes:
-        """What is in it. Raises ValueError, which says why that cannot be had."""
+    @property
+    def size(self) -> int:
+        """The bytes that it has, as the zip says; no more than these are unpacked."""
+        return self.member.file_size
+
+    def read(self, room: int) -> bytes:
+        """As `OnDisk.read`; it is ValueError."""
         try:
             with self.archive.open(self.member) as file:
-                return _whole(file, self.member.file_size)
-        except TooLarge:
+                return _whole(file, self.size, room)
+        except (TooLarge, NoRoom):
             raise
         # Every way of packing has errors of its own (zlib's, LZMA's, those to come), and what a stranger packed may
         # run into any of them.
@@ -81,6 +86,10 @@ class TooLarge(ValueError):
     """The file is larger than what is read."""
 
 
+class NoRoom(ValueError):
+    """The file is larger than what is left of its learner's room."""
+
+
 @dataclass(frozen=True)
 class Unreadable:
     """Something that is not read, and why: words that follow on "could not be judged"."""
@@ -89,6 +98,7 @@ class Unreadable:
 
 
 _LINK = Unreadable("it is a link, and links are not followed")
+_NO_FILE = Unreadable("it is not a file")
 _LEADS_OUT = Unreadable("its place in the zip leads out of the folder")
 _TOO_DEEP = Unreadable(f"there are folders in folders, more than {MAX_DEPTH} deep; what is in them was not looked at")
 _PACKED = Unreadable("it is a zip in the folder: unpack it there")
@@ -121,8 +131,10 @@ def _too_many() -> Unreadable:
     return Unreadable(f"there are more than {MAX_ENTRIES:,} files; the others were not looked at")
 
 
-def _whole(file: IO[bytes], size: int) -> bytes:
+def _whole(file: IO[bytes], size: int, room: int) -> bytes:
     """What is in a file that says it has so many bytes."""
+    if MAX_FILE >= size > room:
+        raise NoRoom
     content = file.read(MAX_FILE + 1) if size <= MAX_FILE else b""
     if max(size, len(content)) > MAX_FILE:
         raise TooLarge(f"it has {max(size, len(content)):,} bytes; at most {MAX_FILE:,} are read")
@@ -181,6 +193,8 @@ def _of_learner(root: int, name: str) -> Iterator[Entry]:
 def _on_disk(root: int, parts: tuple[str, ...], mode: int) -> OnDisk | Unreadable:
     if stat.S_ISLNK(mode):
         return _LINK
+    if not stat.S_ISREG(mode):  # to open a pipe or a device may do something already
+        return _NO_FILE
     return _PACKED if parts[-1].endswith(".zip") else OnDisk(root, parts)
 
 

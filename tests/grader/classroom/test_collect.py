@@ -8,6 +8,7 @@ import zipfile
 
 import pytest
 
+from grader.answers import submission_file
 from grader.classroom import collect, found_files
 from grader.classroom.collect import CollectError, Refused
 
@@ -250,6 +251,37 @@ def test_one_learner_cannot_keep_all_others_waiting(put, packed, monkeypatch):
     for place in (put(files), packed(files.items())):
         assert sum(file.learner == "ada" for file in collect.collect(place).files) <= 6
         assert any("were not looked at" in reason for reason in submissions(place).values())
+
+
+def test_no_more_of_a_learners_zip_is_unpacked_than_there_is_room_for(packed, monkeypatch):
+    unpacked = []
+
+    class Reader(zipfile.ZipExtFile):
+        def read(self, n=-1):
+            content = super().read(n)
+            unpacked.append(len(content))
+            return content
+
+    monkeypatch.setattr(zipfile, "ZipExtFile", Reader)
+    monkeypatch.setattr(collect, "MAX_BYTES", 10_000)
+    place = packed([*((f"ada/{number}.py", bytes(3000)) for number in range(20)), ("ben/b.py", "x")])
+    damaged = bytearray(place.read_bytes())
+    for number in range(20):  # what is unpacked is not what was packed: it took its time all the same
+        damaged[damaged.rindex(b"ada/%d.py" % number) - 46 + 16] ^= 0xFF
+    place.write_bytes(damaged)
+    found = submissions(place)
+    assert found["ben", "b.py", None] == "x" and sum("MiB together" in reason for reason in found.values()) == 17
+    assert sum(unpacked) <= 10_001
+
+
+def test_a_file_with_many_answers_is_read_once(put, monkeypatch):
+    answers = [{"exercise": "either", "source": f"x = {n}", "verdict": {"outcome": "passed"}} for n in range(20)]
+    place = put({"ada/remat-workbook.json": json.dumps({"format": submission_file.FORMAT, "answers": answers})})
+    parse, parsed = submission_file.parse, []
+    monkeypatch.setattr(submission_file, "parse", lambda *given: parsed.append(given) or parse(*given))
+    listed = collect.collect(place).answers()
+    assert [each.read().content.decode() for each in listed] == [answer["source"] for answer in answers]
+    assert len(parsed) == 1 and [each.read().digest for each in listed] == [each.digest for each in listed]
 
 
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no zip", b"PK\x05\x06" + bytes(10)])

@@ -82,4 +82,4 @@ def test_a_certificate_of_many_names_is_proven_by_its_multipliers(many):
             dataclasses.replace(made, **change).verify(gpt, *ARGS)
     # Other multipliers prove less, and nothing untrue.
     less = dataclasses.replace(made, multipliers=(0,) * len(made.multipliers)).verify(gpt, *ARGS)
-    assert found.graph.least_cost <= less <= proven
+    assert 0 <= less <= proven

@@ -104,10 +104,6 @@ def test_a_name_is_left_out_only_if_that_takes_no_more_bytes():
 # What cannot be planned.
 
 
-def nameless(x, w):
-    return jnp.sin(jnp.sin(x @ w) @ w)
-
-
 def stages(x, w):
     for _ in range(2):
         x = jax.checkpoint(lambda x: jnp.sin(checkpoint_name(checkpoint_name(x @ w, "a") @ w, "b")))(x)
@@ -124,7 +120,6 @@ def steepness(x, w):
 
 
 IMPOSSIBLE = [
-    (nameless, 0.5, "checkpoint_name"),
     (
         stages,
         127,

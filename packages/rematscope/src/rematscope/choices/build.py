@@ -12,10 +12,12 @@ its operations once again at most, and what is left to choose is names.
 import dataclasses
 import math
 import numbers
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable
 from functools import cached_property
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 
 from rematscope.choices.merge import parts_of
@@ -25,8 +27,9 @@ from rematscope.errors import PlanError
 from rematscope.ir import jax_internals, roles
 from rematscope.ir.cost import cost_of
 from rematscope.ir.cost_rules import is_closed
+from rematscope.ir.jax_internals import Policy
 from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
-from rematscope.tracing.checkpoints import nothing, with_policy
+from rematscope.tracing.checkpoints import nothing, with_policies
 from rematscope.tracing.trace import Passes, trace
 
 # What a TPU v5e computes while one of its links carries a byte: 197 TFLOP/s in bfloat16, and 45 GB/s one way ("How to
@@ -71,9 +74,15 @@ def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work
       >>> graph.evaluate(()), graph.evaluate(("h",))  # (bytes kept, FLOPs and transcendentals computed again)
       ((0, 524288), (8192, 262144))
     """
+    own: list[Policy | None] = []
+
+    def saving_nothing(policy: Policy | None) -> Policy:
+        own.append(policy)
+        return nothing
+
     with jax_internals.default_remat():  # the next one forgets the names that it does not save
         try:
-            passes = trace(with_policy(f, nothing), *args, **kwargs)
+            passes = trace(with_policies(f, saving_nothing), *args, **kwargs)
         except NotImplementedError as error:
             if "Effects not supported" not in str(error):
                 raise
@@ -81,21 +90,23 @@ def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work
                 f"{getattr(f, '__name__', 'the function')} calls back to Python in a way that a checkpoint may not "
                 "repeat, such as io_callback. Put checkpoints around the parts that do not."
             ) from None
-    return graph_of(passes, cost)
+    policies = [policy for policy in own if policy not in (None, jax.checkpoint_policies.nothing_saveable)]
+    return dataclasses.replace(graph_of(passes, cost), policies=tuple(dict.fromkeys(policies)))
 
 
-def graph_of(passes: Passes, cost: CostFunction = work) -> RecomputeGraph:
+def graph_of(passes: Passes, cost: CostFunction = work, saved: Collection[Equation] = ()) -> RecomputeGraph:
     """The recompute graph of a trace.
 
     Args:
       passes: both programs. A graph for choosing is made from those of a function whose checkpoints save nothing; from
         others, what they save already counts as kept, and what names remain can be chosen.
       cost: what one run of an equation takes when it is computed again: a number that is not negative.
+      saved: equations of the backward pass whose results a policy saves, whatever names are chosen beside it.
 
     Raises:
       PlanError: if `cost` gives something else, or a checkpoint stands where it is not seen.
     """
-    nodes = _Nodes(passes, cost)
+    nodes = _Nodes(passes, cost, saved)
     nodes.add_residuals()
     nodes.add_program(passes.backward, 1, ())
     roots = nodes.reading(passes.backward.outputs)
@@ -104,12 +115,14 @@ def graph_of(passes: Passes, cost: CostFunction = work) -> RecomputeGraph:
         if node.name in nodes.barred:
             node.name, node.array, node.nbytes = None, None, 0
     _multiply_by_trip_counts(nodes.all)
+    for node in nodes.by_policy:
+        node.reads = []  # it is there
 
     everything = reached(roots, ())
     names = {node.name for node in everything if node.name is not None}
     needed = reached(roots, names)
     # JAX also keeps some values that nothing reads.
-    needed |= {node for node in nodes.all if node.kept and node not in everything}
+    needed |= {node for node in nodes.all if node.kept and node not in everything} - set(nodes.by_policy)
     return RecomputeGraph(
         passes=passes,
         nodes=tuple(nodes.all),
@@ -129,14 +142,19 @@ class _Nodes:
     """The nodes of a backward program, as they are made.
 
     Attributes:
+      passes, cost, saved: as `graph_of` is given them.
       all: in the order of the program.
+      by_policy: what is kept of `saved`.
       of_value: which node stands for a value. Those of arguments, constants and cotangents have none.
       barred: names that no choice may save, and why.
     """
 
     passes: Passes
     cost: CostFunction
+    saved: Collection[Equation]
     all: list[Node] = dataclasses.field(default_factory=list)
+    by_policy: list[Node] = dataclasses.field(default_factory=list)
+    _came: Counter[Value] = dataclasses.field(default_factory=Counter)
     of_value: dict[Value, Node] = dataclasses.field(default_factory=dict)
     barred: dict[str, str] = dataclasses.field(default_factory=dict)
 
@@ -149,6 +167,17 @@ class _Nodes:
             for equation in mapped
             for whole, part in zip(equation.outputs, equation.bodies[0].outputs, strict=True)
         }
+
+    def _array(self, value: Value) -> Value:
+        """What is kept if a value that the backward pass computes again is saved."""
+        array = self.passes.forward_value_of.get(value, value)
+        return self._arrays.get(array, array)
+
+    def _one_of_those(self, array: Value) -> Value:
+        """Equal values are saved apart; they come again as often as they came."""
+        alike = self.passes.alike.get(array, [array])
+        self._came[array] += 1
+        return alike[(self._came[array] - 1) % len(alike)]
 
     def reading(self, values: Iterable[Value]) -> list[Node]:
         """The nodes of some values, each once."""
@@ -197,12 +226,16 @@ class _Nodes:
         if equation.primitive == "name":
             (value,) = equation.outputs
             node.name = equation.params["name"]
-            array = self.passes.forward_value_of.get(value, value)
-            node.array = self._arrays.get(array, array)
+            node.array = self._array(value)
             node.nbytes = value.device_bytes if value.memory == "device" else 0
             if reason := _why_barred(equation, around):
                 self.barred.setdefault(node.name, reason)
         self._add(node, equation.outputs)
+        for value in equation.outputs if equation in self.saved else ():
+            array = node.array or self._one_of_those(self._array(value))
+            kept = Node([node], array=array, kept=True, loops=node.loops)
+            kept.nbytes = value.device_bytes
+            self.by_policy.append(self._add(kept, [value]))
 
     def _add_scan(self, equation: Equation, times: int, around: tuple[Equation, ...]) -> None:
         """A loop is as many nodes as its body; its carries lead from an iteration back to the one before."""
@@ -296,7 +329,7 @@ def _multiply_by_trip_counts(nodes: Collection[Node]) -> None:
         for node in nodes:
             changes[node] = node.changes_with.union(*(changes[n] for n in node.reads)) & node.loops
     for node in nodes:
-        if node.name is not None:
+        if node.array is not None and node.reads:
             node.nbytes *= math.prod(loop.length for loop in changes[node])
 
 

@@ -15,23 +15,33 @@ import scipy
 from rematscope.choices.highs import LARGEST_LIMITED, LARGEST_OBJECTIVE, bounds, in_units, matrix, unit_of
 from rematscope.choices.zero_one import ZeroOne
 
+_BEYOND = 10**12  # a price above all that HiGHS is given of costs
+
 _STEPS = 2**20  # multipliers are whole numbers of these parts of a price
 
 
 def multipliers(program: ZeroOne, budget: int) -> tuple[int, ...]:
     """A price for each row and for the budget, in bytes, with which `proven` gives the best bound that it can.
 
-    They are those of the program whose names may be saved in part, in the units that HiGHS is given, times 2²⁰.
+    They are those of the program whose names may be saved in part, in the units that HiGHS is given, times 2²⁰. Where
+    no choice keeps to the budget, they prove a bound beyond any cost.
     """
     scale, unit = unit_of(program.cost, LARGEST_OBJECTIVE), unit_of(program.nbytes, LARGEST_LIMITED)
     limited = scipy.sparse.csc_array(in_units(program.nbytes, unit)[None])
+    rows = -matrix(program), -bounds(program)
     result = scipy.optimize.linprog(
         in_units(program.cost, scale),
-        A_ub=scipy.sparse.vstack([-matrix(program), limited]),
-        b_ub=np.append(-bounds(program), (budget - program.least_bytes) / unit),
+        A_ub=scipy.sparse.vstack([rows[0], limited]),
+        b_ub=np.append(rows[1], (budget - program.least_bytes) / unit),
         bounds=(0, 1),
     )
-    return tuple(max(0, round(-price * _STEPS)) for price in result.ineqlin.marginals)
+    if result.x is None:
+        # The prices that prove how many bytes are kept at least, times so much that no cost outweighs a byte too many.
+        fewest = scipy.optimize.linprog(in_units(program.nbytes, unit), A_ub=rows[0], b_ub=rows[1], bounds=(0, 1))
+        prices = [*(-_BEYOND * fewest.ineqlin.marginals), _BEYOND]
+    else:
+        prices = list(-result.ineqlin.marginals)
+    return tuple(max(0, round(price * _STEPS)) for price in prices)
 
 
 def proven(program: ZeroOne, budget: int, multipliers: Sequence[int]) -> Fraction:

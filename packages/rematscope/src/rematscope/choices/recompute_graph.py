@@ -6,6 +6,7 @@ from functools import cached_property
 
 from rematscope.choices.choice_graph import ChoiceGraph
 from rematscope.choices.walk import reached
+from rematscope.ir.jax_internals import Policy
 from rematscope.ir.program import Equation, Value
 from rematscope.tracing.trace import Passes
 
@@ -55,6 +56,7 @@ class RecomputeGraph(ChoiceGraph):
       barred: names that no choice may save, and why.
       uncounted: primitives that some choice computes again, and whose cost is not known: then no choice can be proven
         the best.
+      policies: those that the function's own checkpoints have, each once.
       weighing: on a mesh, how bytes over links stand beside operations in the cost, and what counts whole, in a clause.
       names, parts, least_bytes, least_cost: as in `ChoiceGraph`, by which `evaluate` and `helpful` go.
     """
@@ -64,6 +66,7 @@ class RecomputeGraph(ChoiceGraph):
     roots: tuple[Node, ...]
     barred: dict[str, str]
     uncounted: frozenset[str]
+    policies: tuple[Policy, ...] = ()
     weighing: str = ""
 
     def walk(self, saved: frozenset[str]) -> set[Node]:

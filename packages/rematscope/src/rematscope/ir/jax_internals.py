@@ -134,6 +134,16 @@ def is_custom_rule(eqn: JaxprEqn) -> bool:
     return eqn.primitive.name.startswith("custom_")
 
 
+def is_rematted(eqn: JaxprEqn) -> bool:
+    """True for what a checkpoint computes again, in JAX's name stack; the rest of its body is the backward pass."""
+    return "rematted_computation" in str(eqn.source_info.name_stack)
+
+
+def saves(policy: Policy, eqn: JaxprEqn) -> bool:
+    """Whether a policy that answers with a boolean saves the results of an equation."""
+    return bool(policy(eqn.primitive, *(v.aval for v in eqn.invars), **eqn.params))
+
+
 def policy_of(checkpoint: JaxprEqn) -> Policy | None:
     """The policy of an equation that `jax.checkpoint` made."""
     prim = hi_primitive(checkpoint)
@@ -218,9 +228,9 @@ def _replaced(eqn: JaxprEqn, **changes: Any) -> JaxprEqn:
     return replaced
 
 
-def jaxpr_with_policy(jaxpr: AnyJaxpr, policy: Policy | None) -> Any:
-    """`jaxpr` with `policy` in every checkpoint, those in jit, loops, branches and other checkpoints included."""
-    return rewritten(jaxpr, lambda eqn, _: [given_policy(eqn, policy) if is_checkpoint(eqn) else eqn])
+def jaxpr_with_policies(jaxpr: AnyJaxpr, instead: Callable[[Policy | None], Policy | None]) -> Any:
+    """`jaxpr` with another policy in every checkpoint, those in jit, loops, branches and other checkpoints included."""
+    return rewritten(jaxpr, lambda eqn, _: [given_policy(eqn, instead(policy_of(eqn))) if is_checkpoint(eqn) else eqn])
 
 
 def given_policy(checkpoint: JaxprEqn, policy: Policy | None) -> JaxprEqn:

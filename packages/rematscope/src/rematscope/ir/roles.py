@@ -6,6 +6,7 @@ transparent. The bodies of two loops can be compared, and a slice of a stack is 
 """
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.program import CASTS, Equation, Program, Value
@@ -14,7 +15,22 @@ from rematscope.ir.value_numbering import ValueNumbering
 RECOMPUTED, LATE, BACKWARD = "R", "L", "B"
 
 
-def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, ...]) -> tuple[dict[Value, Value], int]:
+class Equal(NamedTuple):
+    """What is equal to what in both programs.
+
+    Attributes:
+      forward_value_of: for each value of a recomputed equation, the value of the forward program that it equals, or the
+        first of them.
+      alike: for such a first value all that equal it, in the order of the forward program, where there are several.
+      undecided: how many loops, of either program, could not be compared.
+    """
+
+    forward_value_of: dict[Value, Value]
+    alike: dict[Value, list[Value]]
+    undecided: int
+
+
+def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, ...]) -> Equal:
     """Sets the role of every equation of `backward`.
 
     * `R`, recomputed: does not depend on the incoming cotangents, and the forward pass computed the same value.
@@ -25,8 +41,7 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
     A loop has the role that its operations share; `B` if they differ.
 
     Returns:
-      For each value of a recomputed equation, the value of the forward program that it equals; and how many loops, of
-      either program, could not be compared.
+      What is equal to what.
     """
     marks = dict.fromkeys(cotangents, 1)
     mark_dependence(backward, marks)
@@ -36,6 +51,7 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
     numbering.program(forward)
     computed = {numbering.number(v): v for v in forward.inputs}
     named: dict[int, list[Value]] = {}
+    alike: dict[Value, list[Value]] = {}
     # A value from a branch exists only if that branch was taken: it is known in the backward pass's branches alone.
     in_branches: dict[int, Value] = {}
     for equation, in_branch in _everything(forward):
@@ -46,7 +62,8 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
             if equation.primitive == "name":
                 named.setdefault(numbering.number(value), []).append(value)
             else:
-                known.setdefault(numbering.number(value), value)
+                first = known.setdefault(numbering.number(value), value)
+                alike.setdefault(first, []).append(value)
     numbering.program(backward)
 
     forward_value_of: dict[Value, Value] = {}
@@ -78,7 +95,8 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
 
     assign(backward)
     again = {value: first for value, first in forward_value_of.items() if value is not first}
-    return again, len(numbering.undecided)
+    several = {first: values for first, values in alike.items() if len(values) > 1}
+    return Equal(again, several, len(numbering.undecided))
 
 
 def _next(values: list[Value]) -> Value:

@@ -2,8 +2,10 @@
 
 import operator
 import re
+from collections.abc import Sequence
 from fractions import Fraction
 
+from rematscope.choices.candidates import Candidate
 from rematscope.choices.choice_graph import ChoiceGraph
 from rematscope.choices.chooser import Chooser
 from rematscope.errors import PlanError
@@ -18,7 +20,20 @@ def least_possible(graph: ChoiceGraph) -> int:
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 
 
-def part_of_range(share: float, graph: ChoiceGraph) -> int:
+def least_of(found: Sequence[Candidate]) -> int:
+    """Bytes of computed residuals that the choice which keeps fewest keeps, among those of all candidates."""
+    return min(least_possible(candidate.graph) for candidate in found)
+
+
+def most_of(found: Sequence[Candidate]) -> int:
+    """Bytes that every name takes; where there is none, those of the candidate that keeps most."""
+    alone = found[0].graph
+    if alone.names:
+        return alone.evaluate(alone.names)[0]
+    return max(candidate.graph.evaluate(candidate.graph.names)[0] for candidate in found)
+
+
+def part_of_range(share: float, found: Sequence[Candidate]) -> int:
     """Bytes that lie `share` of the way from the least possible to what every name takes.
 
     Raises:
@@ -29,8 +44,8 @@ def part_of_range(share: float, graph: ChoiceGraph) -> int:
             f"a budget of {share!r} is no fraction. Give a float from 0.0 (as little as possible) to 1.0 (every "
             "name), bytes as a whole number, or a text like '12 MiB'."
         )
-    least, (most, _) = least_possible(graph), graph.evaluate(graph.names)
-    return least + int(share * (most - least))
+    least = least_of(found)
+    return least + int(share * (most_of(found) - least))
 
 
 def budget_bytes(budget: int | str) -> int:

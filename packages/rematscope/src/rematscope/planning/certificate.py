@@ -2,33 +2,38 @@
 
 import dataclasses
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from typing import Any
 
-from rematscope.choices.build import CostFunction, recompute_graph, work
+from rematscope.choices.build import CostFunction, work
+from rematscope.choices.candidates import candidates, digest_of
 from rematscope.choices.chooser import Chooser
 from rematscope.choices.duality import proven
 from rematscope.choices.enumeration import are_few
 from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.choices.zero_one import zero_one
 from rematscope.errors import PlanError
+from rematscope.planning.budget import least_possible
 
 
 @dataclasses.dataclass(frozen=True)
 class Certificate:
-    """A claim that a choice of names is the best within a budget, and what is needed to verify it.
+    """A claim that a choice is the best within a budget, and what is needed to verify it.
 
     Attributes:
       function: the name of the function.
-      program: SHA-256 of its recompute graph: operations, shapes, costs, bytes, names.
+      program: SHA-256 of the recompute graphs of all that was compared: operations, shapes, costs, bytes, names.
       budget, saved_bytes: bytes that may be kept, and that are kept.
       names: the choice.
       objective: what it computes again, in the unit of `plan`'s `cost`.
       bound: what every choice within the budget costs at least.
       solver: what proved the bound.
-      multipliers: for more than 16 names, a price for each row of the 0/1 program. Any prices prove a bound, by weak
-        duality; these prove that of the program whose names may be saved in part. Else empty.
+      multipliers: for more than 16 names, a price for each row of the 0/1 program, one program after the other. Any
+        prices prove a bound, by weak duality; these prove that of the program whose names may be saved in part. Else
+        empty.
+      beside: the policy that saves more beside the names, "" for none.
+      compared: beside which policies all choices of names were compared; "" for names alone.
     """
 
     function: str
@@ -40,6 +45,8 @@ class Certificate:
     bound: float
     solver: str
     multipliers: tuple[int, ...] = ()
+    beside: str = ""
+    compared: tuple[str, ...] = ("",)
 
     def verify(self, f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwargs: Any) -> float | Fraction:
         """Checks the claim without the solver.
@@ -58,14 +65,22 @@ class Certificate:
           PlanError: if the function is another one, the claim does not hold, or the function computes something again
             whose cost is not known.
         """
-        graph = recompute_graph(f, *args, cost=cost, **kwargs)
-        if graph.uncounted:
-            raise PlanError(not_provable(graph))
-        if (graph.passes.function, graph.digest) != (self.function, self.program):
+        found = candidates(f, *args, cost=cost, **kwargs)
+        alone = found[0].graph
+        if alone.uncounted:
+            raise PlanError(not_provable(alone))
+        graphs = {candidate.label: candidate.graph for candidate in found}
+        same = (alone.passes.function, digest_of(found), tuple(graphs)) == (
+            self.function,
+            self.program,
+            tuple(self.compared),
+        )
+        if not same or self.beside not in graphs:
             raise PlanError(
-                f"this certificate is about another program than {graph.passes.function} with these arguments and this "
+                f"this certificate is about another program than {alone.passes.function} with these arguments and this "
                 "cost. Verify it with what plan was given, or plan again."
             )
+        graph = graphs[self.beside]
         kept, again = graph.evaluate(self.names)
         claimed = kept == self.saved_bytes <= self.budget and same_cost(again, self.objective)
         if not claimed or tuple(self.names) != tuple(n for n in graph.names if n in self.names):
@@ -73,22 +88,35 @@ class Certificate:
                 f"the names keep {kept:,} bytes at a cost of {again:,}, and the certificate says "
                 f"{self.saved_bytes:,} of {self.budget:,} at {self.objective:,}: it was changed. Plan again."
             )
-        program = zero_one(graph)
-        least: float | Fraction
-        if are_few(graph):
-            least = Chooser(graph).cheapest(self.budget)[1]
-            holds = not self.multipliers and same_cost(least, self.bound) and same_cost(least, self.objective)
-        elif len(self.multipliers) == len(program.rows) + 1 and min(self.multipliers) >= 0:
-            least = proven(program, self.budget, self.multipliers)
-            holds = least <= self.bound <= self.objective
+        least = self._proven(list(graphs.values()))
+        if least is None:
+            holds, least = False, 0
+        elif all(map(are_few, graphs.values())):
+            holds = same_cost(float(least), self.bound) and same_cost(float(least), self.objective)
         else:
-            least, holds = 0, False
+            holds = least <= self.bound <= self.objective
         if not holds:
             raise PlanError(
                 f"that no choice within the budget costs less than {self.bound:,} is not what can be proven here, "
                 f"which is {float(least):,.0f}; and the choice costs {self.objective:,}. The certificate was changed."
             )
         return least
+
+    def _proven(self, graphs: Sequence[RecomputeGraph]) -> float | Fraction | None:
+        """What every choice within the budget costs at least; None if there are not as many multipliers as rows."""
+        left = self.multipliers
+        bounds: list[float | Fraction] = []
+        for graph in graphs:
+            if are_few(graph):
+                if least_possible(graph) <= self.budget:
+                    bounds.append(Chooser(graph).cheapest(self.budget)[1])
+                continue
+            program = zero_one(graph)
+            own, left = left[: len(program.rows) + 1], left[len(program.rows) + 1 :]
+            if len(own) <= len(program.rows) or min(own) < 0:
+                return None
+            bounds.append(proven(program, self.budget, own))
+        return None if left else min(bounds)
 
 
 def not_provable(graph: RecomputeGraph) -> str:

@@ -5,10 +5,10 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from rematscope.choices.build import recompute_graph
+from rematscope.choices.candidates import candidates
 from rematscope.errors import PlanError
 from rematscope.memory.liveness import live_bytes
-from rematscope.planning.budget import budget_bytes
+from rematscope.planning.budget import budget_bytes, least_of, most_of
 from rematscope.planning.plan import Plan, best_plan
 from rematscope.render.html import html_table
 from rematscope.render.parts import Paragraph, TextTable
@@ -131,8 +131,8 @@ class Fit(View):
         """What the figures are, and how far they can be trusted."""
         if self.chosen is None:
             return [self._advice()]
-        chosen = ", ".join(self.names) or "no name"
-        notes = [f"Save {chosen}."]
+        beside = "" if not self.plan.beside else f", beside the policy {self.plan.beside}"
+        notes = [f"Save {', '.join(self.names) or 'no name'}{beside}."]
         compiled = [trial for trial in self.trials if not trial.measurement.out_of_memory]
         first, last = compiled[0], compiled[-1]
         if saved := last.plan.saved_bytes - first.plan.saved_bytes:
@@ -186,11 +186,11 @@ def fit(f: Callable[..., Any], *args: Any, budget: int | str, target: str = "cpu
     """
     __tracebackhide__ = True
     limit = budget_bytes(budget)
-    graph = recompute_graph(f, *args, **kwargs)
+    compared = candidates(f, *args, **kwargs)
     trials: dict[int, CompiledPlan] = {}
 
     def attempt(saved: int) -> CompiledPlan:
-        made = best_plan(f, graph, saved, args, kwargs)
+        made = best_plan(f, compared, saved, args, kwargs)
         if made.saved_bytes not in trials:
             with progress() as tell:
                 tell(f"compiling with {bytes_text(made.saved_bytes)} saved", 0)
@@ -200,12 +200,13 @@ def fit(f: Callable[..., Any], *args: Any, budget: int | str, target: str = "cpu
     def between(least: int, most: int) -> list[Plan]:
         """A few plans that save more than `least` and less than `most`, those first whose predicted peak is least."""
         found = [
-            best_plan(f, graph, least + (most - least) * i // (_LOOKS + 1), args, kwargs) for i in range(1, _LOOKS + 1)
+            best_plan(f, compared, least + (most - least) * i // (_LOOKS + 1), args, kwargs)
+            for i in range(1, _LOOKS + 1)
         ]
         plans = {made.saved_bytes: made for made in found if least < made.saved_bytes < most}
         return sorted(plans.values(), key=lambda made: live_bytes(made.passes).peak_bytes)
 
-    least, most = graph.least_bytes, graph.evaluate(graph.names)[0]
+    least, most = least_of(compared), most_of(compared)
     above = attempt(most)
     if above.peak_bytes <= limit:
         return Fit(limit, target, above, None, trials.values())
@@ -214,7 +215,7 @@ def fit(f: Callable[..., Any], *args: Any, budget: int | str, target: str = "cpu
         tried = (attempt(made.saved_bytes) for made in between(least, most))
         fits = next((trial for trial in tried if trial.peak_bytes <= limit), fits)
     if fits.peak_bytes > limit:
-        return _nothing_fits(graph.passes.function, limit, target, list(trials.values()))
+        return _nothing_fits(compared[0].graph.passes.function, limit, target, list(trials.values()))
     fits, above = _boundary(attempt, fits, above, limit)
     predicted = fits.predicted_bytes
     for made in sorted(between(above.plan.saved_bytes, most), key=lambda made: -made.saved_bytes):

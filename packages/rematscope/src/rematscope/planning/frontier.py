@@ -7,13 +7,12 @@ from typing import Any
 
 import jax
 
-from rematscope.choices.build import CostFunction, graph_of, recompute_graph, work
+from rematscope.choices.build import CostFunction, graph_of, work
+from rematscope.choices.candidates import candidates
 from rematscope.choices.enumeration import are_few
 from rematscope.choices.recompute_graph import RecomputeGraph
-from rematscope.errors import PlanError
 from rematscope.ir import jax_internals
-from rematscope.linting.lint import no_names
-from rematscope.planning.points import Point, all_points, counted, greedy_point, spread, unbeaten
+from rematscope.planning.points import Point, counted, greedy_point, points_of_all, spread, unbeaten
 from rematscope.planning.saved_names_matrix import SavedNamesMatrix
 from rematscope.render.figure import INK
 from rematscope.render.parts import Pictured, Stack, TextTable
@@ -21,7 +20,7 @@ from rematscope.render.progress import progress
 from rematscope.render.theme import COLOURS
 from rematscope.render.units import amount_text, bytes_text
 from rematscope.render.view import View
-from rematscope.tracing.checkpoints import checkpoints, jaxpr_of, with_policy
+from rematscope.tracing.checkpoints import with_policy
 from rematscope.tracing.trace import trace
 from rematscope.views.explore import POLICIES
 
@@ -32,7 +31,10 @@ _SHOWN = 20  # points that the table shows
 
 
 def frontier(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwargs: Any) -> "Frontier":
-    """Finds every choice of names that none beats: each other choice keeps more, or computes more again.
+    """Finds every choice that none beats: each other choice keeps more, or computes more again.
+
+    Compared is what `plan` compares: all choices of names, alone and beside JAX's policies for products,
+    `everything_saveable`, and the policy that `f` has now.
 
     Up to 16 names, all subsets are looked at. With more, a 0/1 program is solved for each point, which takes some
     hundredths of a second at 50 names and some tenths at 400. A bar shows how far it is. Interrupted, it returns what
@@ -42,8 +44,8 @@ def frontier(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwa
     another, always that which spares most per byte beside those chosen, as long as it fits.
 
     Args:
-      f: a function that is differentiable in reverse mode and gives values names with `checkpoint_name`. It is not run.
-        Its checkpoints stay where they are; if it has none, one is put around all of it.
+      f: a function that is differentiable in reverse mode, and may give values names with `checkpoint_name`. It is not
+        run. Its checkpoints stay where they are; if it has none, one is put around all of it.
       *args, **kwargs: its arguments, as for `trace`.
       cost: what computing an equation again takes: a function of an `Equation`. FLOPs, and one for each element that a
         transcendental function is applied to, by default.
@@ -52,8 +54,7 @@ def frontier(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwa
       The points, with bytes of computed residuals that are kept and the cost of what is computed again.
 
     Raises:
-      PlanError: if `f` names nothing that could be saved.
-      TraceError: as `trace` does.
+      TraceError, PlanError: as `recompute_graph` does.
 
     Example:
       >>> import jax.numpy as jnp
@@ -66,9 +67,8 @@ def frontier(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwa
       [(0, ()), (8192, ('h',))]
     """
     __tracebackhide__ = True
-    graph = recompute_graph(f, *args, cost=cost, **kwargs)
-    if not graph.names:
-        raise PlanError(no_names(f, *args, **kwargs))
+    compared = candidates(f, *args, cost=cost, **kwargs)
+    graph = compared[0].graph
 
     def measured(label: str, planned: Callable[..., Any]) -> Point:
         with jax_internals.default_remat():
@@ -79,22 +79,19 @@ def frontier(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwa
         return Point(sum(r.device_bytes for r in kept.values()), again, tuple(names), label)
 
     presets = [measured(label, with_policy(f, getattr(jax.checkpoint_policies, label))) for label in POLICIES]
-    with jax_internals.default_remat():
-        own = [jax_internals.policy_of(eqn) for eqn in checkpoints(jaxpr_of(f, *args, **kwargs))]
-    has_policy = any(policy not in (None, jax.checkpoint_policies.nothing_saveable) for policy in own)
-    current = measured(f"{graph.passes.function} as it is", f) if has_policy else None
+    current = measured(f"{graph.passes.function} as it is", f) if graph.policies else None
     found: list[Point] = []
     greedy: dict[int, Point] = {}
     complete = False
     try:
         with progress(total=1, after=1) as tell:
-            for point, share in all_points(graph):
+            for point, share in points_of_all(compared):
                 found.append(point)
                 tell(f"{len(found)} points", share)
             points = tuple(unbeaten(found))
             budgets = [points[i].nbytes for i in spread(len(points), len(points) if are_few(graph) else _SHOWN)]
             evaluate = functools.cache(graph.evaluate)
-            for budget in budgets:
+            for budget in budgets if graph.names else ():
                 greedy[budget] = greedy_point(graph, evaluate, budget)
                 tell("greedy", len(greedy) / len(budgets))
             complete = True
@@ -105,7 +102,7 @@ def frontier(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwa
 
 
 class Frontier(Pictured):
-    """Every choice of names that none beats, by rising bytes. Displays itself as a picture with its numbers.
+    """Every choice that none beats, by rising bytes. Displays itself as a picture with its numbers.
 
     Attributes:
       points: the choices; each keeps more and computes less again than the one before.
@@ -165,7 +162,7 @@ class Frontier(Pictured):
 
         steps = [*self.points, dataclasses.replace(self.points[-1], nbytes=most)]
         ax.step([p.nbytes / scale for p in steps], [p.cost / again for p in steps], where="post", color=_BLUE)
-        marks(self.points, "o", color=_BLUE, markersize=3.5, label="best choices of names")
+        marks(self.points, "o", color=_BLUE, markersize=3.5, label="best choices")
         if self.greedy:
             marks(self.greedy.values(), "x", color=_PINK, markersize=6, label="greedy")
         for point, style in zip(self.presets, "vsD^", strict=True):
@@ -186,20 +183,21 @@ class Frontier(Pictured):
 
     def caption(self) -> str:
         found, of = len(self.points), len(self.graph.names)
-        text = f"{self.graph.passes.function}: {counted(found, 'choice')} of its {counted(of, 'name')} that none beats"
+        what = f"its {counted(of, 'name')} and of policies" if of else "policies, as it has no names to choose,"
+        text = f"{self.graph.passes.function}: {counted(found, 'choice')} of {what} that none beats"
         if self.graph.uncounted:
             text += f" by what is counted: {self.graph.uncounted_text}"
         text += f"; bytes{self.graph.passes.where}{self.graph.weighing}" if self.graph.passes.axes else ""
         return text if self.complete else f"{text}, before the search was interrupted: there may be more between"
 
     def _rows(self) -> tuple[list[list[str]], str]:
-        rows = [["point", "names", "keeps", "computes again", "of the most"]]
+        rows = [["point", "names", "beside", "keeps", "computes again", "of the most"]]
         worst = self.points[0].cost or 1
         shown = spread(len(self.points), _SHOWN)
         for i in shown:
             point = self.points[i]
             amounts = bytes_text(point.nbytes), amount_text(point.cost), f"{100 * point.cost / worst:.1f} %"
-            rows.append([str(i + 1), str(len(point.names)), *amounts])
+            rows.append([str(i + 1), str(len(point.names)), point.beside, *amounts])
         left_out = "" if len(shown) == len(self.points) else f"; {len(shown)} of them here, all in .points"
         return rows, self.caption() + left_out
 

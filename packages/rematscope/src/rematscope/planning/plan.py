@@ -1,13 +1,12 @@
-"""`plan(f, *args, budget=…)`: the names to save so that the backward pass computes least again, with a certificate."""
+"""`plan(f, *args, budget=…)`: what to save so that the backward pass computes least again, with a certificate."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-import jax
-
-from rematscope.choices.build import CostFunction, graph_of, recompute_graph, work
+from rematscope.choices.build import CostFunction, graph_of, work
+from rematscope.choices.candidates import AS_IT_IS, EVERYTHING, Candidate, candidates, digest_of, traced
 from rematscope.choices.chooser import Chooser
 from rematscope.choices.duality import multipliers
 from rematscope.choices.enumeration import are_few
@@ -20,32 +19,35 @@ from rematscope.ir.source import common_path
 from rematscope.linting.finding import LintFinding
 from rematscope.linting.lint import no_names
 from rematscope.linting.whole_nets import whole_nets
-from rematscope.planning.budget import budget_bytes, least_possible, part_of_range
+from rematscope.planning.budget import budget_bytes, least_of, least_possible, part_of_range
 from rematscope.planning.certificate import Certificate, not_provable, same_cost
 from rematscope.render.parts import Paragraph, TextTable
 from rematscope.render.units import amount_text, bytes_text
 from rematscope.render.view import View
-from rematscope.tracing.checkpoints import with_policy, without_checkpoints
+from rematscope.tracing.checkpoints import without_checkpoints
 from rematscope.tracing.trace import Passes, trace
 
 
 def plan(
     f: Callable[..., Any], *args: Any, budget: int | str | float, cost: CostFunction = work, **kwargs: Any
 ) -> "Plan":
-    """Chooses the names to save so that the backward pass computes as little as possible again within `budget`.
+    """Chooses what to save so that the backward pass computes as little as possible again within `budget`.
 
     Every choice keeps some bytes and costs some recomputation, and what a name spares depends on which others are
-    saved. The choice is the best of all, by a 0/1 program on the graph of one trace; then the planned function is
-    traced, and must keep and compute again exactly what the graph said.
+    saved. Compared are all choices of names alone, all beside `dots_saveable` and beside
+    `dots_with_no_batch_dims_saveable`, `everything_saveable`, and the policy that `f` has: the plan is the best of all,
+    by 0/1 programs on the graph of one trace. Then the planned function is traced, and must keep and compute again
+    exactly what the graph said.
 
     Args:
-      f: a function that is differentiable in reverse mode and gives values names with `checkpoint_name`. It is not run.
-        If it has checkpoints of its own, they stay where they are, and the names are chosen for all of them together;
-        else one checkpoint around all of `f` is planned.
+      f: a function that is differentiable in reverse mode. It is not run. Names that it gives values with
+        `checkpoint_name` can be chosen; where it gives none, the plan is the best policy. If it has checkpoints of its
+        own, they stay where they are, and one policy is chosen for all of them together; else one checkpoint around all
+        of `f` is planned.
       *args, **kwargs: its arguments, as for `trace`.
       budget: how much may be kept of what the forward pass computes: bytes as a whole number, a text like `"12 MiB"`
-        or `"1.5 GB"`, or a fraction as a float, from 0.0 (as little as possible) to 1.0 (every name). Arguments are not
-        counted: they are kept by whoever called.
+        or `"1.5 GB"`, or a fraction as a float, from 0.0 (as little as possible) to 1.0 (every name; without names, all
+        that a policy keeps). Arguments are not counted: they are kept by whoever called.
       cost: what computing an equation again takes: a function of an `Equation`. FLOPs, and one for each element that a
         transcendental function is applied to, by default.
 
@@ -53,7 +55,7 @@ def plan(
       The plan; `jax.checkpoint(f, policy=plan.policy)` follows it.
 
     Raises:
-      PlanError: if the budget cannot be read or kept, or `f` names nothing that could be saved.
+      PlanError: if the budget cannot be read or kept.
       TraceError: as `trace` does.
 
     Example:
@@ -71,46 +73,70 @@ def plan(
       >>> planned = jax.checkpoint(f, policy=best.policy)
     """
     __tracebackhide__ = True
-    graph = recompute_graph(f, *args, cost=cost, **kwargs)
-    if isinstance(budget, float):
-        return best_plan(f, graph, part_of_range(budget, graph), args, kwargs, cost)
-    return best_plan(f, graph, budget_bytes(budget), args, kwargs, cost)
+    found = candidates(f, *args, cost=cost, **kwargs)
+    limit = part_of_range(budget, found) if isinstance(budget, float) else budget_bytes(budget)
+    made = best_plan(f, found, limit, args, kwargs, cost)
+    if not found[0].graph.names:
+        made.about_names = no_names(f, *args, **kwargs)
+    return made
 
 
 def best_plan(
     f: Callable[..., Any],
-    graph: RecomputeGraph,
+    found: Sequence[Candidate],
     limit: int,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     cost: CostFunction = work,
 ) -> "Plan":
-    """The plan of `f`, whose recompute graph is known, within `limit` bytes; see `plan`."""
+    """The plan of `f`, whose candidates are known, within `limit` bytes; see `plan`."""
     __tracebackhide__ = True
-    if not graph.names:
-        raise PlanError(no_names(f, *args, **kwargs))
-    if limit < (least := least_possible(graph)):
+    function = found[0].graph.passes.function
+    if limit < (least := least_of(found)):
         raise PlanError(
-            f"a budget of {bytes_text(limit)} is too small: {graph.passes.function} keeps at least {least:,} bytes "
+            f"a budget of {bytes_text(limit)} is too small: {function} keeps at least {least:,} bytes "
             f"({bytes_text(least)}) of computed values whatever is chosen: what goes into its checkpoints, and what "
             "the backward pass needs of the rest. Give that much, or put a checkpoint around more of it."
         )
-    names, bound = Chooser(graph).cheapest(limit)
-    policy = jax.checkpoint_policies.save_only_these_names(*names)
-    planned = with_policy(f, policy)
-    passes = trace(planned, *args, **kwargs)
-    made = Plan(graph, names, policy, planned, passes, limit, min(bound, graph.evaluate(names)[1]))
-    made.check(cost)
-    made.findings = tuple(whole_nets(passes, graph.passes, lambda: trace(without_checkpoints(f), *args, **kwargs)))
+    best: tuple[float, int, Candidate, tuple[str, ...]] | None = None
+    bounds = []
+    for candidate in found:
+        if least_possible(candidate.graph) <= limit:
+            names, bound = Chooser(candidate.graph).cheapest(limit)
+            nbytes, again = candidate.graph.evaluate(names)
+            bounds.append(min(bound, again))
+            if best is None or (again, nbytes) < best[:2]:
+                best = again, nbytes, candidate, names
+    assert best is not None, "the one that keeps least keeps to the limit"
+    _, _, chosen, names = best
+    planned = chosen.planned(f, names)
+    passes = chosen.passes or trace(planned, *args, **kwargs)
+    made = Plan(tuple(found), chosen, names, planned, passes, limit, min(bounds))
+    try:
+        made.check(cost)
+    except PlanError:
+        if not chosen.label:
+            raise
+        # What names do beside the policy was foretold wrongly: it is compared as JAX traces it, without names.
+        others = [candidate for candidate in found if candidate is not chosen]
+        if chosen.passes is None:
+            others += traced(f, chosen.label, chosen.policy, args, kwargs, cost)
+        return best_plan(f, others, limit, args, kwargs, cost)
+    traces = (candidate.passes for candidate in found if candidate.label == EVERYTHING)
+    plain = next(traces, None)  # as if there were no checkpoint
+    made.findings = tuple(
+        whole_nets(passes, found[0].graph.passes, lambda: plain or trace(without_checkpoints(f), *args, **kwargs))
+    )
     return made
 
 
 class Plan(View):
-    """The best choice of names under a budget. Displays itself.
+    """The best choice under a budget. Displays itself.
 
     Attributes:
       names: the names to save, in the order of the program.
-      policy: what to give to `jax.checkpoint`, as `policy=`.
+      beside: the policy of JAX's that saves more beside them: `"dots_saveable"`; `"as it is"` for what `f` has; "" for
+        names alone.
       planned: `f` with that policy in its checkpoints, or in one around it.
       passes: the trace of `planned`.
       budget: bytes that may be kept.
@@ -118,29 +144,50 @@ class Plan(View):
       cost: what the plan computes again, in the unit of `plan`'s `cost`: FLOPs and transcendentals by default.
       bound: what every choice within the budget costs at least, in that unit; the solver proved it. What has no known
         cost is not in it.
-      graph: what the backward pass computes again for other choices; `graph.evaluate(names)` gives bytes and cost.
+      graph: what the backward pass computes again for other choices of names beside that policy;
+        `graph.evaluate(names)` gives bytes and cost.
+      compared: all that the plan is the best of, names alone first.
       findings: what `lint` says of a checkpoint around several layers, whose peak no choice of names lowers much.
+      about_names: where `f` has no names to choose, why, and which would help; else "".
     """
 
     def __init__(
         self,
-        graph: RecomputeGraph,
+        compared: tuple[Candidate, ...],
+        chosen: Candidate,
         names: tuple[str, ...],
-        policy: Callable[..., Any],
         planned: Callable[..., Any],
         passes: Passes,
         budget: int,
         bound: float,
     ):
+        self.compared = compared
+        self.chosen = chosen
         self.names = names
-        self.policy = policy
+        self.beside = chosen.label
         self.planned = planned
         self.passes = passes
-        self.graph = graph
+        self.graph = chosen.graph
         self.budget = budget
-        self.saved_bytes, self.cost = graph.evaluate(names)
+        self.saved_bytes, self.cost = chosen.graph.evaluate(names)
         self.bound = bound
         self.findings: tuple[LintFinding, ...] = ()
+        self.about_names = ""
+
+    @property
+    def policy(self) -> Callable[..., Any]:
+        """What to give to `jax.checkpoint`, as `policy=`.
+
+        Raises:
+          PlanError: if the plan is to leave each checkpoint of `f` the policy that it has, and they differ.
+        """
+        policy = self.chosen.with_names(self.names)
+        if policy is None:
+            raise PlanError(
+                f"{self.graph.passes.function} is best as it is, with a policy in each of its checkpoints: there is no "
+                "one policy to give. Use it as it is; .planned is it."
+            )
+        return policy
 
     @property
     def recompute_flops(self) -> int:
@@ -153,7 +200,7 @@ class Plan(View):
 
         Infinite where something that may be computed again has no known cost (`graph.uncounted`).
         """
-        return math.inf if self.graph.uncounted else self.cost - self.bound
+        return math.inf if self._alone.uncounted else self.cost - self.bound
 
     @property
     def slack(self) -> int:
@@ -167,20 +214,27 @@ class Plan(View):
         Raises:
           PlanError: if the backward pass may compute something again whose cost is not known.
         """
-        if self.graph.uncounted:
-            raise PlanError(not_provable(self.graph))
-        many = not are_few(self.graph)
+        if self._alone.uncounted:
+            raise PlanError(not_provable(self._alone))
+        many = [candidate.graph for candidate in self.compared if not are_few(candidate.graph)]
         return Certificate(
             function=self.graph.passes.function,
-            program=self.graph.digest,
+            program=digest_of(self.compared),
             budget=self.budget,
             names=self.names,
             saved_bytes=self.saved_bytes,
             objective=self.cost,
             bound=self.bound,
             solver=SOLVER if many else "a look at every choice",
-            multipliers=multipliers(zero_one(self.graph), self.budget) if many else (),
+            multipliers=tuple(m for graph in many for m in multipliers(zero_one(graph), self.budget)),
+            beside=self.beside,
+            compared=tuple(candidate.label for candidate in self.compared),
         )
+
+    @property
+    def _alone(self) -> RecomputeGraph:
+        """The choices of names alone, from which nothing is missing that some choice computes again."""
+        return self.compared[0].graph
 
     def check(self, cost: CostFunction = work) -> None:
         """Asks JAX: the trace of the planned function must keep and compute again what the plan says.
@@ -205,30 +259,44 @@ class Plan(View):
         )
 
     def parts(self) -> Iterable[View]:
-        table = TextTable(self._cells(), self._footer(), numeric=("bytes", "spares"))
-        return [Paragraph(self._headline()), table, *(Paragraph(finding.text) for finding in self.findings)]
+        cells = self._cells()
+        about = TextTable(cells, self._footer(), numeric=("bytes", "spares"))
+        table = about if len(cells) > 1 else Paragraph(self._footer())
+        more = [*(finding.text for finding in self.findings), *[self.about_names] * bool(self.about_names)]
+        return [Paragraph(self._headline()), table, *map(Paragraph, more)]
 
     def _headline(self) -> str:
-        chosen, all_of = len(self.names), len(self.graph.names)
+        chosen, all_of = len(self.names), len(self._alone.names)
+        what = f"save {chosen} of {all_of} names" if all_of and (chosen or not self.beside) else ""
+        if self.beside == AS_IT_IS:
+            what = "best as it is"
+        elif self.beside:
+            what += f"{' and ' if what else 'save '}what {self.beside} does"
+        elif not all_of:
+            what = "save nothing"
         return (
-            f"{self.graph.passes.function}: save {chosen} of {all_of} names, "
+            f"{self.graph.passes.function}: {what}, "
             f"{bytes_text(self.saved_bytes)} of {bytes_text(self.budget)}{self.passes.where}; "
             f"{bytes_text(self.slack)} left"
         )
 
     def _footer(self) -> str:
-        _, worst = self.graph.evaluate(())
+        _, worst = self._alone.evaluate(())
         again = f"computes {amount_text(self.cost)} again, where saving nothing computes {amount_text(worst)} again"
-        again += self.graph.weighing
-        if self.graph.uncounted:
-            return f"{again}; {self.graph.uncounted_text}, so that another choice may compute less"
+        again += self._alone.weighing
+        if self._alone.uncounted:
+            return f"{again}; {self._alone.uncounted_text}, so that another choice may compute less"
         if self.gap <= 0:
             return f"{again}; no choice within the budget computes less"
         return f"{again}; no choice within the budget computes less than {amount_text(self.bound)}"
 
     def _cells(self) -> list[list[str]]:
-        """A row for each name, what it takes and what it spares where the other choices stay."""
+        """A row for each name, what it takes and what it spares where the other choices stay; first the policy's."""
         rows = [["save", "name", "bytes", "spares", "line"]]
+        if self.beside:
+            kept, again = self._alone.evaluate(self.names)
+            amounts = _signed_bytes(self.saved_bytes - kept), amount_text(again - self.cost)
+            rows.append(["✓", self.beside, *amounts, "a policy"])
         for name in self.graph.names:
             here = name in self.names
             others = [n for n in self.names if n != name]
@@ -245,3 +313,7 @@ class Plan(View):
             return []
         without, with_it = (self.graph.walk(frozenset(names)) for names in (others, [*others, name]))
         return sorted(frozenset[str]().union(*(node.uncounted for node in without - with_it)))
+
+
+def _signed_bytes(count: int) -> str:
+    return f"−{bytes_text(-count)}" if count < 0 else bytes_text(count)

@@ -5,6 +5,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 
+from rematscope.choices.candidates import Candidate
 from rematscope.choices.choice_graph import ChoiceGraph
 from rematscope.choices.chooser import Chooser
 from rematscope.choices.enumeration import are_few, best_points, every_choice, subset
@@ -21,17 +22,26 @@ class Point:
       nbytes: bytes of computed residuals that are kept.
       cost: what is computed again, in the unit of `frontier`'s `cost`.
       names: the names that are saved.
-      label: the policy that it is, "" for a choice of names that none beats.
+      label: the policy that it is, "" for a choice that none beats.
+      beside: the policy that saves more beside the names, "" for none.
     """
 
     nbytes: int
     cost: float
     names: tuple[str, ...] = ()
     label: str = ""
+    beside: str = ""
+
+
+def points_of_all(found: Sequence[Candidate]) -> Iterator[tuple[Point, float]]:
+    """Choices of all candidates, the unbeaten ones among them, and with each the part of the search that is done."""
+    for i, candidate in enumerate(found):
+        for point, share in all_points(candidate.graph):
+            yield dataclasses.replace(point, beside=candidate.label), (i + share) / len(found)
 
 
 def all_points(graph: ChoiceGraph) -> Iterator[tuple[Point, float]]:
-    """Choices among which all unbeaten ones are, and with each the part of the search that is done.
+    """Choices of names among which all unbeaten ones are, and with each the part of the search that is done.
 
     Many names are searched by the ε-constraint method (Haimes, Lasdon and Wismer, 1971): cost is made least while bytes
     stay within a limit, which is lowered from point to point.

@@ -15,11 +15,13 @@ class SavedNamesMatrix(View):
     """Which names each point saves: a row for each name, a column for each point, from fewest to most bytes.
 
     Attributes:
-      rows: name → for each point, whether it saves the name.
+      rows: name → for each point, whether it saves the name; then those of the policies that points save beside names.
     """
 
     def __init__(self, names: Sequence[str], points: Sequence[Point]):
         self.rows = {name: tuple(name in point.names for point in points) for name in names}
+        for label in dict.fromkeys(point.beside for point in points if point.beside):
+            self.rows[f"policy {label}"] = tuple(point.beside == label for point in points)
         self._count = len(points)
 
     def parts(self) -> Iterable[View]:

@@ -38,13 +38,26 @@ def with_policy(f: Callable[..., Any], policy: Policy | None) -> Callable[..., A
     Raises:
       PlanError: when the function is called, if a checkpoint of `f` is differentiated in it.
     """
+    return with_policies(f, lambda _: policy)
+
+
+def with_policies(f: Callable[..., Any], instead: Callable[[Policy | None], Policy | None]) -> Callable[..., Any]:
+    """Returns `f` with another policy in each of its checkpoints; with one checkpoint around all of it if it has none.
+
+    Args:
+      f: as for `with_policy`.
+      instead: gives the policy that takes the place of one; that of a checkpoint around all of `f` had been None.
+
+    Raises:
+      PlanError: as `with_policy` says.
+    """
 
     @functools.wraps(f)
     def planned(*args: Any, **kwargs: Any) -> Any:
         flat, leaves = flattened(f, args, kwargs)
         jaxpr, out = _jaxpr_of_no_step(flat, leaves)
         if jaxpr is None:
-            return replacing(flat, lambda loss: with_policy(loss, policy))(*leaves)
+            return replacing(flat, lambda loss: with_policies(loss, instead))(*leaves)
         found = list(checkpoints(jaxpr))
         if any(map(jax_internals.is_differentiated, found)):
             # What the gradient inside keeps was decided when it was taken: another policy would not change that.
@@ -53,9 +66,9 @@ def with_policy(f: Callable[..., Any], policy: Policy | None) -> Callable[..., A
                 "names can only be chosen before that. Give the function itself and not its gradient."
             )
         if found:
-            results = jaxpr_as_fun(jax_internals.jaxpr_with_policy(jaxpr, policy))(*leaves)
+            results = jaxpr_as_fun(jax_internals.jaxpr_with_policies(jaxpr, instead))(*leaves)
         else:
-            results = jax.checkpoint(jaxpr_as_fun(jaxpr), policy=policy)(*leaves)  # f itself would be traced again
+            results = jax.checkpoint(jaxpr_as_fun(jaxpr), policy=instead(None))(*leaves)  # f would be traced again
         return jax.tree.unflatten(jax.tree.structure(out), results)
 
     return planned

@@ -43,7 +43,9 @@ class Passes:
       forward, backward: the programs. A value that crosses is one `Value` with one name in both.
       residuals: one for each leaf of `jax.vjp(f, *args)[1]`, in its order.
       cotangents: the values that the backward program is given besides the residuals.
-      forward_value_of: value of a recomputed equation → the forward value that it equals.
+      forward_value_of: value of a recomputed equation → the forward value that it equals, the first where there are
+        several.
+      alike: such a first value → all forward values that equal it, in the program's order, where there are several.
       undecided: how many loops are nested so deep, or stand among so many like them, that not all of their carries
         could be compared within a bounded number of steps. What these carries decide counts as late (`L`), though some
         of it may be recomputed.
@@ -70,6 +72,7 @@ class Passes:
     residuals: tuple[Residual, ...]
     cotangents: tuple[Value, ...]
     forward_value_of: dict[Value, Value]
+    alike: dict[Value, list[Value]]
     undecided: int
     mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh | None
     step: Step | None = None
@@ -283,10 +286,10 @@ def _differentiated(
     shardings = [getattr(leaf, "sharding", None) for leaf in leaves]
     meshes = inline.meshes + placement.give_shardings(fwd.inputs, shardings)
     mesh = _placed(fwd, bwd, outputs, incoming, meshes)
-    forward_value_of, undecided = roles.assign_roles(fwd, bwd, incoming)
-    name_values(function, fwd, bwd, incoming, forward_value_of)
+    equal = roles.assign_roles(fwd, bwd, incoming)
+    name_values(function, fwd, bwd, incoming, equal.forward_value_of)
     saved = residuals_of(fwd, bwd, crossing, outputs)
-    return Passes(function, fwd, bwd, saved, incoming, forward_value_of, undecided, mesh)
+    return Passes(function, fwd, bwd, saved, incoming, equal.forward_value_of, equal.alike, equal.undecided, mesh)
 
 
 def _as_it_stands(

@@ -1,0 +1,164 @@
+"""What a plan compares: choices of names alone, choices beside a policy of JAX's, and policies that leave no choice.
+
+The best values to save may lie inside library calls, where nobody can put a name, and where JAX's policies reach them.
+`dots_saveable` and `dots_with_no_batch_dims_saveable` are asked about each operation of the trace in which nothing is
+saved: what they save is then kept in any case, and names are chosen beside it, as `save_from_both_policies` allows.
+`everything_saveable`, and the function with the policies that it has, are traced as they are.
+"""
+
+import dataclasses
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+
+from rematscope.choices.build import CostFunction, graph_of, recompute_graph, work
+from rematscope.choices.recompute_graph import RecomputeGraph
+from rematscope.errors import TraceError
+from rematscope.ir import jax_internals, roles
+from rematscope.ir.jax_internals import Policy
+from rematscope.ir.program import Equation, Program
+from rematscope.tracing.checkpoints import nothing, with_policy
+from rematscope.tracing.trace import Passes, trace
+
+_PRODUCTS = "dots_with_no_batch_dims_saveable", "dots_saveable"
+EVERYTHING = "everything_saveable"
+AS_IT_IS = "as it is"
+
+# Calls into which a policy goes; of any other it is asked as of one operation.
+_OPENED = frozenset({"jit", "pjit", "closed_call", "core_call", "eval_jaxpr", "remat2", "checkpoint"})
+_LOOPS = frozenset({"scan", "shard_map"})
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Candidate:
+    """A policy, and the choices of names beside it.
+
+    Attributes:
+      label: what the policy is called, `"as it is"` for those that the function has; "" for names alone.
+      graph: what is kept and computed again for each choice.
+      policy: what is saved beside the names; None for nothing, or where the function has several policies.
+      passes: the function's trace with the policy, where it was traced: then there are no names to choose.
+    """
+
+    label: str
+    graph: RecomputeGraph
+    policy: Policy | None = None
+    passes: Passes | None = None
+
+    def with_names(self, names: tuple[str, ...]) -> Policy | None:
+        """The policy that saves these names too; None if the function has several policies."""
+        if self.passes is not None or (self.policy is not None and not names):
+            return self.policy
+        chosen: Policy = jax.checkpoint_policies.save_only_these_names(*names)
+        if self.policy is None:
+            return chosen
+        both: Policy = jax.checkpoint_policies.save_from_both_policies(self.policy, chosen)
+        return both
+
+    def planned(self, f: Callable[..., Any], names: tuple[str, ...]) -> Callable[..., Any]:
+        """`f` with this policy and these names in its checkpoints."""
+        return f if self.label == AS_IT_IS else with_policy(f, self.with_names(names))
+
+
+def candidates(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwargs: Any) -> tuple[Candidate, ...]:
+    """All that a plan of `f` compares, names alone first.
+
+    Args:
+      f, *args, **kwargs, cost: as for `recompute_graph`.
+
+    Raises:
+      TraceError, PlanError: as `recompute_graph` does.
+    """
+    alone = recompute_graph(f, *args, cost=cost, **kwargs)
+    found = [Candidate("", alone)]
+
+    seen: set[frozenset[Equation]] = set()
+    for label in _PRODUCTS:
+        policy = getattr(jax.checkpoint_policies, label)
+        saved = saved_by(alone.passes, policy)
+        if saved is None:
+            found += traced(f, label, policy, args, kwargs, cost)
+        elif saved and saved not in seen:
+            seen.add(saved)
+            found.append(Candidate(label, graph_of(alone.passes, cost, saved), policy))
+    everything = jax.checkpoint_policies.everything_saveable
+    found += traced(f, EVERYTHING, everything, args, kwargs, cost)
+    if not all(map(_is_choice_of_names, alone.policies)) or len(alone.policies) > 1:
+        only = alone.policies[0] if len(alone.policies) == 1 else None
+        found += traced(f, AS_IT_IS, only, args, kwargs, cost)
+    return tuple(found)
+
+
+def traced(
+    f: Callable[..., Any],
+    label: str,
+    policy: Policy | None,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    cost: CostFunction,
+) -> Iterator[Candidate]:
+    """The candidate that leaves no choice beside a policy, as JAX's trace says; none where JAX cannot trace it."""
+    planned = f if label == AS_IT_IS else with_policy(f, policy)
+    try:
+        with jax_internals.default_remat():
+            passes = trace(planned, *args, **kwargs)
+    except (TypeError, NotImplementedError, TraceError):
+        return  # JAX fails to save some values, complex numbers among them
+    if not passes.host_bytes():  # what is moved to the host is no budget's
+        yield Candidate(label, graph_of(passes, cost), policy, passes)
+
+
+def digest_of(found: Sequence[Candidate]) -> str:
+    """SHA-256 of all that a choice among these depends on."""
+    return hashlib.sha256("\n".join(f"{each.label} {each.graph.digest}" for each in found).encode()).hexdigest()
+
+
+def _is_choice_of_names(policy: Policy) -> bool:
+    return jax_internals.policy_name(policy) == "save_only_these_names"
+
+
+def saved_by(passes: Passes, policy: Policy) -> frozenset[Equation] | None:
+    """What a policy would save of all that the backward pass computes again.
+
+    Args:
+      passes: the trace of a function whose checkpoints save nothing.
+      policy: one that answers with a boolean.
+
+    Returns:
+      The equations whose results it saves; None where that cannot be told: in branches, whose residuals share their
+      memory, in custom rules, whose checkpoints keep their own policies, and where JAX refuses complex numbers.
+    """
+    found = []
+    for equation, in_branch in _rematted(passes.backward, False):
+        inside = _inside(equation)
+        checkpoints = [eqn for eqn in inside if jax_internals.is_checkpoint(eqn)]
+        opaque = [eqn for eqn in inside if eqn.primitive.name not in _OPENED | _LOOPS | {"cond"}]
+        if jax_internals.saves(policy, opaque[-1] if opaque else equation.eqn):
+            foreign = any(jax_internals.policy_of(eqn) is not nothing for eqn in checkpoints)
+            is_complex = any(value.dtype.kind == "c" for value in equation.outputs)
+            if in_branch or opaque or foreign or is_complex:
+                return None
+            found.append(equation)
+    return frozenset(found)
+
+
+def _inside(equation: Equation) -> list[Any]:
+    """The calls around an equation, innermost first, as far as the outermost checkpoint."""
+    places = [i for i, eqn in enumerate(equation.calls) if jax_internals.is_checkpoint(eqn)]
+    return list(equation.calls[: places[-1] + 1]) if places else []
+
+
+def _rematted(program: Program, in_branch: bool) -> Iterator[tuple[Equation, bool]]:
+    """What checkpoints compute again, and whether it stands in a branch. Policies are not asked about `while` loops."""
+    for equation in program.equations:
+        if equation.primitive == "while":
+            continue
+        for body in equation.bodies:
+            yield from _rematted(body, in_branch or equation.primitive == "cond")
+        if equation.bodies or equation.role == roles.BACKWARD:
+            continue
+        inside = _inside(equation)
+        if inside and any(map(jax_internals.is_rematted, (equation.eqn, *inside[:-1]))):
+            yield equation, in_branch

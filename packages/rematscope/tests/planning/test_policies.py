@@ -1,0 +1,143 @@
+"""JAX's policies, and the one that a function has, are candidates of every plan: none beats a plan at its bytes."""
+
+import functools
+import os
+
+import jax
+import jax.numpy as jnp
+import libraries
+import pytest
+from checkpointed import LITTLE
+from jax import lax
+from jax.ad_checkpoint import checkpoint_name
+
+from rematscope import PlanError, frontier, plan, trace
+from rematscope.choices.candidates import candidates, saved_by
+from rematscope.ir import jax_internals
+from rematscope.tracing.checkpoints import with_policy
+
+F32 = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
+POLICIES = jax.checkpoint_policies
+LABELS = ("dots_with_no_batch_dims_saveable", "dots_saveable")
+SEED = int(os.environ.get("REMAT_SEED", "0"))
+SHAPES = F32((8, 16)), F32((16, 16)), F32((16, 16))
+
+pytestmark = pytest.mark.skipif(jax_internals.remat3(), reason="choices are found without it")
+
+
+def costs(f, *args):
+    """(bytes of computed residuals, FLOPs and transcendentals computed again), as a trace shows them."""
+    passes = trace(f, *args)
+    cost = passes.recompute_cost
+    return passes.device_bytes_by_kind().get("computed", 0), cost.flops + cost.transcendentals
+
+
+def layer(x, w, u):
+    """Its products are a library's: nobody can name them there."""
+    return jnp.sin(jax.jit(lambda x: jnp.tanh(x @ w) @ u)(x)).sum()
+
+
+def named(x, w, u):
+    """Its first product has a name, and its softmax another; the scores have none."""
+    q = checkpoint_name(jnp.sin(x @ w), "q")
+    return jnp.sin(checkpoint_name(jax.nn.softmax(q @ q.T), "p") @ jnp.tanh(x @ u)).sum()
+
+
+@pytest.mark.parametrize("f", [layer, named])
+@pytest.mark.parametrize("label", ["nothing_saveable", *LABELS, "everything_saveable"])
+def test_no_policy_of_jaxs_beats_a_plan_at_its_bytes(f, label):
+    kept, again = costs(jax.checkpoint(f, policy=getattr(POLICIES, label)), *SHAPES)
+    made = plan(f, *SHAPES, budget=kept)
+    assert made.saved_bytes <= kept and made.cost <= again
+    assert costs(made.planned, *SHAPES) == (made.saved_bytes, made.cost)
+    assert costs(jax.checkpoint(f, policy=made.policy), *SHAPES) == (made.saved_bytes, made.cost)
+    assert made.certificate.verify(f, *SHAPES) == made.cost
+    assert made.certificate.compared == tuple(candidate.label for candidate in made.compared)
+
+
+def test_the_policy_that_a_function_has_does_not_beat_its_plan():
+    def tangents(primitive, *_, **__):
+        return primitive.name == "tanh"
+
+    f = jax.checkpoint(named, policy=tangents)
+    kept, again = costs(f, *SHAPES)
+    made = plan(f, *SHAPES, budget=kept)
+    assert (made.beside, made.cost) == ("as it is", again) and made.policy is tangents
+    assert "named: best as it is" in str(made) and "as it is" in made.certificate.compared
+
+
+def test_a_function_with_several_policies_may_be_best_as_it_is():
+    def f(x, w, u):
+        x = jax.checkpoint(lambda x: jnp.sin(jnp.sin(x @ w) @ u), policy=lambda p, *_, **__: p.name == "sin")(x)
+        return jax.checkpoint(lambda x: jnp.cos(jnp.cos(x @ w) @ u), policy=lambda p, *_, **__: p.name == "cos")(x)
+
+    kept, again = costs(f, *SHAPES)
+    made = plan(f, *SHAPES, budget=kept)
+    assert made.beside == "as it is" and (made.saved_bytes, made.cost) == (kept, again)
+    with pytest.raises(PlanError, match=r"there is no one policy to give"):
+        _ = made.policy
+
+
+def test_names_are_chosen_beside_a_policy():
+    """Where both fit, the products are saved by the policy and what is made of them by its name."""
+    names, products = (
+        plan(named, *SHAPES, budget=1.0),
+        costs(jax.checkpoint(named, policy=POLICIES.dots_saveable), *SHAPES),
+    )
+    made = plan(named, *SHAPES, budget=products[0] + names.saved_bytes)
+    assert made.names and made.beside and made.cost < min(names.cost, products[1])
+    assert costs(jax.checkpoint(named, policy=made.policy), *SHAPES) == (made.saved_bytes, made.cost)
+    assert f"✓     {made.beside}" in str(made)
+
+
+def test_without_names_a_plan_is_the_best_policy_and_says_where_names_would_help():
+    made = plan(layer, *SHAPES, budget="1 KiB")
+    assert made.names == () and made.beside == LABELS[0] and made.cost < plan(layer, *SHAPES, budget=0).cost
+    assert plan(layer, *SHAPES, budget=1.0).beside == "everything_saveable"
+    text = " ".join(str(made).split())
+    assert f"layer: save what {LABELS[0]} does" in text and "gives no value a name" in text
+    assert "layer: save nothing" in str(plan(layer, *SHAPES, budget=0))
+
+
+def test_a_frontier_has_the_policies_that_none_beats():
+    found = frontier(layer, *SHAPES)
+    assert [point.beside for point in found.points] == ["", LABELS[0], "everything_saveable"]
+    assert "3 choices of policies, as it has no names to choose, that none beats" in str(found)
+    for point in found.presets:
+        assert found.within(point.nbytes).cost <= point.cost
+
+
+def test_what_cannot_be_told_of_a_branch_is_traced():
+    def f(x, w, u):
+        return lax.cond(x.sum() > 0, lambda x: jnp.sin(x @ w), lambda x: jnp.sin(x @ u), x).sum()
+
+    found = {candidate.label: candidate for candidate in candidates(f, *SHAPES)}
+    assert saved_by(found[""].graph.passes, POLICIES.dots_saveable) is None
+    assert found["dots_saveable"].passes is not None
+    assert found["dots_saveable"].graph.evaluate(())[0] == costs(with_policy(f, POLICIES.dots_saveable), *SHAPES)[0]
+
+
+def test_what_jax_fails_to_save_is_no_candidate():
+    def f(x, w):
+        return jnp.abs(jnp.sin((x + 1j * x) @ (w + 0j)) @ w).sum()
+
+    assert [candidate.label for candidate in candidates(f, *SHAPES[:2])] == [""]
+
+
+CASES = {name: (make(jax.checkpoint), args) for name, (make, args, _) in LITTLE.items()}
+CASES |= {name: (case.function, case.args) for name, case in libraries.CASES.items() if "diffrax" not in name}
+DRAWN = list(CASES) if "REMATSCOPE_EXAMPLES" in os.environ else list(CASES)[SEED % 5 :: 5]
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_names_beside_a_policy_are_foretold_as_jax_traces_them(name):
+    f, args = CASES[name]
+    for candidate in candidates(f, *args):
+        if candidate.label in LABELS and candidate.passes is None:
+            for names in {(), candidate.graph.names[::2]}:
+                passes = trace(candidate.planned(f, names), *args)
+                cost = passes.recompute_cost
+                assert candidate.graph.evaluate(names) == (
+                    passes.device_bytes_by_kind().get("computed", 0),
+                    cost.flops + cost.transcendentals,
+                )

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+from jax.extend.core import JaxprEqn
 
 from rematscope.choices.build import CostFunction, graph_of, recompute_graph, work
 from rematscope.choices.recompute_graph import RecomputeGraph
@@ -135,7 +136,8 @@ def saved_by(passes: Passes, policy: Policy) -> frozenset[Equation] | None:
         inside = _inside(equation)
         checkpoints = [eqn for eqn in inside if jax_internals.is_checkpoint(eqn)]
         opaque = [eqn for eqn in inside if eqn.primitive.name not in _OPENED | _LOOPS | {"cond"}]
-        if jax_internals.saves(policy, opaque[-1] if opaque else equation.eqn):
+        asked = opaque[-1] if opaque else equation.eqn
+        if policy(asked.primitive, *(v.aval for v in asked.invars), **asked.params):
             foreign = any(jax_internals.policy_of(eqn) is not nothing for eqn in checkpoints)
             is_complex = any(value.dtype.kind == "c" for value in equation.outputs)
             if in_branch or opaque or foreign or is_complex:
@@ -144,7 +146,7 @@ def saved_by(passes: Passes, policy: Policy) -> frozenset[Equation] | None:
     return frozenset(found)
 
 
-def _inside(equation: Equation) -> list[Any]:
+def _inside(equation: Equation) -> list[JaxprEqn]:
     """The calls around an equation, innermost first, as far as the outermost checkpoint."""
     places = [i for i, eqn in enumerate(equation.calls) if jax_internals.is_checkpoint(eqn)]
     return list(equation.calls[: places[-1] + 1]) if places else []
@@ -160,5 +162,10 @@ def _rematted(program: Program, in_branch: bool) -> Iterator[tuple[Equation, boo
         if equation.bodies or equation.role == roles.BACKWARD:
             continue
         inside = _inside(equation)
-        if inside and any(map(jax_internals.is_rematted, (equation.eqn, *inside[:-1]))):
+        if inside and any(map(_computes_again, (equation.eqn, *inside[:-1]))):
             yield equation, in_branch
+
+
+def _computes_again(eqn: JaxprEqn) -> bool:
+    """Whether JAX's name stack has it that a checkpoint computes this again; the rest of its body is backward pass."""
+    return "rematted_computation" in str(eqn.source_info.name_stack)

@@ -134,16 +134,6 @@ def is_custom_rule(eqn: JaxprEqn) -> bool:
     return eqn.primitive.name.startswith("custom_")
 
 
-def is_rematted(eqn: JaxprEqn) -> bool:
-    """True for what a checkpoint computes again, in JAX's name stack; the rest of its body is the backward pass."""
-    return "rematted_computation" in str(eqn.source_info.name_stack)
-
-
-def saves(policy: Policy, eqn: JaxprEqn) -> bool:
-    """Whether a policy that answers with a boolean saves the results of an equation."""
-    return bool(policy(eqn.primitive, *(v.aval for v in eqn.invars), **eqn.params))
-
-
 def policy_of(checkpoint: JaxprEqn) -> Policy | None:
     """The policy of an equation that `jax.checkpoint` made."""
     prim = hi_primitive(checkpoint)

@@ -321,13 +321,13 @@ def _as_it_stands(
         if each is not shown:
             roles.assign_roles(each.forward, each.backward, each.gradient.cotangents)
     incoming = shown.gradient.cotangents
-    forward_value_of, undecided = roles.assign_roles(shown.forward, shown.backward, incoming)
+    equal = roles.assign_roles(shown.forward, shown.backward, incoming)
     name_values(function, program, Program((), [], ()), incoming, {})
-    names_again(shown.backward, forward_value_of)
+    names_again(shown.backward, equal.forward_value_of)
     saved = residuals_of(shown.forward, shown.backward, shown.crossing, shown.values)
     step = step_of(program, halves, [arguments[i] for i in donated(jaxpr)], shown)
     fwd, bwd = shown.forward, shown.backward
-    return Passes(function, fwd, bwd, saved, incoming, forward_value_of, undecided, mesh, step)
+    return Passes(function, fwd, bwd, saved, incoming, equal.forward_value_of, equal.alike, equal.undecided, mesh, step)
 
 
 def sources_of(jaxpr: ClosedJaxpr) -> tuple[Source | None, ...]:

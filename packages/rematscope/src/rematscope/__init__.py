@@ -1,7 +1,7 @@
 """What a JAX function's backward pass keeps, what it computes again, and what that costs.
 
     from rematscope import explore, linked, liveness, measure, print_fwd_bwd, residual_table, trace
-    from rematscope import fit, frontier, lint, plan, scheduled
+    from rematscope import auto, fit, frontier, lint, plan, scheduled
 
 Nothing here runs the function, unless its time is asked for: arguments may be arrays or `jax.ShapeDtypeStruct`s.
 """
@@ -10,7 +10,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rematscope.auto.scheduled import scheduled
     from rematscope.choices.build import recompute_graph
     from rematscope.errors import PlanError, TargetError, TraceError
     from rematscope.ir.collectives import Tally
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
     from rematscope.planning.frontier import Frontier, frontier
     from rematscope.planning.plan import Plan, plan
     from rematscope.planning.points import Point
+    from rematscope.scheduling.auto import auto, load
+    from rematscope.scheduling.result import Auto
+    from rematscope.scheduling.scheduled import scheduled
     from rematscope.tracing.residuals import Residual
     from rematscope.tracing.trace import Passes, trace
     from rematscope.views.compare import ComparedWay, Comparison, compare
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from rematscope.xla.measure import Exchange, Measurement, measure
 
 __all__ = [
+    "Auto",
     "Certificate",
     "ComparedWay",
     "Comparison",
@@ -65,6 +68,7 @@ __all__ = [
     "Timeline",
     "TraceError",
     "Value",
+    "auto",
     "compare",
     "cost_of",
     "explore",
@@ -73,6 +77,7 @@ __all__ = [
     "linked",
     "lint",
     "liveness",
+    "load",
     "measure",
     "plan",
     "print_fwd_bwd",
@@ -87,7 +92,6 @@ __docformat__ = "google"  # for pdoc
 # A name is imported when it is first asked for (PEP 562): whoever only traces does not wait for the planner, and
 # whoever only shows something, with `rematscope.render`, does not wait for JAX.
 _HOMES = {
-    "auto.scheduled": ["scheduled"],
     "choices.build": ["recompute_graph"],
     "errors": ["PlanError", "TargetError", "TraceError"],
     "ir.collectives": ["Tally"],
@@ -103,6 +107,9 @@ _HOMES = {
     "planning.frontier": ["Frontier", "frontier"],
     "planning.plan": ["Plan", "plan"],
     "planning.points": ["Point"],
+    "scheduling.auto": ["auto", "load"],
+    "scheduling.result": ["Auto"],
+    "scheduling.scheduled": ["scheduled"],
     "tracing.residuals": ["Residual"],
     "tracing.trace": ["Passes", "trace"],
     "views.compare": ["ComparedWay", "Comparison", "compare"],

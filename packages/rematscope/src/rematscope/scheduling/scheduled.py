@@ -5,13 +5,15 @@ from collections.abc import Callable, Collection
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.extend import source_info_util
 
-from rematscope.auto.differentiable import differentiable
-from rematscope.auto.linearize import Linearized, linearize
-from rematscope.auto.schedule import schedule
+from rematscope.errors import PlanError
 from rematscope.ir.jax_internals import Policy
 from rematscope.ir.program import Value
+from rematscope.scheduling.differentiable import differentiable
+from rematscope.scheduling.linearize import Linearized, linearize
+from rematscope.scheduling.schedule import schedule
 from rematscope.tracing.arguments import called, flattened
 from rematscope.tracing.checkpoints import with_policy
 from rematscope.tracing.trace import trace
@@ -75,10 +77,18 @@ def keeping(f: Callable[..., Any], linearized: Linearized, kept: Collection[Valu
       kept: values of the primal program.
     """
     programs = schedule(linearized, kept)
+    shapes = [(v.shape, v.dtype) for v in linearized.passes.forward.inputs]
     forward, backward = (jax.jit(program.__call__) for program in (programs.forward, programs.backward))
 
+    @functools.wraps(f)
     def function(*args: Any, **kwargs: Any) -> Any:
         flat, leaves = flattened(f, args, kwargs)
+        given = [(jnp.shape(leaf), jax.typeof(leaf).dtype) for leaf in leaves]
+        if given != shapes:
+            raise PlanError(
+                f"what to keep of {called(f)} was chosen for other shapes or dtypes of its arguments. Choose again for "
+                "these."
+            )
         tree = jax.tree.structure(jax.eval_shape(f, *args, **kwargs))
         result = differentiable(lambda *leaves: jax.tree.leaves(flat(*leaves)), forward, backward)(*leaves)
         return jax.tree.unflatten(tree, result)

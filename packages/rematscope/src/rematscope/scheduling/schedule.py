@@ -12,10 +12,10 @@ from collections.abc import Collection, Iterable
 import jax
 import jax.numpy as jnp
 
-from rematscope.auto.linearize import Linearized, free_values, reading
 from rematscope.ir import jax_internals
 from rematscope.ir.inline import without_dead_code
 from rematscope.ir.program import Equation, Literal, Program, Value
+from rematscope.scheduling.linearize import Linearized, free_values, reading
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -1,0 +1,316 @@
+"""`auto(f, *args, peak=…)`: a function that computes and differentiates as `f` does, within a limit of memory.
+
+What to keep is chosen among all values by a 0/1 program whose rows are what is there at each step; then it is compiled,
+for a compiler fuses and orders as it likes. Where the compiled peak is not what was predicted, the limit in the rows is
+set anew by the line through what was compiled, and the best of all that was compiled is returned.
+"""
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rematscope.errors import PlanError, TooLargeError
+from rematscope.ir.cost import program_cost
+from rematscope.ir.program import Value, nbytes
+from rematscope.planning.budget import budget_bytes
+from rematscope.render.progress import progress
+from rematscope.render.units import bytes_text
+from rematscope.scheduling.linearize import Linearized, linearize
+from rematscope.scheduling.result import Auto, Trial
+from rematscope.scheduling.rows import Rows
+from rematscope.scheduling.schedule import Schedule, schedule
+from rematscope.scheduling.scheduled import keeping
+from rematscope.scheduling.structure import digest, places, values_at
+from rematscope.scheduling.temporaries import temporaries
+from rematscope.tracing.checkpoints import checkpoints, jaxpr_of, without_checkpoints
+from rematscope.tracing.trace import trace
+from rematscope.xla.measure import Measurement, measure
+
+COMPILES = 4
+_ENOUGH = 0.93  # of the room used: what lies nearer is not looked for
+_FIRST_RATIO = 1.04  # of compiled to predicted temporaries, as long as nothing is compiled
+_REMEMBERED = 31  # results of each function
+
+
+def auto(
+    f: Callable[..., Any],
+    *args: Any,
+    peak: int | str | None = None,
+    budget: int | str | None = None,
+    target: str = "cpu",
+    compiles: int = COMPILES,
+    **kwargs: Any,
+) -> Auto:
+    """Chooses what `f`'s backward pass keeps, among all values, and when it computes the rest again.
+
+    Nothing has to be named, and checkpoints that `f` has are taken for proposals: what they keep is one of the choices.
+
+    Args:
+      f: a function that is differentiable in reverse mode. It is compiled, and not run.
+      *args, **kwargs: its arguments, as for `trace`.
+      peak: bytes that both passes may take once they are compiled: arguments, outputs, gradients and temporaries, as
+        `measure(f, …).peak_bytes` counts them. A whole number, or a text like `"8 GiB"`.
+      budget: in its place, bytes that may be kept from the forward for the backward pass, as for `plan`.
+      target: what to compile for, as for `measure`.
+      compiles: how often to compile, at most.
+
+    Returns:
+      The best of what was compiled. Its `.function` takes arguments of the same shapes, and is differentiated in
+      reverse mode as was chosen; in other ways it is `f`.
+
+    Raises:
+      PlanError: if the limit cannot be read or kept, with the smallest peak that was reached.
+      TraceError, TargetError: as `measure` does.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from rematscope import auto
+      >>> def net(ws, x):
+      ...     for w in ws:
+      ...         x = jnp.sin(x @ w)
+      ...     return x.sum()
+      >>> args = [jnp.ones((8, 8))] * 8, jnp.ones((256, 8))
+      >>> found = auto(net, *args, peak="90 KiB")
+      >>> found.measurement.peak_bytes <= found.limit
+      True
+      >>> gradients = jax.grad(found.function)(*args)
+    """
+    __tracebackhide__ = True
+    if (peak is None) == (budget is None):
+        raise PlanError("give auto either peak=, what both passes may take, or budget=, what may be kept between them.")
+    limit = budget_bytes(peak if peak is not None else budget or 0)
+    search = _Search(f, args, kwargs, target, compiles)
+    with progress() as tell:
+        search.tell = tell
+        trial, bound = search.within_peak(limit) if peak is not None else search.within_budget(limit)
+    return Auto(search.linearized, trial, search.trials, limit, peak is not None, target, bound)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Known:
+    """What was found for a limit: the places of what is kept, and what was compiled."""
+
+    limit: int
+    places: tuple[int, ...]
+    measurement: Measurement
+    bound: float
+
+
+_KNOWN: dict[tuple[str, str], tuple[_Known, ...]] = {}
+
+
+class _Search:
+    """What was compiled of a function, and what is to be tried next."""
+
+    def __init__(
+        self, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], target: str, compiles: int
+    ):
+        self.f, self.args, self.kwargs = f, args, kwargs
+        self.target = target
+        self.compiles = compiles
+        self.trials: list[Trial] = []
+        self.tell: Callable[[str, float], None] = lambda text, done: None
+        self.linearized = linearize(trace(without_checkpoints(f), *args, **kwargs))
+        self.key = digest(self.linearized), target
+        self.rows = Rows(self.linearized)
+        # What runs at all events: both passes, if everything is kept.
+        self._least = _work(schedule(self.linearized, self.linearized.kept))
+        self.fixed = _fixed(self.linearized)
+
+    def within_peak(self, limit: int) -> tuple[Trial, float]:
+        """The best trial whose compiled peak is within a limit; and what every choice costs at least in the rows."""
+        room = limit - self.fixed
+        if room < 0:
+            raise PlanError(
+                f"{self.name} takes {bytes_text(self.fixed)} for its arguments, outputs and gradients alone, "
+                f"{bytes_text(-room)} more than {bytes_text(limit)}. {self._smallest_sentence(None)}"
+            )
+        # What an earlier call with a higher limit found is the best here too if it fits: so peaks never rise.
+        for known in _KNOWN.get(self.key, ()):
+            if known.limit >= limit >= known.measurement.peak_bytes:
+                return self._known(known), known.bound
+        bound = self._look(limit)
+        within = [t for t in self.trials if t.peak_bytes <= limit]
+        if not within:
+            raise PlanError(
+                f"no choice for {self.name} that was compiled for {self.target} takes {bytes_text(limit)} or less. "
+                f"{self._smallest_sentence(min(t.peak_bytes for t in self.trials))}"
+            )
+        best = min(within, key=lambda t: (t.recomputed, t.peak_bytes))
+        if best.measurement is not None:
+            found = _Known(limit, tuple(places(best.linearized, best.kept)), best.measurement, bound)
+            if best.linearized is self.linearized:
+                _KNOWN[self.key] = (*_KNOWN.get(self.key, ())[-_REMEMBERED:], found)
+        return best, bound
+
+    def _look(self, limit: int) -> float:
+        """Compiles choices until one fits and uses most of the limit; returns the bound of the rows for the last."""
+        proposals = self._proposals()
+        for trial in proposals:
+            if trial.predicted <= limit - self.fixed and self._compile(trial).peak_bytes <= limit:
+                if trial.recomputed == 0:
+                    return 0.0
+                break
+        ratio, bound = _FIRST_RATIO, 0.0
+        while len(self.trials) < self.compiles:
+            room = limit - self.fixed
+            fit = any(t.peak_bytes <= limit for t in self.trials)
+            last = len(self.trials) == self.compiles - 1
+            under = max((t.predicted for t in self.trials if t.peak_bytes <= limit), default=0)
+            over = min((t.predicted for t in self.trials if t.peak_bytes > limit), default=0)
+            aim = (under + over) / 2 if under and over > under else room / ratio
+            found = None if last and not fit else self._chosen(aim)
+            if found is None and fit:
+                break
+            trial, least = found or (self._smallest(proposals), 0.0)
+            if any(t.schedule.kept == trial.schedule.kept for t in self.trials):
+                if fit or found is None:
+                    break
+                ratio *= 1.05
+                continue
+            taken = self._compile(trial).peak_bytes - self.fixed
+            if taken <= room:
+                bound = least
+            if _ENOUGH * room <= taken <= room or (found is None and last):
+                break
+            ratio = ratio * 1.5 if math.isinf(taken) else max(taken, 1) / max(trial.predicted, 1)
+        return bound
+
+    def _chosen(self, aim: float) -> tuple[Trial, float] | None:
+        """What is best in the rows and is predicted to take no more than so much."""
+        self.tell("choosing", 0)
+        limit = aim
+        best = None
+        for _ in range(3):
+            if (found := self.rows.cheapest(peak=limit)) is None:
+                break
+            best = trial, _ = self._trial(self.linearized, found[0]), found[1]
+            if trial.predicted <= aim:
+                break
+            limit *= min(0.98, aim / trial.predicted)
+        return best
+
+    def within_budget(self, limit: int) -> tuple[Trial, float]:
+        """The best trial that keeps no more than so many bytes."""
+        found = self.rows.cheapest(kept=limit)
+        if found is None:
+            raise PlanError(
+                f"a budget of {bytes_text(limit)} is too small: what each iteration of a loop of {self.name} is handed "
+                "has to be kept. Give more."
+            )
+        trial = self._trial(self.linearized, found[0])
+        return self._compile(trial), found[1]
+
+    @property
+    def name(self) -> str:
+        """What people call the function."""
+        return self.linearized.passes.function
+
+    def _proposals(self) -> list[Trial]:
+        """Choices that others make: to keep all that JAX does, the author's own, matrix products."""
+        made = [self._trial(self.linearized, self.linearized.kept)]
+        if any(checkpoints(jaxpr_of(self.f, *self.args, **self.kwargs))):
+            own = linearize(trace(self.f, *self.args, **self.kwargs))
+            made.append(self._trial(own, own.kept))
+        return sorted(made, key=lambda trial: trial.recomputed)
+
+    def _smallest(self, proposals: list[Trial]) -> Trial:
+        """What is predicted to take least."""
+        fresh = [t for t in (self._least_of_rows, *proposals) if t not in self.trials]
+        return min(fresh or [self._least_of_rows], key=lambda trial: trial.predicted)
+
+    @cached_property
+    def _least_of_rows(self) -> Trial:
+        return self._trial(self.linearized, self.rows.smallest())
+
+    def _known(self, known: "_Known") -> Trial:
+        """What an earlier call compiled."""
+        trial = self._trial(self.linearized, values_at(self.linearized, known.places))
+        trial.measurement = known.measurement
+        self.trials.append(trial)
+        return trial
+
+    def _trial(self, linearized: Linearized, kept: frozenset[Value]) -> Trial:
+        made = schedule(linearized, kept)
+        function = keeping(self.f, linearized, kept)
+        return Trial(function, linearized, kept, made, temporaries(made), max(0, _work(made) - self._least))
+
+    def _compile(self, trial: Trial) -> Trial:
+        self.tell(f"compiling with {bytes_text(trial.schedule.kept_bytes)} kept", 0)
+        try:
+            trial.measurement = measure(trial.function, *self.args, target=self.target, **self.kwargs)
+            self.fixed = trial.measurement.peak_bytes - (trial.measurement.temp_bytes or 0)
+        except TooLargeError:
+            trial.measurement = None
+        self.trials.append(trial)
+        return trial
+
+    def _smallest_sentence(self, least: float | None) -> str:
+        if least is None:
+            return f"About {bytes_text(self.fixed + self._least_of_rows.predicted)} would do."
+        return (
+            f"The smallest that was found takes {bytes_text(least)}: give that much, make the batch smaller, or allow "
+            f"more than compiles={self.compiles}."
+        )
+
+
+def load(path: str | os.PathLike[str], f: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
+    """The function that `auto` chose once, from a file that its result's `.save("choice.json")` wrote.
+
+    Nothing is searched, solved or compiled: `f` is traced once.
+
+    Args:
+      path: the file.
+      f: a function of the same structure: the same operations on the same shapes.
+      *args, **kwargs: its arguments, as for `trace`.
+
+    Returns:
+      What `auto(f, …).function` is.
+
+    Raises:
+      PlanError: if the file is about another function, or holds no choice.
+      OSError: if it cannot be read.
+
+    Example:
+      >>> import jax.numpy as jnp, pathlib, tempfile
+      >>> from rematscope import auto, load
+      >>> def net(w, x):
+      ...     return jnp.sin(jnp.sin(x @ w) @ w).sum()
+      >>> args = jnp.ones((8, 8)), jnp.ones((64, 8))
+      >>> file = pathlib.Path(tempfile.mkdtemp(), "choice.json")
+      >>> auto(net, *args, budget="3 KiB").save(file)
+      >>> planned = load(file, net, *args)
+    """
+    __tracebackhide__ = True
+    try:
+        said = json.loads(Path(path).read_text(encoding="utf-8"))
+        structure, chosen = said["structure"], [int(place) for place in said["kept"]]
+    except (ValueError, KeyError, TypeError):
+        raise PlanError(f"{os.fspath(path)} holds no choice. Write one with auto(f, …).save('choice.json').") from None
+    own = f if said.get("checkpoints") else without_checkpoints(f)
+    linearized = linearize(trace(own, *args, **kwargs))
+    if digest(linearized) != structure:
+        raise PlanError(
+            f"{os.fspath(path)} is about another function than {linearized.passes.function} with these arguments, or "
+            "JAX writes it down otherwise now. Let auto choose again."
+        )
+    return keeping(f, linearized, values_at(linearized, chosen))
+
+
+def _work(made: Schedule) -> float:
+    """What both programs of a choice compute, as `work` counts it."""
+    whole = program_cost(made.forward) + program_cost(made.backward)
+    return whole.flops + whole.transcendentals
+
+
+def _fixed(linearized: Linearized) -> int:
+    """Bytes of arguments, constants, cotangents, outputs and gradients."""
+    passes = linearized.passes
+    given = [*passes.forward.inputs, *linearized.primal.constants, *passes.cotangents]
+    returned = [*linearized.primal.outputs, *passes.backward.outputs]
+    return sum(v.device_bytes for v in given) + sum(nbytes(v.on_device) for v in returned)

@@ -1,0 +1,371 @@
+"""What to keep so that the peak of the backward pass stays within a limit: a 0/1 program over values and steps.
+
+The steps are the operations of the backward program, a loop's body once, several to a bin. A value that is not kept is
+asked for by the first step that reads it, or by what is computed again from it, and is then there until its last
+reader. So an operation e has a variable for each bin, r[e, t]: it has run again by then.
+
+* What a step reads is kept or there:                   r[e, t] ≥ 1 − x[v]
+* So is what is computed again from it:                 r[e, t] ≥ r[reader, t] − x[v]
+* In each bin, what is kept and what is there again fits: Σ bytes · x[v] + Σ bytes · r[e, t] ≤ limit − cotangents
+
+Only the x have to be whole. Checkmate (Jain et al., MLSys 2020) decides anew at each step what to keep; here a value
+is computed again once and the order is that of `rematscope.scheduling.schedule`, so that a program has as many
+variables as there are values times the bins in which they can first be asked for.
+"""
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy
+
+from rematscope.choices.build import work
+from rematscope.ir import jax_internals
+from rematscope.ir.cost import program_cost
+from rematscope.ir.program import Equation, Program, Value
+from rematscope.scheduling.linearize import Linearized, reading
+from rematscope.scheduling.temporaries import HEAVY, VIEWS, Fusion
+
+BINS = 40
+_MIB = 2.0**20
+
+
+class Rows:
+    """The 0/1 program of a function. Asked again for another limit, it is there already.
+
+    Attributes:
+      linearized: the function.
+      candidates: the values that may be kept, in the order of the program.
+    """
+
+    def __init__(self, linearized: Linearized):
+        self.linearized = linearized
+        self._number_steps()
+        self._find_needed()
+        self._find_windows()
+        self.candidates = tuple(v for e in self._nodes for v in e.outputs if self._worth_keeping(e, v))
+        self.candidates += tuple(v for loop in self._loops for v in loop.bodies[0].inputs[: loop.carries])
+
+    # Steps and bins
+
+    def _number_steps(self) -> None:
+        """Lays out the backward program, loops' bodies opened, and divides it into bins after heavy operations."""
+        self._loops = list(dict.fromkeys(self.linearized.loops.values()))
+        self._steps: list[Equation] = []
+        spans: dict[Equation, tuple[int, int]] = {}
+        for equation in self.linearized.backward.equations:
+            if (loop := self.linearized.loops.get(equation)) is None:
+                self._steps.append(equation)
+                continue
+            start = len(self._steps)
+            self._steps += equation.bodies[0].equations
+            before = spans.get(loop, (start, start))
+            spans[loop] = min(start, before[0]), max(len(self._steps) - 1, start)
+        heavy = [e.primitive in HEAVY for e in self._steps]
+        each = max(1.0, sum(heavy) / BINS)
+        self._bin_of = [int(sum_ / each) for sum_ in np.cumsum(heavy) - np.array(heavy, int)] or [0]
+        self._bins = self._bin_of[-1] + 1
+        self._span = {
+            loop: (self._bin_of[a], self._bin_of[min(b, len(self._bin_of) - 1)]) for loop, (a, b) in spans.items()
+        }
+
+    def _find_needed(self) -> None:
+        """The operations that run again if nothing is kept, each before what reads it; and who reads what."""
+        primal = self.linearized.primal
+        home: dict[Equation, Equation | None] = dict.fromkeys(primal.equations)
+        home |= {e: loop for loop in self._loops for e in loop.bodies[0].equations}
+        made = {v: e for e in home if e.primitive != "optimization_barrier" for v in e.outputs}
+        inputs = {v: loop for loop in self._loops for v in loop.bodies[0].inputs}
+        slices = {
+            v: stack
+            for loop in self._loops
+            for v, stack in zip(loop.bodies[0].inputs[loop.carries :], loop.stacked_inputs, strict=True)
+        }
+        self._home, self._made, self._handed = home, made, inputs
+        self._slices = slices
+        self._asked: dict[Value, list[int]] = {}  # by steps, bins
+        pending: list[Value] = []
+
+        def sees(value: Value, bin_: int) -> None:
+            value, bin_ = self._source(value, bin_)
+            self._asked.setdefault(value, []).append(bin_)
+            pending.append(value)
+
+        for equation, bin_ in zip(self._steps, self._bin_of, strict=False):
+            for value in reading(equation):
+                sees(value, bin_)
+        for value in self.linearized.backward.outputs:
+            sees(value, self._bins - 1)
+        needed: set[Equation] = set()
+        while pending:
+            maker = made.get(pending.pop())
+            if maker is not None and maker not in needed:
+                needed.add(maker)
+                pending += (self._source(v, 0)[0] for v in reading(maker))
+        self._nodes = [e for e in home if e in needed and e not in self._loops]
+        self._nodes += [loop for loop in self._loops if loop in needed]
+        order = {e: i for i, e in enumerate(home)}
+        self._nodes.sort(key=lambda e: (order[home[e] or e], order[e]))
+
+    def _source(self, value: Value, bin_: int) -> tuple[Value, int]:
+        """The value that is asked for where this one is read: a slice's stack, when its loop begins."""
+        while value in self._slices:
+            bin_ = self._span.get(self._handed[value], (bin_, bin_))[0]
+            value = self._slices[value]
+        return value, bin_
+
+    def _find_windows(self) -> None:
+        """In which bins an operation may first run again, and until when its results are read."""
+        readers: dict[Value, list[Equation]] = {}
+        for equation in self._nodes:
+            for value in reading(equation):
+                readers.setdefault(self._source(value, 0)[0], []).append(equation)
+        outputs = set(self.linearized.backward.outputs)
+        self._fusion = Fusion([self._nodes, self._steps], outputs)
+        first: dict[Equation, int] = {}
+        last: dict[Equation, int] = {}
+        self._end: dict[Value, int] = {}
+        for equation in reversed(self._nodes):
+            starts: list[int] = []
+            ends: list[int] = []
+            for value in equation.outputs:
+                asked = self._asked.get(value, [])
+                by = [e for e in readers.get(value, ()) if e in first]
+                starts += [min(asked, default=self._bins), *(self._when(e, equation, first[e]) for e in by)]
+                ends += [*asked[:1], *(self._when(e, equation, last[e]) for e in by)]
+                reads = [
+                    self._end.get(v, 0) if v in self._fusion.unwritten else first[e] for e in by for v in e.outputs
+                ]
+                self._end[value] = max([*asked, *reads], default=0)
+            first[equation], last[equation] = min(starts), max(min(ends, default=0), max(ends, default=0))
+            last[equation] = max(last[equation], first[equation])
+        self._first, self._last, self._readers = first, last, readers
+        for loop in self._loops:
+            for value in loop.bodies[0].inputs[: loop.carries]:
+                self._end[value] = self._span.get(loop, (0, self._bins - 1))[1]
+
+    def _when(self, reader: Equation, read: Equation, bin_: int) -> int:
+        """What a loop's body reads from around it is asked for when the loop begins."""
+        loop = self._home[reader]
+        return bin_ if loop is None or self._home[read] is loop else self._span.get(loop, (bin_, bin_))[0]
+
+    def _worth_keeping(self, equation: Equation, value: Value) -> bool:
+        """Whether no other candidate does as well: what is only moved has as many bytes where it comes from."""
+        if jax_internals.has_effects(equation.eqn) or not value.device_bytes:
+            return False
+        sources = reading(equation)
+        moved = equation.primitive in VIEWS or equation.primitive in ("transpose", "broadcast_in_dim", "rev")
+        if moved or equation.primitive == "convert_element_type":
+            return bool(sources) and value.device_bytes < sources[0].device_bytes
+        return equation.primitive != "iota"
+
+    # The program
+
+    def _weight(self, value: Value) -> int:
+        """Bytes of a value if it is kept, of a loop all iterations' together."""
+        loop = self._loop(value)
+        return value.device_bytes * (loop.length if loop is not None else 1)
+
+    def _loop(self, value: Value) -> Equation | None:
+        if value in self._handed:
+            return self._handed[value]
+        return self._home[self._made[value]]
+
+    @cached_property
+    def costs(self) -> dict[Equation, float]:
+        """What running an operation again takes, over all iterations of its loop."""
+        found = {}
+        for equation in self._nodes:
+            loop = self._home[equation]
+            times = loop.length if loop is not None else 1
+            found[equation] = times * _work(equation)
+        return found
+
+    @cached_property
+    def _cotangents(self) -> list[int]:
+        """The most bytes of cotangents in each bin."""
+        outputs = set(self.linearized.backward.outputs)
+        own = {v: i for i, e in enumerate(self._steps) for v in e.outputs}
+        last = dict(own)
+        for i, equation in enumerate(self._steps):
+            for value in reading(equation):
+                for there in self._fusion.stands_for(value):
+                    if there in own:
+                        last[there] = i
+        live = np.zeros(len(self._steps) + 1)
+        for value, i in own.items():
+            if value not in outputs and value not in self._fusion.unwritten:
+                live[i : last[value] + 1] += value.device_bytes
+        most = [0] * self._bins
+        for i, bin_ in enumerate(self._bin_of[: len(self._steps)]):
+            most[bin_] = max(most[bin_], int(live[i]))
+        return most
+
+    @cached_property
+    def _columns(self) -> tuple[dict[Value, int], dict[Equation, int], int]:
+        x = {v: i for i, v in enumerate(self.candidates)}
+        place, r = len(x), {}
+        for equation in self._nodes:
+            r[equation] = place - self._first[equation]
+            place += self._last[equation] - self._first[equation] + 1
+        return x, r, place
+
+    def _r(self, equation: Equation, bin_: int) -> int | None:
+        """The column that says whether an operation has run again by a bin; None before it can have."""
+        if bin_ < self._first[equation]:
+            return None
+        return self._columns[1][equation] + min(bin_, self._last[equation])
+
+    @cached_property
+    def _implied(self) -> tuple[scipy.sparse.csc_array, np.ndarray]:
+        """The rows that say what has to be there."""
+        x, _, size = self._columns
+        rows: list[tuple[dict[int, float], float]] = []
+        for value, bins in self._asked.items():
+            self._add_row(rows, value, min(bins), None)
+        for reader in self._nodes:
+            loop = self._home[reader]
+            for value in reading(reader):
+                source = self._source(value, 0)[0]
+                if source in x or source in self._made:
+                    if loop is not None and self._loop_or_none(source) is not loop:
+                        start = self._span.get(loop, (0, 0))[0]
+                        self._add_row(rows, source, start, self._r(reader, self._last[reader]))
+                        continue
+                    for bin_ in range(self._first[reader], self._last[reader] + 1):
+                        self._add_row(rows, source, bin_, self._r(reader, bin_))
+        places = [(i, j, c) for i, (row, _) in enumerate(rows) for j, c in row.items()]
+        i, j, c = map(np.array, zip(*places, strict=True)) if places else ((), (), ())
+        return scipy.sparse.csc_array((c, (i, j)), shape=(len(rows), size), dtype=float), np.array([b for _, b in rows])
+
+    def _loop_or_none(self, value: Value) -> Equation | None:
+        return self._loop(value) if value in self._made or value in self._handed else None
+
+    def _add_row(self, rows: list, value: Value, bin_: int, reader: int | None) -> None:
+        """A value is kept, or has run again by a bin, if a reader has (or in any case)."""
+        x, row = self._columns[0], {}
+        if reader is not None:
+            row[reader] = -1.0
+        if value in x:
+            row[x[value]] = 1.0
+        made = self._made.get(value)
+        if made is not None and made in self._first and not jax_internals.has_effects(made.eqn):
+            there = self._r(made, bin_)
+            if there is not None:
+                row[there] = row.get(there, 0) + 1.0
+        if any(c > 0 for c in row.values()):
+            rows.append((row, 1.0 if reader is None else 0.0))
+
+    @cached_property
+    def _peaks(self) -> tuple[scipy.sparse.csc_array, np.ndarray]:
+        """For each bin the bytes of each column, in MiB, and what cotangents take."""
+        x, _, size = self._columns
+        i: list[int] = []
+        j: list[int] = []
+        c: list[float] = []
+        for value, place in x.items():
+            loop = self._loop(value)
+            end = self._end.get(value, 0) if loop is None else self._span.get(loop, (0, self._bins - 1))[1]
+            i += range(end + 1)
+            j += [place] * (end + 1)
+            c += [self._weight(value) / _MIB] * (end + 1)
+        for equation in self._nodes:
+            nbytes = sum(v.device_bytes for v in equation.outputs if v not in self._fusion.unwritten)
+            end = max((self._end.get(v, 0) for v in equation.outputs), default=0)
+            if nbytes:
+                first, start = self._first[equation], self._columns[1][equation]
+                for bin_ in range(first, end + 1):
+                    i.append(bin_)
+                    j.append(start + min(bin_, self._last[equation]))
+                    c.append(nbytes / _MIB)
+        return scipy.sparse.csc_array((c, (i, j)), shape=(self._bins, size)), np.array(self._cotangents) / _MIB
+
+    @cached_property
+    def _bytes(self) -> np.ndarray:
+        size = self._columns[2]
+        row = np.zeros(size)
+        row[: len(self.candidates)] = [self._weight(v) / _MIB for v in self.candidates]
+        return row
+
+    def cheapest(
+        self, *, peak: float | None = None, kept: float | None = None, seconds: float = 3, gap: float = 1e-3
+    ) -> tuple[frozenset[Value], float] | None:
+        """The values to keep so that least is computed again.
+
+        Args:
+          peak: bytes that may be there in any bin; None does not limit them.
+          kept: bytes that may be kept; None does not limit them.
+          seconds: after which the solver says what it has.
+          gap: how far above the bound it may stop, as a part of it.
+
+        Returns:
+          The values, and a bound: what every choice within the limits costs at least in this model. None if the solver
+          found no choice.
+        """
+        rows, cotangents = self._peaks
+        limited = []
+        if peak is not None:
+            limited.append((rows, peak / _MIB - cotangents))
+        if kept is not None:
+            limited.append((scipy.sparse.csc_array(self._bytes[None]), np.array([kept / _MIB])))
+        unit = max(self._objective.max(initial=0.0), 1.0)
+        # Of equal choices the one that keeps less.
+        result = self._solved(self._objective / unit + 1e-9 * self._bytes, limited, seconds=seconds, gap=gap)
+        if result.x is None:
+            return None
+        chosen = frozenset(v for v, on in zip(self.candidates, result.x, strict=False) if on > 0.5)
+        return chosen, max(0.0, result.mip_dual_bound * unit)
+
+    def smallest(self) -> frozenset[Value]:
+        """Values to keep so that the peak is near the least, in this model."""
+        rows, cotangents = self._peaks
+        level = scipy.sparse.csc_array(np.full((self._bins, 1), -1.0))  # one column more: the peak itself
+        above = scipy.sparse.hstack([rows, level], format="csc")
+        result = self._solved(np.append(np.zeros(rows.shape[1]), 1.0), [(above, -cotangents)], whole=False)
+        # What parts of values would do is less than whole ones can: the first limit above that some choice keeps to.
+        for more in (1.01, 1.04, 1.1, 1.2, 1.4, 2.0) if result.x is not None else ():
+            if (found := self.cheapest(peak=more * result.fun * _MIB)) is not None:
+                return found[0]
+        return frozenset()
+
+    @cached_property
+    def _objective(self) -> np.ndarray:
+        objective = np.zeros(self._columns[2])
+        for equation in self._nodes:
+            objective[self._columns[1][equation] + self._last[equation]] += self.costs[equation]
+        return objective
+
+    def _solved(
+        self,
+        objective: np.ndarray,
+        limited: Sequence[tuple[Any, np.ndarray]],
+        seconds: float = 3,
+        gap: float = 0,
+        whole: bool = True,
+    ) -> Any:
+        """What SciPy's solver finds for an objective to be least; values are kept in part where not `whole`."""
+        matrix, least = self._implied
+        more = len(objective) - matrix.shape[1]
+        if more:
+            matrix = scipy.sparse.hstack([matrix, scipy.sparse.csc_array((matrix.shape[0], more))], format="csc")
+        constraints = [scipy.optimize.LinearConstraint(matrix, least, np.inf)]
+        constraints += [scipy.optimize.LinearConstraint(rows, -np.inf, most) for rows, most in limited]
+        integral, upper = np.zeros(len(objective)), np.ones(len(objective))
+        integral[: len(self.candidates)] = whole
+        upper[len(objective) - more :] = np.inf
+        return scipy.optimize.milp(
+            objective,
+            integrality=integral,
+            bounds=scipy.optimize.Bounds(0, upper),
+            constraints=constraints,
+            options={"mip_rel_gap": gap, "time_limit": seconds},
+        )
+
+
+def _work(equation: Equation) -> float:
+    """What running an operation takes, with all iterations of the loops in it."""
+    if not equation.bodies:
+        return work(equation)
+    whole = program_cost(Program((), [equation], ()))
+    return whole.flops + whole.transcendentals

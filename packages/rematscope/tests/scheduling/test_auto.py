@@ -1,0 +1,121 @@
+"""`auto`: within the limit, never worse than what it is compared with, and still the function that it was."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from zoo import normal
+
+from rematscope import PlanError, TraceError, auto, load, measure, scheduled, trace
+
+
+def layer(x, w):
+    up, down = w
+    y = x @ up
+    return x + (jnp.tanh(y) * jnp.exp(-y * y)) @ down
+
+
+def deep(ws, x):
+    for w in zip(*ws, strict=True):
+        x = layer(x, w)
+    return jnp.mean(x**2)
+
+
+def looped(ws, x):
+    return jnp.mean(lax.scan(lambda x, w: (layer(x, w), None), x, ws)[0] ** 2)
+
+
+def checkpointed(f):
+    """The same with a checkpoint around each layer."""
+    if f is looped:
+        body = jax.checkpoint(lambda x, w: (layer(x, w), None))
+        return lambda ws, x: jnp.mean(lax.scan(body, x, ws)[0] ** 2)
+
+    def each(ws, x):
+        for w in zip(*ws, strict=True):
+            x = jax.checkpoint(layer)(x, w)
+        return jnp.mean(x**2)
+
+    return each
+
+
+WS, X = (normal(300, 6, 16, 64) / 8, normal(301, 6, 64, 16) / 8), normal(302, 512, 16)
+
+
+def again(passes):
+    return passes.recompute_cost.flops + passes.recompute_cost.transcendentals
+
+
+def kept_bytes(function):
+    return trace(function, WS, X).bytes_by_kind().get("computed", 0)
+
+
+@pytest.mark.parametrize("f", [deep, looped])
+def test_within_a_limit_less_is_computed_again_than_with_a_checkpoint_a_layer(f):
+    layers = measure(checkpointed(f), WS, X)
+    found = auto(f, WS, X, peak=2 * layers.peak_bytes)
+    measured = measure(found.function, WS, X)
+    assert measured.peak_bytes == found.measurement.peak_bytes <= 2 * layers.peak_bytes
+    assert found.recomputed <= 0.85 * (
+        layers.passes.recompute_cost.flops + layers.passes.recompute_cost.transcendentals
+    )
+    assert found.bound <= found.recomputed
+    gradients, expected = (jax.jit(jax.grad(g, (0, 1)))(WS, X) for g in (found.function, f))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), gradients, expected)
+
+
+def test_what_is_said_is_what_is_traced_and_compiled():
+    found = auto(looped, WS, X, budget="600 KiB")
+    assert found.kept_bytes == kept_bytes(found.function) <= 600 * 1024
+    plain, late = trace(looped, WS, X).cost, trace(found.function, WS, X).cost
+    more = late.flops + late.transcendentals - plain.flops - plain.transcendentals
+    assert found.recomputed == more > 0
+    assert "computed again" in repr(found)
+    assert "test_auto.py" in repr(found)
+    assert "Compiled for cpu" in found.certificate
+
+
+def test_the_peak_never_rises_as_the_limit_falls_and_room_for_all_is_used():
+    plain = measure(looped, WS, X)
+    limits = [int(plain.peak_bytes * part) for part in (1.1, 0.5)]
+    results = [auto(looped, WS, X, peak=limit) for limit in limits]
+    peaks = [found.measurement.peak_bytes for found in results]
+    assert peaks == sorted(peaks, reverse=True)
+    assert all(peak <= limit for peak, limit in zip(peaks, limits, strict=True))
+    assert results[0].recomputed == 0
+    assert all(len(found.trials) <= 4 for found in results)
+
+
+def test_a_limit_that_cannot_be_kept_is_refused_with_one_that_can():
+    with pytest.raises(PlanError, match=r"for its arguments, outputs and gradients alone, .* would do"):
+        auto(deep, WS, X, peak="10 KiB")
+    fixed = auto(deep, WS, X, budget=0).measurement
+    with pytest.raises(PlanError, match=r"no choice for deep .* The smallest that was found takes"):
+        auto(deep, WS, X, peak=fixed.peak_bytes - fixed.temp_bytes + 1024)
+    with pytest.raises(PlanError, match="either peak="):
+        auto(deep, WS, X)
+    with pytest.raises(TraceError, match="no floating-point value"):
+        auto(lambda x: x > 0, X, budget=0)
+
+
+def test_a_choice_is_saved_and_loaded_for_the_same_function_alone(tmp_path):
+    found = auto(deep, WS, X, budget="100 KiB")
+    found.save(tmp_path / "choice.json")
+    loaded = load(tmp_path / "choice.json", deep, WS, X)
+    assert kept_bytes(loaded) == found.kept_bytes
+    with pytest.raises(PlanError, match="about another function than looped"):
+        load(tmp_path / "choice.json", looped, WS, X)
+    with pytest.raises(PlanError, match="other shapes"):
+        loaded(WS, X[:3])
+    (tmp_path / "choice.json").write_text("{}")
+    with pytest.raises(PlanError, match="holds no choice"):
+        load(tmp_path / "choice.json", deep, WS, X)
+
+
+def test_checkpoints_of_the_authors_own_are_taken_for_proposals():
+    own = checkpointed(deep)
+    late = measure(scheduled(own), WS, X)
+    found = auto(own, WS, X, peak=late.peak_bytes)
+    assert found.measurement.peak_bytes <= late.peak_bytes
+    assert found.recomputed <= again(trace(own, WS, X))

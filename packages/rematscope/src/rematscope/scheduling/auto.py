@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rematscope.errors import PlanError, TooLargeError
+from rematscope.errors import PlanError
 from rematscope.ir.cost import program_cost
 from rematscope.ir.program import Value, nbytes
 from rematscope.planning.budget import budget_bytes
@@ -242,11 +242,9 @@ class _Search:
 
     def _compile(self, trial: Trial) -> Trial:
         self.tell(f"compiling with {bytes_text(trial.schedule.kept_bytes)} kept", 0)
-        try:
-            trial.measurement = measure(trial.function, *self.args, target=self.target, **self.kwargs)
-            self.fixed = trial.measurement.peak_bytes - (trial.measurement.temp_bytes or 0)
-        except TooLargeError:
-            trial.measurement = None
+        made = trial.measurement = measure(trial.function, *self.args, target=self.target, **self.kwargs)
+        if not made.out_of_memory:
+            self.fixed = made.peak_bytes - made.temp_bytes
         self.trials.append(trial)
         return trial
 

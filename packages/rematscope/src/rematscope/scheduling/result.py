@@ -37,7 +37,7 @@ class Trial:
       schedule: its two programs.
       predicted: bytes of temporaries that the programs say.
       recomputed: what both passes compute beyond what they do where everything is kept: FLOPs and transcendentals.
-      measurement: what XLA made of it; None if it was not compiled, or there was no room for it.
+      measurement: what XLA made of it; None if it was not compiled.
     """
 
     function: Callable[..., Any]
@@ -51,7 +51,8 @@ class Trial:
     @property
     def peak_bytes(self) -> float:
         """Bytes that the compiled program takes while it runs; infinite if there is no room for it."""
-        return math.inf if self.measurement is None else self.measurement.peak_bytes
+        made = self.measurement
+        return math.inf if made is None or made.out_of_memory else made.peak_bytes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -199,14 +200,15 @@ class Auto(View):
     def _cells(self) -> list[list[str]]:
         cells = [["", "kept", "again", "predicted", "compiled"]]
         for trial in self.trials:
-            fixed = 0 if trial.measurement is None else trial.peak_bytes - (trial.measurement.temp_bytes or 0)
+            fits = math.isfinite(trial.peak_bytes)
+            fixed = trial.peak_bytes - trial.measurement.temp_bytes if trial.measurement and fits else 0
             cells.append(
                 [
                     "✓" if trial is self._chosen else "",
                     bytes_text(trial.schedule.kept_bytes),
                     _count(trial.recomputed),
                     bytes_text(trial.predicted + fixed),
-                    bytes_text(trial.peak_bytes) if trial.measurement else "no room",
+                    bytes_text(trial.peak_bytes) if fits else "no room",
                 ]
             )
         return cells

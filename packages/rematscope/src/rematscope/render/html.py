@@ -4,15 +4,33 @@ Text is escaped where it becomes HTML, and nowhere else: whatever takes a text h
 `escaped` does that, on the standard library: markupsafe would be one more requirement for a single line.
 """
 
+import functools
 import html
+import json
 import re
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import NamedTuple
 
-from rematscope.render.theme import DOCUMENT, FOLDS, MARKS, SHEET
+from rematscope.render.theme import DOCUMENT, FOLDS, MARKS, SEARCHED, SHEET
 
 # A line as it is laid out, in (text, style) pieces: the terminal's and the notebook's view are both made from it.
 PieceLine = list[tuple[str, str]]
+
+
+class Row(NamedTuple):
+    """A line of a program, on as many lines as it takes, that a reader finds and goes to.
+
+    Attributes:
+      lines: the lines.
+      role: its letter, or nothing.
+      makes, reads: the names of the values that it defines, and of all that it mentions besides.
+    """
+
+    lines: list[PieceLine]
+    role: str
+    makes: Sequence[str]
+    reads: Sequence[str]
 
 
 class Hidden(NamedTuple):
@@ -24,7 +42,7 @@ class Hidden(NamedTuple):
     """
 
     summary: PieceLine
-    lines: list[PieceLine]
+    lines: Sequence[PieceLine | Row]
 
 
 def page(inner: str, sheets: str = SHEET) -> str:
@@ -32,8 +50,20 @@ def page(inner: str, sheets: str = SHEET) -> str:
     return f'{sheets}\n<div class="rematscope">{inner}</div>'
 
 
+@functools.cache
+def search_script() -> str:
+    """What lets a reader search what it stands in; a page that is not trusted loses it, and reads as it stands."""
+    return f"<script>\n{Path(__file__).with_name('search.js').read_text(encoding='utf-8')}</script>"
+
+
 def document(inner: str) -> str:
-    """A whole page, in the reader's light or dark theme, from HTML whose sheets ask JupyterLab which one is on."""
+    """A whole page, in the reader's light or dark theme, from HTML whose sheets ask JupyterLab which one is on.
+
+    What can be searched in it is searched together.
+    """
+    script = search_script()
+    if script in inner:
+        inner = inner.replace(script, "") + script
     asked = re.compile(r'\[data-jp-theme-light="false"\] ([^{}]+\{[^}]*\})')
     return "\n".join(
         [
@@ -46,24 +76,29 @@ def document(inner: str) -> str:
     )
 
 
-def html_page(columns: Sequence[Sequence[PieceLine | Hidden]], footer: Sequence[PieceLine]) -> str:
+def html_page(
+    columns: Sequence[Sequence[PieceLine | Row | Hidden]], footer: Sequence[PieceLine], searched: bool = False
+) -> str:
     """A row of columns and a footer, each a list of lines, each a list of (text, style) pieces; some lines hidden."""
     # Said inline too: a notebook that is not trusted loses the sheet, and JupyterLab aligns cells to the right.
     cells = "".join(f'<td style="text-align: left; vertical-align: top">{_opening(lines)}</td>' for lines in columns)
     table = f'<table class="rs-programs"><tbody><tr>{cells}</tr></tbody></table>'
     marked = any("rs-marked" in style for lines in columns for line in lines for _, style in _shown(line))
     folded = any(isinstance(line, Hidden) for lines in columns for line in lines)
-    return page(f"{table}{pre(footer)}", SHEET + MARKS * marked + FOLDS * folded)
+    sheets = SHEET + MARKS * marked + FOLDS * folded + SEARCHED * searched
+    return page(f"{table}{pre(footer)}{search_script() if searched else ''}", sheets)
 
 
-def _shown(line: PieceLine | Hidden) -> PieceLine:
+def _shown(line: PieceLine | Row | Hidden) -> PieceLine:
+    if isinstance(line, Row):
+        return [piece for each in line.lines for piece in each]
     return line.summary if isinstance(line, Hidden) else line
 
 
-def _opening(lines: Iterable[PieceLine | Hidden]) -> str:
+def _opening(lines: Iterable[PieceLine | Row | Hidden]) -> str:
     """Lines that stay as they are, and such as are opened by a click on what stands for them, or by Enter."""
     parts: list[str] = []
-    open_lines: list[PieceLine] = []
+    open_lines: list[PieceLine | Row] = []
     for line in lines:
         if isinstance(line, Hidden):
             parts += [pre(open_lines)] if open_lines else []
@@ -74,24 +109,43 @@ def _opening(lines: Iterable[PieceLine | Hidden]) -> str:
     return "".join([*parts, pre(open_lines)])
 
 
-def html_table(rows: Sequence[Sequence[str]], footer: str | None, about: Sequence[str] = ()) -> str:
+def html_table(
+    rows: Sequence[Sequence[str]],
+    footer: str | None,
+    about: Sequence[str] = (),
+    makes: Sequence[Sequence[str]] = (),
+) -> str:
     """A table of texts, which may have several lines, its first row the header.
 
-    `about` numbers the values that each of the others is about.
+    `about` numbers the values that each of the others is about; `makes` names them, where a reader searches.
     """
     header, *body = [[escaped(text).replace("\n", "<br>") for text in row] for row in rows]
     head = "".join(f'<th scope="col" style="text-align: left">{cell}</th>' for cell in header)
-    starts = [f'<tr data-value="{numbers}">' for numbers in about] or ["<tr>"] * len(body)
+    starts = [f'<tr data-value="{numbers}">' for numbers in about]
+    starts += [f'<tr class="rs-row" tabindex="-1" data-makes="{_listed(names)}">' for names in makes]
     lines = "".join(
-        start + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for start, row in zip(starts, body, strict=True)
+        start + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>"
+        for start, row in zip(starts or ["<tr>"] * len(body), body, strict=True)
     )
     table = f'<table class="rs-table"><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>'
     return page(table if footer is None else f"{table}<p>{escaped(footer)}</p>")
 
 
-def pre(lines: Iterable[PieceLine]) -> str:
+def pre(lines: Iterable[PieceLine | Row]) -> str:
     """Lines that stay as they are."""
-    return f"<pre>{chr(10).join(''.join(map(_span, line)) for line in lines)}</pre>"
+    return f"<pre>{chr(10).join(map(_line, lines))}</pre>"
+
+
+def _line(line: PieceLine | Row) -> str:
+    if not isinstance(line, Row):
+        return "".join(map(_span, line))
+    data = f'data-role="{line.role}" data-makes="{_listed(line.makes)}" data-reads="{_listed(line.reads)}"'
+    return f'<span class="rs-row" tabindex="-1" {data}>{chr(10).join(map(_line, line.lines))}</span>'
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names as an attribute has them."""
+    return html.escape(json.dumps(list(names), ensure_ascii=False))
 
 
 def _span(piece: tuple[str, str]) -> str:

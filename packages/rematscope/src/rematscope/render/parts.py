@@ -101,6 +101,9 @@ class Stack(View):
     def html(self) -> str:
         return "\n<br>\n".join(view.html() for view in self.parts())
 
+    def page(self) -> str:
+        return "\n<br>\n".join(view.page() for view in self.parts())
+
 
 def needs(extra: str, what: str) -> Lines:
     """Says what to install for a thing that is not shown, since it takes one of rematscope's extras."""

@@ -48,6 +48,20 @@ FOLDS = """<style>
 .rematscope summary:hover, .rematscope details[open] > summary { background: #8882; }
 </style>"""
 
+# And one for a page in which a reader searches; the bar is made by a script, and is not there without it.
+SEARCHED = """<style>
+.rs-search { position: sticky; top: 0; z-index: 1; display: flex; flex-wrap: wrap; gap: 4px 6px; align-items: center;
+  padding: 4px 0; background: var(--jp-layout-color0, canvas); font: 13px var(--jp-ui-font-family, system-ui); }
+.rs-search :is(input, button) { font: inherit; color: inherit; background: transparent; padding: 2px 6px;
+  border: 1px solid #888; border-radius: 3px; }
+.rs-search input { width: 16em; max-width: 100%; }
+.rs-search :is(input, button):focus-visible, .rs-row:focus-visible { outline: 2px solid #0b6bcb; outline-offset: -1px; }
+.rs-search button[aria-pressed="true"] { background: #005a8f; color: #fff; }
+.rs-row.rs-match { background: #8883; } .rs-row.rs-current { background: #ffe9a8; color: #3d2b00; }
+.rs-row.rs-current * { color: inherit; opacity: 1; } .rs-row[hidden] { display: none; }
+[data-jp-theme-light="false"] .rs-row.rs-current { background: #5a4300; color: #fff1c9; }
+</style>"""
+
 # Of a page that stands by itself.
 DOCUMENT = """<style>
 :root { color-scheme: light dark; }

@@ -21,8 +21,12 @@ class View:
         raise NotImplementedError(f"{type(self).__name__} says neither its parts nor how it looks")
 
     def html(self) -> str:
-        """The same words as HTML, in which nothing runs and nothing is fetched."""
+        """The same words as HTML, in which nothing is fetched, and nothing runs but the search in a long program."""
         return "".join(part.html() for part in self.parts())
+
+    def page(self) -> str:
+        """The same for a page by itself, where a reader may also search and nothing else is near."""
+        return "".join(part.page() for part in self.parts()) if type(self).html is View.html else self.html()
 
     def pane(self) -> dict:
         """The state of a widget that shows it: HTML, a note about each value in it, and what stands there meanwhile."""
@@ -41,7 +45,7 @@ class View:
         """
         part = Path(f"{os.fspath(path)}.part")
         try:
-            part.write_text(document(self.picture() + self.html()), encoding="utf-8")
+            part.write_text(document(self.picture() + self.page()), encoding="utf-8")
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)

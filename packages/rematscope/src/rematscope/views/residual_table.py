@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from rematscope.ir.pretty_print import code
 from rematscope.ir.program import type_text
 from rematscope.ir.source import common_path, numberless
+from rematscope.render.html import html_table
 from rematscope.render.parts import TextTable
 from rematscope.render.units import bytes_text
 from rematscope.render.view import View
@@ -73,6 +74,9 @@ class ResidualTable(View):
 
     def parts(self) -> Iterable[View]:
         return [TextTable(self.cells(), self.total, numeric=self.cells()[0][2:4])]
+
+    def page(self) -> str:
+        return html_table(self.cells(), self.total, makes=[row.values for row in self.rows])
 
     @property
     def total(self) -> str:

@@ -1,20 +1,23 @@
 """The two programs side by side, with what crosses between them."""
 
 import itertools
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import TypeVar
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
-from rematscope.ir.program import Value
+from rematscope.ir.program import Literal, Value
 from rematscope.render.folding import folded
-from rematscope.render.html import Hidden, PieceLine, html_page
+from rematscope.render.html import Hidden, PieceLine, Row, html_page
 from rematscope.render.theme import COLOURS
 from rematscope.render.view import View, show
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.folding import Repeat, repeats, summary, without_runs
 from rematscope.views.program_rows import Listing, ProgramRow, backward, forward
+
+_Line = TypeVar("_Line", PieceLine, PieceLine | Row)
 
 # Below this width the two programs stand one above the other.
 _SIDE_BY_SIDE = 110
@@ -70,20 +73,11 @@ class FwdBwd(View):
             yield Text.assemble(*coloured, no_wrap=True, overflow="crop")
 
     def html(self) -> str:
-        columns = []
-        for title, header, rows in self.programs():
-            found = self._repeats(rows)
-            # What is hidden is laid out with the rest, since it stands in the same columns.
-            laid_out = _layout([*rows, *(summary(rows, repeat) for repeat in found)], None)
-            lines, summaries = laid_out[: len(rows)], laid_out[len(rows) :]
-            column: list[PieceLine | Hidden] = list(_title(title, header))
-            start = 0
-            for repeat, (said,) in zip(found, summaries, strict=True):
-                column += _flat(lines[start : repeat.shown])
-                column.append(Hidden(said, _flat(lines[repeat.shown : repeat.end])))
-                start = repeat.end
-            columns.append([*column, *_marked_first(_flat(lines[start:]))])
-        return html_page(columns, [_LEGEND])
+        programs = self.programs()
+        return _html(programs, self._repeats, searched=sum(len(listing.rows) for listing in programs) > _MANY)
+
+    def page(self) -> str:
+        return _html(self.programs(), self._repeats, searched=True)
 
     def pieces(self) -> tuple[list[list[PieceLine]], list[PieceLine]]:
         """Both programs, whole, and the legend as text that `html_page` takes: lines of (text, style) pieces."""
@@ -154,11 +148,42 @@ def print_fwd_bwd(f: Callable, *args, **kwargs) -> None:
     show(FwdBwd(trace(f, *args, **kwargs)))
 
 
+def _html(programs: Sequence[Listing], repeats: Callable[[list[ProgramRow]], list[Repeat]], searched: bool) -> str:
+    columns = []
+    for title, header, rows in programs:
+        found = repeats(rows)
+        # What is hidden is laid out with the rest, since it stands in the same columns.
+        laid_out = _layout([*rows, *(summary(rows, repeat) for repeat in found)], None)
+        summaries = laid_out[len(rows) :]
+        lines: list[list[PieceLine | Row]] = [
+            [_row(row, each)] if searched and not row.heading else list(each)
+            for row, each in zip(rows, laid_out, strict=False)
+        ]
+        column: list[PieceLine | Row | Hidden] = list(_title(title, header))
+        start = 0
+        for repeat, (said,) in zip(found, summaries, strict=True):
+            column += _flat(lines[start : repeat.shown])
+            column.append(Hidden(said, _flat(lines[repeat.shown : repeat.end])))
+            start = repeat.end
+        # Where one searches, what is marked need not come first.
+        columns.append(
+            [*column, *(_flat(lines[start:]) if searched else _marked_first(_flat(laid_out[start : len(rows)])))]
+        )
+    return html_page(columns, [_LEGEND], searched)
+
+
+def _row(row: ProgramRow, lines: list[PieceLine]) -> Row:
+    makes = [value.name for value in row.defines]
+    values = [piece for piece in row.pieces if isinstance(piece, Value) and not isinstance(piece, Literal)]
+    reads = dict.fromkeys(value.name for value in values if value not in row.defines)
+    return Row(lines, row.gutter, makes, list(reads))
+
+
 def _column(title: str, header: str, rows: list[ProgramRow], width: int | None) -> list[PieceLine]:
     return [*_title(title, header, width), *_marked_first(_flat(_layout(rows, width)))]
 
 
-def _flat(lines: Iterable[Iterable[PieceLine]]) -> list[PieceLine]:
+def _flat(lines: Iterable[Iterable[_Line]]) -> list[_Line]:
     return list(itertools.chain.from_iterable(lines))
 
 

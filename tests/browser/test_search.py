@@ -1,0 +1,106 @@
+"""The search in a saved page, by keyboard: both themes, three widths, and a name that tries to be more than a name."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from rematscope import FwdBwd, ResidualTable, trace
+from rematscope.render.parts import Stack
+
+HOSTILE = "<img src=x onerror='document.title=1'>"
+
+
+def layer(w, x):
+    return jnp.tanh(x @ w) + x
+
+
+def net(p, x):
+    for w in p["layers"]:
+        x = jax.checkpoint(layer)(w, x)
+    return jnp.sin(x * p[HOSTILE]).sum()
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    path = tmp_path_factory.mktemp("pages") / "net.html"
+    weights = jax.ShapeDtypeStruct((8, 8), jnp.float32)
+    x = jax.ShapeDtypeStruct((4, 8), jnp.float32)
+    passes = trace(net, {"layers": [weights] * 30, HOSTILE: x}, x)
+    Stack(FwdBwd(passes), ResidualTable(passes)).save(path)
+    return path
+
+
+@pytest.fixture(params=[("light", 1440), ("dark", 900), ("light", 420)], ids=str)
+def page(browser, saved, request):
+    scheme, width = request.param
+    page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 700})
+    errors: list = []
+    page.on("pageerror", lambda error: errors.append(error))
+    page.goto(saved.as_uri())
+    yield page
+    assert errors == [] and page.title() == "rematscope" and page.locator("img").count() == 0
+    page.close()
+
+
+def said(page) -> str:
+    return page.get_by_role("search").get_by_role("status").inner_text()
+
+
+def current(page) -> str:
+    (row,) = page.locator(".rs-current").all()
+    assert row.is_visible()
+    return " ".join(row.inner_text().split())
+
+
+def pressed(page, *keys):
+    for key in keys:
+        page.keyboard.press(key)
+    return said(page)
+
+
+def test_a_page_is_searched_filtered_and_walked_by_keyboard(page):
+    pressed(page, "/")
+    page.keyboard.type("tanh")
+    assert said(page) == "60 lines", "thirty layers, in both passes"
+    assert pressed(page, "Enter") == "1 of 60 lines" and "= tanh(" in current(page)
+    assert pressed(page, "Shift+Enter") == "60 of 60 lines" and current(page).startswith("R ")
+    assert page.locator("details[open]").count() >= 1, "what is hidden opens where something is found in it"
+    pressed(page, "Escape")
+    assert page.get_by_label("Find in the programs").input_value() == "" and said(page) == ""
+
+    late = page.get_by_role("button", name="L late")
+    late.focus()
+    page.keyboard.press("Space")
+    assert late.get_attribute("aria-pressed") == "true"
+    shown = page.locator("span.rs-row:visible")
+    assert {row.get_attribute("data-role") for row in shown.all()} == {"L"} and said(page) == f"{shown.count()} lines"
+    page.keyboard.press("Space")
+    assert page.locator("span.rs-row[hidden]").count() == 0
+
+
+def test_from_a_residual_to_where_it_is_made_and_read_and_back(page):
+    row = page.locator("tr.rs-row").first
+    row.click()
+    (name, *_) = json.loads(row.get_attribute("data-makes"))
+    pressed(page, "m")
+    assert f"{name} = " in current(page) or current(page).startswith(f"S {name}")
+    made = current(page)
+    said_of_reader = pressed(page, "u")
+    assert said_of_reader.startswith(f"{name}: ") and current(page) != made and name in current(page)
+    pressed(page, "b")
+    assert current(page) == made
+    pressed(page, "ArrowDown")
+    assert current(page) != made
+    pressed(page, "ArrowUp")
+    assert current(page) == made
+
+
+def test_without_a_script_the_page_says_the_same(browser, saved):
+    with browser.new_context(java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto(saved.as_uri())
+        assert page.get_by_role("search").count() == 0
+        assert page.get_by_text("a = x @ p.layers.0").first.is_visible()
+        assert "\n" in page.locator("pre").first.inner_text()

@@ -55,7 +55,7 @@ def test_widget_changes_the_view(two_passes):
     notebook, _ = two_passes
     widget = notebook.show(".jupyter-widgets.widget-vbox")
     widget.get_by_text("recomputes 5").wait_for()
-    widget.locator("select").select_option("everything_saveable")
+    widget.locator("select").select_option("no checkpoint")
     widget.get_by_text("recomputes 0").wait_for()
     assert "recomputes 5" not in widget.inner_text()
 

@@ -66,7 +66,9 @@ def test_every_way_of_showing_says_the_same(path):
             if "text/html" in (data := output.get("data", {})):
                 page = re.sub(r"<style>.*?</style>|<[^>]+>", " ", data["text/html"], flags=re.DOTALL)
                 text = re.sub(r"^ *\d+\. ", "", data["text/plain"], flags=re.MULTILINE)  # HTML numbers its own lists
-                assert set(re.findall(r"\w+", text)) <= set(re.findall(r"\w+", page))
+                missing = set(re.findall(r"\w+", text)) - set(re.findall(r"\w+", page))
+                # A long word may be cut or broken where a column of the text ends.
+                assert not [word for word in missing if len(word) < 5 or word not in page]
 
 
 @pytest.mark.parametrize("path", EXERCISES, ids=name_of)

@@ -3,10 +3,13 @@
 Everything runs in this one process, one after the other, on a 12-layer transformer (d = 1024, 8 × 512 tokens, f32,
 layers unrolled). Whatever traces starts with JAX's caches cleared, and its time includes JAX's own tracing. The ratios
 are what another machine should show too. `--quick` leaves out the seed's view, which runs the model: that takes 13 GB.
+`--layers 4 16 64 256` shows instead how all of it grows with the number of layers, narrow ones: shapes cost nothing.
+(The file is not called inspect.py: Python would take it for its own module of that name.)
 """
 
 import argparse
 import contextlib
+import functools
 import gc
 import io
 import resource
@@ -18,11 +21,12 @@ import jax
 import jax.numpy as jnp
 import rich.text
 from jax import lax
-from jax.ad_checkpoint import print_saved_residuals
+from jax.ad_checkpoint import checkpoint_name, print_saved_residuals
 from rich.console import Console
 from rich.table import Table
 
-from rematscope import print_fwd_bwd, trace
+from rematscope import FwdBwd, ResidualTable, lint, liveness, plan, print_fwd_bwd, trace
+from rematscope.render.view import plain_text
 
 LAYERS, D, HEADS, BATCH, TOKENS = 12, 1024, 16, 8, 512
 REPEATS = 5
@@ -106,12 +110,12 @@ def seed_print_fwd_bwd(f, *args, **kwargs) -> None:
     Console(width=240).print(table)
 
 
-def seconds(run) -> float:
+def seconds(run, clock=time.perf_counter) -> float:
     jax.clear_caches()
     gc.collect()  # what the run before left behind is not this one's to clear
-    start = time.perf_counter()
+    start = clock()
     run()
-    return time.perf_counter() - start
+    return clock() - start
 
 
 def in_turns(*runs, rounds=REPEATS) -> list[float]:
@@ -133,10 +137,44 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
+def growth(counts) -> None:
+    """Prints what each view of more and more layers takes, in seconds of processor time and in lines at 80 columns."""
+    took = functools.partial(seconds, clock=time.process_time)
+    columns = ["layers", "equations", "JAX", "trace", "text", "lines", "page", "table", "lines", "liveness"]
+    table = Table(*columns, "lint", "plan", box=None, title="seconds of processor time")
+
+    def loss(params, x):
+        for p in params:
+            x = checkpoint_name(block(p, x, 4), "x")
+        return jnp.mean(x * x)
+
+    for count in counts:
+        args = [block_shapes(64, 256)] * count, jax.ShapeDtypeStruct((2, 16, 64), jnp.float32)
+        jax_alone = took(silently(trace_vjp_and_pullback, loss, *args))
+        traced = took(silently(trace, loss, *args))
+        passes = trace(loss, *args)
+        equations = sum(1 for program in (passes.forward, passes.backward) for _ in program.walk())
+        row = [str(count), f"{equations:,}", f"{jax_alone:.2f}", f"{traced:.2f}"]
+        for view in (FwdBwd(passes), ResidualTable(passes)):
+            row.append(f"{took(lambda view=view: plain_text(view, 80)):.2f}")
+            row.append(str(len(plain_text(view, 80).splitlines())))
+            if isinstance(view, FwdBwd):
+                row.append(f"{took(view.html):.2f}")
+        row.append(f"{took(silently(liveness, loss, *args)):.2f}")
+        if count <= 64:  # what chooses looks at each value that might have a name
+            row += [f"{took(silently(look, loss, *args)):.1f}" for look in (lint, functools.partial(plan, budget=1.0))]
+        table.add_row(*row)
+    Console(width=110).print(table)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="leave out the seed's view, which runs the model")
-    quick = parser.parse_args().quick
+    parser.add_argument("--layers", nargs="+", type=int, metavar="N", help="show how all of it grows with these")
+    asked = parser.parse_args()
+    if asked.layers:
+        return growth(asked.layers)
+    quick = asked.quick
 
     view = silently(print_fwd_bwd, unrolled, *MODEL)
     silently(print_fwd_bwd, jnp.sin, 1.0)()  # imports what is imported late

@@ -24,11 +24,18 @@ linked(jax.checkpoint(net, policy=jax.checkpoint_policies.dots_saveable), *argum
 """
 
 
+LONG = """
+from rematscope import FwdBwd, trace
+
+FwdBwd(trace(lambda x: [x := jnp.sin(x) * (i + 0.5) for i in range(60)][-1].sum(), jnp.ones(4)))
+"""
+
+
 @pytest.fixture(scope="module")
 def notebook(lab):
     """A page with both, run once."""
     page = nbformat.v4.new_notebook(
-        cells=[nbformat.v4.new_code_cell(code) for code in (PAGE.strip(), "explore(net, *arguments)")],
+        cells=[nbformat.v4.new_code_cell(code) for code in (PAGE.strip(), "explore(net, *arguments)", LONG.strip())],
         metadata={"kernelspec": {"name": "python3", "display_name": "Python 3 (ipykernel)", "language": "python"}},
     )
     nbformat.write(page, lab.folder / "notebooks" / "widgets.ipynb")
@@ -87,6 +94,21 @@ def test_choosing_a_policy_or_a_name_changes_the_table(notebook):
     notebook.picture("explore")
 
 
+def test_a_long_program_is_searched_without_a_kernel(notebook):
+    search, press = notebook.page.get_by_role("search"), notebook.page.keyboard.press
+    search.get_by_label("Find in the programs").click()
+    notebook.page.keyboard.type("cos(")
+    press("Enter")
+    assert search.get_by_role("status").inner_text() == "1 of 60 lines"
+    assert "cos(" in notebook.page.locator(".rs-row.rs-current").inner_text()
+    notebook.page.locator(".rs-row.rs-current").click()
+    press("u")
+    assert notebook.page.locator(".rs-row.rs-current").inner_text().startswith("B "), "no shortcut of JupyterLab's"
+    assert notebook.contrast(".rs-row.rs-current") >= 4.5
+    notebook.picture("search")
+
+
 def test_the_widgets_are_accessible_and_the_browser_reports_no_error(notebook):
     notebook.assert_accessible(".jupyter-widgets.widget-vbox")
+    notebook.assert_accessible(".rs-search")
     assert notebook.problems == []

@@ -1,6 +1,7 @@
 """A class graded by `python -m grader batch`, and by nbgrader and otter: README's table, in Markdown.
 
     python benchmarks/class.py [COUNT ...]
+    python benchmarks/class.py 300 --beside fde29cf    # right and wrong answers only, and what they took in a commit
 
 Classes of 10, 100 and 1,000 answers to `checkpoint_dot_policy`, or of as many as are asked for, and ten of the same
 notebooks for nbgrader and otter, which are installed into an environment of their own under test-output/. Those two
@@ -20,6 +21,7 @@ Fails if a grade is not what the answer deserves.
 
 import argparse
 import csv
+import functools
 import json
 import os
 import shutil
@@ -180,11 +182,12 @@ def notebook(answer: str) -> nbformat.NotebookNode:
 # Each of these grades what is in a folder, and returns seconds, bytes, and who got full marks, in the learners' order.
 
 
-def batch(submitted: Path) -> tuple[Watched, list[bool]]:
+def batch(submitted: Path, root: Path = ROOT) -> tuple[Watched, list[bool]]:
     out = submitted.parent / "grades"
     command = [sys.executable, "-m", "grader", "batch", submitted, "--out", out, "--exercise", "6", "--seed", "0"]
+    own = {"PYTHONPATH": os.pathsep.join(map(str, (root, root / "packages" / "rematscope" / "src")))}
     with Watched() as watched:
-        subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
+        subprocess.run(command, check=True, cwd=root, env=os.environ | own, stdout=subprocess.DEVNULL)
     with (out / "grades.csv").open() as lines:
         return watched, [row["verdict"] == "passed" for row in csv.DictReader(lines)]
 
@@ -244,8 +247,24 @@ def graded(by: Callable, answers: Callable[[int], str], count: int) -> tuple[flo
         written = [answers(i) for i in range(count)]
         watched, passed = by(hand_in(Path(folder), written))
     if passed != [answer != wrong(i) for i, answer in enumerate(written)]:
-        sys.exit(f"{by.__name__}: a grade of {answers.__name__} is not what it should be: {passed}")
+        sys.exit(f"a grade of {answers.__name__} is not what it should be: {passed}")
     return watched.seconds / count, watched.nbytes
+
+
+def compared(commit: str, counts: list[int]) -> None:
+    """Prints seconds a submission, now and in a commit, in turn."""
+    print(f"| class | submissions | s a submission | in {commit} | times that |\n|---|---:|---:|---:|---:|")
+    with tempfile.TemporaryDirectory() as folder:
+        before = Path(folder, "before")
+        subprocess.run(["git", "worktree", "add", "--quiet", "--detach", before, commit], check=True, cwd=ROOT)
+        try:
+            for kind in list(CLASSES)[:2]:
+                for count in counts:
+                    then, _ = graded(functools.partial(batch, root=before), CLASSES[kind], count)
+                    now, _ = graded(batch, CLASSES[kind], count)
+                    print(f"| {kind} | {count:,} | {now:.3f} | {then:.3f} | {now / then:.2f} |", flush=True)
+        finally:
+            subprocess.run(["git", "worktree", "remove", "--force", before], check=True, cwd=ROOT)
 
 
 def waited(count: int, beside: dict[str, list[str]]) -> float:
@@ -293,7 +312,7 @@ def parts() -> dict[str, float]:
             submission = Submission("ada", "answer.ipynb", nbformat.writes(notebook(right(i))).encode(), NAME)
             step("in all", grader.grade, submission, 0)
             step("two processes in the sandbox, begun and ended", two_processes)
-            evidence = step("tracing it twice in four cases, exported", capture.traced, names[NAME], NAME, cases)
+            evidence = step("tracing it in four cases, exported", capture.traced, names[NAME], NAME, cases)
             step("judging the two programs", judge.judge_text, evidence.to_json(), cases, NAME, i)
             step("tracing it as its feedback shows it", draw.drawn, names[NAME], cases, task.shown, None, ())
     return {what: statistics.median(times) for what, times in seconds.items()}
@@ -302,7 +321,11 @@ def parts() -> dict[str, float]:
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("counts", metavar="COUNT", type=int, nargs="*", default=COUNTS, help="answers of a class")
-    counts = parser.parse_args().counts
+    parser.add_argument("--beside", metavar="COMMIT", help="compare right and wrong answers with another version only")
+    asked = parser.parse_args()
+    counts = asked.counts
+    if asked.beside:
+        return compared(asked.beside, counts)
     install_peers()
     print("| graded by | class | submissions | s a submission | nbgrader / this | otter / this | peak memory |")
     print("|---|---|---:|---:|---:|---:|---:|")

@@ -88,11 +88,11 @@ def main() -> None:
 
 
 def _warm_up() -> None:
-    def passes(w, x):
-        return jax.vjp(jax.checkpoint(lambda w, x: jnp.sum(jax.nn.relu(x @ w) ** 2)), w, x)
+    def layer(w, x):
+        return jnp.sum(jax.nn.relu(x @ w) ** 2)
 
     array = jax.ShapeDtypeStruct((2, 2), jnp.float32)
-    jax.make_jaxpr(passes)(array, array)
+    draw.drawn(jax.checkpoint(layer), [], Case("a layer", (array, array)), None, ())
     mlir.make_ir_context()  # what programs are written down and read in; forks have it with all its dialects loaded
     # To find plugins, of which none is wanted here, JAX would read a file of every installed package, in every fork.
     metadata.entry_points = lambda **_: metadata.EntryPoints()

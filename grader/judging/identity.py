@@ -161,7 +161,8 @@ def _unmasked(trial: Trial, found: list[list[Identity]]) -> list[list[Identity]]
     places = _replaceable(trial, found)
     if not places:
         return found
-    for index in _wrong(trial, trial.gradients_from(_replaced(trial, found, places))):
+    wrong = _wrong(trial, trial.gradients_from(_replaced(trial, found, places)))
+    for index in places.keys() & wrong:  # elsewhere the answer's own gradients are as far away, by rounding
         # Replaced one at a time they show which it is, unless several hide a thing together.
         alone = [
             place

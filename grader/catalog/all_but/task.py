@@ -32,7 +32,7 @@ def cases(rng):
         _plain("vmap over x, names drawn anew", _gated, "mlp_gate", rng, batch=(2,), prefix=prefix),
         _case("no value has a name", [], word, rng, "jax.jit"),
         _case("a name that others are like", [*others[:5], others[1], word, word], word, rng, "jax.vmap"),
-        _case("a name that is like others, and not there", [others[0], *others[6:]], word, rng),
+        _case("a name that is like others, and not there", [others[0], *others[5:]], word, rng),
         _case("half precision, and the empty name", [word, *half], "", rng, "jax.jit", "float16"),
         _case("brain floats", [others[0], *half, word], word, rng, dtype="bfloat16"),
     )

@@ -24,16 +24,16 @@ signature = "best_placement(stages)"
 def cases(rng):
     """Some stages, two, one, and many of which some are the same function, the last one and an earlier one among them.
 
-    All weights are square, so that stages can be mixed up.
+    All weights are square, so that stages can be mixed up. Some stages take vectors; two take arrays of three axes, the
+    first of size 1. Of one number at a time many sines make few different ones, so a single stage is given that.
     """
-    some, *widths = map(int, (rng.integers(4, 8), *rng.integers(4, 32, 2)))
+    some, more, *widths = map(int, (rng.integers(3, 8), rng.integers(1, 4), *rng.integers(4, 32, 2)))
     ways = map(str, rng.permutation(["jax.jit", "jax.vmap"]))
-    flat, deep = rng.permutation([1, 3])
     return (
-        _case(rng, "abcdefg"[:some], 2, widths[0], "float32", "as it is"),
-        _case(rng, "ab", deep, widths[1], "float16", next(ways), rows=1),
-        _case(rng, "a", flat, 1, "float32", "as it is", rows=1),
-        _case(rng, _repeating(rng, 8), 2, 32, "float32", next(ways)),
+        _case(rng, "abcdefg"[:some], (widths[0],), "float32", "as it is"),
+        _case(rng, "ab", (1, more, widths[1]), "float16", next(ways)),
+        _case(rng, "a", (more, 1), "float32", "as it is"),
+        _case(rng, _repeating(rng, 8), (2 * more, 32), "float32", next(ways)),
     )
 
 
@@ -43,18 +43,17 @@ def _repeating(rng, n):
     return "".join([*letters, letters[rng.integers(n - 1)]])
 
 
-def _case(rng, letters, axes, width, dtype, called, rows=2):
+def _case(rng, letters, shape, dtype, called):
     """A list of stages; the same letter twice is the same function twice."""
-    n = len(letters)
+    n, structure = len(letters), {"axes": len(shape), "w": shape[-1], "dtype": dtype, "called": called}
     same = "" if len(set(letters)) == n else ", some the same function"
-    shape = (*(rows * int(more) for more in (1, rng.integers(1, 4))), width)[3 - axes :]
     return _stages(
         f"{n} stage{'s' if n > 1 else ''}{same}{calls.where(called)}",
         letters,
         rng,
         jax.ShapeDtypeStruct(((2,) if called == "jax.vmap" else ()) + shape, dtype),
         transform=calls.transform(called),
-        structure={"n": n, "same": bool(same), "axes": int(axes), "w": width, "dtype": dtype, "called": called},
+        structure={"n": n, "same": bool(same), **structure},
     )
 
 

@@ -114,6 +114,12 @@ hints = (
         after=("raises",),
         says="or f alone",
     ),
+    Hint(
+        "Something from inside `f` is kept in the cases that the finding names, and in no other. With how many arrays "
+        "is your function called there, and is `f` inside `jax.checkpoint` for that many?",
+        after=("also saved",),
+        says="none of the usual ones",
+    ),
 )
 
 _TOO_MUCH = "Is all of f inside jax.checkpoint, for both values of the flag, and without a policy?"

@@ -21,7 +21,6 @@ signature = "remat_flag(f)"
 
 def cases(rng):
     """Functions whose flags stand at five places and have several names, at shapes drawn anew."""
-    few = int(rng.integers(4, 6))
     n, a, b = map(int, rng.permutation([5, 6, 7, 8, 9])[:3])
     two_layers, layer, wave = _arrays((a, b), (b, a), (n, a)), _arrays((a, b), (n, a)), _arrays((2, n, a))
     return (
@@ -43,8 +42,8 @@ def cases(rng):
             function=lambda w, x, *, name: _layer(w, x, True, name=name) + _layer(w, x, False, name=name),
             structure=_as_it_is(2),
         ),
-        _many(6, (False, True, False), rng),
-        _many(few, (bool(rng.integers(2)),), rng, dtype="float16", called="jax.jit"),
+        _many((6,), (False, True, False), rng),
+        _many((4, 5), (bool(rng.integers(2)),), rng, dtype="float16", called="jax.jit"),
     )
 
 
@@ -52,26 +51,37 @@ def _as_it_is(n):
     return {"n": n, "dtype": "float32", "called": "directly"}
 
 
-def _many(n, flags, rng, dtype="float32", called="directly"):
+def _many(counts, flags, rng, dtype="float32", called="directly"):
+    """Functions of so many arrays, of which each takes the first ones and x, with each of these flags."""
     rows, width = map(int, rng.permutation([5, 6, 7, 8])[:2])
-    calls = {
+    calls: dict[int, Callable] = {
         4: lambda a, b, c, x, causal: _stack((a, b, c), x, causal),
         5: lambda a, b, c, d, x, causal: _stack((a, b, c, d), x, causal),
         6: lambda a, b, c, d, e, x, causal: _stack((a, b, c, d, e), x, causal),
     }
-    references: dict[int, Callable] = {
-        4: lambda a, b, c, x, *, name: sum(_stack((a, b, c), x, flag) for flag in flags),
-        5: lambda a, b, c, d, x, *, name: sum(_stack((a, b, c, d), x, flag) for flag in flags),
-        6: lambda a, b, c, d, e, x, *, name: sum(_stack((a, b, c, d, e), x, flag) for flag in flags),
+
+    def together(made):
+        """The sum of what functions of several numbers of arrays return."""
+        if not all(map(callable, made)):
+            return made[0]
+        of_each = [_called(g, *flags) for g in made]
+        return lambda *arrays: functools.reduce(
+            operator.add, [g(*arrays[: n - 1], arrays[-1]) for n, g in zip(counts, of_each, strict=True)]
+        )
+
+    most, reference = max(counts), together([calls[n] for n in counts])
+    named: dict[int, Callable] = {
+        5: lambda a, b, c, d, x, *, name: reference(a, b, c, d, x),
+        6: lambda a, b, c, d, e, x, *, name: reference(a, b, c, d, e, x),
     }
-    shapes = [(width,), *[(width, width)] * (n - 2), (2, rows, width)]
+    shapes = [(width,), *[(width, width)] * (most - 2), (2, rows, width)]
     return Case(
-        f"{n} arrays, {' and then '.join(map(str, flags))}",
+        f"{' and '.join(map(str, counts))} arrays, {' and then '.join(map(str, flags))}",
         tuple(jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape in shapes),
         transform=_compiled if called == "jax.jit" else lambda f: f,
-        apply=lambda answer: _called(answer(calls[n]), *flags),
-        function=references[n],
-        structure={"n": n, "dtype": dtype, "called": called, "products": (n - 2) * len(flags)},
+        apply=lambda answer: together([answer(calls[n]) for n in counts]),
+        function=named[most],
+        structure={"n": most, "dtype": dtype, "called": called, "products": sum(n - 2 for n in counts) * len(flags)},
     )
 
 

@@ -28,7 +28,7 @@ def cases(rng):
     """
     word, *others = alike(rng)
     nowhere, prefix = alike(rng), f"layer{rng.integers(10**6)}/"
-    first, last, half = others[:3], [*others[6:], others[0]], others[6 : rng.integers(8, 10)]
+    first, last, half = others[:6], [*others[6:], others[0]], others[6 : rng.integers(8, 10)]
     return (
         _plain("one name of three", _gated, ("mlp",), rng),
         _plain("two names of three", _gated, ("mlp_gate", "out"), rng),
@@ -37,7 +37,7 @@ def cases(rng):
         _plain("an empty list", _layer, [], rng),
         _case("eight names that it does not have", [], nowhere[:MOST], rng, "jax.jit"),
         _case("a name that others are like", [*first, word, word], [nowhere[0], word], rng, "jax.vmap", type=list),
-        _case("eight names like another one", [last[1], *last, word], [last[1], *last, nowhere[0]], rng),
+        _case("eight names like another one", [last[1], *last, word], [last[1], nowhere[0], *last], rng),
         _case("half precision", [*half, word], [others[0], word], rng, "jax.jit", "float16"),
         _case("brain floats", [word, *half], half, rng, dtype="bfloat16", type=list),
     )

@@ -23,13 +23,14 @@ def cases(rng):
     that of functions or do not; at a width drawn anew. Of each function JAX keeps one cosine."""
     one, each = map(int, np.exp(rng.uniform(np.log(3), np.log(24), 2)))
     several, length = map(int, rng.integers(2, [6, 5]))
+    beyond = int(rng.choice([0, 0, 1, several - 1]))  # segments of one length, one that is longer, or all but one
     return (
         # Two longer segments, two shorter ones: where fewer remain, many another way to cut a chain leads to the same.
         _case(10, 4, rng),
         _case(1, 1, rng, dtype="float16"),
         _case(one, 1, rng, axes=1, called="under jax.jit"),
         _case(each, each, rng, axes=3, used=True),
-        _case(several * length, several, rng, called="under jax.vmap", twice=True),
+        _case(several * length + beyond, several, rng, called="under jax.vmap", twice=True),
         _case(24, int(rng.choice([k for k in range(2, 24) if 2 <= 24 % k <= k - 2])), rng, twice=True),
     )
 

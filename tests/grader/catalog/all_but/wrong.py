@@ -230,3 +230,11 @@ def again_for_a_drawn_name(f, name):
 
 
 fails_with("recomputes", "How often does your answer run f")(again_for_a_drawn_name)
+
+
+@fails_with("not saved", "a name that others are like")
+def names_of_the_same_letters(f, name):
+    def policy(operation, *_, **parameters):
+        return operation.name == "name" and sorted(parameters["name"]) != sorted(name)
+
+    return jax.checkpoint(f, policy=policy)

@@ -258,3 +258,11 @@ def nothing_to_choose_from(block, budget_bytes):
 def names_in_small_letters(block, budget_bytes):
     known = {name.lower(): [] for name in block.names}
     return [name for name in best(block, budget_bytes) if known[name] == []]
+
+
+@fails_with("costs more", "eleven names")
+def of_ten_names_at_most(block, budget_bytes):
+    return min(
+        (names for names in that_all_fit(block, budget_bytes) if set(names) <= set(block.names[:10])),
+        key=lambda names: (block.evaluate(names)[1], len(names)),
+    )

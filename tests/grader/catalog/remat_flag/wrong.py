@@ -191,3 +191,13 @@ def where_of_both_for_many_arrays(f):
 def twice_for_few_arrays(f):
     kept = jax.checkpoint(f, static_argnums=-1)
     return lambda *arguments: (kept(*arguments) + kept(*arguments)) / 2 if len(arguments) <= 4 else kept(*arguments)
+
+
+@fails_with("also saved", "Is all of f inside", cases=("4 and 5 arrays, False",))
+def no_checkpoint_for_four_arrays(f):
+    return lambda *arguments: (f if len(arguments) == 5 else jax.checkpoint(f, static_argnums=-1))(*arguments)
+
+
+@fails_with("also saved", "Is all of f inside", cases=("4 and 5 arrays, False",))
+def no_checkpoint_for_five_arrays(f):
+    return lambda *arguments: (f if len(arguments) == 6 else jax.checkpoint(f, static_argnums=-1))(*arguments)

@@ -228,3 +228,8 @@ def products_for_many_names(f, names):
 several = with_a_second_run(lambda names: len(names) == 8)
 several.__name__ = "f_twice_for_eight_names"
 fails_with("recomputes", "How often does your answer run f")(several)
+
+
+@fails_with("not saved", "eight names like another one")
+def seven_names_at_most(f, names):
+    return jax.checkpoint(f, policy=policies.save_only_these_names(*names[:7]))

@@ -127,6 +127,32 @@ def test_what_cannot_be_traced_is_said_in_a_sentence(said):
     assert status == 1 and out == "" and "Traceback" not in err and err
 
 
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (["f32[3]"], "missing 1 required positional argument: 'x'"),
+        (["{'w': bf16[3,4], 'scales': [f32[]]}", "bf16[2,8]"], "contracting dimensions"),
+    ],
+)
+def test_what_fails_in_the_function_is_said_in_a_sentence_with_its_line(said, given, why):
+    status, out, err = said("the_model:loss", "--args", *given)
+    assert status == 1 and out == "" and "Traceback" not in err and err.count("\n") == 1 and why in err
+    assert "the_model.py:6" in err or "missing" in err
+
+
+@pytest.mark.parametrize(
+    ("code", "why"), [("def f(:", "SyntaxError, invalid syntax"), ("1 / 0", "ZeroDivisionError, division by zero")]
+)
+def test_a_module_that_fails_is_said_in_a_sentence_with_its_line(said, tmp_path, code, why):
+    (tmp_path / "broken.py").write_text(f"import jax\n{code}\n")
+    status, out, err = said("broken.py:f")
+    assert (status, out) == (2, "") and why in err and "broken.py:2" in err and err.count("\n") == 1
+
+
+def test_what_is_no_function_is_said(said):
+    assert said("the_model:fixed")[::2] == (2, "the_model:fixed is no function, but of type dict.\n")
+
+
 def test_help_says_how_arguments_are_written_within_80_columns(said):
     status, out, _ = said("--help")
     assert status == 0 and "f32[8,64]" in out and max(map(len, out.splitlines())) <= 80

@@ -12,6 +12,7 @@ import importlib.util
 import json
 import re
 import sys
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -55,13 +56,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(arguments)
     try:
         function = _named(asked.function)
+        if not callable(function):
+            raise _Unknown(f"{asked.function} is no function, but of type {type(function).__name__}.")
         given = [each for text in asked.args for each in _arguments(text)]
-        passes = trace(function, *given)
     except _Unknown as error:
         print(error, file=sys.stderr)
         return 2
+    try:
+        passes = trace(function, *given)
     except TraceError as error:
         print(error, file=sys.stderr)
+        return 1
+    except Exception as error:  # whatever the function runs into is said as the rest is
+        print(f"{asked.function} cannot be traced with these arguments: {_failure(error)}", file=sys.stderr)
         return 1
     view = Stack(FwdBwd(passes), ResidualTable(passes))
     if asked.save:
@@ -108,13 +115,31 @@ def _named(text: str) -> Any:
         raise _Unknown(f"{text!r} names nothing: write MODULE:NAME, such as model:loss or model.py:loss.")
     try:
         found = _module(where)
-        for part in name.split("."):
-            found = getattr(found, part)
     except (ImportError, FileNotFoundError) as error:
         raise _Unknown(f"{where} cannot be imported: {error}. Start where its folder or package is.") from error
+    except Exception as error:
+        raise _Unknown(f"{where} cannot be imported: {_failure(error)}") from error
+    try:
+        for part in name.split("."):
+            found = getattr(found, part)
     except AttributeError as error:
         raise _Unknown(f"there is no {name} in {where}: {error}.") from error
     return found
+
+
+def _failure(error: Exception) -> str:
+    """What is wrong and where in the user's code, in one line."""
+    frames = traceback.extract_tb(error.__traceback__)
+    users = [frame for frame in frames if not _NOT_THE_USERS.search(frame.filename)]
+    place = f" ({Path(users[-1].filename).name}:{users[-1].lineno})" if users else ""
+    if isinstance(error, SyntaxError):
+        place = f" ({Path(error.filename or '').name}:{error.lineno})"
+        return f"{type(error).__name__}, {error.msg}{place}."
+    said = next(iter(str(error).splitlines()), "").rstrip(".")
+    return f"{type(error).__name__}{', ' * bool(said)}{said}{place}."
+
+
+_NOT_THE_USERS = re.compile(r"[/\\](?:site|dist)-packages[/\\]|[/\\]rematscope[/\\]|^<|[/\\]lib[/\\]python3")
 
 
 def _module(where: str) -> Any:

@@ -3,7 +3,8 @@
 A checkpoint computes all that it goes around again before it reads any of it, so all of that is in memory at once. Here
 each operation that comes again stands directly before the first one that reads it. XLA would take it for the one of the
 forward pass, or do it early, if nothing hindered it: what it reads of the forward pass goes through an optimization
-barrier together with the newest cotangent, so that it is there no sooner.
+barrier together with the newest cotangent, so that it is there no sooner. So does what came again before the latest
+matrix product, or what else takes long, and is read now to compute more again.
 """
 
 import dataclasses
@@ -97,7 +98,8 @@ class _Making:
         leaves = {*primal.inputs, *primal.constants}
         used: dict[Value, None] = {}
         there: set[Equation] = set()
-        fenced: set[Value] = set()
+        since: dict[Value, int] = {}  # after how many heavy operations a value came again, or went through a barrier
+        heavy = 0
         equations: list[Equation] = []
         last = next(iter(newest), None)
 
@@ -112,10 +114,15 @@ class _Making:
                 return True
             return value not in made or made[value] in there
 
+        def is_early(value: Value) -> bool:
+            """Whether a value is of the forward pass, or came again before the latest heavy operation."""
+            given = value in used or value in leaves
+            return not given and since[value] < heavy if value in since else given
+
         def fence(equation: Equation) -> None:
-            asked = [v for v in reading(equation) if (v in used or v in leaves) and v not in fenced and _fences(v)]
+            asked = [v for v in reading(equation) if is_early(v) and _fences(v)]
             if asked and last is not None:
-                fenced.update(asked)
+                since.update(dict.fromkeys(asked, heavy))
                 together = (*asked, last)
                 equations.append(Equation("optimization_barrier", together, together, {}, equation.eqn))
 
@@ -134,12 +141,14 @@ class _Making:
                     if equation is not None:
                         fence(equation)
                         equations.append(equation)
+                        since.update(dict.fromkeys(equation.outputs, heavy))
 
         for equation in backward.equations:
             if equation in self.linearized.loops:
                 equation = self._loop(equation)
             demand(reading(equation))
             equations.append(equation)
+            heavy += equation.primitive in ("dot_general", "conv_general_dilated", "scan")
             last = next((v for v in equation.outputs if _flows(v)), last)
         demand(v for v in backward.outputs if not isinstance(v, Literal))
         return equations, list(used)

@@ -55,8 +55,7 @@ def test_all_names_that_help_are_saved_where_there_is_room():
 def test_the_best_plan_that_fits_is_found_however_the_peak_grows(monkeypatch, peak_of):
     def pretend(planned, *args, target):
         saved = next(p.saved_bytes for p in all_plans if p.planned is planned)
-        predicted = types.SimpleNamespace(peak_bytes=saved)
-        return types.SimpleNamespace(peak_bytes=int(peak_of(saved)), predicted=predicted, out_of_memory=None)
+        return types.SimpleNamespace(peak_bytes=int(peak_of(saved)), predicted_peak_bytes=saved, out_of_memory=None)
 
     all_plans = []
     real = fitting.best_plan
@@ -109,9 +108,7 @@ def test_the_peak_may_fall_where_more_is_saved(monkeypatch, lower):
 
     def pretend(f, *args, target):
         peak = room.get(planned[f], 2 * MIB)
-        return types.SimpleNamespace(
-            peak_bytes=peak, predicted=types.SimpleNamespace(peak_bytes=peak), out_of_memory=None
-        )
+        return types.SimpleNamespace(peak_bytes=peak, predicted_peak_bytes=peak, out_of_memory=None)
 
     monkeypatch.setattr(fitting, "best_plan", remembered)
     monkeypatch.setattr(fitting, "measure", pretend)

@@ -232,6 +232,24 @@ def test_time_leaves_the_caller_s_arrays_to_the_caller():
     assert not given[0].is_deleted()
 
 
+def test_a_step_that_each_device_runs_has_a_device_s_bytes():
+    auto = (jax.sharding.AxisType.Auto,)
+    mesh = jax.sharding.AbstractMesh((4,), ("d",), axis_types=auto)
+    spec = jax.sharding.PartitionSpec
+
+    def step(parameters, x):
+        gradients = jax.grad(lambda p: lax.psum(loss(p, x), "d"))(parameters)
+        return jax.tree.map(jnp.subtract, parameters, gradients)
+
+    mapped = jax.shard_map(step, mesh=mesh, in_specs=(spec(), spec("d")), out_specs=spec())
+    passes = trace(mapped, PARAMETERS, array(4 * ROWS, D))
+    assert figures(passes)[1] == expected()[1] and passes.devices == 4
+    assert 0 <= figures(passes)[0] - expected()[0] <= 8, "and a number"
+    assert len(passes.step.parameters) == LAYERS
+    start = liveness(mapped, PARAMETERS, array(4 * ROWS, D)).moments[0]
+    assert (start.parameters, start.arguments) == (4 * LAYERS * D * D, 4 * ROWS * D)
+
+
 # Plans.
 
 

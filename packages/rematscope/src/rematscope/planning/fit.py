@@ -7,7 +7,7 @@ from typing import Any
 
 from rematscope.choices.candidates import candidates
 from rematscope.errors import PlanError
-from rematscope.memory.liveness import live_bytes
+from rematscope.memory.set_aside import set_aside_bytes
 from rematscope.planning.budget import budget_bytes, least_of, most_of
 from rematscope.planning.plan import Plan, best_plan
 from rematscope.render.html import html_table
@@ -38,8 +38,8 @@ class CompiledPlan:
 
     @property
     def predicted_bytes(self) -> int:
-        """Bytes that are live at the peak of the trace."""
-        return self.measurement.predicted.peak_bytes
+        """Bytes that it should take, as far as that follows from the trace."""
+        return self.measurement.predicted_peak_bytes
 
 
 class Fit(View):
@@ -144,9 +144,7 @@ class Fit(View):
         what = "both passes with their arguments, outputs and gradients, without what an optimizer keeps"
         if self.plan.passes.step is not None:
             what = "the step as it stands"
-        notes.append(
-            f"The peak predicted is that of the trace, in which nothing is fused or moved; the compiled one is {what}."
-        )
+        notes.append(f"The peak predicted follows from the trace and from what XLA fuses; the compiled one is {what}.")
         return notes
 
 
@@ -204,7 +202,7 @@ def fit(f: Callable[..., Any], *args: Any, budget: int | str, target: str = "cpu
             for i in range(1, _LOOKS + 1)
         ]
         plans = {made.saved_bytes: made for made in found if least < made.saved_bytes < most}
-        return sorted(plans.values(), key=lambda made: live_bytes(made.passes).peak_bytes)
+        return sorted(plans.values(), key=lambda made: set_aside_bytes(made.passes, target))
 
     least, most = least_of(compared), most_of(compared)
     above = attempt(most)
@@ -219,7 +217,7 @@ def fit(f: Callable[..., Any], *args: Any, budget: int | str, target: str = "cpu
     fits, above = _boundary(attempt, fits, above, limit)
     predicted = fits.predicted_bytes
     for made in sorted(between(above.plan.saved_bytes, most), key=lambda made: -made.saved_bytes):
-        if live_bytes(made.passes).peak_bytes <= predicted and attempt(made.saved_bytes).peak_bytes <= limit:
+        if set_aside_bytes(made.passes, target) <= predicted and attempt(made.saved_bytes).peak_bytes <= limit:
             better = [trial for trial in trials.values() if trial.plan.saved_bytes > made.saved_bytes]
             fits, above = _boundary(attempt, attempt(made.saved_bytes), min(better, key=_saved), limit)
             break

@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import importlib.util
+import itertools
 import json
 import math
 import os
@@ -284,11 +285,18 @@ def _on_their_mesh(passes: Passes, subject: _Subject) -> _Subject:
     if passes.step is None:
         rest = [_shape(c, c.sharding) for c in subject.rest]
     if passes.mesh is not None and not any(shape.sharding for shape in (*given, *rest)):
-        # Something must say which devices they are, and a scalar lies everywhere anyway.
+        # Something must say which devices they are: a scalar lies everywhere anyway, and so does what is whole on each.
         everywhere = jax.sharding.NamedSharding(passes.mesh, jax.sharding.PartitionSpec())
-        given, rest = (
-            (given, [_shape(c, everywhere) for c in rest]) if rest else ([_shape(c, everywhere) for c in given], rest)
-        )
+        if passes.step is None:
+            rest = [_shape(c, everywhere) for c in rest]
+        else:
+            inputs = passes.step.program.inputs
+            whole = [everywhere if v.placement.shape == v.shape else None for v in inputs]
+            donated = [v in passes.step.donated for v in inputs]
+            given, rest = (
+                [_shape(c, w) for c, w in zip(leaves, itertools.compress(whole, chosen), strict=True)]
+                for leaves, chosen in ((given, [not one for one in donated]), (rest, donated))
+            )
     return dataclasses.replace(subject, given=given, rest=rest)
 
 

@@ -10,6 +10,7 @@ from rematscope.ir.collectives import Tally
 from rematscope.ir.cost import Cost, program_cost
 from rematscope.ir.program import Value
 from rematscope.memory.liveness import live_bytes
+from rematscope.memory.set_aside import lowered_otherwise, set_aside_bytes
 from rematscope.memory.timeline import Timeline
 from rematscope.render.html import html_table
 from rematscope.render.parts import Lines, TextTable
@@ -25,7 +26,7 @@ from rematscope.xla.hlo_cost import cost, uncounted
 from rematscope.xla.out_of_memory import OutOfMemory
 
 _MESSAGE = "XLA's message"
-_LIVE = "live after an equation"
+_SET_ASIDE = "what is written"
 _COUNTED = ("equations, with loops", "optimised HLO, with loops")
 
 
@@ -129,14 +130,16 @@ class Measurement(View):
       function: the name of the function.
       target: what it was compiled for.
       passes: the trace that the predictions come from.
-      predicted: bytes live after each equation of the trace; see `rematscope.liveness`.
+      predicted: bytes live after each equation of the trace; see `rematscope.liveness`. Nothing is fused there.
+      predicted_peak_bytes: what the program should take, as far as that follows from the trace and from what XLA fuses;
+        see `rematscope.memory.set_aside`. It is compared with `peak_bytes`.
       compiled: bytes live over XLA's schedule, from its allocation record; None where XLA gives none (for a TPU).
       argument_bytes, output_bytes: what goes in (arguments, cotangents) and comes out (outputs, gradients).
       overwritten_bytes: arguments that results are written over, since a step donates them.
       temp_bytes: what XLA sets aside for everything between; for a TPU in its main memory, HBM.
       host_bytes: what XLA sets aside in the host's memory, for what is offloaded.
       peak_bytes: what the program takes while it runs, arguments, constants and outputs included: the sum, since all
-        is set aside before it runs, gradients too, which the prediction counts only from where they are made.
+        is set aside before it runs, gradients too, which `predicted` counts only from where they are made.
       peak_with_vmem_bytes: XLA's own peak for a TPU, which adds the memory of the cores, VMEM, to HBM; None elsewhere.
       cost: FLOPs and transcendentals of the optimised program, its loops multiplied out; see `rematscope.xla.hlo_cost`.
       exchanges: on a mesh, the collectives of each kind. All figures are then those of one device.
@@ -150,6 +153,7 @@ class Measurement(View):
         self.target = target
         self.passes = passes
         self.predicted = live_bytes(passes)
+        self.predicted_peak_bytes = set_aside_bytes(passes, target)
         self.out_of_memory = made.full
         self.notes: list[str]
         # Figures of the compiled program; None where there is no room for one.
@@ -167,6 +171,7 @@ class Measurement(View):
             self._with_room(made)
         if passes.cost.uncounted:
             self.notes.append(f"Of the operations predicted, some are {passes.cost.uncounted_text}.")
+        self.notes += lowered_otherwise(passes, target)
         if self.peak_with_vmem_bytes is not None:
             self.notes.append("XLA's own peak of a TPU has the memory of the cores, VMEM, in it: temporaries that fit.")
         if passes.host_bytes() and not self.host_bytes and made.full is None:
@@ -231,7 +236,7 @@ class Measurement(View):
         host = self.host_bytes if self.host_bytes or passes.host_bytes() else None
         saved, cost = passes.device_bytes_by_kind()["computed"], self._predicted_cost
         fits = self.out_of_memory is None
-        said = "all that is set aside" if fits else _MESSAGE
+        said = "all that is set aside" if fits else f"temporaries alone, {_MESSAGE}"
         available = None if self.out_of_memory is None else self.out_of_memory.available_bytes
         made = self.cost or types.SimpleNamespace(flops=None, transcendentals=None)
         rows = [
@@ -242,7 +247,7 @@ class Measurement(View):
             MeasuredRow("temporaries", None, self.temp_bytes, "bytes", "", "memory_analysis" if fits else _MESSAGE),
             MeasuredRow("available", None, available, "bytes", "", _MESSAGE),
             MeasuredRow("on the host", passes.host_bytes(), host, "bytes", "offloaded residuals", "memory_analysis"),
-            MeasuredRow("peak", self.predicted.peak_bytes, self.peak_bytes, "bytes", _LIVE, said),
+            MeasuredRow("peak", self.predicted_peak_bytes, self.peak_bytes, "bytes", _SET_ASIDE, said),
             MeasuredRow("peak with VMEM", None, self.peak_with_vmem_bytes, "bytes", "", "XLA's own"),
             MeasuredRow("FLOPs", cost.flops, made.flops, "FLOPs", *_COUNTED),
             MeasuredRow("transcendentals", cost.transcendentals, made.transcendentals, "elements", *_COUNTED),

@@ -1,0 +1,170 @@
+"""When each array is made and last read, and how many bytes are live in between."""
+
+from collections.abc import Collection, Iterable
+
+from rematscope.ir import roles
+from rematscope.ir.pretty_print import code
+from rematscope.ir.program import BOOKKEEPING, CASTS, Equation, Literal, Program, Value
+from rematscope.memory.timeline import BANDS, Moment
+from rematscope.tracing.residuals import Residual
+
+
+class Lives:
+    """When each array is made and last read, over the steps of both programs or of one."""
+
+    def __init__(self, cotangents: Collection[Value] = ()):
+        self.cotangents = cotangents  # at the first of them a step's backward pass begins
+        self.turn = 0
+        self.steps: list[Equation | str] = []
+        self.kinds: dict[Value, str] = {}
+        self._made: dict[Value, int] = {}
+        self._last: dict[Value, int] = {}
+        self._same: dict[Value, Value] = {}
+
+    def array(self, value: Value) -> Value:
+        """The value that first stood for the array behind `value`."""
+        while value in self._same:
+            value = self._same[value]
+        return value
+
+    def make(self, values: Iterable[Value], kind: str = "other", step: int | None = None) -> None:
+        for value in values:
+            self.kinds[value] = kind
+            self._made[value] = len(self.steps) if step is None else step
+
+    def read(self, value: Value, step: int) -> None:
+        if not isinstance(value, Literal):
+            value = self.array(value)
+            self._last[value] = max(step, self._last.get(value, 0))
+
+    def rename(self, value: Value, kind: str) -> None:
+        """Says what a value is that nothing has been said of."""
+        if not isinstance(value, Literal) and self.kinds.get(array := self.array(value)) == "other":
+            self.kinds[array] = kind
+
+    def keep(self, residuals: Iterable[Residual]) -> None:
+        for residual in residuals:
+            self.rename(residual.value, "residuals")
+
+    def overwrite(self, argument: Value, result: Value) -> None:
+        """A result takes an argument's room if that is read no more when the result is made."""
+        array = self.array(result)
+        if self._made.get(array, 0) >= self._last.get(argument, 0) > 0:
+            del self._made[array]
+
+    def program(self, program: Program) -> None:
+        for equation in program.equations:
+            if not self.turn and equation.primitive == "name" and equation.outputs[0] in self.cotangents:
+                self.turn = len(self.steps)
+                self.steps.append("turn")
+            if equation.primitive == "name" or equation.primitive in CASTS:
+                if not isinstance(equation.inputs[0], Literal):
+                    self._same[equation.outputs[0]] = self.array(equation.inputs[0])
+            elif equation.primitive in BOOKKEEPING:
+                continue
+            elif equation.primitive == "cond":
+                self._cond(equation)
+            elif equation.primitive == "shard_map":
+                self._shard_map(equation)
+            elif equation.bodies:
+                self._loop(equation)
+            else:
+                self._run(equation)
+
+    def _run(self, equation: Equation) -> None:
+        step = len(self.steps)
+        for value in equation.inputs:
+            self.read(value, step)
+        self.make(equation.outputs, "recomputed" if equation.role in (roles.RECOMPUTED, roles.LATE) else "other")
+        self.steps.append(equation)
+
+    def _cond(self, equation: Equation) -> None:
+        for body in equation.bodies:
+            self.program(body)
+            for value in body.outputs:
+                self.read(value, len(self.steps) - 1)
+        self._run(equation)
+
+    def _loop(self, equation: Equation) -> None:
+        body, carries = equation.bodies[-1], equation.carries
+        start = len(self.steps)
+        self.steps.append(equation)
+        for i, value in enumerate(equation.initial):
+            self.read(value, start)
+            for condition in equation.bodies[:-1]:
+                self._same[condition.inputs[i]] = body.inputs[i]
+            if body.outputs[i] is body.inputs[i] and not isinstance(value, Literal):
+                self._same[body.inputs[i]] = self.array(value)
+        own = [v for v in body.inputs if v not in self._same]
+        self.make(own, step=start)
+        self._slice([v for v in body.inputs[carries:] if v in own])
+        for program in equation.bodies:
+            self.program(program)
+        end = len(self.steps) - 1
+        for value in (*equation.inputs[: equation.first_carry], *equation.stacked_inputs, *body.outputs[:carries]):
+            self.read(value, end)
+
+        def kind(value):
+            found = self.kinds.get(self.array(value), "other")
+            return found if found == "recomputed" else "other"
+
+        for carry, value in zip(body.inputs, body.outputs[:carries], strict=False):
+            if carry in own:
+                self.kinds[carry] = kind(value)
+        for result, value in zip(equation.outputs, body.outputs, strict=True):
+            if result in equation.outputs[carries:]:
+                self.make([result], kind(value), start)
+            elif isinstance(value, Literal):
+                self.make([result], step=end)
+            else:
+                self._same[result] = self.array(value)
+
+    def _slice(self, slices: Iterable[Value]) -> None:
+        """What a loop's body reads of stacks is there from its start on."""
+
+    def _shard_map(self, equation: Equation) -> None:
+        """A device's part of an array is what it has of it already, unless the array is divided in another way."""
+        (body,) = equation.bodies
+        self.steps.append(equation)
+        for array, part in zip(equation.inputs, body.inputs, strict=True):
+            if not isinstance(array, Literal) and array.placement.shape == part.placement.shape:
+                self._same[part] = self.array(array)
+            else:
+                self.read(array, len(self.steps) - 1)
+                self.make([part], step=len(self.steps) - 1)
+        self.program(body)
+        for result, value in zip(equation.outputs, body.outputs, strict=True):
+            if isinstance(value, Literal):
+                self.make([result])
+            else:
+                self._same[result] = self.array(value)
+
+    def moments(self) -> list[Moment]:
+        size = len(self.steps)
+        changes = {band: [0] * (size + 1) for band in BANDS}
+        for value, made in self._made.items():
+            if value.memory == "device":
+                band = self.kinds[value]
+                changes[band][made] += value.device_bytes
+                changes[band][max(made, self._last.get(value, made))] -= value.device_bytes
+        now = dict.fromkeys(BANDS, 0)
+        found = []
+        for place, step in enumerate(self.steps):
+            now = {band: now[band] + changes[band][place] for band in BANDS}
+            known = (step, None, "") if isinstance(step, str) else (_text(step), step.source, step.module)
+            operation, source, module = known
+            found.append(Moment(operation, source, module=module, **now))
+        return found
+
+
+def _text(equation: Equation) -> str:
+    match equation.primitive:
+        case "scan":
+            return f"for {equation.index} in range({equation.length})"
+        case "while":
+            return "while"
+        case "shard_map":
+            return "on each device"
+        case "cond":
+            return f"{', '.join(v.name for v in equation.outputs)} = switch({equation.inputs[0].name})"
+    return code(equation)

@@ -212,7 +212,7 @@ def program_text(exported: jax.export.Exported) -> str:
     Without locations: they hold the learner's paths, and nobody needs them.
     """
     with mlir.make_ir_context():
-        module = mlir.ir.Module.parse(exported.mlir_module())
+        module = exported.mlir_module(serialized=False)
         return str(module.operation.get_asm(enable_debug_info=False))
 
 

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from rematscope.scheduling.auto import auto, load
     from rematscope.scheduling.result import Auto
     from rematscope.scheduling.scheduled import scheduled
+    from rematscope.seconds.calibrate import calibrate
+    from rematscope.seconds.devices import Device
+    from rematscope.seconds.roofline import Seconds, seconds_of
     from rematscope.tracing.residuals import Residual
     from rematscope.tracing.trace import Passes, trace
     from rematscope.views.compare import ComparedWay, Comparison, compare
@@ -43,6 +46,7 @@ __all__ = [
     "ComparedWay",
     "Comparison",
     "Cost",
+    "Device",
     "Equation",
     "Exchange",
     "Fit",
@@ -62,6 +66,7 @@ __all__ = [
     "Program",
     "Residual",
     "ResidualTable",
+    "Seconds",
     "Source",
     "Tally",
     "TargetError",
@@ -69,6 +74,7 @@ __all__ = [
     "TraceError",
     "Value",
     "auto",
+    "calibrate",
     "compare",
     "cost_of",
     "explore",
@@ -84,6 +90,7 @@ __all__ = [
     "recompute_graph",
     "residual_table",
     "scheduled",
+    "seconds_of",
     "trace",
 ]
 
@@ -110,6 +117,9 @@ _HOMES = {
     "scheduling.auto": ["auto", "load"],
     "scheduling.result": ["Auto"],
     "scheduling.scheduled": ["scheduled"],
+    "seconds.calibrate": ["calibrate"],
+    "seconds.devices": ["Device"],
+    "seconds.roofline": ["Seconds", "seconds_of"],
     "tracing.residuals": ["Residual"],
     "tracing.trace": ["Passes", "trace"],
     "views.compare": ["ComparedWay", "Comparison", "compare"],

@@ -29,6 +29,8 @@ from rematscope.ir.cost import cost_of
 from rematscope.ir.cost_rules import is_closed
 from rematscope.ir.jax_internals import Policy
 from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
+from rematscope.seconds.devices import Device
+from rematscope.seconds.roofline import seconds_in
 from rematscope.tracing.checkpoints import nothing, with_policies
 from rematscope.tracing.trace import Passes, trace
 
@@ -36,7 +38,7 @@ from rematscope.tracing.trace import Passes, trace
 # Scale Your Model", Austin et al., 2025, chapter 2). As if nothing were computed meanwhile.
 FLOPS_PER_LINK_BYTE = 197_000 // 45
 
-CostFunction = Callable[[Equation], float]
+CostFunction = Callable[[Equation], float] | Device  # a device: the seconds that an equation takes on it
 
 
 def work(equation: Equation) -> int:
@@ -100,13 +102,15 @@ def graph_of(passes: Passes, cost: CostFunction = work, saved: Collection[Equati
     Args:
       passes: both programs. A graph for choosing is made from those of a function whose checkpoints save nothing; from
         others, what they save already counts as kept, and what names remain can be chosen.
-      cost: what one run of an equation takes when it is computed again: a number that is not negative.
+      cost: what one run of an equation takes when it is computed again: a number that is not negative; or a device,
+        for the seconds that it takes there.
       saved: equations of the backward pass whose results a policy saves, whatever names are chosen beside it.
 
     Raises:
       PlanError: if `cost` gives something else, or a checkpoint stands where it is not seen.
     """
-    nodes = _Nodes(passes, cost, saved)
+    each = seconds_in(passes, cost) if isinstance(cost, Device) else cost
+    nodes = _Nodes(passes, each, work if isinstance(cost, Device) else each, saved)
     nodes.add_residuals()
     nodes.add_program(passes.backward, 1, ())
     roots = nodes.reading(passes.backward.outputs)
@@ -129,7 +133,8 @@ def graph_of(passes: Passes, cost: CostFunction = work, saved: Collection[Equati
         roots=tuple(roots),
         barred=nodes.barred,
         uncounted=frozenset[str]().union(*(node.uncounted for node in everything)),
-        weighing=_weighing(passes) if cost is work else "",
+        device=cost.name if isinstance(cost, Device) else "",
+        weighing=_weighing(passes, cost),
         names=tuple(dict.fromkeys(node.name for node in nodes.all if node.name is not None and node.name in names)),
         parts=parts_of([node for node in nodes.all if node in everything], needed),
         least_bytes=sum({node.array: node.nbytes for node in needed if node.kept}.values()),
@@ -142,7 +147,9 @@ class _Nodes:
     """The nodes of a backward program, as they are made.
 
     Attributes:
-      passes, cost, saved: as `graph_of` is given them.
+      passes, saved: as `graph_of` is given them.
+      cost: what one run of an equation takes.
+      known: a cost of the user's own, which may know operations that `work` does not; else `work`.
       all: in the order of the program.
       by_policy: what is kept of `saved`.
       of_value: which node stands for a value. Those of arguments, constants and cotangents have none.
@@ -150,7 +157,8 @@ class _Nodes:
     """
 
     passes: Passes
-    cost: CostFunction
+    cost: Callable[[Equation], float]
+    known: Callable[[Equation], float]
     saved: Collection[Equation]
     all: list[Node] = dataclasses.field(default_factory=list)
     by_policy: list[Node] = dataclasses.field(default_factory=list)
@@ -222,7 +230,7 @@ class _Nodes:
             )
         cost = _recomputed(equation, self.cost) * times
         node = Node(self.reading(equation.inputs), cost=cost, equation=equation, loops=frozenset(around))
-        node.uncounted = _uncounted(equation, self.cost)
+        node.uncounted = _uncounted(equation, self.known)
         if equation.primitive == "name":
             (value,) = equation.outputs
             node.name = equation.params["name"]
@@ -272,13 +280,15 @@ class _Nodes:
             self._add(node, [value])
 
 
-def _weighing(passes: Passes) -> str:
+def _weighing(passes: Passes, cost: CostFunction) -> str:
     """What the figures of a choice rest on, as a clause."""
+    if isinstance(cost, Device):
+        return f", on {cost.name}"
     links = f", a byte over links as {FLOPS_PER_LINK_BYTE:,} operations" if passes.cost.link_bytes else ""
-    return links + ", work whole where the compiler divides it" * passes.undivided
+    return (links + ", work whole where the compiler divides it" * passes.undivided) * (cost is work)
 
 
-def _recomputed(equation: Equation, cost: CostFunction) -> float:
+def _recomputed(equation: Equation, cost: Callable[[Equation], float]) -> float:
     """What an equation, or an iteration of a dynamic loop with all in it, spends on computing again."""
     if equation.bodies:
         return sum(_recomputed(inner, cost) for body in equation.bodies for inner in body.equations)
@@ -296,7 +306,7 @@ def _recomputed(equation: Equation, cost: CostFunction) -> float:
     return number
 
 
-def _uncounted(equation: Equation, cost: CostFunction) -> frozenset[str]:
+def _uncounted(equation: Equation, cost: Callable[[Equation], float]) -> frozenset[str]:
     """What an equation computes again at a cost that is not known.
 
     A cost of the user's own knows an operation if it says more than nothing of it, as `cost_of` does not.

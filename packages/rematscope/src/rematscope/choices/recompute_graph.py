@@ -8,6 +8,7 @@ from rematscope.choices.choice_graph import ChoiceGraph
 from rematscope.choices.walk import reached
 from rematscope.ir.jax_internals import Policy
 from rematscope.ir.program import Equation, Value
+from rematscope.render.units import amount_text, seconds_text
 from rematscope.tracing.trace import Passes
 
 
@@ -57,6 +58,7 @@ class RecomputeGraph(ChoiceGraph):
       uncounted: primitives that some choice computes again, and whose cost is not known: then no choice can be proven
         the best.
       policies: those that the function's own checkpoints have, each once.
+      device: the device in whose seconds costs are; "" for another unit.
       weighing: on a mesh, how bytes over links stand beside operations in the cost, and what counts whole, in a clause.
       names, parts, least_bytes, least_cost: as in `ChoiceGraph`, by which `evaluate` and `helpful` go.
     """
@@ -67,6 +69,7 @@ class RecomputeGraph(ChoiceGraph):
     barred: dict[str, str]
     uncounted: frozenset[str]
     policies: tuple[Policy, ...] = ()
+    device: str = ""
     weighing: str = ""
 
     def walk(self, saved: frozenset[str]) -> set[Node]:
@@ -84,6 +87,10 @@ class RecomputeGraph(ChoiceGraph):
         *others, last = sorted(self.uncounted) or [""]
         listed = f"{', '.join(others)} and {last}" if others else last
         return f"the cost of {listed} is not known" if last else ""
+
+    def amount(self, cost: float) -> str:
+        """A cost with its unit: `1.2 M`, or `5.58 ms` on a device."""
+        return seconds_text(cost) if self.device else amount_text(cost)
 
     @cached_property
     def digest(self) -> str:

@@ -15,6 +15,7 @@ from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.choices.zero_one import zero_one
 from rematscope.errors import PlanError
 from rematscope.planning.budget import least_possible
+from rematscope.seconds.devices import Device, cost_meant
 
 
 @dataclasses.dataclass(frozen=True)
@@ -48,7 +49,14 @@ class Certificate:
     beside: str = ""
     compared: tuple[str, ...] = ("",)
 
-    def verify(self, f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwargs: Any) -> float | Fraction:
+    def verify(
+        self,
+        f: Callable[..., Any],
+        *args: Any,
+        cost: CostFunction | str = work,
+        device: Device | str | None = None,
+        **kwargs: Any,
+    ) -> float | Fraction:
         """Checks the claim without the solver.
 
         The program is traced again, and bytes and cost of the choice are counted anew. Up to 16 names, every subset is
@@ -56,7 +64,7 @@ class Certificate:
         on its search alone.
 
         Args:
-          f, *args, **kwargs, cost: as given to `plan`.
+          f, *args, **kwargs, cost, device: as given to `plan`.
 
         Returns:
           The bound that was proven, in the unit of `cost`: `objective` itself up to 16 names.
@@ -65,7 +73,7 @@ class Certificate:
           PlanError: if the function is another one, the claim does not hold, or the function computes something again
             whose cost is not known.
         """
-        found = candidates(f, *args, cost=cost, **kwargs)
+        found = candidates(f, *args, cost=cost_meant(cost, device), **kwargs)
         alone = found[0].graph
         if alone.uncounted:
             raise PlanError(not_provable(alone))

@@ -18,8 +18,9 @@ from rematscope.render.figure import INK
 from rematscope.render.parts import Pictured, Stack, TextTable
 from rematscope.render.progress import progress
 from rematscope.render.theme import COLOURS
-from rematscope.render.units import amount_text, bytes_text
+from rematscope.render.units import SECONDS, bytes_text
 from rematscope.render.view import View
+from rematscope.seconds.devices import Device, cost_meant
 from rematscope.tracing.checkpoints import with_policy
 from rematscope.tracing.trace import trace
 from rematscope.views.explore import POLICIES
@@ -30,7 +31,13 @@ _BYTES, _AMOUNTS = ("B", "KiB", "MiB", "GiB", "TiB"), ("", "k", "M", "G", "T", "
 _SHOWN = 20  # points that the table shows
 
 
-def frontier(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwargs: Any) -> "Frontier":
+def frontier(
+    f: Callable[..., Any],
+    *args: Any,
+    cost: CostFunction | str = work,
+    device: Device | str | None = None,
+    **kwargs: Any,
+) -> "Frontier":
     """Finds every choice that none beats: each other choice keeps more, or computes more again.
 
     Compared is what `plan` compares: all choices of names, alone and beside JAX's policies for products,
@@ -48,7 +55,8 @@ def frontier(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwa
         run. Its checkpoints stay where they are; if it has none, one is put around all of it.
       *args, **kwargs: its arguments, as for `trace`.
       cost: what computing an equation again takes: a function of an `Equation`. FLOPs, and one for each element that a
-        transcendental function is applied to, by default.
+        transcendental function is applied to, by default. `"seconds"` for a roofline of `device`; see `seconds_of`.
+      device: with `cost="seconds"`, the name of a device such as `"tpu v5e"`, a `Device`, or `calibrate()`.
 
     Returns:
       The points, with bytes of computed residuals that are kept and the cost of what is computed again.
@@ -64,10 +72,13 @@ def frontier(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwa
       ...     return jnp.sin(checkpoint_name(x @ w, "h") @ u)
       >>> found = frontier(f, jnp.ones((8, 64)), jnp.ones((64, 256)), jnp.ones((256, 64)))
       >>> [(point.nbytes, point.names) for point in found.points]
-      [(0, ()), (8192, ('h',))]
+      [(0, ()), (8192, ('h',)), (10240, ())]
+      >>> found.points[-1].beside
+      'dots_with_no_batch_dims_saveable'
     """
     __tracebackhide__ = True
-    compared = candidates(f, *args, cost=cost, **kwargs)
+    meant = cost_meant(cost, device)
+    compared = candidates(f, *args, cost=meant, **kwargs)
     graph = compared[0].graph
 
     def measured(label: str, planned: Callable[..., Any]) -> Point:
@@ -75,7 +86,7 @@ def frontier(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwa
             passes = trace(planned, *args, **kwargs)
         kept = {r.value: r for r in passes.residuals if r.kind == "computed" and r.memory == "device"}
         names = dict.fromkeys(r.name for r in kept.values() if r.name)
-        again = graph_of(passes, cost).all_recomputed
+        again = graph_of(passes, meant).all_recomputed
         return Point(sum(r.device_bytes for r in kept.values()), again, tuple(names), label)
 
     presets = [measured(label, with_policy(f, getattr(jax.checkpoint_policies, label))) for label in POLICIES]
@@ -154,8 +165,9 @@ class Frontier(Pictured):
         everything = (*self.points, *self.labelled)
         most = max(point.nbytes for point in everything)
         worst = max(point.cost for point in everything) or 1
-        unit, letter = bytes_text(most).split()[1], amount_text(worst).partition(" ")[2]
-        scale, again = 1024 ** _BYTES.index(unit), 1000 ** _AMOUNTS.index(letter)
+        unit, letter = bytes_text(most).split()[1], self.graph.amount(worst).partition(" ")[2]
+        scale = 1024 ** _BYTES.index(unit)
+        again = SECONDS[letter] if self.graph.device else 1000 ** _AMOUNTS.index(letter)
 
         def marks(points: Iterable[Point], style: str, **how: Any) -> None:
             ax.plot([p.nbytes / scale for p in points], [p.cost / again for p in points], style, **how)
@@ -187,7 +199,8 @@ class Frontier(Pictured):
         text = f"{self.graph.passes.function}: {counted(found, 'choice')} of {what} that none beats"
         if self.graph.uncounted:
             text += f" by what is counted: {self.graph.uncounted_text}"
-        text += f"; bytes{self.graph.passes.where}{self.graph.weighing}" if self.graph.passes.axes else ""
+        text += f"; bytes{self.graph.passes.where}" if self.graph.passes.axes else ""
+        text += self.graph.weighing
         return text if self.complete else f"{text}, before the search was interrupted: there may be more between"
 
     def _rows(self) -> tuple[list[list[str]], str]:
@@ -196,7 +209,7 @@ class Frontier(Pictured):
         shown = spread(len(self.points), _SHOWN)
         for i in shown:
             point = self.points[i]
-            amounts = bytes_text(point.nbytes), amount_text(point.cost), f"{100 * point.cost / worst:.1f} %"
+            amounts = bytes_text(point.nbytes), self.graph.amount(point.cost), f"{100 * point.cost / worst:.1f} %"
             rows.append([str(i + 1), str(len(point.names)), point.beside, *amounts])
         left_out = "" if len(shown) == len(self.points) else f"; {len(shown)} of them here, all in .points"
         return rows, self.caption() + left_out
@@ -205,9 +218,9 @@ class Frontier(Pictured):
         rows = [["beside them", "names", "keeps", "computes again", "best within its bytes"]]
         for point in self._policies:
             best = self.within(point.nbytes)
-            other = "all keep more" if best is None else amount_text(best.cost)
+            other = "all keep more" if best is None else self.graph.amount(best.cost)
             names = str(len(point.names)) if point is self.current else ""
-            rows.append([point.label, names, bytes_text(point.nbytes), amount_text(point.cost), other])
+            rows.append([point.label, names, bytes_text(point.nbytes), self.graph.amount(point.cost), other])
         if not self.greedy:
             return rows, ""
         best_of = {point.nbytes: point for point in self.points}
@@ -218,7 +231,9 @@ class Frontier(Pictured):
             return rows, f"greedy finds {said} within the bytes of each point"
         point, best = self.greedy[budget], best_of[budget]
         label, names = f"greedy within {bytes_text(budget)}", str(len(point.names))
-        rows.append([label, names, bytes_text(point.nbytes), amount_text(point.cost), amount_text(best.cost)])
+        rows.append(
+            [label, names, bytes_text(point.nbytes), self.graph.amount(point.cost), self.graph.amount(best.cost)]
+        )
         return rows, "greedy is shown where it is farthest from the best; the rest is in .greedy"
 
 

@@ -22,14 +22,20 @@ from rematscope.linting.whole_nets import whole_nets
 from rematscope.planning.budget import budget_bytes, least_of, least_possible, part_of_range
 from rematscope.planning.certificate import Certificate, not_provable, same_cost
 from rematscope.render.parts import Paragraph, TextTable
-from rematscope.render.units import amount_text, bytes_text
+from rematscope.render.units import bytes_text
 from rematscope.render.view import View
+from rematscope.seconds.devices import Device, cost_meant
 from rematscope.tracing.checkpoints import without_checkpoints
 from rematscope.tracing.trace import Passes, trace
 
 
 def plan(
-    f: Callable[..., Any], *args: Any, budget: int | str | float, cost: CostFunction = work, **kwargs: Any
+    f: Callable[..., Any],
+    *args: Any,
+    budget: int | str | float,
+    cost: CostFunction | str = work,
+    device: Device | str | None = None,
+    **kwargs: Any,
 ) -> "Plan":
     """Chooses what to save so that the backward pass computes as little as possible again within `budget`.
 
@@ -49,7 +55,8 @@ def plan(
         or `"1.5 GB"`, or a fraction as a float, from 0.0 (as little as possible) to 1.0 (every name; without names, all
         that a policy keeps). Arguments are not counted: they are kept by whoever called.
       cost: what computing an equation again takes: a function of an `Equation`. FLOPs, and one for each element that a
-        transcendental function is applied to, by default.
+        transcendental function is applied to, by default. `"seconds"` for a roofline of `device`; see `seconds_of`.
+      device: with `cost="seconds"`, the name of a device such as `"tpu v5e"`, a `Device`, or `calibrate()`.
 
     Returns:
       The plan; `jax.checkpoint(f, policy=plan.policy)` follows it.
@@ -73,9 +80,10 @@ def plan(
       >>> planned = jax.checkpoint(f, policy=best.policy)
     """
     __tracebackhide__ = True
-    found = candidates(f, *args, cost=cost, **kwargs)
+    meant = cost_meant(cost, device)
+    found = candidates(f, *args, cost=meant, **kwargs)
     limit = part_of_range(budget, found) if isinstance(budget, float) else budget_bytes(budget)
-    made = best_plan(f, found, limit, args, kwargs, cost)
+    made = best_plan(f, found, limit, args, kwargs, meant)
     if not found[0].graph.names:
         made.about_names = no_names(f, *args, **kwargs)
     return made
@@ -282,20 +290,21 @@ class Plan(View):
 
     def _footer(self) -> str:
         _, worst = self._alone.evaluate(())
-        again = f"computes {amount_text(self.cost)} again, where saving nothing computes {amount_text(worst)} again"
+        amount = self._alone.amount
+        again = f"computes {amount(self.cost)} again, where saving nothing computes {amount(worst)} again"
         again += self._alone.weighing
         if self._alone.uncounted:
             return f"{again}; {self._alone.uncounted_text}, so that another choice may compute less"
         if self.gap <= 0:
             return f"{again}; no choice within the budget computes less"
-        return f"{again}; no choice within the budget computes less than {amount_text(self.bound)}"
+        return f"{again}; no choice within the budget computes less than {self._alone.amount(self.bound)}"
 
     def _cells(self) -> list[list[str]]:
         """A row for each name, what it takes and what it spares where the other choices stay; first the policy's."""
         rows = [["save", "name", "bytes", "spares", "line"]]
         if self.beside:
             kept, again = self._alone.evaluate(self.names)
-            amounts = _signed_bytes(self.saved_bytes - kept), amount_text(again - self.cost)
+            amounts = _signed_bytes(self.saved_bytes - kept), self._alone.amount(again - self.cost)
             rows.append(["✓", self.beside, *amounts, "a policy"])
         for name in self.graph.names:
             here = name in self.names
@@ -303,7 +312,7 @@ class Plan(View):
             without, with_it = self.graph.evaluate(others), self.graph.evaluate([*others, name])
             named = [n.equation for n in self.graph.nodes if n.name == name and n.equation]
             line = "\n".join(filter(None, [common_path(e.module for e in named), str(named[0].source or "")]))
-            spared = " + ".join([amount_text(without[1] - with_it[1]), *self._unknown_spared(name, others)])
+            spared = " + ".join([self._alone.amount(without[1] - with_it[1]), *self._unknown_spared(name, others)])
             rows.append(["✓" if here else "", name, bytes_text(with_it[0] - without[0]), spared, line])
         return rows
 

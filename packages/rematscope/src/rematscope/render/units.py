@@ -17,6 +17,15 @@ def amount_text(cost: float) -> str:
     return count_text(cost, "").rstrip() if isinstance(cost, int) else f"{cost:.3g}"
 
 
+SECONDS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
+
+
+def seconds_text(seconds: float) -> str:
+    """`5.58 ms`, `12 µs`: three digits."""
+    unit = next((unit for unit, size in SECONDS.items() if seconds >= size), "ns" if seconds else "s")
+    return f"{seconds / SECONDS[unit]:.3g} {unit}"
+
+
 def _scaled(count: float, step: int, units: list[str]) -> str:
     size, i = float(count), 0
     while size >= step and i < len(units) - 1:

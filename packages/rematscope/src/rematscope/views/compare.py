@@ -9,8 +9,10 @@ from rematscope.ir.cost import Cost
 from rematscope.memory.liveness import live_bytes
 from rematscope.memory.timeline import Timeline
 from rematscope.render.parts import TextTable
-from rematscope.render.units import bytes_text
+from rematscope.render.units import bytes_text, seconds_text
 from rematscope.render.view import View
+from rematscope.seconds.devices import Device, device_called
+from rematscope.seconds.roofline import Seconds, seconds_of
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.program_rows import work_text
 
@@ -22,10 +24,12 @@ class ComparedWay:
     Attributes:
       label: what it is called.
       passes: its trace.
+      device: where seconds are spent; None where none were asked for.
     """
 
     label: str
     passes: Passes
+    device: Device | None = None
 
     @property
     def kept_bytes(self) -> int:
@@ -41,6 +45,11 @@ class ComparedWay:
     def late_cost(self) -> Cost:
         """What the backward pass computes of the forward pass that this one never had."""
         return self.passes.late_cost
+
+    @cached_property
+    def seconds(self) -> Seconds | None:
+        """How long both passes take, and what of that is computed again; None where no device was given."""
+        return None if self.device is None else seconds_of(self.passes, self.device)
 
     @cached_property
     def timeline(self) -> Timeline:
@@ -69,35 +78,43 @@ class Comparison(View):
 
     def parts(self) -> Iterable[View]:
         cells = self.cells()
-        return [TextTable(cells, self._footer(), numeric=("kept", "peak"))]
+        return [TextTable(cells, self._footer(), numeric=("kept", "again for", "of the step", "peak"))]
 
     def cells(self) -> list[list[str]]:
         """The header, and a list of texts for each of `rows`."""
-        cells = [["", "kept", "computed again", "late", "peak"]]
+        timed = ["again for", "of the step"] if self.rows[0].device else []
+        cells = [["", "kept", "computed again", *timed, "late", "peak"]]
         for row in self.rows:
-            costs = [work_text(cost) or "nothing" for cost in (row.recompute_cost, row.late_cost)]
+            again, late = (work_text(cost) or "nothing" for cost in (row.recompute_cost, row.late_cost))
+            if row.seconds:
+                timed = [seconds_text(row.seconds.again), f"{100 * row.seconds.share:.1f} %"]
             kept, moved = bytes_text(row.kept_bytes), row.passes.host_bytes()
             kept += f" + {bytes_text(moved)} on the host" if moved else ""
-            cells.append([row.label, kept, *costs, bytes_text(row.peak_bytes)])
+            cells.append([row.label, kept, again, *timed, late, bytes_text(row.peak_bytes)])
         return cells
 
     def _footer(self) -> str:
         where = self.rows[0].passes.where
-        return f"bytes{where} that the forward pass computes and keeps, and live at the peak where nothing is fused"
+        text = f"bytes{where} that the forward pass computes and keeps, and live at the peak where nothing is fused"
+        device = self.rows[0].device
+        return f"{text}; seconds are those of a roofline, {device.name}" if device else text
 
 
-def compare(ways: Mapping[str, Callable], *args, **kwargs) -> Comparison:
+def compare(ways: Mapping[str, Callable], *args, device: Device | str | None = None, **kwargs) -> Comparison:
     """Lays several ways to compute one thing beside each other: policies, or a layer with and without a checkpoint.
 
     Args:
       ways: functions that are differentiable in reverse mode, by what to call them. None is run.
       *args, **kwargs: the arguments of each, as for `trace`.
+      device: adds how long computing again takes, in seconds and of both passes: the name of a device such as
+        `"tpu v5e"`, a `Device`, or `calibrate()`; see `seconds_of`.
 
     Returns:
       A table that displays itself in a notebook or a terminal; `rows` holds its data.
 
     Raises:
       TraceError: as `trace` does, of the first way that cannot be traced; or if there is none.
+      TargetError: if there are no rates for the device.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -116,4 +133,5 @@ def compare(ways: Mapping[str, Callable], *args, **kwargs) -> Comparison:
     __tracebackhide__ = True
     if not ways:
         raise TraceError("there is nothing to compare: give functions by their labels, {'plain': f, …}.")
-    return Comparison([ComparedWay(label, trace(f, *args, **kwargs)) for label, f in ways.items()])
+    rates = None if device is None else device_called(device)
+    return Comparison([ComparedWay(label, trace(f, *args, **kwargs), rates) for label, f in ways.items()])

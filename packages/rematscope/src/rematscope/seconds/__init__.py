@@ -1,0 +1,1 @@
+"""How long operations take on a device: a roofline, from published rates or from those measured here."""

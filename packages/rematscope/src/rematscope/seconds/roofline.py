@@ -1,0 +1,181 @@
+"""How long each operation takes: the roofline (Williams, Waterman and Patterson, CACM 2009).
+
+An operation takes as long as its arithmetic or as what it moves through memory, whichever is longer, and then as long
+as what it sends over links; operations take place one after the other. Compilers fuse: an operation that makes each
+number of its result from a few of its operands' (element-wise ones, casts, broadcasts, selections) is computed where it
+is read, by its like or by a reduction. So it moves only what it reads of arrays that stand in memory, and writes only
+what something else reads, such as a product. What stands in memory: arguments, and what products, reductions, sorts and
+the like make.
+
+For the backward pass to cost the same whatever is saved, what it computes again is looked at where the forward pass
+computes it.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+from rematscope.ir import roles
+from rematscope.ir.cost import Cost, cost_of
+from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
+from rematscope.seconds.devices import Device, device_called
+from rematscope.tracing.trace import Passes
+
+_PRODUCTS = frozenset({"dot_general", "conv_general_dilated", "ragged_dot_general", "scaled_matmul_wrapper"})
+
+_REDUCTIONS = frozenset(
+    "reduce_sum reduce_max reduce_min reduce_prod reduce_and reduce_or reduce_xor reduce argmax argmin".split()
+)
+
+# What is not computed where it is read, beside products and reductions.
+_STANDS = frozenset(
+    "concatenate gather scatter scatter-add scatter_add scatter_mul scatter_min scatter_max scatter_sub dynamic_slice "
+    "dynamic_update_slice sort top_k approx_top_k cumsum cumprod cummax cummin cumlogsumexp reduce_window "
+    "reduce_window_sum reduce_window_max reduce_window_min select_and_scatter select_and_scatter_add "
+    "select_and_gather_add fft cholesky lu qr svd eigh triangular_solve custom_linear_solve pallas_call pure_callback "
+    "ffi_call random_bits threefry2x32".split()
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Seconds:
+    """How long both passes take on a device, by a roofline; in seconds.
+
+    Attributes:
+      device: the name of the device.
+      forward, backward: the two passes; of many devices, those of one.
+      again: what the backward pass spends on computing again what the forward pass had.
+      late: what it computes first although it does not depend on the cotangent.
+      uncounted: primitives whose work is not known; of these what they move counts alone.
+    """
+
+    device: str
+    forward: float
+    backward: float
+    again: float
+    late: float
+    uncounted: frozenset[str]
+
+    @property
+    def step(self) -> float:
+        """Both passes."""
+        return self.forward + self.backward
+
+    @property
+    def share(self) -> float:
+        """Which part of both passes goes into computing again."""
+        return self.again / self.step if self.step else 0.0
+
+
+def seconds_of(passes: Passes, device: Device | str) -> Seconds:
+    """How long both passes take on a device, and how much of that is computed again.
+
+    Args:
+      passes: a trace.
+      device: a name such as `"tpu v5e"` or `"h100"`, a `Device`, or what `calibrate()` returns.
+
+    Raises:
+      TargetError: if there are no rates for the device.
+
+    Example:
+      >>> import jax, jax.numpy as jnp
+      >>> from rematscope import seconds_of, trace
+      >>> f = jax.checkpoint(lambda w, x: jnp.sin(w @ x).sum())
+      >>> shapes = jax.ShapeDtypeStruct((8192, 8192), jnp.bfloat16), jax.ShapeDtypeStruct((8192, 8192), jnp.bfloat16)
+      >>> found = seconds_of(trace(f, *shapes), "tpu v5e")
+      >>> f"{1e3 * found.again:.2f} ms of {1e3 * found.step:.2f}, {found.share:.0%}"  # one product of four
+      '5.58 ms of 23.14, 24%'
+    """
+    rates = device_called(device)
+    each = seconds_in(passes, rates)
+
+    def total(program: Program, role: str | None = None) -> float:
+        return sum(each(equation) * times for equation, times in program.walk() if role in (None, equation.role))
+
+    return Seconds(
+        rates.name,
+        total(passes.forward),
+        total(passes.backward),
+        total(passes.backward, roles.RECOMPUTED),
+        total(passes.backward, roles.LATE),
+        passes.cost.uncounted,
+    )
+
+
+def seconds_in(passes: Passes, device: Device) -> Callable[[Equation], float]:
+    """For each equation of a trace how long one run of it takes; a loop, or a branch, takes what is in it."""
+    outputs = passes.forward.outputs[: len(passes.cotangents)]
+    moved = _moved(passes.forward, set(outputs))
+    moved |= _moved(passes.backward, set(passes.backward.outputs))
+    makers = {value: equation for equation, _ in passes.forward.walk() for value in equation.outputs}
+
+    def seconds(equation: Equation) -> float:
+        if equation.bodies or equation.primitive in BOOKKEEPING:
+            return 0.0
+        first = passes.forward_value_of.get(equation.outputs[0]) if equation.outputs else None
+        as_before = makers.get(first, equation) if first is not None and equation.role == roles.RECOMPUTED else equation
+        return roofline(device, equation, moved.get(as_before, moved.get(equation, 0)))
+
+    return seconds
+
+
+def roofline(device: Device, equation: Equation, moved: int) -> float:
+    """Seconds of one run of an equation that moves so many bytes through memory."""
+    cost: Cost = cost_of(equation)
+    if equation.primitive in _PRODUCTS:
+        arithmetic = cost.flops / device.rate(equation.inputs[0].dtype)
+    else:
+        arithmetic = cost.flops / device.arithmetic + cost.transcendentals / device.transcendentals
+    sent = cost.link_bytes / device.link if cost.link_bytes and device.link else 0.0
+    return max(arithmetic, moved / device.bandwidth) + sent
+
+
+def _moved(program: Program, kept: set[Value]) -> dict[Equation, int]:
+    """Bytes that each equation moves through memory in one run.
+
+    Args:
+      program: the program.
+      kept: what it must write, whoever reads it.
+    """
+    makers: dict[Value, Equation] = {}
+    stands = set(kept)  # values that are written
+    equations = [equation for equation, _ in program.walk()]
+    for equation in equations:
+        makers.update(dict.fromkeys(equation.outputs, equation))
+        if _reads_memory(equation):
+            stands.update(equation.inputs)
+    _add_bodies(program, stands)
+
+    def size(value: Any) -> int:
+        return value.device_bytes if hasattr(value.aval, "dtype") else 0
+
+    def reads(value: Value, reader: Equation) -> bool:
+        maker = makers.get(value)
+        return not isinstance(value, Literal) and (maker is None or _is_unfused(maker) or _reads_memory(reader))
+
+    moved = {}
+    for equation in equations:
+        read = sum(size(value) for value in dict.fromkeys(equation.inputs) if reads(value, equation))
+        if equation.primitive in ("gather", "dynamic_slice"):  # of what they read from, only what they take
+            read = sum(map(size, equation.outputs)) + sum(map(size, equation.inputs[1:]))
+        written = sum(size(value) for value in equation.outputs if _is_unfused(equation) or value in stands)
+        moved[equation] = read + written
+    return moved
+
+
+def _add_bodies(program: Program, stands: set[Value]) -> None:
+    """Adds what loops and branches are given and hand on, which stands in memory."""
+    for equation in program.equations:
+        if equation.bodies:
+            stands.update(equation.inputs)
+            for body in equation.bodies:
+                stands.update(body.outputs)
+                _add_bodies(body, stands)
+
+
+def _is_unfused(equation: Equation) -> bool:
+    return equation.primitive in _REDUCTIONS or _reads_memory(equation)
+
+
+def _reads_memory(equation: Equation) -> bool:
+    return equation.primitive in _PRODUCTS or equation.primitive in _STANDS or equation.devices > 1

@@ -1,0 +1,132 @@
+"""Seconds: the table of devices, the roofline's arithmetic, plans in seconds. No clock is asserted."""
+
+import dataclasses
+import functools
+
+import jax
+import jax.numpy as jnp
+import pytest
+from blocks import BLOCKS
+from jax import lax
+from jax.ad_checkpoint import checkpoint_name
+
+from rematscope import Device, PlanError, TargetError, calibrate, compare, frontier, plan, seconds_of, trace
+from rematscope.seconds.devices import DEVICES, device_called
+from rematscope.xla.elsewhere import ABSENT
+
+F32 = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
+X, W = F32((64, 32)), F32((32, 128))
+SLOW = Device("slow", {"float32": 1e6}, bandwidth=1e9, arithmetic=1e3, transcendentals=1e2, link=1e3)
+MOVES = Device("moves", {"float32": 1e30}, bandwidth=1.0)
+
+
+def product(x, w):
+    return jnp.sum(jnp.sin(checkpoint_name(x @ w, "h")))
+
+
+def test_every_device_has_a_source_and_figures_that_agree_with_each_other():
+    for name, device in DEVICES.items():
+        assert device.name == name and device.source
+        assert device.rate(jnp.bfloat16.dtype) >= device.rate(jnp.float32.dtype) > 1e13
+        assert device.rate(jnp.int8.dtype) >= device.rate(jnp.bfloat16.dtype)
+        assert device.rate(jnp.float32.dtype) > device.bandwidth > 1e12 > device.link > 1e10 or name == "tpu v5e"
+    assert set(ABSENT) <= set(DEVICES), "what measure compiles for has rates"
+
+
+def test_devices_are_spelled_as_targets_are():
+    assert device_called("TPU v5e:2x4") == device_called("tpu v5e") == DEVICES["tpu v5e"]
+    assert device_called(SLOW) is SLOW
+    with pytest.raises(TargetError, match=r"no rates for 'tpu v9'. Give one of tpu v4, .*, b200; calibrate"):
+        seconds_of(trace(product, X, W), "tpu v9")
+
+
+def test_a_dtype_that_is_not_listed_takes_the_rate_of_one_as_wide():
+    gpu = DEVICES["a100"]
+    assert gpu.rate(jnp.dtype("float16")) == gpu.rate(jnp.dtype("bfloat16"))
+    assert gpu.rate(jnp.dtype("float8_e5m2")) == gpu.products["int8"]
+    assert DEVICES["tpu v4"].rate(jnp.dtype("float64")) == DEVICES["tpu v4"].products["float32"]
+
+
+def test_arithmetic_that_takes_longer_than_what_is_moved_counts():
+    found = seconds_of(trace(product, X, W), SLOW)
+    products, sines, sums = 2 * 64 * 32 * 128 / 1e6, 64 * 128 / 1e2, 64 * 128 / 1e3
+    cosines = 64 * 128 / 1e2  # kept for the backward pass
+    assert found.forward == pytest.approx(products + sines + cosines + sums)
+    assert (found.again, found.late, found.share) == (0, 0, 0)
+
+
+def test_what_fuses_reads_what_stands_in_memory_and_writes_what_a_product_reads():
+    def chain(x, w):
+        return jnp.exp(jnp.sin(jnp.tanh(x)) + 1) @ w
+
+    forward = trace(jax.checkpoint(chain), X, W)
+    x, w, out = 64 * 32 * 4, 32 * 128 * 4, 64 * 128 * 4
+    assert seconds_of(forward, MOVES).forward == (x + x) + (x + w + out)  # a chain reads and writes once
+
+
+def test_a_reduction_reads_what_is_fused_into_it_where_that_is_made():
+    passes = trace(jax.checkpoint(lambda x: jnp.sum(jnp.sin(x) * 2, axis=1)), X)
+    assert seconds_of(passes, MOVES).forward == X.size * 4 + 64 * 4
+
+
+def test_a_gather_reads_what_it_takes_and_not_the_table():
+    passes = trace(jax.checkpoint(lambda table, i: table[i]), F32((10_000, 8)), jax.ShapeDtypeStruct((3,), jnp.int32))
+    assert seconds_of(passes, MOVES).forward < 10_000
+
+
+def test_a_scan_takes_as_long_as_all_its_iterations():
+    def f(x, ws):
+        return lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, ws)[0]
+
+    one, nine = (seconds_of(trace(f, F32((64, 32)), F32((n, 32, 32))), "h100").forward for n in (1, 9))
+    assert nine == pytest.approx(9 * one)
+
+
+def test_what_is_computed_again_takes_what_it_took_the_first_time():
+    """Also beside other readers, which the backward pass has and the forward pass has not."""
+    found = seconds_of(trace(jax.checkpoint(product), X, W), SLOW)
+    assert found.again == pytest.approx(2 * 64 * 32 * 128 / 1e6)
+    assert found.late == pytest.approx(64 * 128 / 1e2) and 0 < found.share < 1
+    assert found.step == found.forward + found.backward
+
+
+@pytest.mark.parametrize("device", ["tpu v5e", "h100", SLOW])
+def test_planned_seconds_are_traced_seconds(device):
+    block = BLOCKS["gpt"]
+    made = plan(block.function, *block.args, budget=0.4, cost="seconds", device=device)
+    assert made.cost == pytest.approx(seconds_of(made.passes, device).again) and made.cost > 0
+    assert made.certificate.verify(block.function, *block.args, cost="seconds", device=device) == pytest.approx(
+        made.cost
+    )
+    assert f"again, on {device_called(device).name}" in " ".join(str(made).split())
+
+
+def test_a_frontier_in_seconds_has_units():
+    found = frontier(product, X, W, cost="seconds", device="tpu v5e")
+    assert found.points[0].cost > found.points[-1].cost and " ns " in str(found) and "on tpu v5e" in str(found)
+
+
+def test_a_device_without_seconds_and_seconds_without_a_device_are_asked_about():
+    with pytest.raises(PlanError, match=r"seconds on which device\? Add device="):
+        plan(product, X, W, budget=1.0, cost="seconds")
+    with pytest.raises(PlanError, match=r'add cost="seconds", or leave it out'):
+        plan(product, X, W, budget=1.0, device="h100")
+    with pytest.raises(PlanError, match=r"a cost of 'milliseconds' is none"):
+        frontier(product, X, W, cost="milliseconds")
+
+
+def test_ways_are_compared_in_seconds_where_a_device_is_given():
+    ways = {"plain": product, "checkpoint": jax.checkpoint(product)}
+    plain, checkpointed = compare(ways, X, W, device="tpu v5e").rows
+    assert plain.seconds.again == 0 and checkpointed.seconds.share > 0
+    text = str(compare(ways, X, W, device="tpu v5e"))
+    assert "again for" in text and "of the step" in text and " ns" in text and "tpu v5e" in " ".join(text.split())
+    assert compare(ways, X, W).rows[0].seconds is None and "again for" not in str(compare(ways, X, W))
+
+
+def test_calibration_gives_a_device(monkeypatch):
+    monkeypatch.setattr("rematscope.seconds.calibrate._fastest", lambda f, argument: 1.0)
+    here = calibrate()
+    assert here.bandwidth == 2 * 8 * 2**28 and here.rate(jnp.float32.dtype) == 2 * 1024**3
+    assert here.arithmetic > here.transcendentals > 0 and "calibrate()" in here.source
+    assert dataclasses.replace(here, name="mine").name == "mine"

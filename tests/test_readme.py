@@ -17,15 +17,13 @@ def name_of(path: Path) -> str:
 
 
 def test_the_ten_lines_run():
-    block, names, mesh = [
-        text for text in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "rematscope" in text
-    ]
+    block, *others = [text for text in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "rematscope" in text]
     assert len([line for line in block.splitlines() if line.strip() and "import" not in line]) <= 10
     with contextlib.redirect_stdout(io.StringIO()) as out:
         here = {}
         exec(block, here)
-        exec(names, here)
-        exec(mesh, here)
+        for other in others:
+            exec(other, here)
     assert "block saves" in out.getvalue() and "Cost(flops=" in out.getvalue()
     assert "{'all-gather': Tally(count=2, link_bytes=" in out.getvalue()
     assert "named: no findings" in out.getvalue() and "named: save" in out.getvalue()

@@ -8,6 +8,8 @@ from jax import lax
 from zoo import normal
 
 from rematscope import PlanError, TraceError, auto, load, measure, scheduled, trace
+from rematscope.scheduling.cuts import in_stretches, kept_at_cuts, stretches
+from rematscope.scheduling.linearize import linearize
 
 
 def layer(x, w):
@@ -119,3 +121,51 @@ def test_checkpoints_of_the_authors_own_are_taken_for_proposals():
     found = auto(own, WS, X, peak=late.peak_bytes)
     assert found.measurement.peak_bytes <= late.peak_bytes
     assert found.recomputed <= again(trace(own, WS, X))
+
+
+def experts(ps, x, checkpoint=lambda layer: layer):
+    def layer(x, gate, up, down):
+        gates = jax.nn.softmax(x @ gate)
+        hidden = jax.nn.gelu(jnp.einsum("td,edf->tef", x, up))
+        return x + jnp.einsum("te,tef,efd->td", gates, hidden, down)
+
+    for p in ps:
+        x = checkpoint(layer)(x, *p)
+    return jnp.mean(x**2)
+
+
+EXPERTS = [(normal(310, 16, 4), normal(311, 4, 16, 16) / 4, normal(312, 4, 16, 16) / 4)] * 4, normal(313, 64, 16)
+
+
+def test_what_no_schedule_keeps_to_plain_checkpoints_around_layers_do(tmp_path):
+    """Nobody has said where a layer ends."""
+    layers = measure(lambda ps, x: experts(ps, x, jax.checkpoint), *EXPERTS)
+    found = auto(experts, *EXPERTS, peak=layers.peak_bytes)
+    assert found.measurement.peak_bytes <= layers.peak_bytes
+    assert found.recomputed <= 1.01 * again(layers.passes)  # which leaves out a sum of the loss's
+    found.save(tmp_path / "choice.json")
+    loaded = load(tmp_path / "choice.json", experts, *EXPERTS)
+    assert measure(loaded, *EXPERTS).peak_bytes == found.measurement.peak_bytes
+    assert auto(experts, *EXPERTS, peak=layers.peak_bytes).measurement == found.measurement  # as it is remembered
+
+
+def test_a_net_is_cut_where_its_layers_end():
+    cuts = stretches(experts, *EXPERTS)
+    assert len(cuts) == len(EXPERTS[0])
+    divided, layers = (
+        trace(f, *EXPERTS) for f in (in_stretches(experts, cuts), lambda ps, x: experts(ps, x, jax.checkpoint))
+    )
+    assert divided.bytes_by_kind() == layers.bytes_by_kind()
+    gradients, expected = (jax.grad(f)(*EXPERTS) for f in (in_stretches(experts, cuts), experts))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), gradients, expected)
+    assert stretches(jnp.sin, X) == ()
+    (boundaries, *_) = kept_at_cuts(linearize(trace(deep, WS, X)))
+    assert {value.shape for value in boundaries} == {X.shape}
+    assert len(boundaries) == len(WS[0]) - 1
+
+
+def test_of_a_function_with_checkpoints_it_is_no_worse_than_that():
+    own = checkpointed(deep)
+    measured = measure(own, WS, X)
+    found = auto(own, WS, X, peak=measured.peak_bytes)
+    assert found.recomputed <= again(measured.passes)

@@ -2,17 +2,22 @@
 
 What to keep is chosen among all values by a 0/1 program whose rows are what is there at each step; then it is compiled,
 for a compiler fuses and orders as it likes. Where the compiled peak is not what was predicted, the limit in the rows is
-set anew by the line through what was compiled, and the best of all that was compiled is returned.
+set anew by the line through what was compiled. Where nothing in them fits, or others compute less again, others are
+compiled too: JAX's policies, the author's checkpoints, what crosses the narrow places of a net, and last of all plain
+checkpoints between these. The best of all that was compiled is returned.
 """
 
 import dataclasses
+import itertools
 import json
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import jax
 
 from rematscope.errors import PlanError
 from rematscope.ir.cost import program_cost
@@ -20,6 +25,7 @@ from rematscope.ir.program import Value, nbytes
 from rematscope.planning.budget import budget_bytes
 from rematscope.render.progress import progress
 from rematscope.render.units import bytes_text
+from rematscope.scheduling.cuts import in_stretches, kept_at_cuts, stretches
 from rematscope.scheduling.linearize import Linearized, linearize
 from rematscope.scheduling.result import Auto, Trial
 from rematscope.scheduling.rows import Rows
@@ -35,6 +41,8 @@ COMPILES = 4
 _ENOUGH = 0.93  # of the room used: what lies nearer is not looked for
 _FIRST_RATIO = 1.04  # of compiled to predicted temporaries, as long as nothing is compiled
 _REMEMBERED = 31  # results of each function
+_CUTS = 3  # ways to divide a net that are looked at
+_POLICIES = (jax.checkpoint_policies.dots_saveable, jax.checkpoint_policies.dots_with_no_batch_dims_saveable)
 
 
 def auto(
@@ -48,7 +56,8 @@ def auto(
 ) -> Auto:
     """Chooses what `f`'s backward pass keeps, among all values, and when it computes the rest again.
 
-    Nothing has to be named, and checkpoints that `f` has are taken for proposals: what they keep is one of the choices.
+    Nothing has to be named. Checkpoints that `f` has are proposals: `f` as it is, and what they keep with another
+    schedule, are among the choices, beside what JAX's policies for products keep and a checkpoint around each layer.
 
     Args:
       f: a function that is differentiable in reverse mode. It is compiled, and not run.
@@ -93,15 +102,17 @@ def auto(
 
 @dataclasses.dataclass(frozen=True)
 class _Known:
-    """What was found for a limit: the places of what is kept, and what was compiled."""
+    """What was found for a limit: the places of what is kept, and what was compiled; see `Trial` for the rest."""
 
     limit: int
+    of_own: bool
+    stretches: tuple[int, ...] | None
     places: tuple[int, ...]
     measurement: Measurement
     bound: float
 
 
-_KNOWN: dict[tuple[str, str], tuple[_Known, ...]] = {}
+_KNOWN: dict[tuple[str, ...], tuple[_Known, ...]] = {}
 
 
 class _Search:
@@ -116,7 +127,9 @@ class _Search:
         self.trials: list[Trial] = []
         self.tell: Callable[[str, float], None] = lambda text, done: None
         self.linearized = linearize(trace(without_checkpoints(f), *args, **kwargs))
-        self.key = digest(self.linearized), target
+        has_own = any(checkpoints(jaxpr_of(f, *args, **kwargs)))
+        self.own = linearize(trace(f, *args, **kwargs)) if has_own else None
+        self.key = digest(self.linearized), digest(self.own) if self.own else "", target
         self.rows = Rows(self.linearized)
         # What runs at all events: both passes, if everything is kept.
         self._least = _work(schedule(self.linearized, self.linearized.kept))
@@ -143,32 +156,29 @@ class _Search:
             )
         best = min(within, key=lambda t: (t.recomputed, t.peak_bytes))
         if best.measurement is not None:
-            found = _Known(limit, tuple(places(best.linearized, best.kept)), best.measurement, bound)
-            if best.linearized is self.linearized:
-                _KNOWN[self.key] = (*_KNOWN.get(self.key, ())[-_REMEMBERED:], found)
+            chosen = tuple(places(best.linearized, best.kept))
+            found = _Known(limit, best.linearized is self.own, best.stretches, chosen, best.measurement, bound)
+            _KNOWN[self.key] = (*_KNOWN.get(self.key, ())[-_REMEMBERED:], found)
         return best, bound
 
     def _look(self, limit: int) -> float:
         """Compiles choices until one fits and uses most of the limit; returns the bound of the rows for the last."""
-        proposals = self._proposals()
-        for trial in proposals:
-            if trial.predicted <= limit - self.fixed and self._compile(trial).peak_bytes <= limit:
-                if trial.recomputed == 0:
-                    return 0.0
-                break
+        everything, *proposals = self._proposals()
+        if everything.predicted <= limit - self.fixed and self._compile(everything).peak_bytes <= limit:
+            return 0.0
         ratio, bound = _FIRST_RATIO, 0.0
         while len(self.trials) < self.compiles:
             room = limit - self.fixed
             fit = any(t.peak_bytes <= limit for t in self.trials)
-            last = len(self.trials) == self.compiles - 1
+            left = self.compiles - len(self.trials)
             under = max((t.predicted for t in self.trials if t.peak_bytes <= limit), default=0)
             over = min((t.predicted for t in self.trials if t.peak_bytes > limit), default=0)
             aim = (under + over) / 2 if under and over > under else room / ratio
-            found = None if last and not fit else self._chosen(aim)
+            found = None if left <= 2 and not fit else self._chosen(aim)
             if found is None and fit:
                 break
-            trial, least = found or (self._smallest(proposals), 0.0)
-            if any(t.schedule.kept == trial.schedule.kept for t in self.trials):
+            trial, least = found or (self._smallest(proposals) if left > 1 else self._plain, 0.0)
+            if any(t.is_like(trial) for t in self.trials):
                 if fit or found is None:
                     break
                 ratio *= 1.05
@@ -176,10 +186,20 @@ class _Search:
             taken = self._compile(trial).peak_bytes - self.fixed
             if taken <= room:
                 bound = least
-            if _ENOUGH * room <= taken <= room or (found is None and last):
+            if _ENOUGH * room <= taken <= room:
                 break
             ratio = ratio * 1.5 if math.isinf(taken) else max(taken, 1) / max(trial.predicted, 1)
+        self._compile_better(proposals, limit)
         return bound
+
+    def _compile_better(self, proposals: list[Trial], limit: int) -> None:
+        """Compiles what others would keep, with what is left to compile, where it may be better than all so far."""
+        for trial in proposals:
+            least = min((t.recomputed for t in self.trials if t.peak_bytes <= limit), default=math.inf)
+            new = not any(t.is_like(trial) for t in self.trials)
+            may_fit = trial.predicted <= limit - self.fixed or math.isinf(least)
+            if len(self.trials) < self.compiles and new and may_fit and trial.recomputed < least:
+                self._compile(trial)
 
     def _chosen(self, aim: float) -> tuple[Trial, float] | None:
         """What is best in the rows and is predicted to take no more than so much."""
@@ -212,17 +232,29 @@ class _Search:
         return self.linearized.passes.function
 
     def _proposals(self) -> list[Trial]:
-        """Choices that others make: to keep all that JAX does, the author's own, matrix products."""
-        made = [self._trial(self.linearized, self.linearized.kept)]
-        if any(checkpoints(jaxpr_of(self.f, *self.args, **self.kwargs))):
-            own = linearize(trace(self.f, *self.args, **self.kwargs))
-            made.append(self._trial(own, own.kept))
-        return sorted(made, key=lambda trial: trial.recomputed)
+        """Choices that others make, those first that compute least again: the first keeps all that JAX does."""
+        everything = self._trial(self.linearized, self.linearized.kept)
+        made = [self._trial(self.linearized, self.linearized.saved_by(policy)) for policy in _POLICIES]
+        made += [self._trial(self.linearized, kept) for kept in itertools.islice(kept_at_cuts(self.linearized), _CUTS)]
+        if self.own is not None:
+            made += [self._trial(self.own, self.own.kept), self._plain]
+        return [everything, *sorted(made, key=lambda trial: trial.recomputed)]
 
     def _smallest(self, proposals: list[Trial]) -> Trial:
-        """What is predicted to take least."""
-        fresh = [t for t in (self._least_of_rows, *proposals) if t not in self.trials]
+        """What is predicted to take least, of the rows and of proposals."""
+        fresh = [t for t in (self._least_of_rows, *proposals) if not any(t.is_like(other) for other in self.trials)]
         return min(fresh or [self._least_of_rows], key=lambda trial: trial.predicted)
+
+    @cached_property
+    def _plain(self) -> Trial:
+        """The author's checkpoints, or one around each layer, as JAX makes them."""
+        if self.own is not None:
+            return self._trial(self.own, self.own.kept, ())
+        return self._in_stretches(stretches(self.f, *self.args, **self.kwargs))
+
+    def _in_stretches(self, cuts: tuple[int, ...]) -> Trial:
+        linearized = linearize(trace(in_stretches(self.f, cuts), *self.args, **self.kwargs))
+        return self._trial(linearized, linearized.kept, cuts)
 
     @cached_property
     def _least_of_rows(self) -> Trial:
@@ -230,15 +262,20 @@ class _Search:
 
     def _known(self, known: "_Known") -> Trial:
         """What an earlier call compiled."""
-        trial = self._trial(self.linearized, values_at(self.linearized, known.places))
+        if known.stretches:
+            trial = self._in_stretches(known.stretches)
+        else:
+            linearized = self.own if known.of_own and self.own is not None else self.linearized
+            trial = self._trial(linearized, values_at(linearized, known.places), known.stretches)
         trial.measurement = known.measurement
         self.trials.append(trial)
         return trial
 
-    def _trial(self, linearized: Linearized, kept: frozenset[Value]) -> Trial:
+    def _trial(self, linearized: Linearized, kept: frozenset[Value], stretches: tuple[int, ...] | None = None) -> Trial:
         made = schedule(linearized, kept)
-        function = keeping(self.f, linearized, kept)
-        return Trial(function, linearized, kept, made, temporaries(made), max(0, _work(made) - self._least))
+        function = keeping(self.f, linearized, kept) if stretches is None else _checkpointed(self.f, stretches)
+        recomputed = max(0, _work(made) - self._least)
+        return Trial(function, linearized, kept, made, temporaries(made), recomputed, stretches)
 
     def _compile(self, trial: Trial) -> Trial:
         self.tell(f"compiling with {bytes_text(trial.schedule.kept_bytes)} kept", 0)
@@ -290,14 +327,20 @@ def load(path: str | os.PathLike[str], f: Callable[..., Any], *args: Any, **kwar
         structure, chosen = said["structure"], [int(place) for place in said["kept"]]
     except (ValueError, KeyError, TypeError):
         raise PlanError(f"{os.fspath(path)} holds no choice. Write one with auto(f, …).save('choice.json').") from None
+    cuts = said.get("stretches")
     own = f if said.get("checkpoints") else without_checkpoints(f)
-    linearized = linearize(trace(own, *args, **kwargs))
+    linearized = linearize(trace(own if cuts is None else _checkpointed(f, cuts), *args, **kwargs))
     if digest(linearized) != structure:
         raise PlanError(
             f"{os.fspath(path)} is about another function than {linearized.passes.function} with these arguments, or "
             "JAX writes it down otherwise now. Let auto choose again."
         )
-    return keeping(f, linearized, values_at(linearized, chosen))
+    return keeping(f, linearized, values_at(linearized, chosen)) if cuts is None else _checkpointed(f, cuts)
+
+
+def _checkpointed(f: Callable[..., Any], stretches: Sequence[int]) -> Callable[..., Any]:
+    """`f` with plain checkpoints: around stretches, or as its author put them if there are none."""
+    return in_stretches(f, stretches) if stretches else f
 
 
 def _work(made: Schedule) -> float:

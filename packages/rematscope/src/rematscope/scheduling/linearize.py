@@ -16,6 +16,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from rematscope.ir.dependence import mark_dependence
+from rematscope.ir.jax_internals import Policy
 from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.tracing.trace import Passes
 
@@ -43,6 +44,18 @@ class Linearized:
     def loop_of(self) -> dict[Value, Equation]:
         """The primal loop in whose body a value is made or handed in, of those that a backward loop goes with."""
         return {v: loop for loop in dict.fromkeys(self.loops.values()) for v in _own(loop.bodies[0])}
+
+    def saved_by(self, policy: Policy) -> frozenset[Value]:
+        """What a policy saves of `primal`, in its loops of each iteration, where it is asked about each operation."""
+        loops = dict.fromkeys(self.loops.values())
+        equations = [*self.primal.equations, *(e for loop in loops for e in loop.bodies[0].equations)]
+        return frozenset(
+            value
+            for equation in equations
+            if equation.primitive != "optimization_barrier" and not equation.bodies
+            if policy(equation.eqn.primitive, *(v.aval for v in equation.eqn.invars), **equation.eqn.params)
+            for value in equation.outputs
+        )
 
 
 def linearize(passes: Passes) -> Linearized:

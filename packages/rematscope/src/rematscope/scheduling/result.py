@@ -37,6 +37,7 @@ class Trial:
       schedule: its two programs.
       predicted: bytes of temporaries that the programs say.
       recomputed: what both passes compute beyond what they do where everything is kept: FLOPs and transcendentals.
+      stretches: None if it is scheduled; else it has JAX's plain checkpoints: its author's, or between these cuts.
       measurement: what XLA made of it; None if it was not compiled.
     """
 
@@ -46,7 +47,12 @@ class Trial:
     schedule: Schedule
     predicted: int
     recomputed: float
+    stretches: tuple[int, ...] | None = None
     measurement: Measurement | None = None
+
+    def is_like(self, other: "Trial") -> bool:
+        """Whether both keep the same, scheduled alike."""
+        return (self.stretches, self.schedule.kept) == (other.stretches, other.schedule.kept)
 
     @property
     def peak_bytes(self) -> float:
@@ -162,6 +168,7 @@ class Auto(View):
             "function": linearized.passes.function,
             "structure": digest(linearized),
             "checkpoints": linearized is not self._linearized,
+            "stretches": self._chosen.stretches,
             "kept": places(linearized, self._chosen.kept),
         }
         Path(path).write_text(json.dumps(said), encoding="utf-8")

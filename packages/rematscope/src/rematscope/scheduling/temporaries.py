@@ -14,8 +14,8 @@ from rematscope.scheduling.schedule import Schedule
 # What XLA fuses into what reads it; of the second kind nothing is computed at all.
 ELEMENTWISE = frozenset(
     "abs add add_any and broadcast_in_dim ceil clamp convert_element_type copy cos div eq erf exp exp2 expm1 floor "
-    "ge gt integer_pow iota is_finite le log log1p logistic lt max min mul ne neg not or pow reduce_precision rem "
-    "round rsqrt select_n sign sin sqrt square stop_gradient sub tan tanh xor".split()
+    "ge gt integer_pow iota is_finite le log log1p logistic lt max min mul ne neg not one_minus_square or pow "
+    "reduce_precision rem round rsqrt select_n sign sin sqrt square stop_gradient sub tan tanh xor".split()
 )
 VIEWS = frozenset({"name", "reshape", "squeeze", "expand_dims", "stop_gradient"})
 

@@ -29,9 +29,15 @@ def test_every_test_of_what_is_traced_passes_with_remat3(pytestconfig):
     here, root = pathlib.Path(__file__).parent, pytestconfig.rootpath
     # With the settings of this run, which are not the workbook's where on_jax.py runs the tests.
     alike = ["-c", pytestconfig.inipath, "--rootdir", root, "--confcutdir", pytestconfig.option.confcutdir or root]
-    # What is done with two programs once there are two is the same; so are models of libraries, which take long.
+    # What is done with two programs once there are two is the same, and so is what an operation costs; models of
+    # libraries take long.
     folders = [here / folder for folder in ("ir", "tracing", "linting", "choices/test_predicted_choices.py", __file__)]
-    alike += [f"--ignore={here / 'tracing' / file}" for file in ("test_libraries.py", "test_meshes.py")]
+    others = {
+        "ir": ("test_cost_rules.py", "test_windows.py"),
+        "tracing": ("test_libraries.py", "test_meshes.py", "test_remat_cases.py", "test_unopened.py"),
+        "linting": ("test_libraries_values.py",),
+    }
+    alike += [f"--ignore={here / folder / file}" for folder, files in others.items() for file in files]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *alike, "-q", "--numprocesses", "0", "-p", "no:cacheprovider", *folders],
         env={**os.environ, "JAX_REMAT3": "1"},

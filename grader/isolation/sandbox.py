@@ -150,10 +150,12 @@ class Zygote:
         try:
             messages.receive(inmate.line, 1000, [Ready], _START_SECONDS)
         except (OSError, messages.WireError):
-            ended = inmate.end()
             if self._groups:  # a kernel that asks for rights which are given up inside
                 self._groups, self.without_groups = None, "the kernel lets no process inside the sandbox join one"
+                with contextlib.suppress(SandboxError):
+                    inmate.end()
                 return self._try_out()
+            ended = inmate.end()
             raise SandboxError(_no_sandbox(ended.output.strip().splitlines()[-1] if ended.output else "")) from None
         inmate.end()
 

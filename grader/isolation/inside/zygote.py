@@ -114,11 +114,18 @@ def _guard(job: Job, asker: socket.socket, line: socket.socket, joining: list[in
         asker.sendall(messages.encode(NotStarted(str(error))))
         return
     reader, writer = os.pipe()
+    there, says = os.pipe()
     worker = os.fork()
     if worker == 0:
-        _work(_WORK[job.work], limits, line, writer, joining)  # does not return
+        _work(_WORK[job.work], limits, line, writer, joining, says)  # does not return
     os.close(writer)
+    os.close(says)
     line.close()
+    if not os.read(there, 1):  # nothing of the answer's has run: this end is no deed of its
+        os.waitpid(worker, 0)
+        asker.sendall(messages.encode(NotStarted("no control group can be joined any more")))
+        return
+    os.close(there)
     status, seconds, output = _watch(worker, asker, reader)
     # The first process of a namespace does not see SIGXCPU; by the kernel's clock, which is coarser, its time was up.
     # How much coarser depends on what else is running. Besides, only a system out of memory would kill it.
@@ -177,14 +184,16 @@ def _watch(worker: int, asker: socket.socket, reader: int) -> tuple[int, float, 
     return IDLE if idle else os.waitstatus_to_exitcode(status), usage.ru_utime + usage.ru_stime, output
 
 
-def _work(function, limits: ProcessLimits, line: socket.socket, writer: int, joining: list[int]):
+def _work(function, limits: ProcessLimits, line: socket.socket, writer: int, joining: list[int], says: int):
+    """Does one piece of work, and ends. To `says` it writes that it is where its limits count, before it begins."""
     try:
         nothing = os.open(os.devnull, os.O_RDWR)
         kept = os.dup(line.detach())
-        for source, target in ((nothing, 0), (writer, 1), (writer, 2), (kept, 3)):
-            os.dup2(source, target)
         for group in joining:
             os.write(group, b"0")
+        os.write(says, b"j")
+        for source, target in ((nothing, 0), (writer, 1), (writer, 2), (kept, 3)):
+            os.dup2(source, target)
         os.closerange(4, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
         line = socket.socket(fileno=3)
         lockdown.lock(limits)

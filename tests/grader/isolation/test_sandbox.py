@@ -329,3 +329,37 @@ def test_without_namespaces_there_is_a_sentence(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     with pytest.raises(sandbox.SandboxError, match=r"uid map: Permission denied.*user namespaces.*--unsandboxed"):
         sandbox.Zygote()
+
+
+class Groups:
+    """Control groups, after so many of which no process can join one."""
+
+    ran_out_of_memory = False
+
+    def __init__(self, joinable):
+        self.left = joinable
+
+    def group(self, limits):
+        self.left -= 1
+        self._file = os.open(os.devnull, os.O_RDONLY if self.left < 0 else os.O_WRONLY)
+        return self
+
+    @property
+    def joining(self):
+        return self
+
+    def fileno(self):
+        return self._file
+
+    def remove(self):
+        os.close(self._file)
+
+
+@pytest.mark.parametrize("joinable", [0, 1])
+def test_a_control_group_that_cannot_be_joined_is_the_machines_failure(monkeypatch, joinable):
+    """From the start there are none then; later, what was not begun is no answer's end."""
+    monkeypatch.setattr(sandbox, "ControlGroups", lambda: Groups(joinable))
+    with SandboxGrader(CheckLimits(**LIMITS)) as grader:
+        verdict = grade("return x", grader).verdict
+    assert verdict.outcome == ("could not be judged" if joinable else "not passed"), verdict
+    assert (verdict.findings[0].kind == "machine") == bool(joinable)

@@ -97,7 +97,7 @@ def apply(step, w, made):
 @settings(
     deadline=None,
     derandomize=EXAMPLES is None,
-    max_examples=int(EXAMPLES or 25),
+    max_examples=int(EXAMPLES or 15),
     suppress_health_check=[HealthCheck.too_slow],
 )
 def test_a_composition(steps):

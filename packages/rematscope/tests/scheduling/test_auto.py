@@ -169,3 +169,11 @@ def test_of_a_function_with_checkpoints_it_is_no_worse_than_that():
     measured = measure(own, WS, X)
     found = auto(own, WS, X, peak=measured.peak_bytes)
     assert found.recomputed <= again(measured.passes)
+
+
+def test_what_is_compiled_but_once_is_chosen_by_the_rows():
+    plain = measure(looped, WS, X)
+    found = auto(looped, WS, X, peak=int(0.9 * plain.peak_bytes), compiles=1)
+    (trial,) = found.trials
+    assert trial.stretches is None
+    assert trial.recomputed < again(trace(checkpointed(looped), WS, X))

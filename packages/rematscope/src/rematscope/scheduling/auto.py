@@ -174,7 +174,7 @@ class _Search:
             under = max((t.predicted for t in self.trials if t.peak_bytes <= limit), default=0)
             over = min((t.predicted for t in self.trials if t.peak_bytes > limit), default=0)
             aim = (under + over) / 2 if under and over > under else room / ratio
-            found = None if left <= 2 and not fit else self._chosen(aim)
+            found = None if left <= 2 and self.trials and not fit else self._chosen(aim)
             if found is None and fit:
                 break
             trial, least = found or (self._smallest(proposals) if left > 1 else self._plain, 0.0)

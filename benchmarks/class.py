@@ -184,7 +184,7 @@ def notebook(answer: str) -> nbformat.NotebookNode:
 
 def batch(submitted: Path, root: Path = ROOT) -> tuple[Watched, list[bool]]:
     out = submitted.parent / "grades"
-    command = [sys.executable, "-m", "grader", "batch", submitted, "--out", out, "--exercise", "6", "--seed", "0"]
+    command = [sys.executable, "-m", "grader", "batch", submitted, "--out", out, "--exercise", NAME, "--seed", "0"]
     own = {"PYTHONPATH": os.pathsep.join(map(str, (root, root / "packages" / "rematscope" / "src")))}
     with Watched() as watched:
         subprocess.run(command, check=True, cwd=root, env=os.environ | own, stdout=subprocess.DEVNULL)
@@ -277,7 +277,7 @@ def waited(count: int, beside: dict[str, list[str]]) -> float:
             (handed_in / learner).mkdir(parents=True)
             for place, answer in enumerate(answers):
                 (handed_in / learner / f"{place}.py").write_text(answer)
-        command = [sys.executable, "-m", "grader", "batch", handed_in, "--out", out, "--exercise", "6", "--seed", "0"]
+        command = [sys.executable, "-m", "grader", "batch", handed_in, "--out", out, "--exercise", NAME, "--seed", "0"]
         start = time.time()
         subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
         graded = {place: json.loads(place.read_text()) for place in (out / "results").iterdir()}

@@ -1,4 +1,4 @@
-"""Worked answer to exercise 21: which of a layer's values are split, and which does every device have?
+"""Worked answer to exercise 20: which of a layer's values are split, and which does every device have?
 
 Tensor parallelism splits what has heads or the MLP's columns. The other values are as wide as the layer, and lie on
 every device as a whole:

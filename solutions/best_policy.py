@@ -1,4 +1,4 @@
-"""Worked answer to exercise 20: look at every choice.
+"""Worked answer to exercise 21: look at every choice.
 
 What a name spares depends on which others are saved. Where `"stream 2"` is saved, nothing before it has to be computed
 again for its sake, and what `"out 2"` spared alone it spares no longer. So savings cannot be added up, as a knapsack

@@ -1,4 +1,4 @@
-"""Worked answer to exercise 3: one checkpoint a layer.
+"""Worked answer to exercise 4: one checkpoint a layer.
 
 A checkpointed function keeps its arguments and nothing of what happens inside. With one checkpoint a layer, the
 arguments are the layer's weights, which are there anyway, and its input, which is the output of the layer before. So

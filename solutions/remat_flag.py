@@ -1,4 +1,4 @@
-"""Worked answer to exercise 11: a flag that Python reads must not become a tracer.
+"""Worked answer to exercise 6: a flag that Python reads must not become a tracer.
 
 `jax.checkpoint` traces a function with its arguments turned into tracers, which have a shape and no value. A Python
 `if` needs a value. `static_argnums` leaves an argument as it is, by position, and traces the function anew for every

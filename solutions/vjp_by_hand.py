@@ -1,4 +1,4 @@
-"""Worked answer to exercise 4: keep the input, and run `g` a second time.
+"""Worked answer to exercise 3: keep the input, and run `g` a second time.
 
 `jax.vjp(g, x)` does two things at once: it computes `g(x)`, and it returns a pullback that holds all that the backward
 pass of `g` needs. Whoever calls it in the forward pass keeps all of that until the backward pass is through. So the

@@ -58,12 +58,15 @@ def exercises() -> list[Page]:
 
 
 def find(exercise: str | int) -> Page:
-    """The exercise of a name, a number, or a page's path. Raises UnknownExercise, which says what there is."""
-    name = Path(str(exercise)).stem
-    number = re.match(r"(?:my_)?(\d+)(?:_|$)", name)
+    """The exercise of a name, a number, or a page's path. Raises UnknownExercise, which says what there is.
+
+    A page's name says more than its number: a learner may still have a page from before the exercises were numbered by
+    chapters.
+    """
+    number, name = _parts(Path(str(exercise)).stem)
     known = exercises()
     for page in known:
-        if page.name == name or (number and page.number == int(number[1])):
+        if page.name == name or (number and not name and page.number == int(number)):
             return page
     close = difflib.get_close_matches(name, [page.name for page in known], n=1)
     meant = [f"did you mean exercise {page.number}, {page.name}?" for page in known if page.name in close]
@@ -74,13 +77,15 @@ def find(exercise: str | int) -> Page:
 def answered_in(place: str) -> Path:
     """The file that is meant where either a file or an exercise may be named: an exercise's name or number stands for
     its page. A file that is there is always meant itself, and so is whatever has a file's suffix, but for a page's own
-    name: else `06_mine.py`, misspelled, would be the page of exercise 6. Raises UnknownExercise."""
+    name with a number before it: else `06_mine.py`, misspelled, would be the page of exercise 6. Raises
+    UnknownExercise."""
     path = Path(place)
     if path.exists():
         return path
     if not path.suffix:
         return find(place).path
-    return next((page.path for page in exercises() if page.path.name == path.name), path)
+    numbered = path.suffix == ".ipynb" and re.fullmatch(r"\d+_(.+)", path.stem)
+    return next((page.path for page in exercises() if numbered and page.name == numbered[1]), path)
 
 
 def is_as_it_came(page: Page) -> bool:
@@ -115,6 +120,12 @@ def reset(page: Page) -> Path | None:
             f"{page.path.name} was not restored, and is as it was: {error.strerror or error} ({page.path.parent}). "
             "See that there is space, and that you may write there; then try again."
         ) from None
+
+
+def _parts(stem: str) -> tuple[str | None, str]:
+    """The number and the name in a page's stem, or in a copy's: what `reset` kept, or JupyterLab copied."""
+    found = re.fullmatch(r"(?:my_)?(?:(\d+)(?:_|$))?(.*?)(?:_\d+|\W.*)?", stem)
+    return (found[1], found[2]) if found else (None, stem)
 
 
 def _as_it_came(page: Page) -> bytes:

@@ -42,7 +42,7 @@ def test_a_chapters_widget_shows_what_another_policy_saves(lab):
 
 @pytest.fixture(scope="module")
 def exercise(lab):
-    notebook = lab.open("exercises/06_checkpoint_dot_policy.ipynb")
+    notebook = lab.open("exercises/07_checkpoint_dot_policy.ipynb")
     notebook.run_all()
     notebook.show(".jp-CodeCell:has-text('from grader import check')")  # what is out of sight is not rendered
     notebook.panel.wait_for()
@@ -132,7 +132,7 @@ def test_the_board_knows_and_remembers(exercise, lab):
 
 @in_one_theme
 def test_a_page_that_is_opened_again_shows_its_last_verdict(exercise, lab):
-    again = lab.open("exercises/06_checkpoint_dot_policy.ipynb")
+    again = lab.open("exercises/07_checkpoint_dot_policy.ipynb")
     again.show(".jp-CodeCell:has-text('from grader import check')")
     again.panel.get_by_text("Passed", exact=True).wait_for()
     assert again.panel.get_by_text("The kernel that ran this check has ended").is_visible()

@@ -39,22 +39,22 @@ def test_a_right_answer_passes_with_exit_status_0():
     assert (status, err) == (0, "") and out.startswith("Passed: checkpoint_dot_policy")
 
 
-@pytest.mark.parametrize("meant", ["6", NAME, f"06_{NAME}", f"elsewhere/06_{NAME}.ipynb"])
+@pytest.mark.parametrize("meant", ["7", NAME, f"06_{NAME}", f"elsewhere/07_{NAME}.ipynb"])
 def test_an_exercise_stands_for_its_page(meant, tmp_path):
     status, out, err = run("check", meant, folder=tmp_path)
     assert (status, err) == (1, "") and out.startswith(f"Not attempted: {NAME}")
 
 
 def test_a_file_that_is_there_is_meant_before_an_exercise_of_its_name(tmp_path):
-    (tmp_path / "6").write_text("a file of its own")
-    status, out, err = run("check", "6", folder=tmp_path)
-    assert (status, err) == (2, "") and "6 is neither a notebook (.ipynb) nor a Python file (.py)" in out
+    (tmp_path / "7").write_text("a file of its own")
+    status, out, err = run("check", "7", folder=tmp_path)
+    assert (status, err) == (2, "") and "7 is neither a notebook (.ipynb) nor a Python file (.py)" in out
 
 
 def test_what_is_neither_a_file_nor_an_exercise_is_refused_with_a_list_of_those(tmp_path):
     status, out, err = run("check", "99", folder=tmp_path)
     assert (status, out) == (2, "") and "There is no exercise 99; the exercises are: 1, count_residuals; 2," in err
-    status, out, err = run("check", f"06_{NAME}s.ipynb", folder=tmp_path)
+    status, out, err = run("check", f"07_{NAME}s.ipynb", folder=tmp_path)
     assert (status, err) == (2, "") and "There is no file" in out
 
 

@@ -1,1 +1,1 @@
-"""Exercise 21: the bytes that a transformer layer keeps on each of several devices."""
+"""Exercise 20: the bytes that a transformer layer keeps on each of several devices."""

@@ -1,1 +1,1 @@
-"""Exercise 6: save the results of matrix multiplications, recompute the rest."""
+"""Exercise 7: save the results of matrix multiplications, recompute the rest."""

@@ -1,1 +1,1 @@
-"""Exercise 4: what jax.checkpoint does inside, written by hand."""
+"""Exercise 3: what jax.checkpoint does inside, written by hand."""

@@ -1,0 +1,53 @@
+"""Exercises are numbered by chapters, and known by the names of their functions, whatever their numbers were before."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from grader.exercises.registry import UnknownExercise
+from grader.isolation.in_process import grade_file
+from grader.learner import pages
+from grader.learner.board import board
+from grader.learner.progress import Progress
+from grader.verdicts.kinds import Outcome
+from grader.verdicts.verdict import Verdict
+
+# As the pages were called when they were numbered in the order in which they were written.
+BEFORE = ["03_checkpoint_each_layer", "04_vjp_by_hand", "06_checkpoint_dot_policy", "10_either", "21_activation_bytes"]
+
+
+def test_numbers_follow_chapters():
+    found = pages.exercises()
+    chapters = [page.chapter for page in found]
+    assert chapters == sorted(chapters) and len({page.number for page in found}) == len(found)
+
+
+@pytest.mark.parametrize("stem", BEFORE)
+def test_an_old_page_is_known_by_its_name(stem):
+    name = stem.partition("_")[2]
+    (now,) = (page for page in pages.exercises() if page.name == name)
+    for kept in (stem, f"{stem}.ipynb", f"exercises/my_{stem}_2.ipynb", f"{stem}-Copy1.ipynb"):
+        assert pages.find(kept) == now and now.path.stem != stem
+    assert pages.answered_in(f"exercises/{stem}.ipynb") == now.path
+
+
+def test_a_misspelled_name_is_no_exercise_whatever_number_stands_before_it():
+    with pytest.raises(UnknownExercise, match=r"did you mean exercise 7, checkpoint_dot_policy\?"):
+        pages.find("06_checkpoint_dot_polcy.ipynb")
+
+
+def test_an_answer_on_an_old_page_is_checked(tmp_path):
+    page = json.loads(pages.find("checkpoint_dot_policy").path.read_text())
+    (stub,) = (cell for cell in page["cells"] if "raise NotImplementedError" in "".join(cell["source"]))
+    stub["source"] = Path("solutions/checkpoint_dot_policy.py").read_text()
+    old = tmp_path / "06_checkpoint_dot_policy.ipynb"
+    old.write_text(json.dumps(page))
+    verdict = grade_file(pages.answered_in(str(old)))
+    assert (verdict.exercise, verdict.outcome) == ("checkpoint_dot_policy", Outcome.PASSED)
+
+
+def test_who_passed_an_exercise_under_its_old_number_has_passed_it():
+    for name in ("checkpoint_dot_policy", "either"):  # all that a file of before says of an exercise
+        Progress().record(name, Verdict(name, Outcome.PASSED), "")
+    assert [entry.page.number for entry in board().entries if entry.state == "passed"] == [7, 8]

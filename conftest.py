@@ -1,6 +1,7 @@
 """pytest's plugins, as this project needs them."""
 
 import gc
+import importlib.util
 import os
 import random
 import secrets
@@ -23,6 +24,16 @@ def execute_cell_input(self, cell_input, allow_stdin=None):
 
 
 RunningKernel.execute_cell_input = execute_cell_input
+
+
+def pytest_collection_modifyitems(items):
+    """Leaves out cells of pages that show what learners need not have installed: a tag says what, `needs-equinox`."""
+    for item in items:
+        tags = item.cell.metadata.get("tags", ()) if hasattr(item, "cell") else ()
+        for package in (tag.removeprefix("needs-") for tag in tags if tag.startswith("needs-")):
+            if importlib.util.find_spec(package) is None:
+                item.add_marker(pytest.mark.skip(reason=f"needs {package}"))
+
 
 # Tests neither see nor change what whoever runs them has done in the workbook. Each one, and each page, begins anew.
 _progress = tempfile.TemporaryDirectory(prefix="remat-workbook-", ignore_cleanup_errors=True)

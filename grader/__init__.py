@@ -1,14 +1,14 @@
 """The grader: `check(answer)` says what an answer's backward pass really saves and recomputes.
 
-`hint()` and `solution()` help on, and `board()` shows how far one is.
+`hint()` and `solution()` help on, and `board()` shows how far one is. `predict(…)` asks before a page answers.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from rematscope.render.view import View
 
-__all__ = ["board", "check", "hint", "solution"]
+__all__ = ["board", "check", "hint", "predict", "solution"]
 
 # Each function imports what it needs when it is called: JAX takes its time, and in the sandbox, where an answer's page
 # imports these names, there is neither a judge nor a learner.
@@ -57,3 +57,22 @@ def board() -> View:
     from grader.learner import board
 
     return board.board()
+
+
+def predict(question: str, answer: Callable[[], object], choices: Iterable[str] = ()) -> View:
+    """Asks what a reader expects, before the page shows it.
+
+    In a notebook it has a button for each choice, or a field for a number, and says at once whether that is right.
+
+    Args:
+      question: the question, with code in backquotes.
+      answer: computes what is right from the thing that is asked about, so that it cannot be wrong: a number, or one of
+        the choices. A whole number is right exactly, another one within 5 %.
+      choices: what a reader may choose from; none asks for a number.
+
+    Example:
+      >>> predict("How many values are kept?", lambda: len(trace(f, x).residuals))  # doctest: +SKIP
+    """
+    from grader.learner.prediction import Prediction
+
+    return Prediction(question, answer, choices)

@@ -20,7 +20,7 @@ _ROOT = _GRADER.parent
 # Nobody who runs a learner's code may see how it is judged, how others are graded, or what a learner has done before:
 # so no `judging`, no `learner`, no `classroom`, and of the rest of `isolation` nothing.
 _SHOWN = (
-    "__init__.py",  # learners' pages import check, hint and solution
+    "__init__.py",  # learners' pages import check, hint, predict and solution
     "util/*.py",
     "stablehlo/*.py",
     "verdicts/*.py",

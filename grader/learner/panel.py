@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import ipywidgets
 
 # JupyterLab marks a widget whose kernel is gone with this class; without a kernel no button can answer for itself.
-_SHEET = Markup("""<style>
+SHEET = Markup("""<style>
 .remat-lost { display: none; }
 .jupyter-widgets-disconnected .remat-lost { display: block; }
 .jupyter-widgets-disconnected .remat-buttons { display: none; }
@@ -59,7 +59,7 @@ class Checked(Noted):
         page, below = ipywidgets.HTML(self.html()), ipywidgets.HTML()
         buttons = ipywidgets.HBox([_button(label, verb, page, below) for label, verb in self._verbs.items()])
         buttons.add_class("remat-buttons")
-        lost = ipywidgets.HTML(_SHEET + Markup('<div class="remat-lost" role="status">{}</div>').format(_LOST.html()))
+        lost = ipywidgets.HTML(SHEET + Markup('<div class="remat-lost" role="status">{}</div>').format(_LOST.html()))
         panel = ipywidgets.VBox([page, buttons, below, lost])
         panel.add_class("remat-panel")
         return panel

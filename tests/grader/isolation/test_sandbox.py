@@ -156,9 +156,9 @@ def test_of_the_project_an_answer_sees_what_tracing_and_running_need_and_nothing
 @bubblewrap.needed
 def test_what_a_learners_page_imports_is_there_and_does_nothing_until_it_is_called(grader):
     body = """
-    from grader import board, check, hint, solution
+    from grader import board, check, hint, predict, solution
 
-    for verb in (lambda: check(print), hint, solution, board):
+    for verb in (lambda: check(print), hint, solution, board, lambda: predict("?", int)):
         try:
             verb()
         except ModuleNotFoundError as error:

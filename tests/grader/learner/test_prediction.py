@@ -1,0 +1,60 @@
+"""A question before the page answers it: in a notebook it is checked at once, elsewhere the answer is to be opened."""
+
+import pytest
+
+from grader import predict
+
+
+def ask(answer, choices=()):
+    """The question's controls by what stands on them, and where it speaks."""
+    _, row, below, _ = predict("How many `residuals`?", lambda: answer, choices).widget().children
+    return {control.description: control for control in row.children}, below
+
+
+@pytest.mark.parametrize(
+    ("answer", "said", "reply"),
+    [
+        (4, "4", "Right: 4."),
+        (1024, "1,024", "Right: 1024."),
+        (4, "5", "Not 5: it is less."),
+        (400, "401", "Not 401: it is less."),
+        (4, "3", "Not 3: it is more."),
+        (2.66, "2.7", "Right: 2.66."),
+        (2.66, "3", "Not 3: it is less."),
+        (4, "four", "is no number"),
+    ],
+)
+def test_a_number_is_right_exactly_or_nearly_if_it_is_not_whole(answer, said, reply):
+    controls, below = ask(answer)
+    controls["number"].value = said
+    assert reply in below.value
+
+
+def test_the_button_checks_what_the_field_has_and_says_nothing_of_an_empty_one():
+    controls, below = ask(4)
+    controls["Check"].click()
+    assert below.value == ""
+    controls["number"].value = "4"
+    below.value = ""
+    controls["Check"].click()
+    assert "Right" in below.value
+
+
+def test_a_choice_is_checked_when_it_is_pressed():
+    controls, below = ask("the mask", ["x", "the mask"])
+    controls["x"].click()
+    assert "Not x." in below.value and "<summary>" in below.value
+    controls["the mask"].click()
+    assert "Right: the mask." in below.value
+
+
+def test_without_a_kernel_the_answer_is_there_only_for_who_opens_it():
+    twin = predict("How many `residuals`?", lambda: 4711)._repr_mimebundle_()
+    before, _, opened = twin["text/html"].partition("<details>")
+    assert "<code>residuals</code>" in before and "4711" not in before and "4711" in opened
+    assert "4711" not in twin["text/plain"] and "How many residuals?" in twin["text/plain"]
+
+
+def test_a_question_whose_answer_is_none_of_its_choices_fails_when_it_is_shown():
+    with pytest.raises(ValueError, match="none of the choices: a, b"):
+        predict("Which?", lambda: "c", ["a", "b"]).html()

@@ -7,7 +7,7 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NoReturn
@@ -16,11 +16,9 @@ import typer
 
 from grader.answers import find, submission_file
 from grader.exercises import new_exercise, registry
-from grader.isolation import check_file
-from grader.learner import board, hand_in, pages
+from grader.learner import board, hand_in, in_terminal, pages
 from grader.learner.progress import Progress, default_path
 from grader.verdicts.kinds import Outcome
-from grader.verdicts.verdict import Verdict
 from grader.verdicts.verdict_view import VerdictView
 
 Exercise = Annotated[str, typer.Argument(metavar="EXERCISE", help="its name, its number, or its page")]
@@ -61,8 +59,8 @@ def check(
         file = pages.answered_in(what)
     if file.suffix == ".json":
         raise typer.Exit(_check_again(file, json_))
-    verdict = check_file.check_file(file)
-    for notice in _record(file, verdict):
+    verdict, notices = in_terminal.check(file)
+    for notice in notices:
         print(notice, file=sys.stderr)
     if json_:
         print(json.dumps(verdict.to_dict(), indent=2))
@@ -71,16 +69,6 @@ def check(
 
         Console().print(VerdictView(verdict))
     raise typer.Exit(_EXIT_STATUS[verdict.outcome])
-
-
-def _record(file: Path, verdict: Verdict) -> list[str]:
-    """Writes the attempt down, if it was one; returns what has to be said about that."""
-    progress = Progress()
-    with suppress(find.NoAnswer):  # no answer, no attempt
-        answer = find.read(file)
-        if verdict.outcome != Outcome.NOT_ATTEMPTED:
-            progress.record(answer.exercise, verdict, answer.text)
-    return progress.notices
 
 
 def _check_again(file: Path, json_: bool) -> int:
@@ -261,6 +249,44 @@ def progress():
 
     Console().print(board.board())
     print(f"\nYour progress is kept in {default_path()}")
+
+
+@app.command("next")
+def next_():
+    """Say what to do next, and where that is."""
+    said = board.board().next
+    print("".join(piece if isinstance(piece, str) else piece.label for piece in said))
+    for page in said:
+        if isinstance(page, pages.Page):
+            print(f"  {page.label:<12}{os.path.relpath(page.path)}")
+    print("`python -m grader watch` checks the exercise's answer whenever you save it.")
+
+
+@app.command("watch")
+def watch_(
+    what: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FILE|EXERCISE",
+            help="an exercise's name, number or page, or the Python file with your answer; without it the exercise "
+            "that comes next",
+        ),
+    ] = None,
+):
+    """Check an answer whenever its file is saved, and go on to the next exercise; single keys give hints and more."""
+    from rich.console import Console
+
+    from grader.learner import watch
+
+    with _unknown_exercises_refused():
+        try:
+            watched = watch.Watch(*(watch.meant(what) if what else (watch.first_page(), None)), Console())
+        except find.NoAnswer as error:
+            _end(error)
+    try:
+        watched.run()
+    except KeyboardInterrupt:
+        print("\nStopped. Your progress is kept.")
 
 
 @app.command()

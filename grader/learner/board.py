@@ -56,7 +56,7 @@ class Board(View):
         return [entry for _, entries in self.sections for entry in entries]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Text(self._summary(), style="bold")
+        yield Text(self.summary, style="bold")
         table = Table(box=None, pad_edge=False)
         table.add_column("page", overflow="fold")
         table.add_column("state", no_wrap=True)
@@ -66,7 +66,7 @@ class Board(View):
             indent = "" if chapter else "  "
             table.add_row(Text(indent + _plain(page), style="bold" if chapter else ""), Text(state), Text(attempts))
         yield table
-        yield Text("\n" + "".join(piece if isinstance(piece, str) else _short(piece) for piece in self.next))
+        yield Text("\n" + "".join(piece if isinstance(piece, str) else piece.label for piece in self.next))
         for notice in self.notices:
             yield Remark("Please note", notice)
 
@@ -85,14 +85,16 @@ class Board(View):
         )
         titles = [(left, "page"), (left, "state"), (right, "attempts")]
         head = Markup().join(Markup('<th scope="col" {}>{}</th>').format(*title) for title in titles)
-        said = Markup().join(piece if isinstance(piece, str) else _link(piece, _short(piece)) for piece in self.next)
+        said = Markup().join(piece if isinstance(piece, str) else _link(piece, piece.label) for piece in self.next)
         page = Markup(
             '<div style="color: var(--jp-ui-font-color1, inherit)"><p><strong>{}</strong></p>'
             "<table><thead><tr>{}</tr></thead><tbody>{}</tbody></table><p>{}</p></div>"
-        ).format(self._summary(), head, rows, said)
+        ).format(self.summary, head, rows, said)
         return page + Markup().join(Remark("Please note", notice).html() for notice in self.notices)
 
-    def _summary(self) -> str:
+    @property
+    def summary(self) -> str:
+        """How far the learner is, in a line: a square for each exercise, and how many are passed."""
         squares = "".join(_MARKS[entry.state] for entry in self.entries)
         return f"{squares} {_passed(self.entries, 'exercises ')}"
 
@@ -157,10 +159,6 @@ def _passed(entries: Sequence[Entry], what: str = "") -> str:
 
 def _plain(page: Page | None) -> str:
     return page.title.replace("`", "") if page else "Exercises"
-
-
-def _short(page: Page) -> str:
-    return f"{'chapter' if page.chapter is None else 'exercise'} {page.number}"
 
 
 def _link(page: Page | None, text: str | None = None) -> Markup:

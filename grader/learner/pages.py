@@ -37,6 +37,11 @@ class Page:
         """The name without the number; for an exercise that of the function to write."""
         return self.path.stem.partition("_")[2]
 
+    @property
+    def label(self) -> str:
+        """`chapter 4`, `exercise 6`."""
+        return f"{'chapter' if self.chapter is None else 'exercise'} {self.number}"
+
 
 class ResetError(Exception):
     """A page could not be restored; the message says why and what to do. The learner's page is where it was."""
@@ -91,7 +96,7 @@ def answered_in(place: str) -> Path:
 def is_as_it_came(page: Page) -> bool:
     """Whether nobody has changed an exercise's page, or saved it."""
     try:
-        return page.path.read_bytes() == _as_it_came(page)
+        return page.path.read_bytes() == as_it_came(page)
     except OSError:
         return False
 
@@ -111,7 +116,7 @@ def reset(page: Page) -> Path | None:
             # A copy first, then the page in one step: at no moment is there less than before.
             kept = atomic_files.fresh(page.path.with_name(f"my_{page.path.name}"))
             shutil.copy2(page.path, kept)
-        atomic_files.write_whole(page.path, _as_it_came(page))
+        atomic_files.write_whole(page.path, as_it_came(page))
         return kept
     except OSError as error:
         if kept:
@@ -128,7 +133,8 @@ def _parts(stem: str) -> tuple[str | None, str]:
     return (found[1], found[2]) if found else (None, stem)
 
 
-def _as_it_came(page: Page) -> bytes:
+def as_it_came(page: Page) -> bytes:
+    """An exercise's page as the workbook brought it."""
     with zipfile.ZipFile(ARCHIVE) as archive:
         return archive.read(page.path.name)
 

@@ -1,0 +1,53 @@
+"""An exercise's page for whoever has no notebook: its problem to read, and all of it as a Python file to edit."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from grader.learner import pages
+from grader.learner.pages import Page
+from grader.util import atomic_files
+
+
+def problem(page: Page) -> str:
+    """What is asked for: the page's section of that title, Markdown with formulas as code."""
+    prose = [text for kind, text in _cells(pages.as_it_came(page)) if kind == "markdown"]
+    section = next(text.partition("\n")[2].strip() for text in prose if text.startswith("## The problem"))
+    return re.sub(r"\$([^$`]+)\$", r"`\1`", section)
+
+
+def python_file(page: Page) -> Path:
+    """Where `write_python` puts an exercise's page."""
+    return page.path.with_name(f"my_{page.path.stem}.py")
+
+
+def write_python(page: Page) -> Path:
+    """Writes an exercise's page as a Python file, with what the learner has put into it, but without its checks.
+
+    A file that is there already is the learner's, and stays. Cells are marked as editors know them, by `# %%`.
+
+    Raises:
+      OSError: it cannot be written.
+    """
+    file = python_file(page)
+    if not file.exists():
+        try:
+            cells = _cells(page.path.read_bytes())
+        except (OSError, ValueError, TypeError, LookupError):  # it is not there, or broken
+            cells = _cells(pages.as_it_came(page))
+        checks = re.compile(rf"^check\({page.name}\)", re.MULTILINE)
+        kept = [(kind, text) for kind, text in cells if kind == "markdown" or not checks.search(text)]
+        atomic_files.write_whole(file, "\n\n".join(_percent(*cell) for cell in kept) + "\n")
+    return file
+
+
+def _cells(notebook: bytes) -> list[tuple[str, str]]:
+    cells: list[dict[str, Any]] = json.loads(notebook)["cells"]
+    return [(cell["cell_type"], "".join(cell["source"])) for cell in cells]
+
+
+def _percent(kind: str, text: str) -> str:
+    if kind == "code":
+        return f"# %%\n{text}"
+    return "\n".join(["# %% [markdown]", *(f"# {line}".rstrip() for line in text.splitlines())])

@@ -1,0 +1,250 @@
+"""`watch`: an exercise at a time in a terminal, checked whenever it is saved."""
+
+import json
+import os
+import shlex
+import subprocess
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from rich.console import Console
+from rich.markdown import Markdown
+from rich.rule import Rule
+from rich.text import Text
+
+from grader.answers import find
+from grader.exercises.registry import UnknownExercise
+from grader.learner import board, in_terminal, page_text, pages
+from grader.learner.keyboard import Wait, keys
+from grader.learner.pages import Page
+from grader.learner.progress import Progress
+from grader.verdicts.display import Noted, Remark
+from grader.verdicts.verdict import Verdict
+from grader.verdicts.verdict_view import VerdictView
+
+_LOOK = 0.3  # seconds between two looks at the files; one that changes in between is still being written
+
+
+class Watch:
+    """What is watched, and what the keys do.
+
+    Args:
+      page: the exercise to begin with.
+      file: the learner's file with the answer; None for the exercise's page, and the Python file beside it.
+      console: where everything is said.
+    """
+
+    def __init__(self, page: Page, file: Path | None, console: Console):
+        self.console = console
+        self._begin(page, file)
+
+    def run(self) -> None:
+        """Watches until the learner quits, or has passed every exercise."""
+        with keys() as wait:
+            self._greet(wait is not None)
+            while not self._ended:
+                for key in self._pressed(wait):
+                    self._press(key)
+                self._look()
+                if self._passed and wait is None:  # nobody can press a key for it
+                    self._next()
+
+    def _begin(self, page: Page, file: Path | None) -> None:
+        self.page, self._own = page, file
+        self._verdict: Verdict | None = None
+        self._ended = False
+        self._seen = {path: _stamp(path) for path in self._files()}  # as of the last look
+        self._checked = {path: _program(path) for path in self._files()}  # as of the last check
+
+    @property
+    def _passed(self) -> bool:
+        return self._verdict is not None and self._verdict.passed
+
+    def _files(self) -> list[Path]:
+        return [self._own] if self._own else [self.page.path, page_text.python_file(self.page)]
+
+    def _greet(self, by_keys: bool) -> None:
+        say = self.console.print
+        say(Rule(Text(self.page.title.replace("`", ""), style="bold")))
+        say(Markdown(page_text.problem(self.page)))
+        files = [file for file in self._files() if file.exists()] or self._files()[:1]
+        say(Text(f"\nWatching {' and '.join(map(_near, files))}: whenever you save, your answer is checked."))
+        newest = max(files, key=lambda file: _stamp(file) or (0,))
+        if _is_begun(newest, self.page.name):
+            self._check(newest)
+        elif by_keys:
+            self._say_keys()
+
+    def _say_keys(self) -> None:
+        verbs = {"e": "edit it as a Python file", "c": "check", "h": "hint", "s": "solution"}
+        if self._verdict and any(finding.programs is not None for finding in self._verdict.findings):
+            verbs["p"] = "both programs"
+        verbs |= {"t": "the problem again", "n": "next exercise" if self._passed else "skip", "q": "quit"}
+        words = (Text.assemble((key, "bold"), f" {verb}") for key, verb in verbs.items())
+        self.console.print(Text(" · ").join(words))
+
+    def _pressed(self, wait: Wait | None) -> str:
+        if wait is not None:
+            return wait(_LOOK)
+        time.sleep(_LOOK)
+        return ""
+
+    def _press(self, key: str) -> None:
+        verbs: dict[str, Callable[[], None]] = {
+            "e": self._edit, "c": self._check_newest, "h": self._hint, "s": self._solution, "p": self._programs,
+            "t": lambda: self._greet(True), "n": self._next, "q": self._quit, "\x04": self._quit,
+        }  # fmt: skip
+        if verb := verbs.get(key.lower()):
+            verb()
+
+    def _look(self) -> None:
+        """Checks a file whose program has changed since the last check, once it stays as it is from look to look."""
+        for path in self._files():
+            stamp, before = _stamp(path), self._seen.get(path)
+            self._seen[path] = stamp
+            if stamp and stamp == before and _program(path) != self._checked.get(path):
+                self._check(path)
+
+    def _check_newest(self) -> None:
+        there = [path for path in self._files() if path.exists()] or self._files()[:1]
+        self._check(max(there, key=lambda path: _stamp(path) or (0,)))
+
+    def _check(self, path: Path) -> None:
+        self._checked[path] = _program(path)
+        self.console.print(Text(f"\nChecking {_near(path)} …", style="italic"))
+        self._verdict, notices = in_terminal.check(path, self.page.name)
+        # The programs are long: what was found stays in view without them.
+        findings = tuple(replace(finding, programs=None) for finding in self._verdict.findings)
+        self.console.print(Noted(VerdictView(replace(self._verdict, findings=findings)), notices))
+        if self._passed:
+            self.console.print(Text(f"\n{board.board().summary}", style="bold"))
+        self.console.print()
+        self._say_keys()
+
+    def _programs(self) -> None:
+        if self._verdict:
+            self._show(VerdictView(self._verdict))
+
+    def _hint(self) -> None:
+        from grader.learner import assistance  # imports JAX
+
+        progress = Progress()
+        self._show(Noted(assistance.hint(self.page.name, progress), progress.notices))
+
+    def _solution(self) -> None:
+        from grader.learner import assistance
+
+        progress = Progress()
+        self._show(Noted(assistance.solution(self.page.name, progress, anyway=False), progress.notices))
+
+    def _show(self, view) -> None:
+        self.console.print()
+        self.console.print(view)
+        self.console.print()
+        self._say_keys()
+
+    def _edit(self) -> None:
+        try:
+            file = self._own or page_text.write_python(self.page)
+        except OSError as error:
+            self._show(
+                Remark("There is no Python file", f"{error.strerror or error}: {page_text.python_file(self.page)}.")
+            )
+            return
+        self._seen.setdefault(file, None)
+        self.console.print(Text(f"\nThis page as a Python file: {_near(file)}"))
+        if editor := os.environ.get("VISUAL") or os.environ.get("EDITOR"):
+            try:
+                subprocess.call([*shlex.split(editor), str(file)])
+            except OSError as error:
+                self._show(Remark(f"{editor} cannot be run", f"{error.strerror}: EDITOR is to name an editor."))
+        else:
+            self.console.print("Open it in your editor. (Where the variable EDITOR names one, this key opens it.)")
+
+    def _next(self) -> None:
+        following = next_page(self.page)
+        if following:
+            self._begin(following, None)
+            self._greet(True)
+        elif self._passed:
+            self.console.print("You have passed every exercise.")
+            self._quit()
+        else:
+            self.console.print("This is the only exercise left.")
+
+    def _quit(self) -> None:
+        self._ended = True
+
+
+def meant(what: str) -> tuple[Page, Path | None]:
+    """The exercise that is to be watched, and the learner's file if that is one of their own.
+
+    Args:
+      what: an exercise's name, number or page, or a file with an answer.
+
+    Raises:
+      UnknownExercise: it names no exercise, and is no file.
+      NoAnswer: in the file is no answer, and its name does not say to which exercise it will be.
+    """
+    path = pages.answered_in(what)
+    try:
+        page = pages.find(find.read(path).exercise)
+    except find.NoAnswer as error:
+        try:
+            page = pages.find(path.name)
+        except UnknownExercise:
+            raise error from None
+    usual = path.resolve() in (page.path.resolve(), page_text.python_file(page).resolve())
+    return page, None if usual else path
+
+
+def first_page() -> Page:
+    """The exercise that the board says to do next; the first one if all are passed."""
+    meant = [piece for piece in board.board().next if isinstance(piece, Page) and piece.chapter is not None]
+    return meant[-1] if meant else pages.exercises()[0]
+
+
+def next_page(page: Page) -> Page | None:
+    """The next exercise that is not passed, in the course's order and after its last one again from the first; None if
+    there is no other."""
+    entries = board.board().entries
+    (at,) = [number for number, entry in enumerate(entries) if entry.page.name == page.name]
+    return next((entry.page for entry in entries[at + 1 :] + entries[:at] if entry.state != "passed"), None)
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    """What differs between two states of a file, also where an editor puts another one in its place."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
+
+
+def _program(path: Path) -> str | None:
+    """A file's program: of a page the code alone, since its outputs change without it."""
+    try:
+        text = path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    if path.suffix != ".ipynb":
+        return text
+    try:
+        return "\n".join("".join(cell["source"]) for cell in json.loads(text)["cells"] if cell["cell_type"] == "code")
+    except (ValueError, TypeError, LookupError):
+        return text
+
+
+def _is_begun(path: Path, exercise: str) -> bool:
+    try:
+        return not find.read(path, exercise).is_stub()
+    except find.NoAnswer:
+        return False
+
+
+def _near(path: Path) -> str:
+    """A path as one would type it here."""
+    near = os.path.relpath(path)
+    return str(path) if near.startswith(os.pardir) else near

@@ -1,0 +1,169 @@
+"""`watch` in a real terminal of a few columns: what it says, what keys do, and how it leaves the terminal."""
+
+import fcntl
+import os
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from grader.answers import find
+from grader.cli import app
+from grader.learner import page_text, pages
+from grader.learner.progress import Progress
+from grader.learner.watch import next_page
+from grader.verdicts.kinds import Outcome
+from grader.verdicts.verdict import Verdict
+
+NAME = "checkpoint_dot_policy"
+ROOT = Path(__file__).parents[3]
+WRONG = f"import jax\n\n\ndef {NAME}(w1, w2, x):\n    return ((jax.nn.relu(x @ w1) @ w2) ** 2).sum()\n"
+COLUMNS = 50
+
+
+# Ctrl-C reaches whoever has the terminal as their own.
+_LOG_IN = "import os, sys; os.login_tty(0); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+
+
+class Terminal:
+    """A program that has a terminal of its own.
+
+    Attributes:
+      said: all that it wrote, without colours.
+    """
+
+    def __init__(self, *command: str):
+        self.said = ""
+        self._master, slave = os.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, COLUMNS, 0, 0))
+        self.settings = termios.tcgetattr(slave)
+        environment = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "EDITOR")}
+        environment |= {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TERM": "xterm"}
+        self._child = subprocess.Popen(
+            [sys.executable, "-c", _LOG_IN, *command],
+            stdin=slave, stdout=slave, stderr=slave, cwd=ROOT, env=environment,
+        )  # fmt: skip
+        self._slave = slave  # open here too, so that its settings can be asked for when the program has ended
+
+    def wait_for(self, words: str) -> str:
+        """Waits until these words are said, in however many lines; returns all that was said since the last call."""
+        deadline = time.monotonic() + 60
+        pattern = re.compile(r"\s+".join(map(re.escape, words.split())))
+        new = ""
+        while not pattern.search(new):
+            ready, _, _ = select.select([self._master], [], [], max(deadline - time.monotonic(), 0))
+            assert ready, f"{words!r} was not said, but:\n{new}"
+            new += re.sub(r"\x1b\[[0-9;]*m", "", os.read(self._master, 65536).decode(errors="replace"))
+        self.said += new
+        return new
+
+    def press(self, key: str) -> None:
+        os.write(self._master, key.encode())
+
+    def ended(self) -> int:
+        """Waits until the program ends, and returns its exit status; the terminal has to be as it was."""
+        status = self._child.wait(30)
+        left = termios.tcgetattr(self._slave)
+        os.close(self._master)
+        os.close(self._slave)
+        assert left == self.settings
+        return status
+
+
+def save(path, text):
+    """As most editors save: by a file beside it, which takes its place."""
+    part = path.with_suffix(".part")
+    part.write_text(text)
+    os.replace(part, path)
+
+
+def test_an_exercise_is_solved_with_a_narrow_terminal_and_an_editor(tmp_path):
+    answer = tmp_path / "mine.py"
+    answer.write_text(WRONG)
+    terminal = Terminal("-m", "grader", "watch", str(answer))
+    began = terminal.wait_for("q quit")
+    assert "Write checkpoint_dot_policy" in began and "Watching" in began and "Not passed yet" in began
+    terminal.press("\x1b[A")  # an arrow does nothing
+    terminal.press("h")
+    assert "Hint 1" in terminal.wait_for("q quit")
+    answer.unlink()  # it may be gone for a while, or no Python
+    save(answer, "def checkpoint_dot_policy(w1,")
+    assert "not valid Python" in terminal.wait_for("q quit")
+    save(answer, (ROOT / "solutions" / f"{NAME}.py").read_text())
+    assert "Passed" in terminal.wait_for("n next exercise")
+    terminal.press("n")
+    assert f"Exercise {pages.find(NAME).number + 1} " in terminal.wait_for("n skip")
+    terminal.press("\x03")
+    terminal.wait_for("Your progress is kept")
+    assert terminal.ended() == 0
+    assert [attempt.verdict.passed for attempt in Progress().attempts(NAME)] == [False, True]
+    # But for a table that has its columns.
+    assert not [line for line in began.splitlines() if len(line.rstrip()) > COLUMNS]
+
+
+ENDS = {
+    "raise ValueError('of its own')": ("", 1),
+    "wait(60)": ("\x03", 130),
+    "os.kill(os.getpid(), signal.SIGTERM); wait(60)": ("", 128 + signal.SIGTERM),
+    "assert wait(60) == 'x'": ("x", 0),
+}
+
+
+@pytest.mark.parametrize("body", ENDS)
+def test_the_terminal_is_put_back_whatever_ends_the_program(body):
+    key, status = ENDS[body]
+    program = (
+        f"import os, signal\nfrom grader.learner.keyboard import keys\nwith keys() as wait: print('ready'); {body}"
+    )
+    terminal = Terminal("-c", program)
+    terminal.wait_for("ready")
+    terminal.press(key)
+    assert terminal.ended() in (status, -signal.SIGINT if status == 130 else status)
+
+
+@pytest.mark.parametrize("page", pages.exercises(), ids=lambda page: page.name)
+def test_a_page_as_a_python_file_has_its_problem_and_its_stub(page, tmp_path):
+    page = replace(page, path=tmp_path / page.path.name)
+    file = page_text.write_python(page)
+    text = file.read_text()
+    compile(text, file.name, "exec")
+    assert find.read(file).is_stub() and find.read(file).exercise == page.name
+    assert f"check({page.name})" not in text and pages.find(file.name).name == page.name
+    commented = "\n".join(line.removeprefix("# ") for line in text.splitlines())
+    assert page_text.problem(page).splitlines()[0] in commented.replace("$", "`")
+
+
+def test_a_python_file_that_is_there_is_the_learners(tmp_path):
+    page = replace(pages.find(NAME), path=tmp_path / f"00_{NAME}.ipynb")
+    page_text.python_file(page).write_text(WRONG)
+    assert page_text.write_python(page).read_text() == WRONG
+
+
+def test_after_the_last_exercise_come_those_that_were_skipped():
+    *others, first, last = pages.exercises()
+    for page in others:
+        Progress().record(page.name, Verdict(page.name, Outcome.PASSED), "")
+    assert next_page(last) == first and next_page(first) == last
+    Progress().record(last.name, Verdict(last.name, Outcome.PASSED), "")
+    assert next_page(first) is None
+
+
+def test_next_says_what_to_do_and_where_that_is():
+    page = pages.find(NAME)
+    Progress().record(NAME, Verdict(NAME, Outcome.NOT_PASSED), "")
+    said = CliRunner().invoke(app, ["next"]).stdout
+    assert f"go on with {page.label}." in said and page.path.name in said and "watch" in said
+
+
+def test_what_is_neither_an_exercise_nor_an_answer_is_not_watched(tmp_path):
+    done = CliRunner().invoke(app, ["watch", str(tmp_path / "nothing.py")])
+    assert done.exit_code == 1 and "There is no file" in done.stderr

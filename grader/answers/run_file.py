@@ -6,8 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+import jax
+
 from grader.answers import failures, find
 from grader.answers.running import Page
+from grader.exercises import registry
 from grader.verdicts.error_questions import about_exception
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
@@ -48,6 +51,9 @@ def tries(
         yield Verdict(exercise or path.stem, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, str(error)),))
         return
     found(sliced.exercise)
+    if devices := getattr(registry.task(sliced.exercise), "devices", None):
+        with contextlib.suppress(RuntimeError):  # JAX has begun with fewer: what needs more says so
+            jax.config.update("jax_num_cpu_devices", devices)
     folder = path.parent.resolve()
     sys.path.insert(0, str(folder))  # a notebook's own folder is where it imports from
     with Page(sliced.module) as page:

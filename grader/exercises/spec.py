@@ -116,6 +116,10 @@ class Task(Protocol):
     If an answer may have dynamic loops, which run until their condition says so, there is `max_trip_count` too: the
     trips of all such loops together, in all cases, at which an answer counts as one that does not end.
 
+    If an answer is for several devices, there is `devices`: how many of the CPU's a learner's page finds, wherever it
+    runs but in a notebook, whose first cell says so itself. To trace and to judge `jax.shard_map` none is needed: a
+    case's `transform` can map over a `jax.sharding.AbstractMesh`.
+
     Attributes:
       parameters: the names of an answer's arguments, in their order.
       ranges: what the page's table allows, by the symbols that stand for it there: numbers of layers, sizes, dtypes.

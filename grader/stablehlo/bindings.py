@@ -6,6 +6,7 @@ know an attribute's kind only when they run, so it is named here, once.
 
 from typing import Any
 
+import numpy as np
 from jax.extend.mlir import ir
 from jax.extend.mlir.dialects import stablehlo
 
@@ -32,7 +33,7 @@ def numbered(module: ir.Module) -> dict[ir.Operation, int]:
 
 def functions(module: ir.Module) -> dict[str, ir.Operation]:
     """A module's functions by their names."""
-    return {text(op, "sym_name"): op for op in operations(module.body)}
+    return {text(op, "sym_name"): op for op in operations(module.body) if op.name == "func.func"}
 
 
 def function_type(function: Op) -> ir.FunctionType:
@@ -53,6 +54,11 @@ def integer(op: Op, name: str) -> int:
 def integers(op: Op, name: str) -> list[int]:
     """An attribute that is a list of integers, such as dimensions."""
     return list(ir.DenseI64ArrayAttr(op.attributes[name]))
+
+
+def dense_integers(op: Op, name: str) -> np.ndarray:
+    """An attribute that is an array of integers, such as pairs of devices."""
+    return np.array(ir.DenseIntElementsAttr(op.attributes[name]))
 
 
 def text(op: Op, name: str) -> str:

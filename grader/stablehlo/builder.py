@@ -21,6 +21,7 @@ from grader.stablehlo.bindings import (
     shape_of,
 )
 from grader.stablehlo.contraction import Contractions
+from grader.stablehlo.devices import COLLECTIVES, manual_computation
 from grader.stablehlo.program import Barrier, Matmul, repeated
 from grader.stablehlo.types import HIGHEST, ProgramError
 
@@ -52,7 +53,8 @@ class Builder:
         }
         self._calls: list[str] = []
         self._contractions = Contractions()
-        self._numbered = numbered(module)
+        self._numbered, self._module = numbered(module), module
+        self._in_shard_map = False
         # What a loop's trip count is told from, by value number: scalar integers, `a < b` and `a + b`.
         self._constants: dict[int, int] = {}
         self._less_than: dict[int, tuple[int, ...]] = {}
@@ -97,17 +99,19 @@ class Builder:
         numbers.update(zip(block.arguments, arguments, strict=True))
         for op in operations(block):
             operands = [numbers[operand] for operand in op.operands]
-            if op.name in ("func.return", "stablehlo.return"):
+            if op.name in ("func.return", "sdy.return", "stablehlo.return"):
                 return operands
             numbers.update(zip(op.results, self._operation(op, operands, numbers), strict=True))
         raise ProgramError("the traced program has a block that returns nothing.")
 
-    def _closed(self, block: ir.Block, arguments: Sequence[int], outer: dict[Value, int]) -> list[int]:
+    def _closed(
+        self, block: ir.Block, arguments: Sequence[int], outer: dict[Value, int], where: str = "a loop's condition"
+    ) -> list[int]:
         """Reads a block out of which no trip count can be handed."""
         before = self.dynamic_loops
         returned = self.block(block, arguments, outer)
         if self.dynamic_loops > before:
-            raise ProgramError("the traced program has, in a loop's condition, a loop whose length is not a constant.")
+            raise ProgramError(f"the traced program has, in {where}, a loop whose length is not a constant.")
         return returned
 
     def _operation(self, op: ir.Operation, operands: list[int], numbers: dict[Value, int]) -> list[int]:
@@ -120,8 +124,8 @@ class Builder:
                 # cotangent through the same barrier as the residuals.
                 self.barriers.append(Barrier(tuple(operands)))
                 return operands
-            case "stablehlo.reshape":
-                return operands  # the same array under another shape
+            case "stablehlo.reshape" | "sdy.sharding_constraint":
+                return operands  # the same array under another shape, or in another place
             case "stablehlo.broadcast_in_dim" | "stablehlo.transpose":
                 if _moves_nothing(op):
                     return operands
@@ -130,6 +134,10 @@ class Builder:
             case "stablehlo.case" | "stablehlo.if":
                 returned = [self.block(region.blocks[0], [], numbers) for region in op.regions]
                 return [self.new([*operands, *values]) for values in zip(*returned, strict=True)]
+            case "sdy.manual_computation":
+                return self._on_devices(op, operands)
+            case name if name in COLLECTIVES and not self._in_shard_map:
+                raise ProgramError(f"the traced program has a {name} outside of shard_map.")
         sources = list(operands)
         for region in op.regions:  # reduce, sort, scatter, …: how elements are combined
             block = region.blocks[0]
@@ -149,6 +157,20 @@ class Builder:
             spelled_out = op.name not in ("stablehlo.dot_general", "stablehlo.convolution")
             self.matmuls.append(Matmul(results[0], flops, trip_count=1, spelled_out=spelled_out))
         return results
+
+    def _on_devices(self, op: ir.Operation, operands: list[int]) -> list[int]:
+        """Reads what each device does with its parts. They have numbers of their own; but what is put together again
+        as it was divided is the array that it was."""
+        if self._in_shard_map:
+            raise ProgramError("the traced program has a shard_map in a shard_map.")
+        devices = manual_computation(op, self._module)
+        self._in_shard_map = True
+        parts = [self.new([operand]) for operand in operands]
+        returned = self._closed(op.regions[0].blocks[0], parts, {}, "a shard_map")
+        self._in_shard_map = False
+        whole = dict(zip(zip(parts, devices.taken, strict=True), operands, strict=True))
+        joined = zip(returned, devices.returned, strict=True)
+        return [whole[part] if part in whole else self.new(part[:1]) for part in joined]
 
     def _call(self, name: str, operands: list[int]) -> list[int]:
         if name in self._calls:

@@ -20,6 +20,7 @@ from jax.extend.mlir import ir
 from jax.interpreters import mlir
 
 from grader.stablehlo.bindings import Op, Value, callee, dot_dimensions, functions, numbered, operations, shape_of
+from grader.stablehlo.devices import COLLECTIVES, collective, manual_computation, on_each_device, same_on_all
 from grader.stablehlo.numpy_operations import OPERATIONS, Array, Uninterpreted
 
 # In elements made, summed or multiplied; an operation counts as a thousand, whatever its size. This is a tenth of a
@@ -30,6 +31,7 @@ _OPERATION = 1_000
 type Frame = list[Any]  # the values of one call of a function, each in its place: arrays, and None before they are made
 type Watch = Callable[[int, Array], None]  # of an operation's place in the text, and of what it has made
 type Run = Callable[[Frame, Sequence[Array]], Sequence[Array]]  # of a frame and of operands
+type Mesh = dict[str, int]  # axes and their sizes; none of them outside of shard_map
 
 
 def run(text: str, arguments: Sequence[Array], watch: Watch | None = None) -> list[Array]:
@@ -50,7 +52,7 @@ def run(text: str, arguments: Sequence[Array], watch: Watch | None = None) -> li
         interpreter = _interpreter(text)
         with interpreter.lock, np.errstate(all="ignore"):  # infinity and NaN are values like others
             return interpreter.main(arguments, watch)
-    except (TypeError, ValueError, MemoryError) as error:
+    except (IndexError, TypeError, ValueError, MemoryError) as error:
         raise Uninterpreted("it is nothing for NumPy") from error
 
 
@@ -69,13 +71,13 @@ class _Interpreter:
             self.module = ir.Module.parse(text)  # which owns its operations
             self.places = numbered(self.module)
             self.bodies = {name: op.regions[0] for name, op in functions(self.module).items()}
-            self.functions: dict[str, Callable[[Sequence[Array]], Sequence[Array]]] = {}
-            self.function("main")
+            self.functions: dict[tuple[object, ...], Callable[[Sequence[Array]], Sequence[Array]]] = {}
+            self.run = self.function("main", {})
 
     def main(self, arguments: Sequence[Array], watch: Watch | None) -> list[Array]:
         """What `run` returns."""
         self.watch, self.work = watch, 0
-        returned = list(map(np.asarray, self.functions["main"](arguments)))
+        returned = list(map(np.asarray, self.run(arguments)))
         self.spend(sum(array.size for array in returned))
         return returned
 
@@ -85,16 +87,22 @@ class _Interpreter:
         if self.work > MAX_WORK:
             raise Uninterpreted("it does too much")
 
-    def function(self, name: str) -> Callable[[Sequence[Array]], Sequence[Array]]:
+    def function(self, name: str, mesh: Mesh) -> Callable[[Sequence[Array]], Sequence[Array]]:
         """A function of the module."""
-        if name not in self.functions:
-            places: dict[Value, int] = {}
-            body = self.block(self.bodies[name].blocks[0], places)
-            self.functions[name] = lambda arguments: body([None] * len(places), arguments)
-        return self.functions[name]
+        key = name, *mesh.items()
+        if key not in self.functions:
+            self.functions[key] = self.framed(self.bodies[name].blocks[0], mesh)
+        return self.functions[key]
 
-    def block(self, block: ir.Block, places: dict[Value, int]) -> Run:
-        """A block, as a function of its function's frame and of its arguments."""
+    def framed(self, block: ir.Block, mesh: Mesh) -> Callable[[Sequence[Array]], Sequence[Array]]:
+        """A block that uses nothing from around it, as a function of its arguments."""
+        places: dict[Value, int] = {}
+        body = self.block(block, places, mesh)
+        return lambda arguments: body([None] * len(places), arguments)
+
+    def block(self, block: ir.Block, places: dict[Value, int], mesh: Mesh) -> Run:
+        """A block, as a function of its function's frame and of its arguments. On a mesh all values have a first axis,
+        that of the devices."""
 
         def placed(values: Iterable[Value]) -> list[int]:
             return [places.setdefault(value, len(places)) for value in values]
@@ -103,7 +111,7 @@ class _Interpreter:
         *before, last = operations(block)
         for op in before:
             make = _CONTROL_FLOW.get(op.name, _Interpreter.operation)
-            steps.append((make(self, op, places), placed(op.operands), placed(op.results)))
+            steps.append((make(self, op, places, mesh), placed(op.operands), placed(op.results)))
         returned = placed(last.operands)
 
         def run(frame: Frame, arguments: Sequence[Array]) -> Sequence[Array]:
@@ -119,10 +127,17 @@ class _Interpreter:
 
     # Each of these makes what runs an operation.
 
-    def operation(self, op: Op, _: dict[Value, int]) -> Run:
-        if op.name not in OPERATIONS:
+    def operation(self, op: Op, _: dict[Value, int], mesh: Mesh) -> Run:
+        work, place = _OPERATION + _work(op), self.places[op.operation]
+        if op.name in OPERATIONS:
+            function = OPERATIONS[op.name](op)
+            if mesh:
+                devices = math.prod(mesh.values())
+                function, work = on_each_device(function, devices), work * devices
+        elif op.name in COLLECTIVES and mesh:
+            function, work = collective(op, mesh), work * math.prod(mesh.values())
+        else:
             raise Uninterpreted(op.name)
-        function, work, place = OPERATIONS[op.name](op), _OPERATION + _work(op), self.places[op.operation]
 
         def run(_: Frame, operands: Sequence[Array]) -> Sequence[Array]:
             self.spend(work)
@@ -133,11 +148,11 @@ class _Interpreter:
 
         return run
 
-    def barrier(self, op: Op, _: dict[Value, int]) -> Run:
+    def barrier(self, op: Op, _: dict[Value, int], mesh: Mesh) -> Run:
         return lambda _, operands: operands
 
-    def call(self, op: Op, _: dict[Value, int]) -> Run:
-        function = self.function(callee(op))
+    def call(self, op: Op, _: dict[Value, int], mesh: Mesh) -> Run:
+        function = self.function(callee(op), mesh)
 
         def run(_: Frame, operands: Sequence[Array]) -> Sequence[Array]:
             self.spend(_OPERATION)
@@ -145,22 +160,36 @@ class _Interpreter:
 
         return run
 
-    def loop(self, op: Op, places: dict[Value, int]) -> Run:
-        condition, body = (self.block(region.blocks[0], places) for region in op.regions)
+    def on_devices(self, op: Op, _: dict[Value, int], mesh: Mesh) -> Run:
+        devices = manual_computation(op, self.module)
+        block = op.regions[0].blocks[0]
+        function = self.framed(block, devices.sizes)
+        work = devices.devices * sum(math.prod(shape_of(value)) for value in block.arguments)
+        work += sum(math.prod(shape_of(value)) for value in op.results)
+
+        def run(_: Frame, operands: Sequence[Array]) -> Sequence[Array]:
+            self.spend(_OPERATION + work)
+            parts = function([devices.divided(*each) for each in zip(operands, devices.taken, strict=True)])
+            return [devices.joined(*each) for each in zip(parts, devices.returned, strict=True)]
+
+        return run
+
+    def loop(self, op: Op, places: dict[Value, int], mesh: Mesh) -> Run:
+        condition, body = (self.block(region.blocks[0], places, mesh) for region in op.regions)
 
         def run(frame: Frame, carries: Sequence[Array]) -> Sequence[Array]:
-            while condition(frame, carries)[0]:
+            while same_on_all(condition(frame, carries)[0]):
                 self.spend(_OPERATION)
                 carries = body(frame, carries)
             return carries
 
         return run
 
-    def case(self, op: Op, places: dict[Value, int]) -> Run:
-        branches = [self.block(region.blocks[0], places) for region in op.regions]
+    def case(self, op: Op, places: dict[Value, int], mesh: Mesh) -> Run:
+        branches = [self.block(region.blocks[0], places, mesh) for region in op.regions]
 
         def run(frame: Frame, operands: Sequence[Array]) -> Sequence[Array]:
-            index = int(operands[0])
+            index = int(same_on_all(operands[0]))
             # A number that no branch has chooses the last one.
             return branches[index if 0 <= index < len(branches) else -1](frame, [])
 
@@ -168,6 +197,8 @@ class _Interpreter:
 
 
 _CONTROL_FLOW = {
+    "sdy.manual_computation": _Interpreter.on_devices,
+    "sdy.sharding_constraint": _Interpreter.barrier,  # of where it lies nothing depends
     "func.call": _Interpreter.call,
     "stablehlo.case": _Interpreter.case,
     "stablehlo.optimization_barrier": _Interpreter.barrier,

@@ -45,16 +45,28 @@ def _elementwise(function: Function) -> Maker:
 
 
 def _of_floats(function: Function) -> Maker:
-    """As `_elementwise`, for floats only, and for what NumPy does in several steps: small floats are rounded once."""
+    """As `_elementwise`, for floats, and for what NumPy does in several steps: small floats are rounded once. A
+    device's place on a mesh is worked out with unsigned numbers, where NumPy divides as StableHLO does."""
 
     def make(op: Op) -> Function:
         dtype = _dtype(op.results[0])
+        if dtype.kind == "u" and op.name in _UNSIGNED:
+            return _nothing_by_zero(_UNSIGNED[op.name])
         if not _is_float(dtype):
             raise Uninterpreted(f"{op.name} of integers")
         wide = _wide(dtype)
         return lambda *arrays: np.asarray(function(*(array.astype(wide) for array in arrays)), dtype)
 
     return make
+
+
+def _nothing_by_zero(function: Function) -> Function:
+    def run(left: Array, right: Array) -> Array:
+        if not right.all():
+            raise Uninterpreted("a number divided by zero")
+        return function(left, right)
+
+    return run
 
 
 def _custom_call(op: Op) -> Function:
@@ -230,6 +242,22 @@ def _matrices(array: Array, batching: list[int], contracting: list[int]) -> Arra
 
 
 def _reduce(op: Op) -> Function:
+    function, dims, dtype = _combined_by(op), tuple(integers(op, "dimensions")), _dtype(op.results[0])
+    wide = _wide(dtype)
+    return lambda array, start: np.asarray(
+        function.reduce(array.astype(wide), dims, wide, initial=start.astype(wide)[()]), dtype
+    )
+
+
+def combination(op: Op) -> Function:
+    """What combines arrays along their first axis, as an operation's region says. Raises Uninterpreted if it says so
+    in a way of its own."""
+    function, dtype = _combined_by(op), _dtype(op.results[0])
+    wide = _wide(dtype)
+    return lambda arrays: np.asarray(function.reduce(arrays.astype(wide), 0, wide), dtype)
+
+
+def _combined_by(op: Op) -> np.ufunc:
     block = op.regions[0].blocks[0]
     combine, last = operations(block)[-2:]
     if (
@@ -239,11 +267,7 @@ def _reduce(op: Op) -> Function:
         or list(last.operands) != list(combine.results)
     ):
         raise Uninterpreted("an unusual reduction")
-    function, dims, dtype = _REDUCED_BY[combine.name], tuple(integers(op, "dimensions")), _dtype(op.results[0])
-    wide = _wide(dtype)
-    return lambda array, start: np.asarray(
-        function.reduce(array.astype(wide), dims, wide, initial=start.astype(wide)[()]), dtype
-    )
+    return _REDUCED_BY[combine.name]
 
 
 def _dtype(value: Value) -> np.dtype:
@@ -265,7 +289,7 @@ _COMPARED_BY: dict[str, Function] = {
     "EQ": operator.eq, "NE": operator.ne, "GE": operator.ge, "GT": operator.gt, "LE": operator.le, "LT": operator.lt,
 }  # fmt: skip
 
-_REDUCED_BY = {
+_REDUCED_BY: dict[str, np.ufunc] = {
     "stablehlo.add": np.add, "stablehlo.and": np.bitwise_and, "stablehlo.maximum": np.maximum,
     "stablehlo.minimum": np.minimum, "stablehlo.multiply": np.multiply, "stablehlo.or": np.bitwise_or,
 }  # fmt: skip
@@ -285,6 +309,8 @@ _OF_FLOATS: dict[str, Function] = {
     "stablehlo.divide": np.divide, "stablehlo.power": np.power, "stablehlo.remainder": np.fmod,
     "stablehlo.rsqrt": lambda array: 1 / np.sqrt(array),
 }  # fmt: skip
+
+_UNSIGNED: dict[str, Function] = {"stablehlo.divide": np.floor_divide, "stablehlo.remainder": np.remainder}
 
 OPERATIONS: dict[str, Maker] = {
     **{name: _elementwise(function) for name, function in _ELEMENTWISE.items()},

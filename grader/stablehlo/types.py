@@ -27,6 +27,12 @@ ALLOWED = (
     next_after polygamma sinh square tan top_k zeta
     """.split()
     )
+    # What `shard_map` becomes, and what is in it alone.
+    | frozenset(f"sdy.{name}" for name in "manual_computation mesh return sharding_constraint".split())
+    | frozenset(
+        f"stablehlo.{name}"
+        for name in "all_gather all_reduce all_to_all collective_permute partition_id reduce_scatter".split()
+    )
     | {"builtin.module", "func.func", "func.call", "func.return"}
 )
 

@@ -76,6 +76,11 @@ _OF_JAX: Questions = (
         "Which line changes an array in place? JAX's arrays stay what they are: what does x.at[…].set(…) return?",
     ),
     (
+        r"Number of devices \d+ must be|jax_num_cpu_devices config should be updated before",
+        "JAX looks at how many devices there are once, when it first needs one. Which cell of the page asks for eight, "
+        "and what ran before it? (Restart the kernel, then run that cell first.)",
+    ),
+    (
         r"Gradient only defined for scalar-output",
         "Who takes the gradient here, your answer or the check?",
     ),

@@ -1,0 +1,216 @@
+"""Programs for several devices: `shard_map`'s manual computations, and the collectives in them.
+
+Where each device has an array of its own, there is one array here, whose first axis is that of the devices, in the
+mesh's order. No device is needed: a mesh is a list of names and sizes.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from jax.extend.mlir import ir
+from jax.extend.mlir.dialects import sdy, stablehlo
+
+from grader.stablehlo.bindings import Op, dense_integers, integer, operations, shape_of, text
+from grader.stablehlo.numpy_operations import Array, Uninterpreted, combination
+from grader.stablehlo.types import ProgramError
+
+MAX_DEVICES = 64
+
+type Sharding = tuple[tuple[str, ...], ...]  # for each dimension the axes that divide it, the major one first
+type Collective = Callable[..., Array]  # of all devices' operands
+
+
+@dataclass(frozen=True)
+class ManualComputation:
+    """What a `sdy.manual_computation` says of its devices.
+
+    Attributes:
+      sizes: the mesh's axes and how many devices each has, the major one first.
+      taken: how each operand is divided among the devices.
+      returned: how each result is put together from theirs.
+    """
+
+    sizes: dict[str, int]
+    taken: tuple[Sharding, ...]
+    returned: tuple[Sharding, ...]
+
+    @property
+    def devices(self) -> int:
+        """How many there are."""
+        return math.prod(self.sizes.values())
+
+    def divided(self, array: Array, sharding: Sharding) -> Array:
+        """Each device's part of an array."""
+        return np.stack([array[window] for window in self._windows(array.shape, sharding)])
+
+    def joined(self, parts: Array, sharding: Sharding) -> Array:
+        """The array whose parts the devices have; where several have the same part, the first one's."""
+        counts = [math.prod(self.sizes[axis] for axis in axes) for axes in sharding]
+        shape = [size * count for size, count in zip(parts.shape[1:], counts, strict=True)]
+        array = np.empty(shape, parts.dtype)
+        for part, window in reversed(list(zip(parts, self._windows(shape, sharding), strict=True))):
+            array[window] = part
+        return array
+
+    def _windows(self, shape: Sequence[int], sharding: Sharding) -> Iterator[tuple[slice, ...]]:
+        for numbers in np.ndindex(*self.sizes.values()):
+            number_of = dict(zip(self.sizes, numbers, strict=True))
+            yield tuple(self._window(size, axes, number_of) for size, axes in zip(shape, sharding, strict=True))
+
+    def _window(self, size: int, axes: Sequence[str], number_of: dict[str, int]) -> slice:
+        place, parts = 0, 1
+        for axis in axes:
+            place, parts = place * self.sizes[axis] + number_of[axis], parts * self.sizes[axis]
+        return slice(place * size // parts, (place + 1) * size // parts)
+
+
+def manual_computation(op: Op, module: ir.Module) -> ManualComputation:
+    """What an operation of a module says of its devices.
+
+    Raises:
+      ProgramError: it is divided among them in a way that `shard_map` does not write.
+    """
+    meshes = {text(each, "sym_name"): each for each in operations(module.body) if each.name == "sdy.mesh"}
+    shardings = [
+        list(map(sdy.TensorShardingAttr, sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings))
+        for name in ("in_shardings", "out_shardings")
+    ]
+    named = {str(sharding.mesh_or_ref).removeprefix("@") for part in shardings for sharding in part}
+    if len(named) != 1 or not named <= meshes.keys():
+        raise ProgramError("the traced program has a shard_map that has no mesh, or several.")
+    mesh = sdy.MeshAttr(meshes[named.pop()].attributes["mesh"])
+    sizes = {axis.name: axis.size for axis in map(sdy.MeshAxisAttr, mesh.axes)}
+    if list(mesh.device_ids) or math.prod(sizes.values()) > MAX_DEVICES:
+        raise ProgramError(f"the traced program has a mesh of more than {MAX_DEVICES} devices, or in no plain order.")
+    if set(sdy.ManualAxesAttr(op.attributes["manual_axes"])) != sizes.keys():
+        raise ProgramError("the traced program has a shard_map over some of its mesh's axes, not over all.")
+    return ManualComputation(sizes, *(tuple(map(_sharding, part)) for part in shardings))
+
+
+def _sharding(sharding: sdy.TensorShardingAttr) -> Sharding:
+    if list(sharding.unreduced_axes):
+        raise ProgramError("the traced program has a shard_map whose results are yet to be summed.")
+    return tuple(_axes(sdy.DimensionShardingAttr(dim).axes, sdy.AxisRefAttr) for dim in sharding.dimension_shardings)
+
+
+def _axes(axes: Sequence[ir.Attribute], kind: type) -> tuple[str, ...]:
+    references = list(map(kind, axes))
+    if any(axis.sub_axis_info is not None for axis in references):
+        raise ProgramError("the traced program divides an axis of its mesh.")
+    return tuple(axis.name for axis in references)
+
+
+def collective(op: Op, sizes: dict[str, int]) -> Collective:
+    """What an operation of `COLLECTIVES` does on a mesh of these sizes.
+
+    Raises:
+      Uninterpreted: it is done otherwise than JAX writes it.
+    """
+    if len(op.results) != 1:
+        raise Uninterpreted("a collective of several arrays")
+    return COLLECTIVES[op.name](op, sizes)
+
+
+def _all_gather(op: Op, sizes: dict[str, int]) -> Collective:
+    groups, dim = _groups(op, sizes), integer(op, "all_gather_dim")
+    part, whole = (shape_of(value)[dim] for value in (op.operands[0], op.results[0]))
+    if (
+        whole != part * groups.shape[1]
+    ):  # of meshes the verifier does not see to it, and by what is said work is counted
+        raise Uninterpreted("a gathered array of another size")
+    return _within(groups, lambda own: [np.concatenate(own, dim)] * len(own))
+
+
+def _all_reduce(op: Op, sizes: dict[str, int]) -> Collective:
+    groups, combine = _groups(op, sizes), combination(op)
+    return _within(groups, lambda own: [combine(own)] * len(own))
+
+
+def _reduce_scatter(op: Op, sizes: dict[str, int]) -> Collective:
+    groups, combine, dim = _groups(op, sizes), combination(op), integer(op, "scatter_dimension")
+    return _within(groups, lambda own: np.split(combine(own), len(own), dim))
+
+
+def _all_to_all(op: Op, sizes: dict[str, int]) -> Collective:
+    groups = _groups(op, sizes)
+    split, join = integer(op, "split_dimension"), integer(op, "concat_dimension")
+
+    def exchange(own: Array) -> list[Array]:
+        pieces = [np.split(array, len(own), split) for array in own]
+        return [np.concatenate(pieces_for_one, join) for pieces_for_one in zip(*pieces, strict=True)]
+
+    return _within(groups, exchange)
+
+
+def _collective_permute(op: Op, _: dict[str, int]) -> Collective:
+    pairs = dense_integers(op, "source_target_pairs")
+
+    def permute(parts: Array) -> Array:
+        moved = np.zeros_like(parts)  # whom nothing is sent to has zeros
+        for source, target in pairs:
+            moved[target] = parts[source]
+        return moved
+
+    return permute
+
+
+def _partition_id(_: Op, sizes: dict[str, int]) -> Collective:
+    devices = math.prod(sizes.values())
+    return lambda: np.arange(devices, dtype=np.uint32)
+
+
+def _within(groups: Array, function: Callable[[Array], Sequence[Array]]) -> Collective:
+    """Does something within each group of devices: what the group's arrays become."""
+
+    def run(parts: Array) -> Array:
+        results: list[Array] = [parts[0]] * len(parts)
+        for group in groups:
+            for device, result in zip(group, function(parts[group]), strict=True):
+                results[device] = result
+        return np.stack(results)
+
+    return run
+
+
+def _groups(op: Op, sizes: dict[str, int]) -> Array:
+    """The groups of devices within which a collective works, a row each."""
+    attribute = op.attributes["replica_groups"]
+    if not stablehlo.ReplicaGroupMeshAxesAttr.isinstance(attribute):
+        raise Uninterpreted("groups that are no axes of the mesh")
+    axes = _axes(list(ir.ArrayAttr(stablehlo.ReplicaGroupMeshAxesAttr(attribute).axes)), stablehlo.AxisRefAttr)
+    if not set(axes) <= sizes.keys():
+        raise Uninterpreted("groups of another mesh")
+    devices = np.arange(math.prod(sizes.values())).reshape(list(sizes.values()))
+    within = list(map(list(sizes).index, axes))
+    groups: Array = np.moveaxis(devices, within, range(-len(within), 0))
+    return groups.reshape(-1, math.prod(sizes[axis] for axis in axes))
+
+
+COLLECTIVES: dict[str, Callable[[Op, dict[str, int]], Collective]] = {
+    "stablehlo.all_gather": _all_gather,
+    "stablehlo.all_reduce": _all_reduce,
+    "stablehlo.all_to_all": _all_to_all,
+    "stablehlo.collective_permute": _collective_permute,
+    "stablehlo.partition_id": _partition_id,
+    "stablehlo.reduce_scatter": _reduce_scatter,
+}
+
+
+def on_each_device(function: Callable[..., Array], devices: int) -> Collective:
+    """A function of one device's arrays, as one of all devices'."""
+
+    def run(*operands: Array) -> Array:
+        if not operands:
+            return np.stack([function()] * devices)
+        return np.stack([function(*own) for own in zip(*operands, strict=True)])
+
+    return run
+
+
+def same_on_all(value: Array) -> Array:
+    """A scalar that all devices have alike, such as whether a loop goes on. Raises Uninterpreted if they do not."""
+    if value.ndim and (value != value[0]).any():
+        raise Uninterpreted("devices that go different ways")
+    return value[0] if value.ndim else value

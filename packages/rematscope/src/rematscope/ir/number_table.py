@@ -90,8 +90,13 @@ def is_box(equation: Equation) -> bool:
     return boxes and not equation.inputs[0].shape
 
 
+_PLAIN = frozenset({type(None), bool, int, float, str})
+
+
 def _frozen(params: Any) -> Hashable:  # a parameter of a primitive may be anything
     """A hashable stand-in for an equation's parameters; jaxprs stand for what they compute."""
+    if type(params) in _PLAIN:
+        return params  # type: ignore[no-any-return]  # most are: a large model has a hundred thousand
     if isinstance(params, dict):
         return tuple((key, _frozen(params[key])) for key in sorted(params))
     if isinstance(params, (tuple, list)):

@@ -27,7 +27,8 @@ def name_values(
     for i, value in enumerate(cotangents):
         value.name = _primed("ct" if len(cotangents) == 1 else f"ct{i}", taken)
     indices = [letter for letter in string.ascii_lowercase[8:] if letter not in (*taken, "l")][:3]
-    letters = (name for name in _letters() if name not in (*taken, *indices, "l"))
+    avoided = {*taken, *indices, "l"}  # a set: a large model has thousands of arguments, and a value for each letter
+    letters = (name for name in _letters() if name not in avoided)
     _name(forward, lambda value: next(letters), indices, depth=0)
     for value in forward.constants | backward.constants:
         value.name = value.name or next(letters)

@@ -1,6 +1,7 @@
 """What stands on each line of the two programs: code, values, types, bytes, source and letters. Nothing is laid out."""
 
 import dataclasses
+import functools
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
@@ -37,11 +38,11 @@ class ProgramRow:
     mark: str = ""
     heading: bool = False
 
-    @property
+    @functools.cached_property  # asked for several times a line while it is laid out
     def code(self) -> str:
         return f"{text(self.pieces)}  {self.mark}".rstrip()
 
-    @property
+    @functools.cached_property
     def saved(self) -> str:
         """The bytes that cross, on a mesh those of a device: `20 B →`, `20 B → host`."""
         if not self.crossing:

@@ -1,11 +1,15 @@
 """What devices compute, read and send in a second, by their vendors.
 
-TPUs: Google Cloud's pages "TPU v4", "TPU v5e", "TPU v5p" and "TPU v6e" (cloud.google.com/tpu/docs), each per chip;
-links by "How to Scale Your Model" (Austin et al., 2025, chapter 2), one link in one direction. A product of float32
-numbers runs as one of bfloat16 there unless JAX is asked for more. GPUs: NVIDIA's data sheets "A100 Tensor Core GPU"
-(SXM, 80 GB), "H100 Tensor Core GPU" (SXM), "H200 Tensor Core GPU" (SXM) and "HGX B200", without sparsity; links are
-NVLink in one direction, half of what the sheets add up. A product of float32 numbers runs in TF32 there unless JAX is
-asked for more. These are peaks, which no program reaches; what they say of shares is nearer to the truth.
+TPUs: Google Cloud's pages "TPU v4", "TPU v5e", "TPU v5p" and "TPU v6e" (docs.cloud.google.com/tpu/docs), each per chip;
+links, and int8 of v5p, by "How to Scale Your Model" (Austin et al., 2025, jax-ml.github.io/scaling-book/tpus, "TPU
+specs"), one link in one direction. A product of float32 numbers runs as one of bfloat16 there unless JAX is asked for
+more. GPUs: NVIDIA's data sheets "A100 Tensor Core GPU" (SXM, 80 GB), "H100 Tensor Core GPU" (SXM), "H200 Tensor Core
+GPU" (SXM) and "HGX B200", without sparsity; links are NVLink in one direction, half of what the sheets add up. A
+product of float32 numbers runs in TF32 there unless JAX is asked for more. These are peaks, which no program reaches;
+what they say of shares is nearer to the truth.
+
+Read again in November 2026: Google's pages and the book themselves; of NVIDIA's sheets of A100 and H100 what pages that
+quote them say (glennklockwood.com/garden/processors), and that H200 computes as H100 does, with 4.8 TB/s.
 """
 
 import dataclasses

@@ -4,6 +4,7 @@ import enum
 import io
 import json
 import os
+import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
@@ -141,7 +142,7 @@ def batch(
         handed_in = collect.collect(submissions)
         begin = run_folder.Run.resume if resume or regrade else run_folder.Run.begin
         where = executors.on_cluster(scheduler, not unsandboxed) if scheduler else executors.here(jobs, not unsandboxed)
-        with where as place, run_folder.locked(out):
+        with _ended_by_signals(), where as place, run_folder.locked(out):
             run = begin(out, seed, name, not unsandboxed)
             if regrade:
                 run.forget(regrade)
@@ -201,6 +202,19 @@ def doctor(
         print("To grade strangers' answers here is not advised.")
         raise typer.Exit(1)
     print("Strangers' answers may be graded here; those of an exam on a virtual machine that holds nothing else.")
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Within this, SIGINT and SIGTERM interrupt, as Ctrl-C does. A shell that is no terminal's has what it runs in the
+    background ignore SIGINT; but grades are kept, so that a class may be interrupted there too."""
+    numbers = signal.SIGINT, signal.SIGTERM
+    before = [signal.signal(number, signal.default_int_handler) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
 
 
 @app.command()

@@ -7,6 +7,7 @@ import os
 import random
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import threading
@@ -222,7 +223,7 @@ def grades(handed_in, tmp_path_factory):
 
 
 @sandboxed
-def test_a_class_is_resumed_after_a_kill_and_nothing_is_left_running(handed_in, grades, tmp_path):
+def test_a_class_is_resumed_after_a_kill_and_an_interrupt_and_nothing_is_left_running(handed_in, grades, tmp_path):
     out = tmp_path / "grades"
     command = [sys.executable, "-m", "grader", "batch", handed_in, "--out", out, "--exercise", NAME, "--jobs", "2"]
     process = subprocess.Popen([*command, "--seed", "3"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT)
@@ -233,6 +234,18 @@ def test_a_class_is_resumed_after_a_kill_and_nothing_is_left_running(handed_in, 
     process.communicate()
     assert zygotes and not (out / "grades.csv").exists()
     kept = {path.name: path.stat().st_mtime_ns for path in results.glob("*.json")}
+    in_background = [
+        "sh",
+        "-c",
+        "trap '' INT; exec \"$@\"",
+        "sh",
+    ]  # as a script's shell starts what it does not wait for
+    process = subprocess.Popen([*in_background, *command, "--resume"], stderr=subprocess.PIPE, text=True, cwd=ROOT)
+    until(lambda: _children(process.pid), process)
+    process.send_signal(signal.SIGINT)
+    assert (
+        "The grades so far are kept: add --resume" in process.communicate(timeout=20)[1] and process.returncode == 130
+    )
     done = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=180, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "") and "the seed was 3" in done.stdout
     assert (out / "grades.csv").read_bytes().decode() == grades

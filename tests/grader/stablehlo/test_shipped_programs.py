@@ -6,10 +6,12 @@ In each run of the suite of some answers, drawn; of all of them, and which canno
 """
 
 import dataclasses
+import itertools
 import os
 import random
 
 import jax
+import numpy as np
 from sample_answers import cases, right, seed_of_inputs, traced, wrong
 
 from grader.answers.evidence import Evidence
@@ -34,12 +36,21 @@ class BothWays(Execution):
             # XLA keeps more digits for a while. What nothing is rounded of must be the same all the same.
             wide = [[[widened_array(array) for array in case] for case in of] for of in (inputs, cotangents)]
             shadows = self.shadow.interpreted(*wide), self.shadow.compiled(*wide)
-            assert all(map(close, *map(jax.tree.leaves, shadows)))
+            assert all(map(alike_in_float64, *map(jax.tree.leaves, shadows), itertools.repeat(_largest(shadows))))
         return *interpreted, reference(inputs, cotangents)
 
 
 def alike(one, other):
     return one.dtype == other.dtype and close(one, other, times=ROUNDING)
+
+
+def alike_in_float64(one, other, largest):
+    """Of a gradient that is zero, as behind a norm of two numbers less their mean, rounding is all there is."""
+    return close(one, other) or (one.shape == other.shape and bool((abs(one - other) <= 1e-12 * largest).all()))
+
+
+def _largest(arrays):
+    return max(float(abs(array).max(initial=0)) for array in jax.tree.leaves(arrays) if array.dtype == np.float64)
 
 
 def test_the_interpreter_returns_what_xla_does(unpatched):

@@ -102,7 +102,7 @@ class Worked(View):
             yield Text(f"{column.title}: {self.exercise}\n", style="bold")
             for paragraph in column.paragraphs:
                 yield Text((paragraph if _keeps_its_lines(paragraph) else paragraph.replace("\n", " ")) + "\n")
-            yield Syntax(column.code, "python", background_color="default", theme="ansi_dark", word_wrap=True)
+            yield Syntax(column.code, "python", theme="github-dark", word_wrap=True)
             yield Text()
             if column.saved is not None:
                 yield Text(self.saves, style="bold")

@@ -5,9 +5,26 @@ import re
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.default_styles import DEFAULT_STYLES
+from rich.markdown import Markdown
+from rich.theme import Theme
+
 from grader.learner import pages
 from grader.learner.pages import Page
 from grader.util import atomic_files
+
+
+class Prose:
+    """Markdown as a terminal shows it, in the terminal's own colours: rich's are not read on a light ground."""
+
+    def __init__(self, text: str):
+        self.text = text
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        names = (name for name in DEFAULT_STYLES if name.startswith("markdown.") and DEFAULT_STYLES[name].color)
+        with console.use_theme(Theme({**dict.fromkeys(names, "none"), "markdown.code": "bold"})):
+            yield from list(console.render(Markdown(self.text, code_theme="github-dark"), options))
 
 
 def problem(page: Page) -> str:

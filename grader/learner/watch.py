@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from rich.console import Console
-from rich.markdown import Markdown
 from rich.rule import Rule
 from rich.text import Text
 
@@ -67,8 +66,8 @@ class Watch:
 
     def _greet(self, by_keys: bool) -> None:
         say = self.console.print
-        say(Rule(Text(self.page.title.replace("`", ""), style="bold")))
-        say(Markdown(page_text.problem(self.page)))
+        say(Rule(Text(self.page.title.replace("`", ""), style="bold"), style="none"))
+        say(page_text.Prose(page_text.problem(self.page)))
         files = [file for file in self._files() if file.exists()] or self._files()[:1]
         say(Text(f"\nWatching {' and '.join(map(_near, files))}: whenever you save, your answer is checked."))
         newest = max(files, key=lambda file: _stamp(file) or (0,))

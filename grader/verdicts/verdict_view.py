@@ -11,9 +11,11 @@ from rich.text import Text
 from grader.verdicts.display import as_view, box
 from grader.verdicts.kinds import HEADLINE, Outcome
 from grader.verdicts.verdict import Effect, Finding, Verdict
+from rematscope.render.theme import COLOURS
 from rematscope.render.view import View
 
-_COLOUR = {Outcome.PASSED: "green", Outcome.NOT_PASSED: "yellow"}
+# Each on a ground of its own: a terminal's may have any colour.
+_BADGE = {Outcome.PASSED: "#ffffff on #1a7f37", Outcome.NOT_PASSED: "#ffffff on #8a5a00"}
 _THEME_COLOUR = {Outcome.PASSED: "--jp-success-color1", Outcome.NOT_PASSED: "--jp-warn-color1"}
 _BAR = 12  # characters of the longest bar
 
@@ -26,15 +28,15 @@ class VerdictView(View):
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         verdict = self.verdict
-        colour = _COLOUR.get(verdict.outcome, "cyan")
-        yield Text.assemble((HEADLINE[verdict.outcome], f"bold {colour}"), f": {verdict.exercise}")
+        badge = _BADGE.get(verdict.outcome, "#ffffff on #005a8f")
+        yield Text.assemble((HEADLINE[verdict.outcome], f"bold {badge}"), f": {verdict.exercise}")
         for sentence in verdict.shown:
             yield Padding(Text(sentence), (0, 0, 0, 2))
         for number, finding in enumerate(verdict.findings, 1):
             label = "Advice: " if finding.advice else f"{number}. "
             yield Padding(Text.assemble((label, "bold"), finding.text), (0, 0, 0, 2))
             for name, words in finding.details():
-                yield Padding(Text.assemble((f"{name}: ", "dim"), words), (0, 0, 0, 5))
+                yield Padding(Text.assemble((f"{name}: ", "italic"), words), (0, 0, 0, 5))
         if verdict.effects:
             yield Text()
             yield _effect_table(verdict.effects, verdict.scene)
@@ -96,7 +98,7 @@ def _length(size: int, most: int) -> int:
 def _effect_table(effects: Sequence[Effect], scene: str) -> Table:
     table = Table(box=None, title=f"What that costs, {scene}", title_justify="left", title_style="bold", pad_edge=False)
     table.add_column("")
-    for title, style in (("saved", "blue"), ("computed again", "dark_orange")):
+    for title, style in (("saved", COLOURS["S"]), ("computed again", COLOURS["R"])):
         table.add_column(title, justify="right")
         table.add_column("", style=style, min_width=_BAR)
     for effect, saved, again in _bars(effects):

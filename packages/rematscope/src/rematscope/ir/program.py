@@ -128,9 +128,16 @@ class Literal(Value):
     __slots__ = ("value",)
 
     def __init__(self, aval: Any, value: Any):
-        # A float0 is the cotangent of an integer: there is nothing in it.
-        super().__init__(aval, "nothing" if aval.dtype == jax.dtypes.float0 else str(np.asarray(value).item()))
+        super().__init__(aval, _number_text(np.asarray(value), aval.dtype))
         self.value = value
+
+
+def _number_text(number: np.ndarray, dtype: Any) -> str:
+    if dtype == jax.dtypes.float0:
+        return "nothing"  # the cotangent of an integer
+    if jax.dtypes.issubdtype(dtype, np.floating) and dtype.itemsize <= 4:
+        return str(np.float32(number))  # 0.7978846, which Python's own floats take for 0.7978845834732056
+    return str(number.item())
 
 
 _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}

@@ -15,8 +15,8 @@ BANDS = {
     "parameters": "#8c8c8c",
     "optimizer_state": "#a8a8a8",
     "arguments": "#c4c4c4",
-    "residuals": COLOURS["rs-S"].split()[-1],
-    "recomputed": COLOURS["rs-R"].split()[-1],
+    "residuals": COLOURS["S"],
+    "recomputed": COLOURS["R"],
     "gradients": "#009e73",
     "other": "#f0e442",
 }

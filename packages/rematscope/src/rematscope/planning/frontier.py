@@ -237,4 +237,4 @@ class Frontier(Pictured):
         return rows, "greedy is shown where it is farthest from the best; the rest is in .greedy"
 
 
-_BLUE, _ORANGE, _PINK = (COLOURS[style].split()[-1] for style in ("rs-S", "rs-R", "rs-L"))
+_BLUE, _ORANGE, _PINK = (COLOURS[letter] for letter in "SRL")

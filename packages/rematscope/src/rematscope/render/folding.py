@@ -38,6 +38,11 @@ def broken(text: str, width: int) -> list[str]:
     return lines
 
 
+def longest_part(text: str) -> int:
+    """The width of the longest piece of `text` in which no reader would break it: a word, or a part of a path."""
+    return max(cell_len(part) for word in text.split() or [""] for part in _OF_PATHS.split(word))
+
+
 def _place(text: str, start: int, width: int) -> int:
     """Where a word goes on in the next line: where its parts end, else those of a name, else where the room does."""
     for ends in (_PARTS, _OF_NAMES):
@@ -47,5 +52,6 @@ def _place(text: str, start: int, width: int) -> int:
     return width
 
 
-_PARTS = re.compile(r"(?<=[/,(\[])|(?=\.(?!py\b))")
+_OF_PATHS = re.compile(r"(?<=/)|(?=\.(?!py\b|(?<=\d\.)\d))")
+_PARTS = re.compile(rf"(?<=[,(\[])|{_OF_PATHS.pattern}")
 _OF_NAMES = re.compile(r"(?<=_)|(?=[.:])|(?<=[a-z\d])(?=[A-Z])")

@@ -4,15 +4,18 @@ import abc
 import html
 import importlib.util
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from rich import box
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.measure import Measurement
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
 from rematscope.render.figure import png
-from rematscope.render.folding import broken
+from rematscope.render.folding import broken, longest_part
 from rematscope.render.html import escaped, html_table, page, pre
 from rematscope.render.view import View
 
@@ -60,16 +63,52 @@ class TextTable(View):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         header, *rows = self.rows
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
-        for title in header:
-            table.add_column(title, justify="right" if title in self.numeric else "left", overflow="fold")
+        # Where words have to be broken, as rich has it.
+        widths: Sequence[int | None] = self._widths(options.max_width) or [None] * len(header)
+        for title, width in zip(header, widths, strict=True):
+            justify: Any = "right" if title in self.numeric else "left"
+            table.add_column(title, justify=justify, overflow="fold", width=width)
         for row in rows:
             table.add_row(*map(_Cell, row))
         yield table
         if self.footer is not None:
             yield Text(self.footer)
 
+    def fits(self, width: int) -> bool:
+        """Whether its columns have room side by side with no word broken."""
+        return self._widths(width) is not None
+
+    def _widths(self, room: int) -> list[int] | None:
+        """How wide the columns are, two apart; None if a word would have to be broken, or a number."""
+        widths, least = [], []
+        for title, *texts in zip(*self.rows, strict=True):
+            lines = [line for text in texts for line in text.splitlines()]
+            widths.append(max(map(cell_len, [title, *lines])))
+            least.append(max(cell_len(t) if title in self.numeric else longest_part(t) for t in [*lines, ""]))
+            least[-1] = max(least[-1], longest_part(title))
+        room -= 2 * (len(widths) - 1)
+        while sum(widths) > room:
+            loose = [number for number, width in enumerate(widths) if width > least[number]]
+            if not loose:
+                return None
+            widths[max(loose, key=widths.__getitem__)] -= 1
+        return widths
+
     def html(self) -> str:
         return html_table(self.rows, self.footer)
+
+
+class Records(TextTable):
+    """The same where there is no room for columns: each row by itself, what it is, then the rest by title."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        (_, *titles), *rows = self.rows
+        for first, *texts in rows:
+            said = [f"{title} {text.replace(chr(10), ' ')}" for title, text in zip(titles, texts, strict=True) if text]
+            yield Text(first, style="bold")
+            yield Padding(_Cell(" · ".join(said)), (0, 0, 0, 2))
+        if self.footer is not None:
+            yield Text(self.footer)
 
 
 class _Cell:

@@ -1,13 +1,18 @@
 """The colours of the views and their style sheet."""
 
-# Okabe and Ito's colours, which the colour-blind can tell apart. The gutter letters say the same without colour.
-COLOURS = {
-    "rs-S": "bold #0072b2",
-    "rs-R": "bold #d55e00",
-    "rs-L": "bold #cc79a7",
+# Okabe and Ito's colours, which the colour-blind can tell apart, for pictures. Letters say the same without colour.
+COLOURS = {"S": "#0072b2", "R": "#d55e00", "L": "#cc79a7"}
+
+# A terminal's ground may have any colour, on which no colour of ours can be relied upon: what has one brings its own
+# ground along, and stays short. All else is in the terminal's own.
+BADGES = {"S": "bold #ffffff on #005a8f", "R": "bold #ffffff on #a34700", "L": "bold #ffffff on #8a3a6b"}
+TERMINAL = {
+    "rs-S": "bold",
+    "rs-R": "bold",
+    "rs-L": "bold",
     "rs-B": "",
-    "rs-type": "dim",
-    "rs-source": "dim",
+    "rs-type": "",
+    "rs-source": "",
     "rs-marked": "reverse",
 }
 

@@ -1,13 +1,16 @@
 """What a backward pass keeps, one row a residual."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable
+
+from rich.console import Console, ConsoleOptions, RenderResult
 
 from rematscope.ir.pretty_print import code
 from rematscope.ir.program import type_text
 from rematscope.ir.source import common_path, numberless
 from rematscope.render.html import html_table
-from rematscope.render.parts import TextTable
+from rematscope.render.parts import Records, TextTable
 from rematscope.render.units import bytes_text
 from rematscope.render.view import View
 from rematscope.tracing.residuals import Residual
@@ -72,8 +75,20 @@ class ResidualTable(View):
         self.nbytes = passes.saved_bytes()
         self.rows = _rows(passes)
 
-    def parts(self) -> Iterable[View]:
-        return [TextTable(self.cells(), self.total, numeric=self.cells()[0][2:4])]
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        cells = self.cells()
+        if not self._table(cells).fits(options.max_width):
+            line = cells[0].index("line")  # says as much without its function's name
+            for row in cells:
+                row[line] = re.sub(r" \([^ ]+\)$", "", row[line])
+        table = self._table(cells)
+        yield table if table.fits(options.max_width) else Records(cells, self.total)
+
+    def _table(self, cells: list[list[str]]) -> TextTable:
+        return TextTable(cells, self.total, numeric=cells[0][2:4])
+
+    def html(self) -> str:
+        return self._table(self.cells()).html()
 
     def page(self) -> str:
         return html_table(self.cells(), self.total, makes=[row.values for row in self.rows])

@@ -11,7 +11,7 @@ from rich.text import Text
 from rematscope.ir.program import Literal, Value
 from rematscope.render.folding import folded
 from rematscope.render.html import Hidden, PieceLine, Row, html_page
-from rematscope.render.theme import COLOURS
+from rematscope.render.theme import BADGES, TERMINAL
 from rematscope.render.view import View, show
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.folding import Repeat, repeats, summary, without_runs
@@ -60,17 +60,17 @@ class FwdBwd(View):
             half = (width - 3) // 2
             (left, right), every = self._texts(half)
             nothing: PieceLine = []
-            abreast = itertools.zip_longest(left, right, fillvalue=nothing)
+            abreast = itertools.zip_longest(map(_in_terminal, left), map(_in_terminal, right), fillvalue=nothing)
             body = [[*_padded(a, half), (" │ ", "dim"), *b] for a, b in abreast]
         else:
             seam = [("─" * width, "dim")]
             (above, below), every = self._texts(width)
-            body = [*above, seam, *below]
-        legend = ["  ".join(f"{letter} {word}" for letter, word in LEGEND.items())]
-        legend += [] if every else ["⋮ in a notebook they open; FwdBwd(trace(f, …), fold=False) has all lines"]
-        for line in [*body, *([(text, "dim")] for text in legend)]:
-            coloured = [(piece, " ".join(COLOURS.get(s, s) for s in style.split())) for piece, style in line]
-            yield Text.assemble(*coloured, no_wrap=True, overflow="crop")
+            body = [*map(_in_terminal, above), seam, *map(_in_terminal, below)]
+        legend = [[part for piece in _LEGEND for part in _in_terminal([piece])]]
+        if not every:
+            legend.append([("⋮ in a notebook they open; FwdBwd(trace(f, …), fold=False) has all lines", "")])
+        for line in [*body, *legend]:
+            yield Text.assemble(*line, no_wrap=True, overflow="crop")
 
     def html(self) -> str:
         programs = self.programs()
@@ -241,6 +241,14 @@ def _layout(rows: list[ProgramRow], width: int | None) -> list[list[PieceLine]]:
             lines.append(pieces)
         out.append(lines)
     return out
+
+
+def _in_terminal(line: PieceLine) -> PieceLine:
+    """A line in a terminal's styles: the letter that it begins with has a colour, what it stands for has none."""
+    pieces = list(line)
+    if line and (letter := line[0][0][:1]) in BADGES and f"rs-{letter}" in line[0][1].split():
+        pieces = [(letter, BADGES[letter]), (line[0][0][1:], line[0][1]), *line[1:]]
+    return [(text, " ".join(TERMINAL.get(name, name) for name in style.split(" "))) for text, style in pieces]
 
 
 def _shortened(text: str, width: int) -> str:

@@ -1,6 +1,8 @@
 """JAX's next rematerialization, `JAX_REMAT3=1`: the same tests pass, and here is what differs.
 
-The flag is read when JAX is imported, so the second mode runs in a process of its own.
+The flag is read when JAX is imported, so the second mode runs in a process of its own: a third of the tests, drawn by
+the run's seed, since all of them take most of a
+minute. `JAX_REMAT3=1 pytest packages/rematscope/tests/tracing` runs all of a folder.
 """
 
 import os
@@ -25,7 +27,7 @@ X = np.float32(0.5)
 
 @since("0.12", "JAX_REMAT3 keeps names and policies as these tests expect")
 @pytest.mark.skipif(REMAT3, reason="this is that process")
-def test_every_test_of_what_is_traced_passes_with_remat3(pytestconfig):
+def test_the_tests_of_what_is_traced_pass_with_remat3(pytestconfig):
     here, root = pathlib.Path(__file__).parent, pytestconfig.rootpath
     # With the settings of this run, which are not the workbook's where on_jax.py runs the tests.
     alike = ["-c", pytestconfig.inipath, "--rootdir", root, "--confcutdir", pytestconfig.option.confcutdir or root]
@@ -40,7 +42,7 @@ def test_every_test_of_what_is_traced_passes_with_remat3(pytestconfig):
     alike += [f"--ignore={here / folder / file}" for folder, files in others.items() for file in files]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *alike, "-q", "--numprocesses", "0", "-p", "no:cacheprovider", *folders],
-        env={**os.environ, "JAX_REMAT3": "1"},
+        env={**os.environ, "JAX_REMAT3": "1", "REMATSCOPE_SHARE": "3"},
         capture_output=True,
         text=True,
     )

@@ -35,6 +35,19 @@ def transformer(width, batch, length, layers=2, wrap=lambda f: f):
     return loss, {name: array(layers, *size) for name, size in sizes.items()}, array(batch, length, width)
 
 
+def language_model(words, width, batch, length):
+    """With one matrix of words for what goes in and what comes out, and a loss whose gradient is scattered into it."""
+    loss_of, layers, _ = transformer(width, batch, length, layers=1, wrap=jax.checkpoint)
+
+    def loss(p, tokens):
+        x = p["words"][tokens] + loss_of(p["layers"], p["words"][tokens])
+        logits = x @ p["words"].T
+        return optax.softmax_cross_entropy_with_integer_labels(logits[:, :-1], tokens[:, 1:]).mean()
+
+    tokens = jax.ShapeDtypeStruct((batch, length), jnp.int32)
+    return loss, {"words": array(words, width), "layers": layers}, tokens
+
+
 def convolved(x, w):
     return lax.conv_general_dilated(x, w, (1, 1), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
@@ -94,6 +107,7 @@ def stepping(loss, parameters, batch, donate):
 MODELS = {
     "transformer": transformer(64, 4, 64),
     "transformer_checkpointed": transformer(64, 4, 64, wrap=jax.checkpoint),
+    "language_model": language_model(2048, 32, 4, 64),
     "resnet": resnet(16, 4, 16),
     "nested_rnn": recurrent(4, 16, 32, 64),
     "nested_rnn_plain": recurrent(8, 8, 16, 64, lambda f: f),

@@ -13,9 +13,11 @@ room for other things. What is foretold here follows from the program and from r
   has run, for either may come first.
 * Results are set aside from the start. Until they are made, others may lie in their room; those that take a donated
   argument's room take none.
+* What is scattered into zeros and then added to something is scattered into that.
 
 What a target does in its own way is said of it in `lowered_otherwise`: the CPU has no product by groups, and none but
-of plain rows and columns, so operands are copied first.
+of plain rows and columns, so operands are copied first, from what they are made of where that is cheap. Its sums and
+maxima are a library's, which takes arithmetic into them but no selections and broadcasts: those are written.
 """
 
 import itertools
@@ -35,6 +37,10 @@ _EXPENSIVE = frozenset(name for name, rule in RULES.items() if rule is RULES["ex
 _IN_PLACE = frozenset("dynamic_update_slice scatter scatter-add scatter-mul scatter-min scatter-max".split())
 _VIEWS = frozenset("reshape squeeze expand_dims stop_gradient copy_p".split())
 _REDUCES = frozenset(name for name in RULES if name.startswith("reduce_") or name in ("argmax", "argmin")) | {"reduce"}
+_PLACES = frozenset({"select_and_scatter", "select_and_scatter_add"})
+# What a CPU's library of products and sums computes, and what it takes into a sum with it.
+_SUMMED = frozenset({"reduce_sum", "reduce_max", "reduce_min"})
+_SUMMED_WITH = frozenset("add add_any sub mul div neg exp integer_pow square max min convert_element_type".split())
 _READS_IN_PLACE = _ELEMENTWISE | _VIEWS | _REDUCES | {"dynamic_update_slice", "transpose", "concatenate"}
 
 
@@ -59,7 +65,8 @@ def set_aside_bytes(passes: Passes, target: str = "cpu") -> int:
     else:
         programs = [step.program]
         given, returned = {*step.program.inputs, *step.program.constants}, list(step.program.outputs)
-    lives = _Written(target, fused([e for program in programs for e in program.equations], returned))
+    equations = [e for program in programs for e in program.equations]
+    lives = _Written(target, fused(equations, returned, target), copied(equations, target))
     for program in programs:
         lives.program(program)
     results = {lives.array(v) for v in returned if not isinstance(v, Literal)}
@@ -70,45 +77,88 @@ def set_aside_bytes(passes: Passes, target: str = "cpu") -> int:
     return sizes + copies + lives.most(results - overwritten, overwritten)
 
 
-def fused(equations: Sequence[Equation], written: Iterable[Value]) -> dict[Value, Equation]:
+def fused(equations: Sequence[Equation], written: Iterable[Value], target: str = "cpu") -> dict[Value, Equation]:
     """The values of equations on one level that a compiler computes where they are read, and what makes them.
 
     Args:
       equations: one after the other, with barriers, without what is in their bodies.
       written: what is handed on to somebody else.
+      target: what is compiled for.
     """
-    same: dict[Value, Value] = {}
+    same = _same(equations)
     readers: dict[Value, list[Equation]] = {}
     there = {v for v in written if not isinstance(v, Literal)}
-
-    def of(value: Value) -> Value:
-        while value in same:
-            value = same[value]
-        return value
-
     for equation in equations:
-        operands = [of(v) for v in equation.inputs if not isinstance(v, Literal)]
+        operands = [_of(v, same) for v in equation.inputs if not isinstance(v, Literal)]
         if equation.primitive == "optimization_barrier" or equation.bodies:
             there.update(operands)
-        elif equation.primitive == "name" or equation.primitive in CASTS | _VIEWS:
-            same.update((out, operand) for out, operand in zip(equation.outputs, operands, strict=False))
         for operand in dict.fromkeys(operands):
-            if equation.primitive not in CASTS | _VIEWS | {"name"}:
+            if not _is_same(equation):
                 readers.setdefault(operand, []).append(equation)
-    there = set(map(of, there))
-    found: dict[Value, Equation] = {}
+    there = {_of(v, same) for v in there}
+    added_to = _added_to(equations, {v: r for v, r in readers.items() if v not in there})
+    found: dict[Value, Equation] = {scatter.outputs[0]: scatter for scatter in added_to.values()}
+    summed = {e for e in equations if e.primitive in _SUMMED} if target == "cpu" else set()
+    in_place = _READS_IN_PLACE | (_PLACES if target == "cpu" else set())
     for equation in reversed(equations):
-        if equation.primitive not in _ELEMENTWISE or len(equation.outputs) != 1:
+        if equation.primitive not in _ELEMENTWISE or len(equation.outputs) != 1 or equation in added_to:
             continue
         (value,) = equation.outputs
         if value in there or value in same:
             continue
         reading = readers.get(value, [])
-        if all(reader.primitive in _READS_IN_PLACE for reader in reading) and (
-            len(reading) <= 1 or (equation.primitive not in _EXPENSIVE and _unary(equation))
-        ):
+        if not all(reader.primitive in in_place for reader in reading):
+            continue
+        if not summed.isdisjoint(reading):
+            if len(reading) > 1 or equation.primitive not in _SUMMED_WITH:
+                continue
+            summed.add(equation)
+        if len(reading) <= 1 or (equation.primitive not in _EXPENSIVE and _unary(equation)):
             found[value] = equation
     return found
+
+
+def _added_to(equations: Sequence[Equation], readers: dict[Value, list[Equation]]) -> dict[Equation, Equation]:
+    """Each sum with what was scattered into zeros, and what did that: XLA scatters into the other summand instead."""
+    makers = {e.outputs[0]: e for e in equations if len(e.outputs) == 1}
+    broadcasts = {v: e.inputs[0] for v, e in makers.items() if e.primitive == "broadcast_in_dim"}
+    zeros = {v for v, of in broadcasts.items() if isinstance(of, Literal) and of.name in ("0", "0.0")}
+    scattered = {v: e for v, e in makers.items() if e.primitive == "scatter-add" and e.inputs[0] in zeros}
+    reading = {v: readers.get(v, []) for v in scattered}
+    return {
+        only[0]: scattered[v]
+        for v, only in reading.items()
+        if len(only) == 1 and only[0].primitive in ("add", "add_any")
+    }
+
+
+def copied(equations: Sequence[Equation], target: str) -> frozenset[Value]:
+    """The values of equations on one level that are written with their axes in another order where they are made.
+
+    A CPU copies what a product reads otherwise than by rows and columns. The copy is computed from what the value is
+    made of, like every other reader of it, unless that takes long.
+    """
+    if target != "cpu":
+        return frozenset()
+    same = _same(equations)
+    made = {v for e in equations if e.primitive in _ELEMENTWISE - _EXPENSIVE for v in e.outputs}
+    return frozenset(_of(v, same) for e in equations if e.primitive == "dot_general" for v in _turned(e)) & made
+
+
+def _is_same(equation: Equation) -> bool:
+    return equation.primitive == "name" or equation.primitive in CASTS | _VIEWS
+
+
+def _same(equations: Iterable[Equation]) -> dict[Value, Value]:
+    """What is another value by another name, or in another shape."""
+    pairs = ((e.outputs[0], e.inputs[0]) for e in equations if _is_same(e))
+    return {value: operand for value, operand in pairs if not isinstance(operand, Literal)}
+
+
+def _of(value: Value, same: dict[Value, Value]) -> Value:
+    while value in same:
+        value = same[value]
+    return value
 
 
 def _unary(equation: Equation) -> bool:
@@ -121,10 +171,12 @@ def _unary(equation: Equation) -> bool:
 class _Written(Lives):
     """The lives of what is written to memory."""
 
-    def __init__(self, target: str, absent: dict[Value, Equation]):
+    def __init__(self, target: str, absent: dict[Value, Equation], turned: frozenset[Value]):
         super().__init__()
         self._target = target
         self._absent = absent
+        self._turned = turned
+        self._copies: dict[Value, int] = {}  # of what is turned → the last step that reads its copy
         self._asked: dict[Value, int] = {}
         self._slices: set[Value] = set()  # of stacks, that nothing has read yet
         self._products: set[Value] = set()
@@ -148,7 +200,8 @@ class _Written(Lives):
 
     def program(self, program: Program) -> None:
         for body in (body for equation in program.equations for body in equation.bodies):
-            self._absent |= fused(body.equations, body.outputs)
+            self._absent |= fused(body.equations, body.outputs, self._target)
+            self._turned |= copied(body.equations, self._target)
         super().program(program)
 
     def _slice(self, slices: Iterable[Value]) -> None:
@@ -162,16 +215,19 @@ class _Written(Lives):
             self._same[equation.outputs[0]] = self.array(array)
             return
         step = len(self.steps)
-        in_place = equation.primitive in _ELEMENTWISE
+        in_place = equation.primitive in _ELEMENTWISE and self._turned.isdisjoint(equation.outputs)
+        turned = {v for v in _turned(equation) if self.array(v) in self._turned} if self._target == "cpu" else set()
+        self._copies.update((self.array(v), step) for v in turned)
         for i, value in enumerate(equation.inputs):
-            self.read(value, step if in_place or (equation.primitive in _IN_PLACE and i == 0) else step + 1)
+            if value not in turned:
+                self.read(value, step if in_place or (equation.primitive in _IN_PLACE and i == 0) else step + 1)
         self.make(equation.outputs)
         if equation.primitive in ("dot_general", "conv_general_dilated"):
             for value in self._before:
                 self.read(value, step + 1)
             self._before = equation.inputs
             self._products.update(equation.outputs)
-        if room := _room(equation, self._target):
+        if room := _room(equation, self._target) - sum(v.device_bytes for v in turned):
             # Which place in a window each number has does not depend on anything, and is written first of all.
             self._rooms.append((0 if equation.primitive in _PLACES else step, step, room))
         self.steps.append(equation)
@@ -191,7 +247,7 @@ class _Written(Lives):
         that nobody else has meanwhile.
         """
         end = len(self.steps)
-        results = sorted((v for v in results if v in self._made), key=lambda v: v.device_bytes)
+        results = sorted((v for v in results if v in self._made), key=lambda v: (v.device_bytes, self._made[v]))
         rooms = [(v.device_bytes, [(self._made[v], end + 1)]) for v in results]
         changes = [0] * (end + 2)
 
@@ -199,7 +255,8 @@ class _Written(Lives):
             changes[start] += size
             changes[stop] -= size
 
-        for value in sorted(self._made.keys() - {*results, *overwritten}, key=lambda v: -v.device_bytes):
+        others = self._made.keys() - {*results, *overwritten}
+        for value in sorted(others, key=lambda v: (-v.device_bytes, self._made[v])):
             made = self._made[value]
             last = max(made + 1, min(self._last.get(value, made), end))
             if value.memory != "device" or not value.device_bytes:
@@ -212,6 +269,8 @@ class _Written(Lives):
                 add(made, last, value.device_bytes)
         for start, step, room in self._rooms:
             add(start, step + 1, room)
+        for value, last in self._copies.items():
+            add(self._made[value], last + 1, value.device_bytes)
         return max(itertools.accumulate(changes), default=0)
 
 
@@ -233,9 +292,6 @@ def lowered_otherwise(passes: Passes, target: str) -> list[str]:
             "The peak predicted has these in it."
         )
     return found
-
-
-_PLACES = frozenset({"select_and_scatter", "select_and_scatter_add"})
 
 
 def _room(equation: Equation, target: str) -> int:

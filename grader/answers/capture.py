@@ -24,7 +24,7 @@ from grader.answers.evidence import Evidence, Failure, FailureKind, Traced
 from grader.answers.failures import Unusable, failure_of, message_of, refuse_none
 from grader.answers.memory import may_remember
 from grader.exercises.plain_data import plain
-from grader.exercises.spec import Case, Question
+from grader.exercises.spec import Case, Question, Structure
 from grader.util.jax_settings import as_they_come
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
@@ -232,9 +232,19 @@ def _sources(forward, shapes) -> list[tuple[str | None, ...]]:
 
 
 @as_they_come()
-def traced(answer: Callable, exercise: str, cases: Sequence[Case | Question], seed: int = 0) -> Evidence | Verdict:
-    """An answer's evidence, or the verdict that there is none to be had. This runs the answer."""
+def traced(
+    answer: Callable, exercise: str, cases: Sequence[Case | Question], seed: int = 0, besides: Sequence[Structure] = ()
+) -> Evidence | Verdict:
+    """An answer's evidence, or the verdict that there is none to be had. This runs the answer.
+
+    Args:
+      answer: the learner's function.
+      exercise: the exercise's name.
+      cases: what to trace it for, or what to ask it.
+      seed: seeds the order.
+      besides: which of the cases not everybody is asked; the evidence says so.
+    """
     try:
-        return capture(answer, exercise, cases, seed)
+        return dataclasses.replace(capture(answer, exercise, cases, seed), besides=tuple(besides))
     except CaptureError as error:
         return Verdict(exercise, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, str(error)),))

@@ -5,6 +5,7 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 from typing import Any
 
+from grader.exercises.spec import Structure
 from grader.util import bounded_json
 
 MAX_CHARACTERS = 10_000_000
@@ -74,6 +75,8 @@ class Evidence:
       backward: StableHLO text; takes every case's residuals and cotangents, returns every case's gradients, one for
         each argument. It sees nothing of the forward pass but what that returned.
       cases: how each case's values lie in the two, cases one after the other.
+      besides: structures that the answer was asked about besides what is drawn for everybody, which its own code calls
+        for. They only add: whoever judges draws the rest.
     """
 
     exercise: str
@@ -81,6 +84,7 @@ class Evidence:
     forward: str
     backward: str
     cases: tuple[Traced, ...]
+    besides: tuple[Structure, ...] = ()
 
     def to_json(self) -> str:
         """The evidence as text, which `from_json` reads."""
@@ -95,7 +99,10 @@ class Evidence:
             _refuse_no_text(text)
             fields = bounded_json.loads(text)
             cases = tuple(_traced(case) for case in fields["cases"])
-            evidence = cls(**fields | {"cases": cases, "parameters": tuple(fields["parameters"])})
+            parts = {name: tuple(fields[name]) for name in ("parameters", "besides")}
+            evidence = cls(**fields | parts | {"cases": cases})
+            if not all(isinstance(structure, dict) for structure in evidence.besides):
+                raise ValueError(evidence.besides)
             _refuse_no_text(evidence.exercise, evidence.forward, evidence.backward, *evidence.parameters)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise EvidenceError("the evidence is damaged: it is not what a capture writes.") from error

@@ -7,6 +7,7 @@ programs run in another one (`grader.isolation.remote_execution`), and what they
 import collections
 import dataclasses
 import hashlib
+import json
 import tempfile
 import threading
 import time
@@ -169,10 +170,11 @@ class SandboxGrader:
             evidence = Evidence.from_json(text)
             if evidence.exercise != exercise:
                 raise EvidenceError(f"the evidence is not that of {exercise}.")
+            cases = cases_for(exercise, shapes, json.dumps(evidence.besides))
             decisive = without_lines(evidence).to_json()
 
             def judged() -> Verdict:
-                cases, inputs = cases_for(exercise, shapes), seed_of_inputs(seed, evidence, secret)
+                inputs = seed_of_inputs(seed, evidence, secret)
                 with RemoteExecution(zygote, seconds) as remote:
                     return judge.judge_text(decisive, cases, exercise, inputs, remote.execute)
 

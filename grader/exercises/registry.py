@@ -3,10 +3,11 @@
 import difflib
 import functools
 import importlib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-from grader.exercises.spec import Case, Expect, Question, Task
+from grader.exercises.spec import Case, Expect, Question, Structure, Task
 
 CATALOG = Path(__file__).parents[1] / "catalog"
 
@@ -39,11 +40,22 @@ def expect(name: str) -> Expect:
     return cast(Expect, importlib.import_module(f"grader.catalog.{name}.expect"))
 
 
-def cases(name: str, seed: int) -> tuple[Case | Question, ...]:
-    """What an answer to the exercise is tried on, drawn from a seed."""
+def cases(name: str, seed: int, besides: Sequence[Structure] = ()) -> tuple[Case | Question, ...]:
+    """What an answer to the exercise is tried on, drawn from a seed.
+
+    Args:
+      name: the exercise's name.
+      seed: what is drawn.
+      besides: structures that are asked about too, as `grader.exercises.besides` proposes them.
+
+    Raises:
+      ValueError: the exercise's ranges do not allow one of these.
+    """
     import numpy as np  # late: the command line knows the exercises without it and without JAX
 
+    from grader.exercises.besides import with_besides
     from grader.util.jax_settings import as_they_come
 
     with as_they_come():
-        return tuple(task(name).cases(np.random.default_rng(seed)))
+        drawn = tuple(task(name).cases(np.random.default_rng(seed)))
+        return with_besides(task(name), drawn, seed, besides) if besides else drawn

@@ -26,6 +26,20 @@ class Integers:
     high: int | str
     besides: str = ""
 
+    def within(self, structure: "Structure") -> Sequence[int]:
+        """All that it may be where other numbers are these, rising."""
+        low, high = (structure[end] if isinstance(end, str) else end for end in (self.low, self.high))
+        kind, _, of = self.besides.removeprefix("a ").partition(" of ")
+        whole = structure.get(of.strip("`"), 1)
+        match kind:
+            case "multiple":
+                return range(-(-low // whole) * whole, high + 1, whole)
+            case "divisor":
+                return [number for number in range(low, high + 1) if whole % number == 0]
+            case "power":
+                return [number for number in range(low, high + 1) if number & (number - 1) == 0]
+        return range(low, high + 1)
+
     def __str__(self) -> str:
         low, high = (f"`{end}`" if isinstance(end, str) else str(end) for end in (self.low, self.high))
         return f"{low} to {high}{f', {self.besides}' if self.besides else ''}"
@@ -41,8 +55,16 @@ class OneOf:
 
     values: tuple[str, ...]
 
+    def within(self, structure: "Structure") -> Sequence[str]:
+        """All that it may be, whatever else is drawn."""
+        return self.values
+
     def __str__(self) -> str:
         return ", ".join(f"`{value}`" for value in self.values)
+
+
+# What a case is made for: a value for each symbol of the task's ranges.
+type Structure = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -66,7 +88,7 @@ class Case:
     transform: Callable[[Callable], Callable] = lambda function: function
     apply: Callable[[Callable], Callable] = lambda answer: answer
     function: Callable | None = None
-    structure: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    structure: Structure = field(default_factory=dict, compare=False)
 
     def differentiated(self, answer: Callable) -> Callable:
         """The function that an answer makes of this case, which is what is differentiated."""
@@ -103,7 +125,7 @@ class Question:
     name: str
     arguments: tuple[Any, ...]
     ask: Callable[[Any], Any] = lambda returned: returned
-    structure: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    structure: Structure = field(default_factory=dict, compare=False)
 
     def data(self, answer: Callable) -> Any:
         """What an answer says, or the reference."""
@@ -143,6 +165,14 @@ class Task(Protocol):
         in which findings show them, simple ones first; answers are tried on them in another one. Where an answer is
         both differentiated and asked, as a policy is, cases come before questions.
         """
+
+
+class TaskOfAnyStructure(Task, Protocol):
+    """A task that can ask about any structure within its ranges; where not all of these go together, `fits` takes one
+    and says whether it does."""
+
+    def case(self, rng: "np.random.Generator", **structure: Any) -> Case | Question:
+        """The case, or question, of a structure, with all else drawn."""
 
 
 class Expect(Protocol):

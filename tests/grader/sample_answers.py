@@ -2,6 +2,7 @@
 
 import functools
 import importlib
+import json
 import os
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -11,8 +12,9 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from grader.answers import capture
+from grader.answers import asking, capture
 from grader.answers.evidence import Evidence
+from grader.classroom.seeds import cases_for
 from grader.exercises import registry
 from grader.exercises.spec import Case, Question
 from grader.isolation.inside import libc, system_calls
@@ -114,12 +116,16 @@ def failed_questions(answer: Callable, slug: str) -> list[Question]:
 
 def verdict_on(answer: Callable, slug: str, seed: int = 0) -> Verdict:
     """An answer's verdict; `seed` seeds the shapes and the inputs."""
-    evidence = traced(answer, slug, seed)
+    evidence = _asked_and_traced(answer, slug, seed, jax.config.jax_remat3)
     return evidence if isinstance(evidence, Verdict) else _judged(evidence.to_json(), slug, seed)
 
 
 def traced(answer: Callable, slug: str, seed: int = 0) -> Evidence | Verdict:
-    return _traced(answer, slug, seed, jax.config.jax_remat3)
+    """An answer's evidence in what is drawn for everybody."""
+    evidence = _asked_and_traced(answer, slug, seed, jax.config.jax_remat3)
+    if isinstance(evidence, Verdict) or not evidence.besides:
+        return evidence
+    return with_few_system_calls(capture.traced, answer, slug, cases(slug, seed), int(_seeds(seed)[0]))
 
 
 @functools.cache
@@ -151,10 +157,11 @@ def with_few_system_calls[Result](function: Callable[..., Result], *arguments: A
 
 
 @functools.cache
-def _traced(answer: Callable, slug: str, seed: int, remat3: bool) -> Evidence | Verdict:
-    return with_few_system_calls(capture.traced, answer, slug, cases(slug, seed), int(_seeds(seed)[0]))
+def _asked_and_traced(answer: Callable, slug: str, seed: int, remat3: bool) -> Evidence | Verdict:
+    return with_few_system_calls(asking.asked_and_traced, answer, slug, int(_seeds(seed)[0]))[1]
 
 
 @functools.cache
 def _judged(text: str, slug: str, seed: int) -> Verdict:
-    return with_few_system_calls(judge.judge_text, text, cases(slug, seed), slug, seed_of_inputs(seed))
+    asked = cases_for(slug, int(_seeds(seed)[0]), json.dumps(json.loads(text)["besides"]))
+    return with_few_system_calls(judge.judge_text, text, asked, slug, seed_of_inputs(seed))

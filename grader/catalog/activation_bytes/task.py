@@ -26,14 +26,16 @@ def cases(rng):
         alone = _sizes(rng, t=1), _sizes(rng, heads=1), _sizes(rng, b=1)
         asked += [(sizes, mode) for sizes in (*alone, *(_sizes(rng) for _ in range(5)))]
     asked.sort(key=lambda each: math.prod(each[0]))
-    symbols = tuple(ranges)
-    return tuple(
-        Question(
-            f"{', '.join(f'{symbol} = {size}' for symbol, size in zip(symbols, sizes, strict=False))}, {mode!r}",
-            (*sizes, mode),
-            structure=dict(zip(symbols, (*sizes, mode), strict=True)),
-        )
-        for sizes, mode in asked
+    return tuple(case(rng, *sizes, mode) for sizes, mode in asked)
+
+
+def case(rng, s, b, h, a, t, mode):
+    """One question about these sizes."""
+    sizes = {"s": s, "b": b, "h": h, "a": a, "t": t}
+    return Question(
+        f"{', '.join(f'{symbol} = {size}' for symbol, size in sizes.items())}, {mode!r}",
+        (*sizes.values(), mode),
+        structure=sizes | {"mode": mode},
     )
 
 

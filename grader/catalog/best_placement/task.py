@@ -37,6 +37,11 @@ def cases(rng):
     )
 
 
+def case(rng, n, axes, w, dtype, called):
+    """So many stages of this width, all different."""
+    return _case(rng, "abcdefgh"[:n], (1, 2, w)[-axes:], dtype, called)
+
+
 def _repeating(rng, n):
     """n letters, of which the first two are the same, and the last one and an earlier one."""
     letters = [*"aa", *rng.choice(list("abcdef"), n - 3)]

@@ -37,7 +37,23 @@ def cases(rng):
     )
 
 
-def _case(name, rows, width, dtype, mapped, *vmaps):
+def fits(structure):
+    """Of many rows, half precision rounds a sum too far away to tell anything by it."""
+    return structure["N"] <= 32 or structure["dtype"] == "float32"
+
+
+def case(rng, d, N, dtype, mapped, called):
+    """Arrays of these sizes, under so many `jax.vmap`s."""
+    vmaps = {
+        "one by one": [(2, {name: 0}) for name in ("x", "w1")],
+        "two": [(2, dict.fromkeys(("x", "w1"), 0))],
+        "all": [(2, dict.fromkeys(parameters, 0))],
+    }.get(mapped, [])
+    what = {"none": "", "one by one": "x, and over w1", "two": "x and w1", "all": "all three arguments"}[mapped]
+    return _case(f"{dtype}{' under vmap over ' * bool(what)}{what}", N, d, dtype, mapped, *vmaps, called=called)
+
+
+def _case(name, rows, width, dtype, mapped, *vmaps, called=None):
     """A case under these `jax.vmap`s, around jax.jit if all arguments are mapped: each, the outermost first, is the
     number of calls in one, and over which axis of which arguments."""
 
@@ -48,7 +64,7 @@ def _case(name, rows, width, dtype, mapped, *vmaps):
         return function
 
     rows, width = int(rows), int(width)
-    called = "jax.jit" if mapped == "all" else "as it is"
+    called = called or ("jax.jit" if mapped == "all" else "as it is")
     shapes = {"w1": (width, width), "w2": (width, width), "x": (rows, width)}
     for size, axes in reversed(vmaps):
         for argument, axis in axes.items():

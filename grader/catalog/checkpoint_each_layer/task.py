@@ -27,6 +27,11 @@ def cases(rng):
     )
 
 
+def case(rng, a, b, c, d, dtype, called):
+    """Layers of these widths."""
+    return _case((a, b, c, d), dtype, called)
+
+
 def _case(widths, dtype, called):
     a, b, c, d = map(int, widths)
     return Case(

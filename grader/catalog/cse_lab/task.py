@@ -21,6 +21,11 @@ def cases(rng):
     return _question(rng, 1, _NOT_AGAIN), _question(rng, 4, _AGAIN)
 
 
+def case(rng, n):
+    """So many layers, of the kind that computes its product again."""
+    return _question(rng, n, _AGAIN)
+
+
 def _question(rng, n, layers):
     f = ("jnp.sin", "jnp.cos", "jnp.exp")[rng.integers(3)]
     text = layers[rng.integers(len(layers))].replace("f(", f"{f}(")

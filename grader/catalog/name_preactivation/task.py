@@ -36,6 +36,11 @@ def cases(rng):
     )
 
 
+def case(rng, n, a, b, c, dtype, called):
+    """Rows and widths of these sizes."""
+    return _case((n, a, b, c), dtype, called)
+
+
 def _case(sizes, dtype, called):
     n, a, b, c = map(int, sizes)
     batch = (2,) if called == "jax.vmap" else ()

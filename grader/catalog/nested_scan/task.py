@@ -31,6 +31,16 @@ def cases(rng):
     )
 
 
+def fits(structure):
+    """An element is a number, or has the shape of the carry: else the two do not add up to that."""
+    return structure["elements"] in ("(n,)", structure["carry"].replace("d", "n, d", 1).replace(",)", ")"))
+
+
+def case(rng, carry, dtype, n, elements, outer, called):
+    """So many elements in so many groups."""
+    return _case(n, outer, rng, carry, elements, dtype, called)
+
+
 def _case(n, outer, rng, carry="(d,)", elements="(n,)", dtype="float32", called="as it is", width=None, name=None):
     width = width or int(rng.choice([5, 7, 9]))
     w = _weights(rng, width, dtype)

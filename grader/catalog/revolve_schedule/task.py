@@ -17,7 +17,12 @@ def cases(rng):
     slots = [*rng.permutation(20), *rng.permutation(20)]
     anywhere = [(int(n), int(s) + 1) for n, s in zip(rng.integers(2, 110, len(slots)), slots, strict=True)]
     pairs = sorted({*ends, (k, k), (k + 1, k), (k + 2, k), (int(rng.integers(40, 110)), 1), *short, *anywhere})
-    return tuple(Question(f"n = {n}, s = {s}", (n, s), structure={"n": n, "s": s}) for n, s in pairs)
+    return tuple(case(rng, n, s) for n, s in pairs)
+
+
+def case(rng, n, s):
+    """One pair of numbers."""
+    return Question(f"n = {n}, s = {s}", (n, s), structure={"n": n, "s": s})
 
 
 shown = None

@@ -26,6 +26,11 @@ def cases(rng):
     )
 
 
+def case(rng, L, d, dtype, called):
+    """A stack of this height and width."""
+    return _case(L, d, dtype, called)
+
+
 def _case(L, d, dtype, called, name=None):
     batch = (2,) if called == "under jax.vmap" else ()
     what = f"{L} layer{'s' * (L > 1)} of width {d}" + " in float16" * (dtype == "float16")

@@ -35,6 +35,11 @@ def cases(rng):
     )
 
 
+def case(rng, n, axes, dtype, k, called):
+    """A chain of this length in so many segments."""
+    return _case(n, k, rng, axes, dtype, called)
+
+
 def _case(n, k, rng, axes=2, dtype="float32", called="as it is", twice=False, used=False, shape=None, name=None):
     shape = shape or (*(2,) * (axes - 2), *map(int, rng.permutation([5, 6, 7, 8, 9])[: min(axes, 2)]))
     batch = (2,) if called == "under jax.vmap" else ()

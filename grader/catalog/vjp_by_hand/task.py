@@ -44,6 +44,11 @@ def cases(rng):
     )
 
 
+def case(rng, kept, axes, n, w, dtype, called):
+    """Functions of this kind, and an argument of this shape."""
+    return _case(kept, rng, (2, n, w)[-axes:], dtype, called)
+
+
 def _sine_of_product(y, c, name):
     u = name(name(y, "g(x)") @ c, "h's product")
     name(jnp.cos(u), "what h's pullback holds")

@@ -29,7 +29,7 @@ import jax.export
 import jax.numpy as jnp
 from jax.interpreters import mlir
 
-from grader.answers import capture, draw, run_file
+from grader.answers import asking, draw, run_file
 from grader.answers.evidence import Evidence
 from grader.exercises import registry
 from grader.exercises.spec import Case, Question
@@ -237,8 +237,7 @@ def _capture(line: socket.socket) -> None:
         if isinstance(answer, Verdict):
             reply = NoEvidence(answer.to_dict())
         elif answer:
-            cases = registry.cases(answer.exercise, asked.seed)
-            traced = capture.traced(answer.function, answer.exercise, cases, asked.seed)
+            cases, traced = asking.asked_and_traced(answer.function, answer.exercise, asked.seed)
             reply = Captured(traced.to_json()) if isinstance(traced, Evidence) else NoEvidence(traced.to_dict())
             tried[-1] = answer, cases
         _flush()

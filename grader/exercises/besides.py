@@ -1,0 +1,158 @@
+"""What an answer is asked besides what is drawn for everybody: what its own numbers make worth a question.
+
+Every range has more inside than a check has time for. An answer that does something else for 7 layers has a 7 in it, so
+it is asked about 7 layers; one that tells dtypes apart names them, so it is asked about these in each of the ways in
+which a function may be called. An answer without numbers is asked nothing besides.
+"""
+
+import dataclasses
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeGuard
+
+import numpy as np
+
+from grader.exercises.spec import Case, Integers, OneOf, Question, Structure, Task, TaskOfAnyStructure
+
+type Ranges = Mapping[str, Integers | OneOf]
+
+MOST_QUESTIONS = 40
+MOST_CASES = 4  # to trace and run one takes some hundredths of a second
+_TRIES = 60  # to find values for the other symbols
+
+
+def for_what_is_written(
+    task: Task, asked: Sequence[Case | Question], written: Collection[int | str], rng: np.random.Generator
+) -> list[Structure]:
+    """Structures that ask about the numbers and words in an answer, where nothing asks yet.
+
+    Args:
+      task: the exercise's `task` module.
+      asked: what the answer is tried on anyway.
+      written: the numbers and words.
+      rng: draws all else.
+    """
+    if not asks_anything(task):
+        return []
+    wanted = targets(task.ranges, written, rng)
+    if isinstance(asked[0], Question):  # those that are there already cost nothing either
+        fixed = [*wanted, *pairs_of(wanted)][:MOST_QUESTIONS]
+    else:
+        fixed = []
+        for target in wanted:
+            if not any(target.items() <= each.structure.items() for each in asked):
+                _add(fixed, target, task, rng)
+    return [structure for each in fixed if (structure := drawn(task, rng, each))]
+
+
+def _add(found: list[Structure], target: Structure, task: Task, rng: np.random.Generator) -> None:
+    """Adds what to ask about; to another one, where both can be asked at once."""
+    for place, other in enumerate(found):
+        if not other.keys() & target.keys() and drawn(task, rng, {**other, **target}):
+            found[place] = {**other, **target}
+            return
+    if len(found) < MOST_CASES and drawn(task, rng, target):
+        found.append(target)
+
+
+def targets(ranges: Ranges, written: Collection[int | str], rng: np.random.Generator) -> list[Structure]:
+    """What to ask about: each number for each symbol, each word in each combination; then the numbers' neighbours."""
+    numbers = [number for number in written if isinstance(number, int)]
+    # Everybody writes 0, 1 and 2.
+    beside = {number + step for number in numbers if number > 2 for step in (-1, 1)}.difference(numbers)
+    symbols = [symbol for symbol, range_ in ranges.items() if isinstance(range_, Integers)]
+    exact, near = ([{s: number} for s in symbols for number in sorted(each)] for each in (numbers, beside))
+    choices = {symbol: range_.values for symbol, range_ in ranges.items() if isinstance(range_, OneOf)}
+    words = [
+        {symbol: word, other: value}
+        for symbol, values in choices.items()
+        for word in values
+        if word in written
+        for other in choices
+        if other != symbol
+        for value in choices[other]
+    ]
+    return [each[place] for each in (exact, words, near) for place in rng.permutation(len(each))]
+
+
+def pairs_of(wanted: Sequence[Structure]) -> list[Structure]:
+    """What to ask about, two at a time, those first that come first."""
+    places = sorted(itertools.combinations(range(len(wanted)), 2), key=sum)
+    pairs = ((wanted[place], wanted[other]) for place, other in places)
+    return [{**one, **other} for one, other in pairs if not one.keys() & other.keys()]
+
+
+def asks_anything(task: Task) -> TypeGuard[TaskOfAnyStructure]:
+    """Whether a task can ask about any structure within its ranges."""
+    return hasattr(task, "case")
+
+
+def drawn(task: Task, rng: np.random.Generator, fixed: Structure | None = None) -> Structure | None:
+    """A structure of the task's with these values, the others drawn, small numbers as often as large ones; None if none
+    is found."""
+    fixed = fixed or {}
+    for _ in range(_TRIES):
+        structure: dict[str, Any] = {}
+        for symbol in _in_order(task.ranges):
+            values = (range_ := task.ranges[symbol]).within(structure)
+            if symbol in fixed:
+                values = [fixed[symbol]] if fixed[symbol] in values else []
+            if not values:
+                break
+            place = int((len(values) + 1) ** rng.random()) if isinstance(range_, Integers) else 0
+            structure[symbol] = values[place - 1 if place else int(rng.integers(len(values)))]
+        else:
+            if _fits(task, structure):
+                return structure
+    return None
+
+
+def _fits(task: Task, structure: Structure) -> bool:
+    return getattr(task, "fits", lambda structure: True)(structure)
+
+
+def _in_order(ranges: Ranges) -> list[str]:
+    """The symbols, each behind those that its range speaks of."""
+    order: list[str] = []
+    while len(order) < len(ranges):
+        order += [symbol for symbol in ranges if symbol not in order and _ends(ranges[symbol]) <= {*order}]
+    return order
+
+
+def _ends(range_: Integers | OneOf) -> set[str]:
+    ends = (range_.low, range_.high) if isinstance(range_, Integers) else ()
+    return {end for end in ends if isinstance(end, str)}
+
+
+def with_besides(
+    task: Task, asked: Sequence[Case | Question], seed: int, besides: Sequence[Structure]
+) -> tuple[Case | Question, ...]:
+    """What an answer is tried on, with these structures: cases behind cases, questions behind questions.
+
+    Raises:
+      ValueError: the exercise's ranges do not allow one of them, or they are too many.
+    """
+    most = 2 * (MOST_QUESTIONS if isinstance(asked[0], Question) else MOST_CASES)
+    allowed = len(besides) <= most and all(_is_allowed(structure, task) for structure in besides)
+    if not (allowed and asks_anything(task)):
+        raise ValueError("that is more than may be asked besides, or something else.")
+    by_name = {each.name: each for each in asked}
+    for place, structure in enumerate(besides):
+        made = task.case(np.random.default_rng([seed, 2, place]), **structure)
+        if made.name in by_name:
+            numbers = (f"{symbol} = {value}" for symbol, value in structure.items() if isinstance(value, int))
+            made = dataclasses.replace(made, name=f"{made.name}, {', '.join(numbers)}")
+        by_name.setdefault(made.name, made)
+    return tuple(sorted(by_name.values(), key=lambda each: isinstance(each, Question)))
+
+
+def _is_allowed(structure: Structure, task: Task) -> bool:
+    """Whether a structure, from wherever it comes, is one of the exercise's."""
+    if structure.keys() != task.ranges.keys():
+        return False
+    kinds = {symbol: int if isinstance(range_, Integers) else str for symbol, range_ in task.ranges.items()}
+    if any(type(value) is not kinds[symbol] for symbol, value in structure.items()):
+        return False
+    # In this order: a range that ends at another number is as long as that says.
+    within = (structure[symbol] in task.ranges[symbol].within(structure) for symbol in _in_order(task.ranges))
+    return all(within) and _fits(task, structure)

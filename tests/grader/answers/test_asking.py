@@ -1,0 +1,118 @@
+"""An answer that does something else for one structure of many is asked about that, whatever it is spelled like."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from grader.answers.asking import asked_and_traced
+from grader.answers.branches import Branches
+from grader.answers.evidence import Evidence
+from grader.answers.written import codes_of, written_in
+from grader.isolation.in_process import grade
+
+SEVEN = 7
+
+
+def layer(w, x):
+    return x + jnp.sin(w @ jnp.sin(x))
+
+
+def scan_of(layer):
+    return lambda ws, x: jax.lax.scan(lambda x, w: (layer(w, x), None), x, ws)[0]
+
+
+keeps_all, right = scan_of(layer), scan_of(jax.checkpoint(layer))
+
+
+def by_a_conditional(ws, x):
+    return (keeps_all if x.shape[0] == 7 else right)(ws, x)
+
+
+def by_a_name(ws, x):
+    return (keeps_all if x.shape[0] == SEVEN else right)(ws, x)
+
+
+def by_a_dict(ws, x):
+    return {7: keeps_all}.get(ws.shape[-1], right)(ws, x)
+
+
+def by_a_default(ws, x, special=(7,)):
+    return [right, keeps_all][ws.shape[1] in special](ws, x)
+
+
+def by_its_neighbours(ws, x):
+    return (keeps_all if 6 < x.shape[0] < 8 else right)(ws, x)
+
+
+class Special:
+    width = 7
+
+    def __call__(self, ws, x):
+        return (keeps_all if x.shape[0] == self.width else right)(ws, x)
+
+
+by_an_attribute = Special()
+by_a_partial = functools.partial(lambda width, ws, x: (keeps_all if x.shape[0] == width else right)(ws, x), 7)
+
+
+def by_layers_and_width(ws, x):
+    return (keeps_all if ws.shape[0] == 23 and x.shape[0] == 7 else right)(ws, x)
+
+
+def by_arithmetic(ws, x):
+    return (keeps_all if ws.shape[0] % 3 == x.shape[0] % 2 + 1 else right)(ws, x)
+
+
+def by_dtype_and_layers(ws, x):
+    return (keeps_all if x.dtype == jnp.float16 and ws.shape[0] % 2 == 0 else right)(ws, x)
+
+
+KEYED = [
+    *(by_a_conditional, by_a_name, by_a_dict, by_a_default, by_its_neighbours, by_an_attribute, by_a_partial),
+    *(by_layers_and_width, by_arithmetic, by_dtype_and_layers),
+]
+
+
+@pytest.mark.parametrize("answer", KEYED, ids=lambda answer: getattr(answer, "__name__", type(answer).__name__))
+def test_an_answer_that_is_wrong_for_one_structure_does_not_pass(answer, seed):
+    verdict = grade(answer, "scan_layers", seed % 2**32)
+    assert not verdict.passed
+    assert "also saves the layers'" in verdict.findings[0].text
+
+
+def test_an_answer_without_numbers_is_asked_what_everybody_is():
+    _, evidence = asked_and_traced(right, "scan_layers", 0)
+    assert isinstance(evidence, Evidence)
+    assert evidence.besides == ()
+
+
+def test_the_same_answer_is_asked_the_same_again():
+    (_, first), (_, second) = (asked_and_traced(by_layers_and_width, "scan_layers", 3) for _ in range(2))
+    assert first == second
+    assert any(structure["L"] == 23 and structure["d"] == 7 for structure in first.besides), first.besides
+
+
+def test_exponents_and_libraries_numbers_are_none_of_an_answers():
+    def answer(x):
+        return jnp.sum(jax.nn.gelu(x) ** 12) + 2.5 + f"{x:>19}".count("float16")
+
+    written = written_in(jax.jit(answer))
+    assert {2, 3, "float16"} <= written
+    assert not {12, 0, 1} & {each for each in written if isinstance(each, int)}
+
+
+def test_branches_that_have_gone_one_way_are_told_from_those_that_have_gone_both():
+    def answer(n):
+        return "odd" if n % 2 else "even"
+
+    with Branches(codes_of(answer)) as branches:
+        answer(1)
+        assert branches.one_sided
+        ways = branches.ways
+        answer(2)
+        assert not branches.one_sided
+        assert branches.ways == ways + 1
+    answer(3)
+    assert branches.ways == ways + 1

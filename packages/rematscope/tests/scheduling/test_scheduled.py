@@ -8,6 +8,7 @@ from jax import lax
 from zoo import CASES, normal
 
 from rematscope import TraceError, liveness, scheduled, trace
+from rematscope.scheduling.linearize import linearize
 from rematscope.tracing.arguments import flattened
 from rematscope.tracing.checkpoints import with_policy
 
@@ -118,3 +119,15 @@ def test_less_is_live_at_once_than_with_one_checkpoint():
 def test_what_has_no_backward_pass_is_refused_in_a_sentence():
     with pytest.raises(TraceError, match="returns no floating-point value"):
         jax.grad(scheduled(lambda x: x > 0))(1.0)
+
+
+def test_ways_of_a_cotangent_that_come_together_are_one_product():
+    def activated(w, x):
+        y = x @ w
+        return jnp.sum(jax.nn.gelu(y) - 2 * jnp.tanh(y))
+
+    w, x = normal(203, 8, 4), normal(204, 5, 8)
+    backward = linearize(trace(activated, w, x)).backward
+    assert (backward.count("mul"), backward.count("add_any"), backward.count("sub")) == (1, 0, 0)
+    assert trace(activated, w, x).backward.count("mul") > 5
+    assert_same(*(jax.jit(jax.grad(f, (0, 1)))(w, x) for f in (scheduled(activated), activated)))

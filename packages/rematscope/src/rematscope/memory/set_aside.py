@@ -77,6 +77,21 @@ def set_aside_bytes(passes: Passes, target: str = "cpu") -> int:
     return sizes + copies + lives.most(results - overwritten, overwritten)
 
 
+def temporary_bytes(programs: Sequence[Program], returned: Sequence[Value], target: str = "cpu") -> int:
+    """The same without what is given and returned, of programs that run one after the other.
+
+    Args:
+      programs: the later ones read values of the earlier ones.
+      returned: results that the caller gets.
+      target: what is compiled for, as of `measure`.
+    """
+    equations = [e for program in programs for e in program.equations]
+    lives = _Written(target, fused(equations, returned, target), copied(equations, target))
+    for program in programs:
+        lives.program(program)
+    return lives.most({lives.array(v) for v in returned if not isinstance(v, Literal)}, ())
+
+
 def fused(equations: Sequence[Equation], written: Iterable[Value], target: str = "cpu") -> dict[Value, Equation]:
     """The values of equations on one level that a compiler computes where they are read, and what makes them.
 

@@ -22,6 +22,7 @@ import jax
 from rematscope.errors import PlanError
 from rematscope.ir.cost import program_cost
 from rematscope.ir.program import Value, nbytes
+from rematscope.memory.set_aside import temporary_bytes
 from rematscope.planning.budget import budget_bytes
 from rematscope.render.progress import progress
 from rematscope.render.units import bytes_text
@@ -32,14 +33,13 @@ from rematscope.scheduling.rows import Rows
 from rematscope.scheduling.schedule import Schedule, schedule
 from rematscope.scheduling.scheduled import keeping
 from rematscope.scheduling.structure import digest, places, values_at
-from rematscope.scheduling.temporaries import temporaries
 from rematscope.tracing.checkpoints import checkpoints, jaxpr_of, without_checkpoints
 from rematscope.tracing.trace import trace
 from rematscope.xla.measure import Measurement, measure
 
 COMPILES = 4
 _ENOUGH = 0.93  # of the room used: what lies nearer is not looked for
-_FIRST_RATIO = 1.04  # of compiled to predicted temporaries, as long as nothing is compiled
+_FIRST_RATIO = 1.1  # of compiled to predicted temporaries, as long as nothing is compiled
 _REMEMBERED = 31  # results of each function
 _CUTS = 3  # ways to divide a net that are looked at
 _POLICIES = (jax.checkpoint_policies.dots_saveable, jax.checkpoint_policies.dots_with_no_batch_dims_saveable)
@@ -131,8 +131,8 @@ class _Search:
         self.own = linearize(trace(f, *args, **kwargs)) if has_own else None
         self.key = digest(self.linearized), digest(self.own) if self.own else "", target
         self.rows = Rows(self.linearized)
-        # What runs at all events: both passes, if everything is kept.
-        self._least = _work(schedule(self.linearized, self.linearized.kept))
+        plain = self.linearized.passes.cost
+        self._least = plain.flops + plain.transcendentals  # what runs at all events
         self.fixed = _fixed(self.linearized)
 
     def within_peak(self, limit: int) -> tuple[Trial, float]:
@@ -275,7 +275,9 @@ class _Search:
         made = schedule(linearized, kept)
         function = keeping(self.f, linearized, kept) if stretches is None else _checkpointed(self.f, stretches)
         recomputed = max(0, _work(made) - self._least)
-        return Trial(function, linearized, kept, made, temporaries(made), recomputed, stretches)
+        returned = [*linearized.primal.outputs, *made.backward.outputs]
+        predicted = temporary_bytes([made.forward, made.backward], returned, self.target)
+        return Trial(function, linearized, kept, made, predicted, recomputed, stretches)
 
     def _compile(self, trial: Trial) -> Trial:
         self.tell(f"compiling with {bytes_text(trial.schedule.kept_bytes)} kept", 0)

@@ -17,8 +17,8 @@ from jax.extend import source_info_util
 from rematscope.ir import jax_internals
 from rematscope.ir.jax_internals import is_literal
 from rematscope.ir.program import Value, nbytes
+from rematscope.scheduling.fusion import VIEWS
 from rematscope.scheduling.linearize import Linearized, reading
-from rematscope.scheduling.temporaries import VIEWS
 from rematscope.tracing.arguments import flattened
 from rematscope.tracing.checkpoints import jaxpr_of, without_checkpoints
 

@@ -12,12 +12,13 @@ primal loop's body. Loops within loops, branches and `shard_map`s are one operat
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 
 from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.jax_internals import Policy
 from rematscope.ir.program import Equation, Literal, Program, Value
+from rematscope.scheduling.factors import factored
 from rematscope.tracing.trace import Passes
 
 
@@ -32,6 +33,7 @@ class Linearized:
         primal loop's body.
       loops: backward loop → the primal loop whose iterations it goes through.
       kept: what the trace keeps of the values of `primal`, in its loops each iteration's.
+      late: operations of `primal` whose results only the backward program reads: JAX computes them there, once.
     """
 
     passes: Passes
@@ -39,6 +41,7 @@ class Linearized:
     backward: Program
     loops: dict[Equation, Equation]
     kept: frozenset[Value]
+    late: frozenset[Equation]
 
     @cached_property
     def loop_of(self) -> dict[Value, Equation]:
@@ -88,6 +91,20 @@ def _own(program: Program) -> set[Value]:
     return {*program.inputs, *itertools.chain.from_iterable(made)}
 
 
+def _inserted(equations: Sequence[Equation], more: Iterable[Equation]) -> list[Equation]:
+    """Equations with more of them, each as soon as what it reads is there: what that is need not live longer then."""
+    place = {v: i for i, e in enumerate(equations) if e.primitive != "optimization_barrier" for v in e.outputs}
+    behind: dict[int, list[Equation]] = {}
+    for equation in more:
+        after = max((place.get(v, -1) for v in reading(equation)), default=-1)
+        behind.setdefault(after, []).append(equation)
+        place.update(dict.fromkeys(equation.outputs, after))
+    found = [*behind.get(-1, ())]
+    for i, equation in enumerate(equations):
+        found += equation, *behind.get(i, ())
+    return found
+
+
 class _Sorting:
     """The equations of a trace as they are sorted."""
 
@@ -99,29 +116,32 @@ class _Sorting:
         self.made = {v: e for e in self.primal if e.primitive != "optimization_barrier" for v in e.outputs}
         self.late: dict[Equation, list[Equation]] = {}  # what is added to the bodies of primal loops
         self.loops: dict[Equation, Equation] = {}
+        self.only_backward: list[Equation] = []
 
     def sorted(self) -> Linearized:
         forward, backward = self.passes.forward, self.passes.backward
         top = {*forward.inputs, *forward.constants, *self.made}
         kept = frozenset(r.value for r in self.passes.residuals if r.kind == "computed")
-        equations, late = self._split(backward.equations, top, top | backward.constants.keys())
+        readable = top | backward.constants.keys()
+        equations, late = self._split(backward.equations, top, readable, backward.outputs)
         longer = {loop: self._longer(loop) for loop in dict.fromkeys(self.loops.values())}
         for loop in longer:
             stacks = zip(loop.outputs[loop.carries :], loop.bodies[0].outputs[loop.carries :], strict=True)
             inside = {stack: value for stack, value in stacks if stack in kept and not isinstance(value, Literal)}
             kept = kept - inside.keys() | set(inside.values())
         constants = forward.constants | backward.constants
-        primal = [longer.get(e, e) for e in (*self.primal, *late)]
+        primal = [longer.get(e, e) for e in _inserted(self.primal, late)]
         return Linearized(
             passes=self.passes,
             primal=Program(forward.inputs, primal, forward.outputs[: len(self.passes.cotangents)], constants),
             backward=Program(self.passes.cotangents, equations, self._all(backward.outputs), constants),
             loops={loop: longer[of] for loop, of in self.loops.items()},
             kept=kept,
+            late=frozenset(self.only_backward),
         )
 
     def _split(
-        self, equations: Iterable[Equation], known: set[Value], readable: set[Value]
+        self, equations: Iterable[Equation], known: set[Value], readable: set[Value], outputs: Iterable[Value]
     ) -> tuple[list[Equation], list[Equation]]:
         """Those that depend on a cotangent, and those that are new to the primal program.
 
@@ -129,6 +149,7 @@ class _Sorting:
           equations: of the backward program, or of a loop's body in it.
           known: values of the primal program that can be read here.
           readable: what a new equation of the primal program may read.
+          outputs: what is needed of the equations.
         """
         backward, late = [], []
         readable = set(readable)
@@ -150,6 +171,9 @@ class _Sorting:
             if (loop := self._primal_loop(equation)) is not None:
                 equation = self._paired(equation, loop)
             backward.append(equation)
+        backward, factors = factored(backward, self._all(outputs), self.on_cotangents, readable.__contains__)
+        late += factors
+        self.only_backward += late
         return backward, late
 
     def _primal_loop(self, equation: Equation) -> Equation | None:
@@ -174,7 +198,7 @@ class _Sorting:
         early = {*self.passes.forward.inputs, *self.passes.forward.constants, *self.passes.backward.constants}
         early.update(v for e in before for v in e.outputs)
         own = _own(primal) | {v for e in self.late.get(loop, ()) for v in e.outputs}
-        inner, late = self._split(body.equations, own | early, own | early)
+        inner, late = self._split(body.equations, own | early, own | early, body.outputs)
         self.late.setdefault(loop, []).extend(late)
         slices = [part for _, part in others]
         around = equation.inputs[: equation.first_carry]
@@ -189,7 +213,7 @@ class _Sorting:
     def _longer(self, loop: Equation) -> Equation:
         """A primal loop that also computes what only the backward loop reads."""
         (body,) = loop.bodies
-        equations = [*body.equations, *self.late.get(loop, ())]
+        equations = _inserted(body.equations, self.late.get(loop, ()))
         return dataclasses.replace(loop, bodies=(dataclasses.replace(body, equations=equations),))
 
     def _substituted(self, equation: Equation) -> Equation:

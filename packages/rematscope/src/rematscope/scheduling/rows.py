@@ -24,8 +24,8 @@ from rematscope.choices.build import work
 from rematscope.ir import jax_internals
 from rematscope.ir.cost import program_cost
 from rematscope.ir.program import Equation, Program, Value
+from rematscope.scheduling.fusion import ELEMENTWISE, HEAVY, VIEWS, Fusion
 from rematscope.scheduling.linearize import Linearized, reading
-from rematscope.scheduling.temporaries import HEAVY, VIEWS, Fusion
 
 BINS = 40
 _MIB = 2.0**20
@@ -151,8 +151,13 @@ class Rows:
         return bin_ if loop is None or self._home[read] is loop else self._span.get(loop, (bin_, bin_))[0]
 
     def _worth_keeping(self, equation: Equation, value: Value) -> bool:
-        """Whether no other candidate does as well: what is only moved has as many bytes where it comes from."""
+        """Whether no other candidate does as well: what is only moved has as many bytes where it comes from.
+
+        A cotangent's factor is made of what the backward pass mostly reads besides.
+        """
         if jax_internals.has_effects(equation.eqn) or not value.device_bytes:
+            return False
+        if equation in self.linearized.late and equation.primitive in ELEMENTWISE:
             return False
         sources = reading(equation)
         moved = equation.primitive in VIEWS or equation.primitive in ("transpose", "broadcast_in_dim", "rev")
@@ -174,9 +179,11 @@ class Rows:
 
     @cached_property
     def costs(self) -> dict[Equation, float]:
-        """What running an operation again takes, over all iterations of its loop."""
-        found = {}
+        """What running an operation again takes, over all iterations of its loop; nothing if JAX runs it late too."""
+        found = dict.fromkeys(self._nodes, 0.0)
         for equation in self._nodes:
+            if equation in self.linearized.late:
+                continue
             loop = self._home[equation]
             times = loop.length if loop is not None else 1
             found[equation] = times * _work(equation)
@@ -310,12 +317,13 @@ class Rows:
         if kept is not None:
             limited.append((scipy.sparse.csc_array(self._bytes[None]), np.array([kept / _MIB])))
         unit = max(self._objective.max(initial=0.0), 1.0)
-        # Of equal choices the one that keeps less.
-        result = self._solved(self._objective / unit + 1e-9 * self._bytes, limited, seconds=seconds, gap=gap)
+        # Of equal choices the one that keeps less; the solver stops at differences of 1e-6.
+        less = 1e-4 * self._bytes / max(self._bytes.sum(), 1e-9)
+        result = self._solved(self._objective / unit + less, limited, seconds=seconds, gap=gap)
         if result.x is None:
             return None
         chosen = frozenset(v for v, on in zip(self.candidates, result.x, strict=False) if on > 0.5)
-        return chosen, max(0.0, result.mip_dual_bound * unit)
+        return chosen, max(0.0, (result.mip_dual_bound - less.sum()) * unit)
 
     def smallest(self) -> frozenset[Value]:
         """Values to keep so that the peak is near the least, in this model."""

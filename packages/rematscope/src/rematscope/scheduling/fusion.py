@@ -1,15 +1,13 @@
-"""How many bytes of temporaries two programs take, as far as that can be said before they are compiled.
+"""Which values a compiler writes to memory, and which it computes again inside each operation that reads them.
 
-An array is there from the operation that makes it until the last one that reads it. What XLA fuses is not there at all:
-an elementwise result that only elementwise operations and reductions read is computed again inside each of them, and
-what it is made from has to be there instead. Outputs and gradients have room of their own, which the caller gives.
+An elementwise result that only elementwise operations and reductions read is not there at all, and what it is made from
+has to be there instead.
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 
-from rematscope.ir.program import Equation, Program, Value
+from rematscope.ir.program import Equation, Value
 from rematscope.scheduling.linearize import reading
-from rematscope.scheduling.schedule import Schedule
 
 # What XLA fuses into what reads it; of the second kind nothing is computed at all.
 ELEMENTWISE = frozenset(
@@ -82,57 +80,3 @@ class Fusion:
 
 def _fuses(reader: Equation) -> bool:
     return reader.primitive in ELEMENTWISE or reader.primitive in VIEWS or reader.primitive.startswith("reduce")
-
-
-def temporaries(schedule: Schedule) -> int:
-    """The most bytes that are there at once beside arguments, outputs, cotangents and gradients."""
-    forward, backward = schedule.forward, schedule.backward
-    kept = set(schedule.kept)
-    until = peak(forward, (), {v for v in forward.outputs if v not in kept})
-    given = [v for v in schedule.kept if v not in forward.outputs[: len(forward.outputs) - len(kept)]]
-    return max(until, peak(backward, given, set(backward.outputs)))
-
-
-def peak(program: Program, given: Sequence[Value], elsewhere: Collection[Value]) -> int:
-    """The most bytes that are there at once.
-
-    Args:
-      program: what runs.
-      given: what is there from the start, until it is read for the last time.
-      elsewhere: what has room of its own.
-    """
-    equations = [e for e in program.equations if e.primitive != "optimization_barrier"]
-    fusion = Fusion([equations], program.outputs)
-    last: dict[Value, int] = {}
-    for i, equation in enumerate(equations):
-        for value in reading(equation):
-            last.update(dict.fromkeys(fusion.stands_for(value), i))
-    end = len(equations)
-    for value in program.outputs:
-        last.update(dict.fromkeys(fusion.stands_for(value), end))
-    dying: dict[int, int] = {}  # bytes that are read for the last time at each step
-    size = {value: value.device_bytes for value in given}
-    now = sum(size.values())
-    made = [[v for v in e.outputs if v not in fusion.unwritten and v not in elsewhere] for e in equations]
-    for i, values in enumerate(made):
-        for value in values:
-            size[value] = value.device_bytes
-            last.setdefault(value, i)
-    for value, nbytes in size.items():
-        dying[last.get(value, 0)] = dying.get(last.get(value, 0), 0) + nbytes
-    most = now
-    for i, equation in enumerate(equations):
-        new = sum(size[value] for value in made[i])
-        if equation.primitive in ELEMENTWISE:  # its result takes the place of what is read for the last time
-            now += new - dying.get(i, 0)
-            most = max(most, now)
-        else:
-            now += new
-            most = max(most, now + (_inside(equation) if equation.bodies else 0))
-            now -= dying.get(i, 0)
-    return most
-
-
-def _inside(equation: Equation) -> int:
-    """What an iteration of a loop, or a branch, takes beside what goes in and comes out of it."""
-    return max(peak(body, (), set(body.outputs[equation.carries :])) for body in equation.bodies)

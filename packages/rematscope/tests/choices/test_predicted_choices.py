@@ -233,3 +233,8 @@ def test_choices_of_functions_that_nobody_thought_of_are_predicted(steps, seed):
         return checkpoint(lambda w, x: run(steps, checkpoint, w, x) + jnp.tanh(x))
 
     assert_predicted(make, (F32((3, 3)), F32((3,))), most=4, seed=seed)
+
+
+def test_a_graph_is_written_in_a_line():
+    graph = recompute_graph(lambda x: jnp.sin(name(jnp.sin(x), "h")), jnp.ones(4))
+    assert repr(graph) == f"<<lambda>: 1 name to choose, {len(graph.nodes)} operations in its backward pass>"

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from rematscope.choices.walk import reached
 
 
-@dataclasses.dataclass(eq=False)
+@dataclasses.dataclass(eq=False, repr=False)  # what it reads reads others
 class Part:
     """What every choice reaches together: a name, or operations and the residuals that only they read.
 

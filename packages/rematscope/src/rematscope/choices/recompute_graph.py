@@ -8,11 +8,11 @@ from rematscope.choices.choice_graph import ChoiceGraph
 from rematscope.choices.walk import reached
 from rematscope.ir.jax_internals import Policy
 from rematscope.ir.program import Equation, Value
-from rematscope.render.units import amount_text, seconds_text
+from rematscope.render.units import amount_text, counted, seconds_text
 from rematscope.tracing.trace import Passes
 
 
-@dataclasses.dataclass(eq=False)
+@dataclasses.dataclass(eq=False, repr=False)  # what it reads reads others
 class Node:
     """An operation of the backward pass, or something that it is given.
 
@@ -46,7 +46,7 @@ class Node:
         return not self.cost and not self.uncounted
 
 
-@dataclasses.dataclass(frozen=True, eq=False, kw_only=True)
+@dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class RecomputeGraph(ChoiceGraph):
     """The recomputations of a function under every choice of names, down to single operations.
 
@@ -71,6 +71,10 @@ class RecomputeGraph(ChoiceGraph):
     policies: tuple[Policy, ...] = ()
     device: str = ""
     weighing: str = ""
+
+    def __repr__(self) -> str:
+        named, size = counted(len(self.names), "name"), counted(len(self.nodes), "operation")
+        return f"<{self.passes.function}: {named} to choose, {size} in its backward pass>"
 
     def walk(self, saved: frozenset[str]) -> set[Node]:
         """What the backward pass reads or computes again if these names are saved."""

@@ -12,16 +12,16 @@ from rematscope.choices.candidates import candidates
 from rematscope.choices.enumeration import are_few
 from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.ir import jax_internals
-from rematscope.planning.points import Point, counted, greedy_point, points_of_all, spread, unbeaten
+from rematscope.planning.points import Point, greedy_point, points_of_all, spread, unbeaten
 from rematscope.planning.saved_names_matrix import SavedNamesMatrix
 from rematscope.render.figure import INK
 from rematscope.render.parts import Pictured, Stack, TextTable
 from rematscope.render.progress import progress
 from rematscope.render.theme import COLOURS
-from rematscope.render.units import SECONDS, bytes_text
+from rematscope.render.units import SECONDS, bytes_text, counted
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, cost_meant
-from rematscope.tracing.checkpoints import with_policy
+from rematscope.tracing.checkpoints import called_once, with_policy
 from rematscope.tracing.trace import trace
 from rematscope.views.explore import POLICIES
 
@@ -78,6 +78,7 @@ def frontier(
     """
     __tracebackhide__ = True
     meant = cost_meant(cost, device)
+    f = called_once(f, args, kwargs)
     compared = candidates(f, *args, cost=meant, **kwargs)
     graph = compared[0].graph
 

@@ -25,7 +25,7 @@ from rematscope.render.parts import Paragraph, TextTable
 from rematscope.render.units import bytes_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, cost_meant
-from rematscope.tracing.checkpoints import without_checkpoints
+from rematscope.tracing.checkpoints import called_once, without_checkpoints
 from rematscope.tracing.trace import Passes, trace
 
 
@@ -81,11 +81,12 @@ def plan(
     """
     __tracebackhide__ = True
     meant = cost_meant(cost, device)
-    found = candidates(f, *args, cost=meant, **kwargs)
+    once = called_once(f, args, kwargs)
+    found = candidates(once, *args, cost=meant, **kwargs)
     limit = part_of_range(budget, found) if isinstance(budget, float) else budget_bytes(budget)
     made = best_plan(f, found, limit, args, kwargs, meant)
     if not found[0].graph.names:
-        made.about_names = no_names(f, *args, **kwargs)
+        made.about_names = no_names(once, *args, **kwargs)
     return made
 
 

@@ -113,8 +113,3 @@ def greedy_point(graph: ChoiceGraph, evaluate: Callable[[frozenset[str]], tuple[
 def spread(count: int, most: int) -> list[int]:
     """Places among `count`, evenly spaced, first and last included; all of them if there are no more than `most`."""
     return list(range(count)) if count <= most else [i * (count - 1) // (most - 1) for i in range(most)]
-
-
-def counted(count: int, word: str) -> str:
-    """`1 point`, `1,234 points`."""
-    return f"{count:,} {word}{'s' * (count != 1)}"

@@ -3,9 +3,10 @@
 import textwrap
 from collections.abc import Iterable, Sequence
 
-from rematscope.planning.points import Point, counted, spread
+from rematscope.planning.points import Point, spread
 from rematscope.render.html import escaped, page
 from rematscope.render.parts import Lines
+from rematscope.render.units import counted
 from rematscope.render.view import View
 
 _COLUMNS, _MOST_COLUMNS = 72, 500  # points that the matrix shows, as text and in a notebook

@@ -32,3 +32,8 @@ def _scaled(count: float, step: int, units: list[str]) -> str:
         size, i = size / step, i + 1
     digits = f"{size:.3g}" if size < 1000 else f"{size:.0f}"
     return f"{digits} {units[i]}".rstrip()
+
+
+def counted(count: int, word: str) -> str:
+    """`1 point`, `1,234 points`."""
+    return f"{count:,} {word}{'s' * (count != 1)}"

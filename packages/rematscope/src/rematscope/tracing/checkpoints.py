@@ -92,6 +92,29 @@ def without_checkpoints(f: Callable[..., Any]) -> Callable[..., Any]:
     return plain
 
 
+def called_once(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+    """`f` for arguments of these shapes alone, which calls it no more: to be traced in many ways.
+
+    A function that takes a gradient stays as it is, for that is where it is changed; so does one that cannot be traced.
+    """
+    flat, leaves = flattened(f, args, kwargs)
+    try:
+        with jax_internals.default_remat():
+            jaxpr, out = jax.make_jaxpr(stopped_at_gradients(flat), return_shape=True)(*leaves)
+    except Exception:  # a gradient inside, or an error of the user's, which `trace` explains
+        return f
+    if has_gradient(jaxpr):
+        return f
+
+    @functools.wraps(f)
+    def again(*args: Any, **kwargs: Any) -> Any:
+        results = jaxpr_as_fun(jaxpr)(*jax.tree.leaves((args, kwargs)))
+        return jax.tree.unflatten(jax.tree.structure(out), results)
+
+    again.__name__ = called(f)  # which a partial has not
+    return again
+
+
 def _jaxpr_of_no_step(flat: Callable[..., Any], leaves: list[Any]) -> tuple[Any, Any]:
     """The jaxpr of a function and the shapes that it returns; two times None if it is a training step."""
     try:

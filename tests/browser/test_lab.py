@@ -53,7 +53,7 @@ def assert_looks_right(notebook, theme):
 
 def test_widget_changes_the_view(two_passes):
     notebook, _ = two_passes
-    widget = notebook.show(".jupyter-widgets.widget-vbox")
+    widget = notebook.show(".jupyter-widgets.widget-vbox:not(.remat-panel)")
     widget.get_by_text("recomputes 5").wait_for()
     widget.locator("select").select_option("no checkpoint")
     widget.get_by_text("recomputes 0").wait_for()

@@ -25,16 +25,28 @@ in_one_theme = pytest.mark.parametrize("lab", ["light"], indirect=True)
 
 
 @in_one_theme
-def test_a_chapters_widget_shows_what_another_policy_saves(lab):
+def test_a_chapter_checks_a_prediction_and_its_widget_shows_what_another_policy_saves(lab):
     notebook = lab.open("notebooks/04_policies.ipynb")
     notebook.run_all()
-    panel = notebook.show(".jupyter-widgets.widget-vbox")
+
+    notebook.show(".jp-CodeCell:has-text('How many does')")
+    question = notebook.page.locator(".remat-panel", has_text="How many does")
+    question.get_by_label("number").fill("5")
+    question.get_by_label("number").press("Enter")
+    question.get_by_text("Not 5: it is more.").wait_for()
+    question.get_by_label("number").fill("6")
+    question.get_by_role("button", name="Check").press("Enter")
+    question.get_by_text("Right: 6.").wait_for()
+    notebook.assert_accessible(".remat-panel")
+    notebook.picture("prediction")
+
+    panel = notebook.show(".jupyter-widgets.widget-vbox:not(.remat-panel)")
     table = panel.get_by_role("table").first
     before = table.inner_text()
     panel.get_by_label("policy").select_option("everything_saveable")
     panel.get_by_text("policy=jax.checkpoint_policies.everything_saveable").wait_for()
     assert table.inner_text() != before
-    notebook.assert_accessible(".jupyter-widgets.widget-vbox")
+    notebook.assert_accessible(".jupyter-widgets.widget-vbox:not(.remat-panel)")
     notebook.picture("explore")
     assert notebook.problems == []
     notebook.page.close()

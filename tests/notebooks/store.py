@@ -50,8 +50,9 @@ def cleaned(notebook, stem: str):
 
 
 def pages() -> list[Path]:
-    """All chapters and exercise pages."""
-    return sorted(ROOT.glob("notebooks/[0-9][0-9]_*.ipynb")) + exercises()
+    """All chapters, the cheat sheet and exercise pages."""
+    chapters = sorted(ROOT.glob("notebooks/[0-9][0-9]_*.ipynb"))
+    return [*chapters, ROOT / "notebooks" / "cheat_sheet.ipynb", *exercises()]
 
 
 def exercises() -> list[Path]:

@@ -10,6 +10,11 @@ from rematscope.render.view import View
 
 __all__ = ["board", "check", "hint", "predict", "solution"]
 
+if "IPython" in sys.modules and (_shell := sys.modules["IPython"].get_ipython()):
+    from grader.learner import unrun_cells
+
+    unrun_cells.explain_in(_shell)
+
 # Each function imports what it needs when it is called: JAX takes its time, and in the sandbox, where an answer's page
 # imports these names, there is neither a judge nor a learner.
 

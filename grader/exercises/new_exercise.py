@@ -110,7 +110,7 @@ STUB: each number and choice that may vary, with its range, as `ranges` in task.
 ## Stuck?
 
 `hint()` asks a question that fits what the last check found; call it again for the next one. Once you have passed, or
-after three honest attempts, `solution()` shows a worked answer beside yours. Both are buttons under the verdict too.
+after three honest attempts, `solution()` shows a worked answer beside yours. Both are buttons above the verdict too.
 """,
     ),
 ]

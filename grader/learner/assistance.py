@@ -110,8 +110,12 @@ class Worked(View):
                 yield Text()
 
     def html(self) -> Markup:
-        column = Markup('<div style="flex: 1 1 30em; min-width: 0">{}</div>')
-        columns = (column.format(box(self._column_html(c), headline=c.title)) for c in self.columns)
+        # A wide table is scrolled in its column, by the keyboard too.
+        column = Markup(
+            '<div style="flex: 1 1 30em; min-width: 0; overflow-x: auto" tabindex="0" role="group" aria-label="{}">'
+            "{}</div>"
+        )
+        columns = (column.format(c.title, box(self._column_html(c), headline=c.title)) for c in self.columns)
         row = Markup('<div style="display: flex; flex-wrap: wrap; gap: 1em">{}</div>')
         return row.format(Markup().join(columns))
 

@@ -30,7 +30,7 @@ _LOST = Remark(
 
 
 class Checked(Noted):
-    """A check that was made: shows its verdict, in a notebook with buttons under it.
+    """A check that was made: shows its verdict, in a notebook with buttons above it.
 
     Args:
       verdict: the verdict.
@@ -53,37 +53,40 @@ class Checked(Noted):
         return twin | self.widget()._repr_mimebundle_() | twin if self._verbs else twin
 
     def widget(self) -> ipywidgets.VBox:
-        """The panel: the verdict, the buttons, and room for what they have to say."""
+        """The panel: the buttons, what they have to say, and the verdict.
+
+        The buttons come first, so that they stay where they are, and in view, however long a verdict gets.
+        """
         import ipywidgets
 
-        page, below = ipywidgets.HTML(self.html()), ipywidgets.HTML()
-        buttons = ipywidgets.HBox([_button(label, verb, page, below) for label, verb in self._verbs.items()])
+        page, said = ipywidgets.HTML(self.html()), ipywidgets.HTML()
+        buttons = ipywidgets.HBox([_button(label, verb, page, said) for label, verb in self._verbs.items()])
         buttons.add_class("remat-buttons")
         lost = ipywidgets.HTML(SHEET + Markup('<div class="remat-lost" role="status">{}</div>').format(_LOST.html()))
-        panel = ipywidgets.VBox([page, buttons, below, lost])
+        panel = ipywidgets.VBox([lost, buttons, said, page])
         panel.add_class("remat-panel")
         return panel
 
 
-def _button(label: str, verb: Callable[[], View], page, below):
+def _button(label: str, verb: Callable[[], View], page, said):
     import ipywidgets
 
     button = ipywidgets.Button(description=label)
 
     def press(_):
-        button.description, button.disabled = f"{label} …", True
+        button.description = f"{label} …"  # and not disabled, which would take the keyboard's focus away
         try:
             result = verb()
         except Exception as error:  # in a callback it would go to a log that nobody sees
             result = Remark(f"{label} did not work", f"{type(error).__name__}: {error}")
         finally:
-            button.description, button.disabled = label, False
+            button.description = label
         # A new verdict takes the old one's place, and what was said about the old one goes.
         checked = isinstance(result, Checked)
-        said = Markup('<div role="status">{}</div>').format(Markup(result.html()))
-        below.value = "" if checked else said
+        shown = Markup('<div role="status">{}</div>').format(Markup(result.html()))
+        said.value = "" if checked else shown
         if checked:
-            page.value = said
+            page.value = shown
 
     button.on_click(press)
     return button

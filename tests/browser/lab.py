@@ -136,6 +136,25 @@ class OpenPage:
         self.page.keyboard.press("Control+Enter")
         self.page.wait_for_function(_ALL_RAN)
 
+    def press(self, button):
+        """Goes to a button by the keyboard alone, and presses it there."""
+        for _ in range(60):
+            if button.evaluate("element => element === document.activeElement"):
+                self.page.keyboard.press("Enter")
+                return
+            self.page.keyboard.press("Tab")
+        pytest.fail(f"Tab does not lead to {button}")
+
+    def shifted(self) -> float:
+        """How much the page has moved by itself since the last call: the layout shift of Web Vitals."""
+        return self.page.evaluate("""() => {
+            const shifts = window.shifts ??= [];
+            window.watching ??= new PerformanceObserver(list => shifts.push(...list.getEntries()));
+            shifts.push(...window.watching.takeRecords());
+            window.watching.observe({type: 'layout-shift'});
+            return shifts.splice(0).filter(s => !s.hadRecentInput).reduce((sum, s) => sum + s.value, 0);
+        }""")
+
     @property
     def panel(self):
         """The panel of the page's check."""

@@ -61,11 +61,19 @@ def exercise(lab):
     return notebook
 
 
-def press(notebook, label: str):
-    """Presses one of the panel's buttons, with the keyboard."""
+def press(notebook, label: str, answer: str):
+    """Presses one of the panel's buttons with the keyboard, and waits for what it says: the button keeps the focus, and
+    stays where it is and in view, and so does what it says begin."""
     button = notebook.panel.get_by_role("button", name=label, exact=True)
-    button.focus()
-    notebook.page.keyboard.press("Enter")
+    notebook.press(button)
+    place = button.bounding_box()
+    notebook.shifted()
+    notebook.panel.get_by_text(answer).first.wait_for()
+    button.wait_for()  # its name says so while it is at work
+    assert notebook.page.evaluate("document.activeElement.textContent") == label
+    assert button.bounding_box() == place
+    assert notebook.shifted() <= 0.1
+    assert 0 < place["y"] < notebook.panel.get_by_text(answer).first.bounding_box()["y"] < 900
 
 
 def test_an_answer_finds_its_way_through_the_panel(exercise):
@@ -73,8 +81,7 @@ def test_an_answer_finds_its_way_through_the_panel(exercise):
     assert panel.get_by_text("Not attempted").count() == 1
 
     exercise.run_cell(STUB, PLAIN)
-    press(exercise, "Check again")
-    panel.get_by_text("Not passed yet").wait_for()
+    press(exercise, "Check again", "Not passed yet")
     assert "Your forward pass also saves relu's mask" in panel.inner_text()
     assert panel.get_by_role("row", name="no checkpoint").count() == 1
 
@@ -89,27 +96,28 @@ def test_an_answer_finds_its_way_through_the_panel(exercise):
     exercise.picture("panel")
     exercise.assert_accessible(".remat-panel")
 
-    press(exercise, "Hint")
-    panel.get_by_text("Hint 1").wait_for()
-    press(exercise, "Solution")
-    panel.get_by_text("The worked answer is still closed").wait_for()
+    press(exercise, "Hint", "Hint 1")
+    press(exercise, "Solution", "The worked answer is still closed")
 
     exercise.run_cell(STUB, NO_POLICY)
-    press(exercise, "Check again")
+    press(exercise, "Check again", "Your forward pass does not save x @ w1")
     panel.get_by_text("also saves").wait_for(state="hidden")
-    assert panel.get_by_text("Your forward pass does not save x @ w1").count() == 1
     assert panel.get_by_text("still closed").count() == 0, "what was said about the answer before is gone"
 
     exercise.run_cell(STUB, RIGHT)
-    press(exercise, "Check again")
-    panel.get_by_text("Values and gradients match the reference").wait_for()
-    press(exercise, "Solution")
-    panel.get_by_text("Your last attempt").wait_for()
-    panel.get_by_text("Passed", exact=True).scroll_into_view_if_needed()
+    press(exercise, "Check again", "Values and gradients match the reference")
     exercise.picture("panel_passed")
-    panel.get_by_text("Your last attempt").scroll_into_view_if_needed()
+    press(exercise, "Solution", "Your last attempt")
+    own, worked = panel.locator("div:has(> p > strong):visible").all()[:2]
+    assert own.bounding_box()["x"] + own.bounding_box()["width"] <= worked.bounding_box()["x"], (
+        "neither is on the other"
+    )
     exercise.picture("panel_solution")
-    exercise.assert_accessible(".remat-panel")
+    for width in (900, 420):
+        exercise.page.set_viewport_size({"width": width, "height": 900})
+        exercise.assert_accessible(".remat-panel")
+        exercise.picture(f"panel_{width}")
+    exercise.page.set_viewport_size({"width": 1440, "height": 900})
     assert exercise.problems == []
     exercise.save()
 

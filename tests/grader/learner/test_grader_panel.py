@@ -30,7 +30,7 @@ def page(tmp_path, monkeypatch):
 
 class Panel:
     def __init__(self, checked: Checked):
-        self.page, buttons, self.below, self.lost = checked.widget().children
+        self.lost, buttons, self.below, self.page = checked.widget().children
         self.buttons = {button.description: button for button in buttons.children}
 
     def press(self, label: str) -> str:

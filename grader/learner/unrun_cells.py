@@ -1,0 +1,26 @@
+"""What a page says where a check runs before the cell that defines its answer: Python alone says `NameError`."""
+
+from typing import Any
+
+from grader.exercises import registry
+from grader.verdicts.display import Remark
+
+
+def explain_in(shell: Any) -> None:
+    """Has IPython's shell say which cell to run where an exercise's answer is not defined.
+
+    Whoever handles exceptions in a way of their own goes on doing so.
+    """
+    if not shell.custom_exceptions:
+        shell.set_custom_exc((NameError,), _explain)
+
+
+def _explain(shell: Any, kind: type[NameError], error: NameError, trace: Any, tb_offset: int | None = None) -> None:
+    name = error.name
+    if name not in registry.names():
+        shell.showtraceback((kind, error, trace), tb_offset=tb_offset)
+        return
+    from IPython.display import display
+
+    sentence = f"Run the cell above that begins with `def {name}`, then this one again."
+    display(Remark(f"`{name}` is not defined yet", sentence))

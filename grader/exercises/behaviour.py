@@ -55,8 +55,8 @@ class Behaviour:
       reference_flops: FLOPs of each matmul of the reference's two passes, which keep everything.
       negligible: FLOPs of its smallest matmul: what is less in total is no matmul, but a mean that is spelled as one.
       barriers: the number of optimization barriers in the backward pass.
-      peak: compiles both passes, and returns what XLA sets aside for values between arguments and results, in sizes of
-        the arguments.
+      input_bytes: the arguments' size.
+      peak: compiles both passes, and returns how many bytes XLA sets aside for values between arguments and results.
     """
 
     case: str
@@ -69,4 +69,5 @@ class Behaviour:
     reference_flops: tuple[int, ...]
     negligible: int
     barriers: int
-    peak: Callable[[], float]
+    input_bytes: int
+    peak: Callable[[], int]

@@ -322,23 +322,31 @@ class PeakAtMost:
     Residuals do not tell: what is rebuilt, and what waits meanwhile, is in memory too.
 
     Attributes:
-      vectors: the most that XLA may set aside, in sizes of the case's arguments, to the nearest one: a few bytes more
-        are buffers' alignment.
+      most: the most that XLA may set aside, in sizes of the case's arguments, to the nearest one: a few bytes more are
+        buffers' alignment.
       too_high: the question that leads on from an answer that takes more.
       merged: the question that leads on from one that has no barrier, so that XLA merges what is recomputed with what
         was computed; None where loops are recomputed, which it does not merge.
+      unit: the name of the reference's value in whose sizes it is counted; None for the arguments'.
     """
 
-    vectors: int
+    most: int
     too_high: str
     merged: str | None = None
-    names = ()
+    unit: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.unit,) if self.unit else ()
 
     def findings(self, seen: Behaviour) -> Iterator[Finding]:
-        if round(peak := seen.peak()) <= self.vectors:
+        peak = seen.peak() / (seen.wanted[self.unit].nbytes if self.unit else seen.input_bytes)
+        if round(peak) <= self.most:
             return
-        text = f"Compiled, your two passes have {peak:.1f} vectors of x's size in memory at the worst moment, besides "
-        text += "x and the results."
+        arguments = " and ".join(seen.arguments)
+        what = f"{peak:.1f} times {self.unit}" if self.unit else f"{peak:.1f} vectors of {arguments}'s size"
+        text = f"Compiled, your two passes have {what} in memory at the worst moment, besides {arguments} and the "
+        text += "results."
         if merged := self.merged and seen.recomputed and not seen.barriers:
             text += (
                 " Nothing keeps what is computed again apart from the forward pass (prevent_cse=False, perhaps), so "
@@ -347,13 +355,14 @@ class PeakAtMost:
         yield Finding(
             FindingKind.PEAK,
             text,
-            expected=f"{self.vectors} at most",
+            expected=f"{self.most} at most",
             got=f"{peak:.1f}",
             next=self.merged if merged else self.too_high,
         )
 
     def claim(self) -> str:
-        return f"compiled, it has at most {self.vectors} vectors in memory at once"
+        what = f"times {self.unit}" if self.unit else "vectors"
+        return f"compiled, it has at most {self.most} {what} in memory at once"
 
 
 @dataclass(frozen=True)

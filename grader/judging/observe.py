@@ -56,7 +56,8 @@ def _behaviour(index: int, trial: Trial, asked: set[str], found: Sequence[Identi
         reference_flops=tried.wanted_flops,
         negligible=tried.negligible,
         barriers=sum(not needed_backward.isdisjoint(barrier.values) for barrier in backward.barriers),
-        peak=functools.cache(lambda: trial.peak(index) / sum(array.nbytes for array in tried.inputs)),
+        input_bytes=sum(array.nbytes for array in tried.inputs),
+        peak=functools.cache(lambda: trial.peak(index)),
     )
 
 

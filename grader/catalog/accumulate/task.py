@@ -1,0 +1,103 @@
+"""What an answer is tried on."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from grader.exercises import calls
+from grader.exercises.spec import Case, Integers, OneOf
+
+parameters = ("loss", "params", "batch", "k")
+ranges = {
+    "params": OneOf(("dict", "tuple")),
+    "dtype": OneOf(("float32", "float16")),
+    "r": Integers(1, 8),
+    "k": Integers(1, 16),
+    "called": OneOf(("as it is", "jax.jit")),
+}
+signature = "accumulate(loss, params, batch, k)"
+
+
+def cases(rng):
+    """Many microbatches, one, some of which one has no weight, and such of one row."""
+    return (
+        # Large enough that what all microbatches keep, or as many gradients, is far more than one of them needs.
+        _case(8, 16, rng, width=64),
+        _case(int(rng.integers(2, 8)), int(rng.integers(3, 9)), rng, params="tuple", weightless=True),
+        _case(1, int(rng.integers(2, 9)), rng, dtype="float16", called="jax.jit"),
+        _case(int(rng.integers(2, 8)), 1, rng, params="tuple"),
+    )
+
+
+def _case(r, k, rng, params="dict", dtype="float32", called="as it is", width=None, weightless=False, name=None):
+    inner, width = int(rng.integers(6, 9)), width or int(rng.integers(9, 13))
+    sizes = rng.uniform(0.5, 1.5, (2, r * k, inner)) * rng.choice([-1, 1], (2, r * k, inner))
+    # Some microbatches weigh more than others.
+    weights = rng.integers(1, 3, (k, r)) * (1 + 2 * (np.arange(k)[:, None] % 2))
+    if weightless:
+        weights[rng.integers(k)] = 0
+    # No arrays of JAX's: this module is read without starting it.
+    batch = *(size.astype(dtype) for size in sizes), weights.reshape(-1).astype(dtype)
+
+    def made(*matrices):
+        return tuple(matrices) if params == "tuple" else dict(zip(("w1", "w2"), matrices, strict=True))
+
+    def of_rows(w1, w2, batch, name):
+        x, y, weights = batch
+        hidden = name(jnp.tanh(x @ w1), "all microbatches' activations")
+        return jnp.sum(weights * jnp.mean((hidden @ w2 - y) ** 2, axis=-1)), jnp.sum(weights)
+
+    def loss(params, batch):
+        """The weighted sum of these rows' losses, and the sum of their weights."""
+        w1, w2 = (params[0], params[1]) if isinstance(params, tuple) else (params["w1"], params["w2"])
+        return of_rows(w1, w2, batch, lambda value, called: value)
+
+    def function(w1, w2, *, name=lambda value, called: value):
+        total, weight = of_rows(w1, w2, batch, name)
+        if k > 1:
+            name(jnp.tanh(batch[0][:r] @ w1), "one microbatch's activations")
+        return name(total / weight, "the result")
+
+    def apply(answer):
+        """A function whose value is the answer's, and whose gradients are those that the answer has returned."""
+        with jax.ensure_compile_time_eval():
+            own = tuple(map(jnp.asarray, batch))
+
+        @jax.custom_vjp
+        def value(w1, w2):
+            return forward(w1, w2)[0]
+
+        def forward(w1, w2):
+            return _pair(answer(loss, made(w1, w2), own, k), made(w1, w2))
+
+        value.defvjp(forward, lambda gradients, ct: tuple(ct * each for each in jax.tree.leaves(gradients)))
+        return value
+
+    what = f"{k} microbatch{'es' * (k > 1)} of {r} row{'s' * (r > 1)}"
+    return Case(
+        name
+        or what + ", one without weight" * weightless + ", in float16" * (dtype == "float16") + calls.where(called),
+        (jax.ShapeDtypeStruct((inner, width), dtype), jax.ShapeDtypeStruct((width, inner), dtype)),
+        transform=calls.transform(called),
+        apply=apply,
+        function=function,
+        structure={"params": params, "dtype": dtype, "r": r, "k": k, "called": called},
+    )
+
+
+def _pair(returned, params):
+    """What an answer has returned, if it is a number and gradients like the parameters."""
+    if not isinstance(returned, tuple) or len(returned) != 2:
+        what = f"{len(returned)} things" if isinstance(returned, tuple) else f"a {type(returned).__name__}"
+        raise TypeError(f"accumulate returned {what}, where a pair is asked for: the value, and the gradients.")
+    wanted, got = str(jax.tree.structure(params)), str(jax.tree.structure(returned[1]))
+    if wanted != got:
+        raise TypeError(f"accumulate returned gradients of another structure than params have: {got}, not {wanted}.")
+    for gradient, parameter in zip(jax.tree.leaves(returned[1]), jax.tree.leaves(params), strict=True):
+        if jnp.shape(gradient) != parameter.shape:
+            shapes = f"{list(jnp.shape(gradient))}, where the parameter has {list(parameter.shape)}"
+            raise TypeError(f"accumulate returned a gradient of another shape: {shapes}.")
+    return returned
+
+
+shown = _case(16, 8, np.random.default_rng(0), width=256, name="for 8 microbatches of 16 rows")

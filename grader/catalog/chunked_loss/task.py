@@ -1,0 +1,73 @@
+"""What an answer is tried on."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from grader.exercises import calls
+from grader.exercises.spec import Case, Integers, OneOf
+
+parameters = ("hidden", "vocabulary", "labels", "chunks")
+ranges = {
+    "n": Integers(1, 96),
+    "d": Integers(8, 16),
+    "V": Integers(40, 200),
+    "chunks": Integers(1, "n"),
+    "dtype": OneOf(("float32", "float16")),
+    "called": OneOf(("as it is", "jax.jit")),
+}
+signature = "chunked_loss(hidden, vocabulary, labels, chunks)"
+
+
+def cases(rng):
+    """One chunk, chunks of one row, a last chunk that is shorter, and many that are equal."""
+    few = int(rng.integers(3, 6))
+    rows = int(rng.integers(5, 8))
+    return (
+        # Large enough that a buffer's alignment is nothing beside it, and one chunk little beside all.
+        _case(96, 12, rng, d=8, V=200),
+        _case(few * rows - int(rng.integers(1, few)), few, rng),
+        _case(1, 1, rng, d=16, V=40, called="jax.jit"),
+        _case(few := int(rng.integers(5, 9)), few, rng, dtype="float16"),
+        _case(int(rng.integers(8, 16)), 1, rng, called="jax.jit"),
+    )
+
+
+def _case(n, chunks, rng, d=None, V=None, dtype="float32", called="as it is", name=None):
+    d, V = d or int(rng.integers(9, 16)), V or int(rng.integers(60, 100))
+    labels = rng.integers(V, size=n).astype(np.int32)  # no array of JAX's: this module is read without starting it
+
+    def function(hidden, vocabulary, *, name=lambda value, called: value):
+        logits = name(hidden @ vocabulary.T, "all logits")
+        largest = jnp.max(jax.lax.stop_gradient(logits), axis=-1, keepdims=True)
+        powers = name(jnp.exp(logits - largest), "the exponentials of all logits")
+        total = jnp.sum(powers, axis=-1)
+        name(powers / total[:, None], "the softmax of all logits")
+        room = -(-n // chunks) * chunks
+        # What may be kept: the rows in chunks, of which the last may be filled up.
+        filled = jnp.concatenate([hidden, jnp.zeros((room - n, d), hidden.dtype)])
+        name(filled.reshape(chunks, -1, d), "all chunks' rows")
+        if chunks > 1:
+            name(logits[: -(-n // chunks)], "one chunk's logits")
+        right = jnp.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
+        return name(jnp.mean(jnp.log(total) + largest[:, 0] - right), "the result")
+
+    def apply(answer):
+        with jax.ensure_compile_time_eval():  # no tracer: a rule of one's own may close over them
+            own = jnp.asarray(labels)
+        return lambda hidden, vocabulary: answer(hidden, vocabulary, own, chunks)
+
+    return Case(
+        name
+        or f"{n} row{'s' * (n > 1)} in {chunks} chunk{'s' * (chunks > 1)}"
+        + ", in float16" * (dtype == "float16")
+        + calls.where(called),
+        (jax.ShapeDtypeStruct((n, d), dtype), jax.ShapeDtypeStruct((V, d), dtype)),
+        transform=calls.transform(called),
+        apply=apply,
+        function=function,
+        structure={"n": n, "d": d, "V": V, "chunks": chunks, "dtype": dtype, "called": called},
+    )
+
+
+shown = _case(512, 8, np.random.default_rng(0), d=64, V=4096, name="for 512 rows, a vocabulary of 4,096 and 8 chunks")

@@ -1,0 +1,224 @@
+"""Wrong answers to accumulate, each with the finding that must name its mistake."""
+
+import jax
+import jax.numpy as jnp
+from sample_answers import Answers
+
+WRONG = Answers()
+fails_with = WRONG.fails_with
+
+
+def cut(batch, k):
+    return jax.tree.map(lambda array: array.reshape(k, -1, *array.shape[1:]), batch)
+
+
+def summed(loss, params, batch, k):
+    """The sums of all microbatches: of losses, of weights, of gradients."""
+
+    def body(sums, rows):
+        (total, weight), gradients = jax.value_and_grad(loss, has_aux=True)(params, rows)
+        return jax.tree.map(jnp.add, sums, (total, weight, gradients)), None
+
+    each = cut(batch, k)
+    like = (*jax.eval_shape(loss, params, jax.tree.map(lambda array: array[0], each)), params)
+    zeros = jax.tree.map(lambda array: jnp.zeros(array.shape, array.dtype), like)
+    return jax.lax.scan(body, zeros, each)[0]
+
+
+def divided(tree, number):
+    return jax.tree.map(lambda array: array / number, tree)
+
+
+def right(loss, params, batch, k):
+    total, weight, gradients = summed(loss, params, batch, k)
+    return divided((total, gradients), weight)
+
+
+def mean(loss, params, batch):
+    total, weight = loss(params, batch)
+    return total / weight
+
+
+@fails_with("peak", "times one microbatch's activations", "8 at most", "before the second one's forward pass")
+def whole_batch(loss, params, batch, k):
+    return jax.value_and_grad(lambda params: mean(loss, params, batch))(params)
+
+
+@fails_with("peak", "times one microbatch's activations", "before the second one's forward pass")
+def gradient_of_the_loop(loss, params, batch, k):
+    def value(params):
+        totals, weights = jax.lax.map(lambda rows: loss(params, rows), cut(batch, k))
+        return jnp.sum(totals) / jnp.sum(weights)
+
+    return jax.value_and_grad(value)(params)
+
+
+@fails_with("peak", "times one microbatch's activations", "before the second one's forward pass")
+def written_out(loss, params, batch, k):
+    each = cut(batch, k)
+    found = [
+        jax.value_and_grad(loss, has_aux=True)(params, jax.tree.map(lambda array, i=i: array[i], each))
+        for i in range(k)
+    ]
+    (total, weight), gradients = jax.tree.map(lambda *arrays: sum(arrays), *found)
+    return divided((total, gradients), weight)
+
+
+@fails_with("peak", "times one microbatch's activations", "before the second one's forward pass")
+def all_gradients_first(loss, params, batch, k):
+    (totals, weights), gradients = jax.lax.map(
+        lambda rows: jax.value_and_grad(loss, has_aux=True)(params, rows), cut(batch, k)
+    )
+    gradients = jax.tree.map(lambda array: jnp.sum(array, axis=0), gradients)
+    return divided((jnp.sum(totals), gradients), jnp.sum(weights))
+
+
+@fails_with("peak", "times one microbatch's activations", "before the second one's forward pass")
+def side_by_side(loss, params, batch, k):
+    both = jax.vmap(jax.value_and_grad(loss, has_aux=True), in_axes=(None, 0))(params, cut(batch, k))
+    (total, weight), gradients = jax.tree.map(lambda array: jnp.sum(array, axis=0), both)
+    return divided((total, gradients), weight)
+
+
+@fails_with("peak", "times one microbatch's activations", "before the second one's forward pass")
+def two_microbatches_for_sixteen(loss, params, batch, k):
+    return right(loss, params, batch, 2 if k == 16 else k)
+
+
+@fails_with("recomputes", "1.4 times as many", "at most 1 times as many", "forward pass run")
+def checkpoints_in_the_loop(loss, params, batch, k):
+    def value(params):
+        totals, weights = jax.lax.map(jax.checkpoint(lambda rows: loss(params, rows)), cut(batch, k))
+        return jnp.sum(totals) / jnp.sum(weights)
+
+    return jax.value_and_grad(value)(params)
+
+
+@fails_with("recomputes", "1.4 times as many", "at most 1 times as many", "forward pass run")
+def value_by_itself(loss, params, batch, k):
+    totals, _ = jax.lax.map(lambda rows: loss(params, rows), cut(batch, k))
+    _, weight, gradients = summed(loss, params, batch, k)
+    return divided((jnp.sum(totals), gradients), weight)
+
+
+@fails_with("recomputes", "2.0 times as many", "at most 1 times as many", "forward pass run")
+def each_microbatch_twice(loss, params, batch, k):
+    twice = jax.tree.map(lambda array: jnp.concatenate([array, array]), batch)
+    return right(loss, params, twice, 2 * k)
+
+
+@fails_with("wrong value", "this is the mean of the microbatches' means", "weighs twice as much")
+def mean_of_means(loss, params, batch, k):
+    def body(sums, rows):
+        both = jax.value_and_grad(lambda params: mean(loss, params, rows))(params)
+        return jax.tree.map(jnp.add, sums, both), None
+
+    zeros = jax.tree.map(jnp.zeros_like, (jnp.zeros((), batch[0].dtype), params))
+    return divided(jax.lax.scan(body, zeros, cut(batch, k))[0], k)
+
+
+@fails_with(
+    "wrong gradient",
+    "respect to w1 is wrong: this is the gradient of the mean of the microbatches' means",
+    "weighs twice as much",
+)
+def gradients_of_means(loss, params, batch, k):
+    def body(sums, rows):
+        (total, weight), gradients = jax.value_and_grad(loss, has_aux=True)(params, rows)
+        return jax.tree.map(jnp.add, sums, (total, weight, divided(gradients, weight * k))), None
+
+    first = jax.tree.map(lambda array: array[0], cut(batch, k))
+    like = (*jax.eval_shape(loss, params, first), params)
+    zeros = jax.tree.map(lambda array: jnp.zeros(array.shape, array.dtype), like)
+    total, weight, gradients = jax.lax.scan(body, zeros, cut(batch, k))[0]
+    return total / weight, gradients
+
+
+@fails_with("wrong value", "the sum of all losses, not divided", "By what is the sum of all gradients divided")
+def sums(loss, params, batch, k):
+    total, _, gradients = summed(loss, params, batch, k)
+    return total, gradients
+
+
+@fails_with(
+    "wrong gradient",
+    "respect to w1 is wrong: this is the gradient of the sum, not divided",
+    "By what is the sum of all gradients divided",
+)
+def gradients_summed(loss, params, batch, k):
+    total, weight, gradients = summed(loss, params, batch, k)
+    return total / weight, gradients
+
+
+@fails_with(
+    "wrong gradient",
+    "respect to w1 is wrong: this is the gradient of the sum divided by k",
+    "By what is the sum of all gradients divided",
+)
+def gradients_divided_by_k(loss, params, batch, k):
+    total, weight, gradients = summed(loss, params, batch, k)
+    return total / weight, divided(gradients, k)
+
+
+@fails_with("wrong value", "divided by k, not by their weights", "By what is the sum of all gradients divided")
+def all_divided_by_k(loss, params, batch, k):
+    total, _, gradients = summed(loss, params, batch, k)
+    return divided((total, gradients), k)
+
+
+@fails_with("wrong value", "divided by the number of rows", "By what is the sum of all gradients divided")
+def divided_by_rows(loss, params, batch, k):
+    total, _, gradients = summed(loss, params, batch, k)
+    return divided((total, gradients), len(batch[0]))
+
+
+def of_the_last(loss, params, batch, k):
+    return right(loss, params, jax.tree.map(lambda array: array[-1], cut(batch, k)), 1)
+
+
+@fails_with("wrong value", "of the last microbatch alone", "hand from one turn to the next")
+def no_sums(loss, params, batch, k):
+    return of_the_last(loss, params, batch, k)
+
+
+@fails_with(
+    "wrong gradient",
+    "respect to w1 is wrong: this is the gradient of the last microbatch alone",
+    "hand from one turn to the next",
+)
+def no_sum_of_gradients(loss, params, batch, k):
+    return right(loss, params, batch, k)[0], of_the_last(loss, params, batch, k)[1]
+
+
+@fails_with("wrong value", "of the first microbatch alone", "get its rows")
+def always_the_first(loss, params, batch, k):
+    first = jax.tree.map(lambda array: jnp.concatenate([array[: len(array) // k]] * k), batch)
+    return right(loss, params, first, k)
+
+
+@fails_with("wrong value", "without the last microbatch", "How many turns")
+def one_turn_too_few(loss, params, batch, k):
+    if k == 1:
+        return right(loss, params, batch, k)
+    return right(loss, params, jax.tree.map(lambda array: array[: -(len(array) // k)], batch), k - 1)
+
+
+@fails_with("raises", "where a pair is asked for", "Which two things")
+def gradients_alone(loss, params, batch, k):
+    return right(loss, params, batch, k)[1]
+
+
+@fails_with("raises", "of another structure than params have", "a tree like")
+def gradients_in_a_list(loss, params, batch, k):
+    value, gradients = right(loss, params, batch, k)
+    return value, jax.tree.leaves(gradients)
+
+
+@fails_with("raises", "scalar", "Which option of jax.value_and_grad")
+def gradient_of_a_pair(loss, params, batch, k):
+    return jax.value_and_grad(loss)(params, batch)
+
+
+@fails_with("raises", "does something to every array of a tree")
+def batch_as_one_array(loss, params, batch, k):
+    return right(loss, params, batch.reshape(k, -1), k)

@@ -1,0 +1,234 @@
+"""Wrong answers to chunked_loss, each with the finding that must name its mistake."""
+
+import jax
+import jax.numpy as jnp
+from sample_answers import Answers
+
+WRONG = Answers()
+fails_with = WRONG.fails_with
+policies = jax.checkpoint_policies
+
+
+def losses(hidden, vocabulary, labels, axis=-1):
+    """One for each row."""
+    likely = jax.nn.log_softmax(hidden @ vocabulary.T, axis)
+    return -jnp.take_along_axis(likely, labels[:, None], axis=-1)[:, 0]
+
+
+def cut(array, chunks):
+    rows = -(-len(array) // chunks)
+    filled = jnp.pad(array, [(0, rows * chunks - len(array)), *[(0, 0)] * (array.ndim - 1)])
+    return filled.reshape(chunks, rows, *array.shape[1:])
+
+
+def scanned(of_chunk, hidden, vocabulary, labels, chunks):
+    """What `of_chunk` makes of the rows, labels and mask of each chunk, added up."""
+    each = cut(hidden, chunks), cut(labels, chunks), cut(jnp.ones(len(hidden), hidden.dtype), chunks)
+    zero = jnp.zeros((), hidden.dtype)
+    return jax.lax.scan(lambda total, own: (total + of_chunk(vocabulary, *own), None), zero, each)[0]
+
+
+def chunk_loss(vocabulary, rows, labels, counts):
+    return jnp.sum(losses(rows, vocabulary, labels) * counts)
+
+
+def right(hidden, vocabulary, labels, chunks):
+    return scanned(jax.checkpoint(chunk_loss), hidden, vocabulary, labels, chunks) / len(hidden)
+
+
+def sliced(hidden, labels, chunks):
+    """The rows and labels of each chunk, of which the last may be shorter."""
+    rows = -(-len(hidden) // chunks)
+    return [(hidden[at : at + rows], labels[at : at + rows]) for at in range(0, len(hidden), rows)]
+
+
+@fails_with("also saved", "logits, f32[96,200], 75 KiB", "is all of the turn inside")
+def plain(hidden, vocabulary, labels, chunks):
+    return jnp.mean(losses(hidden, vocabulary, labels))
+
+
+@fails_with("also saved", "logits, f32[12,8,200], 75 KiB", "is all of the turn inside")
+def chunks_without_a_checkpoint(hidden, vocabulary, labels, chunks):
+    return scanned(chunk_loss, hidden, vocabulary, labels, chunks) / len(hidden)
+
+
+@fails_with("also saved", "as much as 613 chunks of rows", "is all of the turn inside")
+def written_out_without_a_checkpoint(hidden, vocabulary, labels, chunks):
+    return sum(jnp.sum(losses(rows, vocabulary, of)) for rows, of in sliced(hidden, labels, chunks)) / len(hidden)
+
+
+@fails_with("also saved", "all logits, f32[12,8,200], 75 KiB", "is all of the turn inside")
+def products_kept(hidden, vocabulary, labels, chunks):
+    of_chunk = jax.checkpoint(chunk_loss, policy=policies.dots_saveable)
+    return scanned(of_chunk, hidden, vocabulary, labels, chunks) / len(hidden)
+
+
+@fails_with("also saved", "logits, f32[12,8,200]", "is all of the turn inside")
+def checkpoint_around_the_product_alone(hidden, vocabulary, labels, chunks):
+    @jax.checkpoint
+    def logits_of(vocabulary, rows):
+        return rows @ vocabulary.T
+
+    def of_chunk(vocabulary, rows, labels, counts):
+        likely = jax.nn.log_softmax(logits_of(vocabulary, rows))
+        return -jnp.sum(jnp.take_along_axis(likely, labels[:, None], axis=-1)[:, 0] * counts)
+
+    return scanned(of_chunk, hidden, vocabulary, labels, chunks) / len(hidden)
+
+
+@fails_with("also saved", "a copy of vocabulary, f32[8,200], 6.25 KiB", "is all of the turn inside")
+def vocabulary_transposed_before(hidden, vocabulary, labels, chunks):
+    def of_chunk(words, *own):
+        return chunk_loss(words.T, *own)
+
+    return scanned(jax.checkpoint(of_chunk), hidden, vocabulary.T, labels, chunks) / len(hidden)
+
+
+@fails_with("also saved", "(f32[96,8], f32[200,8]), 9.25 KiB", "is all of the turn inside")
+def gradients_made_in_the_forward_pass(hidden, vocabulary, labels, chunks):
+    """As fused kernels do."""
+
+    @jax.custom_vjp
+    def loss(hidden, vocabulary):
+        return right(hidden, vocabulary, labels, chunks)
+
+    def forward(*arguments):
+        return jax.value_and_grad(loss.fun, argnums=(0, 1))(*arguments)
+
+    loss.defvjp(forward, lambda gradients, ct: tuple(ct * each for each in gradients))
+    return loss(hidden, vocabulary)
+
+
+@fails_with("peak", "times one chunk's logits", "5 at most", "How many chunks does one")
+def one_checkpoint_around_all(hidden, vocabulary, labels, chunks):
+    return jax.checkpoint(lambda *both: jnp.mean(losses(*both, labels)))(hidden, vocabulary)
+
+
+@fails_with("peak", "times one chunk's logits", "5 at most", "How many chunks does one")
+def checkpoint_around_the_scan(hidden, vocabulary, labels, chunks):
+    return jax.checkpoint(lambda *both: chunks_without_a_checkpoint(*both, labels, chunks))(hidden, vocabulary)
+
+
+@fails_with("peak", "times one chunk's logits", "be run again at the same time")
+def written_out(hidden, vocabulary, labels, chunks):
+    loss = jax.checkpoint(lambda rows, of: jnp.sum(losses(rows, vocabulary, of)))
+    return sum(loss(rows, of) for rows, of in sliced(hidden, labels, chunks)) / len(hidden)
+
+
+@fails_with("peak", "times one chunk's logits", "How many chunks does one")
+def two_chunks_for_twelve(hidden, vocabulary, labels, chunks):
+    return right(hidden, vocabulary, labels, 2 if chunks == 12 else chunks)
+
+
+@fails_with("recomputes", "in 24 pieces", "make its logits")
+def logits_made_twice(hidden, vocabulary, labels, chunks):
+    @jax.checkpoint
+    def of_chunk(*own):
+        return jax.checkpoint(chunk_loss)(*own) / 2 + jax.checkpoint(chunk_loss)(*own) / 2
+
+    return scanned(of_chunk, hidden, vocabulary, labels, chunks) / len(hidden)
+
+
+@fails_with("wrong value", "the mean of the chunks' means", "how much does one of its rows weigh")
+def mean_of_means(hidden, vocabulary, labels, chunks):
+    def of_chunk(vocabulary, rows, labels, counts):
+        return chunk_loss(vocabulary, rows, labels, counts) / jnp.sum(counts)
+
+    return scanned(jax.checkpoint(of_chunk), hidden, vocabulary, labels, chunks) / chunks
+
+
+@fails_with("wrong value", "not their mean", "divided by")
+def sum_of_all(hidden, vocabulary, labels, chunks):
+    return right(hidden, vocabulary, labels, chunks) * len(hidden)
+
+
+def all_rows(vocabulary, rows, labels, counts):
+    return jnp.sum(losses(rows, vocabulary, labels))
+
+
+@fails_with("wrong value", "with the rows of zeros counted", "taken out of the sum")
+def filled_rows_counted(hidden, vocabulary, labels, chunks):
+    return scanned(jax.checkpoint(all_rows), hidden, vocabulary, labels, chunks) / len(hidden)
+
+
+@fails_with("wrong value", "the mean over the rows of zeros too", "taken out of the sum")
+def filled_rows_in_the_mean(hidden, vocabulary, labels, chunks):
+    total = scanned(jax.checkpoint(all_rows), hidden, vocabulary, labels, chunks)
+    return total / (chunks * -(-len(hidden) // chunks))
+
+
+@fails_with("wrong value", "this is the value without the rows that are left over", "do not come out even")
+def rows_left_over_left_out(hidden, vocabulary, labels, chunks):
+    n = len(hidden) // chunks * chunks
+    return scanned(jax.checkpoint(chunk_loss), hidden[:n], vocabulary, labels[:n], chunks) / len(hidden)
+
+
+@fails_with("wrong value", "the mean without the rows that are left over", "do not come out even")
+def mean_of_whole_chunks(hidden, vocabulary, labels, chunks):
+    n = len(hidden) // chunks * chunks
+    return right(hidden[:n], vocabulary, labels[:n], chunks)
+
+
+@fails_with("wrong value", "with some rows counted twice", "never reads past the end")
+def slices_past_the_end(hidden, vocabulary, labels, chunks):
+    rows = -(-len(hidden) // chunks)
+
+    @jax.checkpoint
+    def body(total, start):
+        own = (jax.lax.dynamic_slice_in_dim(array, start, rows) for array in (hidden, labels))
+        return total + all_rows(vocabulary, *own, None), None
+
+    return jax.lax.scan(body, jnp.zeros((), hidden.dtype), jnp.arange(chunks) * rows)[0] / len(hidden)
+
+
+@fails_with("wrong value", "the first chunk's labels for every chunk", "get its labels")
+def always_the_first_labels(hidden, vocabulary, labels, chunks):
+    first = labels[: -(-len(hidden) // chunks)]
+
+    def of_chunk(vocabulary, rows, labels, counts):
+        return chunk_loss(vocabulary, rows, first, counts)
+
+    return scanned(jax.checkpoint(of_chunk), hidden, vocabulary, labels, chunks) / len(hidden)
+
+
+@fails_with("wrong value", "the loss of the last chunk alone", "the turns before")
+def no_sum(hidden, vocabulary, labels, chunks):
+    each = cut(hidden, chunks), cut(labels, chunks), cut(jnp.ones(len(hidden), hidden.dtype), chunks)
+    loss = jax.checkpoint(chunk_loss)
+    zero = jnp.zeros((), hidden.dtype)
+    return jax.lax.scan(lambda _, own: (loss(vocabulary, *own), None), zero, each)[0] / len(hidden)
+
+
+@fails_with("wrong value", "its sign turned round", "subtracted from the other")
+def likelihood(hidden, vocabulary, labels, chunks):
+    return -right(hidden, vocabulary, labels, chunks)
+
+
+@fails_with("wrong value", "without the logarithm of the sum", "Which two things")
+def logits_of_the_labels(hidden, vocabulary, labels, chunks):
+    def of_chunk(vocabulary, rows, labels, counts):
+        return -jnp.sum(jnp.take_along_axis(rows @ vocabulary.T, labels[:, None], axis=-1)[:, 0] * counts)
+
+    return scanned(jax.checkpoint(of_chunk), hidden, vocabulary, labels, chunks) / len(hidden)
+
+
+@fails_with("wrong gradient", "with respect to vocabulary is zero everywhere")
+def vocabulary_stopped(hidden, vocabulary, labels, chunks):
+    return right(hidden, jax.lax.stop_gradient(vocabulary), labels, chunks)
+
+
+@fails_with("wrong type", "f32[96]")
+def each_rows_loss(hidden, vocabulary, labels, chunks):
+    loss = jax.checkpoint(lambda own: losses(own[0], vocabulary, own[1]))
+    return jax.lax.map(loss, (cut(hidden, chunks), cut(labels, chunks))).reshape(-1)[: len(hidden)]
+
+
+@fails_with("raises", "do not come out even")
+def reshaped(hidden, vocabulary, labels, chunks):
+    each = hidden.reshape(chunks, -1, hidden.shape[1]), labels.reshape(chunks, -1)
+    return jnp.sum(jax.lax.map(jax.checkpoint(lambda own: all_rows(vocabulary, *own, None)), each)) / len(hidden)
+
+
+@fails_with("raises", "which of them is transposed")
+def not_transposed(hidden, vocabulary, labels, chunks):
+    return jnp.mean(jax.nn.log_softmax(hidden @ vocabulary))

@@ -1,0 +1,198 @@
+"""Wrong answers to offload_carry, each with the finding that must name its mistake."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import Offloadable, checkpoint_name
+from sample_answers import Answers
+
+WRONG = Answers()
+fails_with = WRONG.fails_with
+
+
+def sending(*names, saved=(), dst="pinned_host"):
+    return jax.checkpoint_policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=list(saved),
+        names_which_can_be_offloaded=list(names),
+        offload_src="device",
+        offload_dst=dst,
+    )
+
+
+def scanned(layer, **options):
+    """Layers in a scan, each in a checkpoint with these options."""
+    layer = jax.checkpoint(layer, **options)
+    return lambda ws, x: jax.lax.scan(lambda x, w: (layer(w, x), None), x, ws)[0]
+
+
+def named(layer):
+    return lambda w, x: layer(w, checkpoint_name(x, "carry"))
+
+
+def right(layer):
+    return scanned(named(layer), policy=sending("carry"))
+
+
+@fails_with("also saved", "the layers' first cosines", "Which value does the layer's backward pass begin with")
+def no_checkpoint(layer):
+    return lambda ws, x: jax.lax.scan(lambda x, w: (layer(w, x), None), x, ws)[0]
+
+
+@fails_with("wrong memory", "the layers' inputs, f32[5,", "the layers' inputs in device memory", "begin with")
+def no_policy(layer):
+    return scanned(layer)
+
+
+@fails_with("wrong memory", "the layers' inputs in device memory", "begin with")
+def the_output_named(layer):
+    return scanned(lambda w, x: checkpoint_name(layer(w, x), "carry"), policy=sending("carry"))
+
+
+@fails_with("wrong memory", "the layers' inputs in device memory", "begin with")
+def the_scans_output_named(layer):
+    step = jax.checkpoint(layer, policy=sending("carry"))
+    return lambda ws, x: checkpoint_name(jax.lax.scan(lambda x, w: (step(w, x), None), x, ws)[0], "carry")
+
+
+@fails_with("wrong memory", "the layers' inputs in device memory", "begin with")
+def named_outside_of_the_checkpoint(layer):
+    step = jax.checkpoint(layer, policy=sending("carry"))
+    return lambda ws, x: jax.lax.scan(lambda x, w: (step(w, checkpoint_name(x, "carry")), None), x, ws)[0]
+
+
+@fails_with("wrong memory", "the layers' inputs in device memory", "begin with")
+def result_of_the_name_thrown_away(layer):
+    def step(w, x):
+        checkpoint_name(x, "carry")
+        return layer(w, x)
+
+    return scanned(step, policy=sending("carry"))
+
+
+@fails_with("wrong memory", "the layers' inputs in device memory", "begin with")
+def misspelled(layer):
+    return scanned(named(layer), policy=sending("carries"))
+
+
+@fails_with("wrong memory", "the layers' inputs in device memory", "begin with")
+def saved_and_not_offloaded(layer):
+    return scanned(named(layer), policy=sending(saved=["carry"]))
+
+
+@fails_with("wrong memory", "the layers' inputs in device memory", "begin with")
+def sent_from_device_to_device(layer):
+    return scanned(named(layer), policy=sending("carry", dst="device"))
+
+
+@fails_with("wrong memory", "the layers' inputs in device memory", "begin with")
+def host_that_is_not_pinned(layer):
+    return scanned(named(layer), policy=sending("carry", dst="unpinned_host"))
+
+
+@fails_with("also saved", "the layers' inputs, f32[5,", "720 B", "begin with")
+def kept_in_both_memories(layer):
+    step = jax.checkpoint(named(layer), policy=sending("carry"))
+    return lambda ws, x: jax.lax.scan(lambda x, w: (step(w, x) + 0 * x * x, None), x, ws)[0]
+
+
+@fails_with("also saved", "the layers' products, f32[", "in pinned_host memory", "begin with")
+def products_sent_too(layer):
+    def policy(operation, *_, **parameters):
+        named = operation.name == "name" and parameters["name"] == "carry"
+        return Offloadable("device", "pinned_host") if named or operation.name == "dot_general" else False
+
+    return scanned(named(layer), policy=policy)
+
+
+@fails_with("also saved", "the layers' sines, f32[", "in pinned_host memory", "that name values")
+def every_name_sent(layer):
+    def policy(operation, *_, **parameters):
+        return Offloadable("device", "pinned_host") if operation.name == "name" else False
+
+    return scanned(named(layer), policy=policy)
+
+
+@fails_with("also saved", "the layers' products, f32[")
+def products_kept_on_the_device(layer):
+    def policy(operation, *_, **parameters):
+        if operation.name == "name" and parameters["name"] == "carry":
+            return Offloadable("device", "pinned_host")
+        return operation.name == "dot_general"
+
+    return scanned(named(layer), policy=policy)
+
+
+@fails_with("also saved", "layer 2's input, f32[", "in pinned_host memory")
+def python_loop(layer):
+    step = jax.checkpoint(named(layer), policy=sending("carry"))
+    return lambda ws, x: functools.reduce(lambda x, w: step(w, x), ws, x)
+
+
+@fails_with("not saved", "the layers' inputs, f32[5,", "in pinned_host memory", "what does its policy say of the carry")
+def all_in_one_checkpoint(layer):
+    return jax.checkpoint(no_checkpoint(layer))
+
+
+@fails_with("recomputes", "10 matmuls again", "How often does one turn call layer")
+def each_layer_twice(layer):
+    return scanned(named(lambda w, x: (layer(w, x) + layer(w, x)) / 2), policy=sending("carry"))
+
+
+@fails_with("wrong memory", "the layers' inputs in device memory", "32 layers")
+def on_the_device_beyond_31(layer):
+    return lambda ws, x: (no_policy if len(ws) > 31 else right)(layer)(ws, x)
+
+
+@fails_with("wrong memory", "the layers' inputs in device memory", "in float16")
+def on_the_device_in_float16(layer):
+    return lambda ws, x: (no_policy if x.dtype == jnp.float16 else right)(layer)(ws, x)
+
+
+@fails_with("wrong value", "with the last layer run first", "From which end")
+def from_the_last(layer):
+    return lambda ws, x: right(layer)(ws[::-1], x)
+
+
+@fails_with("wrong value", "without the last layer", "How many turns")
+def one_turn_too_few(layer):
+    return lambda ws, x: right(layer)(ws[:-1], x)
+
+
+@fails_with("wrong value", "the first layer's weight in every layer", "its element")
+def always_the_first_weight(layer):
+    step = jax.checkpoint(named(layer), policy=sending("carry"))
+    return lambda ws, x: jax.lax.scan(lambda x, w: (step(ws[0], x), None), x, ws)[0]
+
+
+@fails_with("wrong value", "the last layer alone", "what the layer before has returned")
+def each_layer_on_x(layer):
+    step = jax.checkpoint(named(layer), policy=sending("carry"))
+    return lambda ws, x: jax.lax.scan(lambda _, w: (step(w, x), None), x, ws)[0]
+
+
+@fails_with("raises", "exclusive", "To which of the two lists")
+def in_both_lists(layer):
+    return scanned(named(layer), policy=sending("carry", saved=["carry"]))
+
+
+@fails_with("raises", "positional", "What does the body of a scan take")
+def net_at_once(layer, ws, x):
+    return right(layer)(ws, x)
+
+
+@fails_with("raises", "which of them first")
+def no_second_result(layer):
+    step = jax.checkpoint(named(layer), policy=sending("carry"))
+    return lambda ws, x: jax.lax.scan(lambda x, w: step(w, x), x, ws)[0]
+
+
+@fails_with("wrong type", "f32[5,")
+def every_layers_output(layer):
+    step = jax.checkpoint(named(layer), policy=sending("carry"))
+    return lambda ws, x: jax.lax.scan(lambda x, w: (step(w, x),) * 2, x, ws)[1]
+
+
+@fails_with("wrong gradient", "with respect to x is zero everywhere")
+def x_stopped(layer):
+    return lambda ws, x: right(layer)(ws, jax.lax.stop_gradient(x))

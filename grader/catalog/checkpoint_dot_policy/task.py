@@ -22,7 +22,8 @@ def cases(rng):
     widths, rows = iter(2 * rng.integers(4, 16, 2) + 1), iter(2 * rng.integers(5, 17, 2))  # never the same
     pair, inner = ([("x", "w1"), ("x", "w2"), ("w1", "w2")][number] for number in rng.integers(3, size=2))
     axes = {name: int(rng.integers(2)) for name in pair}
-    one_by_one = [(2, {str(name): 0}) for name in rng.permutation(["x", "w1"])]
+    # Over x's last axis: what its product sums over is the last one no more.
+    one_by_one = [(2, {str(name): 2 if name == "x" else 0}) for name in rng.permutation(["x", "w1"])]
     all_of_them = [(2, dict.fromkeys(names, 0)) for names in (parameters, inner)]
     return (
         # Rows enough for products that have more elements than on the page: a policy may ask for that.

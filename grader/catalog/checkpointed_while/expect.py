@@ -115,7 +115,7 @@ hints = (
     ),
     Hint(
         "Take `cond = lambda x: x < n` and `body = lambda x: x + 1`, begin at 0, and print what your loop returns with "
-        "`max_steps=10` and `c=4`, for `n` of 5, 10 and 20. Is it 5, 10 and 10?",
+        "`max_steps=10`, for `c` of 4 and of 5, for `n` of 5, 10 and 20. Is it 5, 10 and 10?",
         after=("wrong value",),
     ),
     Hint(

@@ -159,7 +159,7 @@ hints = (
     Hint("To send a gradient back through the operation, what is it multiplied by? Which of the page's names is that?"),
     Hint(
         "relu's derivative is 1 or 0. Which dtype says that in the fewest bytes, and which of the names has it?",
-        after=("wrong value", "unknown name"),
+        after=("wrong value",),
         says="relu",
     ),
     Hint(
@@ -205,6 +205,12 @@ hints = (
         "What does your answer return for one operation: a list, with a name from the page's list for each value "
         "that is kept?",
         after=("wrong type",),
+    ),
+    Hint(
+        "A mask says where relu's derivative is 1. Which of the page's names is that mask, written as an expression, "
+        "and which dtype has it?",
+        after=("unknown name",),
+        says="'mask'",
     ),
 )
 

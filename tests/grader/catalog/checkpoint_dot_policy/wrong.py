@@ -501,3 +501,14 @@ def batches_of_one_saved(w1, w2, x):
 def not_under_jit(w1, w2, x):
     inside = "DynamicJaxpr" in type(x).__name__
     return jax.checkpoint(pipeline, policy=jax.checkpoint_policies.dots_saveable if inside else NO_BATCH)(w1, w2, x)
+
+
+@fails_with("not saved", "x @ w1", "whatever the shapes of their operands")
+def sums_over_the_last_axis_saved(w1, w2, x):
+    def policy(prim, *operands, dimension_numbers=None, **_):
+        if prim.name != "dot_general":
+            return False
+        (summed, _), batch = dimension_numbers
+        return not batch[0] and tuple(summed) == (operands[0].ndim - 1,)
+
+    return jax.checkpoint(pipeline, policy=policy)(w1, w2, x)

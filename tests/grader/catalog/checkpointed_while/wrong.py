@@ -210,3 +210,9 @@ def counted_from_one(cond, body, x, max_steps, c):
 @fails_with("wrong type", "(*, *)", "What should checkpointed_while")
 def with_the_steps(cond, body, x, max_steps, c):
     return right(cond, body, x, max_steps, c), jnp.float32(max_steps)
+
+
+@fails_with("wrong value", "one step too many", "the condition or the step?")
+def one_step_more_where_segments_come_out_even(cond, body, x, max_steps, c):
+    more = max_steps % c == 0
+    return in_segments(cond, body, x, max_steps + more, c, -(-max_steps // c) + more)

@@ -302,3 +302,8 @@ def always_to_the_same_place(p1, p2):
 @fails_with("wrong memory", "hidden, f32[", "hidden in pinned_host memory", cases=(FIRST,))
 def policies_swapped(p2, p1):
     return lambda *a, **k: p1(*a, **k) if is_yes(p1(*a, **k)) else p2(*a, **k)
+
+
+@fails_with("wrong value", "about 'hidden' of float32[]", "which is asked first")
+def the_second_not_asked_about_single_numbers(p1, p2):
+    return lambda primitive, *a, **k: p1(primitive, *a, **k) if a[0].ndim == 0 else joined(p1, p2)(primitive, *a, **k)

@@ -229,3 +229,11 @@ def asks_every_operation_for_its_name(name):
 @fails_with("raises", "wants yes or no", cases=ALL)
 def a_maker_of_policies(name):
     return lambda *_, **__: named(*MENU[name])
+
+
+@fails_with("wrong value", "_proj' of bfloat16[4096,8192]", "look at besides names")
+def large_values_never_saved(name):
+    def policy(primitive, *operands, **parameters):
+        return operands[0].size < 10**6 and named(*MENU[name])(primitive, *operands, **parameters)
+
+    return policy

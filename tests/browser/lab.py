@@ -10,8 +10,8 @@ import nbformat
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-# A cell's prompt is [ ] before it runs and [*] while it does.
-_ALL_RAN = """() => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt')].every(
+# A cell's prompt is [ ] before it runs and [*] while it does; a folded one shows none.
+_ALL_RAN = """() => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt:not(.jp-Placeholder-prompt)')].every(
     prompt => /[0-9]/.test(prompt.textContent))"""
 _OUTPUT = Path(__file__).parents[2] / "test-output"
 

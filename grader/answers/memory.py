@@ -16,8 +16,16 @@ from typing import Any
 import jax
 import numpy as np
 
-_LIBRARIES = {"jax", "jaxlib", "numpy", "math", "functools", "itertools", "operator"}
-_WITH_STATE = "numpy.random"
+# Not operator, whose functions change what they are given, or find attributes by text.
+_LIBRARIES = {"jax", "jaxlib", "numpy", "math", "functools", "itertools"}
+_WITH_STATE = ("numpy.ctypeslib", "numpy.f2py", "numpy.lib", "numpy.random", "numpy.testing")
+# Of libraries' functions, those that keep something, settings for instance or a function's name, and those that find
+# what was kept: in files, in memory that was somebody's before, in the time.
+_KEEPS = ("clear", "register", "set", "update", "wraps")
+_FINDS = {
+    *("DataSource", "fromfile", "fromregex", "genfromtxt", "load", "loadtxt", "memmap", "empty", "empty_like"),
+    *("ndarray", "datetime64", "device_memory_profile", "live_arrays", "geterr", "getbufsize", "get_printoptions"),
+}
 _PLAIN = bool | int | float | complex | str | bytes | range | np.generic | np.dtype | type(None) | type(Ellipsis)
 _CONTAINERS = list | dict | set
 # But for those that change what they are given, or find what nobody gave them.
@@ -81,7 +89,7 @@ class _Found:
             case functools.partial():
                 return value.func, *value.args, *value.keywords.values()
             case _ if _is_of_library(value):
-                return ()
+                return None if _remembers(value) else ()
             case jax.custom_jvp():
                 return value.fun, value.jvp
             case jax.custom_vjp():
@@ -148,7 +156,7 @@ def _at_end_of(value: Any, steps: Iterable[dis.Instruction]) -> tuple[Any, bool]
         if step.opname != "LOAD_ATTR" or not (is_library or isinstance(value, types.SimpleNamespace)):
             break
         value = getattr(value, step.argval, None)
-        of_library = callable(value)
+        of_library = callable(value) and not _remembers(value)
     return value, of_library
 
 
@@ -158,6 +166,12 @@ def _is_of_library(value: Any) -> bool:
     if not (isinstance(module, str) and isinstance(name, str) and _is_stateless(module.removeprefix("_"))):
         return False
     return getattr(sys.modules.get(module), name, None) is value
+
+
+def _remembers(function: Any) -> bool:
+    """Whether a library's function keeps something for later, or finds what was kept."""
+    name = str(getattr(function, "__name__", ""))
+    return name.startswith(_KEEPS) or name in _FINDS
 
 
 def _is_stateless(module: str) -> bool:

@@ -2,6 +2,7 @@
 
 import functools
 import itertools
+import operator
 import random
 import time
 
@@ -153,6 +154,25 @@ def _within():
         lambda x: x * np.random.default_rng().normal(),
         lambda x: jax.checkpoint(helper, policy=lambda *_, **__: _appends(TABLE).any())(x),
         jax.checkpoint(helper, policy=functools.partial(lambda seen, *_, **__: seen.append(1), [])),
+        # What libraries' own functions change, or find.
+        lambda x: operator.setitem(_log, x.shape, 1) or x * len(_log),
+        lambda x: x * len(operator.iadd(_seen, [1])),
+        lambda x: operator.methodcaller("append", 1)(_seen) or x * len(_seen),
+        lambda x: operator.attrgetter("append")(_seen)(1) or x * len(_seen),
+        lambda x: operator.attrgetter("__dict__")(helper).get("count", x),
+        lambda x: x * len(functools.reduce(operator.iconcat, [[1]], _seen)),
+        functools.partial(operator.setitem, _log),
+        lambda x: x * len(np.seterr(over="warn")["over"]),
+        lambda x: np.set_printoptions(precision=x.size) or x,
+        lambda x: np.savetxt("kept", x) or x * np.loadtxt("kept"),
+        lambda x: x * np.fromfile("kept"),
+        lambda x: x * np.lib.format.open_memmap("kept")[0],
+        lambda x: np.testing.measure("_seen.append(1)") * x * len(_seen),
+        lambda x: x * np.empty(3)[0],
+        lambda x: x * np.datetime64("now").astype(int),
+        lambda x: x * len(jax.live_arrays()),
+        lambda x: functools.update_wrapper(helper, by_rule)(x) * len(repr(helper)),
+        lambda x: functools.wraps(by_rule)(helper)(x) * len(repr(helper)),
     ],
 )
 def test_what_may_differ_from_call_to_call_may_have_one(answer):

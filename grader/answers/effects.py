@@ -278,6 +278,8 @@ def _uses(placed: PlacedStatement) -> tuple[set[str], set[str]]:
     nodes = list(ast.walk(statement))
     if any(isinstance(node, ast.Import | ast.ImportFrom) for node in nodes):
         at_once.add(IMPORTS)
+    stored = (node.target for node in outside_definitions(statement) if isinstance(node, ast.AugAssign))
+    at_once |= {target.id for target in stored if isinstance(target, ast.Name)}  # a use that symtable does not count
     if BY_TEXT & (at_once | called):
         texts = [node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)]
         at_once |= {word for text in texts for word in re.findall(r"\w+", text)}

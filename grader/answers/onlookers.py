@@ -140,4 +140,6 @@ def _changes_nothing(path: tuple[str, ...]) -> bool:
     """Whether what a library has under these names changes nothing of anybody's."""
     if len(path) < 2 or path[0] not in _LIBRARIES or any(map(_says_so, path)):
         return False
+    if path[:2] == ("numpy", "testing"):  # of which some run what they are given as text
+        return all(name.startswith("assert") for name in path[2:])
     return path[:2] != ("numpy", "random") or path[2:3] in _OWN_RANDOM_NUMBERS

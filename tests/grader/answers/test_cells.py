@@ -175,6 +175,13 @@ NOT_READ = {
         f"def {NAME}(): return REG[0]",
         CHECK,
     ],
+    "a list under another name": ["REG = []\nother = REG", "other += [7]", f"def {NAME}(): return REG[0]", CHECK],
+    "what runs as text": [
+        "REG = []\nimport numpy as np",
+        "np.testing.measure('REG.append(7)')",
+        f"def {NAME}(): return REG[0]",
+        CHECK,
+    ],
     "what a function of the page is given": [
         "REG = {}\ndef fill(table): put(table)\ndef put(table): into = table; into['k'] = 7",
         "print(fill(REG))",

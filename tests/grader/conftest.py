@@ -3,6 +3,31 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from grader.classroom import grade_one
+from grader.isolation import sandbox
+from grader.isolation.limits import FOR_BATCH, CheckLimits
+
+
+@pytest.fixture(scope="session")
+def zygote():
+    """The sandbox of all tests of this process that need none of their own: to start one takes seconds."""
+    with sandbox.Zygote() as zygote:
+        yield zygote
+
+
+@pytest.fixture(scope="session")
+def grader_in_sandbox(zygote):
+    """Makes a `SandboxGrader` that grades in it, and that nobody closes."""
+
+    def begun(limits: CheckLimits = FOR_BATCH) -> grade_one.SandboxGrader:
+        grader = grade_one.SandboxGrader(limits)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(grade_one, "Zygote", lambda: zygote)
+            grader.begin()
+        return grader
+
+    return begun
+
 
 @pytest.fixture(params=[False, True], ids=["remat", "remat3"])
 def remat3(request):

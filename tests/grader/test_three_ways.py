@@ -14,7 +14,6 @@ import sample_answers
 
 from grader.answers import find
 from grader.classroom.collect import Submission
-from grader.classroom.grade_one import SandboxGrader
 from grader.exercises import registry
 from grader.isolation.check_file import check_file
 from grader.isolation.in_process import grade_file
@@ -65,7 +64,7 @@ def spelled(name: str, rng: random.Random) -> list[str]:
 
 
 @bubblewrap.needed
-def test_an_answer_has_one_verdict_in_notebook_terminal_and_class(tmp_path, monkeypatch, seed):
+def test_an_answer_has_one_verdict_in_notebook_terminal_and_class(tmp_path, monkeypatch, seed, grader_in_sandbox):
     """That to every third exercise, in each run others."""
     monkeypatch.setenv("REMAT_WORKBOOK_DATA", str(tmp_path))
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
@@ -76,28 +75,27 @@ def test_an_answer_has_one_verdict_in_notebook_terminal_and_class(tmp_path, monk
     nbclient.NotebookClient(one, timeout=300, kernel_name="python3").execute()
     said = [o.text for cell in one.cells for o in cell.outputs if o.output_type == "stream" and "verdict" in o.text]
     assert [text.strip() for text in said] == ["verdict passed"] * len(pages)
-    with SandboxGrader() as grader:
-        for name, page in pages.items():
-            path = tmp_path / f"{name}.ipynb"
-            path.write_text(json.dumps(nbformat.v4.new_notebook(cells=[*map(nbformat.v4.new_code_cell, page)])))
-            assert grade_file(path, name, seed).passed, page
-            assert grader.grade(Submission("ada", path.name, path.read_bytes(), name), seed).verdict.passed, page
-            handed_in = tmp_path / f"{name}.py"
-            handed_in.write_text(Progress().attempts(name)[-1].source)
-            if handed_in.read_text() != find.read(path, name).text or rng.random() < 0.3:  # the same is judged the same
-                assert grade_file(handed_in, name, seed).passed, handed_in.read_text()
+    grader = grader_in_sandbox()
+    for name, page in pages.items():
+        path = tmp_path / f"{name}.ipynb"
+        path.write_text(json.dumps(nbformat.v4.new_notebook(cells=[*map(nbformat.v4.new_code_cell, page)])))
+        assert grade_file(path, name, seed).passed, page
+        assert grader.grade(Submission("ada", path.name, path.read_bytes(), name), seed).verdict.passed, page
+        handed_in = tmp_path / f"{name}.py"
+        handed_in.write_text(Progress().attempts(name)[-1].source)
+        if handed_in.read_text() != find.read(path, name).text or rng.random() < 0.3:  # the same is judged the same
+            assert grade_file(handed_in, name, seed).passed, handed_in.read_text()
 
 
 ENDS = "import os\nREG = {}\n\ndef NAME(*_): return REG['it']\n\nfor how in [REG]:\n    os._exit(0)\n"
 
 
 @bubblewrap.needed
-def test_what_more_of_the_file_does_takes_no_verdict_along(tmp_path):
+def test_what_more_of_the_file_does_takes_no_verdict_along(tmp_path, grader_in_sandbox):
     path = tmp_path / "answer.py"
     path.write_text(ENDS.replace("NAME", "all_but"))
     here = check_file(path)
-    with SandboxGrader() as grader:
-        there = grader.grade(Submission("ada", path.name, path.read_bytes()), 1).verdict
+    there = grader_in_sandbox().grade(Submission("ada", path.name, path.read_bytes()), 1).verdict
     for verdict in (here, there):
         assert verdict.outcome == "not passed" and "KeyError: 'it'" in verdict.findings[0].text
 
@@ -121,8 +119,7 @@ for each in [REG]:
 
 @bubblewrap.needed
 @pytest.mark.parametrize(("seconds", "said"), [(2, "KeyError: 'it'"), (20, "returns a")])
-def test_both_tries_share_their_time(seconds, said):
+def test_both_tries_share_their_time(seconds, said, grader_in_sandbox):
     submission = Submission("ada", "answer.py", BURNS.replace("NAME", "all_but").encode())
-    with SandboxGrader(CheckLimits(processor_seconds=seconds)) as grader:
-        verdict = grader.grade(submission, 1).verdict
+    verdict = grader_in_sandbox(CheckLimits(processor_seconds=seconds)).grade(submission, 1).verdict
     assert verdict.outcome == "not passed" and said in verdict.findings[0].text

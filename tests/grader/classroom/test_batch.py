@@ -22,7 +22,7 @@ import sample_answers
 
 from grader.answers import capture
 from grader.answers.evidence import Evidence
-from grader.classroom import grade_one, report, seeds
+from grader.classroom import report, seeds
 from grader.classroom.collect import Submission
 from grader.classroom.grade import Grade
 from grader.exercises import registry
@@ -36,9 +36,8 @@ SEED = 5
 
 
 @pytest.fixture(scope="module")
-def grader():
-    with grade_one.SandboxGrader() as grader:
-        yield grader
+def grader(grader_in_sandbox):
+    return grader_in_sandbox()
 
 
 MARKS = """

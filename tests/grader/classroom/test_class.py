@@ -22,7 +22,6 @@ from grader.answers.evidence import Evidence
 from grader.classroom import collect, executors, grade_class, run_folder, seeds
 from grader.classroom.collect import Submission
 from grader.classroom.grade import Grade
-from grader.classroom.grade_one import SandboxGrader
 from grader.isolation import remote_capture
 from grader.judging import judge
 from grader.verdicts.kinds import FindingKind, Outcome
@@ -37,10 +36,10 @@ sandboxed = pytest.mark.skipif(shutil.which("bwrap") is None, reason="bubblewrap
 
 
 @sandboxed
-def test_feedback_shows_both_programs_and_marks_what_is_wrong():
-    with SandboxGrader() as grader:
-        wrong = grader.grade(Submission("ada", "answer.py", WRONG.encode()), 1)
-        right = grader.grade(Submission("ada", "answer.py", RIGHT.encode()), 1)
+def test_feedback_shows_both_programs_and_marks_what_is_wrong(grader_in_sandbox):
+    grader = grader_in_sandbox()
+    wrong = grader.grade(Submission("ada", "answer.py", WRONG.encode()), 1)
+    right = grader.grade(Submission("ada", "answer.py", RIGHT.encode()), 1)
     assert wrong.verdict.outcome == "not passed" and wrong.picture.title.startswith("Both programs of your answer (")
     page = wrong.picture.html()
     assert page.count("rs-marked") > 2 and "◀ here" in page and "In [" not in page
@@ -58,7 +57,7 @@ def test_feedback_shows_both_programs_and_marks_what_is_wrong():
         (0, "sys.stdout = None", True),
     ],
 )
-def test_what_an_answer_does_when_it_is_shown_changes_nothing(later, then, shown, monkeypatch):
+def test_what_an_answer_does_when_it_is_shown_changes_nothing(later, then, shown, monkeypatch, grader_in_sandbox):
     monkeypatch.setattr(remote_capture, "SECONDS_TO_DRAW", 2)
     judged = 2 * len(seeds.cases_for(NAME, seeds.seed_of_shapes(1, "ada")))  # each case is tried twice
     calls = f"""
@@ -75,14 +74,13 @@ def counted(policy):
     return policy
 """
     answer = calls + RIGHT.replace("policy=policy", "policy=counted(policy)")
-    with SandboxGrader() as grader:
-        grade = grader.grade(Submission("ada", "answer.py", answer.encode()), 1)
+    grade = grader_in_sandbox().grade(Submission("ada", "answer.py", answer.encode()), 1)
     assert grade.verdict.passed and grade.printed.split("\n") == [*(f"call {n + 1}" for n in range(judged)), ""]
     assert (grade.picture is not None) == shown
 
 
 @sandboxed
-def test_the_same_programs_are_judged_once_and_others_are_not_taken_for_them(monkeypatch):
+def test_the_same_programs_are_judged_once_and_others_are_not_taken_for_them(monkeypatch, grader_in_sandbox):
     judged, calls = judge.judge_text, []
     monkeypatch.setattr(judge, "judge_text", lambda *arguments: calls.append(1) or judged(*arguments))
     learners = [name for name in map(str, range(99)) if seeds.seed_of_shapes(1, name) == seeds.seed_of_shapes(1, "0")]
@@ -93,15 +91,15 @@ def test_the_same_programs_are_judged_once_and_others_are_not_taken_for_them(mon
         verdict = grader.grade(Submission(learner, "answer.py", text.encode()), 1).verdict
         return verdict.outcome, verdict.findings[0].source if verdict.findings else None, len(calls)
 
-    with SandboxGrader() as grader:
-        assert graded(learners[0], RIGHT) == ("passed", None, 1)
-        assert graded(learners[1], lower + RIGHT.replace("pipeline", "others")) == ("passed", None, 1)
-        assert graded(learners[2], RIGHT.replace("(z**2)", "(z**2) * 1.001"))[::2] == ("not passed", 2)
-        assert graded(other, RIGHT) == ("passed", None, 3), "for other shapes it is another program"
-        first, again = graded(learners[0], WRONG), graded(learners[1], lower + WRONG)
-        assert first[::2] == again[::2] == ("not passed", 4)
-        lines = [[int(line) for line in re.findall(r"answer.py:(\d+)", source)] for _, source, _ in (first, again)]
-        assert lines[0] and [line + 3 for line in lines[0]] == lines[1], "each is told of lines of its own"
+    grader = grader_in_sandbox()
+    assert graded(learners[0], RIGHT) == ("passed", None, 1)
+    assert graded(learners[1], lower + RIGHT.replace("pipeline", "others")) == ("passed", None, 1)
+    assert graded(learners[2], RIGHT.replace("(z**2)", "(z**2) * 1.001"))[::2] == ("not passed", 2)
+    assert graded(other, RIGHT) == ("passed", None, 3), "for other shapes it is another program"
+    first, again = graded(learners[0], WRONG), graded(learners[1], lower + WRONG)
+    assert first[::2] == again[::2] == ("not passed", 4)
+    lines = [[int(line) for line in re.findall(r"answer.py:(\d+)", source)] for _, source, _ in (first, again)]
+    assert lines[0] and [line + 3 for line in lines[0]] == lines[1], "each is told of lines of its own"
 
 
 # What grades in these processes is a stand-in, without JAX: it takes some milliseconds, and says what it was given.

@@ -22,7 +22,7 @@ RIGHT = (ROOT / "solutions" / f"{NAME}.py").read_text()
 WRONG = RIGHT.replace("jax.checkpoint(", "(lambda f, policy: f)(")
 NOT_JUDGED, NOT_PASSED = "could not be judged", "not passed"
 SEED = 7
-PROCESSOR_SECONDS, SECONDS = 5, 40
+PROCESSOR_SECONDS, SECONDS = 3, 25
 MARK = f"attack-{secrets.token_hex(8)}"
 
 HEAD = f"""

@@ -8,17 +8,9 @@ import bubblewrap
 import numpy as np
 import pytest
 
-from grader.isolation import sandbox
 from grader.isolation.limits import Killed, NotDone
 from grader.isolation.remote_execution import RemoteExecution
 from grader.stablehlo.types import ProgramError
-
-
-@pytest.fixture(scope="module")
-def zygote():
-    with sandbox.Zygote() as zygote:
-        yield zygote
-
 
 SCALAR = "module {{ func.func public @main(%a: tensor<f32>) -> tensor<f32> {{ {} return %b : tensor<f32> }} }}"
 

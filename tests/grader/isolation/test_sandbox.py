@@ -30,9 +30,8 @@ LIMITS = {"seconds": 30, "processor_seconds": 30}
 
 
 @pytest.fixture(scope="module")
-def grader():
-    with SandboxGrader(CheckLimits(**LIMITS)) as grader:
-        yield grader
+def grader(grader_in_sandbox):
+    return grader_in_sandbox(CheckLimits(**LIMITS))
 
 
 def submission(body):
@@ -201,10 +200,9 @@ def test_what_a_learners_page_imports_is_there_and_does_nothing_until_it_is_call
     ],
 )
 @bubblewrap.needed
-def test_whatever_an_answer_does_is_its_own_verdict(body, outcome, reason, limits, grader):
+def test_whatever_an_answer_does_is_its_own_verdict(body, outcome, reason, limits, grader_in_sandbox):
     start = time.monotonic()
-    with SandboxGrader(CheckLimits(**LIMITS | limits)) if limits else contextlib.nullcontext(grader) as grader:
-        graded = grade(body, grader)
+    graded = grade(body, grader_in_sandbox(CheckLimits(**LIMITS | limits)))
     assert graded.verdict.outcome == outcome and reason in graded.reason, graded
     assert graded.verdict.exercise == NAME and graded.reason.isprintable() and len(graded.reason) < 1100
     assert time.monotonic() - start < 25
@@ -279,13 +277,13 @@ def _parent(pid):
 
 
 @bubblewrap.needed
-def test_what_does_nothing_is_not_waited_for_and_what_takes_long_only_as_long_as_asked(grader):
-    with SandboxGrader() as patient:  # with all the time that there is
-        start = time.monotonic()
-        assert "did nothing at all" in grade("while True: time.sleep(0.1)", patient).reason
-        assert time.monotonic() - start < 40
-        with pytest.raises(NotDone):
-            patient.grade(submission("while True: pass"), 1, hurry=Hurry.GREAT)
+def test_what_does_nothing_is_not_waited_for_and_what_takes_long_only_as_long_as_asked(grader_in_sandbox):
+    patient = grader_in_sandbox()  # with all the time that there is
+    start = time.monotonic()
+    assert "did nothing at all" in grade("while True: time.sleep(0.1)", patient).reason
+    assert time.monotonic() - start < 40
+    with pytest.raises(NotDone):
+        patient.grade(submission("while True: pass"), 1, hurry=Hurry.GREAT)
 
 
 @bubblewrap.needed

@@ -14,8 +14,6 @@ import pytest
 import sample_answers
 
 from grader.classroom.collect import Submission
-from grader.classroom.grade_one import SandboxGrader
-from grader.isolation import sandbox
 from grader.isolation.inside import system_calls
 from grader.isolation.inside.lockdown import ProcessLimits
 
@@ -41,9 +39,8 @@ def finds(what):
 
 
 @pytest.fixture(scope="module")
-def grader():
-    with SandboxGrader() as grader:
-        yield grader
+def grader(grader_in_sandbox):
+    return grader_in_sandbox()
 
 
 def found(body, grader):
@@ -192,18 +189,16 @@ def test_there_are_threads_and_no_processes(grader):
 
 
 @bubblewrap.needed
-def test_an_answer_is_the_first_to_end_when_memory_runs_out_and_has_no_huge_pages(grader):
+def test_an_answer_is_the_first_to_end_when_memory_runs_out_and_has_no_huge_pages(zygote):
     before = bubblewrap.descendants(os.getpid())
-    with sandbox.Zygote() as zygote:
-        zygotes = bubblewrap.descendants(os.getpid()) - before
-        inmate = zygote.start("execute", ProcessLimits(processor_seconds=60, memory=2**30))
-        try:
-            deadline = time.monotonic() + 30
-            while not (seen := facts(bubblewrap.descendants(os.getpid()) - before - zygotes)):
-                assert time.monotonic() < deadline
-                time.sleep(0.02)
-        finally:
-            inmate.end()
+    inmate = zygote.start("execute", ProcessLimits(processor_seconds=60, memory=2**30))
+    try:
+        deadline = time.monotonic() + 30
+        while not (seen := facts(bubblewrap.descendants(os.getpid()) - before)):
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+    finally:
+        inmate.end()
     assert seen == ("1000", "0")
 
 

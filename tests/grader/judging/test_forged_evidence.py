@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from grader.answers import capture, find
 from grader.answers.evidence import Evidence, EvidenceError, Failure, FailureKind, Traced
 from grader.exercises import registry
-from grader.isolation import sandbox
 from grader.isolation.remote_execution import RemoteExecution
 from grader.judging import judge
 from grader.stablehlo.reader import read
@@ -29,12 +28,6 @@ NAME = "checkpoint_dot_policy"
 TASK = registry.task(NAME)
 CASES = TASK.cases(np.random.default_rng(1))
 NOT_JUDGED, NOT_PASSED, PASSED = "could not be judged", "not passed", "passed"
-
-
-@pytest.fixture(scope="module")
-def zygote():
-    with sandbox.Zygote() as zygote:
-        yield zygote
 
 
 def solution(name):

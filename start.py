@@ -1,9 +1,11 @@
-"""The workbook's two commands.
+"""The workbook's commands.
 
     python3 start.py          set up .venv if needed, then open the first chapter in JupyterLab
     python3 start.py test     add what tests need, then run every test
+    python3 start.py book     add what the book needs, then build it into site/, pages for any browser
 
-What follows `--` goes to JupyterLab or pytest: `python3 start.py -- --port=9000`, `python3 start.py test -- -x`.
+What follows `--` goes to JupyterLab, pytest or `python -m book`: `python3 start.py -- --port=9000`,
+`python3 start.py test -- -x`.
 """
 
 # Python 3.8 and later run this file, with nothing installed. Older ones, back to 2.7, must be able to read it, to be
@@ -37,6 +39,7 @@ SETTINGS = VENV / "jupyter"  # what Jupyter and IPython keep for a user, here ke
 STAMP = VENV / "workbook-setup"  # the fingerprints of what was installed, or UNFINISHED while that goes on
 UNFINISHED = "unfinished"
 LEARNERS, TESTERS = "requirements.lock", "requirements-test.lock"  # the second one has all that the first one has
+BOOK = "requirements-book.lock"  # and so has this one
 FIRST_PAGE = "notebooks/00_start_here.ipynb"
 COMMAND = "python start.py" if os.name == "nt" else "python3 start.py"
 
@@ -86,7 +89,7 @@ def main(arguments):
     if own in (["-h"], ["--help"]):
         print(__doc__.strip())
         return 0
-    if own not in ([], ["test"]):
+    if own not in ([], ["test"], ["book"]):
         print("start.py does not know `{}`.\n\n{}".format(" ".join(own), __doc__.strip()), file=sys.stderr)
         return 2
     try:
@@ -96,6 +99,9 @@ def main(arguments):
         if own == ["test"]:
             set_up(TESTERS)
             return run([python(VENV), "-m", "pytest"] + passed_on)
+        if own == ["book"]:
+            set_up(BOOK)
+            return run([python(VENV), "-m", "book"] + passed_on)
         check_port(passed_on)
         set_up(LEARNERS)
         say("Opening {} in JupyterLab; Ctrl-C stops it.".format(FIRST_PAGE))

@@ -1,0 +1,1 @@
+"""The workbook as a book on the web: `python -m book`."""

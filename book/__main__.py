@@ -1,0 +1,101 @@
+"""Builds the book: a folder of pages that any browser reads, from the chapters and exercises as they are stored.
+
+    python -m book                                          into site/; open site/index.html
+    python -m book OUT --repository https://host/owner/name  each page also opens in Colab and Binder
+
+Nothing is run, and nothing is fetched. It takes what the extra `book` brings.
+"""
+
+import argparse
+import re
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from book import links
+from grader.learner import pages
+
+ROOT = Path(__file__).parents[1]
+HERE = Path(__file__).parent
+TEXTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "CITATION.cff"]
+
+
+def gather(source: Path) -> None:
+    """Copies what the book is made of into an empty folder, where each page keeps its path, so that links stay true."""
+    for name in [*TEXTS, "packages/rematscope/README.md", "packages/rematscope/CHANGELOG.md"]:
+        (source / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(ROOT / name, source / name)
+    shutil.copytree(ROOT / "docs", source / "as_it_is" / "docs")  # README's pictures, which stand in HTML there
+    shutil.copytree(ROOT / "notebooks", source / "notebooks", ignore=shutil.ignore_patterns(".*"))
+    (source / "exercises").mkdir()
+    for page in pages.exercises():
+        (source / "exercises" / page.path.name).write_bytes(pages.as_it_came(page))
+    shutil.copytree(HERE / "static", source / "static")
+    for name in ("index.md", "reference.rst"):
+        text = (HERE / name).read_text(encoding="utf-8")
+        (source / name).write_text(text.replace("COURSE", "\n".join(_course())), encoding="utf-8")
+
+
+def _course() -> list[str]:
+    """The pages in the order in which one reads them: each chapter before the exercises that need it."""
+    exercises = pages.exercises()
+    order = []
+    for chapter in pages.chapters():
+        order += [chapter.path, *(page.path for page in exercises if page.chapter == chapter.number)]
+    return [path.relative_to(ROOT).with_suffix("").as_posix() for path in order]
+
+
+def build(out: Path, repository: str | None = None) -> int:
+    """Builds the book, and returns an exit status: 0 if Sphinx built it, and every link within it leads somewhere.
+
+    Args:
+      out: the folder for the site; what is in it is replaced.
+      repository: the address of a public repository with these pages; None leaves out the links that need one.
+    """
+    try:
+        from sphinx.cmd.build import build_main
+    except ImportError:
+        sys.exit("python -m book takes Sphinx and its theme: pip install -e '.[book]', then run it again.")
+    with tempfile.TemporaryDirectory() as folder:
+        source, made = Path(folder, "source"), Path(folder, "site")
+        source.mkdir()
+        gather(source)
+        settings = [f"-Dhtml_theme_options.repository_url={repository}"] if repository else []
+        buttons = [f"-Dhtml_theme_options.launch_buttons.{where}" for where in ("colab_url", "binderhub_url")]
+        hosts = ["https://colab.research.google.com", "https://mybinder.org"]
+        settings += [f"{button}={host}" for button, host in zip(buttons, hosts, strict=True)] if repository else []
+        status = build_main(["-q", "-b", "html", "-c", str(HERE), *settings, str(source), str(made)])
+        if (made / "index.html").exists():
+            shutil.rmtree(out, ignore_errors=True)
+            shutil.copytree(made, out, ignore=shutil.ignore_patterns(".doctrees", ".buildinfo", "*webpack-macros.html"))
+            _lead_to_pages(out)
+    nowhere = links.broken(out)
+    for link in nowhere:
+        print(f"leads nowhere: {link}", file=sys.stderr)
+    return status or bool(nowhere)
+
+
+def _lead_to_pages(site: Path) -> None:
+    """Has links in outputs lead to the book's own page where they name a notebook: the board has such."""
+
+    def page(found: re.Match) -> str:
+        return found[0].replace(".ipynb", ".html") if (path.parent / f"{found[1]}.html").exists() else found[0]
+
+    for path in site.rglob("*.html"):
+        text = path.read_text(encoding="utf-8")
+        path.write_text(re.sub(r'href="([^":]+)\.ipynb"', page, text), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m book", description=__doc__.partition("\n")[0])
+    parser.add_argument("out", nargs="?", type=Path, default=ROOT / "site", help="the folder to write")
+    parser.add_argument("--repository", help="the address of a public repository with these pages")
+    asked = parser.parse_args()
+    status = build(asked.out, asked.repository)
+    print(f"The book is in {asked.out / 'index.html'}: open that in a browser, or serve the folder.")
+    sys.exit(status)
+
+
+if __name__ == "__main__":
+    main()

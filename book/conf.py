@@ -1,0 +1,48 @@
+"""Sphinx's settings for the book."""
+
+import re
+
+project = "Remat Workbook"
+author = "The Remat Workbook developers"
+copyright = author
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+exclude_patterns = ["static", "as_it_is"]
+
+# Pages are stored with their outputs: nothing is run.
+nb_execution_mode = "off"
+nb_merge_streams = True
+myst_enable_extensions = ["dollarmath"]
+myst_heading_anchors = 4
+
+autodoc_member_order = "groupwise"
+autodoc_typehints = "description"
+napoleon_use_ivar = True
+
+html_theme = "sphinx_book_theme"
+html_title = project
+html_static_path = []
+html_copy_source = True  # a page's own notebook is what "download" gives
+html_show_sourcelink = True
+html_css_files = ["book.css"]
+html_js_files = ["book.js"]
+html_theme_options = {
+    "use_download_button": True,
+    "use_fullscreen_button": False,
+    "home_page_in_toc": True,
+    "path_to_docs": ".",
+    "show_navbar_depth": 1,
+}
+copybutton_selector = "div.cell_input pre, div.highlight-sh pre, div.highlight-python pre"
+
+
+def setup(app):
+    # The folder of the sources, which is made anew each time, has these beside the pages.
+    app.config.html_static_path = [str(app.srcdir / "static")]
+    app.config.html_extra_path = [str(app.srcdir / "as_it_is")]
+    app.connect("autodoc-process-docstring", _as_restructured_text, priority=400)  # before napoleon reads it
+
+
+def _as_restructured_text(app, what, name, obj, options, lines):
+    """Docstrings have code in single backquotes, and arguments called *args: to reStructuredText both are mark-up."""
+    text = re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``\\ ", "\n".join(lines))
+    lines[:] = re.sub(r"\*+(?=args\b|kwargs\b)", lambda stars: r"\*" * len(stars[0]), text).splitlines()

@@ -2,6 +2,7 @@
 
 import functools
 import math
+import tracemalloc
 
 import jax
 import jax.numpy as jnp
@@ -168,6 +169,19 @@ def test_what_devices_do_counts_for_each_of_them():
     read = program(mapped(functools.partial(lax.fori_loop, 0, 1_000, lambda _, x: jnp.sin(x)), a=64), x)
     with pytest.raises(Uninterpreted, match="too much"):
         interpreter.run(read.text, [x])
+
+
+def test_what_all_devices_are_given_counts_before_it_is_made():
+    x = np.ones(2**20, np.float32)
+    whole = jax.shard_map(lambda x: x[:1], mesh=over(a=64), in_specs=P(), out_specs=P("a"), check_vma=False)
+    text = program(whole, x).text
+    tracemalloc.start()
+    try:
+        with pytest.raises(Uninterpreted, match="too much"):
+            interpreter.run(text, [x])
+        assert tracemalloc.get_traced_memory()[1] < x.nbytes
+    finally:
+        tracemalloc.stop()
 
 
 def test_devices_that_go_different_ways_are_not_interpreted():

@@ -48,7 +48,9 @@ def for_what_is_written(
 def _add(found: list[Structure], target: Structure, task: Task, rng: np.random.Generator) -> None:
     """Adds what to ask about; to another one, where both can be asked at once."""
     for place, other in enumerate(found):
-        if not other.keys() & target.keys() and drawn(task, rng, {**other, **target}):
+        # Not the same number twice: as many segments as steps are another thing than three of them.
+        apart = not other.keys() & target.keys() and not {*other.values()} & {*target.values()}
+        if apart and drawn(task, rng, {**other, **target}):
             found[place] = {**other, **target}
             return
     if len(found) < MOST_CASES and drawn(task, rng, target):

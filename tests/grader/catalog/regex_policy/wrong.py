@@ -1,0 +1,129 @@
+"""Wrong answers to regex_policy, each with the finding that must name its mistake."""
+
+import fnmatch
+import re
+
+import jax
+from jax.ad_checkpoint import Offloadable
+from sample_answers import Answers
+
+WRONG = Answers()
+fails_with = WRONG.fails_with
+policies = jax.checkpoint_policies
+
+
+def by_name(holds):
+    """A policy that saves the names of which this is true."""
+    return lambda operation, *_, **parameters: operation.name == "name" and bool(holds(parameters["name"]))
+
+
+def right(pattern):
+    return by_name(re.compile(pattern).fullmatch)
+
+
+@fails_with("also saved", "from end to end")
+def search(pattern):
+    return by_name(lambda name: re.search(pattern, name))
+
+
+@fails_with("also saved", "from end to end")
+def match(pattern):
+    return by_name(lambda name: re.match(pattern, name))
+
+
+@fails_with("also saved", "from end to end")
+def begins_and_ends(pattern):
+    return by_name(lambda name: re.search(f"^{pattern}$", name))
+
+
+@fails_with("not saved", "all turns' mlp", "say yes to each", "layers in a scan")
+def no_pattern(pattern):
+    return policies.save_only_these_names(pattern)
+
+
+@fails_with("not saved", "say yes to each", "names with numbers")
+def split_at_the_bars(pattern):
+    return policies.save_only_these_names(*pattern.split("|"))
+
+
+@fails_with("not saved", "say yes to each", "names with numbers")
+def shell_pattern(pattern):
+    return by_name(lambda name: any(fnmatch.fnmatchcase(name, each) for each in pattern.split("|")))
+
+
+@fails_with("not saved", "say yes to each")
+def the_operations_name_alone(pattern):
+    return lambda operation, *_, **parameters: bool(re.fullmatch(pattern, operation.name))
+
+
+@fails_with("also saved", "does the pattern describe it", "layers in a scan")
+def whatever_has_a_name(pattern):
+    return lambda operation, *_, **parameters: operation.name == "name"
+
+
+@fails_with("also saved", "from end to end")
+def names_left_out(pattern):
+    return by_name(lambda name: not re.fullmatch(pattern, name))
+
+
+# JAX's next rematerialization asks policies about names and products alone.
+@fails_with("also saved", "Does that value have a name", "layers in a scan", remat3=False)
+def what_has_no_name_too(pattern):
+    return lambda operation, *_, **parameters: (
+        operation.name != "name" or bool(re.fullmatch(pattern, parameters["name"]))
+    )
+
+
+@fails_with("also saved", "none of the usual ones", "Does that value have a name")
+def products_too(pattern):
+    return policies.save_from_both_policies(policies.dots_saveable, right(pattern))
+
+
+@fails_with("also saved", "from end to end")
+def in_any_letters(pattern):
+    return by_name(lambda name: re.fullmatch(pattern, name, re.IGNORECASE))
+
+
+@fails_with("also saved", "from end to end", "names with numbers")
+def last_part_of_a_path(pattern):
+    return by_name(
+        lambda name: re.fullmatch(pattern, name) or re.fullmatch(pattern.rpartition("/")[2], name.rpartition("/")[2])
+    )
+
+
+@fails_with("wrong memory", "in device memory")
+def sent_to_the_host(pattern):
+    def policy(operation, *_, **parameters):
+        return Offloadable("device", "pinned_host") if right(pattern)(operation, **parameters) else False
+
+    return policy
+
+
+@fails_with("not saved", "say yes to each", "any name")
+def letters_for_anything(pattern):
+    return right(pattern.replace(".*", r"[a-z]+"))
+
+
+@fails_with("not saved", "say yes to each")
+def nothing_saved(pattern):
+    return policies.nothing_saveable
+
+
+@fails_with("raises", "KeyError", "do those have a parameter")
+def asks_everything_for_its_name(pattern):
+    return lambda operation, *_, **parameters: bool(re.fullmatch(pattern, parameters["name"]))
+
+
+@fails_with("raises", "A policy says yes or no")
+def returns_the_match(pattern):
+    return lambda operation, *_, **parameters: operation.name == "name" and re.fullmatch(pattern, parameters["name"])
+
+
+@fails_with("raises", "With what does JAX call a policy", remat3=False)
+def takes_a_name(pattern):
+    return lambda name: bool(re.fullmatch(pattern, name))
+
+
+@fails_with("raises", "expected string", "Which of the things that a policy gets")
+def matches_the_operation(pattern):
+    return lambda operation, *_, **parameters: bool(re.fullmatch(pattern, operation))

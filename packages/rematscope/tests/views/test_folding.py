@@ -48,6 +48,23 @@ def test_sixty_four_layers_take_little_more_room_than_four(way):
     assert lengths[1] <= lengths[0] + 2
 
 
+def test_a_tree_of_arrays_takes_a_line_in_whatever_order_its_names_come():
+    """As Flax has them: `Dense_10` comes before `Dense_2`, so that no block of arguments comes again and again."""
+    up, down = ({"kernel": jax.ShapeDtypeStruct(shape, jnp.float32)} for shape in ((8, 16), (16, 8)))
+    params = {"modules": {f"Dense_{i}": (up, down)[i % 2] for i in range(128)}}
+
+    def named(params, x):
+        kernels = [params["modules"][f"Dense_{i}"]["kernel"] for i in range(128)]
+        return net([{"up": u, "down": d} for u, d in zip(kernels[::2], kernels[1::2], strict=True)], x)
+
+    text = plain_text(FwdBwd(trace(named, params, X)), 80)
+    assert len(text.splitlines()) <= 80
+    words = re.sub(r"f32\S*|argument|[\d.]+ KiB →", "", text)
+    assert "⋮ params: 128 arrays, 128 saved" in " ".join(words.split())
+    assert "⋮ return dparams: 128 arrays" in " ".join(words.split())
+    assert "a = x @ ….Dense_0.kernel" in " ".join(words.split())
+
+
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_folded_does_what_stands_there(way):
     """Where a block is repeated, its lines are those of the first time with other values, one for one."""

@@ -4,7 +4,9 @@ Lines are alike if they do the same operation on values of the same types, from 
 and if what they read stands in the same place: as many lines before, or outside of what is repeated.
 """
 
+import dataclasses
 import itertools
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -17,7 +19,10 @@ from rematscope.views.program_rows import ProgramRow
 _TIMES, _HIDDEN, _LONGEST, _TRIES = 3, 6, 2_000, 4
 
 # So many lines of one place are worth one that stands for them.
-_RUN = 4
+_RUN = 3
+
+# So long a path stands whole where a value is read.
+_PATH = 16
 
 
 class Repeat(NamedTuple):
@@ -76,6 +81,37 @@ def without_runs(rows: Sequence[ProgramRow]) -> list[ProgramRow]:
             alike = [ProgramRow(alike[0].gutter, (text,), source=alike[0].source if len(sources) == 1 else "")]
         shown += alike
     return shown
+
+
+def without_trees(rows: Sequence[ProgramRow]) -> list[ProgramRow]:
+    """The rows with one in place of several that are given, or handed back, for arrays in one argument."""
+
+    def tree(row: ProgramRow) -> str:
+        if not _is_gradient(row) and row.source != "argument":
+            return ""
+        return re.split(r"[.\[]", row.code.removeprefix("return d"), maxsplit=1)[0]
+
+    shown: list[ProgramRow] = []
+    for name, group in itertools.groupby(rows, tree):
+        alike = list(group)
+        if name and len(alike) >= _RUN:
+            crossing = tuple(residual for row in alike for residual in row.crossing)
+            saved = f", {len(crossing):,} saved" if crossing else ""
+            text = f"⋮ {'return d' * _is_gradient(alike[0])}{name}: {len(alike):,} arrays{saved}"
+            alike = [ProgramRow("S" if crossing else "", (text,), crossing=crossing, source=alike[0].source)]
+        shown += alike
+    return shown
+
+
+def with_short_paths(rows: Sequence[ProgramRow]) -> list[ProgramRow]:
+    """The rows with the end of a long path, `….query.kernel`, where a value is read: its own line has all of it."""
+
+    def short(piece: str | Value, row: ProgramRow) -> str | Value:
+        if isinstance(piece, str) or piece in row.defines or len(piece.name) <= _PATH:
+            return piece
+        return re.sub(r".*(?=(\.\w+){2}$)", "…", piece.name, count=1)
+
+    return [dataclasses.replace(row, pieces=tuple(short(piece, row) for piece in row.pieces)) for row in rows]
 
 
 def _modules(rows: Sequence[ProgramRow], repeat: Repeat) -> str:

@@ -14,7 +14,7 @@ from rematscope.render.html import Hidden, PieceLine, Row, html_page
 from rematscope.render.theme import BADGES, TERMINAL
 from rematscope.render.view import View, show
 from rematscope.tracing.trace import Passes, trace
-from rematscope.views.folding import Repeat, repeats, summary, without_runs
+from rematscope.views.folding import Repeat, repeats, summary, with_short_paths, without_runs, without_trees
 from rematscope.views.program_rows import Listing, ProgramRow, backward, forward
 
 _Line = TypeVar("_Line", PieceLine, PieceLine | Row)
@@ -31,7 +31,8 @@ _SOURCE, _SOURCE_ON_A_PAGE = 28, 44
 # Of a longer program the lines around what is marked come first, so many before and after each.
 _LONG, _AROUND = 60, 3
 
-# A text of more lines, with like layers folded, tells what saves nothing in one line a place.
+# A text of more lines, with like layers folded, tells what saves nothing in one line a place, and how many arrays there
+# are in a tree.
 _MANY = 150
 
 LEGEND = {"S": "saved", "R": "recomputed", "L": "late", "B": "backward"}
@@ -89,17 +90,25 @@ class FwdBwd(View):
 
     def _texts(self, width: int) -> tuple[list[list[PieceLine]], bool]:
         """Both programs, folded, in columns of this width; and whether each kind of line is there."""
-        listings = []
-        for listing in self.programs():
-            shown, start = [], 0
-            for repeat in self._repeats(listing.rows):
-                shown += [*listing.rows[start : repeat.shown], summary(listing.rows, repeat)]
-                start = repeat.end
-            listings.append(listing._replace(rows=[*shown, *listing.rows[start:]]))
-        every = not self.fold or bool(self.marked) or sum(len(listing.rows) for listing in listings) <= _MANY
+        programs = self.programs()
+        listings = [listing._replace(rows=self._folded(listing.rows)) for listing in programs]
+        columns = [_column(*listing, width) for listing in listings]
+        every = not self.fold or bool(self.marked) or sum(map(len, columns)) <= _MANY
         if not every:
-            listings = [listing._replace(rows=without_runs(listing.rows)) for listing in listings]
-        return [_column(*listing, width) for listing in listings], every
+            rows = (without_runs(self._folded(without_trees(listing.rows))) for listing in programs)
+            columns = [
+                _column(*listing._replace(rows=with_short_paths(short)), width)
+                for listing, short in zip(programs, rows, strict=True)
+            ]
+        return columns, every
+
+    def _folded(self, rows: list[ProgramRow]) -> list[ProgramRow]:
+        shown: list[ProgramRow] = []
+        start = 0
+        for repeat in self._repeats(rows):
+            shown += [*rows[start : repeat.shown], summary(rows, repeat)]
+            start = repeat.end
+        return [*shown, *rows[start:]]
 
     def _repeats(self, rows: list[ProgramRow]) -> list[Repeat]:
         return repeats(rows) if self.fold and not self.marked and len(rows) > _LONG else []

@@ -59,8 +59,8 @@ def _add(found: list[Structure], target: Structure, task: Task, rng: np.random.G
 
 def targets(ranges: Ranges, written: Collection[int | str], rng: np.random.Generator) -> list[Structure]:
     """What to ask about: each number for each symbol, each word in each combination; then the numbers' neighbours."""
-    numbers = [number for number in written if isinstance(number, int)]
-    # Everybody writes 0, 1 and 2.
+    # Everybody writes 0, 1 and 2, and the first two are where ranges begin.
+    numbers = [number for number in written if isinstance(number, int) and number > 1]
     beside = {number + step for number in numbers if number > 2 for step in (-1, 1)}.difference(numbers)
     symbols = [symbol for symbol, range_ in ranges.items() if isinstance(range_, Integers)]
     exact, near = ([{s: number} for s in symbols for number in sorted(each)] for each in (numbers, beside))

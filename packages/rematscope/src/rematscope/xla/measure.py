@@ -16,6 +16,9 @@ from rematscope.render.html import html_table
 from rematscope.render.parts import Lines, TextTable
 from rematscope.render.units import bytes_text, count_text
 from rematscope.render.view import View
+from rematscope.seconds.devices import Device, device_called
+from rematscope.seconds.roofline import Seconds as RooflineSeconds
+from rematscope.seconds.roofline import seconds_of
 from rematscope.tracing.arguments import flattened
 from rematscope.tracing.trace import Passes, trace
 from rematscope.xla.buffers import allocation
@@ -145,16 +148,18 @@ class Measurement(View):
       exchanges: on a mesh, the collectives of each kind. All figures are then those of one device.
       out_of_memory: what XLA says where the target has no room for the program, with its figures; else None. Then
         `temp_bytes` and `peak_bytes` are what it says that is needed, and there are no other compiled figures.
-      notes: what the figures leave out, in sentences.
+      roofline: how long both passes take by a roofline, as `seconds_of` says it; None where no device was given.
+      notes: what the figures leave out, in sentences; first, where a device was given, the seconds.
     """
 
-    def __init__(self, passes: Passes, target: str, made: Compiled):
+    def __init__(self, passes: Passes, target: str, made: Compiled, roofline: RooflineSeconds | None = None):
         self.function = passes.function
         self.target = target
         self.passes = passes
         self.predicted = live_bytes(passes)
         self.predicted_peak_bytes = set_aside_bytes(passes, target)
         self.out_of_memory = made.full
+        self.roofline = roofline
         self.notes: list[str]
         # Figures of the compiled program; None where there is no room for one.
         self.compiled: Timeline | None
@@ -183,6 +188,8 @@ class Measurement(View):
                 "Under automatic axes the compiler chooses how work is divided and what is exchanged for it. The "
                 "prediction counts such work whole, and of exchanges only what sharding constraints ask for."
             )
+        if roofline is not None:
+            self.notes.insert(0, str(roofline))
         self._run = made.run
 
     def _with_room(self, made: Compiled) -> None:
@@ -300,7 +307,14 @@ def _figure(count: int, unit: str) -> str:
     return bytes_text(count) if unit == "bytes" else count_text(count, "").rstrip()
 
 
-def measure(f: Callable, *args, target: str = "cpu", differentiate: bool | None = None, **kwargs) -> Measurement:
+def measure(
+    f: Callable,
+    *args,
+    target: str = "cpu",
+    differentiate: bool | None = None,
+    device: Device | str | None = None,
+    **kwargs,
+) -> Measurement:
     """Compiles both passes of `f`, and puts what XLA made of them beside what the trace predicts.
 
     It compiles the forward and the backward pass as one program that returns `f`'s outputs and all gradients; a
@@ -314,13 +328,15 @@ def measure(f: Callable, *args, target: str = "cpu", differentiate: bool | None 
         with a topology if you like, `"tpu v5e:2x4"`: then libtpu compiles for it, in a process of its own. A function
         for a mesh is compiled for as many devices: of the CPU for virtual ones where there are fewer, in a process of
         its own too.
+      device: where seconds are spent, as of `seconds_of`: then it is said how long both passes take by a roofline, and
+        which part of that goes into computing again.
 
     Returns:
       Bytes, FLOPs, and the memory over the compiled program, as a table and as data.
 
     Raises:
       TraceError: as `trace` does.
-      TargetError: if the target is unknown or not here, or if libtpu is missing.
+      TargetError: if the target is unknown or not here, if libtpu is missing, or if there are no rates for the device.
 
     Example:
       >>> import jax.numpy as jnp
@@ -332,5 +348,7 @@ def measure(f: Callable, *args, target: str = "cpu", differentiate: bool | None 
       (8.2e-06, 7.9e-06, 8e-06)
     """
     __tracebackhide__ = True
+    rates = None if device is None else device_called(device)
     passes = trace(f, *args, differentiate=differentiate, **kwargs)
-    return Measurement(passes, target, compile_both(passes, *flattened(f, args, kwargs), target))
+    roofline = None if rates is None else seconds_of(passes, rates)
+    return Measurement(passes, target, compile_both(passes, *flattened(f, args, kwargs), target), roofline)

@@ -13,7 +13,7 @@ from flax import nnx
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
-from rematscope import TraceError, explore, fit, frontier, lint, liveness, measure, plan, trace
+from rematscope import PlanError, TraceError, explore, fit, frontier, lint, liveness, measure, plan, trace
 from rematscope.tracing.trace import Passes
 
 D, ROWS, LAYERS = 8, 16, 3
@@ -280,3 +280,18 @@ def test_fit_compiles_the_step():
     compiled = jax.jit(found.plan.planned).lower(*sizes).compile().memory_analysis()
     assert found.chosen.measurement.temp_bytes == pytest.approx(compiled.temp_size_in_bytes, rel=0.1)
     assert "the step as it stands" in " ".join(str(found).split())
+
+
+def test_a_loss_inside_a_shard_map_is_told_apart_where_it_cannot_be_taken_out():
+    mesh = jax.sharding.AbstractMesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    P = jax.sharding.PartitionSpec
+
+    def on_each_device(w, x):
+        return w - lax.psum(jax.grad(lambda w: jnp.sum(jnp.sin(x @ w)))(w), "d")
+
+    step = jax.shard_map(on_each_device, mesh=mesh, in_specs=(P(), P("d")), out_specs=P())
+    shapes = jax.ShapeDtypeStruct((4, 4), jnp.float32), jax.ShapeDtypeStruct((8, 4), jnp.float32)
+    for look in (lint, explore):
+        with pytest.raises(PlanError, match="inside a shard_map"):
+            look(step, *shapes)
+    assert trace(step, *shapes).step is not None

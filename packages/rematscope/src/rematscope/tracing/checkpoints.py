@@ -140,6 +140,9 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     """`f` and its arguments; of a training step what it takes the first gradient of, and shapes of what that is given.
 
     What that function reads of the step around it is an argument of it too.
+
+    Raises:
+      PlanError: if the gradient is taken inside a shard_map: what it is taken of is no function outside of that.
     """
     flat, leaves = flattened(f, args, kwargs)
     if _jaxpr_of_no_step(flat, leaves)[0] is not None:
@@ -148,6 +151,13 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
 
     def look(loss: Callable[..., Any]) -> Callable[..., Any]:
         def seen(*primals: Any, **settings: Any) -> Any:
+            mesh = jax.sharding.get_abstract_mesh()
+            if jax.sharding.AxisType.Manual in mesh.axis_types:
+                raise PlanError(
+                    f"{called(f)} takes its gradient inside a shard_map, where the loss is a function of one device's "
+                    "parts. Give the loss in a shard_map of its own, without the gradient; plan and frontier take the "
+                    "step as it is."
+                )
             inner, given = flattened(loss, primals, settings)
             jaxpr: Any = jax.make_jaxpr(inner)(*given)
             around = [x for x in jaxpr.consts if isinstance(x, jax.core.Tracer)]

@@ -22,7 +22,7 @@ RIGHT = (ROOT / "solutions" / f"{NAME}.py").read_text()
 WRONG = RIGHT.replace("jax.checkpoint(", "(lambda f, policy: f)(")
 NOT_JUDGED, NOT_PASSED = "could not be judged", "not passed"
 SEED = 7
-PROCESSOR_SECONDS, SECONDS = 3, 25
+PROCESSOR_SECONDS, SECONDS = 5, 25
 MARK = f"attack-{secrets.token_hex(8)}"
 
 HEAD = f"""
@@ -119,7 +119,7 @@ attack(
 )  # fmt: skip
 attack(
     "evidence of 12 MB", NOT_JUDGED, "characters long; at most 10,000,000 are read",
-    "return plainly(w1, w2, x) + jnp.sum(x[0, 0] * np.random.rand(500_000).astype('float32'))",
+    "return plainly(w1, w2, x) + jnp.sum(x[0, 0] * np.random.rand(300_000).astype('float32'))",
 )  # fmt: skip
 attack("a fork", NOT_PASSED, "PermissionError", "while True: os.fork()")
 attack(
@@ -167,6 +167,8 @@ NEEDLES = ["this is the value without relu", "a neighbour's own words", "what th
 attack(
     "memory and frames", NOT_PASSED, "LookupError: 0 of all",
     f"""
+    if hasattr(sys, "found"):  # in another case
+        raise LookupError(sys.found)
     needles = [turned[::-1] for turned in {[needle[::-1] for needle in NEEDLES]!r}]
     found, frame = [str(dict(os.environ)), *sys.argv], sys._getframe().f_back
     while frame:
@@ -176,7 +178,8 @@ attack(
     objects = gc.get_objects()
     found += [text for text in gc.get_referents(*objects) if isinstance(text, str) and text not in needles]
     secrets = [text for text in found if any(needle in text for needle in needles)]
-    raise LookupError(f"{{len(secrets)}} of {{'all' if len(objects) > 10**5 else len(objects)}} {{secrets}}")
+    sys.found = f"{{len(secrets)}} of {{'all' if len(objects) > 10**5 else len(objects)}} {{secrets}}"
+    raise LookupError(sys.found)
     """,
 )  # fmt: skip
 
@@ -248,7 +251,7 @@ attack(
     "grader.answers.capture.program_text = lambda exported: 'module {}'\nreturn plainly(w1, w2, x)",
 )  # fmt: skip
 attack(
-    "another grading", NOT_JUDGED, "what its process handed over is no evidence",
+    "another grading", NOT_JUDGED, "ended by itself (exit status 1)",
     "pass",
     at_import="setattr(grader.answers.capture, 'capture', "
     f"lambda *_: grader.verdicts.verdict.Verdict('{NAME}', 'passed'))",

@@ -83,16 +83,17 @@ def without_runs(rows: Sequence[ProgramRow]) -> list[ProgramRow]:
     return shown
 
 
+def tree_of(row: ProgramRow) -> str:
+    """The argument that a row gives an array of, or hands back the gradient of; nothing for other rows."""
+    if not _is_gradient(row) and row.source != "argument":
+        return ""
+    return re.split(r"[.\[]", row.code.removeprefix("return d"), maxsplit=1)[0]
+
+
 def without_trees(rows: Sequence[ProgramRow]) -> list[ProgramRow]:
     """The rows with one in place of several that are given, or handed back, for arrays in one argument."""
-
-    def tree(row: ProgramRow) -> str:
-        if not _is_gradient(row) and row.source != "argument":
-            return ""
-        return re.split(r"[.\[]", row.code.removeprefix("return d"), maxsplit=1)[0]
-
     shown: list[ProgramRow] = []
-    for name, group in itertools.groupby(rows, tree):
+    for name, group in itertools.groupby(rows, tree_of):
         alike = list(group)
         if name and len(alike) >= _RUN:
             crossing = tuple(residual for row in alike for residual in row.crossing)

@@ -14,7 +14,15 @@ from rematscope.render.html import Hidden, PieceLine, Row, html_page
 from rematscope.render.theme import BADGES, TERMINAL
 from rematscope.render.view import View, show
 from rematscope.tracing.trace import Passes, trace
-from rematscope.views.folding import Repeat, repeats, summary, with_short_paths, without_runs, without_trees
+from rematscope.views.folding import (
+    Repeat,
+    repeats,
+    summary,
+    tree_of,
+    with_short_paths,
+    without_runs,
+    without_trees,
+)
 from rematscope.views.program_rows import Listing, ProgramRow, backward, forward
 
 _Line = TypeVar("_Line", PieceLine, PieceLine | Row)
@@ -34,6 +42,9 @@ _LONG, _AROUND = 60, 3
 # A text of more lines, with like layers folded, tells what saves nothing in one line a place, and how many arrays there
 # are in a tree.
 _MANY = 150
+
+# So many rows of arguments, or of their gradients, are looked at one by one.
+_TREE = 20
 
 LEGEND = {"S": "saved", "R": "recomputed", "L": "late", "B": "backward"}
 _LEGEND: PieceLine = [(f"{letter} {word}  ", f"rs-{letter}") for letter, word in LEGEND.items()]
@@ -92,15 +103,21 @@ class FwdBwd(View):
         """Both programs, folded, in columns of this width; and whether each kind of line is there."""
         programs = self.programs()
         listings = [listing._replace(rows=self._folded(listing.rows)) for listing in programs]
-        columns = [_column(*listing, width) for listing in listings]
-        every = not self.fold or bool(self.marked) or sum(map(len, columns)) <= _MANY
+        columns: list[list[PieceLine]] = []
+        every = not self.fold or bool(self.marked)
+        if every or sum(len(listing.rows) for listing in listings) <= _MANY:
+            columns = [_column(*listing, width) for listing in listings]
+            every = every or sum(map(len, columns)) <= _MANY
         if not every:
-            rows = (without_runs(self._folded(without_trees(listing.rows))) for listing in programs)
-            columns = [
-                _column(*listing._replace(rows=with_short_paths(short)), width)
-                for listing, short in zip(programs, rows, strict=True)
-            ]
+            columns = [_column(*self._short(*both), width) for both in zip(programs, listings, strict=True)]
         return columns, every
+
+    def _short(self, program: Listing, listing: Listing) -> Listing:
+        """A listing whose like layers are folded, in fewer lines still."""
+        rows = listing.rows
+        if sum(map(bool, map(tree_of, rows))) > _TREE:  # their names come in an order in which they do not fold
+            rows = self._folded(without_trees(program.rows))
+        return program._replace(rows=with_short_paths(without_runs(rows)))
 
     def _folded(self, rows: list[ProgramRow]) -> list[ProgramRow]:
         shown: list[ProgramRow] = []

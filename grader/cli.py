@@ -17,7 +17,7 @@ import typer
 
 from grader.answers import find, submission_file
 from grader.exercises import new_exercise, registry
-from grader.learner import board, hand_in, in_terminal, pages
+from grader.learner import board, hand_in, in_terminal, pages, update
 from grader.learner.progress import Progress, default_path
 from grader.verdicts.kinds import Outcome
 from grader.verdicts.verdict_view import VerdictView
@@ -331,6 +331,20 @@ def reset(name: Exercise):
     if kept:
         print(f"Your page is kept as {kept.name}, beside the others.")
     print(f"{page.path.name} is as it came. If JupyterLab has it open, choose File → Reload Notebook from Disk.")
+
+
+@app.command("update")
+def update_():
+    """Bring the pages of a new version beside what you wrote: answers go on to the new pages, and old ones are kept."""
+    try:
+        said = update.update()
+    except update.UpdateError as error:
+        _end(error)
+    for sentence in said:
+        print(sentence)
+    print("Your progress is what it was." if said else "All pages are of this version: there is nothing to do.")
+    if said:
+        print("If JupyterLab has one of them open, choose File → Reload Notebook from Disk.")
 
 
 @app.command()

@@ -57,7 +57,9 @@ def exercises() -> list[Page]:
     """All exercises by their numbers, whatever has become of their pages."""
     with zipfile.ZipFile(ARCHIVE) as archive:
         pages = [
-            _page(ROOT / "exercises" / name, archive.read(name).decode(), exercise=True) for name in archive.namelist()
+            _page(ROOT / "exercises" / name, archive.read(name).decode(), exercise=True)
+            for name in archive.namelist()
+            if name.endswith(".ipynb")
         ]
     return sorted(pages, key=lambda page: page.number)
 

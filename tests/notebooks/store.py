@@ -5,7 +5,8 @@
 
 What would differ from run to run is left out: execution times, cell identities of the moment and widget models, whose
 static twin stays. Nobody's progress is shown or changed. The exercises' pages are packed into the grader too, so that
-`python -m grader reset` can restore them.
+`python -m grader reset` can restore them, and with them the fingerprints of all cells that they ever had, from which
+`python -m grader update` knows what a learner wrote.
 """
 
 import io
@@ -18,6 +19,7 @@ from pathlib import Path
 import nbformat
 from nbclient import NotebookClient
 
+from grader.learner import update
 from grader.learner.pages import ARCHIVE
 from grader.util.atomic_files import write_whole
 
@@ -64,10 +66,11 @@ def pack() -> None:
     """Packs the exercises' pages into the grader, the same bytes on every machine."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:  # git compresses, and then sees what changed
-        for path in exercises():
-            page = zipfile.ZipInfo(path.name)  # dated 1980
-            page.create_system = 3
-            archive.writestr(page, path.read_bytes())
+        came = update.cells_to_pack(exercises())
+        for name, content in [*((path.name, path.read_bytes()) for path in exercises()), (update.CAME, came)]:
+            member = zipfile.ZipInfo(name)  # dated 1980
+            member.create_system = 3
+            archive.writestr(member, content)
     write_whole(ARCHIVE, packed.getvalue())
 
 

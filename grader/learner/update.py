@@ -1,0 +1,166 @@
+"""A learner's pages meet a new version of the workbook: new pages come, and nothing that was written is lost.
+
+Which cells a learner has written, only the workbook's past can tell: beside the pages stand the fingerprints of all
+cells that ever came with them. A page of nothing but those was not written on, whichever version it is of.
+"""
+
+import hashlib
+import json
+import re
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from grader.answers import find
+from grader.learner import pages
+from grader.learner.page_text import python_file
+from grader.learner.pages import Page
+from grader.util import atomic_files
+
+CAME = "cells.txt"  # in the pages' archive
+
+
+class UpdateError(Exception):
+    """A page could not be brought; the message says which, why, and what to do. What was written is where it was."""
+
+
+def update() -> list[str]:
+    """Brings this version's page of each exercise; pages of it stay as they are, whatever is written on them.
+
+    An older page goes, whatever its number was, if nobody wrote on it. Else it is kept whole under a new name, as by
+    `reset`, and its answer stands on the new page, with what it builds on.
+
+    Returns:
+      A sentence for each exercise that something was done for.
+
+    Raises:
+      UpdateError: the files cannot be written.
+    """
+    came, said = cells_that_came(), []
+    for page in pages.exercises():
+        try:
+            said += [*_update(page, came), *_renamed(page)]
+        except OSError as error:
+            raise UpdateError(
+                f"{page.path.name} was not brought: {error.strerror or error} ({page.path.parent}). What you wrote is "
+                "there. See that there is space, and that you may write there; then try again."
+            ) from None
+    return said
+
+
+def fingerprints(exercise: str, notebook: bytes) -> list[str]:
+    """A fingerprint for each cell of an exercise's page, of its text alone, whatever it has put out.
+
+    Raises:
+      ValueError, TypeError, LookupError: this is no notebook.
+    """
+    texts = ["".join(cell["source"]) for cell in json.loads(notebook)["cells"]]
+    return [_fingerprint(exercise, text) for text in texts if text.strip()]
+
+
+def cells_that_came() -> frozenset[str]:
+    """The fingerprints of the cells that came with any version."""
+    with zipfile.ZipFile(pages.ARCHIVE) as archive:
+        return frozenset(archive.read(CAME).decode().split())
+
+
+def cells_to_pack(exercises: Iterable[Path]) -> str:
+    """What the archive says of cells: the fingerprints that it had, and those of the pages that are packed now."""
+    now = {each for path in exercises for each in fingerprints(path.stem.partition("_")[2], path.read_bytes())}
+    return "".join(f"{each}\n" for each in sorted(now.union(cells_that_came())))
+
+
+def _fingerprint(exercise: str, text: str) -> str:
+    lines = "\n".join(line.rstrip() for line in text.strip().splitlines())
+    return hashlib.sha256(f"{exercise}\n{lines}".encode()).hexdigest()[:12]
+
+
+def _update(page: Page, came: frozenset[str]) -> list[str]:
+    named = re.compile(rf"\d+_{page.name}\.ipynb")
+    there = sorted(path for path in page.path.parent.glob("*.ipynb") if named.fullmatch(path.name))
+    old = [path for path in there if path != page.path or _is_older(page, came)]
+    if not old and page.path in there:
+        return []
+    mine = [path for path in old if not _untouched(path, page, came)]
+    mine.sort(key=lambda path: path != page.path)  # the answer that counted so far comes first
+    answer = next((text for path in mine if (text := _answer(path, page))), None)
+    free = page.path in old or page.path not in there or _untouched(page.path, page, came)
+    answer = answer if free else None  # there is a page of this version, and it is written on
+    kept = list[Path]()
+    try:
+        for path in mine:
+            kept.append(atomic_files.fresh(page.path.with_name(f"my_{page.path.name}")))
+            atomic_files.write_whole(kept[-1], path.read_bytes())
+        if free:
+            atomic_files.write_whole(page.path, _with(answer, page))
+    except OSError:
+        for path in kept:
+            path.unlink(missing_ok=True)
+        raise
+    for path in old:
+        if path != page.path:
+            path.unlink()
+    before = " and ".join(path.name for path in old if path not in mine and path != page.path)
+    whole = " and ".join(path.name for path in kept)
+    if answer:
+        return [f"{page.path.name} is the new page, with your answer on it. All that you had written is in {whole}."]
+    if whole:
+        return [f"{page.path.name} is the new page. What you had written is in {whole}."]
+    if not old:
+        return [f"{page.path.name} has come."]
+    return [
+        f"{page.path.name} is the new page{f', in place of {before}' * bool(before)}. You had written nothing there."
+    ]
+
+
+def _renamed(page: Page) -> list[str]:
+    """Gives a Python file that `watch` made under an exercise's earlier number the number that `watch` looks for."""
+    now, said = python_file(page), []
+    named = re.compile(rf"my_\d+_{page.name}\.py")
+    for path in sorted(page.path.parent.glob("my_*.py")):
+        if named.fullmatch(path.name) and not now.exists():
+            path.rename(now)
+            said.append(f"{path.name} is called {now.name} now, and is as you left it.")
+    return said
+
+
+def _is_older(page: Page, came: frozenset[str]) -> bool:
+    """Whether the page under an exercise's name now is one of another version, or none that can be read."""
+    now = fingerprints(page.name, pages.as_it_came(page))
+    try:
+        found = fingerprints(page.name, page.path.read_bytes())
+    except (ValueError, TypeError, LookupError):
+        return True
+    return bool(came.intersection(found).difference(now)) or (came.issuperset(found) and found != now)
+
+
+def _untouched(path: Path, page: Page, came: frozenset[str]) -> bool:
+    """Whether a page has no cell but such as came with the workbook."""
+    try:
+        return came.issuperset(fingerprints(page.name, path.read_bytes()))
+    except (ValueError, TypeError, LookupError):
+        return False
+
+
+def _answer(path: Path, page: Page) -> str | None:
+    try:
+        found = find.read(path, page.name)
+    except find.NoAnswer:
+        return None
+    return None if found.is_stub() else found.text.strip()
+
+
+def _with(answer: str | None, page: Page) -> bytes:
+    """An exercise's page as it comes, with an answer in place of the stub."""
+    came = pages.as_it_came(page)
+    if answer is None:
+        return came
+    notebook = json.loads(came)
+    stub = next(cell for cell in notebook["cells"] if _is_stub(cell, page))
+    stub["source"] = answer.splitlines(keepends=True)
+    return f"{json.dumps(notebook, indent=1, ensure_ascii=False)}\n".encode()
+
+
+def _is_stub(cell: dict, page: Page) -> bool:
+    text = "".join(cell["source"])
+    return cell["cell_type"] == "code" and f"def {page.name}(" in text and "raise NotImplementedError" in text

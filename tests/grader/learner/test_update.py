@@ -1,0 +1,211 @@
+"""A new version's pages come, answers go on to them, and nothing that a learner wrote is lost."""
+
+import json
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from grader.answers import find
+from grader.cli import app
+from grader.isolation.in_process import grade_file
+from grader.learner import pages, update
+from grader.learner.board import board
+from grader.learner.progress import Progress
+from grader.verdicts.kinds import Outcome
+from grader.verdicts.verdict import Verdict
+
+NAME, NOW, BEFORE = "checkpoint_dot_policy", "07_checkpoint_dot_policy.ipynb", "06_checkpoint_dot_policy.ipynb"
+OTHER = "01_count_residuals.ipynb"
+ANSWER = find.read(pages.ROOT / "solutions" / f"{NAME}.py").text.strip()
+REAL = pages.ROOT / "exercises"
+NOTHING = "All pages are of this version: there is nothing to do.\n"
+
+
+@pytest.fixture
+def folder(monkeypatch, tmp_path):
+    """A workbook of two exercises, with this version's pages of them; `old` makes what an earlier one brought."""
+    whole = {name: (pages.ROOT / "exercises" / name).read_bytes() for name in (OTHER, NOW)}
+    folder = tmp_path / "exercises"
+    folder.mkdir()
+    for name, content in whole.items():
+        (folder / name).write_bytes(content)
+    before = tmp_path / "before" / NOW
+    before.parent.mkdir()
+    before.write_bytes(old())
+    known = update.cells_to_pack([before])
+    with zipfile.ZipFile(tmp_path / "pages.zip", "w") as archive:
+        for name, content in [*whole.items(), (update.CAME, known)]:
+            archive.writestr(name, content)
+    monkeypatch.setattr(pages, "ARCHIVE", tmp_path / "pages.zip")
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    return folder
+
+
+def old(*more: str, answer: str | None = None) -> bytes:
+    """Exercise 7's page as an earlier version brought it, with an answer, and cells that a learner has added."""
+    return page(*more, answer=answer, headline="# Exercise 6 · As it was once")
+
+
+def page(*more: str, answer: str | None = None, headline: str | None = None) -> bytes:
+    notebook = json.loads((REAL / NOW).read_bytes())
+    cells = notebook["cells"]
+    cells[0]["source"] = headline or cells[0]["source"]
+    for cell in cells:
+        if answer is not None and "raise NotImplementedError" in "".join(cell["source"]):
+            cell["source"] = answer
+    cells += [{"cell_type": "code", "metadata": {}, "source": text, "outputs": []} for text in more]
+    return json.dumps(notebook).encode()
+
+
+def updated():
+    done = CliRunner().invoke(app, ["update"])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.stdout, done.stderr
+
+
+def content(folder):
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+def texts(path: Path):
+    return ["".join(cell["source"]) for cell in json.loads(path.read_bytes())["cells"]]
+
+
+def test_pages_of_this_version_stay_whatever_is_written_on_them(folder):
+    (folder / NOW).write_bytes(page("mine = 1", answer=ANSWER))
+    before = content(folder)
+    assert updated() == (0, NOTHING, "") and content(folder) == before
+
+
+@pytest.mark.parametrize("name", [NOW, BEFORE])
+def test_an_answer_goes_on_to_the_new_page_and_the_old_one_is_kept_whole(folder, name):
+    (folder / NOW).unlink()
+    (folder / name).write_bytes(written := old("mine = 1", answer=ANSWER))
+    status, out, _ = updated()
+    assert status == 0 and out.splitlines() == [
+        f"{NOW} is the new page, with your answer on it. All that you had written is in my_{NOW}.",
+        "Your progress is what it was.",
+        "If JupyterLab has one of them open, choose File → Reload Notebook from Disk.",
+    ]
+    assert set(content(folder)) == {OTHER, NOW, f"my_{NOW}"}
+    assert (folder / f"my_{NOW}").read_bytes() == written
+    new, came = texts(folder / NOW), texts(REAL / NOW)
+    assert [a for a, b in zip(new, came, strict=True) if a != b] == [ANSWER]
+    after = content(folder)
+    assert updated() == (0, NOTHING, "") and content(folder) == after
+
+
+def test_an_answer_brings_what_it_builds_on(folder):
+    used = ANSWER.replace("def ", "def helping_", 1)
+    answer = f"def {NAME}(w1, w2, x):\n    return helping_{NAME}(w1, w2, x)"
+    assert used != ANSWER
+    (folder / BEFORE).write_bytes(old(used, answer=answer))
+    assert updated()[0] == 0
+    assert grade_file(folder / NOW).outcome == Outcome.PASSED
+
+
+@pytest.mark.parametrize("name", [NOW, BEFORE])
+def test_an_older_page_on_which_nobody_wrote_is_replaced(folder, name):
+    before = content(folder)
+    (folder / NOW).unlink()
+    ran = json.loads(old())
+    ran["cells"][3]["outputs"] = [{"output_type": "stream", "name": "stdout", "text": "ran"}]
+    (folder / name).write_text(json.dumps(ran))
+    status, out, _ = updated()
+    place = f", in place of {BEFORE}" * (name == BEFORE)
+    assert status == 0 and out.startswith(f"{NOW} is the new page{place}. You had written nothing there.\n")
+    assert content(folder) == before
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        old("a note of mine"),  # the stub is as it came
+        old(answer=f"def {NAME}(w1, w2, x)\n    no Python yet"),
+        b"no notebook at all",
+    ],
+)
+def test_whatever_else_was_written_is_kept(folder, written):
+    (folder / NOW).write_bytes(written)
+    status, out, _ = updated()
+    assert status == 0 and out.startswith(f"{NOW} is the new page. What you had written is in my_{NOW}.\n")
+    assert (folder / f"my_{NOW}").read_bytes() == written
+    assert (folder / NOW).read_bytes() == (REAL / NOW).read_bytes()
+    assert updated()[1] == NOTHING
+
+
+def test_an_old_page_beside_a_new_one_that_is_written_on(folder):
+    (folder / NOW).write_bytes(new := page(answer=ANSWER))
+    (folder / BEFORE).write_bytes(before := old(answer=f"def {NAME}(w1, w2, x):\n    return 1"))
+    assert updated()[1].startswith(f"{NOW} is the new page. What you had written is in my_{NOW}.\n")
+    assert content(folder) == {OTHER: (REAL / OTHER).read_bytes(), NOW: new, f"my_{NOW}": before}
+
+
+def test_an_answer_on_an_old_page_beside_a_new_one_that_nobody_has_touched(folder):
+    (folder / BEFORE).write_bytes(old(answer=ANSWER))
+    assert "with your answer on it" in updated()[1]
+    assert find.read(folder / NOW).text.strip() == ANSWER and not (folder / BEFORE).exists()
+
+
+def test_nothing_kept_is_ever_overwritten(folder):
+    (folder / f"my_{NOW}").write_text("kept before")
+    (folder / NOW).write_bytes(first := old("one"))
+    (folder / BEFORE).write_bytes(second := old("two"))
+    assert updated()[0] == 0
+    kept = [(folder / f"my_07_{NAME}{more}.ipynb").read_bytes() for more in ("", "_2", "_3")]
+    assert kept == [b"kept before", first, second]
+
+
+def test_the_python_file_of_watch_is_found_under_the_new_number(folder):
+    (folder / f"my_06_{NAME}.py").write_text("mine")
+    status, out, _ = updated()
+    assert status == 0 and out.startswith(f"my_06_{NAME}.py is called my_07_{NAME}.py now")
+    assert (folder / f"my_07_{NAME}.py").read_text() == "mine" and not (folder / f"my_06_{NAME}.py").exists()
+    (folder / f"my_06_{NAME}.py").write_text("another")
+    assert updated()[1] == NOTHING and (folder / f"my_07_{NAME}.py").read_text() == "mine"
+
+
+def test_a_new_exercise_comes(folder):
+    (folder / OTHER).unlink()
+    assert updated()[1].startswith(f"{OTHER} has come.\n")
+    assert (folder / OTHER).read_bytes() == (REAL / OTHER).read_bytes()
+
+
+def test_progress_is_kept(folder):
+    Progress().record(NAME, Verdict(NAME, Outcome.PASSED), ANSWER)
+    Progress().note_hint(NAME, 0)
+    (folder / BEFORE).write_bytes(old(answer=ANSWER))
+    before = Progress().path.read_bytes()
+    assert updated()[0] == 0 and Progress().path.read_bytes() == before
+    assert [entry.page.number for entry in board().entries if entry.state == "passed"] == [7]
+
+
+@pytest.mark.parametrize("room", [0, 1])
+def test_when_it_cannot_be_done_nothing_changes(folder, monkeypatch, room):
+    (folder / BEFORE).write_bytes(old(answer=ANSWER))
+    before, replace, written = content(folder), os.replace, []
+
+    def full(part, path):
+        if len(written) == room:
+            raise OSError(28, "No space left on device")
+        written.append(replace(part, path))
+
+    monkeypatch.setattr("os.replace", full)
+    status, out, err = updated()
+    assert (status, out) == (1, "") and content(folder) == before
+    assert f"{NOW} was not brought: No space left on device" in err
+
+
+def test_the_pages_of_earlier_versions_are_known():
+    """Packing adds to what there was: this headline came when the exercise was the sixth, and stands nowhere now."""
+    headline = (
+        "# Exercise 6 · Checkpoint with a save policy\n\n| difficulty | time | you need |\n|---|---|---|\n"
+        "| ●●○○○ | 15 minutes | [4 · Policies](../notebooks/04_policies.ipynb) |"
+    )
+    notebook = json.dumps({"cells": [{"source": headline}]}).encode()
+    (found,) = update.fingerprints(NAME, notebook)
+    assert found in update.cells_that_came()
+    assert found not in update.fingerprints(NAME, (REAL / NOW).read_bytes())

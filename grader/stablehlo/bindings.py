@@ -80,6 +80,16 @@ def dot_dimensions(dot: Op) -> stablehlo.DotDimensionNumbers:
     return stablehlo.DotDimensionNumbers(dot.attributes["dot_dimension_numbers"])
 
 
+def gather_dimensions(gather: Op) -> stablehlo.GatherDimensionNumbers:
+    """Which dimensions of array, indices and result a gather's windows have."""
+    return stablehlo.GatherDimensionNumbers(gather.attributes["dimension_numbers"])
+
+
+def scatter_dimensions(scatter: Op) -> stablehlo.ScatterDimensionNumbers:
+    """Which dimensions of array, indices and updates a scatter's windows have."""
+    return stablehlo.ScatterDimensionNumbers(scatter.attributes["scatter_dimension_numbers"])
+
+
 def convolution_dimensions(convolution: Op) -> stablehlo.ConvDimensionNumbers:
     """Which dimensions of image, kernel and result are batch, features and space."""
     return stablehlo.ConvDimensionNumbers(convolution.attributes["dimension_numbers"])

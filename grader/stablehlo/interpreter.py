@@ -207,6 +207,7 @@ _CONTROL_FLOW = {
 
 
 _VIEWS = {"stablehlo.slice", "stablehlo.dynamic_slice"}  # what these take a part of is not copied
+_INDEXED = {"stablehlo.gather", "stablehlo.scatter"}
 
 
 def _work(op: Op) -> int:
@@ -215,4 +216,6 @@ def _work(op: Op) -> int:
     if op.name == "stablehlo.dot_general":  # nothing may be multiplied, and an operand be copied all the same
         lhs, contracted = shape_of(op.operands[0]), dot_dimensions(op).lhs_contracting_dimensions
         return math.prod([*shape_of(op.results[0]), *(lhs[dim] for dim in contracted)]) + sum(read)
+    if op.name in _INDEXED:
+        return 3 * max(made + read)  # places, in int64, of each element; and one is taken after the other
     return max([*made, *([] if op.name in _VIEWS else read)], default=0)

@@ -26,6 +26,7 @@ from grader.stablehlo.bindings import (
     text,
 )
 from grader.stablehlo.types import ALLOWED_CUSTOM_CALLS, DTYPES
+from grader.stablehlo.windows import Windows, gathered, scattered
 
 type Array = np.ndarray
 type Function = Callable[..., Array]  # of as many arrays as the operation has operands
@@ -175,20 +176,18 @@ def _concatenate(op: Op) -> Function:
     return lambda *arrays: np.concatenate(arrays, dim)
 
 
-_PADDING = "edge_padding_low", "edge_padding_high", "interior_padding"
-
-
 def _pad(op: Op) -> Function:
-    shape = shape_of(op.results[0])
-    low, high, between = (integers(op, name) for name in _PADDING)
-    if min(low + high, default=0) < 0:
-        raise Uninterpreted("negative padding")
-    sizes = zip(low, shape_of(op.operands[0]), between, strict=True)
-    inside = tuple(slice(start, start + size * (gap + 1) - gap * (size > 0), gap + 1) for start, size, gap in sizes)
+    shape, lows, gaps = shape_of(op.results[0]), integers(op, "edge_padding_low"), integers(op, "interior_padding")
+    taken, put = [], []
+    for size, room, low, gap in zip(shape_of(op.operands[0]), shape, lows, gaps, strict=True):
+        step = gap + 1
+        first, last = max(0, -(low // step)), min(size, -((low - room) // step))  # negative padding takes the rest away
+        taken.append(slice(first, max(first, last)))
+        put.append(slice(low + first * step, low + (last - 1) * step + 1, step) if first < last else slice(0))
 
     def pad(array: Array, value: Array) -> Array:
         padded = np.full(shape, value)
-        padded[inside] = array
+        padded[tuple(put)] = array[tuple(taken)]
         return padded
 
     return pad
@@ -218,6 +217,47 @@ def _window(starts: Sequence[Array], sizes: Sequence[int], shape: Sequence[int])
     """A dynamic slice; one that would stick out is moved until it does not."""
     fitting = [min(max(int(start), 0), whole - size) for start, size, whole in zip(starts, sizes, shape, strict=True)]
     return tuple(slice(start, start + size) for start, size in zip(fitting, sizes, strict=True))
+
+
+def _gather(op: Op) -> Function:
+    windows = gathered(op)
+    if windows is None:
+        raise Uninterpreted("an unusual gather")
+    return lambda array, indices: array.reshape(-1)[windows.places(_starts(windows, indices))]
+
+
+def _scatter(op: Op) -> Function:
+    windows, dtype = scattered(op), _dtype(op.results[0])
+    if windows is None:
+        raise Uninterpreted("an unusual scatter")
+    block, wide = op.regions[0].blocks[0], _wide(dtype)
+    replaces = len(block.operations) == 1 and list(operations(block)[-1].operands) == [block.arguments[1]]
+    combine = None if replaces else _combined_by(op)
+
+    def scatter(array: Array, indices: Array, updates: Array) -> Array:
+        starts = _starts(windows, indices)
+        inside = np.ones(starts.shape[1:], bool)
+        for start, dim, most in zip(starts, windows.indexed, windows.room(), strict=True):
+            fits = (start >= 0) & (start <= most)
+            if not (fits | (start <= -windows.sizes[dim]) | (start >= windows.shape[dim])).all():
+                raise Uninterpreted("a window that sticks out")  # XLA leaves it as it is, StableHLO changes a part
+            inside &= fits
+        # What lies outside changes one element more, behind all others.
+        places = np.where(windows.spread(inside), windows.places(starts), array.size)
+        changed = np.append(array.astype(wide), np.zeros((), wide))
+        if combine is None:
+            changed[places] = updates
+        else:
+            combine.at(changed, places, updates.astype(wide))
+        return changed[:-1].astype(dtype).reshape(array.shape)
+
+    return scatter
+
+
+def _starts(windows: Windows, indices: Array) -> Array:
+    if indices.dtype == np.uint64:
+        raise Uninterpreted("indices that no int64 has")
+    return windows.starts(indices)
 
 
 def _dot_general(op: Op) -> Function:
@@ -320,7 +360,9 @@ OPERATIONS: dict[str, Maker] = {
     "stablehlo.broadcast_in_dim": _broadcast, "stablehlo.compare": _compare, "stablehlo.concatenate": _concatenate,
     "stablehlo.constant": _constant, "stablehlo.convert": _convert, "stablehlo.custom_call": _custom_call,
     "stablehlo.dot_general": _dot_general, "stablehlo.dynamic_slice": _dynamic_slice,
-    "stablehlo.dynamic_update_slice": _dynamic_update_slice, "stablehlo.iota": _iota, "stablehlo.pad": _pad,
+    "stablehlo.dynamic_update_slice": _dynamic_update_slice, "stablehlo.gather": _gather, "stablehlo.iota": _iota,
+    "stablehlo.pad": _pad,
     "stablehlo.reduce": _reduce, "stablehlo.reduce_precision": _reduce_precision, "stablehlo.reshape": _reshape,
-    "stablehlo.reverse": _reverse, "stablehlo.slice": _slice, "stablehlo.transpose": _transpose,
+    "stablehlo.reverse": _reverse, "stablehlo.scatter": _scatter, "stablehlo.slice": _slice,
+    "stablehlo.transpose": _transpose,
 }  # fmt: skip

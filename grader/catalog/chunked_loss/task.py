@@ -20,7 +20,7 @@ signature = "chunked_loss(hidden, vocabulary, labels, chunks)"
 
 
 def cases(rng):
-    """Many chunks, a last one that is shorter, a single one, chunks of one row. All are compiled, so they are few."""
+    """Many chunks, a last one that is shorter, a single one, chunks of one row."""
     few = int(rng.integers(3, 6))
     rows = int(rng.integers(5, 8))
     return (

@@ -2,6 +2,7 @@
 
 import re
 import tracemalloc
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -81,10 +82,17 @@ GROUPS = {
         x.reshape(6, 4), x.T, x[None, :, None], x[:, 1:, ::2], lax.rev(x, (0, 2)), jnp.concatenate([x, x * 2], 2),
         jnp.broadcast_to(m[0], (3, 5)), lax.iota(jnp.float32, 3), lax.broadcasted_iota(int, (2, 3), 1),
         lax.pad(m, 7.0, ((1, 2, 0), (0, 1, 2))), lax.pad(m[:0], 7.0, ((1, 2, 3), (0, 0, 0))),
+        *(lax.pad(m, 7.0, ((low, high, gap), (4, low, 0))) for low, high in ((-1, -1), (-5, 4)) for gap in (0, 2)),
     ],
     "windows": lambda x, m, n: [
         *(lax.dynamic_slice(m, (n[0, 0, 0] + at, 1), (2, 2)) for at in (0, 13, 30)),
         *(lax.dynamic_update_slice(m, m[:2, :2] * 0, (n[0, 0, 0] + at, 1)) for at in (0, 13, 30)),
+    ],
+    "indexing": lambda x, m, n: [
+        m[n[0]], m.at[n[0] + 10].add(x[0, ..., None]), m.at[:, n[1, 2]].set(7.0), x[n[0], 1], x[:, n[1, 0, :2]],
+        jnp.take_along_axis(x, n & 1, 1), jnp.zeros_like(x).at[:, n[0]].max(x[:, 0, None, None]),
+        jax.grad(lambda x: jnp.sum(jnp.take_along_axis(x, n[:, :, :1] + 10, 2)))(x),
+        m.at[n[0], 1].multiply(2.0), n.at[n[0]].min(n[0, 0, 0]), m.at[0, 1].add(1.0), (x > 0).at[n[1, 1, :2]].set(True),
     ],
     "constants": lambda x, m, n: [
         *map(jnp.asarray, (2.5, True, np.float16(1 / 3), np.arange(3.0), np.array([True, False]), np.inf)),
@@ -103,7 +111,7 @@ GROUPS = {
 
 
 # Nothing is rounded in these, nor in integers and booleans wherever they are: the same bits come out.
-EXACT = {"integers", "booleans", "choices", "shapes", "bits", "windows", "constants"}
+EXACT = {"integers", "booleans", "choices", "shapes", "bits", "windows", "constants", "indexing"}
 
 
 @pytest.fixture(scope="module")
@@ -169,7 +177,9 @@ def test_every_operation_that_is_known_is_tried(functions):
         lambda x, n: jnp.linalg.inv(jnp.diag(x)),
         lambda x, n: lax.reduce_precision(x, 8, 7),
         lambda x, n: jnp.argmax(x),
-        lambda x, n: lax.pad(x, 0.0, ((-1, 0, 0),)),
+        lambda x, n: lax.scatter_add(
+            x, n[:1] + 2, x[:2], lax.ScatterDimensionNumbers((0,), (), (0,)), mode="promise_in_bounds"
+        ),
         lambda x, n: lax.reduce(x, 0.0, lambda a, b: a + b * 2, (0,)),
         lambda x, n: lax.fori_loop(0, 10**6, lambda _, c: c + 1, x),
         lambda x, n: jnp.zeros((10**5, 10**5)) @ jnp.zeros(10**5),
@@ -180,6 +190,51 @@ def test_what_it_cannot_do_is_compiled(function):
     arguments = np.float32([3, 1, 2]), np.int32([-3, 1])
     with pytest.raises(Uninterpreted):
         Function(function, *arguments).interpreted(*arguments)
+
+
+def windows(draw):
+    """An array's shape and dtype, indices, windows' sizes, and what the dimensions of all are for, drawn."""
+    shape = [int(size) for size in draw.integers(1, 5, draw.integers(1, 5))]
+    fate = draw.choice(["batching", "dropped", "kept"], len(shape))
+    batching, dropped = ([dim for dim, each in enumerate(fate) if each == kind] for kind in ("batching", "dropped"))
+    sizes = [1 if each != "kept" else int(draw.integers(1, size + 1)) for each, size in zip(fate, shape, strict=True)]
+    indexed = [int(dim) for dim in draw.permutation(len(shape)) if dim not in batching and draw.random() < 0.8]
+    rest = [int(size) for size in draw.integers(0 if draw.random() < 0.1 else 1, 4, draw.integers(3))]
+    order = [int(dim) for dim in draw.permutation(len(batching) + len(rest))]  # of the indices' dimensions
+    many = [([shape[dim] for dim in batching] + rest)[place] for place in order]
+    pairs = [order.index(place) for place in range(len(batching))]
+    kept = [size for dim, size in enumerate(sizes) if fate[dim] == "kept"]
+    dims = sorted(int(dim) for dim in draw.permutation(len(kept) + len(many))[: len(kept)])
+    out, sides = [], (iter(kept), iter(many))
+    for dim in range(len(kept) + len(many)):
+        out.append(next(sides[dim not in dims]))
+    indices = draw.integers(-2, 6, [*many, len(indexed)]).astype(draw.choice(["int32", "int64", "int8"]))
+    array = draw.integers(-9, 9, shape).astype(draw.choice(["float32", "int32", "float16", "float64"]))
+    return array, indices, sizes, tuple(map(tuple, (dims, dropped, indexed, batching, pairs))), out
+
+
+def test_windows_lie_where_xla_finds_them(seed):
+    """Drawn gathers, and scatters of whole numbers, of which nothing is rounded."""
+    draw, scattered = np.random.default_rng(seed), 0
+    for _ in range(8):
+        array, indices, sizes, dims, out = windows(draw)
+        updates = draw.integers(-9, 9, out).astype(array.dtype)
+        combine = (lax.scatter_add, lax.scatter_max, lax.scatter)[draw.integers(3)]
+        gather = partial(
+            lax.gather, dimension_numbers=lax.GatherDimensionNumbers(*dims), slice_sizes=sizes, mode="clip"
+        )
+        scatter = partial(combine, dimension_numbers=lax.ScatterDimensionNumbers(*dims), mode="promise_in_bounds")
+        for function, arguments in ((gather, [array, indices]), (scatter, [array, indices, updates])):
+            with jax.enable_x64(True):
+                traced = Function(function, *arguments)
+            try:
+                got = traced.interpreted(*arguments)
+            except Uninterpreted:
+                assert function is scatter, "there a window may stick out"
+                continue
+            scattered += function is scatter
+            np.testing.assert_array_equal(got, traced.compiled(*arguments), err_msg=traced.text)
+    assert scattered
 
 
 def products(draw):
@@ -251,6 +306,8 @@ ONE = {
     "rhs_contracting_dimensions = [0]>} : (T, U) -> tensor<RxRxE>",
     "dynamic_slice": "(%a, %i, %i) {slice_sizes = array<i64: R, 1>} : (T, tensor<i32>, tensor<i32>) -> tensor<Rx1xE>",
     "dynamic_update_slice": "(%a, %b, %i, %i) : (T, T, tensor<i32>, tensor<i32>) -> T",
+    "gather": "(%a, %j) {dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0], "
+    "start_index_map = [0], index_vector_dim = 1>, slice_sizes = array<i64: 1, C>} : (T, tensor<Rx1xi32>) -> T",
     "iota": "() {iota_dimension = 0 : i64} : () -> tensor<NxE>",
     "is_finite": "(%a) : (T) -> tensor<RxCxi1>",
     "pad": "(%a, %s) {edge_padding_low = array<i64: 1, 0>, edge_padding_high = array<i64: 0, 2>, "
@@ -260,6 +317,10 @@ ONE = {
     "reduce_precision": "(%a) {exponent_bits = 11 : i32, mantissa_bits = 52 : i32} : (T) -> T",
     "reshape": "(%t) : (U) -> tensor<NxE>",
     "reverse": "(%a) {dimensions = array<i64: 0, 1>} : (T) -> T",
+    "scatter": "(%a, %j, %b) ({ ^bb0(%x: tensor<E>, %y: tensor<E>): %z = stablehlo.add %x, %y : tensor<E>\n"
+    "stablehlo.return %z : tensor<E> }) {scatter_dimension_numbers = #stablehlo.scatter<update_window_dims = [1], "
+    "inserted_window_dims = [0], scatter_dims_to_operand_dims = [0], index_vector_dim = 1>} "
+    ": (T, tensor<Rx1xi32>, T) -> T",
     "select": "(%p, %a, %b) : (tensor<RxCxi1>, T, T) -> T",
     "slice": "(%a) {start_indices = array<i64: 0, 0>, limit_indices = array<i64: R, 1>, strides = array<i64: 1, 1>} "
     ": (T) -> tensor<Rx1xE>",
@@ -292,7 +353,8 @@ def one_operation(name, draw):
     operands = "(%a) : (T) -> T" if name in OF_ONE else "(%a, %b) : (T, T) -> T"
     line = f'%r = "stablehlo.{name}"{ONE.get(name, operands)}'
     result = line[line.rindex("-> ") + 3 :]
-    text = f"""module {{ func.func public @main(%a: T, %b: T, %c: T, %p: tensor<RxCxi1>, %s: tensor<E>, %i: tensor<i32>)
+    text = f"""module {{ func.func public @main(%a: T, %b: T, %c: T, %p: tensor<RxCxi1>, %s: tensor<E>, %i: tensor<i32>,
+        %j: tensor<Rx1xi32>)
         -> {result} {{
       %t = stablehlo.transpose %c, dims = [1, 0] : (T) -> U
       {line}
@@ -305,7 +367,7 @@ def one_operation(name, draw):
     for short, size in sizes.items():
         text = re.sub(rf"(?<=[<x :]){short}(?=[x,>])", str(size), text)
     some = np.ones((rows, columns), dtype)
-    return text, [some, some, some, some.astype(bool), np.ones((), dtype), np.int32(0)]
+    return text, [some, some, some, some.astype(bool), np.ones((), dtype), np.int32(0), np.zeros((rows, 1), np.int32)]
 
 
 @pytest.mark.parametrize("name", [name.removeprefix("stablehlo.") for name in OPERATIONS])

@@ -1,0 +1,87 @@
+"""Where the windows lie that gather reads and scatter changes: StableHLO's dimension numbers, as places in an array."""
+
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from grader.stablehlo.bindings import Op, gather_dimensions, integers, scatter_dimensions, shape_of
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Windows of an array, one for each vector of indices, and where in another array their elements stand: in what a
+    gather returns, in the updates of a scatter.
+
+    Attributes:
+      shape: of the array.
+      sizes: of a window, along each of the array's dimensions.
+      dropped: the array's dimensions that a window, of size 1 there, has no dimension for.
+      indexed: the dimension that each number of a vector is about.
+      batching: pairs of a dimension of the array and one of the indices that run together.
+      dims: the other array's dimensions that are a window's; the rest are the indices'.
+    """
+
+    shape: list[int]
+    sizes: list[int]
+    dropped: list[int]
+    indexed: list[int]
+    batching: list[tuple[int, int]]
+    dims: list[int]
+
+    def starts(self, indices: np.ndarray) -> np.ndarray:
+        """What the indices say: shape (indexed dimensions, *the indices' other dimensions), int64."""
+        return np.moveaxis(indices.astype(np.int64), -1, 0)
+
+    def room(self) -> list[int]:
+        """The highest start along each indexed dimension at which a window does not stick out."""
+        return [self.shape[dim] - self.sizes[dim] for dim in self.indexed]
+
+    def places(self, starts: np.ndarray) -> np.ndarray:
+        """The places of all elements, of the other array's shape, in the array as one dimension. Where a window would
+        stick out it is moved until it does not."""
+        steps = [math.prod(self.shape[dim + 1 :]) for dim in range(len(self.shape))]
+        corners = np.zeros(starts.shape[1:], np.int64)
+        for start, dim, most in zip(starts, self.indexed, self.room(), strict=True):
+            corners += np.clip(start, 0, most) * steps[dim]
+        for dim, other in self.batching:
+            run = np.arange(corners.shape[other]) * steps[dim]
+            corners += np.expand_dims(run, tuple(axis for axis in range(corners.ndim) if axis != other))
+        runs = [np.arange(self.sizes[dim]) * steps[dim] for dim in range(len(steps)) if dim not in self.dropped]
+        inside: np.ndarray = functools.reduce(np.add.outer, runs, np.zeros((), np.int64))
+        rest = tuple(dim for dim in range(corners.ndim + inside.ndim) if dim not in self.dims)
+        places: np.ndarray = np.expand_dims(corners, tuple(self.dims)) + np.expand_dims(inside, rest)
+        return places
+
+    def spread(self, of_each: np.ndarray) -> np.ndarray:
+        """What there is of each window, to be broadcast to all of its elements."""
+        return np.expand_dims(of_each, tuple(self.dims))
+
+
+def gathered(gather: Op) -> Windows | None:
+    """What a gather reads; None if it is not written as JAX writes it, with vectors along the indices' last dimension
+    and with nothing dropped of a window that has nothing."""
+    numbers, shape, sizes = gather_dimensions(gather), shape_of(gather.operands[0]), integers(gather, "slice_sizes")
+    batching = list(zip(numbers.operand_batching_dims, numbers.start_indices_batching_dims, strict=True))
+    dropped = [*numbers.collapsed_slice_dims, *numbers.operand_batching_dims]
+    if numbers.index_vector_dim != len(shape_of(gather.operands[1])) - 1 or any(sizes[dim] != 1 for dim in dropped):
+        return None
+    return Windows(shape, sizes, dropped, numbers.start_index_map, batching, numbers.offset_dims)
+
+
+def scattered(scatter: Op) -> Windows | None:
+    """What a scatter of one array changes; None if it is of several, or not written as JAX writes it."""
+    if len(scatter.operands) != 3:
+        return None
+    numbers = scatter_dimensions(scatter)
+    array, indices, updates = map(shape_of, scatter.operands)
+    batching = list(zip(numbers.input_batching_dims, numbers.scatter_indices_batching_dims, strict=True))
+    dropped = [*numbers.inserted_window_dims, *numbers.input_batching_dims]
+    if numbers.index_vector_dim != len(indices) - 1:
+        return None
+    kept = iter(numbers.update_window_dims)
+    sizes = [1 if dim in dropped else updates[next(kept)] for dim in range(len(array))]
+    if any(size == 0 for size in array):
+        return None  # where nothing is there, a window of size 1 has no place
+    return Windows(array, sizes, dropped, numbers.scattered_dims_to_operand_dims, batching, numbers.update_window_dims)

@@ -25,21 +25,22 @@ def cases(rng):
     """Some stages, two, one, and many of which some are the same function, the last one and an earlier one among them.
 
     All weights are square, so that stages can be mixed up. Some stages take vectors; two take arrays of three axes, the
-    first of size 1. Of one number at a time many sines make few different ones, so a single stage is given that.
+    first of size 1. Of one number at a time many sines make few different ones, so few stages are given that.
     """
-    some, more, *widths = map(int, (rng.integers(3, 8), rng.integers(1, 4), *rng.integers(4, 32, 2)))
+    some, more, *widths = map(int, (rng.integers(3, 8), rng.integers(1, 4), *rng.integers(4, 32, 3)))
     ways = map(str, rng.permutation(["jax.jit", "jax.vmap"]))
     return (
         _case(rng, "abcdefg"[:some], (widths[0],), "float32", "as it is"),
         _case(rng, "ab", (1, more, widths[1]), "float16", next(ways)),
-        _case(rng, "a", (more, 1), "float32", "as it is"),
+        _case(rng, "a", (more, widths[2]), "float32", "as it is"),
+        _case(rng, "abc"[: int(rng.integers(2, 4))], (1,), "float32", "as it is"),
         _case(rng, _repeating(rng, 8), (2 * more, 32), "float32", next(ways)),
     )
 
 
 def case(rng, n, axes, w, dtype, called):
     """So many stages of this width, all different."""
-    return _case(rng, "abcdefgh"[:n], (1, 2, w)[-axes:], dtype, called)
+    return _case(rng, "abcdefgh"[:n], (1, int(rng.integers(1, 3)), w)[-axes:], dtype, called)
 
 
 def _repeating(rng, n):

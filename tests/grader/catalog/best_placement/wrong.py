@@ -69,6 +69,11 @@ def wraps_only_when_there_are_many(stages):
     return right(stages) if len(stages) > 2 else chain(stages)
 
 
+@fails_with("also saved", "stage 1's first cosine", "f32[1]")
+def wraps_nothing_of_width_one(stages):
+    return lambda x: (chain if x.shape[-1] == 1 else right)(stages)(x)
+
+
 @fails_with("also saved", "stage 3's first cosine", "stage 3's second cosine")
 def wraps_the_first_two(stages):
     return wrapping(stages, [number < min(2, len(stages) - 1) for number in range(len(stages))])

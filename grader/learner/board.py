@@ -59,12 +59,14 @@ class Board(View):
         yield Text(self.summary, style="bold")
         table = Table(box=None, pad_edge=False)
         table.add_column("page", overflow="fold")
+        table.add_column("minutes", justify="right", no_wrap=True)
         table.add_column("state", no_wrap=True)
         table.add_column("attempts", justify="right", no_wrap=True)
         for page, state, attempts in self._rows():
             chapter = page is None or page.chapter is None
             indent = "" if chapter else "  "
-            table.add_row(Text(indent + _plain(page), style="bold" if chapter else ""), Text(state), Text(attempts))
+            title = Text(indent + _plain(page), style="bold" if chapter else "")
+            table.add_row(title, Text(_minutes(page)), Text(state), Text(attempts))
         yield table
         yield Text("\n" + "".join(piece if isinstance(piece, str) else piece.label for piece in self.next))
         for notice in self.notices:
@@ -72,18 +74,18 @@ class Board(View):
 
     def html(self) -> Markup:
         left, right = Markup('style="text-align: left"'), Markup('style="text-align: right"')
-        of_chapter = Markup('<tr><th scope="row" {0}>{1}</th><td {0}>{2}</td><td></td></tr>')
+        of_chapter = Markup('<tr><th scope="row" {}>{}</th><td {}>{}</td><td {}>{}</td><td></td></tr>')
         of_exercise = Markup(
             '<tr><th scope="row" style="text-align: left; padding-left: 2em; font-weight: normal">{}</th>'
-            "<td {}>{}</td><td {}>{}</td></tr>"
+            "<td {}>{}</td><td {}>{}</td><td {}>{}</td></tr>"
         )
         rows = Markup().join(
-            of_chapter.format(left, _link(page), state)
+            of_chapter.format(left, _link(page), right, _minutes(page), left, state)
             if page is None or page.chapter is None
-            else of_exercise.format(_link(page), left, state, right, attempts)
+            else of_exercise.format(_link(page), right, _minutes(page), left, state, right, attempts)
             for page, state, attempts in self._rows()
         )
-        titles = [(left, "page"), (left, "state"), (right, "attempts")]
+        titles = [(left, "page"), (right, "minutes"), (left, "state"), (right, "attempts")]
         head = Markup().join(Markup('<th scope="col" {}>{}</th>').format(*title) for title in titles)
         said = Markup().join(piece if isinstance(piece, str) else _link(piece, piece.label) for piece in self.next)
         page = Markup(
@@ -159,6 +161,10 @@ def _passed(entries: Sequence[Entry], what: str = "") -> str:
 
 def _plain(page: Page | None) -> str:
     return page.title.replace("`", "") if page else "Exercises"
+
+
+def _minutes(page: Page | None) -> str:
+    return str(page.minutes or "") if page else ""
 
 
 def _link(page: Page | None, text: str | None = None) -> Markup:

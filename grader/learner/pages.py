@@ -25,12 +25,14 @@ class Page:
       title: its headline, with code in backquotes.
       path: its file, which need not be there.
       chapter: for an exercise the number of the last chapter that it needs; None for a chapter.
+      minutes: how long it takes, as it says itself; None where it does not.
     """
 
     number: int
     title: str
     path: Path
     chapter: int | None = None
+    minutes: int | None = None
 
     @property
     def name(self) -> str:
@@ -150,4 +152,6 @@ def _page(path: Path, text: str, exercise: bool = False) -> Page:
     found = re.match(r"# +(.+)", head)
     title = found[1] if found else f"{number} · {path.stem[3:].replace('_', ' ')}"
     needed = [int(chapter) for chapter in re.findall(r"notebooks/(\d+)_", head)]
-    return Page(number, title, path, max(needed, default=0) if exercise else None)
+    takes = re.search(r"(?:\*About|\|) (\d+) minutes(?:\.\*| \|)", head)
+    minutes = int(takes[1]) if takes else None
+    return Page(number, title, path, max(needed, default=0) if exercise else None, minutes)

@@ -11,6 +11,7 @@ static twin stays. Nobody's progress is shown or changed. The exercises' pages a
 
 import io
 import os
+import re
 import sys
 import tempfile
 import zipfile
@@ -49,6 +50,13 @@ def cleaned(notebook, stem: str):
             if "data" in output:
                 output.data.pop(WIDGET, None)
     return notebook
+
+
+def minutes(chapter: Path) -> float:
+    """How long it takes to read a chapter at 180 words a minute, and to run each cell and look at what it shows."""
+    cells = nbformat.read(chapter, as_version=4).cells
+    words = sum(len(re.findall(r"\S*\w\S*", cell.source)) for cell in cells if cell.cell_type == "markdown")
+    return words / 180 + 1.5 * sum(cell.cell_type == "code" for cell in cells)
 
 
 def pages() -> list[Path]:

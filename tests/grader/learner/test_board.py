@@ -4,6 +4,7 @@ import json
 import re
 
 import pytest
+import store
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -20,11 +21,11 @@ from grader.verdicts.verdict import Verdict
 def course(monkeypatch, tmp_path):
     """A course of four chapters and three exercises."""
     chapters = [
-        Page(n, title, tmp_path / f"0{n}.ipynb")
+        Page(n, title, tmp_path / f"0{n}.ipynb", minutes=10 * n)
         for n, title in enumerate(["1 · A `b` < c", "2 · D", "3 · E", "4 · F"], 1)
     ]
     exercises = [
-        Page(number, f"Exercise {number} · {title}", tmp_path / f"0{number}_{name}.ipynb", chapter)
+        Page(number, f"Exercise {number} · {title}", tmp_path / f"0{number}_{name}.ipynb", chapter, 15)
         for number, title, name, chapter in [(1, "One", "one", 1), (2, "Two", "two", 1), (7, "Seven", "seven", 4)]
     ]
     monkeypatch.setattr(pages, "chapters", lambda: chapters)
@@ -45,14 +46,14 @@ def test_the_board_as_text_has_every_page_its_state_and_what_comes_next(course):
     did(("one", Outcome.NOT_PASSED), ("one", Outcome.PASSED), ("two", Outcome.NOT_PASSED))
     assert str(board()) == (
         "■◧□ 1 of 3 exercises passed\n"
-        "page                  state             attempts\n"
-        "1 · A b < c           1 of 2 passed\n"
-        "  Exercise 1 · One    ■ passed                 2\n"
-        "  Exercise 2 · Two    ◧ not passed yet         1\n"
-        "2 · D\n"
-        "3 · E\n"
-        "4 · F                 0 of 1 passed\n"
-        "  Exercise 7 · Seven  □ not begun\n"
+        "page                  minutes  state             attempts\n"
+        "1 · A b < c                10  1 of 2 passed\n"
+        "  Exercise 1 · One         15  ■ passed                 2\n"
+        "  Exercise 2 · Two         15  ◧ not passed yet         1\n"
+        "2 · D                      20\n"
+        "3 · E                      30\n"
+        "4 · F                      40  0 of 1 passed\n"
+        "  Exercise 7 · Seven       15  □ not begun\n"
         "\n"
         "Next: go on with exercise 2."
     )
@@ -159,9 +160,16 @@ def test_every_page_is_listed_where_readers_begin(name):
     if path.suffix == ".ipynb":
         cells = json.loads(text)["cells"]
         text = "".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
-    listed = re.findall(r"^\| (\w* ?\d+) \| \[[^\]]+\]\(([^)]+)\) \|", text, re.MULTILINE)
-    found = {(path.parent / link).resolve(): int(label.split()[-1]) for label, link in listed}
-    assert found == {page.path: page.number for page in [*pages.chapters(), *pages.exercises()]}
+    listed = re.findall(r"^\| (\w* ?\d+) \| \[[^\]]+\]\(([^)]+)\) \| (\d+) \|", text, re.MULTILINE)
+    found = {(path.parent / link).resolve(): (int(label.split()[-1]), int(took)) for label, link, took in listed}
+    assert found == {page.path: (page.number, page.minutes) for page in [*pages.chapters(), *pages.exercises()]}
+
+
+@pytest.mark.parametrize("path", sorted((pages.ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")), ids=lambda p: p.stem)
+def test_a_chapter_takes_about_as_long_as_it_says(path):
+    head = json.loads(path.read_text())["cells"][0]["source"]
+    (said,) = re.findall(r"^\*About (\d+) minutes\.\*$", "".join(head), re.MULTILINE)
+    assert int(said) % 5 == 0 and int(said) == pytest.approx(store.minutes(path), abs=5)
 
 
 def test_titles_and_chapters_are_the_pages_own():

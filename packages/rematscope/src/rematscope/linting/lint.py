@@ -11,6 +11,7 @@ from rematscope.linting.name_rules import name_findings
 from rematscope.linting.names import names_of
 from rematscope.linting.subject import Subject
 from rematscope.render.parts import Lines, Stack, TextTable
+from rematscope.render.progress import working
 from rematscope.render.units import amount_text, bytes_text
 from rematscope.render.view import View
 
@@ -114,7 +115,7 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
       [('argument', 'h')]
     """
     __tracebackhide__ = True
-    with jax_internals.default_remat():
+    with jax_internals.default_remat(), working("looking at names and checkpoints"):
         subject = Subject(f, args, kwargs)
         names = names_of(subject)
         findings = [*checkpoint_findings(subject, names.graph), *name_findings(names)]

@@ -22,6 +22,7 @@ from rematscope.linting.whole_nets import whole_nets
 from rematscope.planning.budget import budget_bytes, least_of, least_possible, part_of_range
 from rematscope.planning.certificate import Certificate, not_provable, same_cost
 from rematscope.render.parts import Paragraph, TextTable
+from rematscope.render.progress import working
 from rematscope.render.units import bytes_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, cost_meant
@@ -81,12 +82,13 @@ def plan(
     """
     __tracebackhide__ = True
     meant = cost_meant(cost, device)
-    once = called_once(f, args, kwargs)
-    found = candidates(once, *args, cost=meant, **kwargs)
-    limit = part_of_range(budget, found) if isinstance(budget, float) else budget_bytes(budget)
-    made = best_plan(f, found, limit, args, kwargs, meant)
-    if not found[0].graph.names:
-        made.about_names = no_names(once, *args, **kwargs)
+    with working("planning"):
+        once = called_once(f, args, kwargs)
+        found = candidates(once, *args, cost=meant, **kwargs)
+        limit = part_of_range(budget, found) if isinstance(budget, float) else budget_bytes(budget)
+        made = best_plan(f, found, limit, args, kwargs, meant)
+        if not found[0].graph.names:
+            made.about_names = no_names(once, *args, **kwargs)
     return made
 
 

@@ -1,11 +1,12 @@
 """One bar for whatever takes long, on the side where it disturbs no result."""
 
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Iterator
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, Task, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
 from rematscope.render.view import in_notebook
@@ -32,6 +33,50 @@ def progress(total: float | None = None, after: float = 0.0) -> Iterator[Callabl
         yield patient
 
 
+_PATIENCE = 1.0  # seconds after which somebody wonders
+_shown = threading.Lock()  # held by the one that shows itself: two at a time would write over each other
+
+
+@contextlib.contextmanager
+def working(text: str) -> Iterator[None]:
+    """Says in a terminal what is being done and for how long, once it takes more than a second.
+
+    It needs no steps to be told of: what is done may be one call that does not come back for a minute. Within another
+    one it says nothing. Nor does it in a notebook, which shows itself that a cell runs, and where what goes again would
+    take along what the cell has put out before.
+
+    Args:
+      text: what is being done.
+    """
+    console = Console(stderr=True)
+    if in_notebook() or not console.is_terminal or not _shown.acquire(blocking=False):
+        yield
+        return
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=console, transient=True
+    )  # fmt: skip
+    bar.add_task(text, total=None)
+    turns, done = threading.Lock(), False
+
+    def show() -> None:
+        with turns:
+            if not done:
+                bar.start()
+
+    timer = threading.Timer(_PATIENCE, show)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        with turns:
+            done = True
+            if bar.live.is_started:
+                bar.stop()
+        _shown.release()
+
+
 @contextlib.contextmanager
 def _as_bar(total: float | None) -> Iterator[Callable[[str, float], None]]:
     console = Console(stderr=True)
@@ -49,10 +94,13 @@ def _as_bar(total: float | None) -> Iterator[Callable[[str, float], None]]:
         bar.update(task, description=text, completed=done)
         bar.start()
 
+    alone = _shown.acquire(blocking=False)
     try:
         yield tell
     finally:
         bar.stop()
+        if alone:
+            _shown.release()
 
 
 class _Left(TimeRemainingColumn):

@@ -14,6 +14,7 @@ from rematscope.memory.set_aside import lowered_otherwise, set_aside_bytes
 from rematscope.memory.timeline import Timeline
 from rematscope.render.html import html_table
 from rematscope.render.parts import Lines, TextTable
+from rematscope.render.progress import working
 from rematscope.render.units import bytes_text, count_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
@@ -349,6 +350,7 @@ def measure(
     """
     __tracebackhide__ = True
     rates = None if device is None else device_called(device)
-    passes = trace(f, *args, differentiate=differentiate, **kwargs)
-    roofline = None if rates is None else seconds_of(passes, rates)
-    return Measurement(passes, target, compile_both(passes, *flattened(f, args, kwargs), target), roofline)
+    with working(f"compiling for {target}"):
+        passes = trace(f, *args, differentiate=differentiate, **kwargs)
+        roofline = None if rates is None else seconds_of(passes, rates)
+        return Measurement(passes, target, compile_both(passes, *flattened(f, args, kwargs), target), roofline)

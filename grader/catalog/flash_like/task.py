@@ -1,0 +1,92 @@
+"""What an answer is tried on."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from grader.exercises import calls
+from grader.exercises.spec import Case, Integers, OneOf
+from rematscope.ir.jax_internals import default_remat
+
+parameters = ("q", "k", "v")
+ranges = {
+    "n": Integers(1, 24),
+    "m": Integers(4, 24, "a multiple of 4"),
+    "d": Integers(2, 12),
+    "e": Integers(2, 12),
+    "around": OneOf(("nothing", "a checkpoint")),
+    "called": calls.CALLED,
+}
+signature = "flash_like(q, k, v)"
+
+
+def cases(rng):
+    """Layers with a checkpoint around them and without one: those show names, these what the rule keeps."""
+    some, d, e = int(rng.integers(5, 12)), *map(int, rng.permutation(np.arange(5, 12))[:2])
+    jit, vmap = map(str, rng.permutation(["jax.jit", "jax.vmap"]))
+    return (
+        _case(24, 12, d, 2, "nothing", rng),
+        _case(some, 24, 2, e, "a checkpoint", rng),
+        _case(1, 4 * int(rng.integers(2, 6)), 12, e, "nothing", rng, jit),
+        _case(some + 1, 4, d, 12, "a checkpoint", rng, vmap),
+    )
+
+
+def fits(structure):
+    """Whether keys go into blocks of 4, as an answer may cut them."""
+    return structure["m"] % 4 == 0
+
+
+def case(rng, n, m, d, e, around, called):
+    """A layer of these sizes."""
+    return _case(n, m, d, e, around, rng, called)
+
+
+def _case(n, m, d, e, around, rng, called="as it is", name=None):
+    batch = (2,) if called == "jax.vmap" else ()
+    width = int(rng.integers(3, 8))
+
+    def function(q, k, v, w, *, name=lambda value, called: value):
+        scores = name(q @ k.T / d**0.5, "the scores")
+        largest = name(jnp.max(jax.lax.stop_gradient(scores), axis=-1), "the rows' largest scores")
+        powers = name(jnp.exp(scores - largest[:, None]), "the exponentials of the scores")
+        total = name(jnp.sum(powers, axis=-1), "the rows' sums of exponentials")
+        weights = name(powers / total[:, None], "the weights")
+        name(largest + jnp.log(total), "lse")
+        return name(weights @ v, "out") @ w
+
+    def apply(answer):
+        def layer(q, k, v, w):
+            out = answer(q, k, v)
+            return out @ w if isinstance(out, jax.Array) else out  # which the judge refuses
+
+        if around == "nothing":
+            return layer
+        return jax.checkpoint(layer, policy=jax.checkpoint_policies.save_only_these_names("out", "lse"))
+
+    def transform(layer):
+        transformed = calls.transform(called)(layer)
+
+        @functools.wraps(transformed)
+        def call(*arguments):
+            with default_remat():  # JAX's next one asks no policy about names in a rule
+                return transformed(*arguments)
+
+        return call
+
+    shapes = (n, d), (m, d), (m, e), (e, width)
+    return Case(
+        name or f"{n} quer{'y' if n == 1 else 'ies'}, {m} keys, with {around} around the layer{calls.where(called)}",
+        tuple(jax.ShapeDtypeStruct((*batch, *shape), jnp.float32) for shape in shapes),
+        transform=transform,
+        apply=apply,
+        function=function,
+        structure={"n": n, "m": m, "d": d, "e": e, "around": around, "called": called},
+    )
+
+
+shown = _case(
+    1024, 1024, 64, 64, "a checkpoint", np.random.default_rng(0), name="for 1,024 tokens, 64 wide, in a checkpoint"
+)

@@ -1,0 +1,274 @@
+"""Wrong answers to flash_like, each with the finding that must name its mistake."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from sample_answers import Answers
+
+WRONG = Answers()
+fails_with = WRONG.fails_with
+
+
+def scores_of(q, k):
+    return q @ k.T / q.shape[-1] ** 0.5
+
+
+def attend(q, k, v, scores_of=scores_of, axis=-1):
+    scores = scores_of(q, k)
+    lse = jax.nn.logsumexp(scores, axis=-1)
+    return jax.nn.softmax(scores, axis) @ v, lse
+
+
+def named(out, lse):
+    return checkpoint_name(out, "out"), checkpoint_name(lse, "lse")
+
+
+def keeps_both(q, k, v, named=named, attend=attend):
+    out, lse = named(*attend(q, k, v))
+    return out, (q, k, v, out, lse)
+
+
+def gradients(kept, ct, *, delta=1, scale=1, weights=None):
+    q, k, v, out, lse = kept
+    p = jnp.exp(scores_of(q, k) - lse[:, None]) if weights is None else weights(q, k, lse)
+    dscores = p * (ct @ v.T - delta * jnp.sum(ct * out, -1, keepdims=True)) * scale / q.shape[-1] ** 0.5
+    return dscores @ k, dscores.T @ q, p.T @ ct
+
+
+def flash(arguments, forward=keeps_both, backward=gradients, primal=None):
+    attention = jax.custom_vjp(primal or (lambda q, k, v: forward(q, k, v)[0]))
+    attention.defvjp(forward, backward)
+    return attention(*arguments)
+
+
+@fails_with("also saved", "the weights, f32[24,12]", "hand to the backward rule")
+def plain(q, k, v):
+    return attend(q, k, v)[0]
+
+
+@fails_with("also saved", "the weights, f32[24,12]", "hand to the backward rule")
+def names_without_a_rule(q, k, v):
+    scores = scores_of(q, k)
+    lse = checkpoint_name(jax.lax.stop_gradient(jax.nn.logsumexp(scores, -1)), "lse")
+    powers = jnp.exp(scores - lse[:, None])
+    return checkpoint_name((powers / powers.sum(-1, keepdims=True)) @ v, "out")
+
+
+@fails_with("also saved", "the weights, f32[24,12]", "hand to the backward rule")
+def rule_that_keeps_the_weights(q, k, v):
+    def forward(q, k, v):
+        p = jax.nn.softmax(scores_of(q, k))
+        out, lse = named(p @ v, jax.nn.logsumexp(scores_of(q, k), -1))
+        return out, ((q, k, v, out, lse), p)
+
+    return flash((q, k, v), forward, lambda kept, ct: gradients(kept[0], ct, weights=lambda *_: kept[1]))
+
+
+@fails_with("also saved", "the scores, f32[24,12]", "hand to the backward rule")
+def rule_that_keeps_the_scores(q, k, v):
+    def forward(q, k, v):
+        out, kept = keeps_both(q, k, v)
+        return out, (kept, scores_of(q, k))
+
+    def backward(kept, ct):
+        kept, scores = kept
+        return gradients(kept, ct, weights=lambda q, k, lse: jnp.exp(scores - lse[:, None]))
+
+    return flash((q, k, v), forward, backward)
+
+
+@fails_with("also saved", "the rows' largest scores", "hand to the backward rule")
+def two_numbers_a_row(q, k, v):
+    def forward(q, k, v):
+        scores = scores_of(q, k)
+        largest = checkpoint_name(scores.max(-1), "lse")
+        total = checkpoint_name(jnp.exp(scores - largest[:, None]).sum(-1), "lse")
+        out = checkpoint_name(jnp.exp(scores - largest[:, None]) @ v / total[:, None], "out")
+        return out, (q, k, v, out, largest, total)
+
+    def backward(kept, ct):
+        *kept, largest, total = kept
+        return gradients((*kept, largest + jnp.log(total)), ct)
+
+    return flash((q, k, v), forward, backward)
+
+
+@fails_with("also saved", "a copy of k", "hand to the backward rule")
+def keys_transposed_in_the_forward_rule(q, k, v):
+    def forward(q, k, v):
+        out, kept = keeps_both(q, k, v)
+        return out, (kept, k.T)
+
+    def backward(kept, ct):
+        kept, turned = kept
+        return gradients(kept, ct, weights=lambda q, k, lse: jnp.exp(q @ turned / q.shape[-1] ** 0.5 - lse[:, None]))
+
+    return flash((q, k, v), forward, backward)
+
+
+@fails_with("not saved", "lse, f32[", "where they are made")
+def name_on_the_result_outside(q, k, v):
+    forward = functools.partial(keeps_both, named=lambda out, lse: (out, lse))
+    return checkpoint_name(flash((q, k, v), forward), "out")
+
+
+@fails_with("not saved", "lse, f32[", "where they are made")
+def out_named_alone(q, k, v):
+    return flash((q, k, v), functools.partial(keeps_both, named=lambda out, lse: (checkpoint_name(out, "out"), lse)))
+
+
+@fails_with("not saved", "out, f32[", "where they are made")
+def lse_named_alone(q, k, v):
+    return flash((q, k, v), functools.partial(keeps_both, named=lambda out, lse: (out, checkpoint_name(lse, "lse"))))
+
+
+@fails_with("not saved", "lse, f32[", "where they are made")
+def names_thrown_away(q, k, v):
+    def dropped(out, lse):
+        named(out, lse)
+        return out, lse
+
+    return flash((q, k, v), functools.partial(keeps_both, named=dropped))
+
+
+@fails_with("not saved", "lse, f32[", "where they are made")
+def another_name(q, k, v):
+    def forward(q, k, v):
+        return keeps_both(q, k, v, lambda o, lse: (checkpoint_name(o, "out"), checkpoint_name(lse, "logsumexp")))
+
+    return flash((q, k, v), forward)
+
+
+@fails_with("not saved", "lse, f32[", "where they are made")
+def names_in_the_function_and_not_in_the_rule(q, k, v):
+    forward = functools.partial(keeps_both, named=lambda out, lse: (out, lse))
+    return flash((q, k, v), forward, primal=lambda q, k, v: named(*attend(q, k, v))[0])
+
+
+@fails_with("not saved", "lse, f32[", "where they are made")
+def rule_that_keeps_its_arguments_alone(q, k, v):
+    def forward(q, k, v):
+        return checkpoint_name(attend(q, k, v)[0], "out"), (q, k, v)
+
+    return flash((q, k, v), forward, lambda kept, ct: gradients((*kept, *attend(*kept)), ct))
+
+
+@fails_with("not saved", "lse, f32[", "where they are made")
+def a_checkpoint_and_no_rule(q, k, v):
+    return checkpoint_name(jax.checkpoint(lambda *own: attend(*own)[0])(q, k, v), "out")
+
+
+@fails_with("recomputes", "1 matmul recomputed", "without a name")
+def rule_that_hands_on_what_has_no_name(q, k, v):
+    def forward(q, k, v):
+        out, lse = attend(q, k, v)
+        named_out, named_lse = named(out, lse)
+        return named_out, (q, k, v, out, named_lse)
+
+    return flash((q, k, v), forward)
+
+
+@fails_with("recomputes", "1 matmul recomputed", "without a name")
+def out_made_again(q, k, v):
+    def backward(kept, ct):
+        q, k, v, _, lse = kept
+        return gradients((q, k, v, jnp.exp(scores_of(q, k) - lse[:, None]) @ v, lse), ct)
+
+    return flash((q, k, v), backward=backward)
+
+
+@fails_with("wrong value", "not divided by √d", "divided")
+def no_scale(q, k, v):
+    return flash((q * q.shape[-1] ** 0.5, k, v))
+
+
+@fails_with("wrong value", "divided by d, not by its root", "divided")
+def scale_of_d(q, k, v):
+    return flash((q / q.shape[-1] ** 0.5, k, v))
+
+
+@fails_with("wrong value", "goes over queries", "Along which axis")
+def softmax_over_queries(q, k, v):
+    return flash((q, k, v), functools.partial(keeps_both, attend=functools.partial(attend, axis=0)))
+
+
+@fails_with("wrong value", "scores themselves are the weights", "before they weigh")
+def no_softmax(q, k, v):
+    return scores_of(q, k) @ v
+
+
+@fails_with("wrong value", "do not add up to 1", "divided")
+def not_divided(q, k, v):
+    return flash((q, k, v), lambda q, k, v: (jnp.exp(scores_of(q, k)) @ v, keeps_both(q, k, v)[1]))
+
+
+@fails_with("wrong value", "do not add up to 1", "divided")
+def not_divided_by_the_sum(q, k, v):
+    scores = scores_of(q, k)
+    return jnp.exp(scores - scores.max(-1, keepdims=True)) @ v
+
+
+@fails_with("wrong gradient", "respect to q", "as if lse were constant", "subtract from")
+def no_delta(q, k, v):
+    return flash((q, k, v), backward=functools.partial(gradients, delta=0))
+
+
+@fails_with("wrong gradient", "respect to q", "added to the gradient of the weights", "Which sign")
+def delta_added(q, k, v):
+    return flash((q, k, v), backward=functools.partial(gradients, delta=-1))
+
+
+@fails_with("wrong gradient", "respect to q", "is missing in the backward pass", "chain rule")
+def no_scale_in_the_gradients(q, k, v):
+    return flash((q, k, v), backward=functools.partial(gradients, scale=q.shape[-1] ** 0.5))
+
+
+@fails_with("wrong gradient", "respect to q", "comes twice in the backward pass", "chain rule")
+def scaled_twice_in_the_gradients(q, k, v):
+    return flash((q, k, v), backward=functools.partial(gradients, scale=q.shape[-1] ** -0.5))
+
+
+@fails_with("wrong gradient", "respect to q", "backward pass do not add up to 1", "before the exponential")
+def lse_left_out(q, k, v):
+    return flash((q, k, v), backward=functools.partial(gradients, weights=lambda q, k, lse: jnp.exp(scores_of(q, k))))
+
+
+@fails_with("wrong gradient", "respect to q", "backward pass do not add up to 1", "before the exponential")
+def largest_for_lse(q, k, v):
+    def weights(q, k, lse):
+        scores = scores_of(q, k)
+        return jnp.exp(scores - scores.max(-1, keepdims=True))
+
+    return flash((q, k, v), backward=functools.partial(gradients, weights=weights))
+
+
+@fails_with("wrong gradient", "v gets no gradient", "multiplied")
+def nothing_for_v(q, k, v):
+    return flash((q, k, v), backward=lambda kept, ct: (*gradients(kept, ct)[:2], jnp.zeros_like(kept[2])))
+
+
+@fails_with("wrong type", "(*, *) of f32[24,2], f32[24]")
+def out_and_lse(q, k, v):
+    return attend(q, k, v)
+
+
+@fails_with("raises", "one gradient for each of q, k and v")
+def one_gradient_too_few(q, k, v):
+    return flash((q, k, v), backward=lambda kept, ct: gradients(kept, ct)[:2])
+
+
+@fails_with("raises", "one gradient for each of q, k and v")
+def gradients_in_another_order(q, k, v):
+    return flash((q, k, v), backward=lambda kept, ct: gradients(kept, ct)[::-1])
+
+
+@fails_with("raises", "need a transpose")
+def not_transposed(q, k, v):
+    return jax.nn.softmax(q @ k / q.shape[-1] ** 0.5) @ v
+
+
+@fails_with("raises", "call each of the two rules with")
+def backward_rule_of_all_that_is_kept(q, k, v):
+    return flash((q, k, v), backward=lambda q, k, v, out, lse, ct: gradients((q, k, v, out, lse), ct))

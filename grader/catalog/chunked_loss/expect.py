@@ -179,7 +179,7 @@ hints = (
 
 
 def requirements(case):
-    n, chunks = case.structure["n"], case.structure["chunks"]
+    n, d, V, chunks = (case.structure[symbol] for symbol in ("n", "d", "V", "chunks"))
     asked: list[Requirement] = [
         SavesAtMost(
             "all chunks' rows",
@@ -191,7 +191,7 @@ def requirements(case):
     ]
     if n % chunks == 0:  # rows that fill up a chunk are work too
         asked.append(Recomputes(1, too_many="How often does one turn of your loop make its logits?"))
-    if chunks == 12:
+    if (n, d, V, chunks) == (96, 8, 200, 12):  # of smaller chunks too much else is in memory
         asked.append(
             PeakAtMost(
                 5,

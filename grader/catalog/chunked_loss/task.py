@@ -32,6 +32,11 @@ def cases(rng):
     )
 
 
+def case(rng, n, d, V, chunks, dtype, called):
+    """So many rows in so many chunks."""
+    return _case(n, chunks, rng, d, V, dtype, called)
+
+
 def _case(n, chunks, rng, d=None, V=None, dtype="float32", called="as it is", name=None):
     d, V = d or int(rng.integers(9, 16)), V or int(rng.integers(60, 100))
     labels = rng.integers(V, size=n).astype(np.int32)  # no array of JAX's: this module is read without starting it

@@ -29,6 +29,11 @@ def cases(rng):
     )
 
 
+def case(rng, named, L, n, d, dtype, called):
+    """A stack of this height, of arrays of this shape."""
+    return _case(L, n, d, named, dtype, called)
+
+
 def _layer(w, x):
     return x + jnp.sin(jnp.sin(x) @ w)
 

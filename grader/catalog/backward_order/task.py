@@ -1,0 +1,119 @@
+"""What an answer is asked."""
+
+import functools
+import string
+
+from grader.exercises.spec import Integers, Question
+
+parameters = ("equations", "residuals")
+ranges = {"n": Integers(1, 14)}
+signature = "backward_order(equations, residuals)"
+returns = "a list of names such as ['a', 'b']"
+
+
+def cases(rng):
+    """Some thirty backward passes: the shortest ones, and others of all lengths."""
+    lengths = [1, 1, 2, 2, 3, 3, *range(4, 15), *rng.integers(6, 15, 14)]
+    return tuple({question.name: question for question in (case(rng, int(n)) for n in sorted(lengths))}.values())
+
+
+def case(rng, n):
+    """A backward pass of `n` equations, for which the order that chapter 11 describes is a best one."""
+    while True:
+        equations, residuals = _drawn(rng, n)
+        least = least_peak(equations)
+        orders = (late(equations), late(equations, reads=reversed), late(equations, reads=sorted))
+        worth_it = n < 6 or peak([name for name, _, _ in equations], equations) > least
+        if worth_it and all(peak(order, equations) == least for order in orders):
+            break
+    nbytes = sum(nbytes for *_, nbytes in equations)
+    return Question(f"{n} equation{'s' * (n > 1)}, {nbytes:,} bytes", (equations, residuals), structure={"n": n})
+
+
+def peak(order, equations):
+    """The most bytes that are in memory at once; `order` has each equation's name once, behind what it reads."""
+    sizes, left = {name: nbytes for name, _, nbytes in equations}, _readers(equations)
+    kept = {name for name, readers in left.items() if not readers}
+    live, most = {}, 0
+    for name in order:
+        live[name] = sizes[name]
+        most = max(most, sum(live.values()))
+        for readers in left.values():
+            readers.discard(name)
+        live = {value: nbytes for value, nbytes in live.items() if value in kept or left[value]}
+    return most
+
+
+@functools.cache
+def least_peak(equations):
+    """The smallest peak of any order: of all sets of equations that can have run, how each is best reached."""
+    readers, sizes = _readers(equations), {name: nbytes for name, _, nbytes in equations}
+    reads = {name: {read for read in reads if read in sizes} for name, reads, _ in equations}
+    reached: dict[frozenset, int] = {frozenset(): 0}
+    for _ in equations:
+        further: dict[frozenset, int] = {}
+        for done, most in reached.items():
+            live = sum(sizes[name] for name in done if not readers[name] or readers[name] - done)
+            for name in sizes.keys() - done:
+                if reads[name] <= done:
+                    then, peak_then = done | {name}, max(most, live + sizes[name])
+                    further[then] = min(further.get(then, peak_then), peak_then)
+        reached = further
+    return next(iter(reached.values()))
+
+
+def late(equations, reads=tuple):
+    """The equations that the cotangent comes into, in their order; each other one where it is first needed."""
+    made_from, backward, order = {name: read for name, read, _ in equations}, {"ct"}, []
+
+    def put(name):
+        if name in made_from and name not in order:
+            for read in reads(made_from[name]):
+                put(read)
+            order.append(name)
+
+    for name, read, _ in equations:
+        if backward & {*read}:
+            backward.add(name)
+            put(name)
+    return order
+
+
+def _readers(equations):
+    return {name: {reader for reader, reads, _ in equations if name in reads} for name, _, _ in equations}
+
+
+def _drawn(rng, n):
+    """Layers, of which some are computed again, each from what was kept of it and perhaps from the layer before; and
+    the cotangent's way through them, the last layer first. Beside it stand gradients, which nobody reads."""
+    again = int(rng.integers(0, 2 * n // 3 + 1))
+    layers = int(rng.integers(1, min(n - again, max(2, n // 3)) + 1))
+    places = sorted(int(layer) for layer in rng.integers(0, layers, again))
+    runs: list[list[str]] = [[] for _ in range(layers)]
+    equations, names = [], iter(string.ascii_lowercase)
+    for layer in places:
+        reads = [runs[layer][-1] if runs[layer] else f"h{layer}"]
+        earlier = [*runs[layer][:-1], *(runs[layer - 1] if layer else [])]
+        if earlier and rng.random() < 0.3:
+            reads.append(earlier[int(rng.integers(len(earlier)))])
+        runs[layer].append(next(names))
+        equations.append((runs[layer][-1], tuple(reads), 4 * int(rng.integers(2, 30))))
+    unread = {name for run in runs for name in run} - {read for _, reads, _ in equations for read in reads}
+    ways = sorted(
+        [*range(layers), *(int(layer) for layer in rng.integers(0, layers, n - again - layers))], reverse=True
+    )
+    cotangent = "ct"
+    for place, layer in enumerate(ways):
+        last = place + 1 == len(ways) or ways[place + 1] != layer  # by this one the cotangent leaves the layer
+        wanted = [name for name in reversed(runs[layer]) if rng.random() < 0.5 or (last and name in unread)]
+        unread -= {*wanted}
+        on_its_way = last or rng.random() < 0.5
+        name = next(names)
+        read = (cotangent, *(wanted or [f"h{layer}"]))
+        equations.append((name, read, 4 * int(rng.integers(1, 9 if on_its_way else 6))))
+        cotangent = name if on_its_way else cotangent
+    kept = sorted({read for _, reads, _ in equations for read in reads if read[1:].isdigit()})
+    return tuple(equations), (*kept, "ct")
+
+
+shown = None

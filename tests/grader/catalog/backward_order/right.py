@@ -1,0 +1,122 @@
+"""Right answers to backward_order, spelled in many ways."""
+
+import functools
+import graphlib
+
+import numpy as np
+from sample_answers import Answers
+
+RIGHT = Answers()
+passes = RIGHT.passes
+
+
+def way_of(equations):
+    way = {"ct"}
+    for name, reads, _ in equations:
+        if way & {*reads}:
+            way |= {name}
+    return way - {"ct"}
+
+
+@passes
+def without_recursion(equations, residuals):
+    """From the end: each equation directly before the first that reads it."""
+    way, order = way_of(equations), []
+    order = [name for name, _, _ in equations if name in way]
+    reads_of = {name: reads for name, reads, _ in equations}
+    for name, _, _ in reversed(equations):
+        if name not in way:
+            first = next(place for place, reader in enumerate(order) if name in reads_of[reader])
+            order.insert(first, name)
+    return order
+
+
+@passes
+def with_a_stack(equations, residuals):
+    way, table = way_of(equations), {name: reads for name, reads, _ in equations}
+    order: dict[str, None] = {}
+    for name in (name for name in table if name in way):
+        todo = [name]
+        while todo:
+            missing = [read for read in table[todo[-1]] if read in table and read not in order]
+            if missing:
+                todo.append(missing[-1])
+            else:
+                order[todo.pop()] = None
+    return tuple(order)
+
+
+@passes
+def every_set_of_equations(equations, residuals):
+    """The best of all orders, found by what can have run, and no rule about layers."""
+    names = [name for name, _, _ in equations]
+    place = {name: i for i, name in enumerate(names)}
+    reads = [sum({1 << place[read] for read in reads if read in place}) for _, reads, _ in equations]
+    readers = [sum(1 << i for i, r in enumerate(reads) if r >> j & 1) for j in range(len(names))]
+
+    @functools.cache
+    def best(done):
+        if done == (1 << len(names)) - 1:
+            return 0, ()
+        live = sum(e[2] for j, e in enumerate(equations) if done >> j & 1 and (not readers[j] or readers[j] & ~done))
+        ways = []
+        for j, (_, _, nbytes) in enumerate(equations):
+            if not done >> j & 1 and not reads[j] & ~done:
+                most, order = best(done | 1 << j)
+                ways.append((max(most, live + nbytes), (j, *order)))
+        return min(ways)
+
+    return [names[j] for j in best(0)[1]]
+
+
+@passes
+def by_last_moments(equations, residuals):
+    """Each equation has a number: that of the equation on the way which first needs it. Then they are sorted."""
+    way, moment = way_of(equations), {}
+    for place, (name, _, _) in enumerate(equations):
+        if name in way:
+            moment[name] = place
+    for name, reads, _ in reversed(equations):
+        for read in reads:
+            if read not in way and read not in residuals:
+                moment[read] = min(moment.get(read, len(equations)), moment[name])
+    return sorted((name for name, _, _ in equations), key=lambda name: (moment[name], name in way))
+
+
+@passes
+def with_graphlib(equations, residuals):
+    """Python's own order of a part of the graph at a time."""
+    way, table, order = way_of(equations), {name: reads for name, reads, _ in equations}, []
+    for name in table:
+        if name not in way:
+            continue
+        part, todo = {}, [name]
+        while todo:
+            one = todo.pop()
+            part[one] = [read for read in table[one] if read in table and read not in order]
+            todo += part[one]
+        order += graphlib.TopologicalSorter(part).static_order()
+    return order
+
+
+@passes
+def an_array_of_names(equations, residuals):
+    return np.array(without_recursion(equations, residuals)).tolist()
+
+
+class Order(list):
+    """A list that knows what it has."""
+
+    def put(self, name, table):
+        if name in table and name not in self:
+            for read in sorted(table[name], key=len):
+                self.put(read, table)
+            self.append(name)
+        return self
+
+
+@passes
+def a_list_of_its_own(equations, residuals):
+    table = {name: reads for name, reads, _ in equations}
+    cotangents = [name for name, _, _ in equations if name in way_of(equations)]
+    return functools.reduce(lambda order, name: order.put(name, table), cotangents, Order())

@@ -1,0 +1,221 @@
+"""Wrong answers to backward_order, each with the finding that must name its mistake."""
+
+from sample_answers import Answers
+
+from solutions.backward_order import backward_order as best
+
+WRONG = Answers()
+fails_with = WRONG.fails_with
+
+
+def names(equations):
+    return [name for name, _, _ in equations]
+
+
+def way_of(equations):
+    way = ["ct"]
+    for name, reads, _ in equations:
+        if {*way} & {*reads}:
+            way.append(name)
+    return way[1:]
+
+
+def behind_what_it_reads(order, equations):
+    table, done = {name: reads for name, reads, _ in equations}, []
+
+    def put(name):
+        if name in table and name not in done:
+            for read in table[name]:
+                put(read)
+            done.append(name)
+
+    for name in order:
+        put(name)
+    return done
+
+
+def always(key, equations):
+    """Always the first equation by a key, of those that can run."""
+    order = []
+    while len(order) < len(equations):
+        left = {*names(equations)} - {*order}
+        order.append(min((e for e in equations if e[0] in left and not left & {*e[1]}), key=key)[0])
+    return order
+
+
+@fails_with("costs more", "everything that is computed again comes first", "nobody reads for a long time")
+def as_given(equations, residuals):
+    return names(equations)
+
+
+@fails_with("costs more", "everything that is computed again comes first", "nobody reads for a long time")
+def in_the_order_of_need_but_first(equations, residuals):
+    way = way_of(equations)
+    return [name for name in best(equations, residuals) if name not in way] + way
+
+
+@fails_with("costs more", "only what the cotangent's way reads waits", "first of its readers")
+def only_direct_ones_wait(equations, residuals):
+    way = way_of(equations)
+    direct = {read for name, reads, _ in equations if name in way for read in reads}
+    indirect = [name for name in names(equations) if name not in way and name not in direct]
+    return behind_what_it_reads([*indirect, *way], equations)
+
+
+@fails_with("costs more", "as early as it can", "could run now")
+def in_levels(equations, residuals):
+    level = {}
+    for name, reads, _ in equations:
+        level[name] = 1 + max(level.get(read, 0) for read in reads)
+    return sorted(level, key=level.get)
+
+
+@fails_with("costs more", "the fewest bytes runs next", "gone sooner")
+def smallest_first(equations, residuals):
+    return always(lambda equation: equation[2], equations)
+
+
+@fails_with("costs more", "the gradients that nobody reads come last", "can go as soon as it has run")
+def gradients_last(equations, residuals):
+    read = {read for _, reads, _ in equations for read in reads}
+    way = way_of(equations)
+    return behind_what_it_reads([*(n for n in way if n in read), *(n for n in way if n not in read)], equations)
+
+
+@fails_with("costs more", "than it has to.", "could have been made later")
+def largest_first(equations, residuals):
+    return always(lambda equation: -equation[2], equations)
+
+
+@fails_with("costs more", "than it has to.", "could have been made later")
+def by_how_many_read_it(equations, residuals):
+    readers = [read for _, reads, _ in equations for read in reads]
+    return always(lambda equation: (-readers.count(equation[0]), equation[2]), equations)
+
+
+@fails_with("costs more", "than it has to.", "could have been made later")
+def half_of_it_first(equations, residuals):
+    again = [name for name in names(equations) if name not in way_of(equations)]
+    return behind_what_it_reads([*again[: (len(again) + 1) // 2], *way_of(equations)], equations)
+
+
+@fails_with("costs more", "than it has to", where=lambda n: n > 9)
+def right_for_nine_equations(equations, residuals):
+    return best(equations, residuals) if len(equations) <= 9 else names(equations)
+
+
+@fails_with("impossible", "comes a second time", "still there")
+def twice(equations, residuals):
+    """Each reader has all that it needs computed again for itself."""
+    table, way, order = {name: reads for name, reads, _ in equations}, way_of(equations), []
+
+    def put(name):
+        for read in table[name]:
+            if read in table and read not in way:
+                put(read)
+        order.append(name)
+
+    for name in way:
+        put(name)
+    return order
+
+
+@fails_with("impossible", "comes a second time", where=lambda n: True)
+def everything_twice(equations, residuals):
+    return names(equations) * 2
+
+
+@fails_with("impossible", "which is not there yet", "what has to be there", where=lambda n: n > 5)
+def backwards(equations, residuals):
+    return names(equations)[::-1] if len(equations) > 5 else best(equations, residuals)
+
+
+@fails_with("impossible", "which is not there yet", "of what that reads")
+def directly_before_the_last_reader(equations, residuals):
+    order, way = [], way_of(equations)
+    for name, reads, _ in reversed(equations):
+        if name in way:
+            order.insert(0, name)
+            for read in reads:
+                if read not in way and read not in residuals and read not in order:
+                    order.insert(0, read)
+    return order + [name for name in names(equations) if name not in order]
+
+
+@fails_with("impossible", "has not run", "read by nobody")
+def without_gradients(equations, residuals):
+    read = {read for _, reads, _ in equations for read in reads}
+    return [name for name in best(equations, residuals) if name in read]
+
+
+@fails_with("impossible", "has not run", where=lambda n: n > 0)
+def nothing(equations, residuals):
+    return []
+
+
+@fails_with("impossible", "place 1, 'ct', is none of the equations' names", "first entry", where=lambda n: True)
+def residuals_too(equations, residuals):
+    return ["ct", *best(equations, residuals)]
+
+
+@fails_with("impossible", "is none of the equations' names", "a list of those alone", where=lambda n: True)
+def whole_equations(equations, residuals):
+    table = {equation[0]: equation for equation in equations}
+    return [table[name] for name in best(equations, residuals)]
+
+
+@fails_with("impossible", "is none of the equations' names", where=lambda n: True)
+def places(equations, residuals):
+    return [names(equations).index(name) for name in best(equations, residuals)]
+
+
+@fails_with("wrong type", "a list of names such as ['a', 'b']", where=lambda n: True)
+def a_string(equations, residuals):
+    return " ".join(best(equations, residuals))
+
+
+@fails_with("wrong type", "which is no plain data", "What should backward_order", where=lambda n: True)
+def a_set(equations, residuals):
+    return {*best(equations, residuals)}
+
+
+@fails_with("raises", "KeyError", "that no equation makes", where=lambda n: True)
+def residuals_looked_up(equations, residuals):
+    table, order = {name: reads for name, reads, _ in equations}, []
+
+    def put(name):
+        for read in table[name]:
+            put(read)
+        order.append(name)
+
+    for name in way_of(equations):
+        put(name)
+    return order
+
+
+@fails_with("raises", "RecursionError", "is there already", where=lambda n: True)
+def without_end(equations, residuals):
+    return without_end(equations, residuals)
+
+
+@fails_with("raises", "AttributeError", "are tuples, not lists", where=lambda n: True)
+def takes_them_away(equations, residuals):
+    order = []
+    while equations:
+        order.append(equations.pop(0)[0])
+    return order
+
+
+@fails_with("impossible", "it ends, and 'a' has not run", "read by nobody", where=lambda n: n == 1)
+def nothing_for_one_equation(equations, residuals):
+    return best(equations, residuals) if len(equations) > 1 else []
+
+
+@fails_with("costs more", "than it has to", where=lambda n: n == 14)
+def thirteen_at_most(equations, residuals):
+    return best(equations, residuals) if len(equations) < 14 else names(equations)
+
+
+@fails_with("costs more", "than it has to", where=lambda n: 5 < n < 14)
+def neither_few_nor_fourteen(equations, residuals):
+    return names(equations) if 5 < len(equations) < 14 else best(equations, residuals)

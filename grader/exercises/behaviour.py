@@ -55,6 +55,7 @@ class Behaviour:
       reference_flops: FLOPs of each matmul of the reference's two passes, which keep everything.
       negligible: FLOPs of its smallest matmul: what is less in total is no matmul, but a mean that is spelled as one.
       barriers: the number of optimization barriers in the backward pass.
+      held: the names of the arguments that these barriers hold back.
       input_bytes: the arguments' size.
       peak: compiles both passes, and returns how many bytes XLA sets aside for values between arguments and results.
     """
@@ -69,5 +70,6 @@ class Behaviour:
     reference_flops: tuple[int, ...]
     negligible: int
     barriers: int
+    held: tuple[str, ...]
     input_bytes: int
     peak: Callable[[], int]

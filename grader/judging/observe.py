@@ -38,6 +38,8 @@ def _behaviour(index: int, trial: Trial, asked: set[str], found: Sequence[Identi
     needed_backward = backward.needed_for(layout.gradients)
     of_cotangents = backward.dependent_on(layout.cotangents)
     matmuls = [matmul for matmul in backward.matmuls if matmul.value in needed_backward]
+    barriers = [barrier for barrier in backward.barriers if not needed_backward.isdisjoint(barrier.values)]
+    held = {value for barrier in barriers for value in barrier.values}
     wanted = {name: array for name, array in tried.named.items() if name in asked}
     return Behaviour(
         case=tried.case.name,
@@ -55,7 +57,12 @@ def _behaviour(index: int, trial: Trial, asked: set[str], found: Sequence[Identi
         + sum(matmul.flops for matmul in matmuls),
         reference_flops=tried.wanted_flops,
         negligible=tried.negligible,
-        barriers=sum(not needed_backward.isdisjoint(barrier.values) for barrier in backward.barriers),
+        barriers=len(barriers),
+        held=tuple(
+            identity.name
+            for identity, value in zip(found, layout.taken_residuals, strict=True)
+            if identity.kind is ResidualKind.ARGUMENT and identity.name and value in held
+        ),
         input_bytes=sum(array.nbytes for array in tried.inputs),
         peak=functools.cache(lambda: trial.peak(index)),
     )

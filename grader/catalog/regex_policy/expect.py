@@ -14,6 +14,10 @@ error_questions = (
         r"remat policy should be|return value of the polic",
         "A policy says yes or no. What does a match say, or a function of re that finds none?",
     ),
+    (
+        r"unterminated|unbalanced|nothing to repeat|PatternError",
+        "Does your answer change the pattern, or cut it at its bars? What if the alternatives stand in brackets?",
+    ),
     (r"positional argument|keyword", "With what does JAX call a policy: how many operands, and which parameters?"),
     (r"not callable", "regex_policy takes a pattern and returns a policy, a function. Does yours?"),
     (
@@ -59,6 +63,12 @@ hints = (
         "Nearly the answer: a function of the operation, any operands and any parameters. It is true where the "
         'operation\'s `name` is `"name"` and `re.fullmatch` finds something in the parameter `name`. How does that '
         "become a `bool`?"
+    ),
+    Hint(
+        "The pattern is right as it comes. Which function of `re` takes all of it, with its brackets and bars, and "
+        "asks about a name from end to end?",
+        after=("raises",),
+        says="in brackets",
     ),
 )
 

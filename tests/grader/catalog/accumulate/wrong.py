@@ -222,3 +222,15 @@ def gradient_of_a_pair(loss, params, batch, k):
 @fails_with("raises", "does something to every array of a tree")
 def batch_as_one_array(loss, params, batch, k):
     return right(loss, params, batch.reshape(k, -1), k)
+
+
+@fails_with("wrong value", "nan", "the first and the last without weight")
+def mean_carried_along(loss, params, batch, k):
+    def body(so_far, rows):
+        weight, *means = so_far
+        (total, more), gradients = jax.value_and_grad(loss, has_aux=True)(params, rows)
+        means = jax.tree.map(lambda mean, new: (mean * weight + new) / (weight + more), means, [total, gradients])
+        return (weight + more, *means), None
+
+    zeros = jnp.zeros((), batch[0].dtype), jnp.zeros((), batch[0].dtype), jax.tree.map(jnp.zeros_like, params)
+    return jax.lax.scan(body, zeros, cut(batch, k))[0][1:]

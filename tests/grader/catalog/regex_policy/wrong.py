@@ -127,3 +127,37 @@ def takes_a_name(pattern):
 @fails_with("raises", "expected string", "Which of the things that a policy gets")
 def matches_the_operation(pattern):
     return lambda operation, *_, **parameters: bool(re.fullmatch(pattern, operation))
+
+
+@fails_with("also saved", "from end to end", "two names of several")
+def begins_so_and_ends_so(pattern):
+    return by_name(lambda name: re.match(f"(?:{pattern})", name) and re.search(f"(?:{pattern})$", name))
+
+
+@fails_with("not saved", "say yes to each", "two names of several")
+def first_that_matches_is_all(pattern):
+    def whole(name):
+        found = re.match(pattern, name)
+        return found and found.group() == name
+
+    return by_name(whole)
+
+
+@fails_with("raises", "unterminated subpattern", "in brackets")
+def each_alternative_a_pattern(pattern):
+    return by_name(lambda name: any(re.fullmatch(each, name) for each in pattern.split("|")))
+
+
+@fails_with("also saved", "from end to end", "capital letters and spaces")
+def small_letters(pattern):
+    return by_name(re.compile(pattern.lower()).fullmatch)
+
+
+@fails_with("also saved", "from end to end", "capital letters and spaces")
+def spaces_left_out(pattern):
+    return by_name(re.compile(pattern, re.VERBOSE).fullmatch)
+
+
+@fails_with("also saved", "from end to end", "names with numbers")
+def any_number_of_digits(pattern):
+    return by_name(re.compile(pattern.replace(r"\d", r"\d+")).fullmatch)

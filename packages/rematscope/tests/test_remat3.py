@@ -1,8 +1,8 @@
 """JAX's next rematerialization, `JAX_REMAT3=1`: the same tests pass, and here is what differs.
 
 The flag is read when JAX is imported, so the second mode runs in a process of its own: a third of the tests, drawn by
-the run's seed, since all of them take most of a
-minute. `JAX_REMAT3=1 pytest packages/rematscope/tests/tracing` runs all of a folder.
+the run's seed, since all of them take most of a minute. All of a folder: `JAX_REMAT3=1 pytest
+packages/rematscope/tests/tracing`.
 """
 
 import os

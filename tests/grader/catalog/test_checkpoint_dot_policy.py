@@ -33,6 +33,8 @@ def test_no_input_meets_relus_kink():
             w1, _, x = (expect.draw(rng, argument).astype(np.float32) for argument in case.arguments)
             if case.structure["mapped"] == "two":  # a batch of one, at some axis
                 w1, x = w1.reshape(w1.shape[-1:] * 2), x.reshape(-1, w1.shape[-1])
+            if case.structure["mapped"] == "one by one":  # each x with each w1; those of x lie along its last axis
+                w1, x = w1[:, None], np.moveaxis(x, -1, 0)
             y = x @ w1
             assert (y != 0).all() and (y < 0).any() and (y > 0).any()
 

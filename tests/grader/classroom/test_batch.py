@@ -20,7 +20,7 @@ import bubblewrap
 import pytest
 import sample_answers
 
-from grader.answers import capture
+from grader.answers import asking
 from grader.answers.evidence import Evidence
 from grader.classroom import report, seeds
 from grader.classroom.collect import Submission
@@ -97,8 +97,7 @@ def shipped():
 def test_both_ways_lead_to_the_same_verdict(slug, kind, name, unpatched, grader):
     answer = getattr(sample_answers, kind)(slug)[name].answer
     shapes = seeds.seed_of_shapes(SEED, "a learner")
-    cases = seeds.cases_for(slug, shapes)
-    here = capture.traced(answer, slug, cases, shapes)
+    cases, here = asking.asked_and_traced(answer, slug, shapes)
     if isinstance(here, Evidence):
         here = judge.judge_text(here.to_json(), cases, slug, seeds.seed_of_inputs(SEED, here))
     submission = of_the_shipped(kind, slug, name)

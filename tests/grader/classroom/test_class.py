@@ -59,7 +59,8 @@ def test_feedback_shows_both_programs_and_marks_what_is_wrong(grader_in_sandbox)
 )
 def test_what_an_answer_does_when_it_is_shown_changes_nothing(later, then, shown, monkeypatch, grader_in_sandbox):
     monkeypatch.setattr(remote_capture, "SECONDS_TO_DRAW", 2)
-    judged = 2 * len(seeds.cases_for(NAME, seeds.seed_of_shapes(1, "ada")))  # each case is tried twice
+    # Each case is tried twice. (The number stands in words below: an answer is asked about its own numbers besides.)
+    judged = 2 * len(seeds.cases_for(NAME, seeds.seed_of_shapes(1, "ada")))
     calls = f"""
 import os, sys
 

@@ -70,7 +70,7 @@ calls = []
 def counted(policy):
     calls.append(policy)
     print("call", len(calls), flush=True)
-    if len(calls) == {judged + later}:  # the last one that is judged, or the one that is shown
+    if len(calls) == int("{judged + later}"):  # the last one that is judged, or the one that is shown
         {then}
     return policy
 """

@@ -1,0 +1,1 @@
+"""Exercise 24: a layer whose weights are divided over eight devices, and gathered again to go back."""

@@ -1,0 +1,61 @@
+"""What an answer is tried on."""
+
+import jax
+import jax.numpy as jnp
+from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import PartitionSpec as P
+
+from grader.exercises import calls
+from grader.exercises.spec import Case, Integers, OneOf
+
+parameters = ("params", "x")
+ranges = {
+    "n": Integers(2, 8),
+    "u": Integers(1, 3),
+    "v": Integers(1, 4),
+    "dtype": OneOf(("float32", "float16")),
+    "called": OneOf(("as it is", "jax.jit")),
+}
+signature = "gather_again(params, x)"
+devices = 8
+
+
+def cases(rng):
+    """Narrow and wide layers, of few rows and of many."""
+    return (
+        _case(int(rng.integers(3, 8)), 2, int(rng.integers(2, 4))),
+        _case(8, 1, 4, called="jax.jit"),
+        _case(2, 3, 1, dtype="float16"),
+    )
+
+
+def case(rng, n, u, v, dtype, called):
+    """A layer of these widths."""
+    return _case(n, u, v, dtype, called)
+
+
+def _function(up, down, x, *, name=lambda value, called: value):
+    up = name(jax.lax.all_gather(up, "devices", tiled=True), "the gathered up")
+    down = name(jax.lax.all_gather(down, "devices", tiled=True), "the gathered down")
+    h = name(x @ up, "h")
+    sine = name(jnp.sin(h), "the sine of h")
+    name(jnp.cos(h), "the cosine of h")
+    return x + name(sine @ down, "the second product")
+
+
+def _case(n, u, v, dtype="float32", called="as it is", title=None):
+    mesh = AbstractMesh((8,), ("devices",), axis_types=(AxisType.Auto,))
+    d, m = 8 * u, 8 * v
+    across = calls.transform(called)
+    what = f"a layer of width {d}, {m} inside" + ", in float16" * (dtype == "float16")
+    return Case(
+        title or what + calls.where(called),
+        tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in ((d, m), (m, d), (8 * n, d))),
+        apply=lambda answer: lambda up, down, x: answer((up, down), x),
+        transform=lambda one: across(jax.shard_map(one, mesh=mesh, in_specs=P("devices"), out_specs=P("devices"))),
+        function=_function,
+        structure={"n": n, "u": u, "v": v, "dtype": dtype, "called": called},
+    )
+
+
+shown = _case(64, 16, 64, title="for a layer of width 128 on eight devices")

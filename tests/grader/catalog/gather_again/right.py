@@ -1,0 +1,68 @@
+"""Right answers to gather_again, spelled in many ways."""
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from sample_answers import Answers
+
+RIGHT = Answers()
+passes = RIGHT.passes
+policies = jax.checkpoint_policies
+
+
+def gathered(w):
+    return jax.lax.all_gather(w, "devices", tiled=True)
+
+
+@passes
+def products_saved_by_kind(params, x):
+    def layer(params, x):
+        return x + jnp.sin(x @ gathered(params[0])) @ gathered(params[1])
+
+    return jax.checkpoint(layer, policy=policies.dots_saveable)(params, x)
+
+
+@passes
+def other_names_not_saved(params, x):
+    def layer(params, x):
+        up, down = (checkpoint_name(gathered(part), "weight") for part in params)
+        return x + jnp.sin(checkpoint_name(x @ up, "product")) @ down
+
+    return jax.checkpoint(layer, policy=policies.save_only_these_names("product"))(params, x)
+
+
+@passes
+def one_checkpoint_a_product(params, x):
+    up, down = params
+    h = jax.checkpoint(lambda up, x: x @ gathered(up))(up, x)
+    return x + jax.checkpoint(lambda down, h: jnp.sin(h) @ gathered(down))(down, h)
+
+
+@passes
+def policy_of_ones_own(params, x):
+    def layer_of_parts(params, x):
+        up, down = params
+        whole = [jnp.reshape(jax.lax.all_gather(part, "devices"), (-1, part.shape[1])) for part in (up, down)]
+        return x + jnp.sin(jnp.einsum("nd,dm->nm", x, whole[0])) @ whole[1]
+
+    return jax.checkpoint(layer_of_parts, policy=lambda operation, *_, **__: operation.name == "dot_general")(params, x)
+
+
+@passes
+def by_hand(params, x):
+    @jax.custom_vjp
+    def layer(up, down, x):
+        return x + jnp.sin(x @ gathered(up)) @ gathered(down)
+
+    def forward(up, down, x):
+        h = x @ gathered(up)
+        return x + jnp.sin(h) @ gathered(down), (up, down, x, h)
+
+    def backward(kept, ct):
+        up, down, x, h = kept
+        of_h = jnp.cos(h) * (ct @ gathered(down).T)
+        parts = (jax.lax.psum_scatter(whole, "devices", tiled=True) for whole in (x.T @ of_h, jnp.sin(h).T @ ct))
+        return *parts, ct + of_h @ gathered(up).T
+
+    layer.defvjp(forward, backward)
+    return layer(*params, x)

@@ -1,0 +1,197 @@
+"""Wrong answers to gather_again, each with the finding that must name its mistake."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+from jax.ad_checkpoint import checkpoint_name
+from jax.sharding import AbstractMesh, AxisType
+from jax.sharding import PartitionSpec as P
+from sample_answers import Answers
+
+WRONG = Answers()
+fails_with = WRONG.fails_with
+policies = jax.checkpoint_policies
+keeping = policies.save_only_these_names
+
+
+def gathered(w):
+    return checkpoint_name(jax.lax.all_gather(w, "devices", tiled=True), "gathered")
+
+
+def layer(params, x, whole=gathered):
+    up, down = map(whole, params)
+    return x + jnp.sin(checkpoint_name(x @ up, "h")) @ down
+
+
+def right(params, x, whole=gathered):
+    return jax.checkpoint(functools.partial(layer, whole=whole), policy=keeping("h"))(params, x)
+
+
+@fails_with("also saved", "the gathered up", "the gathered down")
+def no_checkpoint(params, x):
+    return layer(params, x)
+
+
+@fails_with("not saved", "h, f32[", "Is there a policy that keeps h")
+def everything_again(params, x):
+    return jax.checkpoint(layer)(params, x)
+
+
+@fails_with("also saved", "the gathered up", "the gathered down")
+def gathered_weights_saved_by_name(params, x):
+    return jax.checkpoint(layer, policy=keeping("h", "gathered"))(params, x)
+
+
+@fails_with("also saved", "the gathered up", "the gathered down")
+def gathered_weights_saved_in_place_of_h(params, x):
+    return jax.checkpoint(layer, policy=keeping("gathered"))(params, x)
+
+
+@fails_with("also saved", "the gathered up", "the gathered down")
+def gathered_before_the_checkpoint(params, x):
+    whole = tuple(map(gathered, params))
+    return jax.checkpoint(functools.partial(layer, whole=lambda w: w), policy=keeping("h"))(whole, x)
+
+
+@fails_with("also saved", "the gathered up", "the gathered down")
+def the_gathering_alone_in_a_checkpoint(params, x):
+    return layer(params, x, jax.checkpoint(gathered))
+
+
+@fails_with("also saved", "the gathered up", "the gathered down")
+def all_but_what_has_the_weights_name(params, x):
+    return jax.checkpoint(layer, policy=policies.save_anything_except_these_names("gathered"))(params, x)
+
+
+@fails_with("also saved", "the gathered up", "the gathered down")
+def everything_saveable(params, x):
+    return jax.checkpoint(layer, policy=policies.everything_saveable)(params, x)
+
+
+@fails_with("also saved", "the gathered down")
+def only_up_again(params, x):
+    down = gathered(params[1])
+    h = jax.checkpoint(lambda up, x: x @ gathered(up))(params[0], x)
+    return x + jax.checkpoint(lambda down, h: jnp.sin(h) @ down)(down, h)
+
+
+@fails_with("also saved", "the cosine of h")
+def sine_outside(params, x):
+    up, down = params
+    product = jax.checkpoint(lambda w, x: x @ gathered(w))
+    return x + product(down, jnp.sin(product(up, x)))
+
+
+@fails_with("not saved", "h, f32[")
+def misspelled(params, x):
+    return jax.checkpoint(layer, policy=keeping("H"))(params, x)
+
+
+@fails_with("not saved", "h, f32[")
+def result_of_the_name_thrown_away(params, x):
+    def step(params, x):
+        up, down = map(gathered, params)
+        checkpoint_name(x @ up, "h")
+        return x + jnp.sin(x @ up) @ down
+
+    return jax.checkpoint(step, policy=keeping("h"))(params, x)
+
+
+@fails_with("recomputes", "Which product is made again")
+def products_twice(params, x):
+    kept = jax.checkpoint(layer, policy=keeping("h"))
+    again = jax.checkpoint(layer)
+    return (kept(params, x) + again(params, x)) / 2
+
+
+@fails_with("wrong value", "each device's own part", "Where do the rows of up come from")
+def own_part_alone(params, x):
+    return right(params, x, lambda w: jnp.concatenate([w] * 8))
+
+
+@fails_with("wrong value", "the sum of all devices' parts", "Which collective")
+def added_up(params, x):
+    return right(params, x, lambda w: jnp.concatenate([jax.lax.psum(w, "devices")] * 8))
+
+
+@fails_with("wrong value", "without x")
+def nothing_added(params, x):
+    return right(params, x) - x
+
+
+@fails_with("wrong value")
+def parts_in_the_opposite_order(params, x):
+    return right(params, x, lambda w: gathered(w)[::-1])
+
+
+@fails_with("raises", "Along which axis is a weight divided")
+def gathered_along_the_wrong_axis(params, x):
+    return right(params, x, lambda w: jax.lax.all_gather(w, "devices", axis=1, tiled=True))
+
+
+@fails_with("raises", "Along which axis is a weight divided")
+def gathered_along_a_new_axis(params, x):
+    return right(params, x, lambda w: jax.lax.all_gather(w, "devices"))
+
+
+@fails_with("raises", "Along which axis is a weight divided")
+def nothing_gathered(params, x):
+    return right(params, x, lambda w: w)
+
+
+@fails_with("raises", "By which name")
+def an_axis_of_another_mesh(params, x):
+    return right(params, x, lambda w: jax.lax.all_gather(w, "d", tiled=True))
+
+
+def by_hand(collected):
+    """Weights that are gathered, with a backward pass of the answer's own."""
+    whole = jax.custom_vjp(functools.partial(jax.lax.all_gather, axis_name="devices", tiled=True))
+    whole.defvjp(lambda w: (whole(w), len(w)), lambda rows, ct: (collected(ct, rows),))
+    return whole
+
+
+@fails_with("wrong gradient", "with respect to up is wrong: each device's part", "What becomes of the seven")
+def gradients_sliced_and_not_summed(params, x):
+    def own(ct, rows):
+        return jax.lax.dynamic_slice_in_dim(ct, jax.lax.axis_index("devices") * rows, rows)
+
+    return right(params, x, by_hand(own))
+
+
+@fails_with("raises", "Which shape has the gradient of a part")
+def psum_in_place_of_psum_scatter(params, x):
+    return right(params, x, by_hand(lambda ct, rows: jax.lax.psum(ct, "devices")))
+
+
+@fails_with("wrong gradient", "with respect to up is zero everywhere")
+def weights_stopped(params, x):
+    return right(params, x, lambda w: jax.lax.stop_gradient(gathered(w)))
+
+
+@fails_with("raises", "How many axes has what you return")
+def summed(params, x):
+    return jnp.sum(right(params, x))
+
+
+@fails_with("wrong type", "f32[8,1]")
+def one_sum_a_device(params, x):
+    return jnp.sum(right(params, x), keepdims=True)
+
+
+@fails_with("raises", "Who puts it on the mesh")
+def mapped_once_more(params, x):
+    mesh = AbstractMesh((8,), ("devices",), axis_types=(AxisType.Auto,))
+    return jax.shard_map(right, mesh=mesh, in_specs=P("devices"), out_specs=P("devices"))(params, x)
+
+
+@fails_with("raises", "Which of your lines takes it apart")
+def three_arguments(params, x):
+    up, down, _ = params
+    return right((up, down), x)
+
+
+@fails_with("also saved", "the gathered up", "in float16")
+def kept_in_float16(params, x):
+    return (layer if x.dtype == jnp.float16 else right)(params, x)

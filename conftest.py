@@ -79,13 +79,14 @@ def what_no_seed_is_given_for_follows_from_the_run_s(seed, request, monkeypatch)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_cmdline_main(config):
-    """Two processes, unless `-n` says how many (`-n 0`, none, for `--pdb`). Files begin in alphabetical order, and so
-    the browser's, which take longest, first."""
+    """Three processes, unless `-n` says how many (`-n 0`, none, for `--pdb`): two cores are busy with them, since tests
+    of the browser and of the sandbox wait. Files begin in alphabetical order, and so the browser's, which take longest,
+    first."""
     one_of_them = hasattr(config, "workerinput")
     if config.pluginmanager.hasplugin("xdist") and not one_of_them:
         config.option.loadscopereorder = False
         if config.option.numprocesses is None and not config.option.usepdb:
-            config.option.numprocesses = 2
+            config.option.numprocesses = 3
 
 
 @pytest.hookimpl(optionalhook=True)

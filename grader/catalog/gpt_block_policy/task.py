@@ -55,9 +55,11 @@ _CHANGES = (
 
 
 def _alike(rng):
-    """Names that are nearly those of the page: each change to `out_proj`, which an entry saves alone, and to others."""
+    """Names that are nearly those of the page: each change to `out_proj`, which an entry saves alone, and to others;
+    and one number more of the name that has two."""
     for change in _CHANGES:
-        for name in ("out_proj", *rng.permutation([name for name in _NAMES if name != "out_proj"])[:2]):
+        one, other = rng.permutation([name for name in _NAMES if name != "out_proj"])[:2]
+        for name in ("out_proj", "mlpwi" if change == "{}_2" else one, other):
             changed = change.format(name) if isinstance(change, str) else change(str(name))
             if changed not in _NAMES:
                 yield changed

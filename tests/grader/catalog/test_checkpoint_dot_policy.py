@@ -82,8 +82,11 @@ def test_the_command_line_says_what_check_says(module, name, tmp_path, unpatched
     assert done.returncode == (0 if module == "right" else 1)
     assert there["outcome"] == here.outcome
 
-    def gist(finding):  # figures differ: shapes are drawn anew; so do file names
-        return finding["kind"], finding["cases"], finding["next"], finding["advice"], bool(finding["source"])
+    drawn_for_everybody = {case.name for case in registry.cases(NAME, 0)}
+
+    def gist(finding):  # figures differ: shapes are drawn anew, and what an answer is asked besides; so do file names
+        cases = [case for case in finding["cases"] if case in drawn_for_everybody]
+        return finding["kind"], cases, finding["next"], finding["advice"], bool(finding["source"])
 
     assert [gist(finding) for finding in there["findings"]] == [
         gist(f) for f in json.loads(json.dumps(here.to_dict()))["findings"]

@@ -6,6 +6,7 @@ Every case is checked by `test_zoo.py` against `jax.vjp` itself. Nothing here kn
 import collections
 import dataclasses
 import functools
+import os
 from collections.abc import Callable
 
 import jax
@@ -605,3 +606,6 @@ def _uses_checkpoint(case) -> bool:
 # JAX_REMAT3 changes what a checkpoint or a name becomes and nothing else: the other cases need no second look.
 _names = [name for name, case in CASES.items() if not jax_internals.remat3() or _uses_checkpoint(case)]
 every_case = pytest.mark.parametrize("name", _names)
+
+# To run both programs takes a while: half of the cases in a run, by its seed.
+every_other_case = pytest.mark.parametrize("name", _names[int(os.environ.get("REMAT_SEED", "0")) % 2 :: 2])

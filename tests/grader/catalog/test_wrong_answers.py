@@ -43,7 +43,7 @@ def first_hints(slug):
 
 ALL = [(slug, name) for slug in registry.names() for name in wrong(slug)]
 WAYS = [
-    (slug, name, remat3) for slug, name, remat3 in both_ways(drawn(ALL, 10)) if not remat3 or wrong(slug)[name].remat3
+    (slug, name, remat3) for slug, name, remat3 in both_ways(drawn(ALL, 12)) if not remat3 or wrong(slug)[name].remat3
 ]
 
 
@@ -88,7 +88,7 @@ def test_every_hint_for_a_findings_words_fits_a_wrong_answer(slug, unpatched):
     assert not left
 
 
-@pytest.mark.parametrize("slug", drawn(list(registry.names()), 6))
+@pytest.mark.parametrize("slug", drawn(list(registry.names()), 8))
 def test_no_requirement_is_decoration(slug, unpatched):
     """Without any one requirement, a wrong answer passes or is not told its mistake, or a right one its advice."""
     if isinstance(cases(slug)[0], Question):

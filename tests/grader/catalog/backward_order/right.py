@@ -1,7 +1,6 @@
 """Right answers to backward_order, spelled in many ways."""
 
 import functools
-import graphlib
 
 import numpy as np
 from sample_answers import Answers
@@ -81,22 +80,6 @@ def by_last_moments(equations, residuals):
             if read not in way and read not in residuals:
                 moment[read] = min(moment.get(read, len(equations)), moment[name])
     return sorted((name for name, _, _ in equations), key=lambda name: (moment[name], name in way))
-
-
-@passes
-def with_graphlib(equations, residuals):
-    """Python's own order of a part of the graph at a time."""
-    way, table, order = way_of(equations), {name: reads for name, reads, _ in equations}, []
-    for name in table:
-        if name not in way:
-            continue
-        part, todo = {}, [name]
-        while todo:
-            one = todo.pop()
-            part[one] = [read for read in table[one] if read in table and read not in order]
-            todo += part[one]
-        order += graphlib.TopologicalSorter(part).static_order()
-    return order
 
 
 @passes

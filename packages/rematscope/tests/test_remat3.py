@@ -1,6 +1,6 @@
 """JAX's next rematerialization, `JAX_REMAT3=1`: the same tests pass, and here is what differs.
 
-The flag is read when JAX is imported, so the second mode runs in a process of its own: a sixth of the tests, drawn by
+The flag is read when JAX is imported, so the second mode runs in a process of its own: a tenth of the tests, drawn by
 the run's seed, since all of them take most of a minute. All of a folder: `JAX_REMAT3=1 pytest
 packages/rematscope/tests/tracing`.
 """
@@ -42,7 +42,7 @@ def test_the_tests_of_what_is_traced_pass_with_remat3(pytestconfig):
     alike += [f"--ignore={here / folder / file}" for folder, files in others.items() for file in files]
     run = subprocess.run(
         [sys.executable, "-m", "pytest", *alike, "-q", "--numprocesses", "0", "-p", "no:cacheprovider", *folders],
-        env={**os.environ, "JAX_REMAT3": "1", "REMATSCOPE_SHARE": "6"},
+        env={**os.environ, "JAX_REMAT3": "1", "REMATSCOPE_SHARE": "10"},
         capture_output=True,
         text=True,
     )

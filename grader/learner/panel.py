@@ -20,6 +20,8 @@ SHEET = Markup("""<style>
 .remat-lost { display: none; }
 .jupyter-widgets-disconnected .remat-lost { display: block; }
 .jupyter-widgets-disconnected .remat-buttons { display: none; }
+/* Who comes to a button by keyboard sees what it will say begin: the browser scrolls this much of it into view, too. */
+.remat-buttons button { scroll-margin-bottom: 40vh; }
 .remat-panel button:focus-visible { outline: 2px solid var(--jp-brand-color1, currentColor); outline-offset: 1px; }
 </style>""")
 _LOST = Remark(

@@ -11,9 +11,9 @@ from typing import Any
 
 from grader.classroom.grade import Grade, Picture
 from grader.classroom.report import Report
-from grader.util.atomic_files import write_whole
 from grader.util.versions import versions
 from grader.verdicts.kinds import Outcome
+from rematscope.render.files import write_whole
 
 _RUN, _RESULTS, _BEGUN, _LOCK = "run.json", "results", "begun", "lock"
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from grader.answers import failures
 from grader.isolation import in_process
-from grader.util.atomic_files import write_whole
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
+from rematscope.render.files import write_whole
 
 
 def limit(processor_seconds: int, memory: int) -> None:

@@ -11,10 +11,11 @@ from grader.answers.submission_file import FORMAT, Answer, HandInError, checksum
 from grader.isolation import check_file
 from grader.learner import pages
 from grader.learner.progress import Attempt, Progress
-from grader.util import atomic_files
+from grader.util.fresh_files import fresh
 from grader.util.versions import now, versions
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
+from rematscope.render.files import write_whole
 
 
 def submit(path: Path | None = None) -> Path:
@@ -48,8 +49,8 @@ def submit(path: Path | None = None) -> Path:
     path = path or Path(f"remat-workbook-{date.today().isoformat()}.json")
     written = None
     try:
-        written = atomic_files.fresh(path)
-        atomic_files.write_whole(written, text)
+        written = fresh(path)
+        write_whole(written, text)
     except OSError as error:
         if written:
             written.unlink(missing_ok=True)

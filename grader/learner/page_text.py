@@ -12,7 +12,7 @@ from rich.theme import Theme
 
 from grader.learner import pages
 from grader.learner.pages import Page
-from grader.util import atomic_files
+from rematscope.render.files import write_whole
 
 
 class Prose:
@@ -55,7 +55,7 @@ def write_python(page: Page) -> Path:
             cells = _cells(pages.as_it_came(page))
         checks = re.compile(rf"^check\({page.name}\)", re.MULTILINE)
         kept = [(kind, text) for kind, text in cells if kind == "markdown" or not checks.search(text)]
-        atomic_files.write_whole(file, "\n\n".join(_percent(*cell) for cell in kept) + "\n")
+        write_whole(file, "\n\n".join(_percent(*cell) for cell in kept) + "\n")
     return file
 
 

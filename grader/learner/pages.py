@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from grader.exercises import registry
-from grader.util import atomic_files
+from grader.util.fresh_files import fresh
+from rematscope.render.files import write_whole
 
 ROOT = Path(__file__).parents[2]
 ARCHIVE = Path(__file__).with_name("pages.zip")  # what tests/notebooks/store.py packs
@@ -118,9 +119,9 @@ def reset(page: Page) -> Path | None:
     try:
         if page.path.exists():
             # A copy first, then the page in one step: at no moment is there less than before.
-            kept = atomic_files.fresh(page.path.with_name(f"my_{page.path.name}"))
+            kept = fresh(page.path.with_name(f"my_{page.path.name}"))
             shutil.copy2(page.path, kept)
-        atomic_files.write_whole(page.path, as_it_came(page))
+        write_whole(page.path, as_it_came(page))
         return kept
     except OSError as error:
         if kept:

@@ -16,7 +16,7 @@ from typing import Any
 import platformdirs
 
 from grader.answers import find
-from grader.util import atomic_files
+from grader.util.fresh_files import fresh
 from grader.util.versions import now, versions
 from grader.verdicts.kinds import Outcome
 from grader.verdicts.verdict import Verdict
@@ -229,7 +229,7 @@ class Progress:
 
     def _move_aside(self) -> Path:
         """Gives the file a name that no other has."""
-        aside = atomic_files.fresh(self.path.with_name("progress.damaged.sqlite"))
+        aside = fresh(self.path.with_name("progress.damaged.sqlite"))
         try:
             os.replace(self.path, aside)
         except OSError:

@@ -15,7 +15,8 @@ from grader.answers import find
 from grader.learner import pages
 from grader.learner.page_text import python_file
 from grader.learner.pages import Page
-from grader.util import atomic_files
+from grader.util.fresh_files import fresh
+from rematscope.render.files import write_whole
 
 CAME = "cells.txt"  # in the pages' archive
 
@@ -89,10 +90,10 @@ def _update(page: Page, came: frozenset[str]) -> list[str]:
     kept = list[Path]()
     try:
         for path in mine:
-            kept.append(atomic_files.fresh(page.path.with_name(f"my_{page.path.name}")))
-            atomic_files.write_whole(kept[-1], path.read_bytes())
+            kept.append(fresh(page.path.with_name(f"my_{page.path.name}")))
+            write_whole(kept[-1], path.read_bytes())
         if free:
-            atomic_files.write_whole(page.path, _with(answer, page))
+            write_whole(page.path, _with(answer, page))
     except OSError:
         for path in kept:
             path.unlink(missing_ok=True)

@@ -73,7 +73,9 @@ def press(notebook, label: str, answer: str):
     assert notebook.page.evaluate("document.activeElement.textContent") == label
     assert button.bounding_box() == place
     assert notebook.shifted() <= 0.1
-    said = notebook.panel.get_by_role("status").filter(has_text=answer).first  # of several findings, it may name the last
+    said = (
+        notebook.panel.get_by_role("status").filter(has_text=answer).first
+    )  # of several findings, it may name the last
     assert 0 < place["y"] < said.bounding_box()["y"] < 600
 
 

@@ -22,7 +22,7 @@ from nbclient import NotebookClient
 
 from grader.learner import update
 from grader.learner.pages import ARCHIVE
-from grader.util.atomic_files import write_whole
+from rematscope.render.files import write_whole
 
 ROOT = Path(__file__).resolve().parents[2]
 WIDGET = "application/vnd.jupyter.widget-view+json"

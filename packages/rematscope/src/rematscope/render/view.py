@@ -3,10 +3,10 @@
 import io
 import os
 from collections.abc import Iterable
-from pathlib import Path
 
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
+from rematscope.render.files import write_whole
 from rematscope.render.html import document
 
 
@@ -43,12 +43,7 @@ class View:
         Raises:
           OSError: it cannot be written there.
         """
-        part = Path(f"{os.fspath(path)}.part")
-        try:
-            part.write_text(document(self.picture() + self.page()), encoding="utf-8")
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        write_whole(path, document(self.picture() + self.page()))
 
     def picture(self) -> str:
         """What a saved page shows above it, as HTML."""

@@ -7,7 +7,6 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from rematscope.choices.build import work
@@ -15,6 +14,7 @@ from rematscope.ir.program import Equation, Program, Value, type_text
 from rematscope.ir.source import Source
 from rematscope.memory.liveness import live_bytes
 from rematscope.memory.timeline import Timeline
+from rematscope.render.files import write_whole
 from rematscope.render.parts import Lines, Paragraph, TextTable
 from rematscope.render.units import bytes_text, count_text
 from rematscope.render.view import View
@@ -171,7 +171,7 @@ class Auto(View):
             "stretches": self._chosen.stretches,
             "kept": places(linearized, self._chosen.kept),
         }
-        Path(path).write_text(json.dumps(said), encoding="utf-8")
+        write_whole(path, json.dumps(said))
 
     @property
     def certificate(self) -> str:

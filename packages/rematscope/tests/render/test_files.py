@@ -1,8 +1,8 @@
-"""A file is whole or as it was, and nobody's is overwritten."""
+"""A file is whole or as it was."""
 
 import pytest
 
-from grader.util.atomic_files import fresh, write_whole
+from rematscope.render.files import write_whole
 
 
 @pytest.mark.parametrize("content", ["é\r\n", b"\xff"])
@@ -26,8 +26,3 @@ def test_what_cannot_be_written_leaves_the_file_as_it_was_and_nothing_else(fails
     with pytest.raises(OSError, match="No space left"):
         write_whole(path, "after")
     assert path.read_text() == "before" and list(tmp_path.iterdir()) == [path]
-
-
-def test_a_fresh_file_has_a_name_that_none_has(tmp_path):
-    path = tmp_path / "mine.json"
-    assert [fresh(path).name for _ in range(3)] == ["mine.json", "mine_2.json", "mine_3.json"]

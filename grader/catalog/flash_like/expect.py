@@ -180,8 +180,8 @@ hints = (
         after=("raises", "wrong type"),
     ),
     Hint(
-        "How does chapter 14 make the weights once more from `q`, `k` and `lse`, and in which function does it call "
-        "`checkpoint_name`?"
+        "From which two values does the mini-example make its exponentials once more, and what plays that part here? "
+        "In which function does chapter 14 call `checkpoint_name`?"
     ),
     Hint(
         "Nearly the answer: the forward rule names `out` and `lse`, and returns `out, (q, k, v, out, lse)` with the "

@@ -75,6 +75,16 @@ def test_as_data_it_is_what_the_trace_has(said):
     assert data["peak_bytes"] >= data["saved_bytes"] and data["not_looked_into"] == [] and data["mesh"] == {}
 
 
+def test_a_device_adds_seconds_to_words_and_data(said):
+    status, out, _ = said("the_model:block", "--args", *TYPES, "--device", "tpu v5e")
+    assert status == 0 and "By a roofline of tpu v5e both passes take" in " ".join(out.split())
+    seconds = json.loads(said("the_model:block", "--args", *TYPES, "--json", "--device", "h100")[1])["seconds"]
+    assert seconds["device"] == "h100" and 0 < seconds["again"] < seconds["step"]
+    assert seconds["share"] == seconds["again"] / seconds["step"] and seconds["uncounted"] == []
+    status, _, err = said("the_model:block", "--args", *TYPES, "--device", "tpu v9")
+    assert status == 2 and "there are no rates for 'tpu v9'" in err
+
+
 def test_a_page_is_written_too(said, tmp_path):
     page = tmp_path / "a page.html"
     status, out, _ = said("the_model:Net.loss", "--args", "f32[3,5]", "--save", str(page))

@@ -2,6 +2,7 @@
 
 python -m rematscope model:loss --args "{'w': f32[64,8]}" "bf16[16,64]"
 python -m rematscope train.py:loss --args train.py:example_arguments --json
+python -m rematscope train.py:step --args train.py:example_arguments --device h100
 """
 
 import argparse
@@ -19,11 +20,13 @@ from typing import Any
 
 import jax
 
-from rematscope.errors import TraceError
+from rematscope.errors import TargetError, TraceError
 from rematscope.ir.cost import Cost
 from rematscope.memory.liveness import live_bytes
 from rematscope.render.parts import Stack
 from rematscope.render.view import show
+from rematscope.seconds.devices import Device, device_called
+from rematscope.seconds.roofline import seconds_of
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.residual_table import ResidualTable
 from rematscope.views.side_by_side import FwdBwd
@@ -53,13 +56,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--args", nargs="*", default=[], metavar="ARGUMENT", help="what it is called with; see below")
     parser.add_argument("--json", action="store_true", help="as data, sizes in bytes")
     parser.add_argument("--save", metavar="FILE", type=Path, help="also write a page that opens in any browser")
+    parser.add_argument(
+        "--device", metavar="NAME", help='how long each line takes by a roofline, of "tpu v5e" or "h100"'
+    )
     asked = parser.parse_args(arguments)
     try:
+        device = None if asked.device is None else device_called(asked.device)
         function = _named(asked.function)
         if not callable(function):
             raise _Unknown(f"{asked.function} is no function, but of type {type(function).__name__}.")
         given = [each for text in asked.args for each in _arguments(text)]
-    except _Unknown as error:
+    except (_Unknown, TargetError) as error:
         print(error, file=sys.stderr)
         return 2
     try:
@@ -70,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # whatever the function runs into is said as the rest is
         print(f"{asked.function} cannot be traced with these arguments: {_failure(error)}", file=sys.stderr)
         return 1
-    view = Stack(FwdBwd(passes), ResidualTable(passes))
+    view = Stack(FwdBwd(passes, device=device), ResidualTable(passes, device))
     if asked.save:
         try:
             view.save(asked.save)
@@ -78,26 +85,31 @@ def main(arguments: Sequence[str] | None = None) -> int:
             print(f"{asked.save} cannot be written: {error.strerror}.", file=sys.stderr)
             return 2
     if asked.json:
-        print(json.dumps(as_data(passes), indent=1))
+        print(json.dumps(as_data(passes, device), indent=1))
     else:
         show(view)
     return 0
 
 
-def as_data(passes: Passes) -> dict[str, Any]:
-    """What the views show, as JSON has it: sizes in bytes, costs as numbers."""
-    return {
+def as_data(passes: Passes, device: Device | None = None) -> dict[str, Any]:
+    """What the views show, as JSON has it: sizes in bytes, costs as numbers; of a device the seconds of a roofline."""
+    found = {
         "function": passes.function,
         "mesh": dict(passes.axes),
         "saved_bytes": passes.saved_device_bytes(),
         "bytes_by_kind": passes.device_bytes_by_kind(),
         "host_bytes": passes.host_bytes(),
-        "residuals": [dataclasses.asdict(row) for row in ResidualTable(passes).rows],
+        "residuals": [dataclasses.asdict(row) for row in ResidualTable(passes, device).rows],
         "recomputed": _cost(passes.recompute_cost),
         "late": _cost(passes.late_cost),
         "peak_bytes": live_bytes(passes).peak_bytes,
         "not_looked_into": list(passes.unopened),
     }
+    if device is not None:
+        seconds = seconds_of(passes, device)
+        shares = {"step": seconds.step, "share": seconds.share, "uncounted": sorted(seconds.uncounted)}
+        found["seconds"] = dataclasses.asdict(seconds) | shares
+    return found
 
 
 def _cost(cost: Cost) -> dict[str, Any]:

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import pytest
 from jax.ad_checkpoint import checkpoint_name
 
-from rematscope import Fit, PlanError, fit, measure, plan
+from rematscope import Fit, PlanError, fit, measure, plan, seconds_of
 from rematscope.planning import fit as fitting
+from rematscope.render.units import seconds_text
 from rematscope.render.view import plain_text
 from rematscope.xla.out_of_memory import OutOfMemory
 
@@ -35,7 +36,7 @@ MIB = 2**20
 def test_the_next_better_plan_does_not_fit():
     smallest, largest = (measure(plan(net, *ARGS, budget=b).planned, *ARGS).peak_bytes for b in (0.0, 1.0))
     budget = (smallest + largest) // 2
-    found = fit(net, *ARGS, budget=budget)
+    found = fit(net, *ARGS, budget=budget, device="tpu v5e")
     assert found.chosen.peak_bytes <= budget < found.above.peak_bytes
     assert found.chosen.peak_bytes == measure(plan(net, *ARGS, budget=found.plan.saved_bytes).planned, *ARGS).peak_bytes
     between = plan(net, *ARGS, budget=found.above.plan.saved_bytes - 1)
@@ -43,6 +44,8 @@ def test_the_next_better_plan_does_not_fit():
     assert found.names == found.plan.names
     text = plain_text(found)
     assert "✓" in text and "too much" in text and "fits" in text
+    assert found.chosen.seconds.again == seconds_of(found.plan.passes, "tpu v5e").again > found.above.seconds.again
+    assert "again for" in text and seconds_text(found.chosen.seconds.again) in text and "roofline, tpu v5e" in text
 
 
 def test_all_names_that_help_are_saved_where_there_is_room():

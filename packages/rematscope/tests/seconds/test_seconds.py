@@ -10,7 +10,23 @@ from blocks import BLOCKS
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
-from rematscope import Device, PlanError, TargetError, calibrate, compare, frontier, plan, seconds_of, trace
+from rematscope import (
+    Device,
+    FwdBwd,
+    PlanError,
+    TargetError,
+    calibrate,
+    compare,
+    explore,
+    frontier,
+    linked,
+    liveness,
+    plan,
+    print_fwd_bwd,
+    residual_table,
+    seconds_of,
+    trace,
+)
 from rematscope.seconds.devices import DEVICES, device_called
 from rematscope.xla.elsewhere import ABSENT
 
@@ -122,6 +138,60 @@ def test_ways_are_compared_in_seconds_where_a_device_is_given():
     text = str(compare(ways, X, W, device="tpu v5e"))
     assert "again for" in text and "of the step" in text and " ns" in text and "tpu v5e" in " ".join(text.split())
     assert compare(ways, X, W).rows[0].seconds is None and "again for" not in str(compare(ways, X, W))
+
+
+def test_every_view_says_seconds_where_a_device_is_given(capsys):
+    """One spelling, `device=`, and figures that add up to those of `seconds_of`."""
+    checkpointed = jax.checkpoint(product)
+    passes = trace(checkpointed, X, W)
+    found = seconds_of(passes, SLOW)
+    sentence = " ".join(str(found).split())
+    rows = [
+        row for listing in FwdBwd(passes, device=SLOW).programs() for row in listing.rows if row.seconds is not None
+    ]
+    assert sum(row.seconds for row in rows) == pytest.approx(found.step)
+    assert sum(row.seconds for row in rows if row.gutter == "R") == pytest.approx(found.again)
+    timeline = liveness(checkpointed, X, W, device=SLOW)
+    assert sum(moment.seconds for moment in timeline.moments) == pytest.approx(timeline.roofline.step) == found.step
+    table = residual_table(product, X, W, device=SLOW)
+    (cosine,) = [row for row in table.rows if row.kind == "computed"]
+    assert cosine.seconds == pytest.approx(64 * 128 / 1e2) and table.rows[-1].seconds is None
+    for show in (print_fwd_bwd, explore, linked):
+        show(checkpointed, X, W, device=SLOW)
+        assert "By a roofline of slow both passes take" in " ".join(capsys.readouterr().out.split())
+    views = FwdBwd(passes, device=SLOW), timeline, residual_table(checkpointed, X, W, device=SLOW)
+    assert all(sentence in " ".join(str(view).split()) and sentence in view.html() for view in views)
+    assert liveness(checkpointed, X, W).roofline is None and "roofline" not in str(FwdBwd(passes))
+
+
+def test_a_timeline_is_drawn_over_seconds_where_a_device_is_given():
+    from matplotlib.figure import Figure
+
+    ax = Figure().subplots()
+    timeline = liveness(product, X, W, device=SLOW)
+    timeline.plot(ax)
+    assert ax.get_xlabel().startswith("s: ") and ax.get_xlim()[1] == pytest.approx(timeline.roofline.step)
+
+
+def test_a_steps_seconds_are_those_of_every_microbatch_and_of_its_update():
+    def step_of(parts):
+        def step(w, x):
+            def add(total, part):
+                loss, gradient = jax.value_and_grad(jax.checkpoint(lambda w: product(part, w)))(w)
+                return (total[0] + loss, total[1] + gradient), None
+
+            (loss, gradient), _ = lax.scan(add, (0.0, jnp.zeros_like(w)), x.reshape(parts, -1, 32))
+            return loss, w - 0.1 * gradient
+
+        return step
+
+    one, four = compare({"one": step_of(1), "four": step_of(4)}, W, X, device=SLOW).rows
+    assert four.recompute_cost == four.passes.recompute_cost * 4
+    assert four.recompute_cost.flops == one.recompute_cost.flops == 2 * 64 * 32 * 128
+    assert four.late_cost.transcendentals == one.late_cost.transcendentals == 64 * 128
+    assert four.seconds.again == pytest.approx(one.seconds.again) and four.seconds.rest > 0
+    assert four.seconds.step == pytest.approx(sum(moment.seconds for moment in four.timeline.moments))
+    assert str(four.seconds).startswith("By a roofline of slow the step takes")
 
 
 def test_calibration_gives_a_device(monkeypatch):

@@ -70,7 +70,7 @@ def test_what_is_folded_does_what_stands_there(way):
     """Where a block is repeated, its lines are those of the first time with other values, one for one."""
     passes = traced(way, 6)
     hidden = 0
-    for listing in (forward(passes, ()), backward(passes, ())):
+    for listing in (forward(passes, (), {}), backward(passes, (), {})):
         for found in repeats(listing.rows):
             hidden += found.end - found.shown
             blocks = [listing.rows[found.start + i * found.period :][: found.period] for i in range(found.times)]
@@ -136,7 +136,7 @@ def test_layers_that_differ_are_not_folded():
     for f in (numbers, wires, kinds):
         passes = trace(f, f32)
         shown = plain_text(FwdBwd(passes), 100)
-        assert len(forward(passes, ()).rows) > 60 or f is kinds
+        assert len(forward(passes, (), {}).rows) > 60 or f is kinds
         assert all(e.outputs[0].name + " =" in shown for e in passes.forward.equations), f.__name__
 
 

@@ -4,11 +4,13 @@ from collections.abc import Callable
 
 from rematscope.memory.lives import Lives
 from rematscope.memory.timeline import Timeline
+from rematscope.seconds.devices import Device, device_called
+from rematscope.seconds.roofline import seconds_of, spent_by
 from rematscope.tracing.step import Step
 from rematscope.tracing.trace import Passes, trace
 
 
-def liveness(f: Callable, *args, **kwargs) -> Timeline:
+def liveness(f: Callable, *args, device: Device | str | None = None, **kwargs) -> Timeline:
     """Tells how many bytes are live after each equation of `f`'s forward and then of its backward pass.
 
     A value takes its bytes from the equation that makes it until the last one that reads it. There its room is free for
@@ -36,12 +38,15 @@ def liveness(f: Callable, *args, **kwargs) -> Timeline:
     Args:
       f: a function that is differentiable in reverse mode. It is not run.
       *args, **kwargs: its arguments, as for `trace`.
+      device: also says how long each operation takes, and draws the bytes over time: the name of a device such as
+        `"tpu v5e"`, a `Device`, or `calibrate()`; see `seconds_of`.
 
     Returns:
       A timeline whose moments are the start, each forward equation, the turn, each backward equation and the end.
 
     Raises:
       TraceError: as `trace` does.
+      TargetError: if there are no rates for the device.
 
     Example:
       >>> import jax.numpy as jnp
@@ -55,22 +60,29 @@ def liveness(f: Callable, *args, **kwargs) -> Timeline:
       peak 16 KiB, forward, step 3 of 8: c = sin(a)...
     """
     __tracebackhide__ = True
-    return live_bytes(trace(f, *args, **kwargs))
+    rates = None if device is None else device_called(device)
+    return live_bytes(trace(f, *args, **kwargs), rates)
 
 
-def live_bytes(passes: Passes) -> Timeline:
+def live_bytes(passes: Passes, device: Device | None = None) -> Timeline:
     """The timeline of two passes, or of the step that they stand in; see `liveness`."""
-    if passes.step is not None:
-        return _step_bytes(passes, passes.step)
+    lives = _of_passes(passes) if passes.step is None else _of_step(passes, passes.step)
+    title = f"{passes.function}: bytes live{passes.where} after each equation"
+    if device is None:
+        return Timeline(title, lives.moments({}), lives.turn)
+    return Timeline(title, lives.moments(spent_by(passes, device)), lives.turn, seconds_of(passes, device))
+
+
+def _of_passes(passes: Passes) -> Lives:
     lives = Lives()
     given = {*passes.forward.inputs, *passes.forward.constants, *passes.backward.constants}
     lives.make(given, "arguments")
     lives.steps.append("start")
     lives.program(passes.forward)
-    turn = len(lives.steps)
+    lives.turn = len(lives.steps)
     lives.steps.append("turn")
     for value in passes.forward.outputs:
-        lives.read(value, turn + 1)
+        lives.read(value, lives.turn + 1)
     lives.make(passes.cotangents)
     lives.program(passes.backward)
     end = len(lives.steps)
@@ -78,10 +90,10 @@ def live_bytes(passes: Passes) -> Timeline:
     for value in [*given, *passes.backward.outputs]:
         lives.read(value, end + 1)
     lives.keep(passes.residuals)
-    return Timeline(f"{passes.function}: bytes live{passes.where} after each equation", lives.moments(), turn)
+    return lives
 
 
-def _step_bytes(passes: Passes, step: Step) -> Timeline:
+def _of_step(passes: Passes, step: Step) -> Lives:
     program = step.program
     lives = Lives(step.shown.cotangents)
     lives.make([*program.inputs, *program.constants], "arguments")
@@ -99,4 +111,4 @@ def _step_bytes(passes: Passes, step: Step) -> Timeline:
         for value in gradient.gradients:
             lives.rename(value, "gradients")
     lives.keep(passes.residuals)
-    return Timeline(f"{passes.function}: bytes live{passes.where} after each equation", lives.moments(), lives.turn)
+    return lives

@@ -1,6 +1,6 @@
 """When each array is made and last read, and how many bytes are live in between."""
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 
 from rematscope.ir import roles
 from rematscope.ir.pretty_print import code
@@ -139,7 +139,8 @@ class Lives:
             else:
                 self._same[result] = self.array(value)
 
-    def moments(self) -> list[Moment]:
+    def moments(self, spent: Mapping[Equation, float]) -> list[Moment]:
+        """What is live at each step; `spent` are the seconds of its operation, where they are known."""
         size = len(self.steps)
         changes = {band: [0] * (size + 1) for band in BANDS}
         for value, made in self._made.items():
@@ -153,7 +154,8 @@ class Lives:
             now = {band: now[band] + changes[band][place] for band in BANDS}
             known = (step, None, "") if isinstance(step, str) else (_text(step), step.source, step.module)
             operation, source, module = known
-            found.append(Moment(operation, source, module=module, **now))
+            seconds = 0.0 if isinstance(step, str) else spent.get(step, 0.0)
+            found.append(Moment(operation, source, module=module, seconds=seconds, **now))
         return found
 
 

@@ -1,14 +1,16 @@
 """How many bytes are live while a forward and then a backward pass run: as data, as a picture and as text."""
 
 import dataclasses
+import itertools
 from collections.abc import Iterable, Sequence
 
 from rematscope.ir.source import Source
 from rematscope.render.figure import INK
 from rematscope.render.parts import Lines, Pictured
 from rematscope.render.theme import COLOURS
-from rematscope.render.units import bytes_text
+from rematscope.render.units import SECONDS, bytes_text, seconds_text
 from rematscope.render.view import View
+from rematscope.seconds.roofline import Seconds
 
 # The first colours are those of the gutter letters: what is saved, what is computed again.
 BANDS = {
@@ -34,6 +36,7 @@ class Moment:
       arguments, residuals, recomputed, other: bytes of each kind.
       module: the module that it belongs to, as JAX's name stack says it; else "".
       parameters, optimizer_state, gradients: those of a training step that stand apart from arguments and other.
+      seconds: how long its operation takes by a roofline, all its runs together; 0 where no device was given.
     """
 
     operation: str
@@ -46,6 +49,7 @@ class Moment:
     parameters: int = 0
     optimizer_state: int = 0
     gradients: int = 0
+    seconds: float = 0.0
 
     @property
     def nbytes(self) -> int:
@@ -60,14 +64,16 @@ class Timeline(Pictured):
       title: whose bytes these are, and who says so.
       moments: one `Moment` for each step.
       turn: the place in `moments` where the forward pass is done.
+      roofline: how long all of it takes, where a device was given: then the picture is one over time; else None.
     """
 
     size = 7, 3.4
 
-    def __init__(self, title: str, moments: Sequence[Moment], turn: int):
+    def __init__(self, title: str, moments: Sequence[Moment], turn: int, roofline: Seconds | None = None):
         self.title = title
         self.moments = tuple(moments)
         self.turn = turn
+        self.roofline = roofline
 
     @property
     def peak(self) -> Moment:
@@ -83,29 +89,34 @@ class Timeline(Pictured):
         """Draws the bytes as a stacked area on matplotlib axes, with the turn and the peak marked."""
         number, unit = bytes_text(self.peak_bytes).split()
         scale = self.peak_bytes / float(number) if self.peak_bytes else 1
-        steps = range(len(self.moments))
+        places: Sequence[float] = range(len(self.moments))
+        label = "steps"
+        if self.roofline is not None:
+            label = seconds_text(self.roofline.step).split()[1]
+            places = [start / SECONDS[label] for start in self._starts()]
         bands = {band: [getattr(m, band) / scale for m in self.moments] for band in BANDS}
         shown = [band for band in BANDS if any(bands[band])]
         colours = [BANDS[band] for band in shown]
         ax.stackplot(
-            steps,
+            places,
             *(bands[band] for band in shown),
             labels=[band.replace("_", " ") for band in shown],
             colors=colours,
-            step="mid",
+            step="mid" if self.roofline is None else "post",
             linewidth=0,
         )
-        ax.axvline(self.turn, color=INK, linestyle="--", linewidth=1)
+        ax.axvline(places[self.turn], color=INK, linestyle="--", linewidth=1)
         place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "top"}
-        ax.annotate("backward →", (self.turn, 1), (3, -3), **place)
+        ax.annotate("backward →", (places[self.turn], 1), (3, -3), **place)
         peak = self.moments.index(self.peak)
-        ax.plot(peak, self.peak_bytes / scale, "v", color=INK)
-        side = "right" if peak > len(self.moments) / 2 else "left"
+        ax.plot(places[peak], self.peak_bytes / scale, "v", color=INK)
+        side = "right" if places[peak] > places[-1] / 2 else "left"
         text = f"peak {bytes_text(self.peak_bytes)}"
-        ax.annotate(text, (peak, self.peak_bytes / scale), (0, 7), textcoords="offset points", ha=side)
-        ax.xaxis.get_major_locator().set_params(integer=True)
-        ax.set(xlabel="steps: forward, then backward", ylabel=unit, title=self.title)
-        ax.set(xlim=(0, max(1, len(self.moments) - 1)), ylim=(0, 1.2 * self.peak_bytes / scale or 1))
+        ax.annotate(text, (places[peak], self.peak_bytes / scale), (0, 7), textcoords="offset points", ha=side)
+        if self.roofline is None:
+            ax.xaxis.get_major_locator().set_params(integer=True)
+        ax.set(xlabel=f"{label}: forward, then backward", ylabel=unit, title=self.title)
+        ax.set(xlim=(0, places[-1] or 1), ylim=(0, 1.2 * self.peak_bytes / scale or 1))
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
 
     def caption(self) -> str:
@@ -118,6 +129,8 @@ class Timeline(Pictured):
         peak, last = self.moments.index(self.peak), len(self.moments) - 1
         side = "forward" if peak <= self.turn else "backward"
         source = "".join(f", {part}" for part in (self.peak.source, self.peak.module) if part)
+        if self.roofline is not None:
+            source += f", after {seconds_text(self._starts()[peak])}"
         columns = {"start": 0, "turn": self.turn, "peak": peak, "end": last}
         rows = [["", *columns]]
         for band in (*BANDS, "nbytes"):
@@ -132,7 +145,12 @@ class Timeline(Pictured):
             f"peak {bytes_text(self.peak_bytes)}, {side}, step {peak} of {last}: {self.peak.operation}{source}",
             "",
             *(line.rstrip() for line in table),
+            *([] if self.roofline is None else ["", str(self.roofline)]),
         ]
+
+    def _starts(self) -> list[float]:
+        """Seconds until each moment's operation begins."""
+        return [0.0, *itertools.accumulate(moment.seconds for moment in self.moments)][:-1]
 
     def _sparkline(self) -> str:
         """A bar a step; with many steps each bar stands for several and shows the highest."""

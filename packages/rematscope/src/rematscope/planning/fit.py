@@ -13,8 +13,10 @@ from rematscope.planning.plan import Plan, best_plan
 from rematscope.render.html import html_table
 from rematscope.render.parts import Paragraph, TextTable
 from rematscope.render.progress import progress
-from rematscope.render.units import bytes_text
+from rematscope.render.units import bytes_text, seconds_text
 from rematscope.render.view import View
+from rematscope.seconds.devices import Device, device_called
+from rematscope.seconds.roofline import Seconds, seconds_of
 from rematscope.xla.compiling import spelled
 from rematscope.xla.measure import Measurement, measure
 
@@ -26,10 +28,12 @@ class CompiledPlan:
     Attributes:
       plan: the best names for some number of saved bytes.
       measurement: its planned function, compiled, or what the compiler says that finds no room for it.
+      seconds: how long both passes take by a roofline, or the step; None where no device was given.
     """
 
     plan: Plan
     measurement: Measurement
+    seconds: Seconds | None = None
 
     @property
     def peak_bytes(self) -> float:
@@ -86,7 +90,7 @@ class Fit(View):
 
     def parts(self) -> Iterable[View]:
         cells = self._cells()
-        return [Paragraph(self._headline()), TextTable(cells, "\n".join(self._notes()), numeric=cells[0][1:6])]
+        return [Paragraph(self._headline()), TextTable(cells, "\n".join(self._notes()), numeric=cells[0][1:-1])]
 
     def html(self) -> str:
         return html_table(self._cells(), " ".join([f"{self._headline()}.", *self._notes()]))
@@ -98,14 +102,18 @@ class Fit(View):
         return f"{name}, compiled for {self.target}: {bytes_text(self.chosen.peak_bytes)} of {bytes_text(self.budget)}"
 
     def _cells(self) -> list[list[str]]:
-        cells = [["", "names", "saved", "peak predicted", "compiled", "error", ""]]
+        timed = ["again for", "of the step"] if self.trials[0].seconds else []
+        cells = [["", "names", "saved", *timed, "peak predicted", "compiled", "error", ""]]
         for trial in self.trials:
             plan, predicted = trial.plan, trial.predicted_bytes
+            if trial.seconds:
+                timed = [seconds_text(trial.seconds.again), f"{100 * trial.seconds.share:.1f} %"]
             cells.append(
                 [
                     "✓" if trial is self.chosen else "",
                     str(len(plan.names)),
                     bytes_text(plan.saved_bytes),
+                    *timed,
                     bytes_text(predicted),
                     *self._compiled(predicted, trial.measurement),
                 ]
@@ -144,11 +152,20 @@ class Fit(View):
         what = "both passes with their arguments, outputs and gradients, without what an optimizer keeps"
         if self.plan.passes.step is not None:
             what = "the step as it stands"
+        if compiled[0].seconds:
+            notes.append(f"Seconds are those of a roofline, {compiled[0].seconds.device}.")
         notes.append(f"The peak predicted follows from the trace and from what XLA fuses; the compiled one is {what}.")
         return notes
 
 
-def fit(f: Callable[..., Any], *args: Any, budget: int | str, target: str = "cpu", **kwargs: Any) -> Fit:
+def fit(
+    f: Callable[..., Any],
+    *args: Any,
+    budget: int | str,
+    target: str = "cpu",
+    device: Device | str | None = None,
+    **kwargs: Any,
+) -> Fit:
     """Chooses the names to save so that the compiled program fits into `budget` and computes least again.
 
     Bytes saved are not bytes taken: the compiled peak has arguments, outputs, gradients and temporaries in it as well,
@@ -163,6 +180,8 @@ def fit(f: Callable[..., Any], *args: Any, budget: int | str, target: str = "cpu
       *args, **kwargs: its arguments, as for `trace`.
       budget: bytes of the device that the program may take: a whole number, or a text like `"16 GB"`.
       target: what to compile for, as for `measure`.
+      device: adds how long each plan computes again, in seconds and of both passes, or the step: the name of a device
+        such as `"tpu v5e"`, a `Device`, or `calibrate()`; see `seconds_of`.
 
     Returns:
       The best plan that fits, with every one that was compiled on the way. None is chosen where the compiler finds no
@@ -184,6 +203,7 @@ def fit(f: Callable[..., Any], *args: Any, budget: int | str, target: str = "cpu
     """
     __tracebackhide__ = True
     limit = budget_bytes(budget)
+    rates = None if device is None else device_called(device)
     compared = candidates(f, *args, **kwargs)
     trials: dict[int, CompiledPlan] = {}
 
@@ -192,7 +212,9 @@ def fit(f: Callable[..., Any], *args: Any, budget: int | str, target: str = "cpu
         if made.saved_bytes not in trials:
             with progress() as tell:
                 tell(f"compiling with {bytes_text(made.saved_bytes)} saved", 0)
-                trials[made.saved_bytes] = CompiledPlan(made, measure(made.planned, *args, target=target, **kwargs))
+                measured = measure(made.planned, *args, target=target, **kwargs)
+                seconds = None if rates is None else seconds_of(measured.passes, rates)
+                trials[made.saved_bytes] = CompiledPlan(made, measured, seconds)
         return trials[made.saved_bytes]
 
     def between(least: int, most: int) -> list[Plan]:

@@ -44,10 +44,11 @@ class Seconds:
 
     Attributes:
       device: the name of the device.
-      forward, backward: the two passes; of many devices, those of one.
-      again: what the backward pass spends on computing again what the forward pass had.
-      late: what it computes first although it does not depend on the cotangent.
+      forward, backward: the two passes, all microbatches of a training step; of many devices, those of one.
+      again: what backward passes spend on computing again what forward passes had.
+      late: what they compute first although it does not depend on the cotangent.
       uncounted: primitives whose work is not known; of these what they move counts alone.
+      rest: what a training step does beside those two passes, such as its update; else 0.
     """
 
     device: str
@@ -56,24 +57,28 @@ class Seconds:
     again: float
     late: float
     uncounted: frozenset[str]
+    rest: float = 0.0
 
     @property
     def step(self) -> float:
-        """Both passes."""
-        return self.forward + self.backward
+        """Both passes; of a training step all of it."""
+        return self.forward + self.backward + self.rest
 
     @property
     def share(self) -> float:
-        """Which part of both passes goes into computing again."""
+        """Which part of `step` goes into computing again."""
         return self.again / self.step if self.step else 0.0
 
     def __str__(self) -> str:
         again = f"computing again {seconds_text(self.again)} of that, {100 * self.share:.1f} %"
-        return f"By a roofline of {self.device} both passes take {seconds_text(self.step)}, {again}."
+        what = "the step takes" if self.rest else "both passes take"
+        return f"By a roofline of {self.device} {what} {seconds_text(self.step)}, {again}."
 
 
 def seconds_of(passes: Passes, device: Device | str) -> Seconds:
     """How long both passes take on a device, and how much of that is computed again.
+
+    Of a training step all of it is looked at: each microbatch, every gradient, and the update.
 
     Args:
       passes: a trace.
@@ -92,25 +97,26 @@ def seconds_of(passes: Passes, device: Device | str) -> Seconds:
       '5.58 ms of 23.14, 24%'
     """
     rates = device_called(device)
-    each = seconds_in(passes, rates)
+    spent = spent_by(passes, rates)
+    forward, backward = (sum(spent.get(e, 0.0) for e, _ in p.walk()) for p in (passes.forward, passes.backward))
+    again, late = (sum(s for e, s in spent.items() if e.role == role) for role in (roles.RECOMPUTED, roles.LATE))
+    rest = 0.0 if passes.step is None else max(0.0, sum(spent.values()) - forward - backward)
+    return Seconds(rates.name, forward, backward, again, late, passes.cost.uncounted, rest)
 
-    def total(program: Program, role: str | None = None) -> float:
-        return sum(each(equation) * times for equation, times in program.walk() if role in (None, equation.role))
 
-    return Seconds(
-        rates.name,
-        total(passes.forward),
-        total(passes.backward),
-        total(passes.backward, roles.RECOMPUTED),
-        total(passes.backward, roles.LATE),
-        passes.cost.uncounted,
-    )
+def spent_by(passes: Passes, device: Device) -> dict[Equation, float]:
+    """Seconds of each equation that computes something, all its runs together; of a training step's those of all."""
+    each = seconds_in(passes, device)
+    programs = [passes.forward, passes.backward] if passes.step is None else [passes.step.program]
+    return {equation: each(equation) * times for program in programs for equation, times in program.walk()}
 
 
 def seconds_in(passes: Passes, device: Device) -> Callable[[Equation], float]:
     """For each equation of a trace how long one run of it takes; a loop, or a branch, takes what is in it."""
     outputs = passes.forward.outputs[: len(passes.cotangents)]
-    moved = _moved(passes.forward, set(outputs))
+    around = None if passes.step is None else passes.step.program
+    moved = {} if around is None else _moved(around, set(around.outputs))
+    moved |= _moved(passes.forward, set(outputs))
     moved |= _moved(passes.backward, set(passes.backward.outputs))
     makers = {value: equation for equation, _ in passes.forward.walk() for value in equation.outputs}
 

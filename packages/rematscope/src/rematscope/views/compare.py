@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
 
 from rematscope.errors import TraceError
-from rematscope.ir.cost import Cost
+from rematscope.ir import roles
+from rematscope.ir.cost import Cost, program_cost
 from rematscope.memory.liveness import live_bytes
 from rematscope.memory.timeline import Timeline
 from rematscope.render.parts import TextTable
@@ -36,15 +37,17 @@ class ComparedWay:
         """Bytes that the forward pass computes and keeps on the device; those of arguments are there in any case."""
         return self.passes.device_bytes_by_kind().get("computed", 0)
 
-    @property
+    @cached_property
     def recompute_cost(self) -> Cost:
-        """What the backward pass computes again."""
-        return self.passes.recompute_cost
+        """What the backward pass computes again; of a training step all of them, one for each microbatch."""
+        step = self.passes.step
+        return self.passes.recompute_cost if step is None else program_cost(step.program, roles.RECOMPUTED)
 
-    @property
+    @cached_property
     def late_cost(self) -> Cost:
-        """What the backward pass computes of the forward pass that this one never had."""
-        return self.passes.late_cost
+        """What these compute of the forward pass that this one never had."""
+        step = self.passes.step
+        return self.passes.late_cost if step is None else program_cost(step.program, roles.LATE)
 
     @cached_property
     def seconds(self) -> Seconds | None:
@@ -54,7 +57,7 @@ class ComparedWay:
     @cached_property
     def timeline(self) -> Timeline:
         """Bytes live after each equation."""
-        return live_bytes(self.passes)
+        return live_bytes(self.passes, self.device)
 
     @property
     def peak_bytes(self) -> int:
@@ -106,8 +109,8 @@ def compare(ways: Mapping[str, Callable], *args, device: Device | str | None = N
     Args:
       ways: functions that are differentiable in reverse mode, by what to call them. None is run.
       *args, **kwargs: the arguments of each, as for `trace`.
-      device: adds how long computing again takes, in seconds and of both passes: the name of a device such as
-        `"tpu v5e"`, a `Device`, or `calibrate()`; see `seconds_of`.
+      device: adds how long computing again takes, in seconds and of both passes, or the step: the name of a device such
+        as `"tpu v5e"`, a `Device`, or `calibrate()`; see `seconds_of`.
 
     Returns:
       A table that displays itself in a notebook or a terminal; `rows` holds its data.

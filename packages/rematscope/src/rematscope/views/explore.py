@@ -3,13 +3,16 @@
 import functools
 import re
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import jax
 
 from rematscope.ir import jax_internals
 from rematscope.render.parts import Lines
-from rematscope.render.units import bytes_text, count_text
+from rematscope.render.units import bytes_text, count_text, seconds_text
 from rematscope.render.widget import live, show_still, widgets_run
+from rematscope.seconds.devices import Device, device_called
+from rematscope.seconds.roofline import seconds_of
 from rematscope.tracing.arguments import flattened
 from rematscope.tracing.checkpoints import loss_inside
 from rematscope.tracing.trace import Passes, trace
@@ -20,7 +23,7 @@ POLICIES = ("nothing_saveable", "dots_with_no_batch_dims_saveable", "dots_saveab
 _NO_CHECKPOINT, _NO_POLICY, _NAMES = "no checkpoint", "no policy", "save_only_these_names"
 
 
-def explore(f: Callable, *args, **kwargs) -> None:
+def explore(f: Callable, *args, device: Device | str | None = None, **kwargs) -> None:
     """Shows a panel to checkpoint `f` in: with no policy, with each of JAX's, or saving the names that are ticked.
 
     Below the controls stand what the choice costs, beside `f` without a checkpoint, both programs, and the table of
@@ -34,9 +37,11 @@ def explore(f: Callable, *args, **kwargs) -> None:
       f: a function that is differentiable in reverse mode, or a training step: then the loss in it is what is
         checkpointed. It is not run, only traced.
       *args, **kwargs: its arguments, as for `trace`.
+      device: adds seconds, as for `compare`, `residual_table` and `print_fwd_bwd`.
 
     Raises:
       TraceError: as `trace` does.
+      TargetError: if there are no rates for the device.
 
     Example:
       >>> import jax.numpy as jnp
@@ -50,6 +55,7 @@ def explore(f: Callable, *args, **kwargs) -> None:
       ...
     """
     __tracebackhide__ = True
+    rates = None if device is None else device_called(device)
     f, args, kwargs = loss_inside(f, args, kwargs)
     plain = trace(f, *args, **kwargs)
     names = _checkpoint_names(f, *args, **kwargs)
@@ -58,7 +64,7 @@ def explore(f: Callable, *args, **kwargs) -> None:
     def look(policy: str, *kept: str) -> "_Choice | _Refusal":
         wrapped, written = _checkpointed(f, plain.function, policy, kept)
         try:
-            return _Choice(written, trace(wrapped, *args, **kwargs), plain)
+            return _Choice(written, trace(wrapped, *args, **kwargs), plain, rates)
         except Exception as error:  # whatever a choice runs into, the reader can go on to the next
             return _Refusal(written, error)
 
@@ -109,9 +115,9 @@ def _checkpointed(f: Callable, called: str, policy: str, kept: tuple[str, ...]) 
 class _Choice(Linked):
     """What one choice costs, above what it saves and does."""
 
-    def __init__(self, written: str, passes: Passes, plain: Passes):
-        super().__init__(passes)
-        self._costs = Lines([written, "", *_comparison(passes, plain)])
+    def __init__(self, written: str, passes: Passes, plain: Passes, device: Device | None):
+        super().__init__(passes, device)
+        self._costs = Lines([written, "", *_comparison(passes, plain, device)])
         saved, before = bytes_text(passes.saved_device_bytes()), bytes_text(plain.saved_device_bytes())
         self._news = f"This choice saves {saved}; without a checkpoint it is {before}."
         self.views = (self._costs, *self.views)
@@ -134,7 +140,7 @@ class _Refusal(Lines):
         return {"html": "", "notes": [], "idle": self._sentence}  # where a screen reader hears it
 
 
-def _comparison(passes: Passes, plain: Passes) -> list[str]:
+def _comparison(passes: Passes, plain: Passes, device: Device | None) -> list[str]:
     """Bytes saved and work done again or late, beside those without a checkpoint."""
     saved, before = passes.saved_device_bytes(), plain.saved_device_bytes()
     share = f" ({100 * (saved - before) / before:+.0f} %)".replace("-", "−") if before and saved != before else ""
@@ -154,6 +160,10 @@ def _comparison(passes: Passes, plain: Passes) -> list[str]:
         now, then = (getattr(getattr(p, cost), unit) for p in (passes, plain))
         if unit == "flops" or now or then:
             rows.append([title, _number(now), _number(then), _signed(now - then, _number)])
+    if device is not None:
+        now, then = (seconds_of(p, device) for p in (passes, plain))
+        texts = [f"{seconds_text(s.again)} ({100 * s.share:.1f} %)" for s in (now, then)]
+        rows.append([f"recomputed for, {device.name}", *texts, _signed(now.again - then.again, seconds_text)])
     for title, cost in _UNCOUNTED:
         left_out = [", ".join(sorted(getattr(p, cost).uncounted)) or "none" for p in (passes, plain)]
         if left_out != ["none", "none"]:
@@ -178,7 +188,7 @@ def _number(count: int) -> str:
     return count_text(count, "").rstrip()
 
 
-def _signed(change: int, text: Callable[[int], str]) -> str:
+def _signed(change: Any, text: Callable[[Any], str]) -> str:
     return f"{'+' if change > 0 else '−'}{text(abs(change))}" if change else "none"
 
 

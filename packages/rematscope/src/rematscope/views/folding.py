@@ -59,7 +59,14 @@ def summary(rows: Sequence[ProgramRow], repeat: Repeat) -> ProgramRow:
     lines = "the line" if repeat.period == 1 else f"the {repeat.period} lines"
     again = f" and {repeat.rest} of them again" if repeat.rest else ""
     text = f"{indent}⋮ {repeat.times - 1:,} × {lines} above{again}{_modules(rows, repeat)}"
-    return ProgramRow("S" if crossing else "", (text,), crossing=crossing)
+    return ProgramRow(
+        "S" if crossing else "", (text,), crossing=crossing, seconds=_together(rows[repeat.shown : repeat.end])
+    )
+
+
+def _together(rows: Sequence[ProgramRow]) -> float | None:
+    known = [row.seconds for row in rows if row.seconds is not None]
+    return sum(known) if known else None
 
 
 def without_runs(rows: Sequence[ProgramRow]) -> list[ProgramRow]:
@@ -78,7 +85,8 @@ def without_runs(rows: Sequence[ProgramRow]) -> list[ProgramRow]:
         if plain and len(alike) >= _RUN:
             code, sources = alike[0].code, {row.source for row in alike}
             text = f"{code[: len(code) - len(code.lstrip())]}⋮ {len(alike)} lines"
-            alike = [ProgramRow(alike[0].gutter, (text,), source=alike[0].source if len(sources) == 1 else "")]
+            source = alike[0].source if len(sources) == 1 else ""
+            alike = [ProgramRow(alike[0].gutter, (text,), source=source, seconds=_together(alike))]
         shown += alike
     return shown
 

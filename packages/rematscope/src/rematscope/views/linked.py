@@ -8,6 +8,7 @@ from rematscope.render.html import escaped, html_table
 from rematscope.render.parts import Stack
 from rematscope.render.units import bytes_text
 from rematscope.render.widget import live
+from rematscope.seconds.devices import Device, device_called
 from rematscope.tracing.residuals import Residual
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.program_rows import Listing, ProgramRow
@@ -24,10 +25,11 @@ class Linked(Stack):
 
     Args:
       passes: what `trace` returned.
+      device: where seconds are spent; None where none were asked for.
     """
 
-    def __init__(self, passes: Passes):
-        self.programs, self.table = FwdBwd(passes), ResidualTable(passes)
+    def __init__(self, passes: Passes, device: Device | None = None):
+        self.programs, self.table = FwdBwd(passes, device=device), ResidualTable(passes, device)
         super().__init__(self.table, self.programs)
 
     def pane(self) -> dict:
@@ -44,7 +46,7 @@ class Linked(Stack):
         return {"html": page, "notes": _notes(programs, saved, numbers), "idle": _HINT}
 
 
-def linked(f: Callable, *args, **kwargs) -> None:
+def linked(f: Callable, *args, device: Device | str | None = None, **kwargs) -> None:
     """Shows the residuals of `f` and both its programs, linked.
 
     In a notebook, a value lights up wherever it stands when you point at it, tap it, or walk to its line with Tab and
@@ -54,9 +56,11 @@ def linked(f: Callable, *args, **kwargs) -> None:
     Args:
       f: a function that is differentiable in reverse mode. It is not run.
       *args, **kwargs: its arguments, as for `trace`.
+      device: adds seconds, as for `residual_table` and `print_fwd_bwd`.
 
     Raises:
       TraceError: as `trace` does.
+      TargetError: if there are no rates for the device.
 
     Example:
       >>> import jax.numpy as jnp
@@ -71,7 +75,8 @@ def linked(f: Callable, *args, **kwargs) -> None:
       S saved  R recomputed  L late  B backward
     """
     __tracebackhide__ = True
-    view = Linked(trace(f, *args, **kwargs))
+    rates = None if device is None else device_called(device)
+    view = Linked(trace(f, *args, **kwargs), rates)
     live(lambda: view)
 
 

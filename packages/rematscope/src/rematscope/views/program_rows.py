@@ -2,7 +2,7 @@
 
 import dataclasses
 import functools
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from rematscope.ir import roles
@@ -27,6 +27,7 @@ class ProgramRow:
       defines: the values that it defines.
       mark: `◀ here`, where the reader should look.
       heading: it computes nothing, and says which module those below it belong to.
+      seconds: how long all runs of it take by a roofline; None where no device was given, or nothing is computed.
     """
 
     gutter: str
@@ -37,6 +38,7 @@ class ProgramRow:
     defines: tuple[Value, ...] = ()
     mark: str = ""
     heading: bool = False
+    seconds: float | None = None
 
     @functools.cached_property  # asked for several times a line while it is laid out
     def code(self) -> str:
@@ -72,8 +74,11 @@ class Listing(NamedTuple):
     rows: list[ProgramRow]
 
 
-def forward(p: Passes, marked: Collection[Value]) -> Listing:
-    """Arguments and constants first, then the equations. Each residual's bytes stand on one line, and add up."""
+def forward(p: Passes, marked: Collection[Value], spent: Mapping[Value, float]) -> Listing:
+    """Arguments and constants first, then the equations. Each residual's bytes stand on one line, and add up.
+
+    `spent` are the seconds that it takes to make a value, where they are known; those of several by the first of them.
+    """
     saved = {r.array: r for r in p.residuals}
     constants = [r.array for r in p.residuals if r.kind == "constant"]
     rows = []
@@ -85,17 +90,17 @@ def forward(p: Passes, marked: Collection[Value]) -> Listing:
     for heading, line in _with_headings(lines(p.forward), p.function):
         rows += heading
         crossing = tuple(saved.pop(v) for v in line.defines if v in saved)
-        rows.append(_row(line, marked, "S" if crossing else "", crossing))
+        rows.append(_row(line, marked, "S" if crossing else "", crossing, seconds=_seconds(line, spent)))
     if p.outputs:
         rows.append(ProgramRow("", ("return ", *listed(p.outputs))))
     return Listing("forward", f"{p.function} saves {saved_text(p)}", rows)
 
 
-def backward(p: Passes, marked: Collection[Value]) -> Listing:
+def backward(p: Passes, marked: Collection[Value], spent: Mapping[Value, float]) -> Listing:
     """Cotangents first, then the equations, each with its role, then the gradients."""
     rows = [_row(Line((v,), (v,)), marked, source="cotangent") for v in p.cotangents]
     for heading, line in _with_headings(lines(p.backward), p.function):
-        rows += [*heading, _row(line, marked, line.role)]
+        rows += [*heading, _row(line, marked, line.role, seconds=_seconds(line, spent))]
     for argument, value in p.gradients:
         rows.append(ProgramRow("", (f"return d{argument.name} = ", value), type_text(value)))
     recomputed = _work(p.backward.count(role=roles.RECOMPUTED), p.recompute_cost)
@@ -105,6 +110,10 @@ def backward(p: Passes, marked: Collection[Value]) -> Listing:
     undecided = f"; {loops} not compared, late where in doubt" if p.undecided else ""
     undivided = "; work counts whole where the compiler divides it" if p.undivided else ""
     return Listing("backward", f"recomputes {recomputed}; late {late}{unopened}{undecided}{undivided}", rows)
+
+
+def _seconds(line: Line, spent: Mapping[Value, float]) -> float | None:
+    return spent.get(line.defines[0]) if line.defines else None
 
 
 def _with_headings(program: Iterable[Line], function: str) -> Iterator[tuple[list[ProgramRow], Line]]:
@@ -125,9 +134,10 @@ def _row(
     gutter: str = "",
     crossing: tuple[Residual, ...] = (),
     source: str = "",
+    seconds: float | None = None,
 ) -> ProgramRow:
-    source = source or str(line.source or "")
-    return ProgramRow(gutter, line.pieces, line.type, crossing, source, line.defines, _mark(line.defines, marked))
+    source, mark = source or str(line.source or ""), _mark(line.defines, marked)
+    return ProgramRow(gutter, line.pieces, line.type, crossing, source, line.defines, mark, seconds=seconds)
 
 
 def _mark(defines: Collection[Value], marked: Collection[Value]) -> str:

@@ -11,13 +11,16 @@ from rematscope.ir.program import type_text
 from rematscope.ir.source import common_path, numberless
 from rematscope.render.html import html_table
 from rematscope.render.parts import Records, TextTable
-from rematscope.render.units import bytes_text
+from rematscope.render.units import bytes_text, seconds_text
 from rematscope.render.view import View
-from rematscope.tracing.residuals import Residual
+from rematscope.seconds.devices import Device, device_called
+from rematscope.seconds.roofline import seconds_of, spent_by
+from rematscope.tracing.residuals import Residual, makers_of, origin_of
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.program_rows import saved_text
 
 _MANY = 40  # residuals, of which arguments and constants share rows too
+_MADE_IN = "made in"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,6 +41,8 @@ class ResidualRow:
       needed_by: the first line of the backward program that reads the first of them; `"nothing"` if none does.
       is_output: the function returns them too.
       memory: `"device"` or `"host"`.
+      seconds: how long the operations that made them take together, by a roofline; None where no device was given, and
+        unless computed. What they read may have to be computed again first.
     """
 
     values: tuple[str, ...]
@@ -53,6 +58,7 @@ class ResidualRow:
     needed_by: str
     is_output: bool
     memory: str
+    seconds: float | None = None
 
     @property
     def origin(self) -> str:
@@ -66,14 +72,16 @@ class ResidualTable(View):
 
     Attributes:
       passes: the trace that it is made from.
+      device: where seconds are spent; None where none were asked for.
       rows: computed values first, then constants and arguments, each kind by falling size.
       nbytes: bytes of all residuals on the device; the sum over `rows` that are kept there.
     """
 
-    def __init__(self, passes: Passes):
+    def __init__(self, passes: Passes, device: Device | None = None):
         self.passes = passes
+        self.device = device
         self.nbytes = passes.saved_bytes()
-        self.rows = _rows(passes)
+        self.rows = _rows(passes, device)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         cells = self.cells()
@@ -82,16 +90,20 @@ class ResidualTable(View):
             for row in cells:
                 row[line] = re.sub(r" \([^ ]+\)$", "", row[line])
         table = self._table(cells)
-        yield table if table.fits(options.max_width) else Records(cells, self.total)
+        yield table if table.fits(options.max_width) else Records(cells, self._footer)
 
     def _table(self, cells: list[list[str]]) -> TextTable:
-        return TextTable(cells, self.total, numeric=cells[0][2:4])
+        return TextTable(cells, self._footer, numeric=[*cells[0][2:4], _MADE_IN])
 
     def html(self) -> str:
         return self._table(self.cells()).html()
 
     def page(self) -> str:
-        return html_table(self.cells(), self.total, makes=[row.values for row in self.rows])
+        return html_table(self.cells(), self._footer, makes=[row.values for row in self.rows])
+
+    @property
+    def _footer(self) -> str:
+        return self.total if self.device is None else f"{self.total}. {seconds_of(self.passes, self.device)}"
 
     @property
     def total(self) -> str:
@@ -102,7 +114,18 @@ class ResidualTable(View):
         """The header, and a list of texts for each of `rows`."""
         named = any(row.name for row in self.rows)
         size = "bytes on a device" if self.passes.axes else "bytes"
-        header = ["saved", "type", size, "share", "made by", *["name"] * named, "line", "needed by"]
+        timed = self.device is not None
+        header = [
+            "saved",
+            "type",
+            size,
+            "share",
+            "made by",
+            *[_MADE_IN] * timed,
+            *["name"] * named,
+            "line",
+            "needed by",
+        ]
         cells = [header]
         for row in self.rows:
             count = len(row.values)
@@ -112,11 +135,12 @@ class ResidualTable(View):
             line = "\n".join(filter(None, [row.module, row.source]))
             share = f"{100 * row.share:.1f} %" if row.memory == "device" else ""
             nbytes = bytes_text(row.device_bytes)
-            cells.append([saved, kind, nbytes, share, row.origin, *name, line, row.needed_by])
+            spent = ["" if row.seconds is None else seconds_text(row.seconds)] * timed
+            cells.append([saved, kind, nbytes, share, row.origin, *spent, *name, line, row.needed_by])
         return cells
 
 
-def residual_table(f: Callable, *args, **kwargs) -> ResidualTable:
+def residual_table(f: Callable, *args, device: Device | str | None = None, **kwargs) -> ResidualTable:
     """Lists what `f`'s forward pass keeps for its backward pass, and what each part of it costs.
 
     Residuals that are alike (one operation of one line, repeated in identical layers) share a row.
@@ -124,12 +148,15 @@ def residual_table(f: Callable, *args, **kwargs) -> ResidualTable:
     Args:
       f: a function that is differentiable in reverse mode. It is not run.
       *args, **kwargs: its arguments, as for `trace`.
+      device: adds how long the operations take that made them: the name of a device such as `"tpu v5e"`, a `Device`, or
+        `calibrate()`; see `seconds_of`.
 
     Returns:
       A table that displays itself in a notebook or a terminal; `rows` holds its data, sizes in bytes.
 
     Raises:
       TraceError: as `trace` does.
+      TargetError: if there are no rates for the device.
 
     Example:
       >>> import jax.numpy as jnp
@@ -141,10 +168,18 @@ def residual_table(f: Callable, *args, **kwargs) -> ResidualTable:
       [('cos', 'f32[5]', 20), ('argument', 'f32[5,4]', 80), ('argument', 'f32[4]', 16)]
     """
     __tracebackhide__ = True
-    return ResidualTable(trace(f, *args, **kwargs))
+    rates = None if device is None else device_called(device)
+    return ResidualTable(trace(f, *args, **kwargs), rates)
 
 
-def _rows(passes: Passes) -> tuple[ResidualRow, ...]:
+def _rows(passes: Passes, device: Device | None) -> tuple[ResidualRow, ...]:
+    spent = {} if device is None else spent_by(passes, device)
+    makers = {} if device is None else makers_of(passes.forward)
+
+    def seconds(residual: Residual) -> float:
+        maker = origin_of(residual.value, makers)[1]
+        return 0.0 if maker is None else spent.get(maker, 0.0)
+
     total = passes.saved_device_bytes() or 1
     alike: dict[tuple, list[Residual]] = {}
     residuals = {r.array: r for r in passes.residuals}.values()
@@ -182,6 +217,7 @@ def _rows(passes: Passes) -> tuple[ResidualRow, ...]:
                 needed_by=code(first.needed_by) if first.needed_by else "nothing",
                 is_output=first.is_output,
                 memory=first.memory,
+                seconds=None if device is None or first.kind != "computed" else sum(map(seconds, group)),
             )
         )
     kinds = ("computed", "constant", "argument")

@@ -12,7 +12,10 @@ from rematscope.ir.program import Literal, Value
 from rematscope.render.folding import folded
 from rematscope.render.html import Hidden, PieceLine, Row, html_page
 from rematscope.render.theme import BADGES, TERMINAL
+from rematscope.render.units import seconds_text
 from rematscope.render.view import View, show
+from rematscope.seconds.devices import Device, device_called
+from rematscope.seconds.roofline import seconds_of, spent_by
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.folding import (
     Repeat,
@@ -59,12 +62,14 @@ class FwdBwd(View):
         program of more than 60 lines those around them come first.
       fold: whether of a program of more than 60 lines, none of them marked, like layers are shown once: a text says how
         often they come again, a page opens them where one clicks.
+      device: where seconds are spent: then each line says how long it takes, all its runs together.
     """
 
-    def __init__(self, passes: Passes, marked: Collection[Value] = (), fold: bool = True):
+    def __init__(self, passes: Passes, marked: Collection[Value] = (), fold: bool = True, device: Device | None = None):
         self.passes = passes
         self.marked = frozenset(marked)
         self.fold = fold
+        self.device = device
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = options.max_width
@@ -81,15 +86,17 @@ class FwdBwd(View):
         legend = [[part for piece in _LEGEND for part in _in_terminal([piece])]]
         if not every:
             legend.append([("⋮ in a notebook they open; FwdBwd(trace(f, …), fold=False) has all lines", "")])
+        if self.device is not None:
+            legend += [[(part, "")] for part in folded(str(seconds_of(self.passes, self.device)), width)]
         for line in [*body, *legend]:
             yield Text.assemble(*line, no_wrap=True, overflow="crop")
 
     def html(self) -> str:
         programs = self.programs()
-        return _html(programs, self._repeats, searched=sum(len(listing.rows) for listing in programs) > _MANY)
+        return self._html(programs, searched=sum(len(listing.rows) for listing in programs) > _MANY)
 
     def page(self) -> str:
-        return _html(self.programs(), self._repeats, searched=True)
+        return self._html(self.programs(), searched=True)
 
     def pieces(self) -> tuple[list[list[PieceLine]], list[PieceLine]]:
         """Both programs, whole, and the legend as text that `html_page` takes: lines of (text, style) pieces."""
@@ -97,7 +104,13 @@ class FwdBwd(View):
 
     def programs(self) -> list[Listing]:
         """What stands in both columns, before it is laid out."""
-        return [forward(self.passes, self.marked), backward(self.passes, self.marked)]
+        spent = {} if self.device is None else spent_by(self.passes, self.device)
+        by_value = {equation.outputs[0]: seconds for equation, seconds in spent.items() if equation.outputs}
+        return [forward(self.passes, self.marked, by_value), backward(self.passes, self.marked, by_value)]
+
+    def _html(self, programs: Sequence[Listing], searched: bool) -> str:
+        said: list[PieceLine] = [] if self.device is None else [[(str(seconds_of(self.passes, self.device)), "")]]
+        return _html(programs, self._repeats, [_LEGEND, *said], searched)
 
     def _texts(self, width: int) -> tuple[list[list[PieceLine]], bool]:
         """Both programs, folded, in columns of this width; and whether each kind of line is there."""
@@ -131,7 +144,7 @@ class FwdBwd(View):
         return repeats(rows) if self.fold and not self.marked and len(rows) > _LONG else []
 
 
-def print_fwd_bwd(f: Callable, *args, **kwargs) -> None:
+def print_fwd_bwd(f: Callable, *args, device: Device | str | None = None, **kwargs) -> None:
     """Shows what `f`'s forward pass computes and saves beside what its backward pass does with it.
 
     A letter marks a line: `S` saved for the backward pass, `R` recomputed (the forward pass had this value), `L` late
@@ -141,9 +154,12 @@ def print_fwd_bwd(f: Callable, *args, **kwargs) -> None:
     Args:
       f: a function that is differentiable in reverse mode. It is not run.
       *args, **kwargs: its arguments, as for `trace`.
+      device: adds how long each line takes, all its runs together: the name of a device such as `"tpu v5e"`, a
+        `Device`, or `calibrate()`; see `seconds_of`.
 
     Raises:
       TraceError: as `trace` does.
+      TargetError: if there are no rates for the device.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -171,10 +187,16 @@ def print_fwd_bwd(f: Callable, *args, **kwargs) -> None:
       S saved  R recomputed  L late  B backward
     """
     __tracebackhide__ = True
-    show(FwdBwd(trace(f, *args, **kwargs)))
+    rates = None if device is None else device_called(device)
+    show(FwdBwd(trace(f, *args, **kwargs), device=rates))
 
 
-def _html(programs: Sequence[Listing], repeats: Callable[[list[ProgramRow]], list[Repeat]], searched: bool) -> str:
+def _html(
+    programs: Sequence[Listing],
+    repeats: Callable[[list[ProgramRow]], list[Repeat]],
+    legend: Sequence[PieceLine],
+    searched: bool,
+) -> str:
     columns = []
     for title, header, rows in programs:
         found = repeats(rows)
@@ -195,7 +217,7 @@ def _html(programs: Sequence[Listing], repeats: Callable[[list[ProgramRow]], lis
         columns.append(
             [*column, *(_flat(lines[start:]) if searched else _marked_first(_flat(laid_out[start : len(rows)])))]
         )
-    return html_page(columns, [_LEGEND], searched)
+    return html_page(columns, legend, searched)
 
 
 def _row(row: ProgramRow, lines: list[PieceLine]) -> Row:
@@ -236,17 +258,19 @@ def _marked_first(lines: list[PieceLine]) -> list[PieceLine]:
 def _layout(rows: list[ProgramRow], width: int | None) -> list[list[PieceLine]]:
     """Aligns rows in columns, a list of lines for each: code too long for its column goes on below itself."""
     source = width is None or width >= _WITH_SOURCE
+    times = ["" if r.seconds is None else seconds_text(r.seconds) for r in rows]
+    time_width = max(map(len, times))
     type_width = min(max(len(r.type) for r in rows), 22)
     saved_width = max(len(r.saved) for r in rows)
     source_width = min(max(cell_len(r.source) for r in rows), _SOURCE if width else _SOURCE_ON_A_PAGE) if source else 0
-    fixed = 3 + sum(w + 2 for w in (type_width, saved_width, source_width) if w)
+    fixed = 3 + sum(w + 2 for w in (type_width, time_width, saved_width, source_width) if w)
     longest = max((cell_len(r.code) for r in rows if not r.heading), default=0)
     code_width = min(longest, 60 if width is None else max(width - fixed, 16))
     if width is not None and (over := fixed + code_width - width) > 0:  # types fold first, the bytes never
         type_width -= min(over, max(type_width - 6, 0))
 
     out = []
-    for row in rows:
+    for row, spent in zip(rows, times, strict=True):
         if row.heading:  # across all columns
             parts = folded(row.code, width and width - 3, "      ")
             out.append([[("   ", ""), (part, row.style)] for part in parts])
@@ -259,6 +283,8 @@ def _layout(rows: list[ProgramRow], width: int | None) -> list[list[PieceLine]]:
             style = row.style
             pieces = [(f"{row.gutter if i == 0 else '':<2} ", style), (_filled(code, code_width), style)]
             pieces.append((f"  {kind:<{type_width}}", "rs-type"))
+            if time_width:
+                pieces.append((f"  {spent if i == 0 else '':>{time_width}}", "rs-type"))
             if source_width:
                 origin = _shortened(row.source, source_width) if i == 0 else ""
                 pieces.append((f"  {_filled(origin, source_width)}", "rs-source"))

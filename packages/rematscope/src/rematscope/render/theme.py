@@ -14,6 +14,7 @@ TERMINAL = {
     "rs-type": "",
     "rs-source": "",
     "rs-marked": "reverse",
+    "rs-header": "",
 }
 
 # JupyterLab says on <body> which theme is on. Without this sheet (GitHub, an untrusted notebook) the text still stands
@@ -29,8 +30,10 @@ SHEET = """<style>
 .rematscope .rs-table th, .rematscope .rs-table td { text-align: left; padding: 2px 1em 2px 0; max-width: none; }
 .rematscope .rs-table :is(th, td):is(:nth-child(3), :nth-child(4)) { text-align: right !important; }
 .rematscope p { margin: 0.3em 0 0; font-weight: 600; }
-.rematscope pre { margin: 0; padding: 0; background: none; color: inherit; line-height: 1.35; font-size: 12px;
-  white-space: pre; }
+.rematscope.rematscope pre { margin: 0; padding: 0; background: none; color: inherit; line-height: 1.35;
+  font-size: 12px; white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere;
+  text-indent: 5ch hanging each-line; }
+.rs-header { display: inline-block; width: 0; min-width: 100%; white-space: normal; text-indent: 0; }
 .rs-S, .rs-R, .rs-L { font-weight: 600; }
 .rs-S { color: #005a8f; } .rs-R { color: #a34700; } .rs-L { color: #8a3a6b; }
 .rs-type, .rs-source { opacity: 0.75; }
@@ -38,6 +41,12 @@ SHEET = """<style>
 [data-jp-theme-light="false"] .rs-R { color: #ffa45c; }
 [data-jp-theme-light="false"] .rs-L { color: #ee9fcb; }
 @container (max-width: 1150px) { .rematscope .rs-source { display: none; } }
+/* As on a telephone: what stands in a row stands in a line, or in several. */
+@container (max-width: 480px) {
+  .rematscope .rs-table:has(th:nth-child(6)), .rs-table:has(th:nth-child(6)) :is(thead, tbody, tr) { display: block; }
+  .rs-table:has(th:nth-child(6)) tr { padding: 3px 0; border-bottom: 1px solid #8888; text-align: left; }
+  .rematscope .rs-table:has(th:nth-child(6)) :is(th, td) { display: inline-block; padding: 0 1.5em 0 0; }
+}
 </style>"""
 
 # A sheet of its own, added only to a page on which something is marked.

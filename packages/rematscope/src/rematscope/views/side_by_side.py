@@ -236,7 +236,7 @@ def _flat(lines: Iterable[Iterable[_Line]]) -> list[_Line]:
 
 
 def _title(title: str, header: str, width: int | None = None) -> list[PieceLine]:
-    return [[(title, "bold")], *([(part, "")] for part in folded(header, width)), []]
+    return [[(title, "bold")], *([(part, "rs-header")] for part in folded(header, width)), []]
 
 
 def _marked_first(lines: list[PieceLine]) -> list[PieceLine]:

@@ -122,6 +122,10 @@ class OpenPage:
         with self.page.expect_response(lambda done: done.request.method == "PUT" and "/api/contents/" in done.url):
             self.page.keyboard.press("Control+s")
 
+    def is_unsaved(self) -> bool:
+        """Whether JupyterLab has a dot for it on the notebook's tab."""
+        return self.page.locator(".lm-TabBar-tab.jp-mod-current.jp-mod-dirty").count() > 0
+
     def replace_cell(self, containing: str, code: str):
         """Types `code` in place of the cell that contains a text."""
         editor = self.page.locator(".jp-CodeCell", has_text=containing).first.locator(".cm-content")

@@ -32,6 +32,7 @@ def assert_clean(notebook, cells):
 def two_passes(lab):
     """A chapter that has been run, and its cells as they were saved."""
     notebook = lab.open("notebooks/02_two_passes.ipynb")
+    assert not notebook.is_unsaved(), "a page that was just opened has nothing to save"
     return notebook, notebook.run_all()
 
 

@@ -20,15 +20,20 @@ _LIBRARIES = tuple({*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), 
 
 
 def written_in(answer: Any) -> frozenset[int | str]:
-    """The whole numbers and words in an answer's functions, and in what these name. Of a fraction both neighbours; no
-    exponents, which are no sizes."""
-    found: set[int | str] = set()
-    for value in _parts(answer):
+    """The whole numbers and words in an answer's functions, and in what these name. Of a fraction both neighbours, if
+    the answer compares anything: otherwise it is a factor, of which no size is. No exponents, which are no sizes."""
+    parts, found = list(_parts(answer)), set[int | str]()
+    compares = any(isinstance(part, types.CodeType) and _compares(part) for part in parts)
+    for value in parts:
         if isinstance(value, str):
             found.add(value)
         elif isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e9:
-            found |= {math.floor(value), math.ceil(value)}
+            found |= {math.floor(value), math.ceil(value)} if compares or value == int(value) else set()
     return frozenset(found)
+
+
+def _compares(code: types.CodeType) -> bool:
+    return any(step.opname == "COMPARE_OP" for step in dis.get_instructions(code))
 
 
 def codes_of(answer: Any) -> list[types.CodeType]:

@@ -7,7 +7,7 @@ import pytest
 from jax import lax
 from zoo import CASES, normal
 
-from rematscope import TraceError, liveness, scheduled, trace
+from rematscope import TraceError, liveness, measure, scheduled, trace
 from rematscope.scheduling.linearize import linearize
 from rematscope.tracing.arguments import flattened
 from rematscope.tracing.checkpoints import with_policy
@@ -114,6 +114,22 @@ def test_less_is_live_at_once_than_with_one_checkpoint():
     dots = policies.dots_saveable
     late, early = liveness(scheduled(layers, dots), *args), liveness(jax.checkpoint(layers, policy=dots), *args)
     assert late.peak_bytes < 0.8 * early.peak_bytes
+
+
+def test_compiled_it_takes_no_more_than_the_checkpoints_that_it_has():
+    """XLA would keep what each layer adds to a cotangent until the end, and write what is cheap to compute."""
+
+    def layer(x, w):
+        y = x - x.mean(-1, keepdims=True)
+        return x + jax.nn.gelu(y * lax.rsqrt(jnp.mean(y * y, -1, keepdims=True)) @ w[0] + w[1]) @ w[2]
+
+    def layers(ws, x):
+        for w in ws:
+            x = jax.checkpoint(layer)(x, w)
+        return x.sum()
+
+    args = [(jnp.ones((16, 64)), jnp.ones(64), jnp.ones((64, 16)))] * 4, jnp.ones((256, 16))
+    assert measure(scheduled(layers), *args).temp_bytes <= measure(layers, *args).temp_bytes
 
 
 def test_what_has_no_backward_pass_is_refused_in_a_sentence():

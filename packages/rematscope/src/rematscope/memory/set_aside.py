@@ -176,10 +176,16 @@ def _of(value: Value, same: dict[Value, Value]) -> Value:
     return value
 
 
+def is_fused(equation: Equation) -> bool:
+    """Whether XLA rather computes an operation in each that reads it than write its result."""
+    return equation.primitive in _ELEMENTWISE - _EXPENSIVE and len(equation.outputs) == 1 and _unary(equation)
+
+
 def _unary(equation: Equation) -> bool:
-    """Whether an operation reads one array at most that is as large as its result; a scalar is none."""
+    """Whether an operation reads one array at most that is as large as its result, and not repeated along it."""
     (value,) = equation.outputs
-    large = {v for v in equation.inputs if not isinstance(v, Literal) and len(v.shape) >= len(value.shape)}
+    size = math.prod(value.shape)
+    large = {v for v in equation.inputs if not isinstance(v, Literal) and math.prod(v.shape) >= size}
     return len(large) <= 1
 
 

@@ -4,7 +4,9 @@ A checkpoint computes all that it goes around again before it reads any of it, s
 each operation that comes again stands directly before the first one that reads it. XLA would take it for the one of the
 forward pass, or do it early, if nothing hindered it: what it reads of the forward pass goes through an optimization
 barrier together with the newest cotangent, so that it is there no sooner. So does what came again before the latest
-matrix product, or what else takes long, and is read now to compute more again.
+matrix product, or what else takes long, and is read now to compute more again, unless XLA would rather compute it there
+than write it down. Cotangents that are read behind the next such operation go through the barrier too: XLA would add
+those of all layers up in each place that reads their sum, and keep the summands for that until the end.
 """
 
 import dataclasses
@@ -16,6 +18,7 @@ import jax.numpy as jnp
 from rematscope.ir import jax_internals
 from rematscope.ir.inline import without_dead_code
 from rematscope.ir.program import Equation, Literal, Program, Value
+from rematscope.memory.set_aside import is_fused
 from rematscope.scheduling.linearize import Linearized, free_values, reading
 
 
@@ -101,7 +104,10 @@ class _Making:
         since: dict[Value, int] = {}  # after how many heavy operations a value came again, or went through a barrier
         heavy = 0
         equations: list[Equation] = []
+        newest = list(newest)
         last = next(iter(newest), None)
+        crossing = _crossing(backward)
+        waiting = [v for v in newest if v in crossing]  # cotangents that no barrier has held since they were made
 
         def is_given(value: Value) -> bool:
             """Whether a value is there without being computed again; notes that it is used."""
@@ -117,13 +123,19 @@ class _Making:
         def is_early(value: Value) -> bool:
             """Whether a value is of the forward pass, or came again before the latest heavy operation."""
             given = value in used or value in leaves
-            return not given and since[value] < heavy if value in since else given
+            if value not in since:
+                return given
+            if value in made and made[value].primitive == "iota":
+                return since[value] < 0
+            return not given and since[value] < heavy and not is_fused(made[value])
 
         def fence(equation: Equation) -> None:
             asked = [v for v in reading(equation) if is_early(v) and _fences(v)]
             if asked and last is not None:
                 since.update(dict.fromkeys(asked, heavy))
-                together = (*asked, last)
+                held = [v for v in waiting if v is not last and crossing[v] > heavy]
+                together = (*asked, last, *held)
+                waiting.clear()
                 equations.append(Equation("optimization_barrier", together, together, {}, equation.eqn))
 
         def demand(values: Iterable[Value]) -> None:
@@ -141,14 +153,16 @@ class _Making:
                     if equation is not None:
                         fence(equation)
                         equations.append(equation)
-                        since.update(dict.fromkeys(equation.outputs, heavy))
+                        # XLA would take numbers that depend on nothing from the forward pass, with all made of them.
+                        since.update(dict.fromkeys(equation.outputs, -1 if equation.primitive == "iota" else heavy))
 
         for equation in backward.equations:
             if equation in self.linearized.loops:
                 equation = self._loop(equation)
             demand(reading(equation))
             equations.append(equation)
-            heavy += equation.primitive in ("dot_general", "conv_general_dilated", "scan")
+            heavy += _is_heavy(equation)
+            waiting += [v for v in equation.outputs if v in crossing]
             last = next((v for v in equation.outputs if _flows(v)), last)
         demand(v for v in backward.outputs if not isinstance(v, Literal))
         return equations, list(used)
@@ -192,6 +206,21 @@ class _Making:
     def _once(self, equation: Equation) -> bool:
         """Whether an operation must not run again."""
         return jax_internals.has_effects(equation.eqn)
+
+
+def _is_heavy(equation: Equation) -> bool:
+    """Whether an operation takes so long that what is needed behind it had better come behind it."""
+    return equation.primitive in ("dot_general", "conv_general_dilated", "scan")
+
+
+def _crossing(backward: Program) -> dict[Value, int]:
+    """The cotangents that are read behind a heavy operation, and how many of these come before the last reader."""
+    heavy, made, last = 0, dict.fromkeys(backward.inputs, 0), dict[Value, int]()
+    for equation in backward.equations:
+        last.update((v, heavy) for v in reading(equation) if v in made)
+        heavy += _is_heavy(equation)
+        made.update(dict.fromkeys(equation.outputs, heavy))
+    return {v: count for v, count in last.items() if count > made[v] and _flows(v)}
 
 
 def _flows(value: Value) -> bool:

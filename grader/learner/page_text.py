@@ -1,13 +1,14 @@
 """An exercise's page for whoever has no notebook: its problem to read, and all of it as a Python file to edit."""
 
+import itertools
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.default_styles import DEFAULT_STYLES
-from rich.markdown import Markdown
+from rich.markdown import Markdown, TableElement
 from rich.theme import Theme
 
 from grader.learner import pages
@@ -24,14 +25,39 @@ class Prose:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         names = (name for name in DEFAULT_STYLES if name.startswith("markdown.") and DEFAULT_STYLES[name].color)
         with console.use_theme(Theme({**dict.fromkeys(names, "none"), "markdown.code": "bold"})):
-            yield from list(console.render(Markdown(self.text, code_theme="github-dark"), options))
+            yield from list(console.render(_Markdown(self.text, code_theme="github-dark"), options))
+
+
+class _Folded(TableElement):
+    """A table in whose narrow columns long words go on below: rich cuts them off."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for table in super().__rich_console__(console, options):
+            for column in table.columns:  # type: ignore[union-attr]
+                column.overflow = "fold"
+            yield table
+
+
+class _Markdown(Markdown):
+    elements: ClassVar = {**Markdown.elements, "table_open": _Folded}
 
 
 def problem(page: Page) -> str:
-    """What is asked for: the page's section of that title, Markdown with formulas as code."""
-    prose = [text for kind, text in _cells(pages.as_it_came(page)) if kind == "markdown"]
-    section = next(text.partition("\n")[2].strip() for text in prose if text.startswith("## The problem"))
-    return re.sub(r"\$([^$`]+)\$", r"`\1`", section)
+    """What is asked for, in Markdown with formulas as code: the page from the title of that section to the stub."""
+    cells = _cells(pages.as_it_came(page))
+    (first,) = [number for number, (_, text) in enumerate(cells) if text.startswith("## The problem")]
+    below = itertools.takewhile(lambda cell: not is_stub(*cell, page), cells[first:])
+    texts = [f"```python\n{text}\n```" if kind == "code" else _plain(text) for kind, text in below]
+    return "\n\n".join(texts).partition("\n")[2].strip()
+
+
+def is_stub(kind: str, text: str, page: Page) -> bool:
+    """Whether a cell is the one in which a learner writes, as it came."""
+    return kind == "code" and f"def {page.name}(" in text and "raise NotImplementedError" in text
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"\$([^$`]+)\$", r"`\1`", text)
 
 
 def python_file(page: Page) -> Path:

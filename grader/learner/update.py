@@ -13,7 +13,7 @@ from pathlib import Path
 
 from grader.answers import find
 from grader.learner import pages
-from grader.learner.page_text import python_file
+from grader.learner.page_text import is_stub, python_file
 from grader.learner.pages import Page
 from grader.util.fresh_files import fresh
 from rematscope.render.files import write_whole
@@ -157,11 +157,6 @@ def _with(answer: str | None, page: Page) -> bytes:
     if answer is None:
         return came
     notebook = json.loads(came)
-    stub = next(cell for cell in notebook["cells"] if _is_stub(cell, page))
+    stub = next(cell for cell in notebook["cells"] if is_stub(cell["cell_type"], "".join(cell["source"]), page))
     stub["source"] = answer.splitlines(keepends=True)
     return f"{json.dumps(notebook, indent=1, ensure_ascii=False)}\n".encode()
-
-
-def _is_stub(cell: dict, page: Page) -> bool:
-    text = "".join(cell["source"])
-    return cell["cell_type"] == "code" and f"def {page.name}(" in text and "raise NotImplementedError" in text

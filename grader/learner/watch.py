@@ -77,7 +77,7 @@ class Watch:
             self._say_keys()
 
     def _say_keys(self) -> None:
-        verbs = {"e": "edit it as a Python file", "c": "check", "h": "hint", "s": "solution"}
+        verbs = {"e": "the whole page as a Python file", "c": "check", "h": "hint", "s": "solution"}
         if self._verdict and any(finding.programs is not None for finding in self._verdict.findings):
             verbs["p"] = "both programs"
         verbs |= {"t": "the problem again", "n": "next exercise" if self._passed else "skip", "q": "quit"}
@@ -153,6 +153,7 @@ class Watch:
             )
             return
         self._seen.setdefault(file, None)
+        self._checked[file] = self._checked.get(file) or _program(file)  # one that is new has nothing to check yet
         self.console.print(Text(f"\nThis page as a Python file: {_near(file)}"))
         if editor := os.environ.get("VISUAL") or os.environ.get("EDITOR"):
             try:

@@ -18,6 +18,7 @@ from rematscope.render.view import View
 _BADGE = {Outcome.PASSED: "#ffffff on #1a7f37", Outcome.NOT_PASSED: "#ffffff on #8a5a00"}
 _THEME_COLOUR = {Outcome.PASSED: "--jp-success-color1", Outcome.NOT_PASSED: "--jp-warn-color1"}
 _BAR = 12  # characters of the longest bar
+_WITH_BARS = 60  # columns of a terminal in which bars leave room for words
 
 
 class VerdictView(View):
@@ -39,7 +40,7 @@ class VerdictView(View):
                 yield Padding(Text.assemble((f"{name}: ", "italic"), words), (0, 0, 0, 5))
         if verdict.effects:
             yield Text()
-            yield _effect_table(verdict.effects, verdict.scene)
+            yield _effect_table(verdict.effects, verdict.scene, bars=options.max_width >= _WITH_BARS)
         for finding in verdict.findings:
             if finding.programs is not None:
                 yield Text.assemble("\n", (f"{programs_title(finding)}:", "bold"))
@@ -95,15 +96,16 @@ def _length(size: int, most: int) -> int:
     return max(round(_BAR * size / most), 1) if size else 0
 
 
-def _effect_table(effects: Sequence[Effect], scene: str) -> Table:
+def _effect_table(effects: Sequence[Effect], scene: str, bars: bool) -> Table:
     table = Table(box=None, title=f"What that costs, {scene}", title_justify="left", title_style="bold", pad_edge=False)
-    table.add_column("")
+    table.add_column("", overflow="fold")
     for title, style in (("saved", COLOURS["S"]), ("computed again", COLOURS["R"])):
         table.add_column(title, justify="right")
-        table.add_column("", style=style, min_width=_BAR)
+        if bars:
+            table.add_column("", style=style, min_width=_BAR)
     for effect, saved, again in _bars(effects):
-        bytes_, flops = f"{effect.saved_bytes:,} B", f"{effect.recomputed_flops:,} FLOPs"
-        table.add_row(effect.label, bytes_, "█" * saved, flops, "█" * again)
+        cells = [f"{effect.saved_bytes:,} B", "█" * saved, f"{effect.recomputed_flops:,} FLOPs", "█" * again]
+        table.add_row(effect.label, *(cells if bars else cells[::2]))
     return table
 
 

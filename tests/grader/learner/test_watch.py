@@ -23,6 +23,7 @@ from grader.learner.progress import Progress
 from grader.learner.watch import next_page
 from grader.verdicts.kinds import Outcome
 from grader.verdicts.verdict import Verdict
+from rematscope.render.view import plain_text
 
 NAME = "checkpoint_dot_policy"
 ROOT = Path(__file__).parents[3]
@@ -139,7 +140,9 @@ def test_a_page_as_a_python_file_has_its_problem_and_its_stub(page, tmp_path):
     assert find.read(file).is_stub() and find.read(file).exercise == page.name
     assert f"check({page.name})" not in text and pages.find(file.name).name == page.name
     commented = "\n".join(line.removeprefix("# ") for line in text.splitlines())
-    assert page_text.problem(page).splitlines()[0] in commented.replace("$", "`")
+    problem = page_text.problem(page)
+    assert problem.splitlines()[0] in commented.replace("$", "`") and f"{page.name}(" in problem
+    assert plain_text(page_text.Prose(problem), 40).count("…") == problem.count("…"), "nothing is cut off"
 
 
 def test_a_python_file_that_is_there_is_the_learners(tmp_path):

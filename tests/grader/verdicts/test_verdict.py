@@ -1,14 +1,16 @@
 """Verdicts show themselves and go through JSON unchanged; check's messages for what is no answer."""
 
 import json
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import jax.numpy as jnp
 import pytest
 
 from grader import check
-from grader.verdicts.verdict import Finding, Verdict
+from grader.verdicts.verdict import Effect, Finding, Verdict
 from grader.verdicts.verdict_view import VerdictView
+from rematscope.render.view import plain_text
 
 VERDICT = Verdict(
     "checkpoint_dot_policy",
@@ -42,6 +44,12 @@ Not passed yet: checkpoint_dot_policy
 def test_a_verdict_is_the_same_text_in_every_way_of_asking_for_it():
     shown = VerdictView(VERDICT)
     assert str(shown) == repr(shown) == shown._repr_mimebundle_()["text/plain"] == TEXT == repr(VERDICT)
+
+
+def test_a_narrow_terminal_has_all_words_of_what_an_answer_costs():
+    effects = Effect("your answer", 44, 184), Effect("full recompute", 0, 18_400)
+    text = plain_text(VerdictView(replace(VERDICT, effects=effects, scene="at the page's shapes")), 40)
+    assert "…" not in text and all(word in text for word in ("recompute", "computed", "18,400", "FLOPs"))
 
 
 class Words(HTMLParser):

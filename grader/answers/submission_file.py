@@ -50,7 +50,11 @@ def read(path: Path) -> tuple[list[Answer], bool]:
 
 
 def parse(text: str, name: str) -> tuple[list[Answer], bool]:
-    """As `read`, for a text; `name` is that of its file."""
+    """As `read`, for a text; `name` is that of its file.
+
+    Raises:
+      HandInError: it is not such a file.
+    """
     try:
         content = bounded_json.loads(text)
         answers = [_answer(fields) for fields in content["answers"]]

@@ -9,6 +9,8 @@ import keyword
 from pathlib import Path
 from typing import Any
 
+from rematscope.render.files import write_whole
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -45,7 +47,7 @@ def make(name: str) -> list[Path]:
         raise NewExerciseError(f"{name} is the name of a module of Python's or of a package: choose another name.")
     for path, text in texts.items():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text.replace("NAME", name).replace("NUMBER", str(number)), encoding="utf-8")
+        write_whole(path, text.replace("NAME", name).replace("NUMBER", str(number)))
     return list(texts)
 
 

@@ -92,7 +92,11 @@ class RemoteExecution:
         return *nested(compiled.counts, results), wanted
 
     def gradients(self, residuals: Arrays, cotangents: Arrays) -> Sequence[np.ndarray]:
-        """As `Execution.gradients`."""
+        """As `Execution.gradients`.
+
+        Raises:
+          ProgramError: as there, or if the process that runs it returns something else.
+        """
         groups = residuals, cotangents
         self._tell(protocol.Backward(counts(groups), self._is_shadow), jax.tree.leaves(groups))
         _, gradients = self._reply(protocol.Results)
@@ -101,7 +105,11 @@ class RemoteExecution:
         return gradients
 
     def glimpses(self, residuals: Arrays, cotangents: Arrays, sizes: Sequence[int]) -> np.ndarray:
-        """As `Execution.glimpses`."""
+        """As `Execution.glimpses`.
+
+        Raises:
+          ProgramError: the process that runs it returns something else.
+        """
         groups = residuals, cotangents
         self._tell(protocol.Look(counts(groups), self._is_shadow, list(sizes)), jax.tree.leaves(groups))
         _, arrays = self._reply(protocol.Results)

@@ -21,7 +21,10 @@ from grader.stablehlo.types import ProgramError, TensorType
 
 
 class TwoPrograms(Protocol):
-    """An answer's two programs, ready to run: an `Execution` in this process, or one in a process that may be lost."""
+    """An answer's two programs, ready to run: an `Execution` in this process, or one in a process that may be lost.
+
+    `grader.stablehlo.execution.Execution` says what each of these takes and returns.
+    """
 
     forward: StableHloProgram
     backward: StableHloProgram

@@ -41,7 +41,11 @@ class Prediction(View):
 
     @functools.cached_property
     def answer(self) -> str:
-        """What is right, as a reader would write it."""
+        """What is right, as a reader would write it.
+
+        Raises:
+          ValueError: it is none of the choices, or no number where there are none.
+        """
         found = self._compute()
         if self.choices:
             if found not in self.choices:

@@ -57,7 +57,7 @@ _ADD_ATTEMPT = f"INSERT INTO attempts ({_ATTEMPT}) VALUES (?, ?, ?, ?, ?, ?, ?)"
 _ADD_HINT = f"INSERT OR IGNORE INTO hints ({_HINT}) VALUES (?, ?, ?)"
 
 
-_PATIENCE = 10  # seconds that one process waits while another writes
+PATIENCE = 10  # seconds that one process waits while another writes
 
 
 _DAMAGED = {sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB}
@@ -194,7 +194,7 @@ class Progress:
             # rwc even to read: after a kill, the next one to open the file undoes what was half written.
             f"{self.path.absolute().as_uri()}?mode=rwc",
             uri=True,
-            timeout=_PATIENCE,
+            timeout=PATIENCE,
             isolation_level=None,
         )
         file.text_factory = lambda text: text.decode(errors="replace")  # what is damaged is not to raise
@@ -202,7 +202,7 @@ class Progress:
 
     def _begin_anew(self) -> None:
         """Moves a damaged file aside, and begins a new one with what can still be read in it."""
-        with closing(sqlite3.connect(self.path.with_suffix(".lock"), timeout=_PATIENCE, isolation_level=None)) as lock:
+        with closing(sqlite3.connect(self.path.with_suffix(".lock"), timeout=PATIENCE, isolation_level=None)) as lock:
             lock.execute("BEGIN EXCLUSIVE")  # two notebooks may find the damage at once
             self._looked_through = False
             try:
@@ -262,7 +262,7 @@ class Progress:
                 return f"{self.path} may not be written", allowed
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
                 return (
-                    f"Another program has kept {self.path} locked for {_PATIENCE} s",
+                    f"Another program has kept {self.path} locked for {PATIENCE} s",
                     "Close whatever else has it open, then check again",
                 )
         return f"{self.path} cannot be used: {error}", f"Move it away, or set {_FOLDER} to another folder"

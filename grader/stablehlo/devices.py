@@ -42,11 +42,14 @@ class ManualComputation:
         return math.prod(self.sizes.values())
 
     def divided(self, array: Array, sharding: Sharding) -> Array:
-        """Each device's part of an array."""
+        """Each device's part of an array, along a new first axis of `devices`."""
         return np.stack([array[window] for window in self._windows(array.shape, sharding)])
 
     def joined(self, parts: Array, sharding: Sharding) -> Array:
-        """The array whose parts the devices have; where several have the same part, the first one's."""
+        """The array whose parts the devices have, along the first axis of `parts`.
+
+        Where several have the same part, it is the first one's.
+        """
         counts = [math.prod(self.sizes[axis] for axis in axes) for axes in sharding]
         shape = [size * count for size, count in zip(parts.shape[1:], counts, strict=True)]
         array = np.empty(shape, parts.dtype)
@@ -77,7 +80,10 @@ def manual_computation(op: Op, module: ir.Module) -> ManualComputation:
         list(map(sdy.TensorShardingAttr, sdy.TensorShardingPerValueAttr(op.attributes[name]).shardings))
         for name in ("in_shardings", "out_shardings")
     ]
-    named = {str(sharding.mesh_or_ref).removeprefix("@") for part in shardings for sharding in part}
+    try:
+        named = {ir.FlatSymbolRefAttr(sharding.mesh_or_ref).value for part in shardings for sharding in part}
+    except ValueError:  # a mesh without a name
+        named = set()
     if len(named) != 1 or not named <= meshes.keys():
         raise ProgramError("the traced program has a shard_map that has no mesh, or several.")
     mesh = sdy.MeshAttr(meshes[named.pop()].attributes["mesh"])

@@ -110,6 +110,13 @@ class Execution:
     def gradients(self, residuals: Arrays, cotangents: Arrays) -> Sequence[np.ndarray]:
         """What backward returns on residuals that need not be those that forward has returned: all cases' gradients.
 
+        Args:
+          residuals: arrays of the shapes and dtypes that forward returns.
+          cotangents: arrays of those of the outputs.
+
+        Returns:
+          An array for each output of backward, of its shape and dtype.
+
         Raises:
           ProgramError: it does not compile, does not run, or takes too much memory.
         """
@@ -121,7 +128,7 @@ class Execution:
         return returned[: len(self.backward.outputs)]
 
     def glimpses(self, residuals: Arrays, cotangents: Arrays, sizes: Sequence[int]) -> np.ndarray:
-        """What backward makes on its way, arrays of these sizes (`grader.stablehlo.glimpses`)."""
+        """What backward makes on its way, arrays of these sizes: rows as `grader.stablehlo.glimpses` returns them."""
         return glimpses(self.backward.text, [*jax.tree.leaves(residuals), *jax.tree.leaves(cotangents)], sizes)
 
     def peak(self, index: int, inputs: Arrays, cotangents: Arrays) -> int:

@@ -49,7 +49,7 @@ def glimpses(
 
 
 def glimpse(array: Array, place: int = -1) -> list[Array]:
-    """An array's row; none for what is not looked at."""
+    """An array's row, float64 of shape (COLUMNS,); none for what is not looked at."""
     if array.dtype != np.float32 or array.size < MIN_SIZE:
         return []
     wide = array.astype(np.float64)
@@ -58,7 +58,7 @@ def glimpse(array: Array, place: int = -1) -> list[Array]:
 
 
 def same(row: Array, rows: Array) -> Array:
-    """Which of the arrays that rows are of are the one that a row is of."""
+    """Which of the arrays that rows are of are the one that a row is of: a boolean for each of `rows`."""
     _, _, magnitude, squares, least, largest = row[1:]
     far = max(abs(least), abs(largest))
     allowed = _TOLERANCE * np.array([0, magnitude, magnitude, 2 * squares, far, far])

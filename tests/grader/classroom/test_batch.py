@@ -270,7 +270,7 @@ def {NAME}(w1, w2, x):
     ],
 )
 @bubblewrap.needed
-def test_forged_evidence(change, outcome, reason, grader):
+def test_forged_evidence_gets_the_grade_of_its_programs(change, outcome, reason, grader):
     text = FORGER.replace("CHANGE", change).replace("SHAPES", str(seeds.seed_of_shapes(SEED, "a forger")))
     graded = grader.grade(Submission("a forger", "answer.py", text.encode()), SEED)
     assert graded.verdict.outcome.startswith(outcome) and reason in graded.reason, graded

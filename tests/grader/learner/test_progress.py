@@ -170,7 +170,7 @@ def test_two_notebooks_at_once_lose_nothing(path):
 
 
 def test_a_file_that_stays_locked_is_said(path, monkeypatch):
-    monkeypatch.setattr("grader.learner.progress._PATIENCE", 0.1)
+    monkeypatch.setattr("grader.learner.progress.PATIENCE", 0.1)
     Progress(path).record("a", verdict(), "kept")
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")

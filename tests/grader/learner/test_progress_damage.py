@@ -112,7 +112,7 @@ def test_of_two_notebooks_that_find_the_damage_one_moves_the_file(path):
 
 
 def test_who_moves_a_damaged_file_does_so_alone(path, monkeypatch):
-    monkeypatch.setattr("grader.learner.progress._PATIENCE", 0.1)
+    monkeypatch.setattr("grader.learner.progress.PATIENCE", 0.1)
     path.parent.mkdir()
     path.write_bytes(b"damaged" * 100)
     with closing(sqlite3.connect(path.with_suffix(".lock"), isolation_level=None)) as other:

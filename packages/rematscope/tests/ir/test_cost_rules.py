@@ -140,7 +140,7 @@ def test_decompositions_of_tall_and_wide_matrices():
         close(flops(lambda a: lax.linalg.qr(a, full_matrices=False), array(m, n)), 4 * m * n**2 - 4 * n**3 / 3)
 
 
-def test_solvers():
+def test_a_solver_costs_what_textbooks_count():
     for n, sides in drawn(9, 2, 16, 128):
         close(
             flops(lambda a, b: lax.linalg.triangular_solve(a, b, left_side=True), array(n, n), array(n, sides)),
@@ -152,7 +152,7 @@ def test_solvers():
         close(flops(lax.linalg.tridiagonal_solve, *rows, array(n, 1)), 8 * n)
 
 
-def test_fourier_transforms():
+def test_a_fourier_transform_costs_five_n_log_n():
     """Radix 2 takes 5 N log2 N, half of that for real numbers; XLA says 8 for complex ones."""
     for log in (3, 6, 9):
         n = 2**log

@@ -26,23 +26,23 @@ def cost(function, primitive, *args):
     return found
 
 
-def test_dot():
+def test_a_product_costs_two_operations_for_each_multiply_add():
     # 5 × 3 results of 4 multiply-adds each; reads 20 and 12 numbers, writes 15.
     assert cost(jnp.dot, "dot_general", array(5, 4), array(4, 3)) == Cost(flops=2 * 5 * 3 * 4, bytes=4 * (20 + 12 + 15))
 
 
-def test_batched_dot():
+def test_a_batched_product_costs_that_for_each_batch():
     # 7 batches of 5 × 3 results of 4 multiply-adds.
     found = cost(jnp.matmul, "dot_general", array(7, 5, 4), array(7, 4, 3))
     assert found == Cost(flops=2 * 7 * 5 * 3 * 4, bytes=4 * 7 * (20 + 12 + 15))
 
 
-def test_dot_over_two_dimensions():
+def test_a_product_over_two_dimensions_costs_what_is_summed():
     assert cost(lambda a, b: jnp.tensordot(a, b, 2), "dot_general", array(5, 4, 3), array(4, 3, 2)).flops == 2 * 10 * 12
 
 
 @pytest.mark.parametrize(("groups", "depth"), [(1, 6), (3, 2)])
-def test_convolution(groups, depth):
+def test_a_convolution_costs_its_window_but_for_padding(groups, depth):
     """Of 2 × 8 × 8 × 9 results each sums over a 3 × 3 window of `depth` input features, but for what is padding."""
 
     def f(image, kernel):
@@ -56,18 +56,18 @@ def test_convolution(groups, depth):
     assert found.flops == 2 * (2 * 9) * (6 * 3 + 2 * 2) ** 2 * depth
 
 
-def test_elementwise():
+def test_an_element_wise_operation_costs_one_for_each_result():
     # One operation for each of 12 results; two operands read, one result written, 2 bytes each in bf16.
     a = array(3, 4, dtype=jnp.bfloat16)
     assert cost(lambda a, b: a * b, "mul", a, a) == Cost(flops=12, bytes=2 * 3 * 12)
 
 
-def test_transcendental():
+def test_a_transcendental_is_counted_apart_from_flops():
     assert cost(jnp.sin, "sin", array(3, 4)) == Cost(transcendentals=12, bytes=4 * 2 * 12)
 
 
 @pytest.mark.parametrize(("power", "multiplications"), [(2, 1), (3, 2), (4, 2), (7, 4), (8, 3), (-1, 1), (-2, 2)])
-def test_integer_power(power, multiplications):
+def test_an_integer_power_costs_its_squarings_and_products(power, multiplications):
     """By squaring: x⁷ = x · x² · x⁴ takes 2 squarings and 2 products; a negative power one division more."""
     # Checkpointed, the forward pass leaves the derivative, a power too, to the backward pass.
     f = jax.checkpoint(lambda x: lax.integer_pow(x, power))
@@ -87,7 +87,7 @@ def test_moving_data_costs_bytes_only():
     assert cost(jnp.transpose, "transpose", array(3, 4)) == Cost(bytes=4 * 2 * 12)
 
 
-def test_reduction():
+def test_a_sum_costs_one_addition_for_each_element_read():
     # One addition for each element read.
     assert cost(jnp.sum, "reduce_sum", array(3, 4)) == Cost(flops=12, bytes=4 * (12 + 1))
 

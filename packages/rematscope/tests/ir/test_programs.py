@@ -95,7 +95,7 @@ def test_a_program_says_how_many_arrays_it_takes():
         ("complex64", "c64[2,3]", 48),
     ],
 )
-def test_types_and_sizes(dtype, text, size):
+def test_a_value_says_its_type_and_its_bytes(dtype, text, size):
     value = trace(lambda x, y: x, X, jax.ShapeDtypeStruct((2, 3), dtype)).forward.inputs[1]
     assert (repr(value), value.nbytes) == (f"y:{text}", size)
 

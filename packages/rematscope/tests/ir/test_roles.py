@@ -317,7 +317,7 @@ def test_a_carry_that_takes_in_the_cotangent_late_is_backward_throughout():
     assert counts(trace(f, X), "tan") == (0, 0, 3)
 
 
-def test_branches():
+def test_both_branches_of_a_checkpoint_run_again():
     """The predicate is an argument. Both branches run again: sin is the forward's, the cosine of it is not."""
 
     @jax.checkpoint

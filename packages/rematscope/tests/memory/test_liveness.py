@@ -70,7 +70,7 @@ def test_sines_with_checkpoint():
 
 
 @pytest.mark.parametrize(("n", "k"), [(8, 2), (16, 4), (12, 3)])
-def test_segments(n, k):
+def test_segments_keep_their_inputs_and_one_at_a_time_runs_again(n, k):
     found = liveness(zoo.segments(n, k), VECTOR)
     # Each segment saves its input; the first one's is the argument.
     assert vectors(found, "residuals")[found.turn] == k - 1
@@ -80,7 +80,7 @@ def test_segments(n, k):
     assert max(vectors(found, "recomputed")) == n // k
 
 
-def test_recursive_checkpoint():
+def test_a_recursive_checkpoint_has_a_peak_of_less_than_half():
     """The seed's example keeps log2 n values beside x, where n sines keep n."""
     for n in (4, 8, 16):
         found = liveness(zoo.recursive_checkpoint([jnp.sin] * n), VECTOR)
@@ -197,7 +197,7 @@ def test_the_peak_says_where():
 
 
 @every_case
-def test_every_function(name):
+def test_of_every_function_each_moment_is_accounted_for(name):
     case = zoo.CASES[name]
     passes = trace(case.function, *case.args, **case.kwargs)
     found = live_bytes(passes)

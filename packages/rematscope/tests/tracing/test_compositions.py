@@ -100,7 +100,7 @@ def apply(step, w, made):
     max_examples=int(EXAMPLES or 15),
     suppress_health_check=[HealthCheck.too_slow],
 )
-def test_a_composition(steps):
+def test_what_holds_of_every_function_holds_of_compositions(steps):
     def f(w, x):
         return run(steps, w, x) + jnp.tanh(x)
 

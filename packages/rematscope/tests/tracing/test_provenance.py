@@ -236,7 +236,7 @@ def shell():
     InteractiveShell.clear_instance()
 
 
-def test_a_notebook_cell(shell):
+def test_a_line_of_a_notebook_cell_is_known_by_its_prompt(shell):
     """IPython compiles a cell under the name of a temporary file; a reader knows it by its prompt."""
     shell.run_cell("import jax, jax.numpy as jnp\nfrom rematscope import trace", store_history=True)
     first = "def g(x):\n    y = jnp.tan(x)\n    return jnp.sin(y)\n"

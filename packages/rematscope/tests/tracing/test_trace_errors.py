@@ -52,7 +52,7 @@ def test_an_operation_without_a_derivative():
 @pytest.mark.parametrize(
     "arguments", [(1,), (True,), (np.arange(3), 2), (jax.random.key(0),), (jax.ShapeDtypeStruct((2,), np.int32),)]
 )
-def test_only_integers(arguments):
+def test_arguments_that_are_all_integers_are_refused_in_a_sentence(arguments):
     with pytest.raises(TraceError) as raised:
         trace(lambda *xs: 1.0, *arguments)
     assert str(raised.value) == (
@@ -96,7 +96,7 @@ def test_an_argument_that_is_no_array(argument, described):
 
 
 @pytest.mark.parametrize("arguments", [(), ({},), (None,)])
-def test_no_arguments(arguments):
+def test_a_call_without_arguments_is_refused_in_a_sentence(arguments):
     with pytest.raises(TraceError) as raised:
         trace(lambda *xs: 1.0, *arguments)
     assert str(raised.value) == ("there are no arguments to differentiate with respect to. Pass f's arguments after f.")

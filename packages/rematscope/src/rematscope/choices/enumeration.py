@@ -10,7 +10,10 @@ FEW = 16  # names of which every subset is looked at
 
 
 def least_place(first: np.ndarray, second: np.ndarray, allowed: np.ndarray) -> int:
-    """Where `first` is least among what is allowed, and where it is equally small, `second`."""
+    """Where `first` is least among what is allowed, and where it is equally small, `second`.
+
+    All three are of one shape, (n,): numbers, numbers, booleans of which one at least is True.
+    """
     places = np.flatnonzero(allowed)
     places = places[first[places] == first[places].min()]
     return int(places[second[places].argmin()])

@@ -94,12 +94,12 @@ def matrix(program: ZeroOne) -> Any:
 
 
 def bounds(program: ZeroOne) -> np.ndarray:
-    """The bounds of the rows."""
+    """The bounds of the rows, float64 of shape (rows,)."""
     return np.array([row.bound for row in program.rows], float)
 
 
 def in_units(numbers: Sequence[float], unit: float) -> np.ndarray:
-    """Numbers divided by a unit, in double precision. Whole ones may be larger than its 53 bits before."""
+    """Numbers divided by a unit, float64 of shape (len(numbers),). Whole ones may have more than its 53 bits before."""
     return (np.array(numbers, object) / unit).astype(float)
 
 

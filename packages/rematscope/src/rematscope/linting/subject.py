@@ -4,12 +4,11 @@ import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-import jax
 from jax.extend.core import JaxprEqn, jaxpr_as_fun
 
 from rematscope.ir import jax_internals
 from rematscope.ir.source import Source
-from rematscope.tracing.arguments import called
+from rematscope.tracing.arguments import called, flattened
 from rematscope.tracing.checkpoints import jaxpr_of, loss_inside
 from rematscope.tracing.trace import Passes, trace
 
@@ -32,7 +31,7 @@ class Subject:
         self.checkpoints = [
             Checkpoint(eqn, around) for eqn, around in everything(self.jaxpr) if jax_internals.is_checkpoint(eqn)
         ]
-        self._leaves = jax.tree.leaves((args, kwargs))
+        _, self._leaves = flattened(f, args, kwargs)
 
     def changed(self, change: Callable[[JaxprEqn, JaxprEqn], Sequence[JaxprEqn]]) -> Callable[..., Any]:
         """The function with other equations, as `jax_internals.rewritten` makes them."""
@@ -67,10 +66,12 @@ class Checkpoint:
 
     @property
     def source(self) -> Source | None:
+        """The line that calls `jax.checkpoint`, or what it made."""
         return source_of(self.eqn, self.around)
 
     @property
     def policy(self) -> Callable[..., Any] | None:
+        """Its policy, or None."""
         return jax_internals.policy_of(self.eqn)
 
     @property
@@ -81,6 +82,7 @@ class Checkpoint:
 
     @property
     def in_a_loop(self) -> bool:
+        """Whether it runs again and again, in a `scan` or a `while`."""
         return any(eqn.primitive.name in ("scan", "while") for eqn in self.around)
 
     @property

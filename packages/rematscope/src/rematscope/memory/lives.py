@@ -28,11 +28,13 @@ class Lives:
         return value
 
     def make(self, values: Iterable[Value], kind: str = "other", step: int | None = None) -> None:
+        """Says that values of this kind are made now, or at a step."""
         for value in values:
             self.kinds[value] = kind
             self._made[value] = len(self.steps) if step is None else step
 
     def read(self, value: Value, step: int) -> None:
+        """Says that a step reads a value."""
         if not isinstance(value, Literal):
             value = self.array(value)
             self._last[value] = max(step, self._last.get(value, 0))
@@ -43,6 +45,7 @@ class Lives:
             self.kinds[array] = kind
 
     def keep(self, residuals: Iterable[Residual]) -> None:
+        """Says of what kind residuals are."""
         for residual in residuals:
             self.rename(residual.value, "residuals")
 
@@ -53,6 +56,7 @@ class Lives:
             del self._made[array]
 
     def program(self, program: Program) -> None:
+        """Goes through a program, equation by equation: a step for each."""
         for equation in program.equations:
             if not self.turn and equation.primitive == "name" and equation.outputs[0] in self.cotangents:
                 self.turn = len(self.steps)

@@ -72,6 +72,7 @@ class Certificate:
         Raises:
           PlanError: if the function is another one, the claim does not hold, or the function computes something again
             whose cost is not known.
+          TargetError, TraceError: as `plan` does.
         """
         found = candidates(f, *args, cost=cost_meant(cost, device), **kwargs)
         alone = found[0].graph

@@ -170,10 +170,10 @@ def fit(
 
     Bytes saved are not bytes taken: the compiled peak has arguments, outputs, gradients and temporaries in it as well,
     and may fall where more is saved. So plans are compiled: the largest, the smallest, and then the one that lies where
-    a line through the nearest two peaks meets the budget, until one fits and the next better one does not. Where the
-    smallest does not fit, plans between are tried, those first whose predicted peak is least; and of plans beyond that
-    found, the best that is predicted to take no more than it is compiled too. What a compiler finds no room for at all
-    does not fit. Of a training step, the step is compiled.
+    a line through the nearest two peaks meets the budget (regula falsi), until one fits and the next better one does
+    not. Where the smallest does not fit, plans between are tried, those first whose predicted peak is least; and of
+    plans beyond that found, the best that is predicted to take no more than it is compiled too. What a compiler finds
+    no room for at all does not fit. Of a training step, the step is compiled.
 
     Args:
       f: a function, as for `plan`. It is compiled, and not run.

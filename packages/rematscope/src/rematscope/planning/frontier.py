@@ -62,7 +62,9 @@ def frontier(
       The points, with bytes of computed residuals that are kept and the cost of what is computed again.
 
     Raises:
-      TraceError, PlanError: as `recompute_graph` does.
+      TraceError, PlanError: as `recompute_graph` does, and PlanError if only one of `cost="seconds"` and `device` is
+        given.
+      TargetError: if no device has that name.
 
     Example:
       >>> import jax.numpy as jnp

@@ -63,7 +63,8 @@ def plan(
       The plan; `jax.checkpoint(f, policy=plan.policy)` follows it.
 
     Raises:
-      PlanError: if the budget cannot be read or kept.
+      PlanError: if the budget cannot be read or kept, or only one of `cost="seconds"` and `device` is given.
+      TargetError: if no device has that name.
       TraceError: as `trace` does.
 
     Example:

@@ -149,6 +149,9 @@ def needs(extra: str, what: str) -> Lines:
     return Lines([f"{what} an extra: pip install 'rematscope[{extra}]'"])
 
 
+_NO_PICTURE = needs("plot", "The picture takes")
+
+
 class Pictured(View, abc.ABC):
     """A view that is a picture in a notebook, with its parts, the numbers, below.
 
@@ -168,7 +171,7 @@ class Pictured(View, abc.ABC):
 
     def picture(self) -> str:
         if importlib.util.find_spec("matplotlib") is None:
-            return ""
+            return _NO_PICTURE.html()
         about = html.escape(self.caption())
         return f'<p><img src="data:image/png;base64,{png(self.plot, self.size)}" alt="{about}"></p>\n'
 
@@ -177,7 +180,7 @@ class Pictured(View, abc.ABC):
         from IPython.display import display
 
         if importlib.util.find_spec("matplotlib") is None:
-            display(Stack(*self.parts(), needs("plot", "The picture takes")))
+            display(Stack(*self.parts(), _NO_PICTURE))
             return
         display({"image/png": png(self.plot, self.size), "text/plain": self.caption()}, raw=True)
         display(Stack(*self.parts()))

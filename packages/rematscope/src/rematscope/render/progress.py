@@ -33,7 +33,7 @@ def progress(total: float | None = None, after: float = 0.0) -> Iterator[Callabl
         yield patient
 
 
-_PATIENCE = 1.0  # seconds after which somebody wonders
+PATIENCE = 1.0  # seconds after which somebody wonders
 _shown = threading.Lock()  # held by the one that shows itself: two at a time would write over each other
 
 
@@ -63,7 +63,7 @@ def working(text: str) -> Iterator[None]:
             if not done:
                 bar.start()
 
-    timer = threading.Timer(_PATIENCE, show)
+    timer = threading.Timer(PATIENCE, show)
     timer.daemon = True
     timer.start()
     try:

@@ -7,6 +7,9 @@ for every single value, those that the derivative of `exp` or of a custom rule k
 
 The two loops of a `scan` go together in the same way: the backward loop's body reads, in each iteration, values of the
 primal loop's body. Loops within loops, branches and `shard_map`s are one operation each.
+
+That a derivative is a program of its own, which reads a primal program's values, is JAX's linearization: Radul, Paszke,
+Frostig, Johnson and Maclaurin, "You Only Linearize Once", POPL 2023.
 """
 
 import dataclasses

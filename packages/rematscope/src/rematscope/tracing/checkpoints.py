@@ -108,8 +108,8 @@ def called_once(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
 
     @functools.wraps(f)
     def again(*args: Any, **kwargs: Any) -> Any:
-        results = jaxpr_as_fun(jaxpr)(*jax.tree.leaves((args, kwargs)))
-        return jax.tree.unflatten(jax.tree.structure(out), results)
+        _, leaves = flattened(f, args, kwargs)
+        return jax.tree.unflatten(jax.tree.structure(out), jaxpr_as_fun(jaxpr)(*leaves))
 
     again.__name__ = called(f)  # which a partial has not
     return again

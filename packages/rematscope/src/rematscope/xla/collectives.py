@@ -7,10 +7,15 @@ from rematscope.ir import collectives
 from rematscope.ir.collectives import Tally, tallied
 from rematscope.xla.hlo import Module
 from rematscope.xla.hlo_cost import trip_count
-from rematscope.xla.hlo_proto import Instruction, Shape
+from rematscope.xla.hlo_proto import Instruction, PrimitiveType, Shape
 
-# PrimitiveType of xla_data.proto → bytes of an element, of those that have whole bytes.
-_SIZES = {1: 1, 2: 1, 3: 2, 4: 4, 5: 8, 6: 1, 7: 2, 8: 4, 9: 8, 10: 2, 11: 4, 12: 8, 15: 8, 16: 2, 18: 16}
+# Bytes of an element, where that is not one.
+_SIZES: dict[int, int] = {
+    **dict.fromkeys((PrimitiveType.S16, PrimitiveType.U16, PrimitiveType.F16, PrimitiveType.BF16), 2),
+    **dict.fromkeys((PrimitiveType.S32, PrimitiveType.U32, PrimitiveType.F32), 4),
+    **dict.fromkeys((PrimitiveType.S64, PrimitiveType.U64, PrimitiveType.F64, PrimitiveType.C64), 8),
+    PrimitiveType.C128: 16,
+}
 _KINDS = frozenset(collectives.KINDS.values())
 
 

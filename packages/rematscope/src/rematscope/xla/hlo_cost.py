@@ -12,7 +12,7 @@ from rematscope.ir.decompositions import DECOMPOSITIONS
 from rematscope.ir.program import Part
 from rematscope.ir.windows import taps
 from rematscope.xla.hlo import Module, backend_config
-from rematscope.xla.hlo_proto import Instruction, WindowDimension
+from rematscope.xla.hlo_proto import Instruction, PrimitiveType, WindowDimension
 
 _TRANSCENDENTAL = frozenset(
     "cbrt cosine erf exponential exponential-minus-one log log-plus-one logistic power rsqrt sine sqrt tan tanh atan2 "
@@ -22,7 +22,7 @@ _ARITHMETIC = frozenset(
     "abs add and clamp compare divide maximum minimum multiply negate not or popcnt remainder round-nearest-afz "
     "round-nearest-even floor ceil sign subtract xor shift-left shift-right-arithmetic shift-right-logical".split()
 )
-_COMPLEX = (15, 18)  # C64 and C128 of xla_data.proto
+_COMPLEX = (PrimitiveType.C64, PrimitiveType.C128)
 # Calls that compute nothing.
 _FREE_CALLS = frozenset(
     {

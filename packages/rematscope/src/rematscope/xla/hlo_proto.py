@@ -4,9 +4,31 @@ Names and numbers are those of OpenXLA's `xla/service/hlo.proto` and `xla/xla_da
 means; `Proto` and `Hlo` are left out of the names. The format never gives a number to another field.
 """
 
+import enum
+
 from rematscope.xla.protobuf import Message, blob, integer, integers, message, messages, text, texts
 
 # xla_data.proto
+
+
+class PrimitiveType(enum.IntEnum):
+    """Element types of whole bytes, those that JAX's arrays have beside the newest of fewer bits."""
+
+    PRED = 1
+    S8 = 2
+    S16 = 3
+    S32 = 4
+    S64 = 5
+    U8 = 6
+    U16 = 7
+    U32 = 8
+    U64 = 9
+    F16 = 10
+    F32 = 11
+    F64 = 12
+    C64 = 15
+    BF16 = 16
+    C128 = 18
 
 
 class Shape(Message):

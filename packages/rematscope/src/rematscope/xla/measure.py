@@ -120,6 +120,7 @@ class Seconds:
 
     @property
     def median(self) -> float:
+        """Seconds, of which as many runs took less as took more."""
         return statistics.median(self.runs)
 
     def __repr__(self):

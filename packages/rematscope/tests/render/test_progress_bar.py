@@ -55,7 +55,7 @@ def test_a_notebook_shows_text_that_what_comes_next_replaces(monkeypatch, capsys
 def shown(monkeypatch):
     """A terminal, and an event: set when something shows itself, which happens as soon as it begins."""
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setattr(bars, "_PATIENCE", 0)
+    monkeypatch.setattr(bars, "PATIENCE", 0)
     start, shown = bars.Progress.start, threading.Event()
 
     def started(bar):
@@ -103,7 +103,7 @@ def test_a_long_call_is_quiet_in_a_notebook_and_for_a_second(monkeypatch, capsys
     monkeypatch.setenv("FORCE_COLOR", "1")
     with working("quick"):
         pass
-    monkeypatch.setattr(bars, "_PATIENCE", 0)
+    monkeypatch.setattr(bars, "PATIENCE", 0)
     monkeypatch.setattr(bars, "in_notebook", lambda: True)
     threads = threading.active_count()
     with working("in a cell"):

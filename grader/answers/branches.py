@@ -20,6 +20,7 @@ class Branches(AbstractContextManager):
     def __init__(self, codes: Sequence[CodeType]):
         self._codes = codes
         self._gone: dict[tuple[CodeType, int], set[int]] = {}
+        self._of_late: set[tuple[CodeType, int, int]] = set()
 
     def __enter__(self) -> "Branches":
         if sys.monitoring.get_tool(_TOOL):  # somebody else watches
@@ -40,11 +41,13 @@ class Branches(AbstractContextManager):
 
     def _branch(self, code: CodeType, place: int, destination: int) -> None:
         self._gone.setdefault((code, place), set()).add(destination)
+        self._of_late.add((code, place, destination))
 
-    @property
-    def ways(self) -> int:
-        """How many ways have been gone."""
-        return sum(map(len, self._gone.values()))
+    def ways_since(self) -> frozenset[tuple[CodeType, int, int]]:
+        """The ways that have been gone since this was asked last: of each its code, where it parts, where it leads."""
+        ways = frozenset(self._of_late)
+        self._of_late.clear()
+        return ways
 
     @property
     def one_sided(self) -> bool:

@@ -41,6 +41,35 @@ def codes_of(answer: Any) -> list[types.CodeType]:
     return [value for value in _parts(answer) if isinstance(value, types.CodeType)]
 
 
+def chooses(codes: Iterable[types.CodeType], by_branches: bool = False) -> bool:
+    """Whether code has something to choose by where it has no branch: a comparison whose result is used as a value, a
+    remainder, an element that is looked up; or, if that is asked for too, a branch."""
+    return any(_chooses(code, by_branches) for code in codes)
+
+
+def _chooses(code: types.CodeType, by_branches: bool) -> bool:
+    steps = [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
+    names = ["", *(step.opname for step in steps), ""]
+    for before, step, behind in zip(names, steps, names[2:], strict=False):
+        match step.opname:
+            case "COMPARE_OP" | "CONTAINS_OP" | "IS_OP":
+                found = not behind.startswith(("POP_JUMP", "TO_BOOL"))
+            case "BINARY_SUBSCR":  # not a shape's entry, nor a part of an array
+                found = before not in ("LOAD_CONST", "LOAD_SMALL_INT", "BUILD_TUPLE", "BUILD_SLICE")
+            case "BINARY_OP":
+                found = step.argrepr.rstrip("=") in ("%", "&", "|", "^", ">>", "<<", "[]")
+            case "LOAD_ATTR" | "LOAD_GLOBAL":
+                found = step.argval in _LOOK_UP
+            case opname:
+                found = by_branches and opname.startswith("POP_JUMP")
+        if found:
+            return True
+    return False
+
+
+_LOOK_UP = {"get", "pop", "getattr", "next", "divmod", "mod", "remainder", "cond", "switch", "islice", "bool", "sign"}
+
+
 def _parts(answer: Any) -> Iterator[Any]:
     """Whatever an answer is made of: constants, names, code; libraries' own left out."""
     todo, seen = [answer], dict[int, Any]()

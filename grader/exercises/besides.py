@@ -7,7 +7,7 @@ which a function may be called. An answer without numbers is asked nothing besid
 
 import dataclasses
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -107,6 +107,14 @@ def drawn(task: Task, rng: np.random.Generator, fixed: Structure | None = None) 
             if _fits(task, structure):
                 return structure
     return None
+
+
+def drawn_alike(task: Task, rng: np.random.Generator) -> Iterator[Structure | None]:
+    """Structures with one number for two symbols, each two of them in turn; None where none is found."""
+    symbols = [symbol for symbol, range_ in task.ranges.items() if isinstance(range_, Integers)]
+    for one, other in itertools.cycle(itertools.combinations(symbols, 2)):
+        structure = drawn(task, rng)
+        yield drawn(task, rng, {one: structure[one], other: structure[one]}) if structure else None
 
 
 def _fits(task: Task, structure: Structure) -> bool:

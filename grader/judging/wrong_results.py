@@ -71,12 +71,23 @@ def _wrong_values(trial: Trial) -> Iterator[Seen]:
 
 def _explained(tried: TriedCase, trial: Trial) -> tuple[str, str]:
     """What a wrong value is, and the question that leads on, if one of the exercise's usual mistakes leads to it."""
+    if (infinite := _not_finite(tried.outputs[0])) and np.isfinite(as_float(tried.wanted_output)).all():
+        return infinite
     mistakes = [mistake for mistake in trial.expect.mistakes if not mistake.in_gradient]
     values = values_of_mistakes(tried.case, trial.expect, tried.inputs)
     for mistake, value in zip(mistakes, values, strict=True):
         if close(tried.outputs[0], value):
             return mistake.says, mistake.next
     return "its value is not the one asked for", "Which step of the pipeline is missing, different, or one too many?"
+
+
+def _not_finite(value: np.ndarray) -> tuple[str, str] | None:
+    """What a value is that has no number for an element, and the question that leads on."""
+    if np.isnan(as_float(value)).any():
+        return "its value is NaN", "Where can a zero be divided by zero, or infinity taken off infinity?"
+    if np.isinf(as_float(value)).any():
+        return "its value is infinite", "Where can a number be divided by zero, or an exponential be too large?"
+    return None
 
 
 def _wrong_gradients(trial: Trial) -> Iterator[Seen]:

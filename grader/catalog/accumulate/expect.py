@@ -4,6 +4,7 @@ import operator
 
 import jax
 
+from grader.catalog.accumulate.task import WIDE, most_activations
 from grader.exercises.hints import Hint
 from grader.exercises.requirements import MatmulsAtMost, Mistake, PeakAtMost, Requirement
 
@@ -171,10 +172,11 @@ def requirements(case):
     asked: list[Requirement] = [
         MatmulsAtMost(1, too_many="How often is each microbatch's forward pass run, and for what?")
     ]
-    if (case.structure["r"], case.structure["k"]) == (8, 16):  # that is what the page promises it for
+    inner, width = case.arguments[0].shape
+    if width == WIDE:
         asked.append(
             PeakAtMost(
-                8,
+                most_activations(case.structure["r"], inner),
                 too_high="When is the backward pass of the first microbatch run: before the second one's forward "
                 "pass, or behind the last one's?",
                 unit="one microbatch's activations",

@@ -22,25 +22,42 @@ def cases(rng):
     """Many microbatches, one, some of which two have no weight, and such of one row."""
     return (
         # Large enough that what all microbatches keep, or as many gradients, is far more than one of them needs.
-        _case(8, 16, rng, width=64),
+        _case(8, 16, rng, width=WIDE),
         _case(int(rng.integers(2, 8)), int(rng.integers(3, 9)), rng, params="tuple", weightless=True),
         _case(1, int(rng.integers(2, 9)), rng, dtype="float16", called="jax.jit"),
         _case(int(rng.integers(2, 8)), 1, rng, params="tuple"),
     )
 
 
-def fits(structure):
-    """16 microbatches of 8 rows are there to see how much memory they take, which needs larger arrays."""
-    return (structure["r"], structure["k"]) != (8, 16)
-
-
 def case(rng, params, dtype, r, k, called):
-    """So many microbatches of so many rows."""
-    return _case(r, k, rng, params, dtype, called, weightless=k > 2 and bool(rng.integers(2)))
+    """So many microbatches of so many rows; wide ones where it can be seen how much memory they take."""
+    inner = int(rng.integers(6, 9))
+    wide = dtype == "float32" and 2 * k > most_activations(r, inner) + 2
+    return _case(
+        r,
+        k,
+        rng,
+        params,
+        dtype,
+        called,
+        inner=inner,
+        width=WIDE if wide else None,
+        weightless=k > 2 and bool(rng.integers(2)),
+    )
 
 
-def _case(r, k, rng, params="dict", dtype="float32", called="as it is", width=None, weightless=False, name=None):
-    inner, width = int(rng.integers(6, 9)), width or int(rng.integers(9, 13))
+WIDE = 64  # of fewer columns too much else is in memory
+
+
+def most_activations(r, inner):
+    """As many microbatches' activations may be in memory, of r rows each: some, and what the gradients take."""
+    return 6 + round(2.5 * inner / r)
+
+
+def _case(
+    r, k, rng, params="dict", dtype="float32", called="as it is", inner=None, width=None, weightless=False, name=None
+):
+    inner, width = inner or int(rng.integers(6, 9)), width or int(rng.integers(9, 13))
     sizes = rng.uniform(0.5, 1.5, (2, r * k, inner)) * rng.choice([-1, 1], (2, r * k, inner))
     # Some microbatches weigh more than others.
     weights = rng.integers(1, 3, (k, r)) * (1 + 2 * (np.arange(k)[:, None] % 2))

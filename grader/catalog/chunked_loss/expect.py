@@ -2,15 +2,20 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from grader.exercises.hints import Hint
 from grader.exercises.requirements import Mistake, PeakAtMost, Recomputes, Requirement, SavesAtMost
 
 
 def draw(rng, argument):
-    """Numbers whose products are large enough that no two words are about as likely."""
+    """Numbers whose products are large enough that no two words are about as likely; of the longest rows all products
+    are about a hundred, and exponentials of these are too large for a float32."""
     size = rng.uniform(0.3, 1, argument.shape)
-    return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
+    drawn = (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
+    if argument.shape[-1] == 16 and argument.dtype == np.float32:
+        drawn[:, 0] = 10
+    return drawn
 
 
 def _each(hidden, vocabulary, labels, axis=-1):
@@ -175,6 +180,12 @@ hints = (
         "Nearly the answer: the body of a scan takes the sum so far, and the rows and labels of one chunk; what makes "
         "a chunk's loss is in a `jax.checkpoint`. How do rows that fill up the last chunk stay out of the sum?"
     ),
+    Hint(
+        "In one case all logits are about a hundred. What is the exponential of that in float32? And what does "
+        "`jax.nn.logsumexp` take off before it does as you do?",
+        after=("wrong value",),
+        says="infinite",
+    ),
 )
 
 
@@ -191,10 +202,12 @@ def requirements(case):
     ]
     if n % chunks == 0:  # rows that fill up a chunk are work too
         asked.append(Recomputes(1, too_many="How often does one turn of your loop make its logits?"))
-    if (n, d, V, chunks) == (96, 8, 200, 12):  # of smaller chunks too much else is in memory
+    rows = -(-n // chunks)
+    if case.structure["dtype"] == "float32" and chunks > 5 and rows * V > 300:  # else too much else is in memory
         asked.append(
             PeakAtMost(
-                5,
+                # A chunk's logits twice and a bit; the vocabulary's gradient twice; rows in chunks and their gradient.
+                round(2.2 + 2 * d / rows + 2 * chunks * d / V),
                 too_high="How many chunks does one of your checkpoints hold, and may several of them be run again at "
                 "the same time?",
                 unit="one chunk's logits",

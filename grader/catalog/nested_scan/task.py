@@ -42,7 +42,7 @@ def case(rng, carry, dtype, n, elements, outer, called):
 
 
 def _case(n, outer, rng, carry="(d,)", elements="(n,)", dtype="float32", called="as it is", width=None, name=None):
-    width = width or int(rng.choice([5, 7, 9]))
+    width = width or int(rng.choice([5, 7, 8]))
     w = _weights(rng, width, dtype)
     inner = n // outer
     sizes = {"n": n, "d": width, "e": 10}

@@ -9,7 +9,7 @@ import pytest
 from grader.answers.asking import asked_and_traced
 from grader.answers.branches import Branches
 from grader.answers.evidence import Evidence
-from grader.answers.written import codes_of, written_in
+from grader.answers.written import chooses, codes_of, written_in
 from grader.isolation.in_process import grade
 
 SEVEN = 7
@@ -69,9 +69,23 @@ def by_dtype_and_layers(ws, x):
     return (keeps_all if x.dtype == jnp.float16 and ws.shape[0] % 2 == 0 else right)(ws, x)
 
 
+def by_a_remainder(ws, x):
+    return [keeps_all, right][ws.shape[0] % 2](ws, x)
+
+
+def by_one_number_twice(ws, x):
+    return (right, keeps_all)[ws.shape[0] == x.shape[0]](ws, x)
+
+
+def by_a_memory_and_a_branch(ws, x, seen=[]):  # noqa: B006
+    seen.append(x)
+    return right(ws, x) if ws.shape[0] % 2 else keeps_all(ws, x)
+
+
 KEYED = [
     *(by_a_conditional, by_a_name, by_a_dict, by_a_default, by_its_neighbours, by_an_attribute, by_a_partial),
     *(by_layers_and_width, by_arithmetic, by_dtype_and_layers),
+    *(by_a_remainder, by_one_number_twice, by_a_memory_and_a_branch),
 ]
 
 
@@ -92,6 +106,14 @@ def test_the_same_answer_is_asked_the_same_again():
     (_, first), (_, second) = (asked_and_traced(by_layers_and_width, "scan_layers", 3) for _ in range(2))
     assert first == second
     assert any(structure["L"] == 23 and structure["d"] == 7 for structure in first.besides), first.besides
+
+
+def test_what_may_choose_without_a_branch_is_told_from_what_looks_up_a_shape():
+    functions = {keeps_all: False, right: False, by_a_remainder: True, by_one_number_twice: True, by_a_default: True}
+    functions |= {by_a_conditional: False, by_a_dict: True}
+    assert {function: chooses(codes_of(function)) for function in functions} == functions
+    assert chooses(codes_of(by_a_conditional), by_branches=True)
+    assert not chooses(codes_of(lambda x, n: x.reshape(n, -1, *x.shape[1:])[:, None] + x.shape[0] // n))
 
 
 def test_exponents_and_libraries_numbers_are_none_of_an_answers():
@@ -120,9 +142,9 @@ def test_branches_that_have_gone_one_way_are_told_from_those_that_have_gone_both
     with Branches(codes_of(answer)) as branches:
         answer(1)
         assert branches.one_sided
-        ways = branches.ways
+        odd = branches.ways_since()
         answer(2)
         assert not branches.one_sided
-        assert branches.ways == ways + 1
+        assert len(odd) == len(branches.ways_since() - odd) == 1
     answer(3)
-    assert branches.ways == ways + 1
+    assert not branches.ways_since()

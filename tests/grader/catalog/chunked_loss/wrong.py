@@ -129,6 +129,18 @@ def logits_made_twice(hidden, vocabulary, labels, chunks):
     return scanned(of_chunk, hidden, vocabulary, labels, chunks) / len(hidden)
 
 
+@fails_with(
+    "wrong value", "its value is infinite", "an exponential be too large", cases=("1 row in 1 chunk, under jax.jit",)
+)
+def exponentials_as_they_are(hidden, vocabulary, labels, chunks):
+    def of_chunk(vocabulary, rows, labels, counts):
+        logits = rows @ vocabulary.T
+        right = jnp.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
+        return jnp.sum((jnp.log(jnp.sum(jnp.exp(logits), axis=-1)) - right) * counts)
+
+    return scanned(jax.checkpoint(of_chunk), hidden, vocabulary, labels, chunks) / len(hidden)
+
+
 @fails_with("wrong value", "the mean of the chunks' means", "how much does one of its rows weigh")
 def mean_of_means(hidden, vocabulary, labels, chunks):
     def of_chunk(vocabulary, rows, labels, counts):

@@ -133,11 +133,14 @@ def test_names_make_nothing():
     assert split(found)[0] == [2, 3] and vectors(found, "residuals")[found.turn] == 1
 
 
-def test_what_is_on_the_host_takes_nothing():
+def test_what_is_on_the_host_takes_nothing_and_has_a_row_of_its_own():
     policy = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
     matrix = jax.ShapeDtypeStruct((16, 16), np.float32)
     found = liveness(jax.checkpoint(lambda w, x: jnp.sin(jnp.sin(x @ w) @ w), policy=policy), matrix, matrix)
     assert vectors(found)[found.turn] == 2 + 1, "the arguments and the result"
+    assert vectors(found, "host")[found.turn] == 2 and not any(vectors(found, "host")[i] for i in (0, -1))
+    assert ["on", "the", "host", "0", "B", "2", "KiB"] in [line.split()[:7] for line in str(found).splitlines()]
+    assert "on the host" not in str(liveness(jnp.sin, VECTOR))
 
 
 def test_branches_leave_nothing_behind():

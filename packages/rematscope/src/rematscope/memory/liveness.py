@@ -29,7 +29,8 @@ def liveness(f: Callable, *args, device: Device | str | None = None, **kwargs) -
 
     On a mesh these are the bytes of one device; see `Passes.unplaced` for what only the compiler places there.
 
-    What is in the host's memory, moved there by an offloading policy or given there, takes nothing.
+    What is in the host's memory, moved there by an offloading policy or given there, takes nothing of the device's, and
+    stands in a row, and a dotted line, of its own.
 
     A loop's body stands in the row of steps once, for every iteration needs the same room. An array that a loop stacks
     is there whole from the loop's start, since XLA allocates it so; what is stacked goes straight into it. Each branch

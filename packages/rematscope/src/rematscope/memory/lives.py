@@ -146,16 +146,15 @@ class Lives:
     def moments(self, spent: Mapping[Equation, float]) -> list[Moment]:
         """What is live at each step; `spent` are the seconds of its operation, where they are known."""
         size = len(self.steps)
-        changes = {band: [0] * (size + 1) for band in BANDS}
+        changes = {band: [0] * (size + 1) for band in (*BANDS, "host")}
         for value, made in self._made.items():
-            if value.memory == "device":
-                band = self.kinds[value]
-                changes[band][made] += value.device_bytes
-                changes[band][max(made, self._last.get(value, made))] -= value.device_bytes
-        now = dict.fromkeys(BANDS, 0)
+            band = self.kinds[value] if value.memory == "device" else "host"
+            changes[band][made] += value.device_bytes
+            changes[band][max(made, self._last.get(value, made))] -= value.device_bytes
+        now = dict.fromkeys(changes, 0)
         found = []
         for place, step in enumerate(self.steps):
-            now = {band: now[band] + changes[band][place] for band in BANDS}
+            now = {band: now[band] + change[place] for band, change in changes.items()}
             known = (step, None, "") if isinstance(step, str) else (_text(step), step.source, step.module)
             operation, source, module = known
             seconds = 0.0 if isinstance(step, str) else spent.get(step, 0.0)

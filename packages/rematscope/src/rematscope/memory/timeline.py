@@ -36,6 +36,7 @@ class Moment:
       arguments, residuals, recomputed, other: bytes of each kind.
       module: the module that it belongs to, as JAX's name stack says it; else "".
       parameters, optimizer_state, gradients: those of a training step that stand apart from arguments and other.
+      host: bytes in the host's memory, which take none of the device's.
       seconds: how long its operation takes by a roofline, all its runs together; 0 where no device was given.
     """
 
@@ -49,11 +50,12 @@ class Moment:
     parameters: int = 0
     optimizer_state: int = 0
     gradients: int = 0
+    host: int = 0
     seconds: float = 0.0
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all kinds together."""
+        """Bytes of all kinds together on the device."""
         return sum(getattr(self, band) for band in BANDS)
 
 
@@ -90,33 +92,38 @@ class Timeline(Pictured):
         number, unit = bytes_text(self.peak_bytes).split()
         scale = self.peak_bytes / float(number) if self.peak_bytes else 1
         places: Sequence[float] = range(len(self.moments))
-        label = "steps"
+        label, where = "steps", "mid"
         if self.roofline is not None:
+            where = "post"
             label = seconds_text(self.roofline.step).split()[1]
             places = [start / SECONDS[label] for start in self._starts()]
         bands = {band: [getattr(m, band) / scale for m in self.moments] for band in BANDS}
         shown = [band for band in BANDS if any(bands[band])]
         colours = [BANDS[band] for band in shown]
+        host = [m.host / scale for m in self.moments]
         ax.stackplot(
             places,
             *(bands[band] for band in shown),
             labels=[band.replace("_", " ") for band in shown],
             colors=colours,
-            step="mid" if self.roofline is None else "post",
+            step=where,
             linewidth=0,
         )
+        if any(host):
+            ax.step(places, host, where=where, color=INK, linestyle=":", linewidth=1.5, label="on the host")
         ax.axvline(places[self.turn], color=INK, linestyle="--", linewidth=1)
         place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "top"}
         ax.annotate("backward →", (places[self.turn], 1), (3, -3), **place)
         peak = self.moments.index(self.peak)
         ax.plot(places[peak], self.peak_bytes / scale, "v", color=INK)
-        side = "right" if places[peak] > places[-1] / 2 else "left"
+        middle = len(self.moments) / 2 if self.roofline is None else places[-1] / 2
+        side = "right" if places[peak] > middle else "left"
         text = f"peak {bytes_text(self.peak_bytes)}"
         ax.annotate(text, (places[peak], self.peak_bytes / scale), (0, 7), textcoords="offset points", ha=side)
         if self.roofline is None:
             ax.xaxis.get_major_locator().set_params(integer=True)
         ax.set(xlabel=f"{label}: forward, then backward", ylabel=unit, title=self.title)
-        ax.set(xlim=(0, places[-1] or 1), ylim=(0, 1.2 * self.peak_bytes / scale or 1))
+        ax.set(xlim=(0, places[-1] or 1), ylim=(0, 1.2 * max(self.peak_bytes / scale, *host) or 1))
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
 
     def caption(self) -> str:
@@ -132,11 +139,12 @@ class Timeline(Pictured):
         if self.roofline is not None:
             source += f", after {seconds_text(self._starts()[peak])}"
         columns = {"start": 0, "turn": self.turn, "peak": peak, "end": last}
+        titles = {"nbytes": "together", "host": "on the host"}
         rows = [["", *columns]]
-        for band in (*BANDS, "nbytes"):
+        for band in (*BANDS, "nbytes", "host"):
             numbers = [getattr(self.moments[place], band) for place in columns.values()]
             if band in ("arguments", "nbytes") or any(getattr(m, band) for m in self.moments):
-                rows.append([{"nbytes": "together"}.get(band, band.replace("_", " ")), *map(bytes_text, numbers)])
+                rows.append([titles.get(band, band.replace("_", " ")), *map(bytes_text, numbers)])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = ["   ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
         return [

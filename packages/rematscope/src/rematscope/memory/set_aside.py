@@ -22,7 +22,7 @@ maxima are a library's, which takes arithmetic into them but no selections and b
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from rematscope.ir.cost_rules import RULES
 from rematscope.ir.program import CASTS, Equation, Literal, Program, Value
@@ -115,6 +115,8 @@ def fused(equations: Sequence[Equation], written: Iterable[Value], target: str =
     found: dict[Value, Equation] = {scatter.outputs[0]: scatter for scatter in added_to.values()}
     summed = {e for e in equations if e.primitive in _SUMMED} if target == "cpu" else set()
     in_place = _READS_IN_PLACE | (_PLACES if target == "cpu" else set())
+    spread = {e.outputs[0] for e in equations if e.primitive in ("broadcast_in_dim", "iota")}
+    spread |= {value for value in same if _of(value, same) in spread}
     for equation in reversed(equations):
         if equation.primitive not in _ELEMENTWISE or len(equation.outputs) != 1 or equation in added_to:
             continue
@@ -128,7 +130,7 @@ def fused(equations: Sequence[Equation], written: Iterable[Value], target: str =
             if len(reading) > 1 or equation.primitive not in _SUMMED_WITH:
                 continue
             summed.add(equation)
-        if len(reading) <= 1 or (equation.primitive not in _EXPENSIVE and _unary(equation)):
+        if len(reading) <= 1 or (equation.primitive not in _EXPENSIVE and _unary(equation, spread)):
             found[value] = equation
     return found
 
@@ -181,12 +183,12 @@ def is_fused(equation: Equation) -> bool:
     return equation.primitive in _ELEMENTWISE - _EXPENSIVE and len(equation.outputs) == 1 and _unary(equation)
 
 
-def _unary(equation: Equation) -> bool:
-    """Whether an operation reads one array at most that is as large as its result, and not repeated along it."""
+def _unary(equation: Equation, spread: Collection[Value] = ()) -> bool:
+    """Whether an operation reads one array at most that is as large as its result; what is `spread` is none."""
     (value,) = equation.outputs
     size = math.prod(value.shape)
-    large = {v for v in equation.inputs if not isinstance(v, Literal) and math.prod(v.shape) >= size}
-    return len(large) <= 1
+    operands = {v for v in equation.inputs if not isinstance(v, Literal)}
+    return sum(math.prod(v.shape) >= size for v in operands.difference(spread)) <= 1
 
 
 class _Written(Lives):

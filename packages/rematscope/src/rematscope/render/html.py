@@ -144,8 +144,13 @@ def _line(line: PieceLine | Row) -> str:
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Names as an attribute has them."""
-    return html.escape(json.dumps(list(names), ensure_ascii=False))
+    """Names as an attribute has them: a list in JSON."""
+    return f"[{', '.join(map(_quoted, names))}]"
+
+
+@functools.lru_cache(1 << 16)  # a value is read more often than it is made
+def _quoted(name: str) -> str:
+    return html.escape(json.dumps(name, ensure_ascii=False))
 
 
 def _span(piece: tuple[str, str]) -> str:

@@ -19,6 +19,7 @@ from rematscope.ir import jax_internals, placement, roles
 from rematscope.ir.collectives import Tally, collectives_of, tallied
 from rematscope.ir.cost import Cost, program_cost
 from rematscope.ir.cost_rules import is_closed
+from rematscope.ir.garbage import collected_later
 from rematscope.ir.gradients import GradientInside, donated, has_gradient, marking, stopped_at_gradients
 from rematscope.ir.inline import Inliner
 from rematscope.ir.program import Program, Typed, Value
@@ -275,21 +276,22 @@ def _differentiated(
             raise
         raise explained from None
 
-    inline = Inliner()
-    arguments = [Value(v.aval, path) for v, path in zip(forward_jaxpr.invars, paths, strict=True)]
-    fwd = inline.program(forward_jaxpr, arguments)
-    outputs = fwd.outputs[: len(cotangents)]
-    crossing = fwd.outputs[len(cotangents) :]
-    incoming = tuple(Value(v.aval) for v in backward_jaxpr.invars[len(crossing) :])
-    bwd = inline.program(backward_jaxpr, [*crossing, *incoming])
+    with collected_later():
+        inline = Inliner()
+        arguments = [Value(v.aval, path) for v, path in zip(forward_jaxpr.invars, paths, strict=True)]
+        fwd = inline.program(forward_jaxpr, arguments)
+        outputs = fwd.outputs[: len(cotangents)]
+        crossing = fwd.outputs[len(cotangents) :]
+        incoming = tuple(Value(v.aval) for v in backward_jaxpr.invars[len(crossing) :])
+        bwd = inline.program(backward_jaxpr, [*crossing, *incoming])
 
-    shardings = [getattr(leaf, "sharding", None) for leaf in leaves]
-    meshes = inline.meshes + placement.give_shardings(fwd.inputs, shardings)
-    mesh = _placed(fwd, bwd, outputs, incoming, meshes)
-    equal = roles.assign_roles(fwd, bwd, incoming)
-    name_values(function, fwd, bwd, incoming, equal.forward_value_of)
-    saved = residuals_of(fwd, bwd, crossing, outputs)
-    return Passes(function, fwd, bwd, saved, incoming, equal.forward_value_of, equal.alike, equal.undecided, mesh)
+        shardings = [getattr(leaf, "sharding", None) for leaf in leaves]
+        meshes = inline.meshes + placement.give_shardings(fwd.inputs, shardings)
+        mesh = _placed(fwd, bwd, outputs, incoming, meshes)
+        equal = roles.assign_roles(fwd, bwd, incoming)
+        name_values(function, fwd, bwd, incoming, equal.forward_value_of)
+        saved = residuals_of(fwd, bwd, crossing, outputs)
+        return Passes(function, fwd, bwd, saved, incoming, equal.forward_value_of, equal.alike, equal.undecided, mesh)
 
 
 def _as_it_stands(

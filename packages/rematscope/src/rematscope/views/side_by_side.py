@@ -8,6 +8,7 @@ from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from rematscope.ir.garbage import collected_later
 from rematscope.ir.program import Literal, Value
 from rematscope.render.folding import folded
 from rematscope.render.html import Hidden, PieceLine, Row, html_page
@@ -91,10 +92,12 @@ class FwdBwd(View):
         for line in [*body, *legend]:
             yield Text.assemble(*line, no_wrap=True, overflow="crop")
 
+    @collected_later()
     def html(self) -> str:
         programs = self.programs()
         return self._html(programs, searched=sum(len(listing.rows) for listing in programs) > _MANY)
 
+    @collected_later()
     def page(self) -> str:
         return self._html(self.programs(), searched=True)
 
@@ -112,6 +115,7 @@ class FwdBwd(View):
         said: list[PieceLine] = [] if self.device is None else [[(str(seconds_of(self.passes, self.device)), "")]]
         return _html(programs, self._repeats, [_LEGEND, *said], searched)
 
+    @collected_later()
     def _texts(self, width: int) -> tuple[list[list[PieceLine]], bool]:
         """Both programs, folded, in columns of this width; and whether each kind of line is there."""
         programs = self.programs()
@@ -262,9 +266,9 @@ def _layout(rows: list[ProgramRow], width: int | None) -> list[list[PieceLine]]:
     time_width = max(map(len, times))
     type_width = min(max(len(r.type) for r in rows), 22)
     saved_width = max(len(r.saved) for r in rows)
-    source_width = min(max(cell_len(r.source) for r in rows), _SOURCE if width else _SOURCE_ON_A_PAGE) if source else 0
+    source_width = min(_longest(r.source for r in rows), _SOURCE if width else _SOURCE_ON_A_PAGE) if source else 0
     fixed = 3 + sum(w + 2 for w in (type_width, time_width, saved_width, source_width) if w)
-    longest = max((cell_len(r.code) for r in rows if not r.heading), default=0)
+    longest = _longest(r.code for r in rows if not r.heading)
     code_width = min(longest, 60 if width is None else max(width - fixed, 16))
     if width is not None and (over := fixed + code_width - width) > 0:  # types fold first, the bytes never
         type_width -= min(over, max(type_width - 6, 0))
@@ -309,7 +313,12 @@ def _shortened(text: str, width: int) -> str:
 
 def _filled(text: str, width: int) -> str:
     """Like `str.ljust`, for characters that take two columns too."""
-    return text + " " * (width - cell_len(text))
+    return text.ljust(width) if text.isascii() else text + " " * (width - cell_len(text))
+
+
+def _longest(texts: Iterable[str]) -> int:
+    """How many columns the longest text takes; nothing where there is none."""
+    return max((len(text) if text.isascii() else cell_len(text) for text in texts), default=0)
 
 
 def _padded(pieces: PieceLine, width: int) -> PieceLine:

@@ -116,15 +116,21 @@ def collective(op: Op, sizes: dict[str, int]) -> Collective:
     """
     if len(op.results) != 1:
         raise Uninterpreted("a collective of several arrays")
-    return COLLECTIVES[op.name](op, sizes)
+    run, declared = COLLECTIVES[op.name](op, sizes), shape_of(op.results[0])
+
+    def checked(*operands: Array) -> Array:
+        # The verifier knows no mesh's sizes; and by what is declared all work behind this is counted.
+        if (result := run(*operands)).shape[1:] != tuple(declared):
+            raise Uninterpreted("a collective whose result has another shape")
+        return result
+
+    return checked
 
 
 def _all_gather(op: Op, sizes: dict[str, int]) -> Collective:
     groups, dim = _groups(op, sizes), integer(op, "all_gather_dim")
     part, whole = (shape_of(value)[dim] for value in (op.operands[0], op.results[0]))
-    if (
-        whole != part * groups.shape[1]
-    ):  # of meshes the verifier does not see to it, and by what is said work is counted
+    if whole != part * groups.shape[1]:  # before it is made
         raise Uninterpreted("a gathered array of another size")
     return _within(groups, lambda own: [np.concatenate(own, dim)] * len(own))
 

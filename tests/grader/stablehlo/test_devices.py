@@ -231,8 +231,29 @@ def test_what_shard_map_does_not_write_is_refused_in_a_sentence(old, new):
         reader.read(TEXT.replace(old, new))
 
 
-@pytest.mark.parametrize("made", [_PERMUTE.replace("ARG", "arg1").replace("SIZE", "2"), _GATHER])
+_SCATTER = """"stablehlo.reduce_scatter"(%arg1) <{scatter_dimension = 0 : i64, channel_handle =
+    #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups = #stablehlo.replica_group_mesh_axes<mesh = @mesh,
+    axes = [#stablehlo.axis_ref<name = "a">]>, use_global_device_ids}> ({ ^bb0(%x: tensor<f32>, %y: tensor<f32>):
+      %s = stablehlo.add %x, %y : tensor<f32>
+      stablehlo.return %s : tensor<f32> }) : (tensor<2xf32>) -> tensor<2xf32>"""
+# Three parts of six elements, on a mesh of two: three and three.
+_EXCHANGE = """stablehlo.concatenate %arg1, %arg1, %arg1, dim = 0 : (tensor<2xf32>, tensor<2xf32>, tensor<2xf32>)
+        -> tensor<6xf32>
+      %w = stablehlo.reshape %t : (tensor<6xf32>) -> tensor<6x1xf32>
+      %q = "stablehlo.all_to_all"(%w) <{split_dimension = 0 : i64, concat_dimension = 1 : i64, split_count = 3 : i64,
+    channel_handle = #stablehlo.channel_handle<handle = 1, type = 0>, replica_groups =
+    #stablehlo.replica_group_mesh_axes<mesh = @mesh, axes = [#stablehlo.axis_ref<name = "a">]>}>
+        : (tensor<6x1xf32>) -> tensor<2x3xf32>
+      %p = stablehlo.slice %q [0:2, 0:1] : (tensor<2x3xf32>) -> tensor<2x1xf32>
+      %1 = stablehlo.reshape %p : (tensor<2x1xf32>) -> tensor<2xf32>"""
+
+
+@pytest.mark.parametrize(
+    "made",
+    [_PERMUTE.replace("ARG", "arg1").replace("SIZE", "2"), _GATHER, _SCATTER, _EXCHANGE],
+    ids=["sent to nobody", "gathered", "scattered", "exchanged"],
+)
 def test_a_collective_that_does_not_fit_its_mesh_is_not_interpreted(made):
-    read = reader.read(TEXT.replace(_NEGATE, made))
+    read = reader.read(TEXT.replace("%1 = " + _NEGATE, f"{'%t' if made is _EXCHANGE else '%1'} = {made}"))
     with pytest.raises(Uninterpreted):
         interpreter.run(read.text, [np.arange(4, dtype=np.float32)])

@@ -93,7 +93,13 @@ def _delegated() -> Path:
     own = _own_group()
     there = set((own / "cgroup.controllers").read_text().split())
     if missing := _NEEDED - there:
-        raise NotDelegated(f"its control group (cgroup v2) has no controller of {' and '.join(sorted(missing))}")
+        names = " and ".join(sorted(missing))
+        if missing <= _of_version_1():
+            raise NotDelegated(
+                f"{names} are counted by control groups of version 1 here, which are not to be shared out. Start Linux "
+                "with `systemd.unified_cgroup_hierarchy=1` among its parameters first"
+            )
+        raise NotDelegated(f"its control group (cgroup v2) has no controller of {names}")
     control = own / "cgroup.subtree_control"
     if not all(os.access(place, os.W_OK) for place in (own, own / "cgroup.procs", control)):
         raise NotDelegated("its control group is not delegated to whoever grades")
@@ -123,6 +129,12 @@ def _own_group() -> Path:
         if kind == "cgroup2" and own and Path(own).is_relative_to(root):
             return Path(place) / Path(own).relative_to(root)
     raise NotDelegated("there is no tree of control groups of version 2")
+
+
+def _of_version_1() -> set[str]:
+    """The controllers that version 1 has taken: they are in no group of version 2."""
+    groups = (line.split(":") for line in Path("/proc/self/cgroup").read_text().splitlines())
+    return {name for _, names, _ in groups for name in names.split(",")}
 
 
 def _is_root(group: Path) -> bool:

@@ -154,5 +154,8 @@ def test_a_group_that_others_are_in_is_no_delegated_one(delegated):
 
 @pytest.mark.skipif(TREE is not None, reason="there are control groups of version 2 here")
 def test_where_there_are_none_there_is_a_reason():
-    with pytest.raises(control_groups.NotDelegated, match="control group"):
+    with pytest.raises(control_groups.NotDelegated, match="control group") as refused:
         control_groups.ControlGroups().group(ProcessLimits(processor_seconds=1, memory=1))
+    # Where version 1 has the controllers, no delegating helps.
+    of_version_1 = ":memory:" in Path("/proc/self/cgroup").read_text()
+    assert ("systemd.unified_cgroup_hierarchy=1" in str(refused.value)) == of_version_1

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from grader.judging.agreement import agree
+from grader.judging.agreement import agree, agreeing
 from grader.judging.compare import as_float, close, example, tensor_type_of
 from grader.judging.merge import Seen, merge
 from grader.judging.traced_reference import gradients_of_mistakes, values_of_mistakes
@@ -54,9 +54,9 @@ def _wrong_types(trial: Trial) -> Iterator[Seen]:
 
 
 def _wrong_values(trial: Trial) -> Iterator[Seen]:
-    explained = None
-    for index, tried in enumerate(trial.cases):
-        if not agree(trial, index, lambda tried: (tried.outputs[0], tried.wanted_output)):
+    explained, right = None, agreeing(trial, lambda tried: (tried.outputs[0], tried.wanted_output))
+    for tried, agrees in zip(trial.cases, right, strict=True):
+        if not agrees:
             # Looked up for the first case that is wrong, whose figures the finding has.
             says, question = explained = explained or _explained(tried, trial)
             finding = Finding(

@@ -12,6 +12,7 @@ from pathlib import Path
 import bubblewrap
 import pytest
 
+from grader.classroom import grade_one
 from grader.classroom.collect import Submission
 from grader.classroom.grade_one import SandboxGrader
 from grader.isolation.limits import CheckLimits
@@ -23,6 +24,7 @@ WRONG = RIGHT.replace("jax.checkpoint(", "(lambda f, policy: f)(")
 NOT_JUDGED, NOT_PASSED = "could not be judged", "not passed"
 SEED = 7
 PROCESSOR_SECONDS, SECONDS = 5, 25
+FEW = 2  # processor seconds for what uses all there are
 MARK = f"attack-{secrets.token_hex(8)}"
 
 HEAD = f"""
@@ -87,7 +89,7 @@ attack(
     time.sleep(1000)
     """,
 )  # fmt: skip
-USED = f"more than {PROCESSOR_SECONDS} s of processor time"
+USED = f"more than {FEW} s of processor time"
 attack("a loop in C at import", NOT_JUDGED, USED, "pass", at_import="max(iter(int, 1))")
 attack(
     "a loop that no signal reaches", NOT_JUDGED, USED,
@@ -384,8 +386,15 @@ def graded(tmp_path_factory):
         alone = [grader.grade(honest, SEED).verdict for honest in (right, wrong)]
         zygote, before, files = grader.begin(), bubblewrap.descendants(os.getpid()), open_files()
         class_ = [right, wrong, *attacks[:15], right, wrong, *attacks[15:30], right, wrong, *attacks[30:], right]
+        hasty = SandboxGrader(CheckLimits(seconds=SECONDS, processor_seconds=FEW))
+        patch.setattr(grade_one, "Zygote", lambda: zygote)
+        hasty.begin()
+
+        def grade(one):
+            return (hasty if OUTCOMES.get(one.learner, ("", ""))[1] == USED else grader).grade(one, SEED)
+
         with ThreadPoolExecutor(3) as threads:
-            grades = list(threads.map(lambda one: grader.grade(one, SEED), class_))
+            grades = list(threads.map(grade, class_))
         assert grader.begin() is zygote and zygote.alive, "none of them took the sandbox along"
         deadline = time.monotonic() + 10
         while (more := bubblewrap.descendants(os.getpid()) - before) or open_files() != files:

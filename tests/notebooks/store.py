@@ -19,6 +19,7 @@ from pathlib import Path
 
 import nbformat
 from nbclient import NotebookClient
+from nbval.plugin import coalesce_streams
 
 from grader.learner import update
 from grader.learner.pages import ARCHIVE
@@ -46,6 +47,9 @@ def cleaned(notebook, stem: str):
     for number, cell in enumerate(notebook.cells):
         cell["id"] = f"{stem[:40]}-{number}"
         cell.metadata = {key: value for key, value in cell.metadata.items() if key in ("tags", "jupyter")}
+        if "outputs" in cell:
+            # What says how far a long call is leaves an output without anything in it.
+            cell.outputs = coalesce_streams([output for output in cell.outputs if output.get("data") != {}])
         for output in cell.get("outputs", []):
             if "data" in output:
                 output.data.pop(WIDGET, None)

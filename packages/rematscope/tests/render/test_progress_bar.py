@@ -37,18 +37,51 @@ def test_what_is_quick_is_quiet(monkeypatch, capsys):
     assert "the second" in capsys.readouterr().err
 
 
-def test_a_notebook_shows_text_that_what_comes_next_replaces(monkeypatch, capsys):
-    cleared = []
-    monkeypatch.setattr("IPython.display.clear_output", lambda wait: cleared.append(wait))
+@pytest.fixture
+def cell(monkeypatch):
+    """In a notebook: what the cell's outputs have shown so far, the last of it now, a list for each; and no cell is
+    cleared."""
+    outputs = []
+
+    class Output(list):
+        def update(self, data, raw):
+            self.append(data.get("text/plain", ""))
+
+    def display(data, raw, display_id):
+        assert data == {}, "whoever compares outputs sees nothing come"
+        outputs.append(Output())
+        return outputs[-1]
+
+    monkeypatch.setattr("IPython.display.display", display)
     monkeypatch.setattr(bars, "in_notebook", lambda: True)
+    return outputs
+
+
+def test_a_notebook_shows_a_line_that_is_empty_at_the_end(cell, capsys):
     with progress() as tell:
         tell("compiling", 0)
-        assert capsys.readouterr().out == "compiling\n" and cleared == []
-    assert cleared == [True]
+        assert cell == [["compiling …"]]
     with progress(total=4) as tell:
         tell("points", 1)
         tell("points", 2)
-    assert capsys.readouterr().out == "points: 25%\npoints: 50%\n" and cleared == [True] * 3
+    with progress(total=4, after=60) as tell:
+        tell("what is quick", 1)
+    assert cell == [["compiling …", ""], ["points: 25%", "points: 50%", ""]]
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_long_call_says_in_a_notebook_what_it_does(cell, monkeypatch):
+    monkeypatch.setattr(bars, "PATIENCE", 60)
+    with working("quick"):
+        pass
+    assert cell == []
+    monkeypatch.setattr(bars, "PATIENCE", 0)
+    with working("planning"), working("the inner"):
+        deadline = time.monotonic() + 60
+        while not cell or not cell[0]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+    assert cell == [["planning …", ""]]
 
 
 @pytest.fixture
@@ -97,15 +130,3 @@ def test_one_says_something_at_a_time(shown, capsys):
     with working("the next"):
         assert shown.wait(60)
     assert "the next" in capsys.readouterr().err
-
-
-def test_a_long_call_is_quiet_in_a_notebook_and_for_a_second(monkeypatch, capsys):
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    with working("quick"):
-        pass
-    monkeypatch.setattr(bars, "PATIENCE", 0)
-    monkeypatch.setattr(bars, "in_notebook", lambda: True)
-    threads = threading.active_count()
-    with working("in a cell"):
-        assert threading.active_count() == threads
-    assert capsys.readouterr() == ("", "")

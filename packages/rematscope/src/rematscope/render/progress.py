@@ -4,17 +4,20 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 from rich.text import Text
 
 from rematscope.render.view import in_notebook
 
+Tell = Callable[[str, float], None]
+
 
 @contextlib.contextmanager
-def progress(total: float | None = None, after: float = 0.0) -> Iterator[Callable[[str, float], None]]:
-    """Says how far something is: with a bar in a terminal, as text in a notebook; it goes when that is done.
+def progress(total: float | None = None, after: float = 0.0) -> Iterator[Tell]:
+    """Says how far something is: with a bar in a terminal, in a line in a notebook; it goes when that is done.
 
     Args:
       total: what there is to do, in any unit; None if that is not known.
@@ -24,83 +27,85 @@ def progress(total: float | None = None, after: float = 0.0) -> Iterator[Callabl
       A function that takes what is being done, in words, and how much of `total` is done.
     """
     begun = time.monotonic()
-    with (_as_text if in_notebook() else _as_bar)(total) as tell:
+    with _shown(total, _Left()) as tell:
 
         def patient(text: str, done: float = 0.0) -> None:
-            if time.monotonic() - begun >= after:
+            if tell and time.monotonic() - begun >= after:
                 tell(text, done)
 
         yield patient
 
 
 PATIENCE = 1.0  # seconds after which somebody wonders
-_shown = threading.Lock()  # held by the one that shows itself: two at a time would write over each other
+_one = threading.Lock()  # held by the one that shows itself: two at a time would write over each other
 
 
 @contextlib.contextmanager
 def working(text: str) -> Iterator[None]:
-    """Says in a terminal what is being done and for how long, once it takes more than a second.
+    """Says what is being done, and in a terminal for how long, once it takes more than a second.
 
     It needs no steps to be told of: what is done may be one call that does not come back for a minute. Within another
-    one it says nothing. Nor does it in a notebook, which shows itself that a cell runs, and where what goes again would
-    take along what the cell has put out before.
+    one it says nothing.
 
     Args:
       text: what is being done.
     """
-    console = Console(stderr=True)
-    if in_notebook() or not console.is_terminal or not _shown.acquire(blocking=False):
-        yield
-        return
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), console=console, transient=True
-    )  # fmt: skip
-    bar.add_task(text, total=None)
-    turns, done = threading.Lock(), False
+    with _shown(None, TimeElapsedColumn()) as tell:
+        if tell is None:
+            yield
+            return
+        turns, done = threading.Lock(), False
 
-    def show() -> None:
-        with turns:
-            if not done:
-                bar.start()
+        def show() -> None:
+            with turns:
+                if not done:
+                    tell(text, 0.0)
 
-    timer = threading.Timer(PATIENCE, show)
-    timer.daemon = True
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        with turns:
-            done = True
-            if bar.live.is_started:
-                bar.stop()
-        _shown.release()
+        timer = threading.Timer(PATIENCE, show)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            with turns:
+                done = True
 
 
 @contextlib.contextmanager
-def _as_bar(total: float | None) -> Iterator[Callable[[str, float], None]]:
+def _shown(total: float | None, clock: ProgressColumn) -> Iterator[Tell | None]:
+    """A function that shows how far something is; None where nobody looks (a log would keep every step)."""
     console = Console(stderr=True)
-    if not console.is_terminal:  # a log would keep every step
-        yield lambda text, done: None
+    notebook = in_notebook()
+    if not (notebook or console.is_terminal) or not _one.acquire(blocking=False):
+        yield None
         return
-    # One step may take a minute: half of one, as rich has it, is too short to tell how fast it goes.
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), _Left(), console=console, transient=True,
-        speed_estimate_period=300,
-    )  # fmt: skip
-    task = bar.add_task("", total=total)
-
-    def tell(text: str, done: float) -> None:
-        bar.update(task, description=text, completed=done)
-        bar.start()
-
-    alone = _shown.acquire(blocking=False)
+    place = _Line(total) if notebook else _Bar(total, clock, console)
     try:
-        yield tell
+        yield place.tell
     finally:
-        bar.stop()
-        if alone:
-            _shown.release()
+        place.end()
+        _one.release()
+
+
+class _Bar:
+    """In a terminal."""
+
+    def __init__(self, total: float | None, clock: ProgressColumn, console: Console):
+        # One step may take a minute: half of one, as rich has it, is too short to tell how fast it goes.
+        self._bar = Progress(
+            TextColumn("{task.description}"), BarColumn(), clock, console=console, transient=True,
+            speed_estimate_period=300,
+        )  # fmt: skip
+        self._task = self._bar.add_task("", total=total)
+
+    def tell(self, text: str, done: float) -> None:
+        self._bar.update(self._task, description=text, completed=done)
+        self._bar.start()
+
+    def end(self) -> None:
+        if self._bar.live.is_started:
+            self._bar.stop()
 
 
 class _Left(TimeRemainingColumn):
@@ -108,21 +113,25 @@ class _Left(TimeRemainingColumn):
         return Text.assemble("about ", super().render(task), " left") if task.time_remaining is not None else Text()
 
 
-@contextlib.contextmanager
-def _as_text(total: float | None) -> Iterator[Callable[[str, float], None]]:
-    from IPython.display import clear_output
+class _Line:
+    """In a notebook: an output that changes, and is empty at the end; what else the cell puts out stays.
 
-    said = False
+    It begins empty too: whoever compares a page's outputs with stored ones looks at those that came, not at what became
+    of them.
+    """
 
-    def tell(text: str, done: float) -> None:
-        nonlocal said
-        if said:
-            clear_output(wait=True)
-        print(text if total is None else f"{text}: {done / total:.0%}")
-        said = True
+    def __init__(self, total: float | None):
+        self._total = total
+        self._output: Any = None
 
-    try:
-        yield tell
-    finally:
-        if said:
-            clear_output(wait=True)  # what comes next takes its place
+    def tell(self, text: str, done: float) -> None:
+        from IPython.display import display
+
+        if self._output is None:
+            self._output = display({}, raw=True, display_id=True)
+        share = f"{text} …" if self._total is None else f"{text}: {done / self._total:.0%}"
+        self._output.update({"text/plain": share}, raw=True)
+
+    def end(self) -> None:
+        if self._output is not None:
+            self._output.update({}, raw=True)

@@ -3,12 +3,14 @@
     python -m book                                          into site/; open site/index.html
     python -m book OUT --repository https://host/owner/name  each page also opens in Colab and Binder
 
-Nothing is run, and nothing is fetched. It takes what the extra `book` brings.
+Nothing is run, and nothing is fetched. It takes what the extra `book` brings; where there is Chromium, the cheat sheet
+is there to print, too.
 """
 
 import argparse
 import re
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -19,6 +21,9 @@ from grader.learner import pages
 ROOT = Path(__file__).parents[1]
 HERE = Path(__file__).parent
 TEXTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "CITATION.cff"]
+
+SHEET = "cheat_sheet.pdf"
+PRINTED = f'To print: <a href="{SHEET}">the cheat sheet</a>, one sheet of paper.'
 
 
 def gather(source: Path) -> None:
@@ -34,7 +39,8 @@ def gather(source: Path) -> None:
     shutil.copytree(HERE / "static", source / "static")
     for name in ("index.md", "reference.rst"):
         text = (HERE / name).read_text(encoding="utf-8")
-        (source / name).write_text(text.replace("COURSE", "\n".join(_course())), encoding="utf-8")
+        text = text.replace("COURSE", "\n".join(_course())).replace("PRINTED", PRINTED * bool(_browser()))
+        (source / name).write_text(text, encoding="utf-8")
 
 
 def _course() -> list[str]:
@@ -70,6 +76,7 @@ def build(out: Path, repository: str | None = None) -> int:
             shutil.rmtree(out, ignore_errors=True)
             shutil.copytree(made, out, ignore=shutil.ignore_patterns(".doctrees", ".buildinfo", "*webpack-macros.html"))
             _lead_to_pages(out)
+            _print(out.resolve())
     nowhere = links.broken(out)
     for link in nowhere:
         print(f"leads nowhere: {link}", file=sys.stderr)
@@ -85,6 +92,19 @@ def _lead_to_pages(site: Path) -> None:
     for path in site.rglob("*.html"):
         text = path.read_text(encoding="utf-8")
         path.write_text(re.sub(r'href="([^":]+)\.ipynb"', page, text), encoding="utf-8")
+
+
+def _browser() -> str | None:
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+def _print(site: Path) -> None:
+    """Prints the cheat sheet, where there is a browser; `book.css` says how it looks on paper."""
+    if browser := _browser():
+        # The browser's sandbox does not work for root in a container, and it opens nothing but a page of ours.
+        command = [browser, "--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer"]
+        page = (site / "notebooks" / "cheat_sheet.html").as_uri()
+        subprocess.run([*command, f"--print-to-pdf={site / SHEET}", page], capture_output=True, timeout=120)
 
 
 def main() -> None:

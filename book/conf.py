@@ -1,11 +1,16 @@
 """Sphinx's settings for the book."""
 
+import json
 import re
+
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
 
 project = "Remat Workbook"
 author = "The Remat Workbook developers"
 copyright = author
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+html_math_renderer = "mathml"  # which browsers draw by themselves; MathJax would be fetched from a host of its own
 exclude_patterns = ["static", "as_it_is"]
 
 # Pages are stored with their outputs: nothing is run.
@@ -39,6 +44,8 @@ def setup(app):
     # The folder of the sources, which is made anew each time, has these beside the pages.
     app.config.html_static_path = [str(app.srcdir / "static")]
     app.config.html_extra_path = [str(app.srcdir / "as_it_is")]
+    app.add_html_math_renderer("mathml", (_formula, None), (_formula, None))
+    app.connect("source-read", _folded)
     app.connect("autodoc-process-docstring", _as_restructured_text, priority=400)  # before napoleon reads it
 
 
@@ -46,3 +53,18 @@ def _as_restructured_text(app, what, name, obj, options, lines):
     """Docstrings have code in single backquotes, and arguments called *args: to reStructuredText both are mark-up."""
     text = re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``\\ ", "\n".join(lines))
     lines[:] = re.sub(r"\*+(?=args\b|kwargs\b)", lambda stars: r"\*" * len(stars[0]), text).splitlines()
+
+
+def _formula(translator, node):
+    translator.body.append(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block)))
+    raise nodes.SkipNode
+
+
+def _folded(app, name, source):
+    """What is folded in JupyterLab is folded here: MyST-NB asks for a tag."""
+    if str(app.env.doc2path(name)).endswith(".ipynb"):
+        page = json.loads(source[0])
+        for cell in page["cells"]:
+            if cell["metadata"].get("jupyter", {}).get("source_hidden"):
+                cell["metadata"].setdefault("tags", []).append("hide-input")
+        source[0] = json.dumps(page)

@@ -67,10 +67,7 @@ def build(out: Path, repository: str | None = None) -> int:
         source, made = Path(folder, "source"), Path(folder, "site")
         source.mkdir()
         gather(source)
-        settings = [f"-Dhtml_theme_options.repository_url={repository}"] if repository else []
-        buttons = [f"-Dhtml_theme_options.launch_buttons.{where}" for where in ("colab_url", "binderhub_url")]
-        hosts = ["https://colab.research.google.com", "https://mybinder.org"]
-        settings += [f"{button}={host}" for button, host in zip(buttons, hosts, strict=True)] if repository else []
+        settings = [f"-Drepository={repository}"] if repository else []
         status = build_main(["-q", "-b", "html", "-c", str(HERE), *settings, str(source), str(made)])
         if (made / "index.html").exists():
             shutil.rmtree(out, ignore_errors=True)

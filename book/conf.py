@@ -34,7 +34,6 @@ html_theme_options = {
     "use_download_button": True,
     "use_fullscreen_button": False,
     "home_page_in_toc": True,
-    "path_to_docs": ".",
     "show_navbar_depth": 1,
 }
 copybutton_selector = "div.cell_input pre, div.highlight-sh pre, div.highlight-python pre"
@@ -46,6 +45,8 @@ def setup(app):
     app.config.html_extra_path = [str(app.srcdir / "as_it_is")]
     app.add_html_math_renderer("mathml", (_formula, None), (_formula, None))
     app.connect("source-read", _folded)
+    app.add_config_value("repository", None, "html", types=[str])
+    app.connect("config-inited", _with_links_to_run)
     app.connect("autodoc-process-docstring", _as_restructured_text, priority=400)  # before napoleon reads it
 
 
@@ -68,3 +69,17 @@ def _folded(app, name, source):
             if cell["metadata"].get("jupyter", {}).get("source_hidden"):
                 cell["metadata"].setdefault("tags", []).append("hide-input")
         source[0] = json.dumps(page)
+
+
+def _with_links_to_run(app, config):
+    """Where there is a public repository, each page leads to where it runs without being copied."""
+    if config.repository:
+        config.html_theme_options |= {
+            "repository_url": config.repository,
+            "repository_branch": "main",
+            "launch_buttons": {
+                "notebook_interface": "jupyterlab",
+                "binderhub_url": "https://mybinder.org",
+                "colab_url": "https://colab.research.google.com",
+            },
+        }

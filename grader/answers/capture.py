@@ -163,7 +163,8 @@ def _asked_twice(answer: Callable, questions: Sequence[Question], rng: np.random
     order = _order(questions, rng)
     first = {place: _asked(answer, questions[place]) for place in order}
     # A question may take its time, as compiling does. Those that came first have seen the most since.
-    second = {place: _asked(answer, questions[place]) for place in reversed(order[: math.ceil(len(order) / 4)])}
+    again = reversed(order[: math.ceil(len(order) / 4)]) if questions and may_remember(answer) else ()
+    second = {place: _asked(answer, questions[place]) for place in again}
     replies = []
     for place, question in enumerate(questions):
         before, after = first[place], second.get(place, first[place])

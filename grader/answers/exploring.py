@@ -16,12 +16,12 @@ import numpy as np
 
 from grader.answers.apply import applied
 from grader.answers.branches import Branches
-from grader.exercises.besides import MOST_CASES, MOST_QUESTIONS, drawn, drawn_alike, pairs_of, targets
+from grader.exercises.besides import MOST_CASES, drawn, drawn_alike, pairs_of, targets
 from grader.exercises.spec import Case, Question, Structure, TaskOfAnyStructure
 from grader.util.jax_settings import as_they_come
 from rematscope.ir.jax_internals import AnyJaxpr, bodies, body_of
 
-_LOOKS = 8
+_LOOKS = 6
 _MOST_LOOKS = 40, 100  # cases, questions: for a branch that has gone one way
 _OF_EACH = 2  # which do something else alike, as there may be one more condition
 
@@ -86,8 +86,8 @@ def new_ways(
 
 
 def most_of(asked: Sequence[Case | Question]) -> int:
-    """About how many more an answer may be asked."""
-    return MOST_CASES if isinstance(asked[0], Case) else MOST_QUESTIONS
+    """How many more an answer is asked that shows nothing of what for."""
+    return MOST_CASES if isinstance(asked[0], Case) else 3 * MOST_CASES
 
 
 def _done(answer: Callable, asked: Case | Question, branches: Branches) -> frozenset[Any]:

@@ -42,32 +42,34 @@ def codes_of(answer: Any) -> list[types.CodeType]:
 
 
 def chooses(codes: Iterable[types.CodeType], by_branches: bool = False) -> bool:
-    """Whether code has something to choose by where it has no branch: a comparison whose result is used as a value, a
-    remainder, an element that is looked up; or, if that is asked for too, a branch."""
+    """Whether code has something to choose by where it has no branch: an element that is looked up, a remainder, a
+    product with what a comparison says; or, if that is asked for too, a branch."""
     return any(_chooses(code, by_branches) for code in codes)
 
 
 def _chooses(code: types.CodeType, by_branches: bool) -> bool:
-    steps = [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
-    names = ["", *(step.opname for step in steps), ""]
-    for before, step, behind in zip(names, steps, names[2:], strict=False):
+    compares = multiplies = False
+    before = ""
+    for step in dis.get_instructions(code):
         match step.opname:
-            case "COMPARE_OP" | "CONTAINS_OP" | "IS_OP":
-                found = not behind.startswith(("POP_JUMP", "TO_BOOL"))
-            case "BINARY_SUBSCR":  # not a shape's entry, nor a part of an array
-                found = before not in ("LOAD_CONST", "LOAD_SMALL_INT", "BUILD_TUPLE", "BUILD_SLICE")
-            case "BINARY_OP":
-                found = step.argrepr.rstrip("=") in ("%", "&", "|", "^", ">>", "<<", "[]")
-            case "LOAD_ATTR" | "LOAD_GLOBAL":
-                found = step.argval in _LOOK_UP
-            case opname:
-                found = by_branches and opname.startswith("POP_JUMP")
-        if found:
-            return True
-    return False
+            case "CACHE":
+                continue
+            case "BINARY_SUBSCR" if before not in _OF_AN_ARRAY:
+                return True
+            case "BINARY_OP" if step.argrepr.rstrip("=") in ("%", "^", ">>", "<<"):
+                return True
+            case "LOAD_ATTR" | "LOAD_GLOBAL" if step.argval in _LOOK_UP:
+                return True
+            case opname if by_branches and opname.startswith("POP_JUMP"):
+                return True
+        multiplies |= step.opname == "BINARY_OP" and step.argrepr.rstrip("=") == "*"
+        compares |= step.opname in ("COMPARE_OP", "CONTAINS_OP", "IS_OP")
+        before = step.opname
+    return compares and multiplies
 
 
-_LOOK_UP = {"get", "pop", "getattr", "next", "divmod", "mod", "remainder", "cond", "switch", "islice", "bool", "sign"}
+_OF_AN_ARRAY = "LOAD_CONST", "LOAD_SMALL_INT", "BUILD_TUPLE", "BUILD_SLICE"  # or a shape's entry
+_LOOK_UP = {"get", "pop", "getattr", "next", "divmod", "mod", "remainder", "islice"}
 
 
 def _parts(answer: Any) -> Iterator[Any]:

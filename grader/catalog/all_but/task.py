@@ -38,6 +38,15 @@ def cases(rng):
     )
 
 
+def case(rng, m, dtype, called):
+    """A function that names so many values, of which one name is left out, if it is there."""
+    names = alike(rng)
+    has = [str(name) for name in rng.permutation(names[:-1])[:m]]
+    left_out = str(rng.choice([*has, names[-1]]))
+    many = f"{m or 'no'} name{'s' * (m != 1)}"
+    return _case(f"{many} in {dtype}, {left_out!r} left out, called by {called}", has, left_out, rng, called, dtype)
+
+
 def _plain(case, function, name, rng, batch=(), prefix=""):
     rows, width, hidden = map(int, rng.permutation([5, 6, 7, 8, 9])[:3])
     weights = {

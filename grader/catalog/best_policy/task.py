@@ -61,6 +61,24 @@ def cases(rng):
     return tuple({question.name: question for question in questions}.values())
 
 
+def fits(structure):
+    """Of one name, or two, there may be no choice between all and none."""
+    return structure["names"] > 2 or structure["fits"] != "some names"
+
+
+def case(rng, names, fits):
+    """A graph of so many names, with room for none of them, all or some."""
+    graph, nbytes = _hidden(rng, names) if fits == "some names" else (_random(rng, names), None)
+    if nbytes is None:
+        nbytes = graph.least_bytes if fits == "nothing else" else graph.evaluate(graph.names)[0]
+    many = f"{names} name{'s' * (names > 1)}"
+    return Question(
+        f"{many} at random, {nbytes:,} bytes, room for {fits}",
+        (graph, nbytes),
+        structure={"names": names, "fits": fits},
+    )
+
+
 def _best(graph) -> np.ndarray:
     """Bytes of the choices that no other one beats in bytes and cost, rising."""
     nbytes, costs = every_choice(graph)

@@ -32,7 +32,8 @@ def _question(rng, n, layers):
     layer = eval(f"lambda w, x: {text}", {"jnp": jnp})  # as the finding shows it, to be tried
     layer.__name__ = "layer"
     cpu = jax.sharding.SingleDeviceSharding(jax.devices("cpu")[0])
-    rows, width = int(rng.integers(4, 13)), int(rng.integers(8, 25))
+    # Products so large are calls of a library, which take less time to compile. Nothing is run.
+    rows, width = int(rng.integers(64, 129)), int(rng.integers(128, 257))
     w, x = (jax.ShapeDtypeStruct(shape, jnp.float32, sharding=cpu) for shape in ((width, width), (rows, width)))
     return Question(f"n = {n}, layer {text}", (layer, w, x, n), structure={"n": n})
 

@@ -49,17 +49,18 @@ _NAMES = (
 )
 
 _CHANGES = (
-    *("{}_2", "{}0", "{}_activated", "{} ", "{}/kernel", "x{}", "my_{}", " {}", "layer_0/{}"),
+    *("{}0", "{}_activated", "{} ", "{}/kernel", "x{}", "my_{}", " {}", "layer_0/{}"),
     *(str.upper, str.title, lambda name: name.replace("_", "-"), lambda name: name[:-1], lambda name: name[1:]),
 )
 
 
 def _alike(rng):
     """Names that are nearly those of the page: each change to `out_proj`, which an entry saves alone, and to others;
-    and one number more of the name that has two."""
-    for change in _CHANGES:
-        one, other = rng.permutation([name for name in _NAMES if name != "out_proj"])[:2]
-        for name in ("out_proj", "mlpwi" if change == "{}_2" else one, other):
+    and more numbers of the name that has two."""
+    yield from (f"mlpwi_{number}" for number in range(2, 10))
+    for change in (f"{{}}_{rng.integers(2, 10)}", *_CHANGES):
+        one, other = rng.permutation([name for name in _NAMES if name not in ("out_proj", "mlpwi")])[:2]
+        for name in ("out_proj", one, other):
             changed = change.format(name) if isinstance(change, str) else change(str(name))
             if changed not in _NAMES:
                 yield changed

@@ -47,6 +47,17 @@ def cases(rng):
     )
 
 
+def fits(structure):
+    """Functions of one array and of two are asked about anyway."""
+    return structure["n"] > 2
+
+
+def case(rng, n, dtype, called):
+    """A function of so many arrays and a flag, called with one flag or with both."""
+    flags = ((True,), (False,), (True, False), (False, True))[rng.integers(4)]
+    return _many((n,), flags, rng, dtype, called)
+
+
 def _as_it_is(n):
     return {"n": n, "dtype": "float32", "called": "directly"}
 
@@ -54,11 +65,7 @@ def _as_it_is(n):
 def _many(counts, flags, rng, dtype="float32", called="directly"):
     """Functions of so many arrays, of which each takes the first ones and x, with each of these flags."""
     rows, width = map(int, rng.permutation([5, 6, 7, 8])[:2])
-    calls: dict[int, Callable] = {
-        4: lambda a, b, c, x, causal: _stack((a, b, c), x, causal),
-        5: lambda a, b, c, d, x, causal: _stack((a, b, c, d), x, causal),
-        6: lambda a, b, c, d, e, x, causal: _stack((a, b, c, d, e), x, causal),
-    }
+    calls = {n: _written(n, "causal", _stack) for n in counts}
 
     def together(made):
         """The sum of what functions of several numbers of arrays return."""
@@ -70,24 +77,29 @@ def _many(counts, flags, rng, dtype="float32", called="directly"):
         )
 
     most, reference = max(counts), together([calls[n] for n in counts])
-    named: dict[int, Callable] = {
-        5: lambda a, b, c, d, x, *, name: reference(a, b, c, d, x),
-        6: lambda a, b, c, d, e, x, *, name: reference(a, b, c, d, e, x),
-    }
     shapes = [(width,), *[(width, width)] * (most - 2), (2, rows, width)]
     return Case(
         f"{' and '.join(map(str, counts))} arrays, {' and then '.join(map(str, flags))}",
         tuple(jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape in shapes),
-        transform=_compiled if called == "jax.jit" else lambda f: f,
+        transform=functools.partial(_CALLED[called], n=most),
         apply=lambda answer: together([answer(calls[n]) for n in counts]),
-        function=named[most],
+        function=_written(most, "*, name", lambda weights, x, name: reference(*weights, x)),
         structure={"n": most, "dtype": dtype, "called": called, "products": sum(n - 2 for n in counts) * len(flags)},
     )
 
 
-def _compiled(f):
+def _written(n, last, function) -> Callable:
+    """A function of n arrays, each a parameter of its own, and of one thing more, which hands them on."""
+    weights, of = ", ".join("abcdef"[: n - 1]), last.removeprefix("*, ")
+    return eval(f"lambda {weights}, x, {last}: function(({weights},), x, {of})", {"function": function})
+
+
+_CALLED: dict[str, Callable] = {
+    "directly": lambda f, n: f,
     # What an answer returns need not be hashable.
-    return jax.jit(functools.wraps(f)(lambda *arrays: f(*arrays)))
+    "jax.jit": lambda f, n: jax.jit(functools.wraps(f)(lambda *arrays: f(*arrays))),
+    "jax.vmap": lambda f, n: jax.vmap(f, in_axes=(*[None] * (n - 1), 0)),
+}
 
 
 def _stack(weights, x, causal):

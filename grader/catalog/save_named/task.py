@@ -43,6 +43,15 @@ def cases(rng):
     )
 
 
+def case(rng, m, dtype, called, n, type):
+    """A function that names so many values, and so many names to save, of which it has some."""
+    words = alike(rng)
+    has, names = ([str(name) for name in rng.permutation(words)[:count]] for count in (m, n))
+    given = {"tuple": tuple, "list": list}[type]
+    title = f"{m or 'no'} name{'s' * (m != 1)} in {dtype}, a {type} of {n} to save, called by {called}"
+    return _case(title, has, names, rng, called, dtype, given)
+
+
 def _plain(name, function, names, rng, batch=(), prefix=""):
     rows, width, hidden = map(int, rng.permutation([5, 6, 7, 8, 9])[:3])
     shapes = {

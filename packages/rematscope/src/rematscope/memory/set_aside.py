@@ -270,6 +270,7 @@ class _Written(Lives):
         that nobody else has meanwhile.
         """
         end = len(self.steps)
+        bytes_of = {v: v.device_bytes if v.memory == "device" else 0 for v in self._made}
         results = sorted((v for v in results if v in self._made), key=lambda v: (v.device_bytes, self._made[v]))
         rooms = [(v.device_bytes, [(self._made[v], end + 1)]) for v in results]
         changes = [0] * (end + 2)
@@ -279,17 +280,15 @@ class _Written(Lives):
             changes[stop] -= size
 
         others = self._made.keys() - {*results, *overwritten}
-        for value in sorted(others, key=lambda v: (-v.device_bytes, self._made[v])):
+        for value in sorted((v for v in others if bytes_of[v]), key=lambda v: (-bytes_of[v], self._made[v])):
             made = self._made[value]
             last = max(made + 1, min(self._last.get(value, made), end))
-            if value.memory != "device" or not value.device_bytes:
-                continue
             for size, taken in rooms:
-                if size >= value.device_bytes and all(last <= start or made >= stop for start, stop in taken):
+                if size >= bytes_of[value] and all(last <= start or made >= stop for start, stop in taken):
                     taken.append((made, last))
                     break
             else:
-                add(made, last, value.device_bytes)
+                add(made, last, bytes_of[value])
         for start, step, room in self._rooms:
             add(start, step + 1, room)
         for value, last in self._copies.items():

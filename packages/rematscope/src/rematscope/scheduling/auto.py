@@ -2,9 +2,9 @@
 
 What to keep is chosen among all values by a 0/1 program whose rows are what is there at each step; then it is compiled,
 for a compiler fuses and orders as it likes. Where the compiled peak is not what was predicted, the limit in the rows is
-set anew by the line through what was compiled. Where nothing in them fits, or others compute less again, others are
-compiled too: JAX's policies, the author's checkpoints, what crosses the narrow places of a net, and last of all plain
-checkpoints between these. The best of all that was compiled is returned.
+set anew by the line through what was compiled; what took hardly too much keeps a little less. Where nothing in them
+fits, or others compute less again, others are compiled too: JAX's policies, the author's checkpoints, what crosses the
+narrow places of a net, and last of all plain checkpoints between these. The best of all that was compiled is returned.
 """
 
 import dataclasses
@@ -38,10 +38,13 @@ from rematscope.tracing.trace import trace
 from rematscope.xla.measure import Measurement, measure
 
 COMPILES = 4
-_ENOUGH = 0.93  # of the room used: what lies nearer is not looked for
+_ENOUGH = 0.97  # of the room used: what lies nearer is not looked for
 _FIRST_RATIO = 1.1  # of compiled to predicted temporaries, as long as nothing is compiled
+_NEARER = 3  # times that the rows are solved for one aim, since they foretell a little less than is written
 _REMEMBERED = 31  # results of each function
+_TRIMMED = 0.01  # of the room: what takes no more than that too much is trimmed
 _CUTS = 3  # ways to divide a net that are looked at
+_SOLVED = 2  # of them, with a 0/1 program of what is kept besides
 _POLICIES = (jax.checkpoint_policies.dots_saveable, jax.checkpoint_policies.dots_with_no_batch_dims_saveable)
 
 
@@ -130,7 +133,9 @@ class _Search:
         has_own = any(checkpoints(jaxpr_of(f, *args, **kwargs)))
         self.own = linearize(trace(f, *args, **kwargs)) if has_own else None
         self.key = digest(self.linearized), digest(self.own) if self.own else "", target
-        self.rows = Rows(self.linearized)
+        self.cuts = [*itertools.islice(kept_at_cuts(self.linearized), _CUTS)]
+        # What crosses narrow places is kept in any case: each stretch between is a small problem then, solved well.
+        self.rows = [Rows(self.linearized, kept) for kept in self.cuts[:_SOLVED]] or [Rows(self.linearized)]
         plain = self.linearized.passes.cost
         self._least = plain.flops + plain.transcendentals  # what runs at all events
         self.fixed = _fixed(self.linearized)
@@ -166,58 +171,78 @@ class _Search:
         everything, *proposals = self._proposals()
         if everything.predicted <= limit - self.fixed and self._compile(everything).peak_bytes <= limit:
             return 0.0
-        ratio, bound = _FIRST_RATIO, 0.0
+        bound = 0.0
         while len(self.trials) < self.compiles:
-            room = limit - self.fixed
-            fit = any(t.peak_bytes <= limit for t in self.trials)
-            left = self.compiles - len(self.trials)
-            under = max((t.predicted for t in self.trials if t.peak_bytes <= limit), default=0)
-            over = min((t.predicted for t in self.trials if t.peak_bytes > limit), default=0)
-            aim = (under + over) / 2 if under and over > under else room / ratio
-            found = None if left <= 2 and self.trials and not fit else self._chosen(aim)
-            if found is None and fit:
+            found = self._next(limit, proposals)
+            if found is None or any(t.is_like(found[0]) for t in self.trials):
                 break
-            trial, least = found or (self._smallest(proposals) if left > 1 else self._plain, 0.0)
-            if any(t.is_like(trial) for t in self.trials):
-                if fit or found is None:
-                    break
-                ratio *= 1.05
-                continue
-            taken = self._compile(trial).peak_bytes - self.fixed
-            if taken <= room:
-                bound = least
-            if _ENOUGH * room <= taken <= room:
+            taken = self._compile(found[0]).peak_bytes
+            if taken <= limit:
+                bound = found[1]
+            if _ENOUGH * (limit - self.fixed) <= taken - self.fixed <= limit - self.fixed:
                 break
-            ratio = ratio * 1.5 if math.isinf(taken) else max(taken, 1) / max(trial.predicted, 1)
         self._compile_better(proposals, limit)
         return bound
 
+    def _next(self, limit: int, proposals: list[Trial]) -> tuple[Trial, float] | None:
+        """What to compile next, with the bound of the rows; None if there is nothing better in them."""
+        room = limit - self.fixed
+        left = self.compiles - len(self.trials)
+        within = [t for t in self.trials if t.peak_bytes <= limit]
+        above = [t for t in self.trials if t.peak_bytes > limit]
+        least = min((t.recomputed for t in within), default=math.inf)
+        closest = min(above, key=lambda trial: trial.peak_bytes, default=None)
+        if closest is not None and closest.stretches is None and (within or left > 1):
+            over = closest.peak_bytes - limit
+            for more in (2, 16) if over < _TRIMMED * room else ():
+                trimmed = self._trimmed(closest, more * over)
+                if trimmed.recomputed < least and not any(t.is_like(trimmed) for t in self.trials):
+                    return trimmed, 0.0
+        if above and not within and left <= 2:
+            return self._smallest(proposals) if left > 1 else self._plain, 0.0
+        ratio = _FIRST_RATIO
+        for trial in self.trials:
+            taken = trial.peak_bytes - self.fixed
+            ratio = 1.5 * ratio if math.isinf(taken) else max(taken, 1) / max(trial.predicted, 1)
+        aim = room / ratio
+        if above:
+            under, over = max((t.predicted for t in within), default=0), min(t.predicted for t in above)
+            if under >= over:
+                return None
+            aim = (under + over) / 2 if within else min(aim, 0.98 * over)
+        found = self._chosen(aim)
+        if within:
+            return found if found is not None and found[0].recomputed < least else None
+        return found or (self._smallest(proposals), 0.0)
+
     def _compile_better(self, proposals: list[Trial], limit: int) -> None:
         """Compiles what others would keep, with what is left to compile, where it may be better than all so far."""
-        for trial in proposals:
+        sizes = [(t.peak_bytes - self.fixed) / max(t.predicted, 1) for t in self.trials]
+        for trial in (*proposals, self._plain) if len(self.trials) < self.compiles else ():
             least = min((t.recomputed for t in self.trials if t.peak_bytes <= limit), default=math.inf)
             new = not any(t.is_like(trial) for t in self.trials)
-            may_fit = trial.predicted <= limit - self.fixed or math.isinf(least)
+            may_fit = trial.predicted * min(sizes, default=1) <= limit - self.fixed
             if len(self.trials) < self.compiles and new and may_fit and trial.recomputed < least:
                 self._compile(trial)
 
     def _chosen(self, aim: float) -> tuple[Trial, float] | None:
         """What is best in the rows and is predicted to take no more than so much."""
         self.tell("choosing", 0)
-        limit = aim
-        best = None
-        for _ in range(3):
-            if (found := self.rows.cheapest(peak=limit)) is None:
-                break
-            best = trial, _ = self._trial(self.linearized, found[0]), found[1]
-            if trial.predicted <= aim:
-                break
-            limit *= min(0.98, aim / trial.predicted)
-        return best
+        found = []
+        for rows in self.rows:
+            limit = aim
+            for _ in range(_NEARER):
+                if (solved := rows.cheapest(peak=limit)) is None:
+                    break
+                found.append((self._trial(self.linearized, solved[0]), solved[1]))
+                if found[-1][0].predicted <= aim:
+                    break
+                limit *= min(0.98, aim / found[-1][0].predicted)
+        return min(found, key=lambda one: (max(one[0].predicted - aim, 0), one[0].recomputed), default=None)
 
     def within_budget(self, limit: int) -> tuple[Trial, float]:
         """The best trial that keeps no more than so many bytes."""
-        found = self.rows.cheapest(kept=limit)
+        found = Rows(self.linearized).cheapest(kept=limit)
         if found is None:
             raise PlanError(
                 f"a budget of {bytes_text(limit)} is too small: what each iteration of a loop of {self.name} is handed "
@@ -235,7 +260,7 @@ class _Search:
         """Choices that others make, those first that compute least again: the first keeps all that JAX does."""
         everything = self._trial(self.linearized, self.linearized.kept)
         made = [self._trial(self.linearized, self.linearized.saved_by(policy)) for policy in _POLICIES]
-        made += [self._trial(self.linearized, kept) for kept in itertools.islice(kept_at_cuts(self.linearized), _CUTS)]
+        made += [self._trial(self.linearized, kept) for kept in self.cuts]
         if self.own is not None:
             made += [self._trial(self.own, self.own.kept), self._plain]
         return [everything, *sorted(made, key=lambda trial: trial.recomputed)]
@@ -258,7 +283,7 @@ class _Search:
 
     @cached_property
     def _least_of_rows(self) -> Trial:
-        return self._trial(self.linearized, self.rows.smallest())
+        return self._trial(self.linearized, self.rows[0].smallest())
 
     def _known(self, known: "_Known") -> Trial:
         """What an earlier call compiled."""
@@ -270,6 +295,13 @@ class _Search:
         trial.measurement = known.measurement
         self.trials.append(trial)
         return trial
+
+    def _trimmed(self, trial: Trial, most: float) -> Trial:
+        """A choice without the smallest of what it keeps, so many bytes of it at least."""
+        dropped, rest = 0.0, sorted(trial.schedule.kept, key=lambda value: -value.nbytes)
+        while rest and dropped < most:
+            dropped += rest.pop().nbytes
+        return self._trial(trial.linearized, frozenset(rest))
 
     def _trial(self, linearized: Linearized, kept: frozenset[Value], stretches: tuple[int, ...] | None = None) -> Trial:
         made = schedule(linearized, kept)
@@ -283,7 +315,7 @@ class _Search:
         self.tell(f"compiling with {bytes_text(trial.schedule.kept_bytes)} kept", 0)
         made = trial.measurement = measure(trial.function, *self.args, target=self.target, **self.kwargs)
         if not made.out_of_memory:
-            self.fixed = made.peak_bytes - made.temp_bytes
+            self.fixed = int(trial.peak_bytes) - made.temp_bytes
         self.trials.append(trial)
         return trial
 

@@ -56,7 +56,8 @@ class Fusion:
             here, _ = between[equation]
             near = all(place == between[equation] for place in places if place[0] == here)
             once = len({place for place in places if place[0] != here}) <= 1
-            return equation.primitive in ELEMENTWISE and near and once and all(map(_fuses, by))
+            number = not reading(equation)  # which costs nothing to have anywhere
+            return equation.primitive in ELEMENTWISE and (number or (near and once)) and all(map(_fuses, by))
 
         self.unwritten = {
             value

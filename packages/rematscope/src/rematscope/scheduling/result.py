@@ -56,9 +56,16 @@ class Trial:
 
     @property
     def peak_bytes(self) -> float:
-        """Bytes that the compiled program takes while it runs; infinite if there is no room for it."""
+        """Bytes that the compiled program takes while it runs; infinite if there is no room for it.
+
+        Numbers that the compiler wrote into it are no part of that, nor is the cotangent of a scalar: a step has none.
+        """
         made = self.measurement
-        return math.inf if made is None or made.out_of_memory else made.peak_bytes
+        if made is None or made.out_of_memory:
+            return math.inf
+        ones = sum(v.device_bytes for v in self.linearized.passes.cotangents if not v.shape)
+        held = made.argument_bytes - ones + sum(v.device_bytes for v in self.linearized.primal.constants)
+        return held + made.output_bytes - made.overwritten_bytes + made.temp_bytes
 
 
 @dataclasses.dataclass(frozen=True)

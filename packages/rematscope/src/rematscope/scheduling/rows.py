@@ -13,7 +13,7 @@ is computed again once and the order is that of `rematscope.scheduling.schedule`
 variables as there are values times the bins in which they can first be asked for.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -36,11 +36,14 @@ class Rows:
 
     Attributes:
       linearized: the function.
+      fixed: values that are kept in any case. What leads to them is not computed again, and no step asks for more than
+        what lies between two of them.
       candidates: the values that may be kept, in the order of the program.
     """
 
-    def __init__(self, linearized: Linearized):
+    def __init__(self, linearized: Linearized, fixed: Collection[Value] = ()):
         self.linearized = linearized
+        self.fixed = frozenset(fixed)
         self._number_steps()
         self._find_needed()
         self._find_windows()
@@ -99,8 +102,9 @@ class Rows:
             sees(value, self._bins - 1)
         needed: set[Equation] = set()
         while pending:
-            maker = made.get(pending.pop())
-            if maker is not None and maker not in needed:
+            value = pending.pop()
+            maker = made.get(value)
+            if maker is not None and maker not in needed and value not in self.fixed:
                 needed.add(maker)
                 pending += (self._source(v, 0)[0] for v in reading(maker))
         self._nodes = [e for e in home if e in needed and e not in self._loops]
@@ -126,21 +130,32 @@ class Rows:
         first: dict[Equation, int] = {}
         last: dict[Equation, int] = {}
         self._end: dict[Value, int] = {}
+
+        def end(value: Value) -> int:
+            """The bin of the last reader of a value, or of the last that reads what is fused of it."""
+            by = [e for e in readers.get(value, ()) if e in first]
+            found = [*self._asked.get(value, ())]
+            for reader in by:
+                for made in reader.outputs:
+                    fused = made in self._fusion.unwritten
+                    runs = self._when(reader, self._made[value], last[reader]) if value in self._made else last[reader]
+                    found.append(self._end.get(made, 0) if fused else runs)
+            return max(found, default=0)
+
         for equation in reversed(self._nodes):
             starts: list[int] = []
             ends: list[int] = []
             for value in equation.outputs:
                 asked = self._asked.get(value, [])
                 by = [e for e in readers.get(value, ()) if e in first]
-                starts += [min(asked, default=self._bins), *(self._when(e, equation, first[e]) for e in by)]
-                ends += [*asked[:1], *(self._when(e, equation, last[e]) for e in by)]
-                reads = [
-                    self._end.get(v, 0) if v in self._fusion.unwritten else first[e] for e in by for v in e.outputs
-                ]
-                self._end[value] = max([*asked, *reads], default=0)
+                if value not in self.fixed:
+                    starts += [min(asked, default=self._bins), *(self._when(e, equation, first[e]) for e in by)]
+                    ends += [*asked[:1], *(self._when(e, equation, last[e]) for e in by)]
+                self._end[value] = end(value)
             first[equation], last[equation] = min(starts), max(min(ends, default=0), max(ends, default=0))
             last[equation] = max(last[equation], first[equation])
-        self._first, self._last, self._readers = first, last, readers
+        self._first, self._last = first, last
+        self._end |= {value: end(value) for value in self.fixed}
         for loop in self._loops:
             for value in loop.bodies[0].inputs[: loop.carries]:
                 self._end[value] = self._span.get(loop, (0, self._bins - 1))[1]
@@ -155,7 +170,7 @@ class Rows:
 
         A cotangent's factor is made of what the backward pass mostly reads besides.
         """
-        if jax_internals.has_effects(equation.eqn) or not value.device_bytes:
+        if value in self.fixed or jax_internals.has_effects(equation.eqn) or not value.device_bytes:
             return False
         if equation in self.linearized.late and equation.primitive in ELEMENTWISE:
             return False
@@ -190,8 +205,8 @@ class Rows:
         return found
 
     @cached_property
-    def _cotangents(self) -> list[int]:
-        """The most bytes of cotangents in each bin."""
+    def _given(self) -> list[int]:
+        """The most bytes of cotangents in each bin, with what is kept in any case."""
         outputs = set(self.linearized.backward.outputs)
         own = {v: i for i, e in enumerate(self._steps) for v in e.outputs}
         last = dict(own)
@@ -207,6 +222,9 @@ class Rows:
         most = [0] * self._bins
         for i, bin_ in enumerate(self._bin_of[: len(self._steps)]):
             most[bin_] = max(most[bin_], int(live[i]))
+        for value in self.fixed:
+            for bin_ in range(self._end[value] + 1):
+                most[bin_] += value.device_bytes
         return most
 
     @cached_property
@@ -251,6 +269,8 @@ class Rows:
 
     def _add_row(self, rows: list, value: Value, bin_: int, reader: int | None) -> None:
         """A value is kept, or has run again by a bin, if a reader has (or in any case)."""
+        if value in self.fixed:
+            return
         x, row = self._columns[0], {}
         if reader is not None:
             row[reader] = -1.0
@@ -266,7 +286,7 @@ class Rows:
 
     @cached_property
     def _peaks(self) -> tuple[scipy.sparse.csc_array, np.ndarray]:
-        """For each bin the bytes of each column, in MiB, and what cotangents take."""
+        """For each bin the bytes of each column, in MiB, and what is there in any case."""
         x, _, size = self._columns
         i: list[int] = []
         j: list[int] = []
@@ -286,7 +306,7 @@ class Rows:
                     i.append(bin_)
                     j.append(start + min(bin_, self._last[equation]))
                     c.append(nbytes / _MIB)
-        return scipy.sparse.csc_array((c, (i, j)), shape=(self._bins, size)), np.array(self._cotangents) / _MIB
+        return scipy.sparse.csc_array((c, (i, j)), shape=(self._bins, size)), np.array(self._given) / _MIB
 
     @cached_property
     def _bytes(self) -> np.ndarray:
@@ -296,7 +316,7 @@ class Rows:
         return row
 
     def cheapest(
-        self, *, peak: float | None = None, kept: float | None = None, seconds: float = 3, gap: float = 1e-3
+        self, *, peak: float | None = None, kept: float | None = None, seconds: float = 2, gap: float = 1e-2
     ) -> tuple[frozenset[Value], float] | None:
         """The values to keep so that least is computed again.
 
@@ -310,10 +330,10 @@ class Rows:
           The values, and a bound: what every choice within the limits costs at least in this model. None if the solver
           found no choice.
         """
-        rows, cotangents = self._peaks
+        rows, given = self._peaks
         limited = []
         if peak is not None:
-            limited.append((rows, peak / _MIB - cotangents))
+            limited.append((rows, peak / _MIB - given))
         if kept is not None:
             limited.append((scipy.sparse.csc_array(self._bytes[None]), np.array([kept / _MIB])))
         unit = max(self._objective.max(initial=0.0), 1.0)
@@ -323,19 +343,19 @@ class Rows:
         if result.x is None:
             return None
         chosen = frozenset(v for v, on in zip(self.candidates, result.x, strict=False) if on > 0.5)
-        return chosen, max(0.0, (result.mip_dual_bound - less.sum()) * unit)
+        return chosen | self.fixed, max(0.0, (result.mip_dual_bound - less.sum()) * unit)
 
     def smallest(self) -> frozenset[Value]:
         """Values to keep so that the peak is near the least, in this model."""
-        rows, cotangents = self._peaks
+        rows, given = self._peaks
         level = scipy.sparse.csc_array(np.full((self._bins, 1), -1.0))  # one column more: the peak itself
         above = scipy.sparse.hstack([rows, level], format="csc")
-        result = self._solved(np.append(np.zeros(rows.shape[1]), 1.0), [(above, -cotangents)], whole=False)
+        result = self._solved(np.append(np.zeros(rows.shape[1]), 1.0), [(above, -given)], whole=False)
         # What parts of values would do is less than whole ones can: the first limit above that some choice keeps to.
-        for more in (1.01, 1.04, 1.1, 1.2, 1.4, 2.0) if result.x is not None else ():
+        for more in (1.02, 1.1, 1.25, 1.5, 2.0) if result.x is not None else ():
             if (found := self.cheapest(peak=more * result.fun * _MIB)) is not None:
                 return found[0]
-        return frozenset()
+        return self.fixed
 
     @cached_property
     def _objective(self) -> np.ndarray:

@@ -18,6 +18,9 @@ room for other things. What is foretold here follows from the program and from r
 What a target does in its own way is said of it in `lowered_otherwise`: the CPU has no product by groups, and none but
 of plain rows and columns, so operands are copied first, from what they are made of where that is cheap. Its sums and
 maxima are a library's, which takes arithmetic into them but no selections and broadcasts: those are written.
+
+These are rules of XLA as JAX 0.11 and later have it. Before, it took barriers out on a CPU ahead of merging what is
+equal: an unrolled checkpoint was undone, and took what no checkpoint takes. A loss over many words took a third more.
 """
 
 import itertools

@@ -29,8 +29,8 @@ def test_a_chapter_checks_a_prediction_and_its_widget_shows_what_another_policy_
     notebook = lab.open("notebooks/04_policies.ipynb")
     notebook.run_all()
 
-    notebook.show(".jp-CodeCell:has-text('How many does')")
-    question = notebook.page.locator(".remat-panel", has_text="How many does")
+    notebook.show(".jp-CodeCell:has-text('none is kept by both')")
+    question = notebook.page.locator(".remat-panel", has_text="none is kept by both")
     question.get_by_label("number").fill("5")
     question.get_by_label("number").press("Enter")
     question.get_by_text("Not 5: it is more.").wait_for()

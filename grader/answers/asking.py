@@ -42,20 +42,20 @@ def asked_and_traced(
     written, codes = written_in(answer), codes_of(answer)
     besides = for_what_is_written(task, cases, written, np.random.default_rng([seed, 3]))
     cases = registry.cases(exercise, seed, besides)
-    rng = np.random.default_rng([seed, 4])
-    more = structures(task, cases, written, rng)
+    more = structures(task, cases, written, np.random.default_rng([seed, 4]))
     with Branches(codes) as branches:
         if may_remember(answer):
             # It is not run before it is traced: it would remember that, and do something else for it.
             found = [*itertools.islice(more, most_of(cases))] if chooses(codes, by_branches=True) else []
         elif chooses(codes):
-            found = new_ways(answer, task, cases, more, branches, rng)
+            found = new_ways(answer, task, cases, more, branches, seed, len(besides))
             # Not all that is else shows in what a program consists of.
             found += itertools.islice(more, most_of(cases) - len(found))
         else:
             evidence = traced(answer, exercise, cases, seed, besides)
-            found = new_ways(answer, task, cases, more, branches, rng) if branches.one_sided else []
-            if not found:
+            if not branches.one_sided:
+                return cases, evidence
+            if not (found := new_ways(answer, task, cases, more, branches, seed, len(besides))):
                 return cases, evidence
     besides += found
     cases = registry.cases(exercise, seed, besides)

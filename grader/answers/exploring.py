@@ -16,7 +16,7 @@ import numpy as np
 
 from grader.answers.apply import applied
 from grader.answers.branches import Branches
-from grader.exercises.besides import MOST_CASES, drawn, drawn_alike, pairs_of, targets
+from grader.exercises.besides import MOST_CASES, drawn, drawn_alike, made_of, pairs_of, targets
 from grader.exercises.spec import Case, Question, Structure, TaskOfAnyStructure
 from grader.util.jax_settings import as_they_come
 from rematscope.ir.jax_internals import AnyJaxpr, bodies, body_of
@@ -60,7 +60,8 @@ def new_ways(
     asked: Sequence[Case | Question],
     more: Iterator[Structure],
     branches: Branches,
-    rng: np.random.Generator,
+    seed: int,
+    before: int,
 ) -> list[Structure]:
     """Those of some structures for which an answer does something else than for what it is tried on anyway.
 
@@ -70,7 +71,8 @@ def new_ways(
       asked: what the answer is tried on anyway.
       more: the structures; a few are looked at, and while a branch has gone one way, all.
       branches: watches the answer's code.
-      rng: draws all but the structure.
+      seed: seeds all but the structure.
+      before: how many structures are asked about besides already.
     """
     known = frozenset[Any]().union(*(_done(answer, each, branches) for each in asked))
     seen: Counter[frozenset[Any]] = Counter()
@@ -78,7 +80,7 @@ def new_ways(
     for looked, structure in enumerate(more):
         if len(found) == most_of(asked) or (looked >= _LOOKS and not branches.one_sided):
             break
-        done = _done(answer, task.case(rng, **structure), branches)
+        done = _done(answer, made_of(structure, task, seed, before + len(found)), branches)
         if not done <= known and seen[done] < _OF_EACH:
             found.append(structure)
         seen[done] += 1

@@ -96,9 +96,12 @@ def drawn(task: Task, rng: np.random.Generator, fixed: Structure | None = None) 
     for _ in range(_TRIES):
         structure: dict[str, Any] = {}
         for symbol in _in_order(task.ranges):
-            values = (range_ := task.ranges[symbol]).within(structure)
+            values: Sequence[Any] = (range_ := task.ranges[symbol]).within(structure)
             if symbol in fixed:
                 values = [fixed[symbol]] if fixed[symbol] in values else []
+            for other, value in fixed.items():  # a divisor that is asked for leaves few numbers
+                if symbol in _ends(range_of := task.ranges[other]) <= {*structure, symbol}:
+                    values = [each for each in values if value in range_of.within({**structure, symbol: each})]
             if not values:
                 break
             place = int((len(values) + 1) ** rng.random()) if isinstance(range_, Integers) else 0
@@ -148,12 +151,17 @@ def with_besides(
         raise ValueError("that is more than may be asked besides, or something else.")
     by_name = {each.name: each for each in asked}
     for place, structure in enumerate(besides):
-        made = task.case(np.random.default_rng([seed, 2, place]), **structure)
+        made = made_of(structure, task, seed, place)
         if made.name in by_name:
             numbers = (f"{symbol} = {value}" for symbol, value in structure.items() if isinstance(value, int))
             made = dataclasses.replace(made, name=f"{made.name}, {', '.join(numbers)}")
         by_name.setdefault(made.name, made)
     return tuple(sorted(by_name.values(), key=lambda each: isinstance(each, Question)))
+
+
+def made_of(structure: Structure, task: TaskOfAnyStructure, seed: int, place: int) -> Case | Question:
+    """The case, or question, of a structure that is asked about besides, so many others before it."""
+    return task.case(np.random.default_rng([seed, 2, place]), **structure)
 
 
 def _is_allowed(structure: Structure, task: Task) -> bool:

@@ -143,6 +143,21 @@ def test_of_microbatches_the_passes_of_one_are_shown(step):
     assert len(passes.step.parameters) == LAYERS and len(passes.step.state) == 2 * LAYERS + 1
 
 
+@pytest.mark.parametrize("batches", [(), (4,)], ids=["one_batch", "microbatches"])
+def test_of_a_gradient_alone_of_a_loss_in_one_checkpoint_all_is_the_backward_pass(batches):
+    """Nobody needs the loss itself, so its forward pass runs once, in the backward pass: late, and not again."""
+    gradient = jax.grad(jax.checkpoint(lambda w, x: jnp.sin(x @ w).sum()))
+
+    def step(w, x):
+        if not batches:
+            return w - gradient(w, x)
+        return w - lax.scan(lambda total, x: (total + gradient(w, x), None), jnp.zeros_like(w), x)[0]
+
+    passes = trace(step, array(D, D), array(*batches, ROWS, D))
+    counts = {role: passes.backward.count("dot_general", role) for role in "RLB"}
+    assert passes.step.times == (4 if batches else 1) and counts == {"R": 0, "L": 1, "B": 1}
+
+
 def test_per_example_gradients_count_every_example():
     def step(parameters, xs):
         gradients = jax.vmap(jax.grad(loss), (None, 0))(parameters, xs)

@@ -106,7 +106,10 @@ def halves_of(program: Program, gradients: Sequence[Gradient]) -> list[Halves]:
         for body, place, times in reversed(list(_places(program, gradient))):
             halves = _halves(program, body, place, gradient, end.get(body, 0), times)
             end[body] = place + len(halves.backward.equations)
-            if any(equation.primitive not in BOOKKEEPING for equation in halves.forward.equations):
+            # Of a loss in one checkpoint no forward pass need be left, but what it is differentiated for.
+            own = {v for equation in body.equations for v in equation.outputs}
+            computes = any(equation.primitive not in BOOKKEEPING for equation in halves.forward.equations)
+            if computes or not own.isdisjoint(gradient.differentiated):
                 found.append(halves)
                 break  # else the forward pass stands around the loop that the pullback is called in
     return found

@@ -41,7 +41,8 @@ class Picture:
 
 
 # The style classes that rematscope gives to pieces of its lines; any other could be one of the page's own.
-_STYLES = {"", "bold", "rs-type", "rs-source", "rs-marked", *(f"rs-{x}{m}" for x in "SRLB" for m in ("", " rs-marked"))}
+_STYLES = {"", "bold", "rs-header", "rs-type", "rs-source", "rs-marked"}
+_STYLES |= {f"rs-{x}{m}" for x in "SRLB" for m in ("", " rs-marked")}
 
 
 _MAX_PIECES = 20_000

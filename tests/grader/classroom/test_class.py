@@ -45,6 +45,34 @@ def test_feedback_shows_both_programs_and_marks_what_is_wrong(grader_in_sandbox)
     assert right.verdict.passed and "page's shapes" in right.picture.title and "◀ here" not in right.picture.html()
 
 
+def counting(last, then):
+    """An answer that says which call of it is made, and does something in one of them.
+
+    The number stands in words: an answer is asked about its own numbers besides.
+    """
+    calls = f"""
+import os, sys
+
+calls = []
+
+
+def counted(policy):
+    calls.append(policy)
+    print("call", len(calls), flush=True)
+    if len(calls) == int("{last}"):
+        {then}
+    return policy
+"""
+    text = calls + RIGHT.replace("policy=policy", "policy=counted(policy)")
+    return Submission("ada", "answer.py", text.encode())
+
+
+@pytest.fixture(scope="module")
+def judged(grader_in_sandbox):
+    """How many calls such an answer is judged by. What it prints when it is shown goes nowhere."""
+    return grader_in_sandbox().grade(counting(0, "int()"), 1).printed.count("call")
+
+
 @sandboxed
 @pytest.mark.parametrize(
     ("later", "then", "shown"),
@@ -56,25 +84,13 @@ def test_feedback_shows_both_programs_and_marks_what_is_wrong(grader_in_sandbox)
         (0, "sys.stdout = None", True),
     ],
 )
-def test_what_an_answer_does_when_it_is_shown_changes_nothing(later, then, shown, monkeypatch, grader_in_sandbox):
+def test_what_an_answer_does_when_it_is_shown_changes_nothing(
+    later, then, shown, monkeypatch, judged, grader_in_sandbox
+):
+    """In the last call that is judged, or in the one in which it is shown."""
     monkeypatch.setattr(remote_capture, "SECONDS_TO_DRAW", 2)
-    # Each case is tried twice. (The number stands in words below: an answer is asked about its own numbers besides.)
-    judged = 2 * len(seeds.cases_for(NAME, seeds.seed_of_shapes(1, "ada")))
-    calls = f"""
-import os, sys
-
-calls = []
-
-
-def counted(policy):
-    calls.append(policy)
-    print("call", len(calls), flush=True)
-    if len(calls) == int("{judged + later}"):  # the last one that is judged, or the one that is shown
-        {then}
-    return policy
-"""
-    answer = calls + RIGHT.replace("policy=policy", "policy=counted(policy)")
-    grade = grader_in_sandbox().grade(Submission("ada", "answer.py", answer.encode()), 1)
+    grade = grader_in_sandbox().grade(counting(judged + later, then), 1)
+    assert judged >= 2 * len(seeds.cases_for(NAME, seeds.seed_of_shapes(1, "ada"))), "each case is tried twice"
     assert grade.verdict.passed and grade.printed.split("\n") == [*(f"call {n + 1}" for n in range(judged)), ""]
     assert (grade.picture is not None) == shown
 

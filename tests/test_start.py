@@ -403,6 +403,9 @@ def test_the_user_s_python_settings_do_not_reach_what_is_started(monkeypatch):
 @pytest.fixture
 def lab(workbook):
     """The running command, and the address that it opens in the browser."""
+    way = Path("grader/learner/opening.py")  # by which the server reads pages
+    (workbook.root / way).parent.mkdir()
+    shutil.copyfile(start.ROOT / way, workbook.root / way)
     opened = workbook.home.with_name("opened")
     browser = workbook.home.with_name("browser")
     browser.write_text(f'#!/bin/sh\nprintf %s "$1" > "{opened}.part" && mv "{opened}.part" "{opened}"\n')

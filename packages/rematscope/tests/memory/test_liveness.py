@@ -183,6 +183,17 @@ def test_in_a_notebook_a_picture_and_its_numbers(monkeypatch):
     assert len(str(found).splitlines()[1]) <= 80
 
 
+def test_pictures_that_share_an_axis_share_its_unit_and_have_room_for_all():
+    small, large = (liveness(sines(4), np.ones(size, np.float32)) for size in (2**6, 2**18))
+    for timelines in ([small, large], [large, small]):
+        axes = Figure().subplots(1, 2, sharey=True)
+        for timeline, ax in zip(timelines, axes, strict=True):
+            timeline.plot(ax)
+        (unit,) = {ax.get_ylabel() for ax in axes}
+        top = axes[0].get_ylim()[1] * {"KiB": 2**10, "MiB": 2**20}[unit]
+        assert top == pytest.approx(1.2 * large.peak_bytes) and (unit == "MiB") == (timelines[0] is large)
+
+
 def test_plot_marks_the_turn_and_the_peak():
     found = liveness(sines(3), VECTOR)
     ax = Figure().subplots()

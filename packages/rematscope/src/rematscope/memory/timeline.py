@@ -8,7 +8,7 @@ from rematscope.ir.source import Source
 from rematscope.render.figure import INK
 from rematscope.render.parts import Lines, Pictured
 from rematscope.render.theme import COLOURS
-from rematscope.render.units import SECONDS, bytes_text, seconds_text
+from rematscope.render.units import BYTES, SECONDS, bytes_text, seconds_text
 from rematscope.render.view import View
 from rematscope.seconds.roofline import Seconds
 
@@ -88,9 +88,13 @@ class Timeline(Pictured):
         return self.peak.nbytes
 
     def plot(self, ax) -> None:
-        """Draws the bytes as a stacked area on matplotlib axes, with the turn and the peak marked."""
-        number, unit = bytes_text(self.peak_bytes).split()
-        scale = self.peak_bytes / float(number) if self.peak_bytes else 1
+        """Draws the bytes as a stacked area on matplotlib axes, with the turn and the peak marked.
+
+        Axes that share their scale with others that are drawn already have the unit of those, and room for all.
+        """
+        others = [other for other in ax.get_shared_y_axes().get_siblings(ax) if other.get_ylabel() in BYTES]
+        unit = others[0].get_ylabel() if others else bytes_text(self.peak_bytes).split()[1]
+        scale = BYTES[unit]
         places: Sequence[float] = range(len(self.moments))
         label, where = "steps", "mid"
         if self.roofline is not None:
@@ -123,7 +127,8 @@ class Timeline(Pictured):
         if self.roofline is None:
             ax.xaxis.get_major_locator().set_params(integer=True)
         ax.set(xlabel=f"{label}: forward, then backward", ylabel=unit, title=self.title)
-        ax.set(xlim=(0, places[-1] or 1), ylim=(0, 1.2 * max(self.peak_bytes / scale, *host) or 1))
+        top = max(1.2 * max(self.peak_bytes / scale, *host) or 1, *(other.get_ylim()[1] for other in others), 0)
+        ax.set(xlim=(0, places[-1] or 1), ylim=(0, top))
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
 
     def caption(self) -> str:

@@ -1,9 +1,11 @@
 """Numbers with their units, as people write them."""
 
+BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+
 
 def bytes_text(count: float) -> str:
     """`72 B`, `16 KiB`, `1.25 MiB`: exact below 1 KiB, else three digits."""
-    return _scaled(count, 1024, ["B", "KiB", "MiB", "GiB", "TiB"])
+    return _scaled(count, 1024, list(BYTES))
 
 
 def count_text(count: int, unit: str) -> str:

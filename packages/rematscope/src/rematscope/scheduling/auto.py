@@ -28,7 +28,7 @@ from rematscope.render.progress import progress
 from rematscope.render.units import bytes_text
 from rematscope.scheduling.cuts import in_stretches, kept_at_cuts, stretches
 from rematscope.scheduling.linearize import Linearized, linearize
-from rematscope.scheduling.result import Auto, Trial
+from rematscope.scheduling.result import Auto, Proposal
 from rematscope.scheduling.rows import Rows
 from rematscope.scheduling.schedule import Schedule, schedule
 from rematscope.scheduling.scheduled import keeping
@@ -105,7 +105,7 @@ def auto(
 
 @dataclasses.dataclass(frozen=True)
 class _Known:
-    """What was found for a limit: the places of what is kept, and what was compiled; see `Trial` for the rest."""
+    """What was found for a limit: the places of what is kept, and what was compiled; see `Proposal` for the rest."""
 
     limit: int
     of_own: bool
@@ -127,7 +127,7 @@ class _Search:
         self.f, self.args, self.kwargs = f, args, kwargs
         self.target = target
         self.compiles = compiles
-        self.trials: list[Trial] = []
+        self.trials: list[Proposal] = []
         self.tell: Callable[[str, float], None] = lambda text, done: None
         self.linearized = linearize(trace(without_checkpoints(f), *args, **kwargs))
         has_own = any(checkpoints(jaxpr_of(f, *args, **kwargs)))
@@ -140,7 +140,7 @@ class _Search:
         self._least = plain.flops + plain.transcendentals  # what runs at all events
         self.fixed = _fixed(self.linearized)
 
-    def within_peak(self, limit: int) -> tuple[Trial, float]:
+    def within_peak(self, limit: int) -> tuple[Proposal, float]:
         """The best trial whose compiled peak is within a limit; and what every choice costs at least in the rows."""
         room = limit - self.fixed
         if room < 0:
@@ -184,7 +184,7 @@ class _Search:
         self._compile_better(proposals, limit)
         return bound
 
-    def _next(self, limit: int, proposals: list[Trial]) -> tuple[Trial, float] | None:
+    def _next(self, limit: int, proposals: list[Proposal]) -> tuple[Proposal, float] | None:
         """What to compile next, with the bound of the rows; None if there is nothing better in them."""
         room = limit - self.fixed
         left = self.compiles - len(self.trials)
@@ -215,7 +215,7 @@ class _Search:
             return found if found is not None and found[0].recomputed < least else None
         return found or (self._smallest(proposals), 0.0)
 
-    def _compile_better(self, proposals: list[Trial], limit: int) -> None:
+    def _compile_better(self, proposals: list[Proposal], limit: int) -> None:
         """Compiles what others would keep, with what is left to compile, where it may be better than all so far."""
         sizes = [(t.peak_bytes - self.fixed) / max(t.predicted, 1) for t in self.trials]
         for trial in (*proposals, self._plain) if len(self.trials) < self.compiles else ():
@@ -225,7 +225,7 @@ class _Search:
             if len(self.trials) < self.compiles and new and may_fit and trial.recomputed < least:
                 self._compile(trial)
 
-    def _chosen(self, aim: float) -> tuple[Trial, float] | None:
+    def _chosen(self, aim: float) -> tuple[Proposal, float] | None:
         """What is best in the rows and is predicted to take no more than so much."""
         self.tell("choosing", 0)
         found = []
@@ -240,7 +240,7 @@ class _Search:
                 limit *= min(0.98, aim / found[-1][0].predicted)
         return min(found, key=lambda one: (max(one[0].predicted - aim, 0), one[0].recomputed), default=None)
 
-    def within_budget(self, limit: int) -> tuple[Trial, float]:
+    def within_budget(self, limit: int) -> tuple[Proposal, float]:
         """The best trial that keeps no more than so many bytes."""
         found = Rows(self.linearized).cheapest(kept=limit)
         if found is None:
@@ -256,7 +256,7 @@ class _Search:
         """What people call the function."""
         return self.linearized.passes.function
 
-    def _proposals(self) -> list[Trial]:
+    def _proposals(self) -> list[Proposal]:
         """Choices that others make, those first that compute least again: the first keeps all that JAX does."""
         everything = self._trial(self.linearized, self.linearized.kept)
         made = [self._trial(self.linearized, self.linearized.saved_by(policy)) for policy in _POLICIES]
@@ -265,27 +265,27 @@ class _Search:
             made += [self._trial(self.own, self.own.kept), self._plain]
         return [everything, *sorted(made, key=lambda trial: trial.recomputed)]
 
-    def _smallest(self, proposals: list[Trial]) -> Trial:
+    def _smallest(self, proposals: list[Proposal]) -> Proposal:
         """What is predicted to take least, of the rows and of proposals."""
         fresh = [t for t in (self._least_of_rows, *proposals) if not any(t.is_like(other) for other in self.trials)]
         return min(fresh or [self._least_of_rows], key=lambda trial: trial.predicted)
 
     @cached_property
-    def _plain(self) -> Trial:
+    def _plain(self) -> Proposal:
         """The author's checkpoints, or one around each layer, as JAX makes them."""
         if self.own is not None:
             return self._trial(self.own, self.own.kept, ())
         return self._in_stretches(stretches(self.f, *self.args, **self.kwargs))
 
-    def _in_stretches(self, cuts: tuple[int, ...]) -> Trial:
+    def _in_stretches(self, cuts: tuple[int, ...]) -> Proposal:
         linearized = linearize(trace(in_stretches(self.f, cuts), *self.args, **self.kwargs))
         return self._trial(linearized, linearized.kept, cuts)
 
     @cached_property
-    def _least_of_rows(self) -> Trial:
+    def _least_of_rows(self) -> Proposal:
         return self._trial(self.linearized, self.rows[0].smallest())
 
-    def _known(self, known: "_Known") -> Trial:
+    def _known(self, known: "_Known") -> Proposal:
         """What an earlier call compiled."""
         if known.stretches:
             trial = self._in_stretches(known.stretches)
@@ -296,22 +296,24 @@ class _Search:
         self.trials.append(trial)
         return trial
 
-    def _trimmed(self, trial: Trial, most: float) -> Trial:
+    def _trimmed(self, trial: Proposal, most: float) -> Proposal:
         """A choice without the smallest of what it keeps, so many bytes of it at least."""
         dropped, rest = 0.0, sorted(trial.schedule.kept, key=lambda value: -value.nbytes)
         while rest and dropped < most:
             dropped += rest.pop().nbytes
         return self._trial(trial.linearized, frozenset(rest))
 
-    def _trial(self, linearized: Linearized, kept: frozenset[Value], stretches: tuple[int, ...] | None = None) -> Trial:
+    def _trial(
+        self, linearized: Linearized, kept: frozenset[Value], stretches: tuple[int, ...] | None = None
+    ) -> Proposal:
         made = schedule(linearized, kept)
         function = keeping(self.f, linearized, kept) if stretches is None else _checkpointed(self.f, stretches)
         recomputed = max(0, _work(made) - self._least)
         returned = [*linearized.primal.outputs, *made.backward.outputs]
         predicted = temporary_bytes([made.forward, made.backward], returned, self.target)
-        return Trial(function, linearized, kept, made, predicted, recomputed, stretches)
+        return Proposal(function, linearized, kept, made, predicted, recomputed, stretches)
 
-    def _compile(self, trial: Trial) -> Trial:
+    def _compile(self, trial: Proposal) -> Proposal:
         self.tell(f"compiling with {bytes_text(trial.schedule.kept_bytes)} kept", 0)
         made = trial.measurement = measure(trial.function, *self.args, target=self.target, **self.kwargs)
         if not made.out_of_memory:

@@ -27,7 +27,7 @@ _LINES = 12  # of a table
 
 
 @dataclasses.dataclass(eq=False)
-class Trial:
+class Proposal:
     """A choice that was compiled, or may be.
 
     Attributes:
@@ -50,7 +50,7 @@ class Trial:
     stretches: tuple[int, ...] | None = None
     measurement: Measurement | None = None
 
-    def is_like(self, other: "Trial") -> bool:
+    def is_like(self, other: "Proposal") -> bool:
         """Whether both keep the same, scheduled alike."""
         return (self.stretches, self.schedule.kept) == (other.stretches, other.schedule.kept)
 
@@ -99,8 +99,8 @@ class Auto(View):
     def __init__(
         self,
         linearized: Linearized,
-        chosen: Trial,
-        trials: list[Trial],
+        chosen: Proposal,
+        trials: list[Proposal],
         limit: int,
         limits_peak: bool,
         target: str,

@@ -18,8 +18,7 @@ from rematscope.render.progress import working
 from rematscope.render.units import bytes_text, count_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
-from rematscope.seconds.roofline import Seconds as RooflineSeconds
-from rematscope.seconds.roofline import seconds_of
+from rematscope.seconds.roofline import Seconds, seconds_of
 from rematscope.tracing.arguments import flattened
 from rematscope.tracing.trace import Passes, trace
 from rematscope.xla.buffers import allocation
@@ -109,7 +108,7 @@ def _exchanges(passes: Passes, made: Compiled, module: Module) -> tuple[Exchange
 
 
 @dataclasses.dataclass(frozen=True)
-class Seconds:
+class RunTimes:
     """How long both passes took, run after run.
 
     Attributes:
@@ -154,7 +153,7 @@ class Measurement(View):
       notes: what the figures leave out, in sentences; first, where a device was given, the seconds.
     """
 
-    def __init__(self, passes: Passes, target: str, made: Compiled, roofline: RooflineSeconds | None = None):
+    def __init__(self, passes: Passes, target: str, made: Compiled, roofline: Seconds | None = None):
         self.function = passes.function
         self.target = target
         self.passes = passes
@@ -222,7 +221,7 @@ class Measurement(View):
             "it over several chips."
         ]
 
-    def time(self, runs: int = 10) -> Seconds:
+    def time(self, runs: int = 10) -> RunTimes:
         """Runs both passes on the target, once to warm up and then `runs` times.
 
         Arguments that were given as shapes are drawn: normal numbers for floats, zeros for all else.
@@ -231,7 +230,7 @@ class Measurement(View):
           TargetError: if the target is not here.
         """
         self._run()
-        return Seconds(tuple(self._run() for _ in range(runs)))
+        return RunTimes(tuple(self._run() for _ in range(runs)))
 
     @property
     def rows(self) -> tuple[MeasuredRow, ...]:

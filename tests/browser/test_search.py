@@ -104,3 +104,12 @@ def test_without_a_script_the_page_says_the_same(browser, saved):
         assert page.get_by_role("search").count() == 0
         assert page.get_by_text("a = x @ p.layers.0").first.is_visible()
         assert "\n" in page.locator("pre").first.inner_text()
+
+
+def test_columns_line_up_whatever_font_the_page_around_them_has(browser, saved):
+    page = browser.new_page()
+    page.goto(saved.as_uri())
+    page.add_style_tag(content="body, body pre { font-family: system-ui }")  # as in a page of nbconvert's
+    fonts = page.locator("pre, .rs-table").evaluate_all("all => all.map(each => getComputedStyle(each).fontFamily)")
+    assert set(fonts) == {"ui-monospace, monospace"}
+    page.close()

@@ -26,7 +26,8 @@ SHEET = """<style>
 .rematscope .rs-programs td { display: block; flex: 0 1 auto; padding: 0; border: 0; text-align: left;
   vertical-align: top; max-width: 100%; overflow-x: auto; }
 .rematscope .rs-programs td + td { border-left: 1px solid #8888; padding-left: 1em; }
-.rematscope .rs-table { margin: 0; font-family: var(--jp-code-font-family, monospace); font-size: 12px; }
+.rematscope.rematscope pre, .rematscope .rs-table { font-family: var(--jp-code-font-family, ui-monospace, monospace); }
+.rematscope .rs-table { margin: 0; font-size: 12px; }
 .rematscope .rs-table th, .rematscope .rs-table td { text-align: left; padding: 2px 1em 2px 0; max-width: none; }
 .rematscope .rs-table :is(th, td):is(:nth-child(3), :nth-child(4)) { text-align: right !important; }
 .rematscope p { margin: 0.3em 0 0; font-weight: 600; }
@@ -80,7 +81,6 @@ SEARCHED = """<style>
 DOCUMENT = """<style>
 :root { color-scheme: light dark; }
 body { margin: 1.5em; font: 13px system-ui, sans-serif; }
-pre, .rs-table { font-family: ui-monospace, monospace; }
 .rs-table { border-spacing: 0; }
 img { max-width: 100%; }
 </style>"""

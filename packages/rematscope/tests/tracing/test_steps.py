@@ -13,7 +13,8 @@ from flax import nnx
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
-from rematscope import PlanError, TraceError, explore, fit, frontier, lint, liveness, measure, plan, trace
+from rematscope import TraceError, explore, fit, frontier, lint, liveness, measure, plan, trace
+from rematscope.tracing.checkpoints import loss_inside
 from rematscope.tracing.trace import Passes
 
 D, ROWS, LAYERS = 8, 16, 3
@@ -297,16 +298,42 @@ def test_fit_compiles_the_step():
     assert "the step as it stands" in " ".join(str(found).split())
 
 
-def test_a_loss_inside_a_shard_map_is_told_apart_where_it_cannot_be_taken_out():
+def on_two_devices(check_vma):
+    """A step that takes its gradient inside a shard_map, for divided weights; it reads a scalar that is everywhere."""
     mesh = jax.sharding.AbstractMesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
     P = jax.sharding.PartitionSpec
 
-    def on_each_device(w, x):
-        return w - lax.psum(jax.grad(lambda w: jnp.sum(jnp.sin(x @ w)))(w), "d")
+    def on_each_device(w, scale, x):
+        def loss(w):
+            h = checkpoint_name(x @ lax.all_gather(w, "d", tiled=True), "h")
+            return lax.pmean(jnp.mean(jnp.sin(scale * jnp.sin(h))), "d")
 
-    step = jax.shard_map(on_each_device, mesh=mesh, in_specs=(P(), P("d")), out_specs=P())
-    shapes = jax.ShapeDtypeStruct((4, 4), jnp.float32), jax.ShapeDtypeStruct((8, 4), jnp.float32)
-    for look in (lint, explore):
-        with pytest.raises(PlanError, match="inside a shard_map"):
-            look(step, *shapes)
-    assert trace(step, *shapes).step is not None
+        value, gradient = jax.value_and_grad(jax.checkpoint(loss))(w)
+        return w - gradient, value
+
+    specs = {"in_specs": (P("d"), P(), P("d")), "out_specs": (P("d"), P())}
+    step = jax.shard_map(on_each_device, mesh=mesh, check_vma=check_vma, **specs)
+    return step, [array(4, 4), array(), array(16, 4)]
+
+
+@pytest.mark.parametrize("check_vma", [True, False])
+def test_a_loss_inside_a_shard_map_is_looked_at_with_what_one_device_has(check_vma, capsys):
+    step, shapes = on_two_devices(check_vma)
+    passes = trace(step, *shapes)
+    assert passes.step is not None
+    loss, given, _ = loss_inside(step, shapes, {})
+    own = trace(loss, *given)
+    assert own.recompute_cost.flops == passes.recompute_cost.flops == 2 * 8 * 4 * 4 + 8 * 4
+    assert own.collectives("R") == passes.collectives("R")
+    assert own.saved_device_bytes() == passes.saved_device_bytes()
+    (found,) = (finding for finding in lint(step, *shapes).findings if finding.name == "h")
+    assert found.kind == "too late" and "all_gather" in found.text
+    explore(step, *shapes)
+    assert "bytes over links again" in capsys.readouterr().out
+
+
+def test_a_step_of_divided_parameters_is_one_also_where_its_results_lie_as_the_compiler_chooses():
+    mesh = jax.sharding.AbstractMesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    lies = jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("d"))
+    weights = jax.ShapeDtypeStruct((8, 4), jnp.float32, sharding=lies)
+    assert trace(jax.jit(lambda w, x: w - jax.grad(lambda w: jnp.sum(jnp.sin(w * x)))(w)), weights, weights).step

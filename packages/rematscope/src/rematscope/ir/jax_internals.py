@@ -252,16 +252,16 @@ def _only_equation(f: Callable[..., Any], eqn: JaxprEqn) -> JaxprEqn:
     mesh = eqn.ctx.cur_abstract_mesh  # of which a shard_map around has made some axes its own
     kinds = zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, strict=True)
     axes = [(name, size) for name, size, kind in kinds if kind == jax.sharding.AxisType.Manual]
-    varies = [_varies(v.aval) for v in (*eqn.invars, *eqn.outvars)] if axes else []
+    varies = [varying(v.aval) for v in (*eqn.invars, *eqn.outvars)] if axes else []
     like = [_like(v.aval) if axes else v.aval for v in eqn.invars]
     with eqn.ctx.manager, config._check_vma(any(varies)) if axes else contextlib.nullcontext():
         (only,) = body_of(jax.make_jaxpr(f, axis_env=axes)(*like))[0].eqns
     return _replaced(eqn, primitive=only.primitive, params=only.params, effects=only.effects)
 
 
-def _varies(aval: Any) -> bool:
-    """Whether a type in a shard_map says that values may differ from device to device; `vma` until JAX 0.9 or so."""
-    return bool(aval.mat.varying if hasattr(aval, "mat") else aval.vma)
+def varying(aval: Any) -> frozenset[str]:
+    """The axes along which a type in a shard_map says that values may differ; `vma` until JAX 0.9 or so."""
+    return frozenset(aval.mat.varying if hasattr(aval, "mat") else aval.vma)
 
 
 def _like(aval: Any) -> Any:

@@ -13,8 +13,10 @@ from rematscope.ir import jax_internals
 from rematscope.ir.gradients import GradientInside, has_gradient, marking, replacing, stopped_at_gradients
 from rematscope.ir.inline import Inliner
 from rematscope.ir.jax_internals import AnyJaxpr, Policy
+from rematscope.ir.placement import place
 from rematscope.ir.program import Value
 from rematscope.tracing.arguments import called, flattened
+from rematscope.tracing.one_device import manual_axes, mapped_again
 from rematscope.tracing.step import gradients_of, is_step
 
 source_info_util.register_exclusion(__file__)
@@ -133,16 +135,15 @@ def _takes_step(flat: Callable[..., Any], leaves: list[Any]) -> bool:
     inline = Inliner()
     jaxpr = jax.make_jaxpr(marking(flat))(*leaves)
     program = inline.program(jaxpr, [Value(v.aval) for v in jax_internals.body_of(jaxpr)[0].invars])
+    place(program)
     return is_step(program, gradients_of(inline.marks))
 
 
 def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any, Any]:
     """`f` and its arguments; of a training step what it takes the first gradient of, and shapes of what that is given.
 
-    What that function reads of the step around it is an argument of it too.
-
-    Raises:
-      PlanError: if the gradient is taken inside a shard_map: what it is taken of is no function outside of that.
+    What that function reads of the step around it is an argument of it too. Inside a shard_map it is a function of what
+    one device has, and stands in one of its own here.
     """
     flat, leaves = flattened(f, args, kwargs)
     if _jaxpr_of_no_step(flat, leaves)[0] is not None:
@@ -151,29 +152,24 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
 
     def look(loss: Callable[..., Any]) -> Callable[..., Any]:
         def seen(*primals: Any, **settings: Any) -> Any:
-            mesh = jax.sharding.get_abstract_mesh()
-            if jax.sharding.AxisType.Manual in mesh.axis_types:
-                raise PlanError(
-                    f"{called(f)} takes its gradient inside a shard_map, where the loss is a function of one device's "
-                    "parts. Give the loss in a shard_map of its own, without the gradient; plan and frontier take the "
-                    "step as it is."
-                )
             inner, given = flattened(loss, primals, settings)
             jaxpr: Any = jax.make_jaxpr(inner)(*given)
-            around = [x for x in jaxpr.consts if isinstance(x, jax.core.Tracer)]
-            found.append((jaxpr, [_shape(jax.typeof(x)) for x in (*around, *given)]))
+            read = [isinstance(x, jax.core.Tracer) for x in jaxpr.consts]
+
+            def alone(*leaves: Any) -> Any:
+                rest = iter(leaves)
+                consts = [next(rest) if taken else x for x, taken in zip(jaxpr.consts, read, strict=True)]
+                return jaxpr_as_fun(jaxpr.replace(consts=consts))(*rest)
+
+            values = [*(x for x, taken in zip(jaxpr.consts, read, strict=True) if taken), *given]
+            shapes = [_shape(jax.typeof(x)) for x in values]
+            found.append(mapped_again(alone, values) if manual_axes() else (alone, shapes))
             return loss(*primals, **settings)
 
         return seen
 
     jax.make_jaxpr(replacing(flat, look))(*leaves)
-    jaxpr, shapes = found[0]
-
-    def loss(*leaves: Any) -> Any:
-        rest = iter(leaves)
-        consts = [next(rest) if isinstance(x, jax.core.Tracer) else x for x in jaxpr.consts]
-        return jaxpr_as_fun(jaxpr.replace(consts=consts))(*rest)
-
+    loss, shapes = found[0]
     loss.__name__ = called(f)
     return loss, shapes, {}
 

@@ -266,10 +266,11 @@ def is_step(program: Program, gradients: Sequence[Gradient]) -> bool:
 
     A gradient in a checkpoint is none of a step's: that is there to be differentiated.
     """
-    returned = {v.placement.shape for v in program.outputs}
+    returned = {v.shape for v in program.outputs}
+    there = {v.placement.shape for v in program.outputs}  # inside a shard_map it is taken for what a device has
     hidden = _in_checkpoints(program)
     return any(
-        v.shape and v.placement.shape in returned
+        v.shape and (v.shape in returned or v.placement.shape in there)
         for gradient in gradients
         if hidden.isdisjoint(gradient.cotangents)
         for v in gradient.differentiated

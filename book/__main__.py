@@ -32,7 +32,7 @@ def gather(source: Path) -> None:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, source / name)
     shutil.copytree(ROOT / "docs", source / "as_it_is" / "docs")  # README's pictures, which stand in HTML there
-    shutil.copytree(ROOT / "notebooks", source / "notebooks", ignore=shutil.ignore_patterns(".*"))
+    shutil.copytree(ROOT / "notebooks", source / "notebooks", ignore=shutil.ignore_patterns(".*", "my_*"))
     (source / "exercises").mkdir()
     for page in pages.exercises():
         (source / "exercises" / page.path.name).write_bytes(pages.as_it_came(page))

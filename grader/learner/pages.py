@@ -1,4 +1,4 @@
-"""The workbook's pages, as they say themselves what they are; and an exercise's page as it came."""
+"""The workbook's pages, as they say themselves what they are; and as they came."""
 
 import difflib
 import json
@@ -15,6 +15,7 @@ from rematscope.render.files import write_whole
 ROOT = Path(__file__).parents[2]
 ARCHIVE = Path(__file__).with_name("pages.zip")  # what tests/notebooks/store.py packs
 _PAGES = "[0-9][0-9]_*.ipynb"
+_CHAPTERS = "notebooks/"  # how their names begin in the archive
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,16 @@ def exercises() -> list[Page]:
         pages = [
             _page(ROOT / "exercises" / name, archive.read(name).decode(), exercise=True)
             for name in archive.namelist()
-            if name.endswith(".ipynb")
+            if name.endswith(".ipynb") and not name.startswith(_CHAPTERS)
         ]
     return sorted(pages, key=lambda page: page.number)
+
+
+def to_read() -> list[Page]:
+    """What is read and has no exercise: the chapters that came, the page to start from and the cheat sheet."""
+    with zipfile.ZipFile(ARCHIVE) as archive:
+        names = [name for name in archive.namelist() if name.startswith(_CHAPTERS)]
+        return [_page(ROOT / name, archive.read(name).decode()) for name in names]
 
 
 def find(exercise: str | int) -> Page:
@@ -139,9 +147,9 @@ def _parts(stem: str) -> tuple[str | None, str]:
 
 
 def as_it_came(page: Page) -> bytes:
-    """An exercise's page as the workbook brought it."""
+    """A page as the workbook brought it."""
     with zipfile.ZipFile(ARCHIVE) as archive:
-        return archive.read(page.path.name)
+        return archive.read(f"{_CHAPTERS * (page.chapter is None)}{page.path.name}")
 
 
 def _page(path: Path, text: str, exercise: bool = False) -> Page:
@@ -149,7 +157,7 @@ def _page(path: Path, text: str, exercise: bool = False) -> Page:
         head = "".join(json.loads(text)["cells"][0]["source"])
     except (ValueError, TypeError, LookupError):  # a reader may have broken it
         head = ""
-    number = int(path.stem[:2])
+    number = int(path.stem[:2]) if path.stem[:2].isdigit() else 0  # the cheat sheet's
     found = re.match(r"# +(.+)", head)
     title = found[1] if found else f"{number} · {path.stem[3:].replace('_', ' ')}"
     needed = [int(chapter) for chapter in re.findall(r"notebooks/(\d+)_", head)]

@@ -26,19 +26,20 @@ class UpdateError(Exception):
 
 
 def update() -> list[str]:
-    """Brings this version's page of each exercise; pages of it stay as they are, whatever is written on them.
+    """Brings this version's page of each exercise and each chapter; pages of it stay, whatever is written on them.
 
     An older page goes, whatever its number was, if nobody wrote on it. Else it is kept whole under a new name, as by
-    `reset`, and its answer stands on the new page, with what it builds on.
+    `reset`, and an exercise's answer stands on the new page, with what it builds on. Chapters come where their folder
+    is there.
 
     Returns:
-      A sentence for each exercise that something was done for.
+      A sentence for each page that something was done for.
 
     Raises:
       UpdateError: the files cannot be written.
     """
     came, said = cells_that_came(), []
-    for page in pages.exercises():
+    for page in [*pages.exercises(), *(page for page in pages.to_read() if page.path.parent.is_dir())]:
         try:
             said += [*_update(page, came), *_renamed(page)]
         except OSError as error:
@@ -49,14 +50,14 @@ def update() -> list[str]:
     return said
 
 
-def fingerprints(exercise: str, notebook: bytes) -> list[str]:
-    """A fingerprint for each cell of an exercise's page, of its text alone, whatever it has put out.
+def fingerprints(name: str, notebook: bytes) -> list[str]:
+    """A fingerprint for each cell of a page of this name, of its text alone, whatever it has put out.
 
     Raises:
       ValueError, TypeError, LookupError: this is no notebook.
     """
     texts = ["".join(cell["source"]) for cell in json.loads(notebook)["cells"]]
-    return [_fingerprint(exercise, text) for text in texts if text.strip()]
+    return [_fingerprint(name, text) for text in texts if text.strip()]
 
 
 def cells_that_came() -> frozenset[str]:
@@ -65,20 +66,20 @@ def cells_that_came() -> frozenset[str]:
         return frozenset(archive.read(CAME).decode().split())
 
 
-def cells_to_pack(exercises: Iterable[Path]) -> str:
+def cells_to_pack(packed: Iterable[Path]) -> str:
     """What the archive says of cells: the fingerprints that it had, and those of the pages that are packed now."""
-    now = {each for path in exercises for each in fingerprints(path.stem.partition("_")[2], path.read_bytes())}
+    now = {each for path in packed for each in fingerprints(path.stem.partition("_")[2], path.read_bytes())}
     return "".join(f"{each}\n" for each in sorted(now.union(cells_that_came())))
 
 
-def _fingerprint(exercise: str, text: str) -> str:
+def _fingerprint(name: str, text: str) -> str:
     lines = "\n".join(line.rstrip() for line in text.strip().splitlines())
-    return hashlib.sha256(f"{exercise}\n{lines}".encode()).hexdigest()[:12]
+    return hashlib.sha256(f"{name}\n{lines}".encode()).hexdigest()[:12]
 
 
 def _update(page: Page, came: frozenset[str]) -> list[str]:
     named = re.compile(rf"\d+_{page.name}\.ipynb")
-    there = sorted(path for path in page.path.parent.glob("*.ipynb") if named.fullmatch(path.name))
+    there = sorted(p for p in page.path.parent.glob("*.ipynb") if p == page.path or named.fullmatch(p.name))
     old = [path for path in there if path != page.path or _is_older(page, came)]
     if not old and page.path in there:
         return []
@@ -116,6 +117,8 @@ def _update(page: Page, came: frozenset[str]) -> list[str]:
 
 def _renamed(page: Page) -> list[str]:
     """Gives a Python file that `watch` made under an exercise's earlier number the number that `watch` looks for."""
+    if page.chapter is None:
+        return []
     now, said = python_file(page), []
     named = re.compile(rf"my_\d+_{page.name}\.py")
     for path in sorted(page.path.parent.glob("my_*.py")):
@@ -126,7 +129,7 @@ def _renamed(page: Page) -> list[str]:
 
 
 def _is_older(page: Page, came: frozenset[str]) -> bool:
-    """Whether the page under an exercise's name now is one of another version, or none that can be read."""
+    """Whether the page under a page's name now is one of another version, or none that can be read."""
     now = fingerprints(page.name, pages.as_it_came(page))
     try:
         found = fingerprints(page.name, page.path.read_bytes())
@@ -144,6 +147,8 @@ def _untouched(path: Path, page: Page, came: frozenset[str]) -> bool:
 
 
 def _answer(path: Path, page: Page) -> str | None:
+    if page.chapter is None:
+        return None
     try:
         found = find.read(path, page.name)
     except find.NoAnswer:
@@ -152,7 +157,7 @@ def _answer(path: Path, page: Page) -> str | None:
 
 
 def _with(answer: str | None, page: Page) -> bytes:
-    """An exercise's page as it comes, with an answer in place of the stub."""
+    """A page as it comes; an exercise's with an answer, if there is one, in place of the stub."""
     came = pages.as_it_came(page)
     if answer is None:
         return came

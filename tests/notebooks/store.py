@@ -4,9 +4,9 @@
     python tests/notebooks/store.py notebooks/01_residuals.ipynb  one
 
 What would differ from run to run is left out: execution times, cell identities of the moment and widget models, whose
-static twin stays. Nobody's progress is shown or changed. The exercises' pages are packed into the grader too, so that
-`python -m grader reset` can restore them, and with them the fingerprints of all cells that they ever had, from which
-`python -m grader update` knows what a learner wrote.
+static twin stays. Nobody's progress is shown or changed. The pages are packed into the grader too, so that
+`python -m grader reset` and `update` can bring them, and with them the fingerprints of all cells that they ever had,
+from which `update` knows what a learner wrote.
 """
 
 import io
@@ -65,8 +65,12 @@ def minutes(chapter: Path) -> float:
 
 def pages() -> list[Path]:
     """All chapters, the cheat sheet and exercise pages."""
-    chapters = sorted(ROOT.glob("notebooks/[0-9][0-9]_*.ipynb"))
-    return [*chapters, ROOT / "notebooks" / "cheat_sheet.ipynb", *exercises()]
+    return [*chapters(), *exercises()]
+
+
+def chapters() -> list[Path]:
+    """The chapters and the cheat sheet; what `update` kept of them is none."""
+    return [*sorted(ROOT.glob("notebooks/[0-9][0-9]_*.ipynb")), ROOT / "notebooks" / "cheat_sheet.ipynb"]
 
 
 def exercises() -> list[Path]:
@@ -75,11 +79,12 @@ def exercises() -> list[Path]:
 
 
 def pack() -> None:
-    """Packs the exercises' pages into the grader, the same bytes on every machine."""
+    """Packs all pages into the grader, the same bytes on every machine."""
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:  # git compresses, and then sees what changed
-        came = update.cells_to_pack(exercises())
-        for name, content in [*((path.name, path.read_bytes()) for path in exercises()), (update.CAME, came)]:
+        members = [(path.name, path.read_bytes()) for path in exercises()]
+        members += [(f"notebooks/{path.name}", path.read_bytes()) for path in chapters()]
+        for name, content in [*members, (update.CAME, update.cells_to_pack(pages()))]:
             member = zipfile.ZipInfo(name)  # dated 1980
             member.create_system = 3
             archive.writestr(member, content)

@@ -21,6 +21,7 @@ NAME, NOW, BEFORE = "checkpoint_dot_policy", "07_checkpoint_dot_policy.ipynb", "
 OTHER = "01_count_residuals.ipynb"
 ANSWER = find.read(pages.ROOT / "solutions" / f"{NAME}.py").text.strip()
 REAL = pages.ROOT / "exercises"
+CHAPTER, CHAPTER_BEFORE = "02_two_passes.ipynb", "03_two_passes.ipynb"
 NOTHING = "All pages are of this version: there is nothing to do.\n"
 
 
@@ -42,6 +43,30 @@ def folder(monkeypatch, tmp_path):
     monkeypatch.setattr(pages, "ARCHIVE", tmp_path / "pages.zip")
     monkeypatch.setattr(pages, "ROOT", tmp_path)
     return folder
+
+
+@pytest.fixture
+def chapters(folder, monkeypatch):
+    """The same workbook with a chapter, as it is now; `chapter` makes what an earlier version brought."""
+    notebooks = folder.with_name("notebooks")
+    notebooks.mkdir()
+    (notebooks / CHAPTER).write_bytes(now := chapter("# 2 · Two passes", "new = 1", "end"))
+    before = folder.with_name("before") / CHAPTER
+    before.write_bytes(chapter())
+    known = update.cells_to_pack([before, notebooks / CHAPTER])
+    with zipfile.ZipFile(pages.ARCHIVE) as archive:
+        whole = {name: archive.read(name) for name in archive.namelist()} | {update.CAME: known}
+    with zipfile.ZipFile(pages.ARCHIVE, "w") as archive:
+        for name, content in {**whole, f"notebooks/{CHAPTER}": now}.items():
+            archive.writestr(name, content)
+    return notebooks
+
+
+def chapter(*cells: str, outputs=()) -> bytes:
+    """A chapter with these cells, or as it once was."""
+    cells = cells or ("# 3 · Two passes", "shown = 1", "end")
+    made = [{"cell_type": "code", "metadata": {}, "source": text, "outputs": list(outputs)} for text in cells]
+    return json.dumps({"cells": made}).encode()
 
 
 def old(*more: str, answer: str | None = None) -> bytes:
@@ -174,6 +199,50 @@ def test_a_new_exercise_comes(folder):
     assert (folder / OTHER).read_bytes() == (REAL / OTHER).read_bytes()
 
 
+@pytest.mark.parametrize("name", [CHAPTER, CHAPTER_BEFORE])
+@pytest.mark.parametrize(
+    "mine",
+    [
+        ("# 3 · Two passes", "shown = 2", "end"),  # changed
+        ("# 3 · Two passes", "shown = 1", "mine", "end"),  # added
+        ("# 3 · Two passes", "end", "mine", "shown = 1"),  # and moved
+    ],
+)
+def test_what_was_written_in_an_old_chapter_is_kept_beside_the_new_one(chapters, name, mine):
+    new = content(chapters)
+    (chapters / CHAPTER).unlink()
+    (chapters / name).write_bytes(written := chapter(*mine, outputs=[{"output_type": "stream", "text": "ran"}]))
+    status, out, _ = updated()
+    assert status == 0 and out.startswith(f"{CHAPTER} is the new page. What you had written is in my_{CHAPTER}.\n")
+    assert content(chapters) == new | {f"my_{CHAPTER}": written}
+    assert updated() == (0, NOTHING, "") and content(chapters) == new | {f"my_{CHAPTER}": written}
+
+
+@pytest.mark.parametrize("name", [CHAPTER, CHAPTER_BEFORE])
+def test_an_old_chapter_that_was_only_run_is_replaced(chapters, name):
+    new = content(chapters)
+    (chapters / CHAPTER).unlink()
+    (chapters / name).write_bytes(chapter(outputs=[{"output_type": "stream", "text": "ran"}]))
+    status, out, _ = updated()
+    assert status == 0 and out.startswith(f"{CHAPTER} is the new page") and "You had written nothing there." in out
+    assert content(chapters) == new and updated() == (0, NOTHING, "")
+
+
+def test_a_chapter_of_this_version_stays_whatever_is_written_in_it(chapters):
+    (chapters / CHAPTER).write_bytes(chapter("# 2 · Two passes", "new = 2", "mine", "end", outputs=[{"text": "ran"}]))
+    before = content(chapters)
+    assert updated() == (0, NOTHING, "") and content(chapters) == before
+
+
+def test_every_chapter_and_the_cheat_sheet_come(monkeypatch, tmp_path):
+    monkeypatch.setattr(pages, "ROOT", tmp_path)
+    (tmp_path / "exercises").mkdir()
+    (tmp_path / "notebooks").mkdir()
+    assert updated()[0] == 0 and updated()[1] == NOTHING
+    real = REAL.with_name("notebooks")
+    assert content(tmp_path / "notebooks") == {path.name: path.read_bytes() for path in real.glob("[0-9c]*.ipynb")}
+
+
 def test_progress_is_kept(folder):
     Progress().record(NAME, Verdict(NAME, Outcome.PASSED), ANSWER)
     Progress().note_hint(NAME, 0)
@@ -209,3 +278,15 @@ def test_the_pages_of_earlier_versions_are_known():
     (found,) = update.fingerprints(NAME, notebook)
     assert found in update.cells_that_came()
     assert found not in update.fingerprints(NAME, (REAL / NOW).read_bytes())
+
+
+def test_the_chapters_of_earlier_versions_are_known():
+    """Chapter 6 began so before pages said how long they take."""
+    headline = (
+        "# 6 · Layers in a scan\n\nA deep model repeats one layer. `jax.lax.scan` says so: it runs the same body again "
+        "and again, each time with the next\nlayer's weights. What does a loop keep for the backward pass, and where "
+        "does the checkpoint go: around one turn, or\naround the loop?\n\nIt builds on [5 · Names](05_names.ipynb)."
+    )
+    (found,) = update.fingerprints("scan", json.dumps({"cells": [{"source": headline}]}).encode())
+    assert found in update.cells_that_came()
+    assert found not in update.fingerprints("scan", (REAL.with_name("notebooks") / "06_scan.ipynb").read_bytes())

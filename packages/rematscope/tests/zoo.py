@@ -412,6 +412,21 @@ def custom_vjp_in_scan(x, s):
     return lax.scan(jax.checkpoint(lambda x, _: (clipped(x, {"by": s}), None)), x, None, length=3)[0]
 
 
+@jax.custom_vjp
+def turned(x):
+    return lax.scan(lambda carry, _: ((carry[0] + 1, carry[1] * jnp.cos(0.5 * carry[0])), None), (0, x), None, 3)[0][1]
+
+
+def turned_bwd(_, ct):
+    # Twice what it takes: the counter is that of the forward pass, in a loop that has another around it.
+    both, _ = lax.scan(lambda ct, _: (turned(ct), None), ct, None, 2)
+    return (both,)
+
+
+turned.defvjp(lambda x: (turned(x), None), turned_bwd)
+variant("counter_of_a_loop_nested_otherwise", turned, normal(84, 3))
+
+
 # Arguments and outputs.
 
 Pair = collections.namedtuple("Pair", "left right")

@@ -202,6 +202,27 @@ def test_on_explicit_axes_a_product_over_a_divided_dimension_is_summed_unless_it
     assert tallied(collectives_of(turned.forward)) == {"all-to-all": Tally(1, 32 * 64 * 4 // 8 * 7 // 8)}
 
 
+def test_an_axis_is_told_from_one_of_another_mesh_that_is_called_the_same():
+    """A step of two parts may lay its eight devices out in two ways: `d` is 8 long, then 4."""
+
+    def layer(w, x):
+        gathered = lax.all_gather(w, "d", tiled=True)
+        return jnp.sin(lax.axis_index("d") * 1.0) * jnp.sin(x @ gathered)
+
+    def f(w, x):
+        for over in (meshes.mesh(d=8), meshes.mesh(d=4, e=2)):
+            x = jax.checkpoint(jax.shard_map(layer, mesh=over, in_specs=P("d"), out_specs=P("d")))(w, x)
+        return jnp.sum(x)
+
+    passes = trace(f, *[jax.ShapeDtypeStruct((16, 16), jnp.float32)] * 2)
+    whole = 16 * 16 * 4
+    assert passes.collectives("R") == {"all-gather": Tally(2, whole * 7 // 8 + whole * 3 // 4)}
+    products = {e.outputs[0] for e, _ in passes.forward.walk() if e.primitive == "dot_general"}
+    assert [v.device_bytes for v in sorted(products, key=lambda v: v.shape)] == [whole // 8, whole // 4]
+    indices = [e.outputs[0] for e, _ in passes.backward.walk() if e.primitive == "axis_index"]
+    assert len({passes.forward_value_of[index] for index in indices}) == len(indices) == 2
+
+
 def test_a_constraint_under_automatic_axes_gathers_what_is_known_to_be_divided():
     over = meshes.mesh(d=8)
 

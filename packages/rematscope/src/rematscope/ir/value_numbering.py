@@ -54,6 +54,7 @@ class ValueNumbering:
         self._known: dict[Hashable, list[list[Carry]]] = {}
         # Kept because the bodies of nested loops are numbered many times.
         self._groups: dict[Equation, list[Group]] = {}
+        self._mesh: Hashable = None  # that of the shard_map around
         self._suppositions = 0  # how many loops around are being tried
         self._steps_left = STEPS_AT_FIRST
 
@@ -86,6 +87,8 @@ class ValueNumbering:
                 return self._while(equation, around)
             case "cond":
                 return self._cond(equation, around)
+            case "axis_index":  # it reads nothing that would tell an axis from one of another mesh by the same name
+                return [self._table.intern("axis_index", self._mesh, equation.params["axis_name"])]
         return self._table.results(equation)
 
     def _numbers(self, values: tuple[Value, ...]) -> list[int]:
@@ -123,7 +126,9 @@ class ValueNumbering:
             how, number = (mesh, *divided(spec)), self.number(array)
             whole, inner = self._stacked.get(number, (None, -1))
             self._table.assign([part], [inner if whole == how else self._table.intern("part", how, number)])
+        outer, self._mesh = self._mesh, mesh
         self.program(body, around)
+        self._mesh = outer
         results = []
         for spec, out in zip(specs_out, self._numbers(body.outputs), strict=True):
             how = (mesh, *divided(spec))

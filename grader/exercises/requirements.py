@@ -45,8 +45,8 @@ class Requirement(Protocol):
     def findings(self, seen: Behaviour) -> Iterator[Finding]:
         """What stands against a case's behaviour."""
 
-    def claim(self) -> str | None:
-        """What has been shown once nothing does, as the end of a sentence; None if that is nothing to speak of."""
+    def claim(self, seen: Behaviour) -> str | None:
+        """What a behaviour shows once nothing does, as the end of a sentence; None if that is nothing to speak of."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class Saves:
             return "the value that is asked for" if len(missing) == 1 else "the values that are asked for"
         return "; ".join(map(str, missing))
 
-    def claim(self) -> str:
+    def claim(self, seen: Behaviour) -> str:
         if not self.names:
             return "it saves nothing but arguments"
         places = [f"{name} (on the host)" if name in self.on_host else name for name in self.names]
@@ -190,7 +190,7 @@ class SavesAtMost:
                 marked=tuple(kept),
             )
 
-    def claim(self) -> str:
+    def claim(self, seen: Behaviour) -> str:
         return f"besides arguments it saves no more {self.parts} than it may"
 
 
@@ -220,7 +220,7 @@ class MatmulsAtMost:
                 next=self.too_many,
             )
 
-    def claim(self) -> str:
+    def claim(self, seen: Behaviour) -> str:
         return f"it does at most {self.times} times the matmuls that it would do without a checkpoint"
 
 
@@ -281,8 +281,10 @@ class Recomputes:
             next=self.too_many,
         )
 
-    def claim(self) -> str:
-        return f"it recomputes {self.dots or 'no'} {_matmuls(self.dots)}"
+    def claim(self, seen: Behaviour) -> str:
+        # What is seen may be less than what is allowed, or as much in more and smaller pieces.
+        dots = min(len(seen.recomputed), self.dots)
+        return f"it recomputes {dots or 'no'} {_matmuls(dots)}"
 
 
 @dataclass(frozen=True)
@@ -311,7 +313,7 @@ class RecomputesNoLess:
                 next=self.too_few,
             )
 
-    def claim(self) -> None:
+    def claim(self, seen: Behaviour) -> None:
         return None  # Recomputes says it
 
 
@@ -360,7 +362,7 @@ class PeakAtMost:
             next=self.merged if merged else self.too_high,
         )
 
-    def claim(self) -> str:
+    def claim(self, seen: Behaviour) -> str:
         what = f"times {self.unit}" if self.unit else "vectors"
         return f"compiled, it has at most {self.most} {what} in memory at once"
 
@@ -381,7 +383,7 @@ class AdvisesBarrier:
                 advice=True,
             )
 
-    def claim(self) -> None:
+    def claim(self, seen: Behaviour) -> None:
         return None
 
 

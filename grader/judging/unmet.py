@@ -38,7 +38,7 @@ def unmet(
         advice += found
         claimed: dict[str, list[str]] = {}  # what is claimed, and in which cases
         for behaviour, group in asked:
-            if claims := [claim for requirement in group if (claim := requirement.claim())]:
+            if claims := [claim for requirement in group if (claim := requirement.claim(behaviour))]:
                 claimed.setdefault("; ".join(claims), []).append(behaviour.case)
         shown += [f"{'; '.join(names)}: {claims}." for claims, names in claimed.items()]
     return advice, shown

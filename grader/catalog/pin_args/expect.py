@@ -38,7 +38,7 @@ class HoldsTheLast:
             next="What does prevent_cse say of each argument, in the order in which f takes them?",
         )
 
-    def claim(self):
+    def claim(self, seen):
         """What has been shown once nothing does, as the end of a sentence."""
         return "its barrier holds the last argument, and no other"
 

@@ -254,8 +254,9 @@ hints = (
         after=("wrong type",),
     ),
     Hint(
-        "Set `n` to 1, and print the lines with matrix products. One layer has one in the forward pass, one for the "
-        "gradient of `w`, and one that is computed again. Do you find as many?",
+        "Set `n` to 1, and print the lines with matrix products. The page's own layer has one in the forward pass, one "
+        "for the gradient of `w`, and one that is computed again. Do you find as many? And does the derivative of the "
+        "finding's layer need what its product gives?",
         after=("wrong value",),
     ),
     Hint(

@@ -137,6 +137,8 @@ def test_ways_are_compared_in_seconds_where_a_device_is_given():
     assert plain.seconds.again == 0 and checkpointed.seconds.share > 0
     text = str(compare(ways, X, W, device="tpu v5e"))
     assert "again for" in text and "of the step" in text and " ns" in text and "tpu v5e" in " ".join(text.split())
+    assert compare(ways, X, W, device="tpu v5e").cells()[1][3:5] == ["none", "none"]
+    assert str(seconds_of(plain.passes, "tpu v5e")).endswith("computing again nothing of that.")
     assert compare(ways, X, W).rows[0].seconds is None and "again for" not in str(compare(ways, X, W))
 
 

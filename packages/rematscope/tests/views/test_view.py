@@ -16,7 +16,7 @@ from zoo import CASES
 
 from rematscope import FwdBwd, ResidualTable, print_fwd_bwd, residual_table, trace
 from rematscope.ir.pretty_print import code, lines
-from rematscope.render.units import bytes_text, count_text
+from rematscope.render.units import bytes_text, count_text, seconds_text
 from rematscope.render.view import plain_text
 
 
@@ -229,6 +229,16 @@ def test_bytes_are_exact_below_a_kibibyte_and_have_three_digits_above(size, text
 )
 def test_counts_are_exact_below_ten_thousand_and_have_three_digits_above(count, text):
     assert count_text(count, "FLOPs") == text
+
+
+def test_seconds_have_the_unit_that_leaves_digits_before_the_point():
+    assert [seconds_text(s) for s in (0.0, 4.88e-12, 1.2e-8, 0.0056, 2.5)] == [
+        "0 s",
+        "4.88 ps",
+        "12 ns",
+        "5.6 ms",
+        "2.5 s",
+    ]
 
 
 def test_a_name_needs_nothing():

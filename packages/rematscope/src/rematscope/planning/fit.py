@@ -13,7 +13,7 @@ from rematscope.planning.plan import Plan, best_plan
 from rematscope.render.html import html_table
 from rematscope.render.parts import Paragraph, TextTable
 from rematscope.render.progress import progress
-from rematscope.render.units import bytes_text, seconds_text
+from rematscope.render.units import bytes_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import Seconds, seconds_of
@@ -107,7 +107,7 @@ class Fit(View):
         for trial in self.trials:
             plan, predicted = trial.plan, trial.predicted_bytes
             if trial.seconds:
-                timed = [seconds_text(trial.seconds.again), f"{100 * trial.seconds.share:.1f} %"]
+                timed = trial.seconds.again_texts
             cells.append(
                 [
                     "✓" if trial is self.chosen else "",

@@ -19,12 +19,12 @@ def amount_text(cost: float) -> str:
     return count_text(cost, "").rstrip() if isinstance(cost, int) else f"{cost:.3g}"
 
 
-SECONDS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9}
+SECONDS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9, "ps": 1e-12}
 
 
 def seconds_text(seconds: float) -> str:
     """`5.58 ms`, `12 µs`: three digits."""
-    unit = next((unit for unit, size in SECONDS.items() if seconds >= size), "ns" if seconds else "s")
+    unit = next((unit for unit, size in SECONDS.items() if seconds >= size), "ps" if seconds else "s")
     return f"{seconds / SECONDS[unit]:.3g} {unit}"
 
 

@@ -69,8 +69,14 @@ class Seconds:
         """Which part of `step` goes into computing again."""
         return self.again / self.step if self.step else 0.0
 
+    @property
+    def again_texts(self) -> list[str]:
+        """`5.58 ms` and `9.3 %`: how long computing again takes, and that as a share; `none` where there is none."""
+        return [seconds_text(self.again), f"{100 * self.share:.1f} %"] if self.again else ["none", "none"]
+
     def __str__(self) -> str:
-        again = f"computing again {seconds_text(self.again)} of that, {100 * self.share:.1f} %"
+        again, share = self.again_texts
+        again = f"computing again {again} of that, {share}" if self.again else "computing again nothing of that"
         what = "the step takes" if self.rest else "both passes take"
         return f"By a roofline of {self.device} {what} {seconds_text(self.step)}, {again}."
 

@@ -10,7 +10,7 @@ from rematscope.ir.cost import Cost, program_cost
 from rematscope.memory.liveness import live_bytes
 from rematscope.memory.timeline import Timeline
 from rematscope.render.parts import TextTable
-from rematscope.render.units import bytes_text, seconds_text
+from rematscope.render.units import bytes_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import Seconds, seconds_of
@@ -90,7 +90,7 @@ class Comparison(View):
         for row in self.rows:
             again, late = (work_text(cost) or "nothing" for cost in (row.recompute_cost, row.late_cost))
             if row.seconds:
-                timed = [seconds_text(row.seconds.again), f"{100 * row.seconds.share:.1f} %"]
+                timed = row.seconds.again_texts
             kept, moved = bytes_text(row.kept_bytes), row.passes.host_bytes()
             kept += f" + {bytes_text(moved)} on the host" if moved else ""
             cells.append([row.label, kept, again, *timed, late, bytes_text(row.peak_bytes)])

@@ -162,7 +162,7 @@ def _comparison(passes: Passes, plain: Passes, device: Device | None) -> list[st
             rows.append([title, _number(now), _number(then), _signed(now - then, _number)])
     if device is not None:
         now, then = (seconds_of(p, device) for p in (passes, plain))
-        texts = [f"{seconds_text(s.again)} ({100 * s.share:.1f} %)" for s in (now, then)]
+        texts = ["{} ({})".format(*s.again_texts) if s.again else "none" for s in (now, then)]
         rows.append([f"recomputed for, {device.name}", *texts, _signed(now.again - then.again, seconds_text)])
     for title, cost in _UNCOUNTED:
         left_out = [", ".join(sorted(getattr(p, cost).uncounted)) or "none" for p in (passes, plain)]

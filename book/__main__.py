@@ -1,7 +1,7 @@
 """Builds the book: a folder of pages that any browser reads, from the chapters and exercises as they are stored.
 
-    python -m book                                          into site/; open site/index.html
-    python -m book OUT --repository https://host/owner/name  each page also opens in Colab and Binder
+    python -m book                                                   into site/; open site/index.html
+    python -m book OUT --repository https://github.com/owner/name    each page also opens in Colab and Binder
 
 Nothing is run, and nothing is fetched. It takes what the extra `book` brings; where there is Chromium, the cheat sheet
 is there to print, too.
@@ -107,8 +107,10 @@ def _print(site: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m book", description=__doc__.partition("\n")[0])
     parser.add_argument("out", nargs="?", type=Path, default=ROOT / "site", help="the folder to write")
-    parser.add_argument("--repository", help="the address of a public repository with these pages")
+    parser.add_argument("--repository", help="the address of a public repository on GitHub with these pages")
     asked = parser.parse_args()
+    if asked.repository and not re.fullmatch(r"https://github\.com/[\w.-]+/[\w.-]+", asked.repository):
+        parser.error("Colab opens pages on GitHub: --repository takes an address such as https://github.com/owner/name")
     status = build(asked.out, asked.repository)
     print(f"The book is in {asked.out / 'index.html'}: open that in a browser, or serve the folder.")
     sys.exit(status)

@@ -3,9 +3,11 @@
 import re
 from pathlib import Path
 
+import pytest
+
 import start
 from book import links
-from book.__main__ import gather
+from book.__main__ import gather, main
 from grader.learner import pages
 
 
@@ -38,6 +40,33 @@ def test_a_link_that_leads_nowhere_is_named(tmp_path):
         "two.html: a/one.html#gone",
         "two.html: no.png",
     ]
+
+
+@pytest.mark.parametrize("address", ["owner/name", "https://host.example/owner/name", "https://github.com/owner"])
+def test_a_repository_that_no_page_opens_from_is_refused_in_a_sentence(address, monkeypatch, capsys):
+    monkeypatch.setattr("sys.argv", ["book", "--repository", address])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2 and "such as https://github.com/owner/name" in capsys.readouterr().err
+
+
+def test_a_narrow_page_of_the_book_breaks_its_code_and_paper_shows_the_text_alone(browser):
+    """In words of Sphinx, which keeps code on a line, and of its theme."""
+    sheet = (Path(start.ROOT) / "book" / "static" / "book.css").read_text()
+    page = browser.new_page(viewport={"width": 420, "height": 700})
+    code = f'<code><span class="pre">{"a_long_name_of_something(" * 5}</span></code>'
+    page.set_content(
+        "<style>.pre { white-space: nowrap }</style><div class=bd-sidebar-primary>pages</div>"
+        f"<div class=bd-content><p>{code}</p><table><tr><td>exercise 1</td><td>{code}</td></tr></table></div>"
+    )
+    wide = "document.scrollingElement.scrollWidth"
+    assert page.evaluate(wide) > 420
+    page.add_style_tag(content=sheet)
+    assert page.evaluate(wide) == 420 and page.get_by_text("pages").is_visible()
+    assert page.get_by_text("exercise 1").bounding_box()["width"] > 50, "no word is broken letter by letter"
+    page.emulate_media(media="print")
+    assert not page.get_by_text("pages").is_visible()
+    page.close()
 
 
 def test_the_books_lock_has_what_learners_have():

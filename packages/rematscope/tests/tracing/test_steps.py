@@ -298,9 +298,9 @@ def test_fit_compiles_the_step():
     assert "the step as it stands" in " ".join(str(found).split())
 
 
-def on_two_devices(check_vma):
+def on_two_devices(check_vma, make_mesh):
     """A step that takes its gradient inside a shard_map, for divided weights; it reads a scalar that is everywhere."""
-    mesh = jax.sharding.AbstractMesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+    mesh = make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
     P = jax.sharding.PartitionSpec
 
     def on_each_device(w, scale, x):
@@ -316,9 +316,9 @@ def on_two_devices(check_vma):
     return step, [array(4, 4), array(), array(16, 4)]
 
 
-@pytest.mark.parametrize("check_vma", [True, False])
-def test_a_loss_inside_a_shard_map_is_looked_at_with_what_one_device_has(check_vma, capsys):
-    step, shapes = on_two_devices(check_vma)
+@pytest.mark.parametrize("check_vma, make_mesh", [(True, jax.make_mesh), (False, jax.sharding.AbstractMesh)])
+def test_a_loss_inside_a_shard_map_is_looked_at_with_what_one_device_has(check_vma, make_mesh, capsys):
+    step, shapes = on_two_devices(check_vma, make_mesh)
     passes = trace(step, *shapes)
     assert passes.step is not None
     loss, given, _ = loss_inside(step, shapes, {})

@@ -8,7 +8,7 @@ import jax
 from jax import lax
 from jax.extend import source_info_util
 from jax.extend.core import jaxpr_as_fun
-from jax.sharding import AbstractMesh, AxisType, PartitionSpec
+from jax.sharding import AxisType, PartitionSpec
 
 from rematscope.ir.jax_internals import varying
 
@@ -35,9 +35,8 @@ def mapped_again(f: Callable[..., Any], parts: Sequence[Any]) -> tuple[Callable[
     sizes = manual_axes()
     names = tuple(sizes)
     checked = bool(varying(jax.typeof(lax.axis_index(names[0]))))  # else nobody knows what differs
-    now = jax.sharding.get_abstract_mesh()
-    kinds = (AxisType.Auto if kind == AxisType.Manual else kind for kind in now.axis_types)
-    mesh = AbstractMesh(now.axis_sizes, now.axis_names, axis_types=tuple(kinds))
+    mesh: Any = jax.sharding.get_abstract_mesh()
+    mesh = mesh.update_axis_types(dict.fromkeys(names, AxisType.Auto))  # a new mesh would not be for the same devices
 
     def over(aval: Any) -> tuple[str, ...]:
         return tuple(name for name in names if not checked or name in varying(aval))

@@ -41,8 +41,10 @@ class VerdictView(View):
         if verdict.effects:
             yield Text()
             yield _effect_table(verdict.effects, verdict.scene, bars=options.max_width >= _WITH_BARS)
+        # Two pages of programs are not read twice: where some have marks, those of the same case without any stay away.
+        marked = {finding.cases[0] for finding in verdict.findings if finding.programs is not None and finding.marked}
         for finding in verdict.findings:
-            if finding.programs is not None:
+            if finding.programs is not None and (finding.marked or finding.cases[0] not in marked):
                 yield Text.assemble("\n", (f"{programs_title(finding)}:", "bold"))
                 yield as_view(finding.programs)
 

@@ -52,6 +52,16 @@ def test_a_narrow_terminal_has_all_words_of_what_an_answer_costs():
     assert "…" not in text and all(word in text for word in ("recompute", "computed", "18,400", "FLOPs"))
 
 
+def test_a_terminal_shows_the_programs_of_a_case_once_and_those_with_marks():
+    again, saved = (
+        Finding(kind, f"It is {kind}.", cases=("float32",), marked=marked, programs="forward")
+        for kind, marked in (("recomputes", ()), ("also saved", (2,)))
+    )
+    for findings, marks in (((again, saved), ", the values of the finding marked"), ((again,), "")):
+        text = str(VerdictView(replace(VERDICT, findings=findings)))
+        assert text.count("Both programs") == 1 and f"answer (float32){marks}:" in text
+
+
 class Words(HTMLParser):
     def __init__(self):
         super().__init__()

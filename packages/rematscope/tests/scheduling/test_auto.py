@@ -4,12 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy
 from jax import lax
+from jax.experimental import io_callback
 from zoo import normal
 
 from rematscope import PlanError, TraceError, auto, load, measure, scheduled, trace
 from rematscope.scheduling.cuts import in_stretches, kept_at_cuts, stretches
 from rematscope.scheduling.linearize import linearize
+from rematscope.scheduling.rows import Rows
 
 
 def layer(x, w):
@@ -177,3 +180,44 @@ def test_what_is_compiled_but_once_is_chosen_by_the_rows():
     (trial,) = found.trials
     assert trial.stretches is None
     assert trial.recomputed < again(trace(checkpointed(looped), WS, X))
+
+
+def test_where_the_solver_stops_is_counted_so_that_a_slow_machine_chooses_the_same(monkeypatch):
+    asked, solve = [], scipy.optimize.milp
+
+    def milp(*args, options, **how):
+        asked.append(dict(options))
+        return solve(*args, options=options, **how)
+
+    monkeypatch.setattr(scipy.optimize, "milp", milp)
+    rows = Rows(linearize(trace(looped, WS, X)))
+    first, again = (rows.cheapest(kept=600 * 1024) for _ in range(2))
+    assert first == again
+    assert all(options["node_limit"] <= 1000 and options["time_limit"] >= 60 for options in asked)
+    assert len(asked) == 2
+
+
+REFUSED = {
+    "an unknown number of iterations": (
+        lambda x: lax.while_loop(lambda s: s.sum() < 9, jnp.sin, x).sum(),
+        {},
+        "Use jax",
+    ),
+    "integers": (lambda n: n.sum(), {}, "every argument is an integer"),
+    "effects": (lambda x: (io_callback(print, None, x), x.sum())[1], {}, "has no backward pass: IO callbacks"),
+    "a limit below nothing": (jnp.sum, {"peak": "-1 GiB"}, "'-1 GiB' cannot be read"),
+    "a limit that is no number": (jnp.sum, {"peak": float("nan")}, "nan is no number of bytes"),
+    "not a single compile": (jnp.sum, {"compiles": 0}, "compiles=0 is too few"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_cannot_be_done_is_refused_in_a_sentence(what):
+    f, options, sentence = REFUSED[what]
+    with pytest.raises((PlanError, TraceError), match=sentence):
+        auto(f, np.arange(3) if what == "integers" else X, **{"peak": "1 MiB"} | options)
+
+
+def test_a_function_of_what_is_no_number_is_refused():
+    with pytest.raises(TraceError, match="'relu', a str"):
+        auto(lambda x, how: x.sum(), X, "relu", peak="1 MiB")

@@ -76,7 +76,8 @@ def auto(
       reverse mode as was chosen; in other ways it is `f`.
 
     Raises:
-      PlanError: if the limit cannot be read or kept, with the smallest peak that was reached.
+      PlanError: if the limit cannot be read or kept, with the smallest peak that was reached; or if nothing may be
+        compiled.
       TraceError, TargetError: as `measure` does.
 
     Example:
@@ -95,6 +96,8 @@ def auto(
     __tracebackhide__ = True
     if (peak is None) == (budget is None):
         raise PlanError("give auto either peak=, what both passes may take, or budget=, what may be kept between them.")
+    if compiles < 1:
+        raise PlanError(f"compiles={compiles} is too few: auto compiles what it returns. Give 1 or more.")
     limit = budget_bytes(peak if peak is not None else budget or 0)
     search = _Search(f, args, kwargs, target, compiles)
     with progress() as tell:

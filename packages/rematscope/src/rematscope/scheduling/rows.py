@@ -29,6 +29,8 @@ from rematscope.scheduling.linearize import Linearized, reading
 
 BINS = 40
 _MIB = 2.0**20
+_NODES = 100  # of branch and bound: counted, and not timed, so that every machine finds the same
+_SECONDS = 300  # after which the solver stops at all events
 
 
 class Rows:
@@ -316,14 +318,13 @@ class Rows:
         return row
 
     def cheapest(
-        self, *, peak: float | None = None, kept: float | None = None, seconds: float = 2, gap: float = 1e-2
+        self, *, peak: float | None = None, kept: float | None = None, gap: float = 1e-2
     ) -> tuple[frozenset[Value], float] | None:
         """The values to keep so that least is computed again.
 
         Args:
           peak: bytes that may be there in any bin; None does not limit them.
           kept: bytes that may be kept; None does not limit them.
-          seconds: after which the solver says what it has.
           gap: how far above the bound it may stop, as a part of it.
 
         Returns:
@@ -339,7 +340,7 @@ class Rows:
         unit = max(self._objective.max(initial=0.0), 1.0)
         # Of equal choices the one that keeps less; the solver stops at differences of 1e-6.
         less = 1e-4 * self._bytes / max(self._bytes.sum(), 1e-9)
-        result = self._solved(self._objective / unit + less, limited, seconds=seconds, gap=gap)
+        result = self._solved(self._objective / unit + less, limited, gap=gap)
         if result.x is None:
             return None
         chosen = frozenset(v for v, on in zip(self.candidates, result.x, strict=False) if on > 0.5)
@@ -368,7 +369,6 @@ class Rows:
         self,
         objective: np.ndarray,
         limited: Sequence[tuple[Any, np.ndarray]],
-        seconds: float = 3,
         gap: float = 0,
         whole: bool = True,
     ) -> Any:
@@ -387,7 +387,7 @@ class Rows:
             integrality=integral,
             bounds=scipy.optimize.Bounds(0, upper),
             constraints=constraints,
-            options={"mip_rel_gap": gap, "time_limit": seconds},
+            options={"mip_rel_gap": gap, "node_limit": _NODES, "time_limit": _SECONDS},
         )
 
 

@@ -31,8 +31,12 @@ WRONG = f"import jax\n\n\ndef {NAME}(w1, w2, x):\n    return ((jax.nn.relu(x @ w
 COLUMNS = 50
 
 
-# Ctrl-C reaches whoever has the terminal as their own.
-_LOG_IN = "import os, sys; os.login_tty(0); os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+# Ctrl-C reaches whoever has the terminal as their own, also where the tests were begun by a shell in its background,
+# which has them ignore it.
+_LOG_IN = (
+    "import os, signal, sys; os.login_tty(0); signal.signal(signal.SIGINT, signal.SIG_DFL); "
+    "os.execv(sys.executable, [sys.executable, *sys.argv[1:]])"
+)
 
 
 class Terminal:

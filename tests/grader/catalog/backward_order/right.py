@@ -69,20 +69,6 @@ def every_set_of_equations(equations, residuals):
 
 
 @passes
-def by_last_moments(equations, residuals):
-    """Each equation has a number: that of the equation on the way which first needs it. Then they are sorted."""
-    way, moment = way_of(equations), {}
-    for place, (name, _, _) in enumerate(equations):
-        if name in way:
-            moment[name] = place
-    for name, reads, _ in reversed(equations):
-        for read in reads:
-            if read not in way and read not in residuals:
-                moment[read] = min(moment.get(read, len(equations)), moment[name])
-    return sorted((name for name, _, _ in equations), key=lambda name: (moment[name], name in way))
-
-
-@passes
 def an_array_of_names(equations, residuals):
     return np.array(without_recursion(equations, residuals)).tolist()
 

@@ -274,7 +274,10 @@ def test_what_a_program_is_said_to_do_bounds_what_it_copies(kind, seed, monkeypa
     """Measured in bytes that NumPy sets aside."""
     draw, looked_at = np.random.default_rng(seed), 0
     monkeypatch.setattr(interpreter, "MAX_WORK", 2**40)
-    for function, shapes in [kind(draw) for _ in range(12)]:
+    for _ in range(200):
+        if looked_at == 4:
+            return
+        function, shapes = kind(draw)
         arguments = [np.ones(shape, jnp.bfloat16) for shape in shapes]
         program = Function(function, *arguments)
         program.interpreted(*arguments)
@@ -288,7 +291,7 @@ def test_what_a_program_is_said_to_do_bounds_what_it_copies(kind, seed, monkeypa
                 patch.setattr(interpreter, "MAX_WORK", peak // 32)
                 with pytest.raises(Uninterpreted):
                     program.interpreted(*arguments)
-    assert looked_at
+    pytest.fail("of 200 programs too few copy so much that it can be told")
 
 
 # One operation each, of %a and %b, on whose result nothing else is done; what it reads is transposed where that makes a

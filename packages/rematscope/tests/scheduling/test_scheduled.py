@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from releases import since
 from zoo import CASES, normal
 
 from rematscope import TraceError, liveness, measure, scheduled, trace
@@ -116,6 +117,7 @@ def test_less_is_live_at_once_than_with_one_checkpoint():
     assert late.peak_bytes < 0.8 * early.peak_bytes
 
 
+@since("0.11", "XLA on a CPU computes again what a checkpoint says")
 def test_compiled_it_takes_no_more_than_the_checkpoints_that_it_has():
     """XLA would keep what each layer adds to a cotangent until the end, and write what is cheap to compute."""
 

@@ -44,6 +44,10 @@ def pytest_runtest_setup():
     os.environ["REMAT_WORKBOOK_DATA"] = tempfile.mkdtemp(dir=_progress.name)
 
 
+def pytest_unconfigure():
+    _progress.cleanup()  # xdist's processes end without Python's own cleaning up
+
+
 # One seed for all that a run draws. The processes of a run find it in the environment, like whoever starts one.
 
 

@@ -1,13 +1,19 @@
 """What `auto` makes of models that name nothing, beside a checkpoint around each layer: README's table comes from it.
 
     python benchmarks/auto.py [cpu | tpu v5e | …]
+    python benchmarks/auto.py --sweep
+    python benchmarks/auto.py --chains
 
 For each model both are compiled; `auto` is given the peak of the checkpoints, and then one with 80 % of their
 temporaries. Printed are the temporaries of both and what both compute again: FLOPs and transcendentals beyond those of
-the function without checkpoints.
+the function without checkpoints. `--sweep` gives three models twelve limits each, from the peak without a checkpoint
+down. `--chains` gives chains of 16, 64 and 256 layers the peaks of a checkpoint around each, of √n segments and of
+checkpoints in checkpoints. What is computed again is counted in layers there, beside Revolve's count for as many values
+as `auto` keeps.
 """
 
 import functools
+import math
 import sys
 import time
 
@@ -114,12 +120,91 @@ MODELS = {
 }
 
 
+def again(passes):
+    """FLOPs and transcendentals that are computed again."""
+    return passes.recompute_cost.flops + passes.recompute_cost.transcendentals
+
+
+def sweep(names=("GPT, 6 layers", "GPT, 8 layers in a scan", "cross attention, 4 layers"), limits=12):
+    print("| | limit | compiled | of it used | computed again |\n|---|---:|---:|---:|---:|")
+    for name in names:
+        make, args = MODELS[name]
+        plain = measure(make(False), *args)
+        fixed = plain.peak_bytes - plain.temp_bytes
+        for i in range(limits):
+            limit = fixed + int(plain.temp_bytes * (1 - i / limits))
+            try:
+                found = auto(make(False), *args, peak=limit)
+            except PlanError:
+                print(f"| {name} | {limit / 2**20:.1f} MiB | none fits | | |", flush=True)
+                continue
+            peak = found.measurement.peak_bytes
+            print(
+                f"| {name} | {limit / 2**20:.1f} MiB | {peak / 2**20:.1f} MiB | {100 * peak / limit:.0f} % "
+                f"| {found.recomputed / 1e6:,.0f} M |",
+                flush=True,
+            )
+
+
+def chain(layers, way=None):
+    """x → sin(x @ w), `layers` times: as it is, a checkpoint around each, in √n segments, or in halves of halves."""
+
+    def run(ws, x):
+        for w in ws:
+            x = jnp.sin(x @ w)
+        return x
+
+    def segments(ws, x, size=None):
+        size = size or math.isqrt(len(ws))
+        for start in range(0, len(ws), size):
+            x = jax.checkpoint(run)(ws[start : start + size], x)
+        return x
+
+    def halves(ws, x):
+        if len(ws) <= 2:
+            return run(ws, x)
+        half = len(ws) // 2
+        return halves(ws[half:], jax.checkpoint(halves)(ws[:half], x))
+
+    each = functools.partial(segments, size=1)
+    f = {None: run, "a checkpoint a layer": each, "√n segments": segments, "halves of halves": halves}[way]
+    return lambda ws, x: jnp.sum(f(ws, x))
+
+
+def revolve(links, slots):
+    """Steps that Revolve goes forward with so many values, without the first sweep (Griewank and Walther, 2000)."""
+    repeats = next(r for r in range(links) if math.comb(slots + r, slots) >= links)
+    return repeats * links - (math.comb(slots + repeats, repeats - 1) if repeats else 0) - (links - 1)
+
+
+def chains():
+    print("| layers | way | temporaries | `auto` | layers again | `auto` | Revolve | seconds |")
+    print("|---:|---|---:|---:|---:|---:|---:|---:|")
+    state, work = 4096 * 64 * 4, 2 * 4096 * 64 * 64 + 4096 * 64  # of a layer: bytes, and FLOPs with a sine an element
+    for layers in (16, 64, 256):
+        args = [shape(64, 64)] * layers, shape(4096, 64)
+        for way in ("a checkpoint a layer", "√n segments", "halves of halves"):
+            measured = measure(chain(layers, way), *args)
+            start = time.perf_counter()
+            try:
+                found = auto(chain(layers), *args, peak=measured.peak_bytes)
+                row = [f"{found.measurement.temp_bytes / 2**20:.1f} MiB", f"{found.recomputed / work:.0f}"]
+                row.append(revolve(layers + 1, found.kept_bytes // state))  # from product to product, and both ends
+            except PlanError:
+                row = ["none fits", "", ""]
+            print(
+                f"| {layers} | {way} | {measured.temp_bytes / 2**20:.1f} MiB | {row[0]} "
+                f"| {again(measured.passes) / work:.0f} | {row[1]} | {row[2]} | {time.perf_counter() - start:.0f} |",
+                flush=True,
+            )
+
+
 def main(target="cpu"):
     print(f"| {target} | temporaries, a checkpoint a layer | `auto` | computed again | `auto` | seconds |")
     print("|---|---:|---:|---:|---:|---:|")
     for name, (make, args) in MODELS.items():
         layers = measure(make(True), *args, target=target)
-        again = layers.passes.recompute_cost.flops + layers.passes.recompute_cost.transcendentals
+        work = again(layers.passes)
         for part in (1, 0.8):
             start = time.perf_counter()
             limit = layers.peak_bytes - int((1 - part) * layers.temp_bytes)
@@ -130,11 +215,11 @@ def main(target="cpu"):
                 row = ["none fits", ""]
             seconds = time.perf_counter() - start
             print(
-                f"| {name}, {100 * part:.0f} % | {layers.temp_bytes / 2**20:.1f} MiB | {row[0]} | {again / 1e6:,.0f} M "
+                f"| {name}, {100 * part:.0f} % | {layers.temp_bytes / 2**20:.1f} MiB | {row[0]} | {work / 1e6:,.0f} M "
                 f"| {row[1]} | {seconds:.0f} |",
                 flush=True,
             )
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    {"--sweep": sweep, "--chains": chains}.get(sys.argv[-1], functools.partial(main, *sys.argv[1:]))()

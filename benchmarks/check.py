@@ -40,7 +40,7 @@ def cold_check():
 ROWS = {  # what, its figure at most
     "B": (start_jax, None),
     **{f"warm check of {slug}": (functools.partial(warm_check, slug), 1.0) for slug in registry.names()},
-    "cold check of checkpoint_dot_policy": (cold_check, 2.5),
+    "cold check of checkpoint_dot_policy": (cold_check, 2.0),
 }
 
 

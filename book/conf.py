@@ -35,6 +35,7 @@ html_theme_options = {
     "use_fullscreen_button": False,
     "home_page_in_toc": True,
     "show_navbar_depth": 1,
+    "navbar_persistent": [],  # the theme's other search button stands beside the pages
 }
 copybutton_selector = "div.cell_input pre, div.highlight-sh pre, div.highlight-python pre"
 
@@ -51,7 +52,10 @@ def setup(app):
 
 
 def _as_restructured_text(app, what, name, obj, options, lines):
-    """Docstrings have code in single backquotes, and arguments called *args: to reStructuredText both are mark-up."""
+    """Docstrings have code in single backquotes, and arguments called *args: to reStructuredText both are mark-up. What
+    a module's docstring indents is code."""
+    if what == "module":
+        lines[:] = re.sub(r"(?<=\n\n)(?=    )", "::\n\n", "\n".join(lines)).splitlines()
     text = re.sub(r"(?<!`)`([^`]+)`(?!`)", r"``\1``\\ ", "\n".join(lines))
     lines[:] = re.sub(r"\*+(?=args\b|kwargs\b)", lambda stars: r"\*" * len(stars[0]), text).splitlines()
 

@@ -7,8 +7,8 @@ from rich.console import Console
 
 import rematscope
 from grader.learner import assistance, board
-from grader.learner.page_text import Prose
 from grader.learner.progress import Progress
+from grader.learner.prose import Prose
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Effect, Finding, Verdict
 from grader.verdicts.verdict_view import VerdictView

@@ -12,13 +12,14 @@ from collections.abc import Callable
 import numpy as np
 
 from grader.answers.branches import Branches
-from grader.answers.capture import traced
-from grader.answers.evidence import Evidence
+from grader.answers.capture import parameters, traced
+from grader.answers.evidence import Evidence, Traced
 from grader.answers.exploring import most_of, new_ways, structures
+from grader.answers.failures import failure_of
 from grader.answers.memory import may_remember
 from grader.answers.written import chooses, codes_of, written_in
 from grader.exercises import registry
-from grader.exercises.besides import asks_anything, for_what_is_written
+from grader.exercises.besides import asks_anything, for_what_is_written, once_more
 from grader.exercises.spec import Case, Question
 from grader.verdicts.verdict import Verdict
 
@@ -36,7 +37,18 @@ def asked_and_traced(
     Raises:
       UnknownExercise: there is no such exercise.
     """
-    cases, task = registry.cases(exercise, seed), registry.task(exercise)
+    cases = registry.cases(exercise, seed)
+    try:
+        return _asked_and_traced(answer, exercise, cases, seed)
+    except MemoryError as error:  # it is asked nothing more: it would take all memory each time, for seconds
+        failed = tuple(Traced(case.name, failure=failure_of(error)) for case in cases)
+        return cases, Evidence(exercise, parameters(answer), "", "", failed)
+
+
+def _asked_and_traced(
+    answer: Callable, exercise: str, cases: tuple[Case | Question, ...], seed: int
+) -> tuple[tuple[Case | Question, ...], Evidence | Verdict]:
+    task = registry.task(exercise)
     if not asks_anything(task):
         return cases, traced(answer, exercise, cases, seed)
     written, codes = written_in(answer), codes_of(answer)
@@ -45,8 +57,10 @@ def asked_and_traced(
     more = structures(task, cases, written, np.random.default_rng([seed, 4]))
     with Branches(codes) as branches:
         if may_remember(answer):
+            # What it remembers by some numbers is another function's, or another layer's, when they come again.
+            found = once_more(task, cases, np.random.default_rng([seed, 5]))
             # It is not run before it is traced: it would remember that, and do something else for it.
-            found = [*itertools.islice(more, most_of(cases))] if chooses(codes, by_branches=True) else []
+            found += itertools.islice(more, most_of(cases) - len(found)) if chooses(codes, by_branches=True) else []
         elif chooses(codes):
             found = new_ways(answer, task, cases, more, branches, seed, len(besides))
             # Not all that is else shows in what a program consists of.

@@ -39,6 +39,8 @@ class Attempt:
             try:
                 function = _returning_arrays(applied(self._answer, self._cases[index]))
                 output, pullback = jax.vjp(function, *arguments[index])
+            except MemoryError:
+                raise
             except (Exception, SystemExit) as error:
                 self.failures[index] = failure_of(error)
                 continue

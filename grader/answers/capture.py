@@ -56,11 +56,12 @@ def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question], s
 
     Raises:
       CaptureError: the traced programs cannot be written down, for instance because they call back into Python.
+      MemoryError: the answer took all that there is. It would do so in every case, and filling it takes seconds.
     """
     rng = np.random.default_rng([seed, 1])
     asked = _asked_twice(answer, [case for case in cases if isinstance(case, Question)], rng)
     if not (differentiated := [case for case in cases if isinstance(case, Case)]):
-        return Evidence(exercise, _parameters(answer), "", "", asked)
+        return Evidence(exercise, parameters(answer), "", "", asked)
     evidence = _two_programs(answer, exercise, differentiated, rng)
     return dataclasses.replace(evidence, cases=(*evidence.cases, *asked))
 
@@ -97,7 +98,7 @@ def _two_programs(answer: Callable, exercise: str, cases: Sequence[Case], rng: n
     except CaptureError:
         if not (leaks := _leaks(answer, cases)):
             raise
-        return Evidence(exercise, _parameters(answer), "", "", leaks)
+        return Evidence(exercise, parameters(answer), "", "", leaks)
     # Traced already, to be exported.
     traces = forward.trace(arguments), backward.trace(*handed_over)
     failures = first.failures
@@ -107,7 +108,7 @@ def _two_programs(answer: Callable, exercise: str, cases: Sequence[Case], rng: n
     sources = _sources(traces[0].jaxpr, shapes)
     return Evidence(
         exercise=exercise,
-        parameters=_parameters(answer),
+        parameters=parameters(answer),
         forward=program_text(exported_forward),
         backward=program_text(exported_backward),
         cases=tuple(
@@ -123,7 +124,7 @@ def _two_programs(answer: Callable, exercise: str, cases: Sequence[Case], rng: n
     )
 
 
-def _parameters(answer: Callable) -> tuple[str, ...]:
+def parameters(answer: Callable) -> tuple[str, ...]:
     """The names of an answer's positional parameters; empty where they cannot be known."""
     try:
         signature = inspect.signature(answer)
@@ -193,6 +194,8 @@ def _asked(answer: Callable, question: Question) -> Traced:
             return Traced(question.name, data=plain(returned))
         except TypeError as error:
             raise Unusable(f"Your answer returns a {error}, which is no plain data.") from None
+    except MemoryError:
+        raise
     except (Exception, SystemExit) as error:
         return Traced(question.name, failure=failure_of(error))
 
@@ -200,6 +203,8 @@ def _asked(answer: Callable, question: Question) -> Traced:
 def _export(function, *arguments) -> jax.export.Exported:
     try:
         return jax.export.export(function, platforms=["cpu"])(*arguments)
+    except MemoryError:
+        raise
     except Exception as error:
         raise CaptureError(
             f"Your answer cannot be written down as two programs ({message_of(error)}): does it call back into Python, "

@@ -8,7 +8,7 @@ no branch.
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
+from types import CodeType
 from typing import Any
 
 import jax
@@ -16,20 +16,21 @@ import numpy as np
 
 from grader.answers.apply import applied
 from grader.answers.branches import Branches
-from grader.exercises.besides import MOST_CASES, drawn, drawn_alike, made_of, pairs_of, targets
+from grader.exercises.besides import MOST_CASES, corners, drawn, drawn_alike, made_of, pairs_of, targets
 from grader.exercises.spec import Case, Question, Structure, TaskOfAnyStructure
 from grader.util.jax_settings import as_they_come
 from rematscope.ir.jax_internals import AnyJaxpr, bodies, body_of
 
 _LOOKS = 6
-_MOST_LOOKS = 40, 100  # cases, questions: for a branch that has gone one way
+_MOST_LOOKS = 60, 100  # cases, questions: for a branch that has gone one way
 _OF_EACH = 2  # which do something else alike, as there may be one more condition
 
 
 def structures(
     task: TaskOfAnyStructure, asked: Sequence[Case | Question], written: Collection[int | str], rng: np.random.Generator
 ) -> Iterator[Structure]:
-    """More structures to ask an answer about: with one and two of its own numbers, with one number twice, and any.
+    """More structures to ask an answer about: with all numbers at an end, with one and two of its own numbers, with one
+    number twice, and any.
 
     Args:
       task: the exercise's `task` module.
@@ -40,9 +41,9 @@ def structures(
     known, wanted = [each.structure for each in asked], targets(task.ranges, written, rng)
     with_own = itertools.cycle(drawn(task, rng, fixed) for fixed in wanted or [{}])
     with_two = (drawn(task, rng, fixed) for fixed in pairs_of(wanted))
-    ways_to_draw = itertools.cycle((drawn_alike(task, rng), with_own, with_two, _any(task, rng)))
+    ways_to_draw = itertools.cycle((corners(task, rng), drawn_alike(task, rng), with_own, with_two, _any(task, rng)))
     for way in itertools.islice(ways_to_draw, _MOST_LOOKS[isinstance(asked[0], Question)]):
-        structure = next(way, None)
+        structure = next(way, None) or drawn(task, rng)
         if structure is not None and structure not in known:
             known.append(structure)
             yield structure
@@ -76,15 +77,16 @@ def new_ways(
     """
     known = frozenset[Any]().union(*(_done(answer, each, branches) for each in asked))
     seen: Counter[frozenset[Any]] = Counter()
-    found = list[Structure]()
+    found = list[tuple[bool, Structure]]()
     for looked, structure in enumerate(more):
-        if len(found) == most_of(asked) or (looked >= _LOOKS and not branches.one_sided):
+        if looked >= _LOOKS and not branches.one_sided:
             break
         done = _done(answer, made_of(structure, task, seed, before + len(found)), branches)
-        if not done <= known and seen[done] < _OF_EACH:
-            found.append(structure)
+        if (new := done - known) and seen[done] < _OF_EACH:
+            found.append((any(isinstance(way, CodeType) for way, *_ in new), structure))
         seen[done] += 1
-    return found
+    # A new way of a branch says more than another program, which may be so for a dtype's sake.
+    return [structure for _, structure in sorted(found, key=lambda each: not each[0])][: most_of(asked)]
 
 
 def most_of(asked: Sequence[Case | Question]) -> int:
@@ -96,20 +98,40 @@ def _done(answer: Callable, asked: Case | Question, branches: Branches) -> froze
     """What an answer does when it is asked: the ways of its branches, and of what the traced program consists."""
     branches.ways_since()
     program = frozenset[Any]()
-    with suppress(Exception, SystemExit):
+    try:
         if isinstance(asked, Question):
             asked.data(answer)
         else:
-            program = frozenset(_operations(_gradients(applied(answer, asked), asked.arguments)))
+            program = frozenset(_operations(_program(applied(answer, asked), asked.arguments)))
+    except MemoryError:
+        raise
+    except (Exception, SystemExit):
+        pass
     return program | branches.ways_since()
 
 
-def _gradients(function: Callable, arguments: Sequence[Any]) -> AnyJaxpr:
+def _program(function: Callable, arguments: Sequence[Any]) -> AnyJaxpr:
+    """What a function does; and what its gradients do, if it has a say in these: by a policy, or rules of its own."""
+
+    def values(*arguments: Any) -> Any:  # a function of its own: what JAX has traced before, it does not run again
+        return function(*arguments)
+
     def gradients(*arguments: Any) -> Any:
         output, pullback = jax.vjp(function, *arguments)
         return pullback(output)
 
-    return jax.make_jaxpr(gradients)(*arguments)
+    forward = jax.make_jaxpr(values)(*arguments)
+    return jax.make_jaxpr(gradients)(*arguments) if _has_a_say(forward) else forward
+
+
+def _has_a_say(jaxpr: AnyJaxpr) -> bool:
+    body, _, _ = body_of(jaxpr)
+    return any(
+        eqn.params.get("policy") is not None
+        or any(kind in eqn.primitive.name for kind in ("custom", "hi_"))  # the latter in the next rematerialization
+        or any(map(_has_a_say, bodies(eqn)))
+        for eqn in body.eqns
+    )
 
 
 def _operations(jaxpr: AnyJaxpr, within: tuple[str, ...] = ()) -> Iterator[Any]:

@@ -42,18 +42,16 @@ def codes_of(answer: Any) -> list[types.CodeType]:
 
 
 def chooses(codes: Iterable[types.CodeType], by_branches: bool = False) -> bool:
-    """Whether code has something to choose by where it has no branch: an element that is looked up, a remainder, a
-    product with what a comparison says; or, if that is asked for too, a branch."""
+    """Whether code has something to choose by where it has no branch: an element that is looked up, a remainder,
+    arithmetic with what a comparison says; or, if that is asked for too, a branch."""
     return any(_chooses(code, by_branches) for code in codes)
 
 
 def _chooses(code: types.CodeType, by_branches: bool) -> bool:
-    compares = multiplies = False
-    before = ""
-    for step in dis.get_instructions(code):
+    says = computes = False
+    before, steps = "", [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
+    for step, following in zip(steps, [*steps[1:], steps[-1]], strict=True):
         match step.opname:
-            case "CACHE":
-                continue
             case "BINARY_SUBSCR" if before not in _OF_AN_ARRAY:
                 return True
             case "BINARY_OP" if step.argrepr.rstrip("=") in ("%", "^", ">>", "<<"):
@@ -62,10 +60,11 @@ def _chooses(code: types.CodeType, by_branches: bool) -> bool:
                 return True
             case opname if by_branches and opname.startswith("POP_JUMP"):
                 return True
-        multiplies |= step.opname == "BINARY_OP" and step.argrepr.rstrip("=") == "*"
-        compares |= step.opname in ("COMPARE_OP", "CONTAINS_OP", "IS_OP")
+        computes |= step.opname == "BINARY_OP" and step.argrepr.rstrip("=") in ("*", "+", "-")
+        compares = step.opname in ("COMPARE_OP", "CONTAINS_OP", "IS_OP")
+        says |= compares and not following.opname.startswith(("POP_JUMP", "TO_BOOL"))  # else it is a branch
         before = step.opname
-    return compares and multiplies
+    return says and computes
 
 
 _OF_AN_ARRAY = "LOAD_CONST", "LOAD_SMALL_INT", "BUILD_TUPLE", "BUILD_SLICE"  # or a shape's entry

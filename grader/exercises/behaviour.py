@@ -53,11 +53,14 @@ class Behaviour:
       disguised: finds the FLOPs of each other matmul that the backward pass computes again.
       matmul_flops: FLOPs of all matmuls of both passes.
       reference_flops: FLOPs of each matmul of the reference's two passes, which keep everything.
+      largest_matmul: FLOPs of one run of the largest matmul of both passes, 0 if there is none.
       negligible: FLOPs of its smallest matmul: what is less in total is no matmul, but a mean that is spelled as one.
       barriers: the number of optimization barriers in the backward pass.
       held: the names of the arguments that these barriers hold back.
       input_bytes: the arguments' size.
-      peak: compiles both passes, and returns how many bytes XLA sets aside for values between arguments and results.
+      turns: how often that matmul of both passes runs, in loops, that runs the fewest times; 0 if there is none.
+      peak: how many bytes both passes take at once for values between arguments and results: what XLA sets aside, if it
+        is to compile them, or what is live in the order in which they were traced.
     """
 
     case: str
@@ -68,8 +71,10 @@ class Behaviour:
     disguised: Callable[[], tuple[int, ...]]
     matmul_flops: int
     reference_flops: tuple[int, ...]
+    largest_matmul: int
     negligible: int
     barriers: int
     held: tuple[str, ...]
     input_bytes: int
-    peak: Callable[[], int]
+    turns: int
+    peak: Callable[[bool], int]

@@ -35,8 +35,9 @@ def for_what_is_written(
     if not asks_anything(task):
         return []
     wanted = targets(task.ranges, written, rng)
-    if isinstance(asked[0], Question):  # those that are there already cost nothing either
-        fixed = [*wanted, *pairs_of(wanted)][:MOST_QUESTIONS]
+    if isinstance(asked[0], Question):
+        # Those that are there already cost nothing either; where few are asked of everybody, each takes its time.
+        fixed = [*wanted, *pairs_of(wanted)][: min(MOST_QUESTIONS, len(asked))]
     else:
         fixed = []
         for target in wanted:
@@ -112,12 +113,38 @@ def drawn(task: Task, rng: np.random.Generator, fixed: Structure | None = None) 
     return None
 
 
+_AGAIN = 2
+_MANY = 12
+
+
+def once_more(task: Task, asked: Sequence[Case | Question], rng: np.random.Generator) -> list[Structure]:
+    """Structures of what an answer is tried on, to be tried on them with all else drawn anew; none where so much is
+    asked that numbers come again anyway."""
+    if len(asked) > _MANY:
+        return []
+    known = [each.structure for each in asked if _is_allowed(each.structure, task)]
+    return [known[place] for place in rng.permutation(len(known))[:_AGAIN]]
+
+
+def corners(task: Task, rng: np.random.Generator) -> Iterator[Structure | None]:
+    """Structures whose numbers are all the largest, or all the least, that they may be: what an answer does for large
+    products of them it does for the one, and for the other what it does for small ones."""
+    for largest in (True, False):
+        structure: dict[str, Any] = {}
+        for symbol in _in_order(task.ranges):
+            if isinstance(range_ := task.ranges[symbol], Integers):
+                structure[symbol] = range_.within(structure)[-largest]
+        yield drawn(task, rng, structure)
+
+
 def drawn_alike(task: Task, rng: np.random.Generator) -> Iterator[Structure | None]:
     """Structures with one number for two symbols, each two of them in turn; None where none is found."""
     symbols = [symbol for symbol, range_ in task.ranges.items() if isinstance(range_, Integers)]
     for one, other in itertools.cycle(itertools.combinations(symbols, 2)):
-        structure = drawn(task, rng)
-        yield drawn(task, rng, {one: structure[one], other: structure[one]}) if structure else None
+        numbers = [structure[one], structure[other]] if (structure := drawn(task, rng)) else []
+        # Of two ranges one may have a number that the other one has not.
+        alike = (drawn(task, rng, {one: number, other: number}) for number in numbers)
+        yield next(filter(None, alike), None)
 
 
 def _fits(task: Task, structure: Structure) -> bool:

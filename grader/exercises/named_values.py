@@ -53,12 +53,12 @@ def values_of(names: Sequence[str], rng: np.random.Generator, half: bool = False
 
 def alike(rng: np.random.Generator) -> list[str]:
     """A name that is drawn, one of the same letters that differs from it between, and others that do in their
-    beginning, their end, or capital letters."""
+    beginning, their end (one by a blank), or capital letters."""
     first, second, third, fourth = rng.integers(8, size=4)
     word = "abcdefgh"[first] + "abcd"[second % 4] + "efgh"[third % 4] + "abcdefgh"[fourth] + "q"
     between = f"{word[0]}{word[2]}{word[1]}{word[3:]}"
     others = [f"{word}_", f"{word}2", f"{word}.out", f"x{word}", f"layer_0/{word}", f"{word}/{word}", word[:-1]]
-    others += [word[0], word.upper(), word.title()]
+    others += [word[0], word.upper(), f"{word} "]
     return [word, between, *map(str, rng.permutation(others))]
 
 

@@ -318,56 +318,6 @@ class RecomputesNoLess:
 
 
 @dataclass(frozen=True)
-class PeakAtMost:
-    """Both passes, compiled, take no more memory at once than this, besides arguments and results.
-
-    Residuals do not tell: what is rebuilt, and what waits meanwhile, is in memory too.
-
-    Attributes:
-      most: the most that XLA may set aside, in sizes of the case's arguments, to the nearest one: a few bytes more are
-        buffers' alignment.
-      too_high: the question that leads on from an answer that takes more.
-      merged: the question that leads on from one that has no barrier, so that XLA merges what is recomputed with what
-        was computed; None where loops are recomputed, which it does not merge.
-      unit: the name of the reference's value in whose sizes it is counted; None for the arguments'.
-    """
-
-    most: int
-    too_high: str
-    merged: str | None = None
-    unit: str | None = None
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return (self.unit,) if self.unit else ()
-
-    def findings(self, seen: Behaviour) -> Iterator[Finding]:
-        peak = seen.peak() / (seen.wanted[self.unit].nbytes if self.unit else seen.input_bytes)
-        if round(peak) <= self.most:
-            return
-        arguments = " and ".join(seen.arguments)
-        what = f"{peak:.1f} times {self.unit}" if self.unit else f"{peak:.1f} vectors of {arguments}'s size"
-        text = f"Compiled, your two passes have {what} in memory at the worst moment, besides {arguments} and the "
-        text += "results."
-        if merged := self.merged and seen.recomputed and not seen.barriers:
-            text += (
-                " Nothing keeps what is computed again apart from the forward pass (prevent_cse=False, perhaps), so "
-            )
-            text += "that XLA computes it once and keeps it."
-        yield Finding(
-            FindingKind.PEAK,
-            text,
-            expected=f"{self.most} at most",
-            got=f"{peak:.1f}",
-            next=self.merged if merged else self.too_high,
-        )
-
-    def claim(self, seen: Behaviour) -> str:
-        what = f"times {self.unit}" if self.unit else "vectors"
-        return f"compiled, it has at most {self.most} {what} in memory at once"
-
-
-@dataclass(frozen=True)
 class AdvisesBarrier:
     """Advice, never a failure: without a barrier the compiler may merge what is recomputed with what was computed."""
 

@@ -56,8 +56,9 @@ def check_file(
 def _environment() -> dict[str, str]:
     """The caller's environment, without what sets JAX, XLA or Python's warnings up otherwise than they come."""
     theirs = {name: value for name, value in os.environ.items() if not _sets_up(name)}
-    # glibc sets aside 64 MB of addresses per thread otherwise, which a memory limit would count.
-    return theirs | {"JAX_PLATFORMS": "cpu", "MALLOC_ARENA_MAX": "4"}
+    # glibc sets aside 64 MB of addresses per thread otherwise, which a memory limit would count; and products are so
+    # small that NumPy's threads would wait for each other.
+    return theirs | {"JAX_PLATFORMS": "cpu", "MALLOC_ARENA_MAX": "4", "OPENBLAS_NUM_THREADS": "1"}
 
 
 def _sets_up(name: str) -> bool:

@@ -117,10 +117,10 @@ class RemoteExecution:
             raise ProgramError("of its backward program nothing can be seen.")
         return arrays[0]
 
-    def peak(self, index: int, inputs: Arrays, cotangents: Arrays) -> int:
+    def peak(self, index: int, inputs: Arrays, cotangents: Arrays, compiled: bool) -> int:
         """As `Execution.peak`."""
         groups = inputs, cotangents
-        self._tell(protocol.Peak(counts(groups), self._is_shadow, index), jax.tree.leaves(groups))
+        self._tell(protocol.Peak(counts(groups), self._is_shadow, index, compiled), jax.tree.leaves(groups))
         return self._reply(protocol.PeakBytes)[0].nbytes
 
     def _tell(self, request: protocol.Read | protocol.OnArrays, arrays: Sequence[np.ndarray] = ()) -> None:

@@ -38,6 +38,7 @@ def _behaviour(index: int, trial: Trial, asked: set[str], found: Sequence[Identi
     needed_backward = backward.needed_for(layout.gradients)
     of_cotangents = backward.dependent_on(layout.cotangents)
     matmuls = [matmul for matmul in backward.matmuls if matmul.value in needed_backward]
+    of_forward = [matmul for matmul in forward.matmuls if matmul.value in needed_forward]
     barriers = [barrier for barrier in backward.barriers if not needed_backward.isdisjoint(barrier.values)]
     held = {value for barrier in barriers for value in barrier.values}
     wanted = {name: array for name, array in tried.named.items() if name in asked}
@@ -53,9 +54,9 @@ def _behaviour(index: int, trial: Trial, asked: set[str], found: Sequence[Identi
         wanted={name: _matched(name, ResidualKind.COMPUTED, array) for name, array in wanted.items()},
         recomputed=tuple(flops_of_each(matmul for matmul in matmuls if matmul.value not in of_cotangents)),
         disguised=functools.cache(lambda: tuple(disguised(trial, index))),
-        matmul_flops=sum(matmul.flops for matmul in forward.matmuls if matmul.value in needed_forward)
-        + sum(matmul.flops for matmul in matmuls),
+        matmul_flops=sum(matmul.flops for matmul in (*of_forward, *matmuls)),
         reference_flops=tried.wanted_flops,
+        largest_matmul=max(flops_of_each((*of_forward, *matmuls)), default=0),
         negligible=tried.negligible,
         barriers=len(barriers),
         held=tuple(
@@ -64,7 +65,8 @@ def _behaviour(index: int, trial: Trial, asked: set[str], found: Sequence[Identi
             if identity.kind is ResidualKind.ARGUMENT and identity.name and value in held
         ),
         input_bytes=sum(array.nbytes for array in tried.inputs),
-        peak=functools.cache(lambda: trial.peak(index)),
+        turns=min((m.trip_count for m in (*of_forward, *matmuls)), default=0),
+        peak=functools.cache(lambda compiled: trial.peak(index, compiled)),
     )
 
 

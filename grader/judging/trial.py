@@ -40,7 +40,7 @@ class TwoPrograms(Protocol):
 
     def glimpses(self, residuals: Arrays, cotangents: Arrays, sizes: Sequence[int]) -> np.ndarray: ...
 
-    def peak(self, index: int, inputs: Arrays, cotangents: Arrays) -> int: ...
+    def peak(self, index: int, inputs: Arrays, cotangents: Arrays, compiled: bool) -> int: ...
 
 
 # In an array's last place, relative to a number.
@@ -107,8 +107,8 @@ class Trial:
         gradients of all cases.
       products: makes glimpses of the products of the reference's forward pass, case by case, and behind each its FLOPs.
       glimpses: makes glimpses of what the backward program makes, of arrays of these sizes.
-      peak: compiles both passes of the case at a position, and returns the bytes that XLA sets aside for values between
-        arguments and results.
+      peak: takes a case's position, and whether to compile its passes, and returns the bytes that these take at once
+        between arguments and results.
     """
 
     task: Task
@@ -122,7 +122,7 @@ class Trial:
     gradients_from: Callable[[Arrays], Arrays]
     products: Callable[[], Sequence[np.ndarray]]
     glimpses: Callable[[Sequence[int]], np.ndarray]
-    peak: Callable[[int], int]
+    peak: Callable[[int, bool], int]
 
 
 def try_answer(
@@ -193,7 +193,7 @@ def try_answer(
             gradients_from=lambda residuals: split(programs.gradients(residuals, cotangents), list(map(len, inputs))),
             products=functools.cache(lambda: traced.products(inputs, cotangents)),
             glimpses=functools.cache(lambda sizes: programs.glimpses(residuals, cotangents, sizes)),
-            peak=lambda index: programs.peak(index, inputs, cotangents),
+            peak=lambda index, compiled: programs.peak(index, inputs, cotangents, compiled),
         )
 
     @functools.cache

@@ -1,8 +1,10 @@
 """What an answer that is plain data got wrong: what it returned, in JSON's types, beside what the reference returns."""
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
 
 from grader.answers.evidence import Evidence
 from grader.exercises.plain_data import Choice, CostedAnswer, Impossible, plain
@@ -47,7 +49,10 @@ class _Answer(NamedTuple):
     want: Any
 
     def is_of(self, data: Any) -> bool:
-        """Whether it is these data, which the reference returns, or a mistake."""
+        """Whether it is these data, which the reference returns, or a mistake; a mapping may take long to look up."""
+        if isinstance(data, Mapping):
+            alike = isinstance(self.got, dict) and self.got.keys() == data.keys()
+            return alike and all(self.got[key] == plain(data[key]) for key in data)
         return bool(_comparable(self.got, self.want) == _comparable(plain(data), self.want))
 
 
@@ -57,6 +62,13 @@ def _different(answers: Sequence[_Answer], task: Task, expect: Expect) -> Iterat
     if task.shown is None:
         right = [answer for answer in answers if answer.is_of(answer.want)]
         explained = _explained(wrong, right, expect.mistakes, credible=len(answers) // _CHANCE)
+        behind = {explained.get(answer.question.name) for answer in wrong}
+        if wrong and isinstance(wrong[0].want, dict) and (len(behind) > 1 or None in behind):
+            explained |= _part_by_part(wrong, expect)
+        if not explained and (where := _only_where(wrong, right)):
+            explained = dict.fromkeys(
+                (answer.question.name for answer in wrong), Mistake(where, expect.reference, expect.otherwise)
+            )
     else:
         # An answer that is differentiated too is a policy: one thing that is asked many questions, of which each has
         # few answers, so that by chance many mistakes lead to the same. Only one that leads to all of them counts.
@@ -129,6 +141,63 @@ def _explained(
         explained |= {answer.question.name: mistake for answer in alike[mistake]}
         wrong = [answer for answer in wrong if answer.question.name not in explained]
     return explained
+
+
+def _part_by_part(wrong: Sequence[_Answer], expect: Expect) -> dict[str, Mistake]:
+    """What is to be said of dicts that no one mistake explains: which entries are right, and which usual mistake leads
+    to each of the others, wherever that is wrong; by the question's name. Of several, it is one that explains most."""
+    wants = [plain(answer.want) for answer in wrong]
+    keys = [key for key in wants[0] if any(a.got[key] != want[key] for a, want in zip(wrong, wants, strict=True))]
+    behind: dict[str, list[Mistake]] = {key: [] for key in keys}
+    for mistake in expect.mistakes:
+        leads_to = [answer.question.data(mistake.function) for answer in wrong]
+        for key, found in behind.items():
+            if all(a.got[key] == plain(data[key]) for a, data in zip(wrong, leads_to, strict=True)):
+                found.append(mistake)
+    said: dict[str, list[str]] = {}
+    asks = []
+    for key, found in behind.items():
+        best = max(found, key=lambda m: sum(m in others for others in behind.values()), default=None)
+        says = best.says if best else _how_far(wrong, key)
+        said.setdefault(says, []).append(repr(key))
+        asks += [best.next] if best else []
+    parts = [f"under {' and '.join(which)}, {says}" for says, which in said.items()]
+    parts += [f"what is under {key!r} is right" for key in wants[0] if key not in keys]
+    mistake = Mistake("; ".join(parts), expect.reference, asks[0] if asks else expect.otherwise)
+    return {answer.question.name: mistake for answer in wrong}
+
+
+_BY_CHANCE = 5  # fewer questions may have something in common that has nothing to do with it
+
+
+def _only_where(wrong: Sequence[_Answer], right: Sequence[_Answer]) -> str | None:
+    """What all that is answered wrongly has in common, or all that is right, and hardly anything else, in words."""
+    if min(len(wrong), len(right)) < _BY_CHANCE or isinstance(wrong[0].want, Choice):
+        return None
+    for symbol in wrong[0].question.structure:
+        of_wrong, of_right = ([answer.question.structure[symbol] for answer in each] for each in (wrong, right))
+        there, elsewhere = set(of_wrong), set(of_right)
+        if len(there) == 1 and sum(value in there for value in of_right) < len(right) / 2:
+            return f"it is wrong only where {symbol} = {there.pop()!r}"
+        if there & elsewhere:
+            continue
+        if len(elsewhere) == 1:
+            return f"it is right only where {symbol} = {elsewhere.pop()!r}"
+        if all(isinstance(value, str) for value in there):
+            return f"it is wrong only where {symbol} is one of {', '.join(map(repr, sorted(there)))}"
+        if max(there) < min(elsewhere):
+            return f"it is wrong only where {symbol} is {max(there)} or less"
+        if min(there) > max(elsewhere):
+            return f"it is wrong only where {symbol} is {min(there)} or more"
+    return None
+
+
+def _how_far(wrong: Sequence[_Answer], key: str) -> str:
+    """In which way numbers under a key are wrong that no usual mistake leads to."""
+    pairs = [pair for a in wrong for pair in zip(*map(np.ravel, (a.got[key], a.want[key])), strict=False)]
+    if all(got >= want for got, want in pairs):
+        return "the numbers are too large"
+    return "the numbers are too small" if all(got <= want for got, want in pairs) else "it is something else"
 
 
 def _is_mistake(answer: _Answer, mistake: Mistake) -> bool:

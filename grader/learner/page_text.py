@@ -4,42 +4,11 @@ import itertools
 import json
 import re
 from pathlib import Path
-from typing import Any, ClassVar
-
-from rich.console import Console, ConsoleOptions, RenderResult
-from rich.default_styles import DEFAULT_STYLES
-from rich.markdown import Markdown, TableElement
-from rich.theme import Theme
+from typing import Any
 
 from grader.learner import pages
 from grader.learner.pages import Page
 from rematscope.render.files import write_whole
-
-
-class Prose:
-    """Markdown as a terminal shows it, in the terminal's own colours: rich's are not read on a light ground."""
-
-    def __init__(self, text: str):
-        self.text = text
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        names = (name for name in DEFAULT_STYLES if name.startswith("markdown.") and DEFAULT_STYLES[name].color)
-        with console.use_theme(Theme({**dict.fromkeys(names, "none"), "markdown.code": "bold"})):
-            yield from list(console.render(_Markdown(self.text, code_theme="github-dark"), options))
-
-
-class _Folded(TableElement):
-    """A table in whose narrow columns long words go on below: rich cuts them off."""
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for table in super().__rich_console__(console, options):
-            for column in table.columns:  # type: ignore[union-attr]
-                column.overflow = "fold"
-            yield table
-
-
-class _Markdown(Markdown):
-    elements: ClassVar = {**Markdown.elements, "table_open": _Folded}
 
 
 def problem(page: Page) -> str:

@@ -77,18 +77,16 @@ def _button(label: str, verb: Callable[[], View], page, said):
 
     def press(_):
         button.description = f"{label} …"  # and not disabled, which would take the keyboard's focus away
+        said.value = ""  # at once: what stands below must not move when somebody has begun to read again
         try:
             result = verb()
         except Exception as error:  # in a callback it would go to a log that nobody sees
             result = Remark(f"{label} did not work", f"{type(error).__name__}: {error}")
         finally:
             button.description = label
-        # A new verdict takes the old one's place, and what was said about the old one goes.
-        checked = isinstance(result, Checked)
-        shown = Markup('<div role="status">{}</div>').format(Markup(result.html()))
-        said.value = "" if checked else shown
-        if checked:
-            page.value = shown
+        # A new verdict takes the old one's place.
+        where = page if isinstance(result, Checked) else said
+        where.value = Markup('<div role="status">{}</div>').format(Markup(result.html()))
 
     button.on_click(press)
     return button

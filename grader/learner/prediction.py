@@ -71,11 +71,13 @@ class Prediction(View):
         yield Text(self._asked().replace("`", ""))
 
     def html(self) -> Markup:
-        answer = Markup("<details><summary>Answer</summary><p>{}</p></details>").format(self.answer)
+        # By the numbers of its characters: who looks at the page's source does not read it there.
+        answer = "".join(f"&#{ord(character)};" for character in self.answer)
+        answer = Markup(f"<details><summary>Answer</summary><p>{answer}</p></details>")
         return box(Markup("<p>{}</p>{}").format(text_html(self._asked()), answer))
 
     def _asked(self) -> str:
-        choices = f" ({', '.join(self.choices)})" if self.choices else ""
+        choices = f" ({' · '.join(self.choices)})" if self.choices else ""
         return f"What do you think? {self.question}{choices}"
 
     def _repr_mimebundle_(self, include=None, exclude=None) -> dict:

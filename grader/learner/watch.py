@@ -19,6 +19,7 @@ from grader.learner import board, in_terminal, page_text, pages
 from grader.learner.keyboard import Wait, keys
 from grader.learner.pages import Page
 from grader.learner.progress import Progress
+from grader.learner.prose import Prose
 from grader.verdicts.display import Noted, Remark
 from grader.verdicts.verdict import Verdict
 from grader.verdicts.verdict_view import VerdictView
@@ -67,7 +68,7 @@ class Watch:
     def _greet(self, by_keys: bool) -> None:
         say = self.console.print
         say(Rule(Text(self.page.title.replace("`", ""), style="bold"), style="none"))
-        say(page_text.Prose(page_text.problem(self.page)))
+        say(Prose(page_text.problem(self.page)))
         files = [file for file in self._files() if file.exists()] or self._files()[:1]
         say(Text(f"\nWatching {' and '.join(map(_near, files))}: whenever you save, your answer is checked."))
         newest = max(files, key=lambda file: _stamp(file) or (0,))

@@ -101,7 +101,7 @@ class Builder:
             operands = [numbers[operand] for operand in op.operands]
             if op.name in ("func.return", "sdy.return", "stablehlo.return"):
                 return operands
-            numbers.update(zip(op.results, self._operation(op, operands, numbers), strict=True))
+            numbers.update(zip(op.results, self.operation(op, operands, numbers), strict=True))
         raise ProgramError("the traced program has a block that returns nothing.")
 
     def _closed(
@@ -114,8 +114,8 @@ class Builder:
             raise ProgramError(f"the traced program has, in {where}, a loop whose length is not a constant.")
         return returned
 
-    def _operation(self, op: ir.Operation, operands: list[int], numbers: dict[Value, int]) -> list[int]:
-        """Numbers an operation's results."""
+    def operation(self, op: ir.Operation, operands: list[int], numbers: dict[Value, int]) -> list[int]:
+        """Numbers an operation's results; `numbers` are those of the values around it. Raises ProgramError."""
         match op.name:
             case "func.call":
                 return self._call(callee(op), operands)

@@ -1,6 +1,7 @@
 """What an operation costs as contraction: multiplications whose products are summed, however that is spelled.
 
-`dot_general` and `convolution` say what they are. The same product can be spelled as a multiplication and a sum:
+`dot_general` and `convolution` say what they are. The same product can be spelled as a multiplication and a sum, and
+what is neither as a `dot_general`, by `einsum` or `vecdot`:
 
     x[:, :, None] * w                 each operand is repeated along a dimension of the other: an outer product, whose
                                       products are there to be summed, by whatever sums them
@@ -54,7 +55,7 @@ class Contractions:
         """
         match op.name:
             case "stablehlo.dot_general":
-                return _dot_flops(op)
+                return self._dot(op, operands, result)
             case "stablehlo.convolution":
                 return _convolution_flops(op)
             case "stablehlo.constant":
@@ -96,6 +97,21 @@ class Contractions:
             self._scaled.add(result)
         return 0
 
+    def _dot(self, dot: Op, operands: Sequence[int], result: int) -> int:
+        """As the multiplication and the sum that it stands for."""
+        dims, (lhs, rhs) = dot_dimensions(dot), map(shape_of, dot.operands)
+        summed = math.prod(lhs[dim] for dim in dims.lhs_contracting_dimensions)
+        kept = summed * math.prod(lhs[dim] for dim in dims.lhs_batching_dimensions)
+        fewest = min(self._count(dot, operands, place) for place in (0, 1))
+        outer = math.prod(lhs) > kept and math.prod(rhs) > kept
+        repeats = max(math.prod(lhs), math.prod(rhs)) > kept or fewest < kept
+        if fewest <= 1 or not repeats:
+            return 0
+        if summed == 1 and not outer:
+            self._scaled.add(result)
+            return 0
+        return 2 * math.prod(shape_of(dot.results[0])) * summed
+
     def _sum(self, op: Op, operands: Sequence[int]) -> int:
         adds = any(inner.name == "stablehlo.add" for inner in operations(op.regions[0].blocks[0]))
         summed = {_size(value) for value, number in zip(op.operands, operands, strict=True) if number in self._scaled}
@@ -109,12 +125,6 @@ class Contractions:
 
 def _size(value: Value) -> int:
     return math.prod(shape_of(value))
-
-
-def _dot_flops(dot: Op) -> int:
-    lhs = shape_of(dot.operands[0])
-    contracted = dot_dimensions(dot).lhs_contracting_dimensions
-    return 2 * math.prod(shape_of(dot.results[0])) * math.prod(lhs[dim] for dim in contracted)
 
 
 def _convolution_flops(convolution: Op) -> int:

@@ -21,6 +21,7 @@ from jax.interpreters import mlir
 
 from grader.stablehlo import interpreter, reader
 from grader.stablehlo.glimpses import glimpses
+from grader.stablehlo.liveness import Recorded
 from grader.stablehlo.numpy_operations import Uninterpreted
 from grader.stablehlo.program import StableHloProgram
 from grader.stablehlo.shadow import shadow_of
@@ -131,8 +132,17 @@ class Execution:
         """What backward makes on its way, arrays of these sizes: rows as `grader.stablehlo.glimpses` returns them."""
         return glimpses(self.backward.text, [*jax.tree.leaves(residuals), *jax.tree.leaves(cotangents)], sizes)
 
-    def peak(self, index: int, inputs: Arrays, cotangents: Arrays) -> int:
-        """Bytes that XLA sets aside for both passes of one case, beside arguments and results."""
+    def peak(self, index: int, inputs: Arrays, cotangents: Arrays, compiled: bool) -> int:
+        """Bytes that both passes of one case take at once, beside arguments and results.
+
+        Args:
+          index: the case's place.
+          inputs: what forward takes.
+          cotangents: what backward takes, after the residuals.
+          compiled: whether that is what XLA sets aside, or what is live in the order of the programs' text.
+        """
+        if not compiled:
+            return self._live(index, list(map(len, inputs)))
 
         def run(own_inputs: Sequence[np.ndarray], own_cotangents: Sequence[np.ndarray]) -> Any:
             # Of the other cases nothing is asked for, so nothing of them is left.
@@ -145,8 +155,20 @@ class Execution:
 
         # Buffers are the same, however little is done for the machine code.
         run = jax.jit(run, compiler_options=COMPILE_FAST)
-        compiled = run.lower(inputs[index], cotangents[index]).compile()
-        return int(_memory(compiled).temp_size_in_bytes)
+        return int(_memory(run.lower(inputs[index], cotangents[index]).compile()).temp_size_in_bytes)
+
+    def _live(self, index: int, arities: Sequence[int]) -> int:
+        forward, backward = self._recorded
+        outputs, kept = split(forward.outputs, self._sizes)[2 * index : 2 * index + 2]
+        taken = split(backward.inputs, [*self._sizes[1::2], *self._sizes[::2]])[index]
+        gradients = split(backward.outputs, arities)[index]
+        free = {*forward.inputs, *outputs}
+        given = [own for own, value in zip(taken, kept, strict=True) if value in free or not forward.nbytes(value)]
+        return max(forward.peak([*outputs, *kept], free), backward.peak(gradients, {*gradients, *given}))
+
+    @functools.cached_property
+    def _recorded(self) -> tuple[Recorded, Recorded]:
+        return Recorded(self.forward.text), Recorded(self.backward.text)
 
     def _passes(self, runner_of: Callable[[StableHloProgram], Runner], inputs: Arrays, cotangents: Arrays) -> Results:
         returned = runner_of(self.forward)(*jax.tree.leaves(inputs))

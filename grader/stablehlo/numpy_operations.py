@@ -46,13 +46,13 @@ def _elementwise(function: Function) -> Maker:
 
 
 def _of_floats(function: Function) -> Maker:
-    """As `_elementwise`, for floats, and for what NumPy does in several steps: small floats are rounded once. A
-    device's place on a mesh is worked out with unsigned numbers, where NumPy divides as StableHLO does."""
+    """As `_elementwise`, for floats, and for what NumPy does in several steps: small floats are rounded once. Integers
+    are divided, as places are: of a device on a mesh, of a step in its segment."""
 
     def make(op: Op) -> Function:
         dtype = _dtype(op.results[0])
-        if dtype.kind == "u" and op.name in _UNSIGNED:
-            return _nothing_by_zero(_UNSIGNED[op.name])
+        if dtype.kind in "iu" and op.name in _OF_INTEGERS:
+            return _nothing_by_zero(_OF_INTEGERS[op.name])
         if not _is_float(dtype):
             raise Uninterpreted(f"{op.name} of integers")
         wide = _wide(dtype)
@@ -350,7 +350,11 @@ _OF_FLOATS: dict[str, Function] = {
     "stablehlo.rsqrt": lambda array: 1 / np.sqrt(array),
 }  # fmt: skip
 
-_UNSIGNED: dict[str, Function] = {"stablehlo.divide": np.floor_divide, "stablehlo.remainder": np.remainder}
+# Towards zero, where Python's go down.
+_OF_INTEGERS: dict[str, Function] = {
+    "stablehlo.divide": lambda left, right: (left - np.fmod(left, right)) // right,
+    "stablehlo.remainder": np.fmod,
+}
 
 OPERATIONS: dict[str, Maker] = {
     **{name: _elementwise(function) for name, function in _ELEMENTWISE.items()},

@@ -98,7 +98,7 @@ class StableHloProgram:
 
     def needed_for(self, values: Iterable[int]) -> set[int]:
         """All values that `values` are computed from, themselves included."""
-        return _reach(values, self.sources)
+        return reach(values, self.sources)
 
     def dependent_on(self, values: Iterable[int]) -> set[int]:
         """All values that are computed from `values`, themselves included."""
@@ -106,7 +106,7 @@ class StableHloProgram:
         for value, sources in enumerate(self.sources):
             for source in sources:
                 users[source].append(value)
-        return _reach(values, users)
+        return reach(values, users)
 
 
 def repeated(matmul: Matmul, trip_count: int) -> Matmul:
@@ -114,7 +114,8 @@ def repeated(matmul: Matmul, trip_count: int) -> Matmul:
     return dataclasses.replace(matmul, flops=matmul.flops * trip_count, trip_count=matmul.trip_count * trip_count)
 
 
-def _reach(start: Iterable[int], edges: Sequence[Sequence[int]]) -> set[int]:
+def reach(start: Iterable[int], edges: Sequence[Sequence[int]]) -> set[int]:
+    """All that can be reached from some values along edges, themselves included."""
     # Loops make the graph cyclic (a carry depends on itself); reaching every value once is the fixpoint.
     seen = set(start)
     todo = list(seen)

@@ -58,6 +58,7 @@ OF_THE_PROCESS: dict[str, Any] = {
     "jax_scan3": False,
     "jax_use_direct_linearize": True,
     "jax_use_hlo_logistic_lowering": None,
+    "jax_use_rgv3": True,
     "jax_use_shardy_partitioner": True,
     "jax_use_simplified_jaxpr_constants": False,
 }

@@ -101,6 +101,11 @@ _OF_PYTHON: Questions = (
         "Which arguments does that function take, and which is it given?",
     ),
     (r"unhashable type: '\w*Tracer", _CALLED_ALREADY),
+    (
+        r"unhashable type: '(?!list'|dict'|set')",
+        "JAX looks up by a function what it has traced of it, so an object in its place has to be hashable. Is its "
+        "class a dataclass without `frozen=True`, or does it have `__eq__` and no `__hash__`?",
+    ),
     (r"unhashable", "Which value there is a list or a dict, where one is wanted that cannot change, such as a string?"),
     (
         r"not callable[\s\S]*policy=",

@@ -97,6 +97,15 @@ class Lab:
         return OpenPage(page, self.folder / path, problems, self.theme)
 
 
+def tab_to(page, element):
+    """Goes to an element by the keyboard alone."""
+    for _ in range(60):
+        if element.evaluate("element => element === document.activeElement"):
+            return
+        page.keyboard.press("Tab")
+    pytest.fail(f"Tab does not lead to {element}")
+
+
 class OpenPage:
     """A notebook that is open in JupyterLab.
 
@@ -142,12 +151,16 @@ class OpenPage:
 
     def press(self, button):
         """Goes to a button by the keyboard alone, and presses it there."""
-        for _ in range(60):
-            if button.evaluate("element => element === document.activeElement"):
-                self.page.keyboard.press("Enter")
-                return
+        tab_to(self.page, button)
+        self.page.keyboard.press("Enter")
+
+    def stops(self, count: int) -> list[str]:
+        """What stands where Tab stops next, so many times."""
+        found = []
+        for _ in range(count):
             self.page.keyboard.press("Tab")
-        pytest.fail(f"Tab does not lead to {button}")
+            found.append(self.page.evaluate("document.activeElement.textContent.trim()"))
+        return found
 
     def shifted(self) -> float:
         """How much the page has moved by itself since the last call: the layout shift of Web Vitals."""

@@ -5,6 +5,7 @@ import json
 import jax
 import jax.numpy as jnp
 import pytest
+from lab import tab_to
 
 from rematscope import FwdBwd, ResidualTable, trace
 from rematscope.render.parts import Stack
@@ -71,7 +72,7 @@ def test_a_page_is_searched_filtered_and_walked_by_keyboard(page):
     assert page.get_by_label("Find in the programs").input_value() == "" and said(page) == ""
 
     late = page.get_by_role("button", name="L late")
-    late.focus()
+    tab_to(page, late)
     page.keyboard.press("Space")
     assert late.get_attribute("aria-pressed") == "true"
     shown = page.locator("span.rs-row:visible")

@@ -6,7 +6,8 @@ import jax
 
 from grader.catalog.accumulate.task import WIDE, most_activations
 from grader.exercises.hints import Hint
-from grader.exercises.requirements import MatmulsAtMost, Mistake, PeakAtMost, Requirement
+from grader.exercises.peaks import InPieces, PeakAtMost
+from grader.exercises.requirements import MatmulsAtMost, Mistake, Requirement
 
 
 def draw(rng, argument):
@@ -172,14 +173,27 @@ def requirements(case):
     asked: list[Requirement] = [
         MatmulsAtMost(1, too_many="How often is each microbatch's forward pass run, and for what?")
     ]
+    rows, k = case.structure["r"], case.structure["k"]
     inner, width = case.arguments[0].shape
-    if width == WIDE:
+    if k > 1:
+        # As many as XLA needs, and more: gradients may be in one array, too. Beside few columns, batches are large.
+        wide, most = width == WIDE, most_activations(rows, inner)
+        room = 3 + round(1.4 * most) if wide else round(12 + 5 * inner / rows)
+        single = case.structure["dtype"] == "float32"  # sums of others may be in twice as many bytes
         asked.append(
             PeakAtMost(
-                most_activations(case.structure["r"], inner),
+                room if single else 2 * room,
+                compiled=most if wide else None,
+                turns=k,
                 too_high="When is the backward pass of the first microbatch run: before the second one's forward "
                 "pass, or behind the last one's?",
                 unit="one microbatch's activations",
             )
         )
-    return [asked]
+    pieces = InPieces(
+        rows,
+        of=rows * k,
+        pieces="microbatches",
+        too_large="How many rows of the batch does loss get at once in your answer, and is that so for every k?",
+    )
+    return [asked, [pieces]]

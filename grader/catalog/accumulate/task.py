@@ -19,12 +19,12 @@ signature = "accumulate(loss, params, batch, k)"
 
 
 def cases(rng):
-    """Many microbatches, one, some of which two have no weight, and such of one row."""
+    """Many microbatches, an even and an odd number of them; one; and such of one row."""
     return (
         # Large enough that what all microbatches keep, or as many gradients, is far more than one of them needs.
         _case(8, 16, rng, width=WIDE),
-        _case(int(rng.integers(2, 8)), int(rng.integers(3, 9)), rng, params="tuple", weightless=True),
-        _case(1, int(rng.integers(2, 9)), rng, dtype="float16", called="jax.jit"),
+        _case(int(rng.integers(3, 8)), int(rng.choice([9, 11, 13, 15])), rng, "tuple", width=WIDE, weightless=True),
+        _case(1, int(rng.integers(9, 17)), rng, dtype="float16", called="jax.jit"),
         _case(int(rng.integers(2, 8)), 1, rng, params="tuple"),
     )
 
@@ -127,6 +127,9 @@ def _pair(returned, params):
         if jnp.shape(gradient) != parameter.shape:
             shapes = f"{list(jnp.shape(gradient))}, where the parameter has {list(parameter.shape)}"
             raise TypeError(f"accumulate returned a gradient of another shape: {shapes}.")
+        if jnp.result_type(gradient) != parameter.dtype:
+            dtypes = f"{jnp.result_type(gradient)}, where the parameter has {parameter.dtype}"
+            raise TypeError(f"accumulate returned a gradient of another dtype: {dtypes}.")
     return returned
 
 

@@ -31,10 +31,10 @@ def cases(rng):
         _plain("a name that is not there", _gated, "router", rng),
         _plain("vmap over x, names drawn anew", _gated, "mlp_gate", rng, batch=(2,), prefix=prefix),
         _case("no value has a name", [], word, rng, "jax.jit"),
-        _case("a name that others are like", [*others[:5], others[1], word, word], word, rng, "jax.vmap"),
-        _case("a name that is like others, and not there", [others[0], *others[5:]], word, rng),
+        _case("a name that others are like", [*others[:5], *[word] * 3], word, rng, "jax.vmap", no_floats=True),
+        _case("a name that is like others, and not there", [others[0], *others[5:], others[5]], word, rng),
         _case("half precision, and the empty name", [word, *half], "", rng, "jax.jit", "float16"),
-        _case("brain floats", [others[0], *half, word], word, rng, dtype="bfloat16"),
+        _case("brain floats", [others[0], *half, word[0]], word[0], rng, dtype="bfloat16"),
     )
 
 
@@ -47,6 +47,9 @@ def case(rng, m, dtype, called):
     return _case(f"{many} in {dtype}, {left_out!r} left out, called by {called}", has, left_out, rng, called, dtype)
 
 
+_POINTED = {"mlp": "mlp_gate", "mlp_gate": "mlp.gate"}  # one is the other, if a point stands for any character
+
+
 def _plain(case, function, name, rng, batch=(), prefix=""):
     rows, width, hidden = map(int, rng.permutation([5, 6, 7, 8, 9])[:3])
     weights = {
@@ -54,18 +57,28 @@ def _plain(case, function, name, rng, batch=(), prefix=""):
         _mixed: [(width, hidden), (width, hidden)],
     }[function]
     called = "jax.vmap" if batch else "directly"
+
+    def renamed(own):
+        return prefix + _POINTED.get(own, own) if prefix else own
+
     return Case(
         case,
         _arrays(*weights, (*batch, rows, width)),
         transform=functools.partial(CALLED[called], weights=len(weights)),
-        apply=lambda answer: answer(given(function, prefix.__add__), prefix + name),
+        apply=lambda answer: answer(given(function, renamed), renamed(name)),
         function=function,
         structure={"m": 3 if function is _gated else 2, "called": called, "dtype": "float32"},
     )
 
 
-def _case(case, has, name, rng, called="directly", dtype="float32"):
-    values = values_of([*map(str, has)], rng, half=dtype != "float32")
+def _case(case, has, name, rng, called="directly", dtype="float32", no_floats=False):
+    """With `no_floats`, the mask and the integers among the values are left out."""
+    values = [*values_of([*map(str, has)], rng, half=dtype != "float32")]
+    left_out = [place for place, each in enumerate(values) if each.name == name]
+    if no_floats:  # of each kind there is one, as two masks may be alike: they change places
+        for place, other in enumerate([i for i, each in enumerate(values) if each.kind in ("mask", "integer")]):
+            own, one = values[left_out[place]], values[other]
+            values[left_out[place]], values[other] = own._replace(kind=one.kind), one._replace(kind=own.kind)
     return case_of(case, values, lambda answer, f: answer(f, name), rng, dtype, called, left_out=name)
 
 

@@ -68,6 +68,12 @@ mistakes = (
         lambda stages: _last_again(stages, stages[max(len(stages) - 2, 0)]),
         _IN_A_LOOP,
     ),
+    Mistake(
+        "this is x itself",
+        lambda stages: lambda x: x,
+        "Your function is called twice: does it hold a list of stages, or something that is empty once a loop has been "
+        "through it, as a generator, map or zip is?",
+    ),
 )
 
 error_questions = (
@@ -169,6 +175,12 @@ hints = (
         "`jax.checkpoint` take at a time?",
         after=("raises",),
         says="jax.checkpoint take",
+    ),
+    Hint(
+        "A list can be gone through as often as you like. What happens to an iterator when it has been gone through "
+        "once, and when does your answer do that: when it is made, or each time that it is called with x?",
+        after=("wrong value",),
+        says="this is x itself",
     ),
 )
 

@@ -31,7 +31,7 @@ def cases(rng):
     ways = map(str, rng.permutation(["jax.jit", "jax.vmap"]))
     return (
         _case(rng, "abcdefg"[:some], (widths[0],), "float32", "as it is"),
-        _case(rng, "ab", (1, more, widths[1]), "float16", next(ways)),
+        _case(rng, "ab", (1, more, widths[1]), "float16", next(ways), used=True),
         _case(rng, "a", (more, widths[2]), "float32", "as it is"),
         _case(rng, "abc"[: int(rng.integers(2, 4))], (1,), "float32", "as it is"),
         _case(rng, _repeating(rng, 8), (2 * more, 32), "float32", next(ways)),
@@ -49,21 +49,22 @@ def _repeating(rng, n):
     return "".join([*letters, letters[rng.integers(n - 1)]])
 
 
-def _case(rng, letters, shape, dtype, called):
+def _case(rng, letters, shape, dtype, called, used=False):
     """A list of stages; the same letter twice is the same function twice."""
     n, structure = len(letters), {"axes": len(shape), "w": shape[-1], "dtype": dtype, "called": called}
     same = "" if len(set(letters)) == n else ", some the same function"
     return _stages(
-        f"{n} stage{'s' if n > 1 else ''}{same}{calls.where(called)}",
+        f"{n} stage{'s' if n > 1 else ''}{same}{calls.where(called)}{', used a second time' if used else ''}",
         letters,
         rng,
         jax.ShapeDtypeStruct(((2,) if called == "jax.vmap" else ()) + shape, dtype),
         transform=calls.transform(called),
+        used=used,
         structure={"n": n, "same": bool(same), **structure},
     )
 
 
-def _stages(name, letters, rng, x, **fields):
+def _stages(name, letters, rng, x, used=False, **fields):
     width = x.shape[-1]
     by_letter = {letter: _stage(_weights(rng, width), _weights(rng, width)) for letter in sorted(set(letters))}
     one_argument = {letter: _one_argument(stage) for letter, stage in by_letter.items()}
@@ -77,20 +78,23 @@ def _stages(name, letters, rng, x, **fields):
     return Case(
         name,
         (x,),
-        apply=lambda answer: _applied(answer, [one_argument[letter] for letter in letters]),
+        apply=lambda answer: _applied(answer, [one_argument[letter] for letter in letters], used),
         function=function,
         **fields,
     )
 
 
-def _applied(answer, stages):
-    """What the answer makes of a list of stages, which it may read and not change: it belongs to the caller."""
+def _applied(answer, stages, used):
+    """What the answer makes of a list of stages, which it may read and not change: it belongs to the caller. It may be
+    called more than once, and so it is where it counts as used."""
     given = list(stages)
     function = answer(stages)
     if not callable(function):
         return function
 
     def run(x):
+        if used:
+            jax.eval_shape(function, x)
         output = function(x)
         if stages != given:
             raise Unusable("Your answer changes the list of stages that it was given.")

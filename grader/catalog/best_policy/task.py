@@ -54,6 +54,8 @@ def cases(rng):
     for n in (*rng.integers(4, 7, 3), *rng.integers(7, 9, 8), 9, 9, 11):
         graph, nbytes = _hidden(rng, n)
         asked.append((f"{n} names at random, {nbytes:,} bytes", graph, nbytes, "some names"))
+    twice = _named_twice(rng)
+    asked.append(("a value with two names, room for both", twice, twice.evaluate(twice.names)[0], "every name"))
     questions = (
         Question(name, (graph, nbytes), structure={"names": len(graph.names), "fits": fits})
         for name, graph, nbytes, fits in sorted(asked, key=lambda each: len(each[1].names))
@@ -118,6 +120,17 @@ def _hidden(rng, n) -> tuple[ChoiceGraph, int]:
         _named(parts, names, sizes[i], _made(parts, costs[i], [shared] if i in members else []), entry=True)
     graph = _graph(rng, parts, names)
     return graph, graph.least_bytes + 8 * int(sum(sizes[i] for i in members))
+
+
+def _named_twice(rng) -> ChoiceGraph:
+    """A value that has two names, one given to the other: with either saved, the other one is idle."""
+    names: list[Part] = []
+    parts: list[Part] = []
+    size = rng.integers(2, 40)
+    first = _named(parts, names, size, _made(parts, rng.integers(50, 1000), []), entry=False)
+    _named(parts, names, size, first, entry=True)
+    _named(parts, names, rng.integers(2, 40), _made(parts, rng.integers(1, 100), []), entry=True)
+    return _graph(rng, parts, names)
 
 
 def _made(parts, cost, reads) -> Part:

@@ -3,7 +3,8 @@
 import jax
 
 from grader.exercises.hints import Hint
-from grader.exercises.requirements import MatmulsAtMost, Mistake, PeakAtMost, Requirement, SavesAtMost
+from grader.exercises.peaks import PeakAtMost
+from grader.exercises.requirements import MatmulsAtMost, Mistake, Requirement, SavesAtMost
 
 
 def draw(rng, argument):
@@ -140,28 +141,30 @@ hints = (
 )
 
 
+_TOO_HIGH = (
+    "How much of the loop does your backward pass run again at once, and what does it keep of a step while it does?"
+)
+
+
 def requirements(case):
+    most, c = case.structure["max_steps"], case.structure["c"]
     asked: list[list[Requirement]] = [
         [
             SavesAtMost(
                 "each segment's first state",
-                count=case.structure["c"],
+                count=c,
                 parts="states",
                 too_much="What does your forward pass keep something of: every step, or every segment? How many are "
                 "there?",
                 # Two halves are a stack of two states, the first of which is x.
-                spare=int(case.structure["c"] == 1),
+                spare=int(c == 1),
             )
         ]
     ]
-    if case.structure["max_steps"] == 58:
+    if most == 58:
         asked.append(
             [
-                PeakAtMost(
-                    30,
-                    too_high="How much of the loop does your backward pass run again at once, and what does it keep of "
-                    "a step while it does?",
-                ),
+                PeakAtMost(30, too_high=_TOO_HIGH, compiled=30, turns=most),
                 MatmulsAtMost(
                     5,
                     too_many="How often is the first step run, all in all? From which states could the "
@@ -169,4 +172,7 @@ def requirements(case):
                 ),
             ]
         )
+    # The segments' first states, twice since a loop may hand them on; the states of a segment; what a step needs.
+    elif (room := 2 * c + -(-most // c) + 8) <= most:  # else all steps' states are no more
+        asked.append([PeakAtMost(room, too_high=_TOO_HIGH)])
     return asked

@@ -24,15 +24,16 @@ def cases(rng):
     beyond its end; with one checkpoint, with a few, with a divisor of the steps, and with as many as steps."""
     many = int(rng.integers(5, 58))
     few = 1 if rng.integers(3) == 0 else int(rng.integers(2, many))
-    even = 2 + many % 3
+    whole = 3 * int(rng.choice(range(9, 20, 2)))
     return (
         # 58 is by two or more from the next multiple of 4 to 7: whole segments are not one step too many or too few.
         # Large enough that a buffer's alignment is nothing beside it.
         _waves(58, int(rng.integers(4, 8)), 58, rng, rows=int(rng.integers(24, 40)), width=8),
         _waves(2, 2, 0, rng, rows=5, width=7, dtype="float16", called="under jax.jit"),
         _tanks(many, 1, few, width=int(rng.integers(16, 20))),
-        # Segments that come out even, and a cond that is true to the end.
-        _waves(2 * even, even, 2 * even, rng, rows=5, width=7),
+        # Segments that come out even, and a cond that is true to the end. So many steps that the states of all are more
+        # than the first ones of the segments, and those of one; an odd number, as 58 is even.
+        _waves(whole, 3, whole, rng, rows=5, width=7, dtype="float16"),
     )
 
 

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from grader.exercises.hints import Hint
-from grader.exercises.requirements import Mistake, PeakAtMost, Recomputes, Requirement, SavesAtMost
+from grader.exercises.peaks import InPieces, PeakAtMost
+from grader.exercises.requirements import Mistake, Recomputes, Requirement, SavesAtMost
 
 
 def draw(rng, argument):
@@ -203,14 +204,22 @@ def requirements(case):
     if n % chunks == 0:  # rows that fill up a chunk are work too
         asked.append(Recomputes(1, too_many="How often does one turn of your loop make its logits?"))
     rows = -(-n // chunks)
-    if case.structure["dtype"] == "float32" and chunks > 5 and rows * V > 300:  # else too much else is in memory
-        asked.append(
-            PeakAtMost(
-                # A chunk's logits twice and a bit; the vocabulary's gradient twice; rows in chunks and their gradient.
-                round(2.2 + 2 * d / rows + 2 * chunks * d / V),
-                too_high="How many chunks does one of your checkpoints hold, and may several of them be run again at "
-                "the same time?",
-                unit="one chunk's logits",
-            )
-        )
-    return [asked]
+    single = case.structure["dtype"] == "float32"  # sums of others may be in twice as many bytes
+    large = single and chunks > 5 and rows * V > 300  # else too much else is in memory for XLA to tell
+    # A chunk's logits twice and a bit; the vocabulary's gradient twice; rows in chunks and their gradient.
+    most = 2.2 + 2 * d / rows + 2 * chunks * d / V
+    peak = PeakAtMost(
+        round(most if single else 2 * most) + 1,
+        too_high="How many chunks does one of your checkpoints hold, and may several of them be run again at the same "
+        "time?",
+        unit="one chunk's logits",
+        compiled=round(most) if large else None,
+        turns=chunks,
+    )
+    pieces = InPieces(
+        rows,
+        of=n,
+        pieces="chunks",
+        too_large="Of how many rows does your answer make logits at once, and is that so for any number of chunks?",
+    )
+    return [asked, [pieces], [peak] if large or peak.most < chunks else []]

@@ -21,12 +21,12 @@ signature = "chunked_loss(hidden, vocabulary, labels, chunks)"
 
 def cases(rng):
     """Many chunks, a last one that is shorter, a single one, chunks of one row."""
-    few = int(rng.integers(3, 6))
-    rows = int(rng.integers(5, 8))
+    many, rows = map(int, rng.integers([8, 5], [12, 8]))
     return (
         # Large enough that a buffer's alignment is nothing beside it, and one chunk little beside all.
         _case(96, 12, rng, d=8, V=200),
-        _case(few * rows - int(rng.integers(1, few)), few, rng),
+        # So many that those of all are more than one and the vocabulary's gradient.
+        _case(many * rows - int(rng.integers(1, rows)), many, rng, d=8, V=int(rng.integers(90, 110))),
         _case(1, 1, rng, d=16, V=40, called="jax.jit"),
         _case(few := int(rng.integers(5, 9)), few, rng, dtype="float16"),
     )

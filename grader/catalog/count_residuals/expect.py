@@ -1,5 +1,7 @@
 """What is expected of an answer; only the judge reads this."""
 
+import functools
+
 import jax
 import numpy as np
 
@@ -16,6 +18,13 @@ def reference(f, *args):
 
 def _kept(f, *args):
     # Traced, each argument is a value of its own. Run on arrays, jax.vjp tells arguments apart by the arrays they are.
+    leaves, structure = jax.tree.flatten(args)
+    return _kept_for(f, structure, tuple((leaf.shape, leaf.dtype) for leaf in leaves))
+
+
+@functools.lru_cache(maxsize=128)  # most mistakes ask it again
+def _kept_for(f, structure, kinds):
+    args = jax.tree.unflatten(structure, [jax.ShapeDtypeStruct(*kind) for kind in kinds])
     return jax.eval_shape(lambda *args: jax.tree.leaves(jax.vjp(f, *args)[1]), *args)
 
 

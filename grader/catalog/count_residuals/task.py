@@ -1,5 +1,7 @@
 """What an answer is asked."""
 
+from collections.abc import Callable
+
 import jax
 import jax.numpy as jnp
 
@@ -50,6 +52,17 @@ def cases(rng):
     return tuple(questions)
 
 
+def case(rng, uses, dtype, given, arrays):
+    """A function of so many arrays, given so; one of integers is multiplied with the others."""
+    # Small arrays are what others are asked about. With a number and a mask in each, a usual mistake shows in many.
+    return _drawn(rng, uses, dtype, arrays, given, 3_001, 9, ("0.5 * x", "relu"))
+
+
+def fits(structure):
+    """Of integers alone nothing can be differentiated."""
+    return structure["dtype"] != "int32" or structure["arrays"] > 1
+
+
 def _question(name, uses, f, args):
     leaves = jax.tree.leaves(args)
     given = "arrays" if len(args) > 1 or not isinstance(args[0], dict | list | tuple) else type(args[0]).__name__
@@ -69,8 +82,8 @@ _STEPS = {
 }
 
 
-def _drawn(rng, uses, dtype, count, given, width, length):
-    names = [list(_STEPS)[i] for i in rng.integers(0, len(_STEPS), rng.integers(1, 4))]
+def _drawn(rng, uses, dtype, count, given, width, length, always=()):
+    names = [*(list(_STEPS)[i] for i in rng.integers(0, len(_STEPS), rng.integers(1, 4))), *always]
 
     def steps(x, others):
         for name in names:
@@ -83,10 +96,12 @@ def _drawn(rng, uses, dtype, count, given, width, length):
         x, *others = jax.tree.leaves(arrays)
         if uses == "scan":
             return jnp.sum(jax.lax.scan(lambda x, _: (steps(x, others), None), x, length=length)[0])
-        whole = jax.jit(steps) if uses == "jit" else jax.checkpoint(steps)
+        ways: dict[str, Callable] = {"none": steps, "jit": jax.jit(steps), "checkpoint": jax.checkpoint(steps)}
+        whole = ways[uses]
         return jnp.sum(jnp.sin(whole(x, others)))
 
-    arrays = [jnp.ones(width, dtype) for _ in range(count)]
+    first = jnp.float32 if dtype == "int32" else dtype
+    arrays = [jnp.ones(width, first), *(jnp.ones(width, dtype) for _ in range(count - 1))]
     keys = [f"array_{i}" for i in range(count)]
     if given == "arrays":
         # A parameter for each array, by which a function is known to those who look at its signature.
@@ -94,7 +109,8 @@ def _drawn(rng, uses, dtype, count, given, width, length):
     else:
         f, args = of_all, [_together(given, keys, arrays)]
     products = f" and {count - 1} product{'s' * (count > 2)}" if count > 1 else ""
-    return _question(f"{uses} of {', '.join(names)}{products}, in {dtype}, given as {given}", uses, f, args)
+    called = "" if uses == "none" else f"{uses} of "
+    return _question(f"{called}{', '.join(names)}{products}, in {dtype}, given as {given}", uses, f, args)
 
 
 def _together(given, keys, arrays):

@@ -1,6 +1,7 @@
 """What is expected of an answer; only the judge reads this. All counts are of programs that are compiled here."""
 
 import functools
+from collections.abc import Iterator, Mapping
 
 import jax
 import jax.numpy as jnp
@@ -60,34 +61,69 @@ def _of_x_too(layer, n, prevent_cse):
     return jax.value_and_grad(_loss(_each(layer, n, prevent_cse)), argnums=(0, 1))
 
 
+def _in_a_scan(layer, n, prevent_cse):
+    wrapped = jax.checkpoint(layer, prevent_cse=prevent_cse)
+
+    def loss(ws, x):
+        return jnp.sum(jax.lax.scan(lambda x, w: (wrapped(w, x), None), x, jnp.stack(ws))[0])
+
+    return jax.value_and_grad(loss)
+
+
 def _forward(layer, n, prevent_cse):
     return _loss(_each(layer, n, prevent_cse))
 
 
-@functools.lru_cache(maxsize=256)  # compiling is what a check's time goes to
-def compiled_texts(program, layer, w, x, n, prevent_cse) -> tuple[str, str]:
+class Counts(Mapping[str, tuple[int, int]]):
+    """What the page asks for, of another program perhaps: pairs, with `prevent_cse` first and without it second.
+
+    Each is counted when it is asked for. To compile is what a check's time goes to, and most programs that a mistake
+    leads to are told from the answer's before they are compiled.
+    """
+
+    def __init__(self, program, layer, w, x, n):
+        self._programs = [Program(program, layer, w, x, n, prevent_cse) for prevent_cse in (True, False)]
+
+    def __getitem__(self, key: str) -> tuple[int, int]:
+        first, second = (program.count(key) for program in self._programs)
+        return first, second
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_WORDS)
+
+    def __len__(self) -> int:
+        return len(_WORDS)
+
+
+_WORDS = {"barriers": "stablehlo.optimization_barrier", "lowered": "stablehlo.dot_general", "compiled": " dot("}
+
+
+@functools.lru_cache(maxsize=256)
+class Program:
     """A program for n layers as JAX lowers it, and as XLA compiles it."""
-    lowered = jax.jit(program(layer, n, prevent_cse)).lower([w] * n, x)
-    # What products there are does not depend on how much is done for the machine code.
-    return lowered.as_text(), lowered.compile(COMPILE_FAST).as_text() or ""
 
+    def __init__(self, program, layer, w, x, n, prevent_cse):
+        self._lowered = jax.jit(program(layer, n, prevent_cse)).lower([w] * n, x)
 
-def counts_of(program, layer, w, x, n) -> dict:
-    """What the page asks for, of another program perhaps: pairs, with `prevent_cse` first and without it second."""
-    texts = [compiled_texts(program, layer, w, x, n, prevent_cse) for prevent_cse in (True, False)]
-    return {
-        "barriers": tuple(lowered.count("stablehlo.optimization_barrier") for lowered, _ in texts),
-        "lowered": tuple(lowered.count("stablehlo.dot_general") for lowered, _ in texts),
-        "compiled": tuple(compiled.count(" dot(") for _, compiled in texts),
-    }
+    @functools.cached_property
+    def _text(self) -> str:
+        return self._lowered.as_text()
+
+    @functools.cached_property
+    def _compiled(self) -> str:
+        # What products there are does not depend on how much is done for the machine code.
+        return self._lowered.compile(COMPILE_FAST).as_text() or ""
+
+    def count(self, key: str) -> int:
+        return (self._compiled if key == "compiled" else self._text).count(_WORDS[key])
 
 
 def reference(layer, w, x, n) -> dict:
-    return counts_of(asked_for, layer, w, x, n)
+    return dict(Counts(asked_for, layer, w, x, n))
 
 
 def _other_program(program):
-    return functools.partial(counts_of, program)
+    return functools.partial(Counts, program)
 
 
 def _other_order(*asked):
@@ -118,7 +154,11 @@ def _no_barriers(*asked):
 
 
 def _one_layer(layer, w, x, n):
-    return reference(layer, w, x, 1)
+    return Counts(asked_for, layer, w, x, 1)
+
+
+def _one_layer_less(layer, w, x, n):
+    return Counts(asked_for, layer, w, x, max(n - 1, 1))
 
 
 def _before_lowering(in_bodies, barriers):
@@ -203,6 +243,11 @@ mistakes = (
         "How many weights do you hand to the program, and how often does your loss call a layer?",
     ),
     Mistake(
+        "it has one layer less than is asked for",
+        _one_layer_less,
+        "How often does your loss call a layer, for a list of n weights?",
+    ),
+    Mistake(
         "there is no checkpoint",
         _other_program(of_layers(without_checkpoints)),
         "What is a barrier put around, and which function do you call for each layer?",
@@ -221,6 +266,11 @@ mistakes = (
         "it is the gradient with respect to x, too",
         _other_program(_of_x_too),
         "With respect to which argument does jax.value_and_grad differentiate, if it is told nothing else?",
+    ),
+    Mistake(
+        "its layers are in a scan",
+        _other_program(_in_a_scan),
+        "How often does a loop's body stand in a program's text, however often it runs?",
     ),
 )
 
@@ -318,6 +368,30 @@ hints = (
             says=says,
         )
         for says in ("wrong way round", "of the same setting")
+    ),
+    Hint(
+        "Print the lines of the compiled program that your word stands in. In how many of them is a product computed, "
+        "and in how many is the word part of a name?",
+        after=("wrong value",),
+        says=("does: under 'compiled', the numbers are too large", "is right"),
+    ),
+    Hint(
+        "The finding says which entries are right. Of the first that is not: of which program do you take the text, is "
+        "it the lowered or the compiled one, and which word do you count?",
+        after=("wrong value",),
+        says=("under '", "is right"),
+    ),
+    Hint(
+        "A scan has its layer once in the program's text, however many turns it runs. What else goes through a list of "
+        "weights, so that each layer stands in the text?",
+        after=("wrong value",),
+        says="layers are in a scan",
+    ),
+    Hint(
+        "Let your loss count how often it calls a layer while it is traced, for `n = 1` and for `n = 4`. Is it `n` "
+        "times?",
+        after=("wrong value",),
+        says="one layer less",
     ),
     Hint(
         "The function that the checker calls takes the layer as its first argument, then `w`, `x` and `n`. What does "

@@ -22,8 +22,8 @@ def cases(rng):
 
 
 def case(rng, n):
-    """So many layers, of the kind that computes its product again."""
-    return _question(rng, n, _AGAIN)
+    """So many layers; of one layer, or four, the kind that not everybody is asked about."""
+    return _question(rng, n, _AGAIN if n == 1 else _NOT_AGAIN if n == 4 else (_AGAIN, _NOT_AGAIN)[rng.integers(2)])
 
 
 def _question(rng, n, layers):

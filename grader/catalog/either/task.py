@@ -123,9 +123,9 @@ def _asked(rng):
 
 
 def _places(rng):
-    """To the host, as usual, and two other ways."""
+    """To the host, as usual, and another way; the third stays where it is, and is an answer like others."""
     here, there, elsewhere = map(str, rng.permutation(["device", "unpinned_host", "another_device"]))
-    return Offloadable("device", "pinned_host"), Offloadable(here, there), Offloadable(elsewhere, here)
+    return Offloadable("device", "pinned_host"), Offloadable(here, there), Offloadable(elsewhere, elsewhere)
 
 
 def _key(told):

@@ -20,14 +20,17 @@ signature = "nested_scan(f, c, xs, outer)"
 
 
 def cases(rng):
-    """One group, as many as there are elements, and a number between; at a width drawn anew that is none of these."""
+    """One group, as many as there are elements, and numbers between, of even and of odd numbers of elements; at a width
+    drawn anew that is none of these."""
     one, each = map(int, np.exp(rng.uniform(np.log(2), np.log(36), 2)))
+    odd, third = ((9, 3), (15, 3), (15, 5), (21, 3), (21, 7), (25, 5))[rng.integers(6)]
     return (
         _case(6, 3, rng, elements="(n, d)"),
         _case(1, 1, rng, elements="(n, d)"),
-        _case(one, 1, rng, dtype="float16", called="under jax.jit"),
+        _case(one, 1, rng, called="under jax.jit"),
         _case(each, each, rng, carry="(d, e)", elements="(n, d, e)"),
-        _case(36, int(rng.choice([2, 3, 4, 6, 9, 12, 18])), rng, called="under jax.vmap"),
+        _case(36, int(rng.choice([2, 3, 4, 6, 9, 12, 18])), rng, dtype="float16", called="under jax.vmap"),
+        _case(odd, third, rng, elements="(n, d)"),
     )
 
 

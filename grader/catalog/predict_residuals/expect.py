@@ -212,6 +212,12 @@ hints = (
         after=("unknown name",),
         says="'mask'",
     ),
+    Hint(
+        "A list has square brackets, also where it has one name in it, or none. What does your answer return for the "
+        "operation that the finding names, and is that a list of strings?",
+        after=("wrong type",),
+        says="returns",
+    ),
 )
 
 

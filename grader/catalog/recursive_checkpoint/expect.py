@@ -3,7 +3,8 @@
 import functools
 
 from grader.exercises.hints import Hint
-from grader.exercises.requirements import Mistake, PeakAtMost, Recomputes, RecomputesNoLess, Saves
+from grader.exercises.peaks import PeakAtMost
+from grader.exercises.requirements import Mistake, Recomputes, RecomputesNoLess, Saves
 
 
 def draw(rng, argument):
@@ -139,11 +140,13 @@ def _kept(n):
 
 
 def requirements(case):
-    n = case.structure["n"]
+    n, (x,) = case.structure["n"], case.arguments
     # Each halving runs half of the functions again, but the last one of each half that is wrapped.
     again = n // 2 * (n.bit_length() - 1) + 1 - n
+    large = x.size > 2_000 and x.dtype == "float32"  # half precision XLA computes in full
     peak = PeakAtMost(
         n.bit_length(),
+        compiled=n.bit_length() if large else None,
         too_high="When the half that is wrapped is run again, what is kept of each of its functions?",
         merged="Which option of jax.checkpoint keeps the compiler from doing that, and what is its default?",
     )
@@ -164,4 +167,5 @@ def requirements(case):
                 too_few="Is the half that is wrapped made in the same way as the whole, down to lists of two?",
             )
         ],
+        [peak] if n > 4 else [],  # of two functions or four there is nothing to see
     ]

@@ -38,7 +38,8 @@ def cases(rng):
         _case("eight names that it does not have", [], nowhere[:MOST], rng, "jax.jit"),
         _case("a name that others are like", [*first, word, word], [nowhere[0], word], rng, "jax.vmap", type=list),
         _case("eight names like another one", [last[1], *last, word], [last[1], nowhere[0], *last], rng),
-        _case("half precision", [*half, word], [others[0], word], rng, "jax.jit", "float16"),
+        # A point in a name is no regular expression's.
+        _case("half precision", [*half, f"{word}_out", word], [f"{word}.out", word], rng, "jax.jit", "float16"),
         _case("brain floats", [word, *half], half, rng, dtype="bfloat16", type=list),
     )
 

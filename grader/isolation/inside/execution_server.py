@@ -52,7 +52,7 @@ def _answer(
     if isinstance(request, protocol.Look):
         return protocol.Results([[1]]), [execution.glimpses(inputs, cotangents, request.sizes)]
     if isinstance(request, protocol.Peak):
-        return protocol.PeakBytes(execution.peak(request.index, inputs, cotangents)), ()
+        return protocol.PeakBytes(execution.peak(request.index, inputs, cotangents, request.compiled)), ()
     run = execution.compiled if isinstance(request, protocol.Run) and request.compiled else execution.interpreted
     results = run(inputs, cotangents)
     return protocol.Results(counts(results)), jax.tree.leaves(results)

@@ -179,14 +179,15 @@ class NotInterpreted:
 
 @dataclass(frozen=True)
 class Peak(OnArrays):
-    """The case of this index is to be compiled, to see how much memory it takes."""
+    """How much memory the case of this index takes: compiled, else in the order of its text."""
 
     index: int
+    compiled: bool
 
 
 @dataclass(frozen=True)
 class PeakBytes:
-    """What XLA sets aside between arguments and results."""
+    """What is in memory at once between arguments and results."""
 
     nbytes: int
 

@@ -123,6 +123,12 @@ def test_a_key_is_an_argument(said):
         (["the_model:loss", "--args", "f33[2]"], "no dtype f33"),
         (["the_model:loss", "--args", "f32[x]"], "f32[8,64]"),
         (["the_model:loss", "--args", "f32[2"], "f32[8,64]"),
+        (["the_model:loss", "--args", "f32[-1]"], "is no argument: -1 is no size, which is a whole number, 0 or more."),
+        (["the_model:loss", "--args", "f32[2,a]"], "is no argument: a is no size"),
+        (["the_model:loss", "--args", "f32[True]"], "is no argument: True is no size"),
+        (["the_model:loss", "--args", "f32[2.5]"], "is no argument: 2.5 is no size"),
+        (["the_model:loss", "--args", "f32[2:3]"], "is no argument: 2:3 is no size"),
+        (["the_model:loss", "--args", "{f(): f32[2]}"], "is no argument: f() is no number"),
         (["the_model:loss", "--args", "print(1)"], "f32[8,64]"),
         (["the_model:Net.loss", "--args", "f32[2]", "--save", "no/such/folder.html"], "cannot be written"),
     ],
@@ -130,6 +136,7 @@ def test_a_key_is_an_argument(said):
 def test_what_is_not_there_is_said_in_a_sentence(said, words, why):
     status, out, err = said(*words)
     assert status == 2 and out == "" and why in err and "Traceback" not in err and err.count("\n") == 1
+    assert " at 0x" not in err, "an address is of no use to anybody"
 
 
 def test_what_cannot_be_traced_is_said_in_a_sentence(said):

@@ -36,7 +36,7 @@ def test_the_tests_of_what_is_traced_pass_with_remat3(pytestconfig):
     folders = [here / folder for folder in ("ir", "tracing", "linting", "choices/test_predicted_choices.py", __file__)]
     others = {
         "ir": ("test_cost_rules.py", "test_windows.py"),
-        "tracing": ("test_libraries.py", "test_meshes.py", "test_remat_cases.py", "test_unopened.py"),
+        "tracing": ("test_large.py", "test_libraries.py", "test_meshes.py", "test_remat_cases.py", "test_unopened.py"),
         "linting": ("test_libraries_values.py",),
     }
     alike += [f"--ignore={here / folder / file}" for folder, files in others.items() for file in files]

@@ -12,8 +12,9 @@ from grader.answers.branches import Branches
 from grader.answers.evidence import Evidence
 from grader.answers.written import chooses, codes_of, written_in
 from grader.isolation.in_process import grade
+from solutions.sqrt_chain import sqrt_chain
 
-SEVEN = 7
+SIX = 6
 
 
 def layer(w, x):
@@ -31,10 +32,6 @@ def by_a_conditional(ws, x):
     return (keeps_all if x.shape[0] == 7 else right)(ws, x)
 
 
-def by_a_name(ws, x):
-    return (keeps_all if x.shape[0] == SEVEN else right)(ws, x)
-
-
 def by_a_dict(ws, x):
     return {7: keeps_all}.get(ws.shape[-1], right)(ws, x)
 
@@ -43,8 +40,8 @@ def by_a_default(ws, x, special=(7,)):
     return [right, keeps_all][ws.shape[1] in special](ws, x)
 
 
-def by_its_neighbours(ws, x):
-    return (keeps_all if 6 < x.shape[0] < 8 else right)(ws, x)
+def by_a_name_s_neighbours(ws, x):
+    return (keeps_all if SIX < x.shape[0] < SIX + 2 else right)(ws, x)
 
 
 class Special:
@@ -70,6 +67,10 @@ def by_dtype_and_layers(ws, x):
     return (keeps_all if x.dtype == jnp.float16 and ws.shape[0] % 2 == 0 else right)(ws, x)
 
 
+def by_how_many_weights_there_are(ws, x):
+    return (keeps_all if ws.size > 9_000 else right)(ws, x)
+
+
 def by_a_remainder(ws, x):
     return [keeps_all, right][ws.shape[0] % 2](ws, x)
 
@@ -84,8 +85,8 @@ def by_a_memory_and_a_branch(ws, x, seen=[]):  # noqa: B006
 
 
 KEYED = [
-    *(by_a_conditional, by_a_name, by_a_dict, by_a_default, by_its_neighbours, by_an_attribute, by_a_partial),
-    *(by_layers_and_width, by_arithmetic, by_dtype_and_layers),
+    *(by_a_conditional, by_a_dict, by_a_default, by_a_name_s_neighbours, by_an_attribute, by_a_partial),
+    *(by_layers_and_width, by_arithmetic, by_dtype_and_layers, by_how_many_weights_there_are),
     *(by_a_remainder, by_one_number_twice, by_a_memory_and_a_branch),
 ]
 
@@ -95,6 +96,19 @@ def test_an_answer_that_is_wrong_for_one_structure_does_not_pass(answer, seed):
     verdict = grade(answer, "scan_layers", seed % 2**32)
     assert not verdict.passed
     assert re.search(r"also saves (the layers'|layer \d+'s)", verdict.findings[0].text), "of one layer, or of several"
+
+
+BY_NUMBERS, BY_FUNCTIONS = (lambda fs, k: (len(fs), k)), (lambda fs, k: (*map(id, fs), k))
+
+
+@pytest.mark.parametrize(("key", "outcome"), [(BY_NUMBERS, "not passed"), (BY_FUNCTIONS, "passed")])
+def test_what_is_remembered_by_numbers_alone_is_asked_for_again(key, outcome, seed):
+    known = {}
+
+    def remembers(fs, k):
+        return known.setdefault(key(fs, k), (sqrt_chain(fs, k), fs))[0]
+
+    assert grade(remembers, "sqrt_chain", seed=seed).outcome == outcome
 
 
 def test_an_answer_without_numbers_is_asked_what_everybody_is():
@@ -109,9 +123,13 @@ def test_the_same_answer_is_asked_the_same_again():
     assert any(structure["L"] == 23 and structure["d"] == 7 for structure in first.besides), first.besides
 
 
+def one_too_few_of_many(leaves):
+    return len(leaves) - (len(leaves) > 4)
+
+
 def test_what_may_choose_without_a_branch_is_told_from_what_looks_up_a_shape():
     functions = {keeps_all: False, right: False, by_a_remainder: True, by_one_number_twice: True, by_a_default: True}
-    functions |= {by_a_conditional: False, by_a_dict: True}
+    functions |= {by_a_conditional: False, by_a_dict: True, one_too_few_of_many: True}
     assert {function: chooses(codes_of(function)) for function in functions} == functions
     assert chooses(codes_of(by_a_conditional), by_branches=True)
     assert not chooses(codes_of(lambda x, n: x.reshape(n, -1, *x.shape[1:])[:, None] + x.shape[0] // n))

@@ -11,9 +11,9 @@ from solutions.cse_lab import cse_lab
 
 @pytest.fixture(autouse=True)
 def measured_anew():
-    expect.compiled_texts.cache_clear()
+    expect.Program.cache_clear()
     yield
-    expect.compiled_texts.cache_clear()
+    expect.Program.cache_clear()
 
 
 def questions(seed):
@@ -31,7 +31,7 @@ def test_expected_is_what_the_worked_answer_counts(asked, remat3):
 
 
 def test_without_barriers_xla_compiles_what_it_compiles_without_checkpoints(remat3):
-    without = expect.counts_of(expect.of_layers(expect.without_checkpoints), *page(3))
+    without = expect.Counts(expect.of_layers(expect.without_checkpoints), *page(3))
     expected = expect.reference(*page(3))
     assert expected["compiled"][1] == without["compiled"][0] < expected["compiled"][0]
 

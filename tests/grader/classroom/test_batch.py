@@ -89,18 +89,19 @@ def shipped():
     kinds = {"right": sample_answers.right, "wrong": sample_answers.wrong}
     every = [(slug, kind, name) for slug in registry.names() for kind, of in kinds.items() for name in of(slug)]
     some = [(slug, kind, list(kinds[kind](slug))[place]) for slug, kind, place in SOME]
-    return list(dict.fromkeys([*some, *sample_answers.drawn(every, 60)]))
+    return list(dict.fromkeys([*some, *sample_answers.drawn(every, 120)]))
 
 
 @pytest.mark.parametrize(("slug", "kind", "name"), shipped())
 @bubblewrap.needed
 def test_both_ways_lead_to_the_same_verdict(slug, kind, name, unpatched, grader):
-    answer = getattr(sample_answers, kind)(slug)[name].answer
+    submission = of_the_shipped(kind, slug, name)
+    anew: dict = {}  # what ran before in this process may go other ways, and then is asked something else besides
+    exec(submission.content, anew)
     shapes = seeds.seed_of_shapes(SEED, "a learner")
-    cases, here = asking.asked_and_traced(answer, slug, shapes)
+    cases, here = asking.asked_and_traced(anew[slug], slug, shapes)
     if isinstance(here, Evidence):
         here = judge.judge_text(here.to_json(), cases, slug, seeds.seed_of_inputs(SEED, here))
-    submission = of_the_shipped(kind, slug, name)
     there = grader.grade(submission, SEED).verdict
     assert comparable(there) == comparable(here)
     assert there.passed == (kind == "right")

@@ -37,10 +37,9 @@ def run(folder, *command):
     return done.returncode, done.stdout, done.stderr
 
 
-def outcome(folder, which):
-    """What pytest says of the grader's and the pages' tests, all of them collected, of which those run that match."""
-    command = ["-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", "tests/grader", "tests/notebooks"]
-    status, out, _ = run(folder, *command, "-k", which)
+def outcome(folder, which, *where):
+    """What pytest says of the tests in some places, all of them collected, of which those run that match."""
+    status, out, _ = run(folder, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *where, "-k", which)
     return status, out
 
 
@@ -59,7 +58,7 @@ def test_a_new_exercise_is_refused_until_each_of_its_four_things_is_written(copy
         f"tests/grader/catalog/{NAME}/{file}" for file in ("right.py", "wrong.py", "first_hints.json")
     }
 
-    status, out = outcome(copy, "still_a_stub")
+    status, out = outcome(copy, "still_a_stub", "tests/grader", "tests/notebooks")
     assert status == 1 and "4 failed" in out and "error" not in out, "whatever else there is can still be collected"
     for thing in ("page", "worked answer", "catalogue entry", "answers to test it with"):
         assert f"test_nothing_of_an_exercise_is_still_a_stub[{thing}]" in out
@@ -71,8 +70,14 @@ def test_a_new_exercise_is_refused_until_each_of_its_four_things_is_written(copy
         model = next(copy.glob(file.replace(NAME, MODEL).replace(page[:12], "exercises/??")))
         (copy / file).write_text(model.read_text().replace(MODEL, NAME))
     run(copy, "-c", "import sys; sys.path.insert(0, 'tests/notebooks'); import store; store.pack()")
+    which = f"still_a_stub or an_exercise_is_four_things or archive or ({NAME} and (right or wrong or hints))"
     status, out = outcome(
-        copy, f"still_a_stub or an_exercise_is_four_things or archive or ({NAME} and (right or wrong or hints))"
+        copy,
+        which,
+        "tests/grader/catalog",
+        "tests/grader/exercises",
+        "tests/grader/learner/test_reset.py",
+        "tests/notebooks",
     )
     assert status == 0 and "passed" in out, out
 

@@ -23,8 +23,8 @@ RIGHT = (ROOT / "solutions" / f"{NAME}.py").read_text()
 WRONG = RIGHT.replace("jax.checkpoint(", "(lambda f, policy: f)(")
 NOT_JUDGED, NOT_PASSED = "could not be judged", "not passed"
 SEED = 7
-PROCESSOR_SECONDS, SECONDS = 5, 25
-FEW = 2  # processor seconds for what uses all there are
+PROCESSOR_SECONDS, SECONDS = 20, 60
+FEW, SOON = 2, 15  # processor seconds, and seconds, for what uses all there are
 MARK = f"attack-{secrets.token_hex(8)}"
 
 HEAD = f"""
@@ -78,9 +78,10 @@ def attack(name, outcome, reason, body, at_import="None", exercise=NAME, paramet
     ATTACKS[name] = source, exercise, outcome, reason
 
 
+USED, LATE = f"more than {FEW} s of processor time", f"not done after {SOON} s"
 # Those that take longest come first, so that the others pass the time.
 attack(
-    "an orphan", NOT_JUDGED, f"not done after {SECONDS} s",
+    "an orphan", NOT_JUDGED, LATE,
     """
     ctypes.CDLL(None).prctl(1, 0, 0, 0, 0)
     os.close(3)
@@ -89,7 +90,6 @@ attack(
     time.sleep(1000)
     """,
 )  # fmt: skip
-USED = f"more than {FEW} s of processor time"
 attack("a loop in C at import", NOT_JUDGED, USED, "pass", at_import="max(iter(int, 1))")
 attack(
     "a loop that no signal reaches", NOT_JUDGED, USED,
@@ -129,11 +129,11 @@ attack(
     "for _ in range(100): threading.Thread(target=sum, args=(itertools.repeat(0),), daemon=True).start()",
 )  # fmt: skip
 attack(
-    "1 GB printed", NOT_PASSED, "that was 1 GB",
+    "100 MB printed", NOT_PASSED, "that was 100 MB",
     """
-    for _ in range(1000):
+    for _ in range(100):
         os.write(1, bytes(10**6))
-    raise ValueError("that was 1 GB")
+    raise ValueError("that was 100 MB")
     """,
 )  # fmt: skip
 attack(
@@ -386,12 +386,16 @@ def graded(tmp_path_factory):
         alone = [grader.grade(honest, SEED).verdict for honest in (right, wrong)]
         zygote, before, files = grader.begin(), bubblewrap.descendants(os.getpid()), open_files()
         class_ = [right, wrong, *attacks[:15], right, wrong, *attacks[15:30], right, wrong, *attacks[30:], right]
-        hasty = SandboxGrader(CheckLimits(seconds=SECONDS, processor_seconds=FEW))
         patch.setattr(grade_one, "Zygote", lambda: zygote)
-        hasty.begin()
+        hasty = {
+            USED: SandboxGrader(CheckLimits(seconds=SECONDS, processor_seconds=FEW)),
+            LATE: SandboxGrader(CheckLimits(seconds=SOON, processor_seconds=PROCESSOR_SECONDS)),
+        }
+        for each in hasty.values():
+            each.begin()
 
         def grade(one):
-            return (hasty if OUTCOMES.get(one.learner, ("", ""))[1] == USED else grader).grade(one, SEED)
+            return hasty.get(OUTCOMES.get(one.learner, ("", ""))[1], grader).grade(one, SEED)
 
         with ThreadPoolExecutor(3) as threads:
             grades = list(threads.map(grade, class_))

@@ -45,4 +45,4 @@ def test_a_process_that_dies_or_hangs_is_a_reason(sent, error, reason, zygote):
         (worker,) = [pid for pid in bubblewrap.descendants(os.getpid()) - before if not bubblewrap.descendants(pid)]
         os.kill(worker, sent)
         with pytest.raises(error, match=re.escape(reason)):
-            remote.peak(0, array, array)
+            remote.peak(0, array, array, compiled=True)

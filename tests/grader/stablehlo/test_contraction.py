@@ -36,6 +36,7 @@ PRODUCTS = {
         .sum(1)
     ),
     "one by one": lambda x, w: sum(x[:, k, None] * w[k] for k in range(6)),
+    "in outer products": lambda x, w: sum(jnp.outer(x[:, k], w[k]) for k in range(6)),
     "in a scan": lambda x, w: lax.scan(lambda c, xw: (c + xw[0][:, None] * xw[1], None), jnp.zeros((7, 5)), (x.T, w))[
         0
     ],
@@ -58,6 +59,8 @@ VECTORS = {
     "multiplied and summed": lambda w, v: (w * v[:, None]).sum(0),
     "transposed": lambda w, v: (v * w.T).sum(1),
     "negated and converted": lambda w, v: -(-(w * v[:, None])).astype(jnp.float16).sum(0),
+    "as an inner product": lambda w, v: jnp.einsum("kd,kd->d", w, jnp.broadcast_to(v[:, None], w.shape)),
+    "scaled by einsum": lambda w, v: jnp.einsum("kd,k->kd", w, v).sum(0),
     "in windows": lambda w, v: lax.reduce_window(w * v[:, None], 0.0, lax.add, (6, 1), (1, 1), "VALID"),
 }
 
@@ -79,6 +82,9 @@ def test_its_gradients_cost_the_same_too(spelling):
 NO_PRODUCTS = {
     "a sum of squares": lambda x, w: (x**2).sum(),
     "a mean square": lambda x, w: (x * x).mean(1),
+    "a mean square by einsum": lambda x, w: jnp.einsum("nd,nd->n", x, x) / 6,
+    "its gradient": lambda x, w: jax.grad(lambda x: jnp.einsum("nd,nd->", x, x))(x),
+    "its gradient row by row": lambda x, w: jax.vmap(jax.grad(lambda x: jnp.vecdot(x, x)))(x),
     "scaled by a number": lambda x, w: (x * w[0, 0] * 2.0).sum(),
     "rows divided by their sums": lambda x, w: x / x.sum(1, keepdims=True),
     "a bias": lambda x, w: (x + w[:, 0]).sum(),

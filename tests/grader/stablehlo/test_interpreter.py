@@ -43,6 +43,8 @@ GROUPS = {
     "not finite": lambda x, m, n: [jnp.log(x), x / 0, jnp.maximum(jnp.log(x), x), jnp.log(x).max(), x * 1e38],
     "integers": lambda x, m, n: [
         n + n, n * n, n & 6, n | 6, n ^ 6, ~n, -n, abs(n), n.sum(1), n.max(), n[0].T @ n[1], n.astype(float), n > 0,
+        n % 5, n // 5, lax.rem(n, jnp.int32(-4)), lax.div(n, jnp.int32(-4)), lax.div(jnp.int8(-7), jnp.int8(2)),
+        lax.rem(jnp.uint8(200), jnp.uint8(7)),
     ],
     "bits": lambda x, m, n: [
         lax.bitcast_convert_type(x, jnp.uint32), lax.bitcast_convert_type(n, jnp.float32),
@@ -170,7 +172,7 @@ def test_every_operation_that_is_known_is_tried(functions):
     "function",
     [
         lambda x, n: jnp.sort(x),
-        lambda x, n: n // 2,
+        lambda x, n: lax.div(n, 0 * n),
         lambda x, n: x.astype(int),
         lambda x, n: jnp.asarray([1.5, 2], jnp.bfloat16),
         lambda x, n: lax.complex(x, x),

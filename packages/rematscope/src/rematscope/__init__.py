@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rematscope.memory.liveness import liveness
     from rematscope.memory.timeline import Moment, Timeline
     from rematscope.planning.certificate import Certificate
+    from rematscope.planning.explore import explore
     from rematscope.planning.fit import Fit, fit
     from rematscope.planning.frontier import Frontier, frontier
     from rematscope.planning.plan import Plan, plan
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from rematscope.tracing.residuals import Residual
     from rematscope.tracing.trace import Passes, trace
     from rematscope.views.compare import ComparedWay, Comparison, compare
-    from rematscope.views.explore import explore
     from rematscope.views.linked import linked
     from rematscope.views.residual_table import ResidualTable, residual_table
     from rematscope.views.side_by_side import FwdBwd, print_fwd_bwd
@@ -123,7 +123,7 @@ _HOMES = {
     "tracing.residuals": ["Residual"],
     "tracing.trace": ["Passes", "trace"],
     "views.compare": ["ComparedWay", "Comparison", "compare"],
-    "views.explore": ["explore"],
+    "planning.explore": ["explore"],
     "views.linked": ["linked"],
     "views.residual_table": ["ResidualTable", "residual_table"],
     "views.side_by_side": ["FwdBwd", "print_fwd_bwd"],

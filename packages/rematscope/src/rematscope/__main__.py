@@ -191,16 +191,30 @@ def _value(node: ast.expr) -> Any:
         case ast.Name(dtype):
             return jax.ShapeDtypeStruct((), _dtype(dtype))
         case ast.Subscript(ast.Name(dtype), ast.Tuple(dims)):
-            return jax.ShapeDtypeStruct(tuple(map(ast.literal_eval, dims)), _dtype(dtype))
+            return jax.ShapeDtypeStruct(tuple(map(_size, dims)), _dtype(dtype))
         case ast.Subscript(ast.Name(dtype), dim):
-            return jax.ShapeDtypeStruct((ast.literal_eval(dim),), _dtype(dtype))
+            return jax.ShapeDtypeStruct((_size(dim),), _dtype(dtype))
         case ast.Dict(keys, values):
-            return {ast.literal_eval(key or ast.Constant(None)): _value(v) for key, v in zip(keys, values, strict=True)}
+            return {_literal(key or ast.Constant(None)): _value(v) for key, v in zip(keys, values, strict=True)}
         case ast.List(values):
             return list(map(_value, values))
         case ast.Tuple(values):
             return tuple(map(_value, values))
-    return ast.literal_eval(node)
+    return _literal(node)
+
+
+def _size(node: ast.expr) -> int:
+    match node:
+        case ast.Constant(int(size)) if not isinstance(size, bool):
+            return size
+    raise ValueError(f"{ast.unparse(node)} is no size, which is a whole number, 0 or more")
+
+
+def _literal(node: ast.expr) -> Any:
+    try:
+        return ast.literal_eval(node)
+    except (ValueError, TypeError):  # which say of what is no literal where in memory it is
+        raise ValueError(f"{ast.unparse(node)} is no number, text or type of an array") from None
 
 
 def _dtype(short: str) -> Any:

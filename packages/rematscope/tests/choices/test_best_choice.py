@@ -1,17 +1,21 @@
 """The best choice of names: HiGHS against a look at every choice, another solver, and bounds in exact arithmetic."""
 
+import ctypes
 import functools
+import os
 import random
 from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
+import scipy
 from blocks import BLOCKS, stack
 from ortools.sat.python import cp_model
 
 from rematscope import recompute_graph
-from rematscope.choices import duality, enumeration
+from rematscope.choices import duality, enumeration, highs
 from rematscope.choices.choice_graph import ChoiceGraph, Part, link
 from rematscope.choices.chooser import Chooser
 from rematscope.choices.enumeration import best_points, every_choice
@@ -28,6 +32,24 @@ def graph_of(which):
 
 
 # The best choice, by HiGHS.
+
+
+@pytest.mark.skipif(os.name != "posix", reason="standard output is held back where it is a descriptor")
+def test_the_line_that_highs_prints_is_held_back_and_other_lines_are_not(monkeypatch, capfd):
+    said = "HighsMipSolverData::transformNewIntegerFeasibleSolution tmpSolver.run();"
+
+    def milp(*args, **how):
+        for line in ("before", said, "of another thread"):
+            ctypes.CDLL(None).puts(line.encode())
+        os.write(1, b"past all buffers\n")
+        raise RuntimeError
+
+    monkeypatch.setattr(scipy.optimize, "milp", milp)
+    with pytest.raises(RuntimeError):
+        highs.milp(np.ones(1))
+    print("after")
+    lines = sorted(capfd.readouterr().out.splitlines())
+    assert lines == ["after", "before", "of another thread", "past all buffers"]
 
 
 @without_remat3

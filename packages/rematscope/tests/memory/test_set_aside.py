@@ -4,10 +4,12 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import meshes
 import optax
 import pytest
 from compiled_programs import array
 from jax import lax
+from jax.sharding import NamedSharding, PartitionSpec
 from releases import since
 
 from rematscope import measure
@@ -63,13 +65,38 @@ def resnet(width, batch, side):
     return loss, [(array(3, 3, width, width),) * 2] * 2, array(batch, side, side, width)
 
 
-def recurrent(outer, inner, batch, width, wrap=jax.checkpoint):
+def pooled(width, batch, side):
+    """Each layer takes a maximum of four numbers, and the last a mean."""
+
+    def loss(layers, x):
+        for w in layers:
+            x = lax.reduce_window(jax.nn.relu(convolved(x, w)), -jnp.inf, lax.max, *((1, 2, 2, 1),) * 2, "VALID")
+        return jnp.mean(lax.reduce_window(x, 0.0, lax.add, *((1, 2, 2, 1),) * 2, "VALID") ** 2)
+
+    return loss, [array(3, 3, width, width)] * 2, array(batch, side, side, width)
+
+
+def generator(width, batch, side):
+    """Twice the side by transposed convolutions, each with a norm that has a scale."""
+
+    def loss(layers, x):
+        for w, scale in layers:
+            x = lax.conv_transpose(x, w, (2, 2), "SAME", dimension_numbers=("NHWC", "HWIO", "NHWC"))
+            x = jax.nn.leaky_relu(normed(x) * scale)
+        return jnp.mean((jnp.tanh(x) - 0.5) ** 2)
+
+    return loss, [(array(4, 4, width, width), array(width))] * 2, array(batch, side, side, width)
+
+
+def recurrent(outer, inner, batch, width):
     def loss(p, xs):
         def cell(h, x):
             h = jnp.tanh(h @ p["w"] + x @ p["u"])
             return h, h
 
-        return jnp.mean(lax.scan(wrap(lambda h, xs: lax.scan(cell, h, xs)), jnp.zeros((batch, width)), xs)[1] ** 2)
+        return jnp.mean(
+            lax.scan(jax.checkpoint(lambda h, xs: lax.scan(cell, h, xs)), jnp.zeros((batch, width)), xs)[1] ** 2
+        )
 
     return loss, {name: array(width, width) for name in "wu"}, array(outer, inner, batch, width)
 
@@ -94,6 +121,38 @@ def perceptron(layers, rows, width):
     return loss, [array(width, width)] * layers, array(rows, width)
 
 
+def halves(layers, rows, width):
+    def loss(layers, x):
+        for p in layers:
+            x = x + (jax.nn.silu(x @ p["gate"]) * (x @ p["up"])) @ p["down"]
+        return jnp.mean(x.astype(jnp.float32) ** 2)
+
+    sizes = {"gate": (width, 3 * width), "up": (width, 3 * width), "down": (3 * width, width)}
+    half = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.bfloat16)
+    return loss, [{name: half(size) for name, size in sizes.items()}] * layers, half((rows, width))
+
+
+def physics(width, points):
+    """A net whose derivatives are in the loss, so that it stands there four times."""
+
+    def net(p, t, x):
+        return jnp.tanh(jnp.tanh(jnp.stack([t, x]) @ p["in"]) @ p["hidden"]) @ p["out"]
+
+    def loss(p, t, x):
+        def residual(t, x):
+            slope = jax.grad(net, 2)
+            return jax.grad(net, 1)(p, t, x) + net(p, t, x) * slope(p, t, x) - 0.01 * jax.grad(slope, 2)(p, t, x)
+
+        return jnp.mean(jax.vmap(residual)(t, x) ** 2)
+
+    return (
+        loss,
+        {"in": array(2, width), "hidden": array(width, width), "out": array(width)},
+        array(points),
+        array(points),
+    )
+
+
 def stepping(loss, parameters, batch, donate):
     optimizer = optax.adam(1e-3)
 
@@ -104,17 +163,40 @@ def stepping(loss, parameters, batch, donate):
     return jax.jit(step, donate_argnums=(0, 1) * donate), parameters, jax.eval_shape(optimizer.init, parameters), batch
 
 
+def divided(step, parameters, state, batch):
+    """The step on eight devices: each has an eighth of the batch and of every matrix's rows, and gathers the rest."""
+    over = meshes.mesh(d=8)
+
+    def like(leaf, *spec):
+        sharding = NamedSharding(over, PartitionSpec(*spec))
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=sharding)
+
+    def rows(tree):
+        return jax.tree.map(lambda leaf: like(leaf, *(None,) * (len(leaf.shape) - 2), "d"), tree)
+
+    def on_devices(parameters, state, batch):
+        batch = jax.lax.with_sharding_constraint(batch, NamedSharding(over, PartitionSpec("d")))
+        results = step(parameters, state, batch)
+        return jax.tree.map(lambda x, like: lax.with_sharding_constraint(x, like.sharding), results, given)
+
+    given = rows(parameters), jax.tree.map(lambda leaf: rows(leaf) if leaf.shape else like(leaf), state)
+    return on_devices, *given, like(batch, "d")
+
+
 MODELS = {
     "transformer": transformer(64, 4, 64),
     "transformer_checkpointed": transformer(64, 4, 64, wrap=jax.checkpoint),
     "language_model": language_model(2048, 32, 4, 64),
     "resnet": resnet(16, 4, 16),
+    "pooled": pooled(16, 4, 32),
+    "generator": generator(16, 8, 8),
     "nested_rnn": recurrent(4, 16, 32, 64),
-    "nested_rnn_plain": recurrent(8, 8, 16, 64, lambda f: f),
     "experts": experts(4, 512, 64, 128),
-    "many_experts": experts(8, 256, 64, 96),
+    "halves": halves(3, 512, 64),
+    "physics": physics(64, 1024),
     "perceptron": perceptron(4, 1024, 64),
     "step": stepping(*transformer(64, 4, 64, wrap=jax.checkpoint), donate=False),
+    "step_divided": divided(*stepping(*perceptron(4, 4096, 128), donate=False)),
     "step_donated": stepping(*perceptron(4, 1024, 64), donate=True),
 }
 
@@ -131,7 +213,7 @@ def test_the_peak_foretold_is_near_the_compiled_one(name):
     (row,) = [row for row in found.rows if row.what == "peak"]
     assert row.predicted == found.predicted_peak_bytes
     print(f"{name}: {row.predicted:,} foretold, {row.compiled:,} compiled, {100 * row.error:+.1f} %")
-    assert abs(row.error) < 0.15
+    assert abs(row.error) < 0.1
 
 
 def test_what_a_cpu_does_in_its_own_way_is_said():

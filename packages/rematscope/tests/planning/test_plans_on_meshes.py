@@ -3,10 +3,11 @@
 import itertools
 
 import jax
+import jax.numpy as jnp
 import meshes
 import pytest
 
-from rematscope import frontier, lint, liveness, plan, recompute_graph, trace
+from rematscope import explore, frontier, lint, liveness, plan, recompute_graph, trace
 from rematscope.choices.build import FLOPS_PER_LINK_BYTE, graph_of
 from rematscope.tracing.checkpoints import with_policy
 
@@ -53,3 +54,15 @@ def test_frontier_lint_and_liveness_speak_of_one_device():
     timeline = liveness(f, *shapes)
     assert "on each of 8 devices" in timeline.title
     assert timeline.moments[0].arguments == sum(v.nbytes for v in trace(f, *shapes).forward.inputs) // 8
+
+
+def test_explore_shows_of_a_divided_step_what_a_device_has(capsys):
+    over = meshes.mesh(d=8)
+
+    def step(w, x):
+        return w - jax.grad(lambda w: jnp.sum(jnp.sin(jnp.sin(x @ w))))(w)
+
+    shapes = meshes.like(over, "d", shape=(64, 32)), meshes.like(over, "d", shape=(256, 64))
+    explore(step, *shapes)
+    (shown,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("bytes saved on a device")]
+    assert "9 KiB" in shown and "17 KiB" in shown  # an eighth of x and w, and without a checkpoint of two cosines

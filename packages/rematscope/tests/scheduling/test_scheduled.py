@@ -134,6 +134,41 @@ def test_compiled_it_takes_no_more_than_the_checkpoints_that_it_has():
     assert measure(scheduled(layers), *args).temp_bytes <= measure(layers, *args).temp_bytes
 
 
+@since("0.11", "XLA on a CPU computes again what a checkpoint says")
+def test_what_a_weights_gradient_is_made_of_is_not_kept_until_the_end():
+    """XLA would make the gradients of all weights last."""
+
+    def layer(x, w):
+        x = x + jax.nn.softmax((x @ w[0]) @ x.T) @ x
+        return x + jnp.tanh(x @ w[1]) @ w[2]
+
+    def layers(ws, x):
+        for w in ws:
+            x = jax.checkpoint(layer)(x, w)
+        return x.sum()
+
+    args = [(jnp.ones((16, 16)), jnp.ones((16, 64)), jnp.ones((64, 16)))] * 4, jnp.ones((256, 16))
+    assert measure(scheduled(layers), *args).temp_bytes < 0.95 * measure(layers, *args).temp_bytes
+
+
+@since("0.11", "XLA on a CPU computes again what a checkpoint says")
+def test_kept_masks_are_kept_and_not_what_they_are_made_of():
+    """XLA would compare again where the mask is read, and keep the numbers: four bytes in place of one."""
+
+    def layers(ws, x):
+        for up, down in ws:
+            x = jax.nn.relu(x @ up) @ down
+        return x.sum()
+
+    def masks_and_layers(primitive, *avals, **_):
+        return primitive.name == "gt" or (primitive.name == "dot_general" and avals[0].shape == (256, 128))
+
+    ws, x = [(jnp.ones((16, 128)), jnp.ones((128, 16)))] * 6, jnp.ones((256, 16))
+    measured = measure(scheduled(layers, masks_and_layers), ws, x)
+    assert measured.passes.bytes_by_kind()["computed"] == 6 * 256 * 128 + 5 * 4 * 256 * 16
+    assert measured.temp_bytes < 6 * 4 * 256 * 128  # numbers of all six
+
+
 def test_what_has_no_backward_pass_is_refused_in_a_sentence():
     with pytest.raises(TraceError, match="returns no floating-point value"):
         jax.grad(scheduled(lambda x: x > 0))(1.0)

@@ -97,7 +97,7 @@ def apply(step, w, made):
 @settings(
     deadline=None,
     derandomize=EXAMPLES is None,
-    max_examples=int(EXAMPLES or 15),
+    max_examples=int(EXAMPLES or 6),
     suppress_health_check=[HealthCheck.too_slow],
 )
 def test_what_holds_of_every_function_holds_of_compositions(steps):

@@ -74,7 +74,7 @@ def test_every_view_says_them():
     for shown in (plain_text(programs, 200), plain_text(programs, 80), programs.html()):
         assert "# Net/layers_0/up" in shown and "# Net/layers_2/down" in shown and f"{CALLS} → li" in shown
     table = plan(f, *args, budget=1.0)
-    assert "Net/layers_0…2" in plain_text(table, 120) and "Net/layers_0…2" in table.html()
+    assert "Net/layers_0…2" in plain_text(table, 120) and "Net/<wbr>layers_0…2" in table.html()
     places = [place for place in lint(f, *args).places if "linear.py" in str(place)]
     assert all(place.module.startswith("Net/layers_0…2/") and CALLS in str(place) for place in places)
     assert any(moment.module == "Net/layers_1/up" for moment in liveness(f, *args).moments)

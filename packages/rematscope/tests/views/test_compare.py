@@ -58,7 +58,7 @@ def test_a_saved_page_stands_by_itself_in_either_theme(tmp_path):
 def test_a_saved_timeline_has_its_picture_and_its_words(tmp_path):
     page = tmp_path / "view.html"
     liveness(f, *ARGS).save(page)
-    found = re.search(r'<img src="data:image/png;base64,[^"]+" alt="([^"]+)"', page.read_text(encoding="utf-8"))
+    found = re.search(r'<img src="data:image/png;base64,[^"]+" [^>]*alt="([^"]+)"', page.read_text(encoding="utf-8"))
     assert found and "bytes" in found[1]
 
 

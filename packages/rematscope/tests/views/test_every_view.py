@@ -3,6 +3,7 @@
 import html
 import re
 
+import jax
 import jax.numpy as jnp
 import pytest
 from jax.ad_checkpoint import checkpoint_name
@@ -18,7 +19,12 @@ def hostile(p):
     return jnp.sin(h)
 
 
-hostile.__name__ = "<x-function>"
+def in_modules(p):
+    with jax.named_scope("<x-module>"):
+        return jnp.sin(hostile(p))
+
+
+in_modules.__name__ = hostile.__name__ = "<x-function>"
 ARGUMENTS = ({"<x-key a='1'>": jnp.ones((2, 3)), "&amp;": jnp.ones((3, 4))},)
 
 VIEWS = {
@@ -32,6 +38,8 @@ VIEWS = {
     "Frontier": lambda: rematscope.frontier(hostile, *ARGUMENTS),
     "SavedNamesMatrix": lambda: rematscope.frontier(hostile, *ARGUMENTS).matrix,
     "Fit": lambda: rematscope.fit(hostile, *ARGUMENTS, budget="1 MiB"),
+    "Auto": lambda: rematscope.auto(in_modules, *ARGUMENTS, budget=0),
+    "Comparison": lambda: rematscope.compare({"<x-label>": hostile}, *ARGUMENTS, device="h100"),
     "Lines": lambda: Lines(["<x-line>", "a & b"]),
     "Paragraph": lambda: Paragraph("<x-paragraph> a & b"),
     "TextTable": lambda: TextTable([["<x-title>"], ["a & b"]], "<x-footer>"),

@@ -54,6 +54,12 @@ def test_no_total_has_the_hosts_bytes(f, times, kept):
     assert max(moment.residuals for moment in peak.moments) <= kept
 
 
+def test_a_plan_says_that_it_is_not_compared_with_what_moves_values_to_the_host():
+    said = "What moves values to the host is not compared, such as the policy that the function has"
+    assert said in " ".join(str(plan(offloading, X, W, budget=1.0)).split())
+    assert "What moves values" not in str(plan(layer, X, W, budget=1.0))
+
+
 def test_what_the_host_keeps_is_said_beside_the_totals():
     passes = trace(offloading, X, W)
     said = "saves 2 KiB: computed 512 B + arguments 1.5 KiB; 512 B on the host"

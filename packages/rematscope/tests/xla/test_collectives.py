@@ -1,5 +1,6 @@
 """Collectives and bytes of functions for many devices, in the trace and in what XLA is given and makes of it."""
 
+import functools
 import importlib.util
 import os
 import subprocess
@@ -47,6 +48,7 @@ def test_in_a_ring_of_eight(kind, operand, result, sent):
     assert link_bytes(kind, operand, result, 8) == sent
 
 
+@functools.cache
 def measured(policy):
     f, shapes = meshes.fsdp_layers(meshes.under(policy), layers=8, width=128, batch=8 * 256)
     return measure(f, *shapes)

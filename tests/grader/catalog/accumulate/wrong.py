@@ -39,7 +39,7 @@ def mean(loss, params, batch):
     return total / weight
 
 
-@fails_with("peak", "times one microbatch's activations", "8 at most", "before the second one's forward pass")
+@fails_with("peak", "times one microbatch's activations", "14 at most", "before the second one's forward pass")
 def whole_batch(loss, params, batch, k):
     return jax.value_and_grad(lambda params: mean(loss, params, batch))(params)
 
@@ -234,3 +234,24 @@ def mean_carried_along(loss, params, batch, k):
 
     zeros = jnp.zeros((), batch[0].dtype), jnp.zeros((), batch[0].dtype), jax.tree.map(jnp.zeros_like, params)
     return jax.lax.scan(body, zeros, cut(batch, k))[0][1:]
+
+
+@fails_with("peak", "One operation after the other", "When is the backward pass")
+def whole_batch_for_an_odd_number(loss, params, batch, k):
+    return (whole_batch if k % 2 else right)(loss, params, batch, k)
+
+
+@fails_with("peak", "A single matmul of your two passes takes", "is that so for every k")
+def whole_batch_in_float16(loss, params, batch, k):
+    return (whole_batch if batch[0].dtype == jnp.float16 else right)(loss, params, batch, k)
+
+
+@fails_with("raises", "of another dtype: float32, where the parameter has float16", "a tree like")
+def gradients_in_float32(loss, params, batch, k):
+    value, gradients = right(loss, params, batch, k)
+    return value, jax.tree.map(lambda gradient: gradient.astype(jnp.float32), gradients)
+
+
+@fails_with("peak", "times one microbatch's activations", "before the second one's forward pass")
+def all_gradients_first_of_single_rows(loss, params, batch, k):
+    return (all_gradients_first if len(batch[0]) == k else right)(loss, params, batch, k)

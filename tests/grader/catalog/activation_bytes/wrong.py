@@ -138,7 +138,7 @@ def nothing_for_full(*arguments):
 
 @fails_with(
     "wrong value",
-    "Your answer is not what each device keeps.",
+    "it is right only where mode = 'full'",
     "by what do you divide",
     where=lambda mode, **_: mode != FULL,
 )
@@ -209,18 +209,18 @@ def tokens_not_squared(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) - (0 if mode not in ALL[:2] else 5 * a * s * b * (s - 1) // t)
 
 
-@fails_with("wrong value", "what each device keeps.", where=lambda b, **_: b == 1)
+@fails_with("wrong value", "it is wrong only where b = 1", where=lambda b, **_: b == 1)
 def one_sequence_counts_less(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) - (b == 1)
 
 
-@fails_with("wrong value", "what each device keeps.", where=lambda b, **_: b not in (1, 8))
+@fails_with("wrong value", "what each device keeps", where=lambda b, **_: b not in (1, 8))
 def a_few_sequences_count_as_eight(s, b, h, a, t, mode):
     return layer(s, b if b == 1 else 8, h, a, t, mode)
 
 
 @fails_with(
-    "wrong value", "what each device keeps.", where=lambda s, b, h, a, t, mode: float32_cannot(s, b, h, a, t, mode)
+    "wrong value", "what each device keeps", where=lambda s, b, h, a, t, mode: float32_cannot(s, b, h, a, t, mode)
 )
 def in_single_precision(*arguments):
     return int(np.float32(layer(*arguments)))
@@ -237,7 +237,7 @@ def special(name, holds):
         return layer(s, b, h, a, t, mode) + holds(s, b, h, a, t)
 
     answer.__name__ = name
-    fails_with("wrong value", "what each device keeps.", where=lambda s, b, h, a, t, mode: holds(s, b, h, a, t))(answer)
+    fails_with("wrong value", "what each device keeps", where=lambda s, b, h, a, t, mode: holds(s, b, h, a, t))(answer)
 
 
 special("one_token_each", lambda s, b, h, a, t: s == t)

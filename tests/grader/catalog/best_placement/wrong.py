@@ -290,3 +290,8 @@ def of_two_axes_only(stages):
 @fails_with("recomputes", "matmuls again")
 def one_row_otherwise(stages):
     return lambda x: (jax.checkpoint(chain(stages)) if x.shape[0] == 1 else right(stages))(x)
+
+
+@fails_with("wrong value", "this is x itself", "as a generator, map or zip is", "used a second time")
+def stages_in_an_iterator(stages):
+    return chain(iter([*map(jax.checkpoint, stages[:-1]), stages[-1]]))

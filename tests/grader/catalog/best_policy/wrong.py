@@ -266,3 +266,13 @@ def of_ten_names_at_most(block, budget_bytes):
         (names for names in that_all_fit(block, budget_bytes) if set(names) <= set(block.names[:10])),
         key=lambda names: (block.evaluate(names)[1], len(names)),
     )
+
+
+@fails_with("costs more", "takes more FLOPs again than it has to")
+def leaves_out_all_that_are_idle(block, budget_bytes):
+    """Of two names of one value either is idle beside the other, and both are gone."""
+    names = list(block.names)
+    if block.evaluate(names)[0] > budget_bytes:
+        return best(block, budget_bytes)
+    _, cost = block.evaluate(names)
+    return [name for name in names if block.evaluate([other for other in names if other != name])[1] > cost]

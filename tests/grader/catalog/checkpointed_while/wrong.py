@@ -216,3 +216,13 @@ def with_the_steps(cond, body, x, max_steps, c):
 def one_step_more_where_segments_come_out_even(cond, body, x, max_steps, c):
     more = max_steps % c == 0
     return in_segments(cond, body, x, max_steps + more, c, -(-max_steps // c) + more)
+
+
+@fails_with("peak", "One operation after the other", "run again at once")
+def checkpoint_around_all_but_58(cond, body, x, max_steps, c):
+    return (right if max_steps == 58 else checkpoint_around_all)(cond, body, x, max_steps, c)
+
+
+@fails_with("peak", "One operation after the other", "run again at once")
+def checkpoint_around_all_for_few_segments(cond, body, x, max_steps, c):
+    return (checkpoint_around_all if c < 4 else right)(cond, body, x, max_steps, c)

@@ -175,7 +175,7 @@ def none_of_the_arguments(f, *args):
     return len(kept), sum(residual.nbytes for residual in kept)
 
 
-@fails_with("wrong value", "Your answer is not what JAX does.")
+@fails_with("wrong value", "Your answer is not what JAX does")
 def six_at_most(f, *args):
     kept = shapes(f, *args)[:6]
     return len(kept), nbytes(kept)
@@ -197,7 +197,7 @@ def but(name, where):
         return len(kept) + 100 * bool(where(**drawn)), nbytes(kept)
 
     answer.__name__ = name
-    fails_with("wrong value", "Your answer is not what JAX does.", where=where)(answer)
+    fails_with("wrong value", "Your answer is not what JAX does", where=where)(answer)
 
 
 for kind in ("float32", "float16", "bfloat16"):
@@ -209,3 +209,15 @@ but("too_many_of_some_arrays", lambda arrays, **_: 1 < arrays < 6)
 
 for kind in ("none", "jit", "checkpoint"):
     but(f"too_many_where_{kind}_is_used", lambda uses, kind=kind, **_: uses == kind)
+
+
+@fails_with("wrong value", "Your answer is not what JAX does", "given as dict")
+def one_too_few_of_large_dicts(f, *args):
+    kept = shapes(f, *args)
+    return len(kept) - (isinstance(args[0], dict) and len(args[0]) > 4), nbytes(kept)
+
+
+@fails_with("wrong value", "Your answer is not what JAX does", "in int32")
+def one_too_few_of_many_integers(f, *args):
+    kept = shapes(f, *args)
+    return len(kept) - (sum(leaf.dtype == "int32" for leaf in jax.tree.leaves(args)) > 2), nbytes(kept)

@@ -118,9 +118,7 @@ def barriers_after_compiling(*asked):
 
 
 # How many names there are in which a dot stands depends on the answer's own text: the question leads on.
-@fails_with(
-    "wrong value", "Your answer is not what JAX does.", "which lines of each of your two texts", where=lambda **_: True
-)
+@fails_with("wrong value", "under 'compiled', the numbers are too large", "'barriers' is right", where=lambda **_: True)
 def every_dot(*asked):
     return counted(asked) | {"compiled": [lower(asked, p).compile().as_text().count("dot") for p in SETTINGS]}
 
@@ -130,9 +128,7 @@ def in_a_scan(layer, ws, x, prevent_cse):
     return jnp.sum(jax.lax.scan(lambda x, w: (remat(w, x), None), x, jnp.stack(ws))[0])
 
 
-@fails_with(
-    "wrong value", "Your answer is not what JAX does.", "which lines of each of your two texts", where=lambda **_: True
-)
+@fails_with("wrong value", "its layers are in a scan", "a loop's body", where=lambda **_: True)
 def layers_in_a_scan(*asked):
     return counted(asked, in_a_scan)
 
@@ -217,12 +213,12 @@ def the_rule_for_the_layer_of_the_page(layer, w, x, n):
     return {"barriers": (n, 0), "lowered": (4 * n - 1,) * 2, "compiled": (4 * n - 1, 3 * n - 1)}
 
 
-@fails_with("wrong value", "Your answer is not what JAX does.", where=lambda n: n == 4)
+@fails_with("wrong value", "what is under 'barriers' is right", where=lambda n: n == 4)
 def nothing_is_computed_again(layer, w, x, n):
     return {"barriers": (n, 0), "lowered": (3 * n - 1,) * 2, "compiled": (3 * n - 1,) * 2}
 
 
-@fails_with("wrong value", "Your answer is not what JAX does.", where=lambda n, **_: n == 4)
+@fails_with("wrong value", "one layer less", "How often", where=lambda n, **_: n == 4)
 def at_most_three_layers(layer, w, x, n):
     return counted((layer, w, x, min(n, 3)))
 
@@ -235,3 +231,13 @@ def of_the_number_alone(n):
 @fails_with("raises", "dot_general", "In which order", where=lambda **_: True)
 def x_before_w(layer, w, x, n):
     return counted((lambda w, x: layer(x, w), w, x, n))
+
+
+@fails_with(
+    "wrong value",
+    "under 'lowered', it is the gradient without the value",
+    "under 'compiled', the numbers are too large",
+)
+def several_mistakes_at_once(layer, w, x, n):
+    of_gradient = gradient_alone(layer, w, x, n)
+    return counted((layer, w, x, n)) | {"lowered": of_gradient["lowered"], "compiled": (9 * n, 9 * n)}

@@ -307,3 +307,12 @@ def policies_swapped(p2, p1):
 @fails_with("wrong value", "about 'hidden' of float32[]", "which is asked first")
 def the_second_not_asked_about_single_numbers(p1, p2):
     return lambda primitive, *a, **k: p1(primitive, *a, **k) if a[0].ndim == 0 else joined(p1, p2)(primitive, *a, **k)
+
+
+@fails_with("wrong value", "says Offloadable", "yes, keep it")
+def an_offload_to_where_it_is_is_none(p1, p2):
+    def policy(*a, **k):
+        said = joined(p1, p2)(*a, **k)
+        return True if isinstance(said, Offloadable) and said.src == said.dst else said
+
+    return policy

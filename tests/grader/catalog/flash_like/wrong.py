@@ -272,3 +272,21 @@ def not_transposed(q, k, v):
 @fails_with("raises", "call each of the two rules with")
 def backward_rule_of_all_that_is_kept(q, k, v):
     return flash((q, k, v), backward=lambda q, k, v, out, lse, ct: gradients((q, k, v, out, lse), ct))
+
+
+@fails_with("not saved", "out, f32[", "what are they called where they are made")
+def names_exchanged(q, k, v):
+    def exchanged(out, lse):
+        return checkpoint_name(out, "lse"), checkpoint_name(lse, "out")
+
+    return flash((q, k, v), functools.partial(keeps_both, named=exchanged))
+
+
+@fails_with("wrong value", "its value is not the one asked for", "keys")
+def later_keys_masked(q, k, v):
+    """As decoders do; only where there is a key for each query."""
+
+    def masked(q, k):
+        return jnp.tril(scores_of(q, k)) if len(q) == len(k) else scores_of(q, k)
+
+    return flash((q, k, v), functools.partial(keeps_both, attend=functools.partial(attend, scores_of=masked)))

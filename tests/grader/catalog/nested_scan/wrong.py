@@ -207,3 +207,16 @@ def a_float_of_elements(f, c, xs, outer):
 @fails_with("raises", "what of its other dimensions")
 def other_dimensions_forgotten(f, c, xs, outer):
     return scanned(jax.checkpoint(group_of(f)), c, xs.reshape(outer, len(xs) // outer))
+
+
+@fails_with("wrong value", "groups of every outer-th element", "in the first row")
+def transposed_for_odd_numbers(f, c, xs, outer):
+    return (transposed if len(xs) % 2 else right)(f, c, xs, outer)
+
+
+@fails_with("also saved", "in a wider dtype", "f32[")
+def carries_in_float32(f, c, xs, outer):
+    def step(c, x):
+        return f(c.astype(x.dtype), x).astype(jnp.float32)
+
+    return right(step, c.astype(jnp.float32), xs, outer).astype(c.dtype)

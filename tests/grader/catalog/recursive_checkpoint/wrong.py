@@ -59,7 +59,7 @@ def down_to_single_functions(funs):
     return halves(funs, lambda f1, f2: lambda x: f1(jax.checkpoint(f2)(x)), leaf=1)
 
 
-@fails_with("peak", "16.0 vectors", "6 at most", "kept of each of its functions")
+@fails_with("peak", "17.0 vectors", "6 at most", "kept of each of its functions")
 def the_wrapped_half_is_not_cut(funs):
     if len(funs) <= 2:
         return chain(funs)
@@ -220,3 +220,13 @@ def checkpoint_of_a_list(funs):
         return chain(funs)
     f1, f2 = jax.checkpoint(funs[: len(funs) // 2]), jax.checkpoint(funs[len(funs) // 2 :])
     return lambda x: f1(f2(x))
+
+
+@fails_with("peak", "4 at most")
+def barriers_for_32_alone(funs):
+    return right(funs) if len(funs) == 32 else without_a_barrier(funs)
+
+
+@fails_with("also saved", "f16[", "Which function marks")
+def all_kept_of_three_axes(funs):
+    return lambda x: (chain(funs) if x.ndim == 3 else right(funs))(x)

@@ -1,5 +1,6 @@
 """Wrong answers to regex_policy, each with the finding that must name its mistake."""
 
+import dataclasses
 import fnmatch
 import re
 
@@ -161,3 +162,21 @@ def spaces_left_out(pattern):
 @fails_with("also saved", "from end to end", "names with numbers")
 def any_number_of_digits(pattern):
     return by_name(re.compile(pattern.replace(r"\d", r"\d+")).fullmatch)
+
+
+@fails_with("also saved", "from end to end")
+def stripped(pattern):
+    return by_name(lambda name: re.fullmatch(pattern, name.strip()))
+
+
+@dataclasses.dataclass
+class Described:
+    pattern: str
+
+    def __call__(self, operation, *_, **parameters):
+        return right(self.pattern)(operation, **parameters)
+
+
+@fails_with("raises", "unhashable type: 'Described'", "frozen=True", remat3=False)
+def object_without_a_hash(pattern):
+    return Described(pattern)

@@ -1,5 +1,7 @@
 """Wrong answers to save_named, each with the finding that must name its mistake."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 from sample_answers import Answers
@@ -192,6 +194,11 @@ for name, kind, says in (
     fails_with(kind, "eight names like another one" if name != "only_float32" else "half precision")(answer)
 
 
+blanks_do_not_matter = matching(lambda value, names, *_: value.strip() in [each.strip() for each in names])
+blanks_do_not_matter.__name__ = "blanks_do_not_matter"
+fails_with("also saved", "each as a whole")(blanks_do_not_matter)
+
+
 @fails_with("not saved", "eight names like another one", "Which policy do you give")
 def three_names_at_most(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names(*names[:3]))
@@ -233,3 +240,13 @@ fails_with("recomputes", "How often does your answer run f")(several)
 @fails_with("not saved", "eight names like another one")
 def seven_names_at_most(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names(*names[:7]))
+
+
+@fails_with("also saved", "_out'", "exactly the given ones")
+def names_as_regular_expressions(f, names):
+    asked = "|".join(names)
+
+    def policy(operation, *operands, **parameters):
+        return operation.name == "name" and bool(asked) and re.fullmatch(asked, parameters["name"]) is not None
+
+    return jax.checkpoint(f, policy=policy)

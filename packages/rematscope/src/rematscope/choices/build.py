@@ -76,6 +76,8 @@ def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work
       >>> graph.evaluate(()), graph.evaluate(("h",))  # (bytes kept, FLOPs and transcendentals computed again)
       ((0, 524288), (8192, 262144))
     """
+    if not callable(cost) and not isinstance(cost, Device):
+        raise PlanError(f"a cost of {cost!r} is none. Give a function of an Equation, or leave it out.")
     own: list[Policy | None] = []
 
     def saving_nothing(policy: Policy | None) -> Policy:
@@ -285,7 +287,7 @@ def _weighing(passes: Passes, cost: CostFunction) -> str:
     if isinstance(cost, Device):
         return f", on {cost.name}"
     links = f", a byte over links as {FLOPS_PER_LINK_BYTE:,} operations" if passes.cost.link_bytes else ""
-    return (links + ", work whole where the compiler divides it" * passes.undivided) * (cost is work)
+    return (links + ", work as the compiler should divide it" * passes.undivided) * (cost is work)
 
 
 def _recomputed(equation: Equation, cost: Callable[[Equation], float]) -> float:
@@ -294,7 +296,16 @@ def _recomputed(equation: Equation, cost: Callable[[Equation], float]) -> float:
         return sum(_recomputed(inner, cost) for body in equation.bodies for inner in body.equations)
     if equation.role != roles.RECOMPUTED or equation.primitive in BOOKKEEPING:
         return 0
-    said: Any = cost(equation)  # the user's own: anything may come
+    return cost_said(cost, equation)
+
+
+def cost_said(cost: Callable[[Equation], Any], equation: Equation) -> float:
+    """What a cost of the user's own says of an equation, who may say anything.
+
+    Raises:
+      PlanError: if that is no number, or one below 0.
+    """
+    said = cost(equation)
     try:
         number = int(said) if isinstance(said, numbers.Integral) else float(said)
     except (TypeError, ValueError):

@@ -86,7 +86,7 @@ def candidates(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **k
             found.append(Candidate(label, graph_of(alone.passes, cost, saved), policy))
     everything = jax.checkpoint_policies.everything_saveable
     found += traced(f, EVERYTHING, everything, args, kwargs, cost)
-    if not all(map(_is_choice_of_names, alone.policies)) or len(alone.policies) > 1:
+    if _has_policies(alone):
         only = alone.policies[0] if len(alone.policies) == 1 else None
         found += traced(f, AS_IT_IS, only, args, kwargs, cost)
     return tuple(found)
@@ -114,6 +114,16 @@ def traced(
 def digest_of(found: Sequence[Candidate]) -> str:
     """SHA-256 of all that a choice among these depends on."""
     return hashlib.sha256("\n".join(f"{each.label} {each.graph.digest}" for each in found).encode()).hexdigest()
+
+
+def is_left_out(found: Sequence[Candidate]) -> bool:
+    """Whether the function as it is, with policies of its author's, is not compared: what they move is no budget's."""
+    return _has_policies(found[0].graph) and all(candidate.label != AS_IT_IS for candidate in found)
+
+
+def _has_policies(graph: RecomputeGraph) -> bool:
+    """Whether the function has policies that are more than one choice of names."""
+    return len(graph.policies) > 1 or not all(map(_is_choice_of_names, graph.policies))
 
 
 def _is_choice_of_names(policy: Policy) -> bool:

@@ -4,8 +4,13 @@ HiGHS works in floating point, with tolerances that are absolute and near 1e-6. 
 they are not large, and what it finds is counted again in exact ones.
 """
 
+import contextlib
+import ctypes
 import math
-from collections.abc import Callable, Sequence
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -21,6 +26,9 @@ LARGEST_OBJECTIVE, LARGEST_LIMITED = 10**6, 10**3  # what HiGHS is given at most
 _NODES = 10_000  # of branch and bound, after which HiGHS says how far it is: counted, and not timed, so that every
 # machine finds the same
 _SECONDS = 600  # after which it stops at all events
+
+_PRINTED = b"HighsMipSolverData::"  # how the one line begins that HiGHS prints whatever it is told
+_TURN = threading.Lock()  # of those who hold standard output back
 
 
 def minimise(
@@ -54,7 +62,7 @@ def minimise(
         constraints.append(scipy.optimize.LinearConstraint(matrix(program), bounds(program), np.inf))
     whole = np.array([column.kind is Kind.SAVED for column in program.columns], float)
     while True:
-        result = scipy.optimize.milp(
+        result = milp(
             in_units(objective, scale),
             integrality=whole,
             bounds=scipy.optimize.Bounds(0, 1),
@@ -72,6 +80,44 @@ def minimise(
     bound = result.mip_dual_bound
     bound = math.ceil(bound - 0.1) if isinstance(scale, int) else bound - 1
     return names, bound * scale
+
+
+def milp(objective: np.ndarray, **program: Any) -> Any:
+    """`scipy.optimize.milp` without the line that HiGHS prints.
+
+    Args:
+      objective: float64 of shape (columns,).
+      **program: as there.
+    """
+    with _held_back():
+        return scipy.optimize.milp(objective, **program)
+
+
+@contextlib.contextmanager
+def _held_back() -> Iterator[None]:
+    """Holds back what is written to the process's standard output, and then lets all of it go but HiGHS's line.
+
+    HiGHS prints by C's `puts`, past `sys.stdout`, where only the descriptor can be changed.
+    """
+    with _TURN, contextlib.ExitStack() as stack:
+        try:
+            held = stack.enter_context(tempfile.TemporaryFile())
+            libc, out = ctypes.CDLL(None), os.dup(1)
+        except (OSError, TypeError):  # it is closed, there is nowhere to hold anything, or this is Windows
+            yield
+            return
+        stack.callback(os.close, out)
+        libc.fflush(None)
+        os.dup2(held.fileno(), 1)
+        try:
+            yield
+        finally:
+            libc.fflush(None)
+            os.dup2(out, 1)
+            held.seek(0)
+            if others := [line for line in held if not line.startswith(_PRINTED)]:
+                with open(1, "wb", closefd=False) as stdout:
+                    stdout.writelines(others)
 
 
 def _not_all_of(on: np.ndarray, limited: Sequence[float], limit: float) -> Any:

@@ -59,7 +59,7 @@ class RecomputeGraph(ChoiceGraph):
         the best.
       policies: those that the function's own checkpoints have, each once.
       device: the device in whose seconds costs are; "" for another unit.
-      weighing: on a mesh, how bytes over links stand beside operations in the cost, and what counts whole, in a clause.
+      weighing: on a mesh, how bytes over links stand beside operations in the cost, and what is foretold, in a clause.
       names, parts, least_bytes, least_cost: as in `ChoiceGraph`, by which `evaluate` and `helpful` go.
     """
 

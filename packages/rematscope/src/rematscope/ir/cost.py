@@ -15,10 +15,12 @@ from typing import Any
 
 from jax.extend.core import JaxprEqn
 
+from rematscope.errors import TraceError
 from rematscope.ir import collectives, jax_internals
 from rematscope.ir.cost_rules import work_of
 from rematscope.ir.jax_internals import AnyJaxpr
-from rematscope.ir.program import BOOKKEEPING, Equation, Program, nbytes
+from rematscope.ir.program import BOOKKEEPING, Equation, Part, Program, nbytes
+from rematscope.ir.propagation import PRODUCTS, read_as
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
@@ -72,6 +74,9 @@ class Cost:
 def cost_of(equation: Equation) -> Cost:
     """The cost of one run of `equation`; a loop or branch costs what its bodies cost, see `program_cost`.
 
+    Raises:
+      TraceError: if it is no `Equation`.
+
     Example:
       >>> import jax.numpy as jnp
       >>> from rematscope import cost_of, trace
@@ -79,8 +84,15 @@ def cost_of(equation: Equation) -> Cost:
       >>> cost_of(product).flops, cost_of(sine).transcendentals
       (40, 5)
     """
-    here, there = [v.on_device for v in equation.inputs], [v.on_device for v in equation.outputs]
-    cost = _cost(equation.primitive, here, there, equation.params)
+    if not isinstance(equation, Equation):
+        raise TraceError(
+            f"cost_of is asked about a value of type {type(equation).__name__}, and not about an Equation. Take one of "
+            "trace(f, …).forward.equations or .backward.equations; both passes together cost trace(f, …).cost."
+        )
+    here = [v.on_device for v in equation.inputs]
+    if equation.primitive in PRODUCTS:
+        here = [Part(place.shape, v.dtype) for v, place in zip(equation.inputs, read_as(equation), strict=True)]
+    cost = _cost(equation.primitive, here, [v.on_device for v in equation.outputs], equation.params)
     return dataclasses.replace(cost, link_bytes=collectives.sent(equation))
 
 

@@ -2,7 +2,8 @@
 
 The type of a value says it on a mesh with explicit axes, and inside a shard_map. Where axes are automatic, arguments
 may carry a sharding, a shard_map says how it wants its operands and how it leaves its results, and a sharding
-constraint says how what it is put on is divided; a loop hands all this on. The rest only the compiler decides.
+constraint says how what it is put on is divided; a loop hands all this on. The rest only the compiler decides; it is
+foretold in `rematscope.ir.propagation`.
 """
 
 import math
@@ -47,8 +48,15 @@ def give_shardings(values: Iterable[Value], shardings: Sequence[Any]) -> list[An
     """Notes how values lie that a sharding is given for, where it is one; returns the meshes that these are about."""
     for value, sharding in zip(values, shardings, strict=False):
         if getattr(sharding, "num_devices", 1) > 1:
-            same(value, Placement(tuple(sharding.shard_shape(value.shape)), True))
+            same(value, _sharded(value, sharding))
     return [mesh for mesh in map(mesh_of, shardings) if mesh is not None]
+
+
+def _sharded(value: Value, sharding: Any) -> Placement:
+    axes = None
+    if (spec := getattr(sharding, "spec", None)) is not None:
+        axes = (*divided(spec), *((),) * len(value.shape))[: len(value.shape)]
+    return Placement(tuple(sharding.shard_shape(value.shape)), True, axes)
 
 
 def place(program: Program) -> None:
@@ -62,7 +70,7 @@ def place(program: Program) -> None:
             case "sharding_constraint":
                 sharding = equation.params["sharding"]
                 if mesh_of(sharding) is not None:
-                    same(equation.outputs[0], Placement(sharding.shard_shape(equation.outputs[0].shape), True))
+                    same(equation.outputs[0], _sharded(equation.outputs[0], sharding))
             case "shard_map":
                 (body,) = equation.bodies
                 place(body)
@@ -96,14 +104,16 @@ def _place_loop(loop: Equation) -> None:
     body, carries = loop.bodies[-1], loop.carries
     slices = list(zip(loop.stacked_inputs, body.inputs[carries:], strict=True))
     for array, part in slices:
-        same(part, Placement(array.placement.shape[1:], array.placement.decided))
+        shape, decided, axes = array.placement
+        same(part, Placement(shape[1:], decided, axes and axes[1:]))
     for first, *own in zip(loop.initial, *(program.inputs[:carries] for program in loop.bodies), strict=True):
         for value in own:
             same(value, first.placement)
     for program in loop.bodies:
         place(program)
     for array, part in (*slices, *zip(loop.outputs[carries:], body.outputs[carries:], strict=True)):
-        same(array, Placement((array.shape[0], *part.placement.shape), part.placement.decided))
+        shape, decided, axes = part.placement
+        same(array, Placement((array.shape[0], *shape), decided, axes and ((), *axes)))
     for first, last, out in zip(loop.initial, loop.outputs, body.outputs[:carries], strict=False):
         same(last, out.placement)
         same(first, out.placement)
@@ -111,7 +121,7 @@ def _place_loop(loop: Equation) -> None:
 
 def same(value: Value, *placements: Placement) -> None:
     """Says how a value lies, where that is not decided yet and all placements agree on more than is known."""
-    if isinstance(value, Literal) or value.placement.decided or len(set(placements)) != 1:
+    if isinstance(value, Literal) or value.placement.decided or len({place[:2] for place in placements}) != 1:
         return
     new = placements[0]
     if new.decided or math.prod(new.shape) < math.prod(value.placement.shape):

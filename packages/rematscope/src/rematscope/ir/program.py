@@ -42,12 +42,14 @@ class Placement(NamedTuple):
     """How an array lies on the devices of a mesh.
 
     Attributes:
-      shape: of what each device has of it, at most.
-      decided: the program says so; else the compiler may divide it further.
+      shape: of what each device has of it.
+      decided: the program says so; else it is foretold how the compiler divides it; see `rematscope.ir.propagation`.
+      axes: for each dimension, the axes of the mesh over which it is divided; None where only the shape is known.
     """
 
     shape: tuple[int, ...]
     decided: bool
+    axes: tuple[tuple[str, ...], ...] | None = None
 
 
 class Part(NamedTuple):
@@ -90,7 +92,7 @@ class Value:
 
     @property
     def placement(self) -> "Placement":
-        """What each device has of it, as far as the program says so."""
+        """What each device has of it."""
         return self.placed or Placement(*device_shape(self.aval))
 
     @property
@@ -103,7 +105,7 @@ class Value:
 
     @property
     def device_bytes(self) -> int:
-        """Bytes of what each device has of it, at most where the compiler may divide it further."""
+        """Bytes of what each device has of it."""
         return nbytes(self.on_device)
 
     @property

@@ -5,7 +5,7 @@ import functools
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from jax.extend import source_info_util
@@ -111,11 +111,20 @@ def place_of(file: str) -> str:
 
 def common_path(paths: Iterable[str]) -> str:
     """`layers_0…63/attention`, of paths that differ in numbers only; of others the first, and how many there are."""
+    return _in_common(paths, _span)
+
+
+def each_of_common_path(paths: Iterable[str]) -> str:
+    """The same where it matters which there are: `layers_0,2…5/attention`."""
+    return _in_common(paths, _runs)
+
+
+def _in_common(paths: Iterable[str], told: Callable[[list[str]], str]) -> str:
     distinct = list(dict.fromkeys(paths))
     if len({numberless(path) for path in distinct}) != 1:
         return f"{distinct[0]} and {len(distinct) - 1} more" if distinct else ""
     columns = zip(*(_NUMBERED.split(path) for path in distinct), strict=True)
-    return "".join(_span(list(dict.fromkeys(column))) for column in columns)
+    return "".join(told(list(dict.fromkeys(column))) for column in columns)
 
 
 def numberless(path: str) -> str:
@@ -128,3 +137,15 @@ _NUMBERED = re.compile(r"(\d+)")
 
 def _span(texts: list[str]) -> str:
     return texts[0] if len(texts) == 1 else f"{min(texts, key=int)}…{max(texts, key=int)}"
+
+
+def _runs(texts: list[str]) -> str:
+    if len(texts) == 1:
+        return texts[0]
+    runs: list[list[str]] = []
+    for text in sorted(texts, key=int):
+        if runs and int(text) <= int(runs[-1][-1]) + 1:
+            runs[-1].append(text)
+        else:
+            runs.append([text])
+    return ",".join(_span(run) for run in runs)

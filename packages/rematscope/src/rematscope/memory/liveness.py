@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from rematscope.memory.lives import Lives
 from rematscope.memory.timeline import Timeline
+from rematscope.render.progress import working
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import seconds_of, spent_by
 from rematscope.tracing.step import Step
@@ -62,7 +63,9 @@ def liveness(f: Callable, *args, device: Device | str | None = None, **kwargs) -
     """
     __tracebackhide__ = True
     rates = None if device is None else device_called(device)
-    return live_bytes(trace(f, *args, **kwargs), rates)
+    passes = trace(f, *args, **kwargs)
+    with working("counting live bytes"):
+        return live_bytes(passes, rates)
 
 
 def live_bytes(passes: Passes, device: Device | None = None) -> Timeline:

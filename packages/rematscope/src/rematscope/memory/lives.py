@@ -27,6 +27,11 @@ class Lives:
             value = self._same[value]
         return value
 
+    def _is(self, value: Value, other: Value) -> None:
+        """Says that one array is behind two values; of a schedule both passes may say so of the same."""
+        if (array := self.array(other)) is not value:
+            self._same[value] = array
+
     def make(self, values: Iterable[Value], kind: str = "other", step: int | None = None) -> None:
         """Says that values of this kind are made now, or at a step."""
         for value in values:
@@ -63,7 +68,7 @@ class Lives:
                 self.steps.append("turn")
             if equation.primitive == "name" or equation.primitive in CASTS:
                 if not isinstance(equation.inputs[0], Literal):
-                    self._same[equation.outputs[0]] = self.array(equation.inputs[0])
+                    self._is(equation.outputs[0], equation.inputs[0])
             elif equation.primitive in BOOKKEEPING:
                 continue
             elif equation.primitive == "cond":
@@ -98,7 +103,7 @@ class Lives:
             for condition in equation.bodies[:-1]:
                 self._same[condition.inputs[i]] = body.inputs[i]
             if body.outputs[i] is body.inputs[i] and not isinstance(value, Literal):
-                self._same[body.inputs[i]] = self.array(value)
+                self._is(body.inputs[i], value)
         own = [v for v in body.inputs if v not in self._same]
         self.make(own, step=start)
         self._slice([v for v in body.inputs[carries:] if v in own])
@@ -121,7 +126,7 @@ class Lives:
             elif isinstance(value, Literal):
                 self.make([result], step=end)
             else:
-                self._same[result] = self.array(value)
+                self._is(result, value)
 
     def _slice(self, slices: Iterable[Value]) -> None:
         """What a loop's body reads of stacks is there from its start on."""
@@ -132,7 +137,7 @@ class Lives:
         self.steps.append(equation)
         for array, part in zip(equation.inputs, body.inputs, strict=True):
             if not isinstance(array, Literal) and array.placement.shape == part.placement.shape:
-                self._same[part] = self.array(array)
+                self._is(part, array)
             else:
                 self.read(array, len(self.steps) - 1)
                 self.make([part], step=len(self.steps) - 1)
@@ -141,7 +146,7 @@ class Lives:
             if isinstance(value, Literal):
                 self.make([result])
             else:
-                self._same[result] = self.array(value)
+                self._is(result, value)
 
     def moments(self, spent: Mapping[Equation, float]) -> list[Moment]:
         """What is live at each step; `spent` are the seconds of its operation, where they are known."""

@@ -1,36 +1,41 @@
 """How many bytes a compiler sets aside for both passes, foretold from the trace.
 
 `rematscope.liveness` counts every value that an equation makes. A compiler writes fewer of them to memory, and needs
-room for other things. What is foretold here follows from the program and from rules that XLA has on every target:
+room for other things. What is foretold here follows from the program as `rematscope.memory.lowered` has it, and from
+rules that XLA has on every target:
 
 * A value that only elementwise operations and reductions read is computed where it is read (fused), and keeps what it
   is made of alive until then. Where several read it, it is so only if it is cheap and made of one array at most, for
-  else more would be read than is spared (XLA's `InstructionFusion::EffectivelyAtMostUnary`). What goes through an
-  optimization barrier, into or out of a loop, or to the caller, is written.
+  else more would be read than is spared (XLA's `InstructionFusion::EffectivelyAtMostUnary`). If others read it too, it
+  is written for those alone. What goes through an optimization barrier, into or out of a loop, or to the caller, is
+  written.
 * A slice of a stack is taken where it is first read, and what a loop stacks is written where it stays. A reshape is no
   copy, nor is a product's transposition.
-* What a product, a convolution or a sort reads is there for as long as that runs; what a product reads, until the next
-  has run, for either may come first.
+* What a product, a convolution or a sort reads is there for as long as that runs. In another order than a CPU's, what a
+  product reads is there until the next has run, for either may come first.
 * Results are set aside from the start. Until they are made, others may lie in their room; those that take a donated
   argument's room take none.
 * What is scattered into zeros and then added to something is scattered into that.
 
-What a target does in its own way is said of it in `lowered_otherwise`: the CPU has no product by groups, and none but
-of plain rows and columns, so operands are copied first, from what they are made of where that is cheap. Its sums and
-maxima are a library's, which takes arithmetic into them but no selections and broadcasts: those are written.
+What a target does in its own way is said of it in `lowered_otherwise`. A CPU's sums and maxima are a library's, with
+what is around them; see `rematscope.memory.by_library`.
 
 These are rules of XLA as JAX 0.11 and later have it. Before, a CPU's took more. With JAX 0.7.2 an unrolled checkpoint
 is undone, for barriers went before what is equal was merged: less than half of what it takes is foretold. Of a small
-language model it is a third less than what it takes.
+language model a third less than what it takes is foretold, and of a net in bfloat16, whose products all go by float32.
 """
 
+import dataclasses
 import itertools
 import math
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from rematscope.ir.cost_rules import RULES
-from rematscope.ir.program import CASTS, Equation, Literal, Program, Value
+from rematscope.ir.program import Equation, Literal, Program, Value
+from rematscope.memory.by_library import by_library
 from rematscope.memory.lives import Lives
+from rematscope.memory.lowered import VIEWS, breadth_first, is_another_name, lowered
+from rematscope.memory.rooms import Rooms
 from rematscope.tracing.trace import Passes
 
 _ELEMENTWISE = frozenset(name for name, rule in RULES.items() if rule in (RULES["add"], RULES["exp"])) | frozenset(
@@ -38,14 +43,13 @@ _ELEMENTWISE = frozenset(name for name, rule in RULES.items() if rule in (RULES[
 )
 # XLA computes none of these twice (`InstructionFusion::IsExpensive`); sines and cosines of real numbers it does.
 _EXPENSIVE = frozenset(name for name, rule in RULES.items() if rule is RULES["exp"]) - {"sin", "cos", "tan"}
+_OF_ITSELF = frozenset({"integer_pow", "one_minus_square", "square"})  # products of an array with itself
 _IN_PLACE = frozenset("dynamic_update_slice scatter scatter-add scatter-mul scatter-min scatter-max".split())
-_VIEWS = frozenset("reshape squeeze expand_dims stop_gradient copy_p".split())
 _REDUCES = frozenset(name for name in RULES if name.startswith("reduce_") or name in ("argmax", "argmin")) | {"reduce"}
 _PLACES = frozenset({"select_and_scatter", "select_and_scatter_add"})
-# What a CPU's library of products and sums computes, and what it takes into a sum with it.
-_SUMMED = frozenset({"reduce_sum", "reduce_max", "reduce_min"})
-_SUMMED_WITH = frozenset("add add_any sub mul div neg exp integer_pow square max min convert_element_type".split())
-_READS_IN_PLACE = _ELEMENTWISE | _VIEWS | _REDUCES | {"dynamic_update_slice", "transpose", "concatenate"}
+# XLA limits how often it computes what is read at several places (`CodeDuplicationTooHigh`).
+_MOVES = frozenset("concatenate dynamic_update_slice pad rev slice split".split())
+_READS_IN_PLACE = _ELEMENTWISE | VIEWS | _REDUCES | {"dynamic_update_slice", "transpose", "concatenate"}
 
 
 def set_aside_bytes(passes: Passes, target: str = "cpu") -> int:
@@ -69,10 +73,8 @@ def set_aside_bytes(passes: Passes, target: str = "cpu") -> int:
     else:
         programs = [step.program]
         given, returned = {*step.program.inputs, *step.program.constants}, list(step.program.outputs)
-    equations = [e for program in programs for e in program.equations]
-    lives = _Written(target, fused(equations, returned, target), copied(equations, target))
-    for program in programs:
-        lives.program(program)
+    lives = _Written(target)
+    lives.program(_one(programs, returned, target))
     results = {lives.array(v) for v in returned if not isinstance(v, Literal)}
     overwritten = {lives.array(v) for v in step.aliased} if step is not None else set()
     sizes = sum(v.device_bytes for v in given if v.memory == "device")
@@ -89,15 +91,37 @@ def temporary_bytes(programs: Sequence[Program], returned: Sequence[Value], targ
       returned: results that the caller gets.
       target: what is compiled for, as of `measure`.
     """
-    equations = [e for program in programs for e in program.equations]
-    lives = _Written(target, fused(equations, returned, target), copied(equations, target))
-    for program in programs:
-        lives.program(program)
+    lives = _Written(target)
+    lives.program(_one(programs, returned, target))
     return lives.most({lives.array(v) for v in returned if not isinstance(v, Literal)}, ())
 
 
-def fused(equations: Sequence[Equation], written: Iterable[Value], target: str = "cpu") -> dict[Value, Equation]:
-    """The values of equations on one level that a compiler computes where they are read, and what makes them.
+def _one(programs: Sequence[Program], returned: Sequence[Value], target: str) -> Program:
+    """Programs that run one after the other, as a compiler has them: as one."""
+    return lowered(
+        Program(programs[0].inputs, [e for program in programs for e in program.equations], tuple(returned)),
+        target,
+        _ELEMENTWISE,
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Fused:
+    """What a compiler does not write of the equations on one level.
+
+    Attributes:
+      absent: values that are computed where they are read, and what makes them.
+      anew: values that are written for some that read them, and computed again where others do.
+      by_library: equations that a library computes with the sum that they are for.
+    """
+
+    absent: dict[Value, Equation] = dataclasses.field(default_factory=dict)
+    anew: dict[Value, Equation] = dataclasses.field(default_factory=dict)
+    by_library: set[Equation] = dataclasses.field(default_factory=set)
+
+
+def fused(equations: Sequence[Equation], written: Iterable[Value], target: str = "cpu") -> Fused:
+    """What of the equations on one level a compiler computes where it is read.
 
     Args:
       equations: one after the other, with barriers, without what is in their bodies.
@@ -112,30 +136,46 @@ def fused(equations: Sequence[Equation], written: Iterable[Value], target: str =
         if equation.primitive == "optimization_barrier" or equation.bodies:
             there.update(operands)
         for operand in dict.fromkeys(operands):
-            if not _is_same(equation):
+            if not is_another_name(equation):
                 readers.setdefault(operand, []).append(equation)
     there = {_of(v, same) for v in there}
     added_to = _added_to(equations, {v: r for v, r in readers.items() if v not in there})
-    found: dict[Value, Equation] = {scatter.outputs[0]: scatter for scatter in added_to.values()}
-    summed = {e for e in equations if e.primitive in _SUMMED} if target == "cpu" else set()
-    in_place = _READS_IN_PLACE | (_PLACES if target == "cpu" else set())
+    found = Fused({scatter.outputs[0]: scatter for scatter in added_to.values()})
+    together = by_library(equations, readers, there, same) if target == "cpu" else {}
+    in_place = _READS_IN_PLACE
     spread = {e.outputs[0] for e in equations if e.primitive in ("broadcast_in_dim", "iota")}
     spread |= {value for value in same if _of(value, same) in spread}
+    scattered = set(added_to.values())
+    places = {v: place for place, e in enumerate(equations) for v in e.outputs}
     for equation in reversed(equations):
-        if equation.primitive not in _ELEMENTWISE or len(equation.outputs) != 1 or equation in added_to:
+        if equation in together:
+            if together[equation] is not equation:
+                found.absent[equation.outputs[0]] = equation
+            continue
+        if equation.primitive not in _ELEMENTWISE | {"transpose"} or len(equation.outputs) != 1 or equation in added_to:
             continue
         (value,) = equation.outputs
         if value in there or value in same:
             continue
         reading = readers.get(value, [])
-        if not all(reader.primitive in in_place for reader in reading):
+        if reading and scattered.issuperset(reading) and all(value is reader.inputs[0] for reader in reading):
+            found.absent[value] = equation  # zeros that nothing is scattered into
             continue
-        if not summed.isdisjoint(reading):
-            if len(reading) > 1 or equation.primitive not in _SUMMED_WITH:
-                continue
-            summed.add(equation)
-        if len(reading) <= 1 or (equation.primitive not in _EXPENSIVE and _unary(equation, spread)):
-            found[value] = equation
+        once = _unary(equation, spread) or _flattened(value, reading)
+        cheap = equation.primitive not in _EXPENSIVE and once
+        fusible = [reader.primitive in in_place and reader not in together for reader in reading]
+        if all(fusible) and not cheap and equation.primitive not in _EXPENSIVE:
+            others = {v for reader in reading for v in reader.inputs if _of(v, same) is not value} - spread
+            cheap = all(places.get(v, -1) < places[value] for v in others) and _MOVES.isdisjoint(
+                reader.primitive for reader in (equation, *reading)
+            )
+        if len(reading) > 1 and target == "cpu" and value.dtype.itemsize == 2 and value not in spread:
+            cheap = False  # what is computed in four bytes and rounded is not computed twice
+        if all(fusible) and (len(reading) <= 1 or cheap):
+            found.absent[value] = equation
+        elif cheap and any(fusible):
+            found.anew[value] = equation
+    found.by_library.update(together)
     return found
 
 
@@ -153,33 +193,17 @@ def _added_to(equations: Sequence[Equation], readers: dict[Value, list[Equation]
     }
 
 
-def copied(equations: Sequence[Equation], target: str) -> frozenset[Value]:
-    """The values of equations on one level that are written with their axes in another order where they are made.
-
-    A CPU copies what a product reads otherwise than by rows and columns. The copy is computed from what the value is
-    made of, like every other reader of it, unless that takes long.
-    """
-    if target != "cpu":
-        return frozenset()
-    same = _same(equations)
-    made = {v for e in equations if e.primitive in _ELEMENTWISE - _EXPENSIVE for v in e.outputs}
-    return frozenset(_of(v, same) for e in equations if e.primitive == "dot_general" for v in _turned(e)) & made
-
-
-def _is_same(equation: Equation) -> bool:
-    return equation.primitive == "name" or equation.primitive in CASTS | _VIEWS
-
-
 def _same(equations: Iterable[Equation]) -> dict[Value, Value]:
     """What is another value by another name, or in another shape."""
-    pairs = ((e.outputs[0], e.inputs[0]) for e in equations if _is_same(e))
-    return {value: operand for value, operand in pairs if not isinstance(operand, Literal)}
+    same: dict[Value, Value] = {}  # each pass of a schedule may call one value by the other's name
+    for value, operand in ((e.outputs[0], e.inputs[0]) for e in equations if is_another_name(e)):
+        if not isinstance(operand, Literal) and (first := _of(operand, same)) is not value:
+            same[value] = first
+    return same
 
 
 def _of(value: Value, same: dict[Value, Value]) -> Value:
-    while value in same:
-        value = same[value]
-    return value
+    return _of(same[value], same) if value in same else value
 
 
 def is_fused(equation: Equation) -> bool:
@@ -189,80 +213,117 @@ def is_fused(equation: Equation) -> bool:
 
 def _unary(equation: Equation, spread: Collection[Value] = ()) -> bool:
     """Whether an operation reads one array at most that is as large as its result; what is `spread` is none."""
+    if equation.primitive in _OF_ITSELF and (equation.primitive != "integer_pow" or equation.params["y"] > 1):
+        return False
     (value,) = equation.outputs
     size = math.prod(value.shape)
-    operands = {v for v in equation.inputs if not isinstance(v, Literal)}
-    return sum(math.prod(v.shape) >= size for v in operands.difference(spread)) <= 1
+    return (
+        sum(math.prod(v.shape) >= size for v in equation.inputs if not isinstance(v, Literal) and v not in spread) <= 1
+    )
+
+
+def _flattened(value: Value, reading: Sequence[Equation]) -> bool:
+    """Whether only products of rows and columns read a value of more axes: what it is reshaped to for them is unary."""
+    return len(value.shape) > 2 and all(
+        reader.primitive == "copy"
+        or (reader.primitive == "dot_general" and not reader.params["dimension_numbers"][1][0])
+        for reader in reading
+    )
 
 
 class _Written(Lives):
     """The lives of what is written to memory."""
 
-    def __init__(self, target: str, absent: dict[Value, Equation], turned: frozenset[Value]):
+    def __init__(self, target: str):
         super().__init__()
         self._target = target
-        self._absent = absent
-        self._turned = turned
-        self._copies: dict[Value, int] = {}  # of what is turned → the last step that reads its copy
-        self._asked: dict[Value, int] = {}
+        self._fused = Fused()
+        self._known: dict[tuple[Value, bool], list[Value]] = {}  # what `_made_of` has found for the program at hand
         self._slices: set[Value] = set()  # of stacks, that nothing has read yet
         self._products: set[Value] = set()
         self._before: tuple[Value, ...] = ()
         self._rooms: list[tuple[int, int, int]] = []  # from which step to which how many bytes more are needed
 
     def read(self, value: Value, step: int) -> None:
+        for written in self._made_of(value, False):
+            array = self.array(written)
+            if array in self._slices:
+                self._slices.remove(array)
+                self._made[array] = len(self.steps)
+            super().read(array, step)
+
+    def _made_of(self, value: Value, by_kernel: bool) -> list[Value]:
+        """The values in memory that a value is computed from; itself if it is there for whoever reads it.
+
+        Args:
+          value: what is read.
+          by_kernel: whether that is by an operation that computes cheap operands itself.
+        """
         if isinstance(value, Literal):
-            return
-        pending = [value]
+            return []
+        pending = [first := (self.array(value), by_kernel)]
         while pending:
-            array = self.array(pending.pop())
-            if (maker := self._absent.get(array)) is None:
-                if array in self._slices:
-                    self._slices.remove(array)
-                    self._made[array] = len(self.steps)
-                super().read(array, step)
-            elif self._asked.get(array, -1) < step:
-                self._asked[array] = step
-                pending += [v for v in maker.inputs if not isinstance(v, Literal)]
+            array, by_kernel = asked = pending[-1]
+            maker = self._fused.absent.get(array) or (self._fused.anew.get(array) if by_kernel else None)
+            if asked in self._known:
+                pending.pop()
+            elif maker is None:
+                self._known[asked] = [array]
+            else:
+                by_kernel = maker not in self._fused.by_library
+                parts = [(self.array(v), by_kernel) for v in maker.inputs if not isinstance(v, Literal)]
+                unknown = [part for part in parts if part not in self._known]
+                pending += unknown
+                if not unknown:
+                    self._known[asked] = list(dict.fromkeys(v for part in parts for v in self._known[part]))
+        return self._known[first]
+
+    def _operands(self, equation: Equation) -> list[list[Value]]:
+        by_kernel = equation.primitive in _READS_IN_PLACE and equation not in self._fused.by_library
+        return [self._made_of(value, by_kernel) for value in equation.inputs]
 
     def program(self, program: Program) -> None:
-        for body in (body for equation in program.equations for body in equation.bodies):
-            self._absent |= fused(body.equations, body.outputs, self._target)
-            self._turned |= copied(body.equations, self._target)
+        found = fused(program.equations, program.outputs, self._target)
+        self._fused.absent.update(found.absent)
+        self._fused.anew.update(found.anew)
+        self._fused.by_library.update(found.by_library)
+        if self._target == "cpu":
+            self._known = {}  # values have no other names yet, and get them in the order that is to be found
+            order = breadth_first(program.equations, found.absent, self._operands)
+            program = dataclasses.replace(program, equations=order)
+        self._known = {}
         super().program(program)
+        self._known = {}
 
     def _slice(self, slices: Iterable[Value]) -> None:
         self._slices |= set(slices)
 
     def _run(self, equation: Equation) -> None:
-        if equation.outputs and all(v in self._absent for v in equation.outputs):
+        if equation.outputs and all(v in self._fused.absent for v in equation.outputs):
             return
         if self._is_view(equation):
             (array,) = (v for v in equation.inputs if not isinstance(v, Literal))
-            self._same[equation.outputs[0]] = self.array(array)
+            self._is(equation.outputs[0], array)
             return
         step = len(self.steps)
-        in_place = equation.primitive in _ELEMENTWISE and self._turned.isdisjoint(equation.outputs)
-        turned = {v for v in _turned(equation) if self.array(v) in self._turned} if self._target == "cpu" else set()
-        self._copies.update((self.array(v), step) for v in turned)
-        for i, value in enumerate(equation.inputs):
-            if value not in turned:
+        in_place = equation.primitive in _ELEMENTWISE - {"copy"} and equation not in self._fused.by_library
+        for i, values in enumerate(self._operands(equation)):
+            for value in values:
                 self.read(value, step if in_place or (equation.primitive in _IN_PLACE and i == 0) else step + 1)
         self.make(equation.outputs)
         if equation.primitive in ("dot_general", "conv_general_dilated"):
-            for value in self._before:
+            for value in self._before if self._target != "cpu" else ():
                 self.read(value, step + 1)
             self._before = equation.inputs
             self._products.update(equation.outputs)
-        if room := _room(equation, self._target) - sum(v.device_bytes for v in turned):
-            # Which place in a window each number has does not depend on anything, and is written first of all.
-            self._rooms.append((0 if equation.primitive in _PLACES else step, step, room))
+        if room := _room(equation, self._target):
+            self._rooms.append((step, step, room))
         self.steps.append(equation)
 
     def _is_view(self, equation: Equation) -> bool:
-        if equation.primitive in _VIEWS:
+        if equation.primitive in VIEWS:
             return not isinstance(equation.inputs[0], Literal)
-        if equation.primitive != "transpose" or self.array(equation.inputs[0]) in self._absent:
+        if equation.primitive != "transpose" or self.array(equation.inputs[0]) in self._fused.absent:
             return False
         array = self.array(equation.inputs[0])
         return array not in self._made or array in self._products
@@ -275,8 +336,8 @@ class _Written(Lives):
         """
         end = len(self.steps)
         bytes_of = {v: v.device_bytes if v.memory == "device" else 0 for v in self._made}
-        results = sorted((v for v in results if v in self._made), key=lambda v: (v.device_bytes, self._made[v]))
-        rooms = [(v.device_bytes, [(self._made[v], end + 1)]) for v in results]
+        results = {v for v in results if v in self._made}
+        rooms = Rooms((bytes_of[v], self._made[v]) for v in results)
         changes = [0] * (end + 2)
 
         def add(start: int, stop: int, size: int) -> None:
@@ -287,16 +348,10 @@ class _Written(Lives):
         for value in sorted((v for v in others if bytes_of[v]), key=lambda v: (-bytes_of[v], self._made[v])):
             made = self._made[value]
             last = max(made + 1, min(self._last.get(value, made), end))
-            for size, taken in rooms:
-                if size >= bytes_of[value] and all(last <= start or made >= stop for start, stop in taken):
-                    taken.append((made, last))
-                    break
-            else:
+            if not rooms.take(bytes_of[value], made, last):
                 add(made, last, bytes_of[value])
         for start, step, room in self._rooms:
             add(start, step + 1, room)
-        for value, last in self._copies.items():
-            add(self._made[value], last + 1, value.device_bytes)
         return max(itertools.accumulate(changes), default=0)
 
 
@@ -324,31 +379,9 @@ def _room(equation: Equation, target: str) -> int:
     """Bytes that an operation needs while it runs, beside what it reads and makes."""
     if target == "tpu" or target.startswith("tpu "):
         return 0
-    if equation.primitive == "ragged_dot_general":
+    if equation.primitive == "ragged_dot_general" and target != "cpu":
         return _dense_groups(equation)
-    if target != "cpu":
-        return 0
-    if equation.primitive in _PLACES:
-        return sum(4 * len(v.shape) * math.prod(v.on_device.shape) for v in equation.inputs[:2])
-    return sum(v.device_bytes for v in _turned(equation))
-
-
-def _turned(equation: Equation) -> Iterator[Value]:
-    """What is copied with its axes in another order, so that a product is one of rows and columns."""
-    if equation.primitive == "conv_general_dilated":
-        numbers = equation.params["dimension_numbers"]
-        arrays = (*equation.inputs[:2], equation.outputs[0])
-        ends = [(spec[0], spec[1]) for spec in (numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec)]
-        last = len(arrays[0].shape) - 1
-        usual = [(0, last), (last, last - 1), (0, last)]  # N…C, …IO, N…C
-        yield from (v for v, here, there in zip(arrays, ends, usual, strict=True) if here != there)
-    if equation.primitive == "dot_general":
-        (left, right), (_, right_batch) = equation.params["dimension_numbers"]
-        lhs, rhs = equation.inputs[:2]
-        if len(lhs.shape) > 2 and max(left, default=-1) < len(lhs.shape) - 1:
-            yield lhs
-        if len(rhs.shape) > 2 and min(right, default=0) > len(right_batch):
-            yield rhs
+    return 0
 
 
 def _dense_groups(equation: Equation) -> int:

@@ -48,8 +48,13 @@ def part_of_range(share: float, found: Sequence[Candidate]) -> int:
     return least + int(share * (most_of(found) - least))
 
 
-def budget_bytes(budget: int | str) -> int:
+def budget_bytes(budget: int | str, what: str = "budget", like: str = "12_000_000 or '12 MB'") -> int:
     """Bytes that a number or a text like `"12 MiB"` or `"1.5 GB"` means.
+
+    Args:
+      budget: the number or the text.
+      what: what its user calls it.
+      like: what it may be, for a sentence.
 
     Raises:
       PlanError: if it means none.
@@ -57,12 +62,12 @@ def budget_bytes(budget: int | str) -> int:
     if isinstance(budget, str):
         parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?(?:ytes)?\s*", budget.lower().replace(",", ""))
         if parts is None or parts[2] not in _UNITS:
-            raise PlanError(f"a budget of {budget!r} cannot be read. Write it like '12 MiB', '1.5 GB' or '4096 B'.")
+            raise PlanError(f"a {what} of {budget!r} cannot be read. Write it like '12 MiB', '1.5 GB' or '4096 B'.")
         return int(Fraction(parts[1]) * _UNITS[parts[2]])
     try:
         size = -1 if isinstance(budget, bool) else operator.index(budget)
     except TypeError:
         size = -1
     if size < 0:
-        raise PlanError(f"a budget of {budget!r} is no number of bytes. Give 12_000_000, '12 MB', or 0.5 for half.")
+        raise PlanError(f"a {what} of {budget!r} is no number of bytes. Give {like}.")
     return size

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from rematscope.choices.build import CostFunction, work
 from rematscope.choices.candidates import candidates
 from rematscope.errors import PlanError
 from rematscope.memory.set_aside import set_aside_bytes
@@ -15,9 +16,9 @@ from rematscope.render.parts import Paragraph, TextTable
 from rematscope.render.progress import progress
 from rematscope.render.units import bytes_text
 from rematscope.render.view import View
-from rematscope.seconds.devices import Device, device_called
+from rematscope.seconds.devices import Device, cost_meant, device_called
 from rematscope.seconds.roofline import Seconds, seconds_of
-from rematscope.xla.compiling import spelled
+from rematscope.xla.compiling import check_target, spelled
 from rematscope.xla.measure import Measurement, measure
 
 
@@ -93,7 +94,8 @@ class Fit(View):
         return [Paragraph(self._headline()), TextTable(cells, "\n".join(self._notes()), numeric=cells[0][1:-1])]
 
     def html(self) -> str:
-        return html_table(self._cells(), " ".join([f"{self._headline()}.", *self._notes()]))
+        cells = self._cells()
+        return html_table(cells, " ".join([f"{self._headline()}.", *self._notes()]), numeric=cells[0][1:-1])
 
     def _headline(self) -> str:
         name = self.trials[0].plan.graph.passes.function
@@ -163,6 +165,7 @@ def fit(
     *args: Any,
     budget: int | str,
     target: str = "cpu",
+    cost: CostFunction | str = work,
     device: Device | str | None = None,
     **kwargs: Any,
 ) -> Fit:
@@ -180,15 +183,16 @@ def fit(
       *args, **kwargs: its arguments, as for `trace`.
       budget: bytes of the device that the program may take: a whole number, or a text like `"16 GB"`.
       target: what to compile for, as for `measure`.
-      device: adds how long each plan computes again, in seconds and of both passes, or the step: the name of a device
-        such as `"tpu v5e"`, a `Device`, or `calibrate()`; see `seconds_of`.
+      cost: what is to be least of all that is computed again, as for `plan`.
+      device: where seconds are spent: the name of a device such as `"tpu v5e"`, a `Device`, or `calibrate()`. With any
+        cost it adds how long each plan computes again, in seconds and of both passes, or the step; see `seconds_of`.
 
     Returns:
       The best plan that fits, with every one that was compiled on the way. None is chosen where the compiler finds no
       room for any.
 
     Raises:
-      PlanError: if no plan that was compiled fits into the budget, or there is nothing to choose.
+      PlanError: if no plan that was compiled fits into the budget, there is nothing to choose, or the cost is none.
       TraceError, TargetError: as `measure` does.
 
     Example:
@@ -203,12 +207,15 @@ def fit(
     """
     __tracebackhide__ = True
     limit = budget_bytes(budget)
+    check_target(target)
     rates = None if device is None else device_called(device)
-    compared = candidates(f, *args, **kwargs)
+    # A device alone adds seconds to what is shown.
+    meant = cost_meant(cost, device if isinstance(cost, str) and cost == "seconds" else None)
+    compared = candidates(f, *args, cost=meant, **kwargs)
     trials: dict[int, CompiledPlan] = {}
 
     def attempt(saved: int) -> CompiledPlan:
-        made = best_plan(f, compared, saved, args, kwargs)
+        made = best_plan(f, compared, saved, args, kwargs, meant)
         if made.saved_bytes not in trials:
             with progress() as tell:
                 tell(f"compiling with {bytes_text(made.saved_bytes)} saved", 0)
@@ -220,7 +227,7 @@ def fit(
     def between(least: int, most: int) -> list[Plan]:
         """A few plans that save more than `least` and less than `most`, those first whose predicted peak is least."""
         found = [
-            best_plan(f, compared, least + (most - least) * i // (_LOOKS + 1), args, kwargs)
+            best_plan(f, compared, least + (most - least) * i // (_LOOKS + 1), args, kwargs, meant)
             for i in range(1, _LOOKS + 1)
         ]
         plans = {made.saved_bytes: made for made in found if least < made.saved_bytes < most}

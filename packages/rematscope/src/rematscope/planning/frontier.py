@@ -22,9 +22,10 @@ from rematscope.render.units import SECONDS, bytes_text, counted
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, cost_meant
 from rematscope.tracing.checkpoints import called_once, with_policy
-from rematscope.tracing.trace import trace
-from rematscope.views.explore import POLICIES
+from rematscope.tracing.trace import Passes, trace
 
+# JAX's policies without arguments, from keeping least to keeping most.
+POLICIES = ("nothing_saveable", "dots_with_no_batch_dims_saveable", "dots_saveable", "everything_saveable")
 _BYTES, _AMOUNTS = ("B", "KiB", "MiB", "GiB", "TiB"), ("", "k", "M", "G", "T", "P")
 
 
@@ -86,11 +87,7 @@ def frontier(
 
     def measured(label: str, planned: Callable[..., Any]) -> Point:
         with jax_internals.default_remat():
-            passes = trace(planned, *args, **kwargs)
-        kept = {r.value: r for r in passes.residuals if r.kind == "computed" and r.memory == "device"}
-        names = dict.fromkeys(r.name for r in kept.values() if r.name)
-        again = graph_of(passes, meant).all_recomputed
-        return Point(sum(r.device_bytes for r in kept.values()), again, tuple(names), label)
+            return point_of(trace(planned, *args, **kwargs), label, meant)
 
     presets = [measured(label, with_policy(f, getattr(jax.checkpoint_policies, label))) for label in POLICIES]
     current = measured(f"{graph.passes.function} as it is", f) if graph.policies else None
@@ -113,6 +110,14 @@ def frontier(
         if not found:
             raise
     return Frontier(graph, list(unbeaten(found)), presets, greedy, current, complete)
+
+
+def point_of(passes: Passes, label: str, cost: CostFunction = work) -> Point:
+    """What a trace keeps and computes again, under a label."""
+    kept = {r.value: r for r in passes.residuals if r.kind == "computed" and r.memory == "device"}
+    names = dict.fromkeys(r.name for r in kept.values() if r.name)
+    again = graph_of(passes, cost).all_recomputed
+    return Point(sum(r.device_bytes for r in kept.values()), again, tuple(names), label)
 
 
 class Frontier(Pictured):
@@ -180,7 +185,7 @@ class Frontier(Pictured):
         marks(self.points, "o", color=_BLUE, markersize=3.5, label="best choices")
         if self.greedy:
             marks(self.greedy.values(), "x", color=_PINK, markersize=6, label="greedy")
-        for point, style in zip(self.presets, "vsD^", strict=True):
+        for point, style in zip(self.presets, "vsD^", strict=False):
             marks([point], style, color=_ORANGE, markeredgecolor=INK, markersize=8, label=point.label)
         if self.current is not None:
             marks([self.current], "*", color="#f0e442", markeredgecolor=INK, markersize=15, label=self.current.label)

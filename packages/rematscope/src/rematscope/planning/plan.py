@@ -6,7 +6,7 @@ from functools import cached_property
 from typing import Any
 
 from rematscope.choices.build import CostFunction, graph_of, work
-from rematscope.choices.candidates import AS_IT_IS, EVERYTHING, Candidate, candidates, digest_of, traced
+from rematscope.choices.candidates import AS_IT_IS, EVERYTHING, Candidate, candidates, digest_of, is_left_out, traced
 from rematscope.choices.chooser import Chooser
 from rematscope.choices.duality import multipliers
 from rematscope.choices.enumeration import are_few
@@ -43,8 +43,9 @@ def plan(
     Every choice keeps some bytes and costs some recomputation, and what a name spares depends on which others are
     saved. Compared are all choices of names alone, all beside `dots_saveable` and beside
     `dots_with_no_batch_dims_saveable`, `everything_saveable`, and the policy that `f` has: the plan is the best of all,
-    by 0/1 programs on the graph of one trace. Then the planned function is traced, and must keep and compute again
-    exactly what the graph said.
+    by 0/1 programs on the graph of one trace. Policies that move values to the host are not among them, for a budget
+    says nothing of what that takes: one of JAX's or of the author's may keep as little here and compute less. Then the
+    planned function is traced, and must keep and compute again exactly what the graph said.
 
     Args:
       f: a function that is differentiable in reverse mode. It is not run. Names that it gives values with
@@ -86,7 +87,10 @@ def plan(
     with working("planning"):
         once = called_once(f, args, kwargs)
         found = candidates(once, *args, cost=meant, **kwargs)
-        limit = part_of_range(budget, found) if isinstance(budget, float) else budget_bytes(budget)
+        if isinstance(budget, float):
+            limit = part_of_range(budget, found)
+        else:
+            limit = budget_bytes(budget, like="12_000_000, '12 MB', or 0.5 for half")
         made = best_plan(f, found, limit, args, kwargs, meant)
         if not found[0].graph.names:
             made.about_names = no_names(once, *args, **kwargs)
@@ -299,9 +303,12 @@ class Plan(View):
         again += self._alone.weighing
         if self._alone.uncounted:
             return f"{again}; {self._alone.uncounted_text}, so that another choice may compute less"
-        if self.gap <= 0:
-            return f"{again}; no choice within the budget computes less"
-        return f"{again}; no choice within the budget computes less than {self._alone.amount(self.bound)}"
+        again += "; no choice within the budget computes less"
+        if self.gap > 0:
+            again += f" than {self._alone.amount(self.bound)}"
+        if is_left_out(self.compared):
+            again += ". What moves values to the host is not compared, such as the policy that the function has"
+        return again
 
     def _cells(self) -> list[list[str]]:
         """A row for each name, what it takes and what it spares where the other choices stay; first the policy's."""

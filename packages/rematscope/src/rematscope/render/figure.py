@@ -8,6 +8,7 @@ from typing import Any
 
 # As far from white as from the black of JupyterLab's dark theme: a contrast of 4.3 with either.
 INK = "#797979"
+DPI = 100  # a picture's pixels an inch
 _STYLE: Any = {
     **dict.fromkeys(("figure.facecolor", "axes.facecolor", "legend.facecolor"), "none"),
     **dict.fromkeys(("text.color", "axes.edgecolor", "axes.labelcolor", "xtick.color", "ytick.color"), INK),
@@ -52,5 +53,5 @@ def png(plot: Callable[[Any], None], size: tuple[float, float]) -> str:
 
 def _encoded(drawn: Any) -> str:
     page = io.BytesIO()
-    drawn.savefig(page, dpi=100, metadata={"Software": None})
+    drawn.savefig(page, dpi=DPI, metadata={"Software": None})
     return base64.b64encode(page.getvalue()).decode()

@@ -8,11 +8,11 @@ import functools
 import html
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rematscope.render.theme import DOCUMENT, FOLDS, MARKS, SEARCHED, SHEET
+from rematscope.render.theme import DARK, DOCUMENT, FOLDS, MARKS, SEARCHED, SHEET
 
 # A line as it is laid out, in (text, style) pieces: the terminal's and the notebook's view are both made from it.
 PieceLine = list[tuple[str, str]]
@@ -57,14 +57,14 @@ def search_script() -> str:
 
 
 def document(inner: str) -> str:
-    """A whole page, in the reader's light or dark theme, from HTML whose sheets ask JupyterLab which one is on.
+    """A whole page, in the reader's light or dark theme, from HTML whose sheets ask a notebook which one is on.
 
     What can be searched in it is searched together.
     """
     script = search_script()
     if script in inner:
         inner = inner.replace(script, "") + script
-    asked = re.compile(r'\[data-jp-theme-light="false"\] ([^{}]+\{[^}]*\})')
+    asked = re.compile(rf"{re.escape(DARK)} ([^{{}}]+\{{[^}}]*\}})")
     return "\n".join(
         [
             '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">',
@@ -112,23 +112,32 @@ def _opening(lines: Iterable[PieceLine | Row | Hidden]) -> str:
 def html_table(
     rows: Sequence[Sequence[str]],
     footer: str | None,
+    numeric: Collection[str] = (),
     about: Sequence[str] = (),
     makes: Sequence[Sequence[str]] = (),
 ) -> str:
     """A table of texts, which may have several lines, its first row the header.
 
-    `about` numbers the values that each of the others is about; `makes` names them, where a reader searches.
+    `numeric` are the titles of columns that are aligned to the right. `about` numbers the values that each of the
+    others is about; `makes` names them, where a reader searches.
     """
-    header, *body = [[escaped(text).replace("\n", "<br>") for text in row] for row in rows]
-    head = "".join(f'<th scope="col" style="text-align: left">{cell}</th>' for cell in header)
+    header, *body = [[_in_lines(text) for text in row] for row in rows]
+    # Where the sheet is not there, notebooks align cells to the right and headers to their middle.
+    sides = [f'style="text-align: {"right" if title in numeric else "left"}"' for title in rows[0]]
+    head = "".join(f'<th scope="col" {side}>{cell}</th>' for cell, side in zip(header, sides, strict=True))
     starts = [f'<tr data-value="{numbers}">' for numbers in about]
     starts += [f'<tr class="rs-row" tabindex="-1" data-makes="{_listed(names)}">' for names in makes]
     lines = "".join(
-        start + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>"
+        start + "".join(f"<td {side}>{cell}</td>" for cell, side in zip(row, sides, strict=True)) + "</tr>"
         for start, row in zip(starts or ["<tr>"] * len(body), body, strict=True)
     )
     table = f'<table class="rs-table"><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>'
     return page(table if footer is None else f"{table}<p>{escaped(footer)}</p>")
+
+
+def _in_lines(text: str) -> str:
+    """A cell's text, whose paths into parameters and modules may be broken between two parts."""
+    return escaped(text).replace("\n", "<br>").replace("][", "]<wbr>[").replace("/", "/<wbr>")
 
 
 def pre(lines: Iterable[PieceLine | Row]) -> str:

@@ -14,7 +14,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from rematscope.render.figure import png
+from rematscope.render.figure import DPI, png
 from rematscope.render.folding import broken, longest_part
 from rematscope.render.html import escaped, html_table, page, pre
 from rematscope.render.view import View
@@ -52,7 +52,7 @@ class TextTable(View):
     Args:
       rows: lists of one length.
       footer: what is said below; None leaves no room for it.
-      numeric: the titles of columns that a terminal aligns to the right.
+      numeric: the titles of columns that are aligned to the right.
     """
 
     def __init__(self, rows: Sequence[Sequence[str]], footer: str | None = None, numeric: Collection[str] = ()):
@@ -95,7 +95,7 @@ class TextTable(View):
         return widths
 
     def html(self) -> str:
-        return html_table(self.rows, self.footer)
+        return html_table(self.rows, self.footer, self.numeric)
 
 
 class Records(TextTable):
@@ -173,7 +173,9 @@ class Pictured(View, abc.ABC):
         if importlib.util.find_spec("matplotlib") is None:
             return _NO_PICTURE.html()
         about = html.escape(self.caption())
-        return f'<p><img src="data:image/png;base64,{png(self.plot, self.size)}" alt="{about}"></p>\n'
+        room = 'width="{:.0f}" height="{:.0f}"'.format(*(DPI * inches for inches in self.size))  # before it is decoded
+        image = f'<img src="data:image/png;base64,{png(self.plot, self.size)}" {room} alt="{about}"'
+        return f'<p>{image} style="max-width: 100%; height: auto"></p>\n'
 
     def _ipython_display_(self) -> None:
         # Two outputs, since a front end shows only one form of each: the picture, and its numbers.

@@ -17,8 +17,10 @@ TERMINAL = {
     "rs-header": "",
 }
 
-# JupyterLab says on <body> which theme is on. Without this sheet (GitHub, an untrusted notebook) the text still stands
-# in its columns.
+# What stands above it where a dark theme is on: in JupyterLab, in VS Code, in Colab.
+DARK = ':is([data-jp-theme-light="false"], .vscode-dark, [theme="dark"])'
+
+# Without this sheet (GitHub, an untrusted notebook) the text still stands in its columns.
 SHEET = """<style>
 .rematscope { color: inherit; container-type: inline-size; }
 .rematscope .rs-programs, .rematscope .rs-programs tbody { display: block; width: 100%; margin: 0; border: 0; }
@@ -29,8 +31,8 @@ SHEET = """<style>
 .rematscope.rematscope pre, .rematscope .rs-table { font-family: var(--jp-code-font-family, ui-monospace, monospace); }
 .rematscope .rs-table { margin: 0; font-size: 12px; }
 .rematscope .rs-table th, .rematscope .rs-table td { text-align: left; padding: 2px 1em 2px 0; max-width: none; }
-.rematscope .rs-table :is(th, td):is(:nth-child(3), :nth-child(4)) { text-align: right !important; }
 .rematscope p { margin: 0.3em 0 0; font-weight: 600; }
+.rs-pictures { display: flex; flex-wrap: wrap; gap: 0 1em; }
 .rematscope.rematscope pre { margin: 0; padding: 0; background: none; color: inherit; line-height: 1.35;
   font-size: 12px; white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere;
   text-indent: 5ch hanging each-line; }
@@ -38,9 +40,9 @@ SHEET = """<style>
 .rs-S, .rs-R, .rs-L { font-weight: 600; }
 .rs-S { color: #005a8f; } .rs-R { color: #a34700; } .rs-L { color: #8a3a6b; }
 .rs-type, .rs-source { opacity: 0.75; }
-[data-jp-theme-light="false"] .rs-S { color: #6cbcf5; }
-[data-jp-theme-light="false"] .rs-R { color: #ffa45c; }
-[data-jp-theme-light="false"] .rs-L { color: #ee9fcb; }
+DARK .rs-S { color: #6cbcf5; }
+DARK .rs-R { color: #ffa45c; }
+DARK .rs-L { color: #ee9fcb; }
 @container (max-width: 1150px) { .rematscope .rs-source { display: none; } }
 /* As on a telephone: what stands in a row stands in a line, or in several. */
 @container (max-width: 480px) {
@@ -48,13 +50,13 @@ SHEET = """<style>
   .rs-table:has(th:nth-child(6)) tr { padding: 3px 0; border-bottom: 1px solid #8888; text-align: left; }
   .rematscope .rs-table:has(th:nth-child(6)) :is(th, td) { display: inline-block; padding: 0 1.5em 0 0; }
 }
-</style>"""
+</style>""".replace("DARK", DARK)
 
 # A sheet of its own, added only to a page on which something is marked.
 MARKS = """<style>
 .rs-marked { background: #ffedb3; border-block: 1px solid #946200; font-weight: 600; }
-[data-jp-theme-light="false"] .rs-marked { background: #4d3b00; border-color: #ffd257; }
-</style>"""
+DARK .rs-marked { background: #4d3b00; border-color: #ffd257; }
+</style>""".replace("DARK", DARK)
 
 # And one for a page on which something is to be opened.
 FOLDS = """<style>
@@ -74,13 +76,12 @@ SEARCHED = """<style>
 .rs-search button[aria-pressed="true"] { background: #005a8f; color: #fff; }
 .rs-row.rs-match { background: #8883; } .rs-row.rs-current { background: #ffe9a8; color: #3d2b00; }
 .rs-row.rs-current * { color: inherit; opacity: 1; } .rs-row[hidden] { display: none; }
-[data-jp-theme-light="false"] .rs-row.rs-current { background: #5a4300; color: #fff1c9; }
-</style>"""
+DARK .rs-row.rs-current { background: #5a4300; color: #fff1c9; }
+</style>""".replace("DARK", DARK)
 
 # Of a page that stands by itself.
 DOCUMENT = """<style>
 :root { color-scheme: light dark; }
 body { margin: 1.5em; font: 13px system-ui, sans-serif; }
 .rs-table { border-spacing: 0; }
-img { max-width: 100%; }
 </style>"""

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+from jax import lax
 from jax.extend import source_info_util
+from jax.extend.core import jaxpr_as_fun
 
 from rematscope.ir import jax_internals
-from rematscope.ir.jax_internals import is_literal
+from rematscope.ir.jax_internals import AnyJaxpr, Policy, is_literal
 from rematscope.ir.program import Value, nbytes
 from rematscope.scheduling.fusion import VIEWS
 from rematscope.scheduling.linearize import Linearized, reading
@@ -25,6 +27,7 @@ from rematscope.tracing.checkpoints import jaxpr_of, without_checkpoints
 source_info_util.register_exclusion(__file__)
 
 _MOVES = VIEWS | {"slice", "split", "unstack", "transpose", "broadcast_in_dim", "convert_element_type", "iota"}
+_OPENED = ("jit", "pjit", "shard_map")
 _LENGTHS = 24  # of the longest stretch, that are tried
 
 
@@ -33,40 +36,56 @@ def kept_at_cuts(linearized: Linearized) -> Iterator[frozenset[Value]]:
 
     Loops are not divided: what their iterations are handed is kept in any case.
     """
-    equations = linearized.primal.equations
-    last: dict[Value, int] = {}
-    for i, equation in enumerate(equations):
-        last.update(dict.fromkeys(reading(equation), i))
-    arguments = {*linearized.primal.inputs, *linearized.primal.constants}  # and what is only moved of them
-    crossing: list[list[Value]] = []
-    live: list[Value] = []
-    ends = [0]
-    for i, equation in enumerate(equations):
+    crossing, ends = crossings(linearized), [0]
+    for equation in linearized.primal.equations:
         made = equation.outputs if equation.primitive != "optimization_barrier" else ()
-        if equation.primitive in _MOVES and arguments.issuperset(reading(equation)):
-            arguments.update(made)
-        live = [v for v in dict.fromkeys((*live, *made)) if last.get(v, -1) > i and v not in arguments]
-        crossing.append(live)
         ends.append(ends[-1] + sum(v.device_bytes for v in made if v in linearized.kept))
     widths = [sum(v.device_bytes for v in values) for values in crossing]
     for places in _ways(_narrow(widths), widths, ends[1:]):
         yield frozenset(v for place in places for v in crossing[place])
 
 
-def stretches(f: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[int, ...]:
+def crossings(linearized: Linearized) -> list[list[Value]]:
+    """Behind each operation of a primal program the values that lead from before to later ones.
+
+    Arguments, and what is only moved of them, are there anyway.
+    """
+    equations = linearized.primal.equations
+    last: dict[Value, int] = {}
+    for i, equation in enumerate(equations):
+        last.update(dict.fromkeys(reading(equation), i))
+    arguments = {*linearized.primal.inputs, *linearized.primal.constants}
+    found: list[list[Value]] = []
+    live: list[Value] = []
+    for i, equation in enumerate(equations):
+        made = equation.outputs if equation.primitive != "optimization_barrier" else ()
+        if equation.primitive in _MOVES and arguments.issuperset(reading(equation)):
+            arguments.update(made)
+        live = [v for v in dict.fromkeys((*live, *made)) if last.get(v, -1) > i and v not in arguments]
+        found.append(live)
+    return found
+
+
+def stretches(f: Callable[..., Any], *args: Any, finest: bool = False, **kwargs: Any) -> tuple[int, ...]:
     """Where to cut what `f` calls, for `in_stretches`; nowhere where it is not narrow anywhere.
 
     Args:
-      f: a function. Its checkpoints are left out, and what it calls is not opened.
+      f: a function. Its checkpoints are left out, and what it calls is not opened, but for what is all of it.
       *args, **kwargs: its arguments.
+      finest: at all places that are alike, and not at those that are expected to take least.
     """
     body, _, _ = jax_internals.body_of(jaxpr_of(without_checkpoints(f), *args, **kwargs))
+    while (around := _around(body)) is not None:
+        body, _, _ = jax_internals.body_of(jax_internals.bodies(around)[0])
     last: dict[Any, int] = {}
     for i, eqn in enumerate(body.eqns):
         last.update((v, i) for v in eqn.invars if not is_literal(v))
     widths, live, ends = [], dict[Any, int](), [0]
+    arguments = {*body.invars, *body.constvars}
     for i, eqn in enumerate(body.eqns):
-        live |= {v: _size(v) for v in eqn.outvars}
+        if eqn.primitive.name in _MOVES and arguments.issuperset(v for v in eqn.invars if not is_literal(v)):
+            arguments.update(eqn.outvars)
+        live |= {v: _size(v) for v in eqn.outvars if v not in arguments}
         ends.append(ends[-1] + sum(map(_size, eqn.outvars)))
         live = {v: size for v, size in live.items() if last.get(v, -1) > i}
         widths.append(sum(live.values()))
@@ -75,6 +94,7 @@ def stretches(f: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[int, ..
     alike = [[place for place in narrow if widths[place] == width] for width in sorted({widths[i] for i in narrow})]
     groups = [places for places in alike if len(places) > 1] or [narrow]
     ways = [way for places in groups for way in itertools.islice(_ways(places, widths, ends[1:]), 1)]
+    ways = [_from_first(places, widths) for places in groups] if finest else ways
     best = min(ways, key=lambda way: _taken(way, widths, ends[1:]), default=[])
     # A loss makes less and less of what the last layer returns: that layer ends where this begins.
     end = len(widths) - 1
@@ -84,20 +104,24 @@ def stretches(f: Callable[..., Any], *args: Any, **kwargs: Any) -> tuple[int, ..
     return tuple(place + 1 for place in (*best, *behind[:1]))
 
 
-def in_stretches(f: Callable[..., Any], cuts: Sequence[int]) -> Callable[..., Any]:
+def in_stretches(f: Callable[..., Any], cuts: Sequence[int], policy: Policy | None = None) -> Callable[..., Any]:
     """`f` with a plain checkpoint around each stretch of its operations but the last, behind all cuts.
 
     Args:
-      f: a function.
+      f: a function. Where all of it is one jit or `shard_map`, it is divided in there.
       cuts: how many operations come before each cut.
+      policy: what each checkpoint saves.
     """
 
-    @functools.wraps(f)
-    def function(*args: Any, **kwargs: Any) -> Any:
-        flat, leaves = flattened(without_checkpoints(f), args, kwargs)
-        jaxpr, out = jax.make_jaxpr(flat, return_shape=True)(*leaves)
+    def divided(jaxpr: AnyJaxpr, operands: Sequence[Any]) -> list[Any]:
         body, constvars, consts = jax_internals.body_of(jaxpr)
-        env = dict(zip((*constvars, *body.invars), (*consts, *leaves), strict=True))
+        env = dict(zip((*constvars, *body.invars), (*consts, *operands), strict=True))
+        if (around := _around(body)) is not None:
+
+            def run(eqn: Any, operands: list[Any]) -> list[Any]:
+                return _with_body(eqn, operands, divided) if eqn is around else jax_internals.run(eqn, operands)
+
+            return _run(body.eqns, [*env], body.outvars, run, [*env.values()])
         ends = [*cuts, len(body.eqns)]
         for start, end in zip([0, *cuts], ends, strict=True):
             eqns = body.eqns[start:end]
@@ -105,20 +129,106 @@ def in_stretches(f: Callable[..., Any], cuts: Sequence[int]) -> Callable[..., An
             later.update(v for v in body.outvars if not is_literal(v))
             made = [v for e in eqns for v in e.outvars if v in later]
             read = [v for v in dict.fromkeys(v for e in eqns for v in e.invars if not is_literal(v)) if v in env]
-            run: Callable[..., Any] = functools.partial(_run, eqns, read, made)
-            run = jax.checkpoint(run) if end in cuts else run
-            env |= zip(made, run([env[v] for v in read]), strict=True)
-        return jax.tree.unflatten(jax.tree.structure(out), [_read(env, v) for v in body.outvars])
+            stretch: Callable[..., Any] = functools.partial(_run, eqns, read, made, jax_internals.run)
+            stretch = jax.checkpoint(stretch, policy=policy) if end in cuts else stretch
+            env |= zip(made, stretch([env[v] for v in read]), strict=True)
+        return [_read(env, v) for v in body.outvars]
+
+    return _rewritten(f, divided)
+
+
+def in_turns(f: Callable[..., Any], depth: int = 0, policy: Policy | None = None) -> Callable[..., Any]:
+    """`f` with a plain checkpoint around each turn of its loops, those in jit and `shard_map` included.
+
+    Args:
+      f: a function.
+      depth: of which loops: how many others are around them. One that has none in it counts, too.
+      policy: what each checkpoint saves.
+    """
+
+    def run(eqn: Any, operands: list[Any], depth: int) -> list[Any]:
+        if eqn.primitive.name in _OPENED:
+            return _with_body(eqn, operands, functools.partial(opened, depth=depth))
+        if eqn.primitive.name != "scan":
+            return jax_internals.run(eqn, operands)
+        loop = jax_internals.scan_of(eqn)
+        first, carries = loop.consts, loop.carries
+        inside = depth > 0 and loops_deep(loop.body) > 0
+
+        def turn(carry: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
+            given = [*operands[:first], *carry, *slices]
+            results = opened(loop.body, given, depth - 1) if inside else jaxpr_as_fun(loop.body)(*given)
+            return results[:carries], results[carries:]
+
+        start, stacks = operands[first : first + carries], operands[first + carries :]
+        step = turn if inside else jax.checkpoint(turn, policy=policy)
+        end, made = lax.scan(step, start, stacks, length=loop.length, reverse=loop.reverse)
+        return [*end, *made]
+
+    def opened(jaxpr: AnyJaxpr, operands: Sequence[Any], depth: int) -> list[Any]:
+        body, constvars, consts = jax_internals.body_of(jaxpr)
+        given = (*consts, *operands)
+        return _run(body.eqns, (*constvars, *body.invars), body.outvars, functools.partial(run, depth=depth), given)
+
+    return _rewritten(f, functools.partial(opened, depth=depth))
+
+
+def loops_deep(jaxpr: AnyJaxpr) -> int:
+    """How many loops are within one another at most, of those that `in_turns` reaches."""
+    eqns = [eqn for eqn in jax_internals.body_of(jaxpr)[0].eqns if eqn.primitive.name in (*_OPENED, "scan")]
+    inside = ((eqn.primitive.name == "scan", map(loops_deep, jax_internals.bodies(eqn))) for eqn in eqns)
+    return max((is_loop + max(deep, default=0) for is_loop, deep in inside), default=0)
+
+
+def _rewritten(f: Callable[..., Any], run: Callable[[AnyJaxpr, Sequence[Any]], list[Any]]) -> Callable[..., Any]:
+    """`f` without its checkpoints, its operations run otherwise."""
+
+    @functools.wraps(f)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        flat, leaves = flattened(without_checkpoints(f), args, kwargs)
+        jaxpr, out = jax.make_jaxpr(flat, return_shape=True)(*leaves)
+        return jax.tree.unflatten(jax.tree.structure(out), run(jaxpr, leaves))
 
     return function
 
 
-def _run(eqns: Sequence[Any], read: Sequence[Any], made: Sequence[Any], operands: Sequence[Any]) -> list[Any]:
+def _around(body: Any) -> Any:
+    """The jit that a program is nothing but, or its only `shard_map`; None if it has neither."""
+    found = [eqn for eqn in body.eqns if eqn.primitive.name == "shard_map"]
+    if not found and len(body.eqns) == 1:
+        found = [eqn for eqn in body.eqns if eqn.primitive.name in _OPENED]
+    return found[0] if len(found) == 1 else None
+
+
+def _with_body(eqn: Any, operands: Sequence[Any], run: Callable[[AnyJaxpr, Sequence[Any]], list[Any]]) -> list[Any]:
+    """A jit or a `shard_map` whose body is run otherwise."""
+    if eqn.primitive.name != "shard_map":
+        return run(jax_internals.bodies(eqn)[0], operands)
+    mapped = jax_internals.shard_map_of(eqn)
+    function = jax.shard_map(
+        lambda *parts: tuple(run(mapped.body, parts)),
+        mesh=mapped.mesh,
+        in_specs=mapped.in_specs,
+        out_specs=mapped.out_specs,
+        axis_names=set(mapped.axes),
+        check_vma=mapped.check_vma,
+    )
+    results: Callable[..., Any] = jax.jit(function)  # bare, it cannot have checkpoints in it
+    return list(results(*operands))
+
+
+def _run(
+    eqns: Sequence[Any],
+    read: Sequence[Any],
+    made: Sequence[Any],
+    run: Callable[[Any, list[Any]], list[Any]],
+    operands: Sequence[Any],
+) -> list[Any]:
     """Some operations of a jaxpr: from what they read to what they make."""
     env = dict(zip(read, operands, strict=True))
     for eqn in eqns:
-        env |= zip(eqn.outvars, jax_internals.run(eqn, [_read(env, v) for v in eqn.invars]), strict=True)
-    return [env[v] for v in made]
+        env |= zip(eqn.outvars, run(eqn, [_read(env, v) for v in eqn.invars]), strict=True)
+    return [_read(env, v) for v in made]
 
 
 def _read(env: dict[Any, Any], atom: Any) -> Any:
@@ -158,6 +268,12 @@ def _narrow(widths: Sequence[int]) -> list[int]:
     steps = [i for i, width in enumerate(widths) if i == 0 or width != widths[i - 1]]
     around = zip(steps, steps[1:], steps[2:], strict=False)
     return [here for before, here, after in around if widths[before] > widths[here] < widths[after]]
+
+
+def _from_first(places: list[int], widths: Sequence[int]) -> list[int]:
+    """Places with the end of a first layer, which reads an argument: less is there in it than where it ends."""
+    before = 2 * places[0] - places[1] if len(places) > 1 else -1
+    return [before, *places] if before >= 0 and widths[before] == widths[places[0]] else places
 
 
 def _cheapest(places: Sequence[tuple[int, int]], total: int, longest: int) -> list[int] | None:

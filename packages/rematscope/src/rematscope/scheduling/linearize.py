@@ -15,9 +15,10 @@ Frostig, Johnson and Maclaurin, "You Only Linearize Once", POPL 2023.
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
+from rematscope.errors import PlanError
 from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.jax_internals import Policy
 from rematscope.ir.program import Equation, Literal, Program, Value
@@ -51,6 +52,12 @@ class Linearized:
         """The primal loop in whose body a value is made or handed in, of those that a backward loop goes with."""
         return {v: loop for loop in dict.fromkeys(self.loops.values()) for v in _own(loop.bodies[0])}
 
+    @cached_property
+    def closed(self) -> bool:
+        """Whether loops in loops, branches or `shard_map`s are differentiated, which are one operation each here."""
+        inside = (e for loop in self.loops for e in loop.bodies[0].equations)
+        return any(e.bodies and e not in self.loops for e in (*self.backward.equations, *inside))
+
     def saved_by(self, policy: Policy) -> frozenset[Value]:
         """What a policy saves of `primal`, in its loops of each iteration, where it is asked about each operation."""
         loops = dict.fromkeys(self.loops.values())
@@ -69,7 +76,15 @@ def linearize(passes: Passes) -> Linearized:
 
     Args:
       passes: a trace, of a function with checkpoints or without.
+
+    Raises:
+      PlanError: if it is the trace of a training step, whose gradient is taken where nothing can be scheduled.
     """
+    if passes.step is not None:
+        raise PlanError(
+            f"{passes.function} takes gradients itself, and what is kept for them is decided there. Give its loss, the "
+            f"function that it differentiates, and let {passes.function} take the gradient of what comes back."
+        )
     marks = dict.fromkeys(passes.cotangents, 1)
     mark_dependence(passes.backward, marks)
     return _Sorting(passes, {value for value, mark in marks.items() if mark}).sorted()
@@ -86,6 +101,24 @@ def free_values(program: Program) -> list[Value]:
     own = _own(program)
     found = (v for equation in program.equations for v in reading(equation))
     return [v for v in dict.fromkeys((*found, *program.outputs)) if v not in own and not isinstance(v, Literal)]
+
+
+def substituted(equation: Equation, stands_for: Mapping[Value, Value]) -> Equation:
+    """The same equation, its bodies included, reading others in place of some values."""
+
+    def all_of(values: Iterable[Value]) -> tuple[Value, ...]:
+        return tuple(stands_for.get(v, v) for v in values)
+
+    if equation.primitive == "optimization_barrier":
+        fenced = tuple(v for v in all_of(equation.inputs) if not isinstance(v, Literal))
+        return dataclasses.replace(equation, inputs=fenced, outputs=fenced)
+    bodies = tuple(
+        dataclasses.replace(
+            body, equations=[substituted(e, stands_for) for e in body.equations], outputs=all_of(body.outputs)
+        )
+        for body in equation.bodies
+    )
+    return dataclasses.replace(equation, inputs=all_of(equation.inputs), bodies=bodies)
 
 
 def _own(program: Program) -> set[Value]:
@@ -164,13 +197,13 @@ class _Sorting:
                 if known.issuperset(same):
                     self.stands_for.update((v, s) for v, s in zip(equation.outputs, same, strict=True) if s is not None)
                     continue
-                equation = self._substituted(equation)
+                equation = substituted(equation, self.stands_for)
                 if readable.issuperset(reading(equation)):
                     late.append(equation)
                     readable.update(equation.outputs)
                     continue
             else:
-                equation = self._substituted(equation)
+                equation = substituted(equation, self.stands_for)
             if (loop := self._primal_loop(equation)) is not None:
                 equation = self._paired(equation, loop)
             backward.append(equation)
@@ -218,19 +251,6 @@ class _Sorting:
         (body,) = loop.bodies
         equations = _inserted(body.equations, self.late.get(loop, ()))
         return dataclasses.replace(loop, bodies=(dataclasses.replace(body, equations=equations),))
-
-    def _substituted(self, equation: Equation) -> Equation:
-        """The same equation, reading primal values where it read what stands for them."""
-        if equation.primitive == "optimization_barrier":
-            fenced = tuple(v for v in self._all(equation.inputs) if not isinstance(v, Literal))
-            return dataclasses.replace(equation, inputs=fenced, outputs=fenced)
-        bodies = tuple(
-            dataclasses.replace(
-                body, equations=[self._substituted(e) for e in body.equations], outputs=self._all(body.outputs)
-            )
-            for body in equation.bodies
-        )
-        return dataclasses.replace(equation, inputs=self._all(equation.inputs), bodies=bodies)
 
     def _all(self, values: Iterable[Value]) -> tuple[Value, ...]:
         return tuple(self.stands_for.get(v, v) for v in values)

@@ -4,25 +4,27 @@ import dataclasses
 import json
 import math
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
 
-from rematscope.choices.build import work
+from rematscope.choices.build import CostFunction, work
 from rematscope.ir.program import Equation, Program, Value, type_text
-from rematscope.ir.source import Source
+from rematscope.ir.source import Source, each_of_common_path, numberless
 from rematscope.memory.liveness import live_bytes
 from rematscope.memory.timeline import Timeline
 from rematscope.render.files import write_whole
 from rematscope.render.parts import Lines, Paragraph, TextTable
-from rematscope.render.units import bytes_text, count_text
+from rematscope.render.units import bytes_text, count_text, seconds_text
 from rematscope.render.view import View
 from rematscope.scheduling.linearize import Linearized
-from rematscope.scheduling.schedule import Schedule
-from rematscope.scheduling.structure import digest, places
+from rematscope.scheduling.plain import Plain
+from rematscope.scheduling.schedule import Schedule, Stop
+from rematscope.scheduling.structure import digest, places, places_of_stops
+from rematscope.seconds.devices import Device
 from rematscope.xla.measure import Measurement
 
+_CLOSED = "loops in loops, branches and shard_maps count as one operation each"
 _LINES = 12  # of a table
 
 
@@ -36,8 +38,10 @@ class Proposal:
       kept: the choice, of values of the primal program.
       schedule: its two programs.
       predicted: bytes of temporaries that the programs say.
-      recomputed: what both passes compute beyond what they do where everything is kept: FLOPs and transcendentals.
-      stretches: None if it is scheduled; else it has JAX's plain checkpoints: its author's, or between these cuts.
+      recomputed: what both passes compute beyond what they do where everything is kept: FLOPs and transcendentals, or
+        in the unit of another cost what the backward pass computes again.
+      stops: where the backward pass lets go of what it computed again.
+      plain: None if it is scheduled; else the plain checkpoints of JAX's that it has.
       measurement: what XLA made of it; None if it was not compiled.
     """
 
@@ -47,19 +51,24 @@ class Proposal:
     schedule: Schedule
     predicted: int
     recomputed: float
-    stretches: tuple[int, ...] | None = None
+    stops: tuple[Stop, ...] = ()
+    plain: Plain | None = None
     measurement: Measurement | None = None
 
     def is_like(self, other: "Proposal") -> bool:
         """Whether both keep the same, scheduled alike."""
-        return (self.stretches, self.schedule.kept) == (other.stretches, other.schedule.kept)
+        mine, others = ((p.plain, {*p.schedule.values}, p.stops) for p in (self, other))
+        return mine == others
 
     @property
     def peak_bytes(self) -> float:
-        """Bytes that the compiled program takes while it runs; infinite if there is no room for it.
+        """Bytes that the compiled program takes while it runs; infinite if there is no room for it."""
+        made = self.measurement
+        return math.inf if made is None or made.out_of_memory else made.peak_bytes
 
-        Numbers that the compiler wrote into it are no part of that, nor is the cotangent of a scalar: a step has none.
-        """
+    @property
+    def step_bytes(self) -> float:
+        """The same of a step, which has no cotangent of a scalar, and without numbers that the compiler wrote."""
         made = self.measurement
         if made is None or made.out_of_memory:
             return math.inf
@@ -70,17 +79,23 @@ class Proposal:
 
 @dataclasses.dataclass(frozen=True)
 class Line:
-    """A line of the user's code, and what it has to do with the backward pass.
+    """A line of the user's code in a module, or in like ones, and what it has to do with the backward pass.
 
     Attributes:
       source: the line; None for what has none.
+      module: the module that it belongs to, as JAX's name stack says it, `layers_0…63/attention` of those of like
+        layers; else "".
       what: types of values that are kept, or operations that run again, each once.
       amount: bytes kept, or FLOPs and transcendentals computed again.
+      when: of what is computed again, which share of the backward pass's operations comes before the first of it, and
+        which before the last; else None.
     """
 
     source: Source | None
+    module: str
     what: tuple[str, ...]
     amount: int
+    when: tuple[float, float] | None = None
 
 
 class Auto(View):
@@ -105,6 +120,7 @@ class Auto(View):
         limits_peak: bool,
         target: str,
         bound: float,
+        cost: CostFunction = work,
     ):
         self._linearized = linearized
         self._chosen = chosen
@@ -114,6 +130,7 @@ class Auto(View):
         self.limits_peak = limits_peak
         self.target = target
         self.bound = min(bound, chosen.recomputed)
+        self._cost = cost
 
     @property
     def measurement(self) -> Measurement:
@@ -123,7 +140,8 @@ class Auto(View):
 
     @property
     def recomputed(self) -> float:
-        """What is computed again: FLOPs and transcendentals of both passes, less those where everything is kept."""
+        """What is computed again, in the unit of `auto`'s `cost`: FLOPs and transcendentals of both passes by default,
+        less those where everything is kept."""
         return self._chosen.recomputed
 
     @property
@@ -143,18 +161,21 @@ class Auto(View):
 
     @cached_property
     def kept(self) -> tuple[Line, ...]:
-        """What is kept, by line; the most bytes first."""
+        """What is kept, by line and module; the most bytes first."""
         made = _makers(self._chosen.schedule.forward)
-        return _by_line((made.get(v), type_text(v), v.nbytes) for v in self._chosen.schedule.kept)
+        return _by_line((made.get(v), type_text(v), v.nbytes, None) for v in self._chosen.schedule.kept)
 
     @cached_property
     def computed_again(self) -> tuple[Line, ...]:
-        """What runs in both passes, by line; the most work first."""
-        forward = {v for e, _ in self._chosen.schedule.forward.walk() for v in e.outputs}
+        """What runs in both passes, by line and module; the most work first."""
+        made = self._chosen.schedule
+        forward = {v for e, _ in made.forward.walk() for v in e.outputs}
+        equations = made.backward.equations
         again = (
-            (e, e.primitive, times * int(work(e)))
-            for e, times in self._chosen.schedule.backward.walk()
-            if e.outputs and forward.issuperset(e.outputs)
+            (e, e.primitive, times * int(work(e)), i / len(equations))
+            for i, whole in enumerate(equations)
+            for e, times in Program((), [whole], ()).walk()
+            if e.outputs and forward.issuperset(made.copies.get(v, v) for v in e.outputs)
         )
         return _by_line(again)
 
@@ -175,8 +196,9 @@ class Auto(View):
             "function": linearized.passes.function,
             "structure": digest(linearized),
             "checkpoints": linearized is not self._linearized,
-            "stretches": self._chosen.stretches,
+            "plain": dataclasses.asdict(self._chosen.plain) if self._chosen.plain else None,
             "kept": places(linearized, self._chosen.kept),
+            "stops": places_of_stops(linearized, self._chosen.stops),
         }
         write_whole(path, json.dumps(said))
 
@@ -185,20 +207,44 @@ class Auto(View):
         """What was proven, what was compiled, and what is assumed."""
         measured = self.measurement
         gap = f"{100 * (self.recomputed - self.bound) / self.recomputed:.1f} %" if self.recomputed else "0"
+        if self._chosen.stops:
+            proven = (
+                "By a dynamic program: no other order of going back through this chain of narrow places computes less "
+                "again with as many bytes of what crosses them, rounded up; how much more room there is, is predicted."
+            )
+        elif self._linearized.closed and self._chosen.plain is not None:
+            proven = (
+                "JAX's plain checkpoints, the cheapest of those tried. Nothing is proven: in the 0/1 program "
+                f"{_CLOSED}, and these reach into them."
+            )
+        else:
+            where = f", where {_CLOSED}" if self._linearized.closed else ""
+            proven = (
+                f"Proven in the 0/1 program{where}: no choice computes less than "
+                f"{self._amount(self.bound, 'operations')} again, a gap of {gap}; it computes each value again once at "
+                "most, in this order, and predicts what is fused."
+            )
+        rates = f" Seconds are those of a roofline of {self._cost.name}." if isinstance(self._cost, Device) else ""
         return (
             f"Compiled for {self.target}: {bytes_text(measured.peak_bytes)} with arguments, outputs and gradients, "
-            f"{count_text(measured.cost.flops, 'FLOPs')}. Proven in the 0/1 program: no choice computes less than "
-            f"{count_text(int(self.bound), 'operations')} again, a gap of {gap}; it computes each value again once at "
-            "most, in this order, and predicts what is fused. Assumed: the same shapes, and the same compiler."
+            f"{count_text(measured.cost.flops, 'FLOPs')}. {proven} Assumed: the same shapes, and the same "
+            f"compiler.{rates}"
         )
+
+    def _amount(self, number: float, of: str = "") -> str:
+        """What is computed again as text: `1.2 G operations`, or `3.4 ms` where seconds are counted."""
+        if isinstance(self._cost, Device):
+            return seconds_text(number)
+        return count_text(int(number), of).rstrip()
 
     def parts(self) -> Iterable[View]:
         yield Paragraph(self._headline())
         yield TextTable(self._cells(), self.certificate, numeric=("kept", "again", "predicted", "compiled"))
         if self.kept:
-            yield TextTable(_table(self.kept, "kept", bytes_text), numeric=("kept",))
+            yield TextTable(_table(self.kept, ["kept", "what", "line"], bytes_text), numeric=("kept",))
         if self.computed_again:
-            yield TextTable(_table(self.computed_again, "again", _count), numeric=("again",))
+            titles = ["again", "what", "backward pass", "line"]
+            yield TextTable(_table(self.computed_again, titles, _count), numeric=("again",))
         yield Lines(["memory over both passes, before and after:"])
         yield self.before
         yield self.after
@@ -208,7 +254,7 @@ class Auto(View):
         of = f" of {bytes_text(self.limit)}" if self.limits_peak else ""
         return (
             f"{self._linearized.passes.function}: {bytes_text(peak)}{of}, {bytes_text(self.kept_bytes)} kept, "
-            f"{_count(self.recomputed)} computed again"
+            f"{self._amount(self.recomputed)} computed again"
         )
 
     def _cells(self) -> list[list[str]]:
@@ -220,7 +266,7 @@ class Auto(View):
                 [
                     "✓" if trial is self._chosen else "",
                     bytes_text(trial.schedule.kept_bytes),
-                    _count(trial.recomputed),
+                    self._amount(trial.recomputed),
                     bytes_text(trial.predicted + fixed),
                     bytes_text(trial.peak_bytes) if fits else "no room",
                 ]
@@ -243,21 +289,35 @@ def _makers(program: Program) -> dict[Value, Equation]:
     return made
 
 
-def _by_line(found: Iterable[tuple[Equation | None, str, int]]) -> tuple[Line, ...]:
-    amounts: Counter[Source | None] = Counter()
-    what: dict[Source | None, dict[str, None]] = {}
-    for equation, text, amount in found:
-        source = equation.source if equation is not None else None
-        amounts[source] += amount
-        what.setdefault(source, {})[text] = None
-    return tuple(Line(source, tuple(what[source]), amount) for source, amount in amounts.most_common())
+def _by_line(found: Iterable[tuple[Equation | None, str, int, float | None]]) -> tuple[Line, ...]:
+    """Lines of equations, or of none, each with a text, an amount and when it runs; like modules of a line are one."""
+    alike: dict[tuple[Source | None, str], list[tuple[str, str, int, float | None]]] = {}
+    for equation, text, amount, when in found:
+        source, module = (equation.source, equation.module) if equation is not None else (None, "")
+        alike.setdefault((source, numberless(module)), []).append((module, text, amount, when))
+    lines = []
+    for (source, _), group in alike.items():
+        modules, texts, amounts, times = zip(*group, strict=True)
+        known = [when for when in times if when is not None]
+        span = (min(known), max(known)) if known else None
+        lines.append(Line(source, each_of_common_path(modules), tuple(dict.fromkeys(texts)), sum(amounts), span))
+    return tuple(sorted(lines, key=lambda line: -line.amount))
 
 
-def _table(lines: tuple[Line, ...], title: str, text: Callable[[float], str]) -> list[list[str]]:
-    rows = [[title, "what", "line"]]
+def _table(lines: tuple[Line, ...], titles: list[str], text: Callable[[float], str]) -> list[list[str]]:
+    rows = [titles]
     for line in lines[:_LINES]:
         what = ", ".join(line.what[:4]) + (f" and {len(line.what) - 4} more" if len(line.what) > 4 else "")
-        rows.append([text(line.amount), what, str(line.source or "what a loop is handed")])
+        when = [] if line.when is None else [_span(*line.when)]
+        where = "\n".join(filter(None, [line.module, str(line.source or "what a loop is handed")]))
+        rows.append([text(line.amount), what, *when, where])
     if len(lines) > _LINES:
-        rows.append([text(sum(line.amount for line in lines[_LINES:])), f"{len(lines) - _LINES} lines more", ""])
+        rest = text(sum(line.amount for line in lines[_LINES:])), f"{len(lines) - _LINES} lines more"
+        rows.append([*rest, *[""] * (len(titles) - 2)])
     return rows
+
+
+def _span(first: float, last: float) -> str:
+    """`at 40 %`, or `at 3…88 %`, of a pass."""
+    ends = dict.fromkeys(f"{100 * share:.0f}" for share in (first, last))
+    return f"at {'…'.join(ends)} %"

@@ -20,10 +20,11 @@ from typing import Any
 import numpy as np
 import scipy
 
-from rematscope.choices.build import work
+from rematscope.choices.build import CostFunction, work
+from rematscope.choices.highs import milp
 from rematscope.ir import jax_internals
-from rematscope.ir.cost import program_cost
-from rematscope.ir.program import Equation, Program, Value
+from rematscope.ir.program import Equation, Value
+from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.fusion import ELEMENTWISE, HEAVY, VIEWS, Fusion
 from rematscope.scheduling.linearize import Linearized, reading
 
@@ -43,8 +44,9 @@ class Rows:
       candidates: the values that may be kept, in the order of the program.
     """
 
-    def __init__(self, linearized: Linearized, fixed: Collection[Value] = ()):
+    def __init__(self, linearized: Linearized, fixed: Collection[Value] = (), cost: CostFunction = work):
         self.linearized = linearized
+        self._cost = cost_in(linearized, cost)
         self.fixed = frozenset(fixed)
         self._number_steps()
         self._find_needed()
@@ -203,7 +205,7 @@ class Rows:
                 continue
             loop = self._home[equation]
             times = loop.length if loop is not None else 1
-            found[equation] = times * _work(equation)
+            found[equation] = times * self._cost(equation)
         return found
 
     @cached_property
@@ -249,6 +251,9 @@ class Rows:
         """The rows that say what has to be there."""
         x, _, size = self._columns
         rows: list[tuple[dict[int, float], float]] = []
+        for equation, place in self._columns[1].items():  # what has run has run from then on
+            for bin_ in range(self._first[equation], self._last[equation]):
+                rows.append(({place + bin_ + 1: 1.0, place + bin_: -1.0}, 0.0))
         for value, bins in self._asked.items():
             self._add_row(rows, value, min(bins), None)
         for reader in self._nodes:
@@ -337,7 +342,9 @@ class Rows:
             limited.append((rows, peak / _MIB - given))
         if kept is not None:
             limited.append((scipy.sparse.csc_array(self._bytes[None]), np.array([kept / _MIB])))
-        unit = max(self._objective.max(initial=0.0), 1.0)
+        if not rows.shape[1]:  # nothing may be kept, and nothing runs again
+            return None if peak is not None and (given > peak / _MIB).any() else (self.fixed, 0.0)
+        unit = self._objective.max(initial=0.0) or 1.0
         # Of equal choices the one that keeps less; the solver stops at differences of 1e-6.
         less = 1e-4 * self._bytes / max(self._bytes.sum(), 1e-9)
         result = self._solved(self._objective / unit + less, limited, gap=gap)
@@ -377,23 +384,15 @@ class Rows:
         more = len(objective) - matrix.shape[1]
         if more:
             matrix = scipy.sparse.hstack([matrix, scipy.sparse.csc_array((matrix.shape[0], more))], format="csc")
-        constraints = [scipy.optimize.LinearConstraint(matrix, least, np.inf)]
+        constraints = [scipy.optimize.LinearConstraint(matrix, least, np.inf)] if len(least) else []
         constraints += [scipy.optimize.LinearConstraint(rows, -np.inf, most) for rows, most in limited]
         integral, upper = np.zeros(len(objective)), np.ones(len(objective))
         integral[: len(self.candidates)] = whole
         upper[len(objective) - more :] = np.inf
-        return scipy.optimize.milp(
+        return milp(
             objective,
             integrality=integral,
             bounds=scipy.optimize.Bounds(0, upper),
             constraints=constraints,
             options={"mip_rel_gap": gap, "node_limit": _NODES, "time_limit": _SECONDS},
         )
-
-
-def _work(equation: Equation) -> float:
-    """What running an operation takes, with all iterations of the loops in it."""
-    if not equation.bodies:
-        return work(equation)
-    whole = program_cost(Program((), [equation], ()))
-    return whole.flops + whole.transcendentals

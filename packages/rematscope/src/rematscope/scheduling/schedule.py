@@ -5,12 +5,19 @@ each operation that comes again stands directly before the first one that reads 
 forward pass, or do it early, if nothing hindered it: what it reads of the forward pass goes through an optimization
 barrier together with the newest cotangent, so that it is there no sooner. So does what came again before the latest
 matrix product, or what else takes long, and is read now to compute more again, unless XLA would rather compute it there
-than write it down. Cotangents that are read behind the next such operation go through the barrier too: XLA would add
-those of all layers up in each place that reads their sum, and keep the summands for that until the end.
+than write it down; and so does whatever such a product reads, for XLA copies operands to turn them around. Cotangents
+that are read behind the next such operation go through the barrier too: XLA would add those of all layers up in each
+place that reads their sum, and keep the summands for that until the end. And a weight's gradient goes through one with
+the cotangent that the next such operation reads: XLA would compute it when all else is done, and keep what it is made
+of until then.
+
+What came again may come once more: a backward pass may let go of it at some stops, where it says what is to be there.
+So a long chain is gone back through with few values in memory (`rematscope.scheduling.chain`).
 """
 
 import dataclasses
-from collections.abc import Collection, Iterable
+from collections import deque
+from collections.abc import Collection, Iterable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -19,7 +26,22 @@ from rematscope.ir import jax_internals
 from rematscope.ir.inline import without_dead_code
 from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.memory.set_aside import is_fused
-from rematscope.scheduling.linearize import Linearized, free_values, reading
+from rematscope.scheduling.fusion import ELEMENTWISE
+from rematscope.scheduling.linearize import Linearized, free_values, reading, substituted
+
+
+@dataclasses.dataclass(frozen=True)
+class Stop:
+    """What is there before a backward program goes on, beside what is kept.
+
+    Attributes:
+      before: how many of its operations come before.
+      there: values of the primal program. Those that are not there are computed again, one after the other; all else
+        that came again is let go, and comes once more where it is read.
+    """
+
+    before: int
+    there: tuple[Value, ...]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -30,11 +52,15 @@ class Schedule:
       forward: from the arguments to the outputs and `kept`.
       backward: from `kept`, the arguments and the cotangents to the arguments' cotangents.
       kept: what is handed from one to the other, of a loop the stacks of all iterations.
+      copies: of what is computed again more than once each further value, and which one of the primal program it is.
+      values: the same as values of the primal program, of a loop those of each iteration.
     """
 
     forward: Program
     backward: Program
     kept: tuple[Value, ...]
+    copies: dict[Value, Value]
+    values: tuple[Value, ...]
 
     @property
     def kept_bytes(self) -> int:
@@ -42,7 +68,7 @@ class Schedule:
         return sum(value.nbytes for value in self.kept)
 
 
-def schedule(linearized: Linearized, kept: Collection[Value]) -> Schedule:
+def schedule(linearized: Linearized, kept: Collection[Value], stops: Sequence[Stop] = ()) -> Schedule:
     """Both passes, if these values are kept.
 
     Args:
@@ -50,15 +76,20 @@ def schedule(linearized: Linearized, kept: Collection[Value]) -> Schedule:
       kept: values of its primal program; one in the body of a loop stands for those of all iterations. What the
         backward pass has no use for is not kept, and of what cannot be computed again (what an iteration is handed by
         the one before, what has effects) all that it needs is.
+      stops: where the backward pass lets go of what it computed again, in its order.
     """
     making = _Making(linearized, frozenset(kept))
     primal, backward = linearized.primal, linearized.backward
-    equations, used = making.late(backward, primal, [c for c in backward.inputs if _flows(c)])
+    equations, used = making.late(backward, primal, [c for c in backward.inputs if _flows(c)], stops=stops)
     inputs = (*used, *primal.inputs, *backward.inputs)
+    outputs = tuple(making.latest.get(v, v) for v in backward.outputs)
+    stacked = {stack: value for stacks in making.stacks.values() for value, stack in stacks.items()}
     return Schedule(
         forward=_program(primal.inputs, making.stacking(), (*primal.outputs, *used), primal.constants),
-        backward=_program(inputs, equations, backward.outputs, primal.constants),
+        backward=_program(inputs, equations, outputs, primal.constants),
         kept=tuple(used),
+        copies=making.copies,
+        values=tuple(stacked.get(v, v) for v in used),
     )
 
 
@@ -83,9 +114,16 @@ class _Making:
         whole = (stacks[v] for stacks in self.stacks.values() for v in stacks if v in kept)
         self.kept = kept.union(whole)
         self.always: set[Value] = set()  # stacks that backward loops read: the loop does not run again for them
+        self.latest: dict[Value, Value] = {}  # of what is computed again more than once its latest copy
+        self.copies: dict[Value, Value] = {}
 
     def late(
-        self, backward: Program, primal: Program, newest: Iterable[Value], handed: Collection[Value] = ()
+        self,
+        backward: Program,
+        primal: Program,
+        newest: Iterable[Value],
+        handed: Collection[Value] = (),
+        stops: Sequence[Stop] = (),
     ) -> tuple[list[Equation], list[Value]]:
         """A backward program with what it computes again, each operation before the first one that reads it.
 
@@ -93,6 +131,7 @@ class _Making:
           backward, primal: two programs of which the first reads values of the second.
           newest: the cotangents that it begins with.
           handed: what the primal program cannot compute: of a loop's body its inputs.
+          stops: where what came again is let go.
 
         Returns:
           The equations, barriers among them, and what is used of what is kept or handed in.
@@ -101,12 +140,17 @@ class _Making:
         leaves = {*primal.inputs, *primal.constants}
         used: dict[Value, None] = {}
         there: set[Equation] = set()
+        ran: set[Equation] = set()  # those that came again at all
+        held: Collection[Value] = ()  # what the latest stop holds
         since: dict[Value, int] = {}  # after how many heavy operations a value came again, or went through a barrier
         heavy = 0
         equations: list[Equation] = []
         newest = list(newest)
+        flowing = {*newest, *(v for e in backward.equations for v in e.outputs if _flows(v))}
         last = next(iter(newest), None)
         crossing = _crossing(backward)
+        gradients = _gradients(backward)
+        done: list[Value] = []  # those since the last heavy operation
         waiting = [v for v in newest if v in crossing]  # cotangents that no barrier has held since they were made
 
         def is_given(value: Value) -> bool:
@@ -121,22 +165,42 @@ class _Making:
             return value not in made or made[value] in there
 
         def is_early(value: Value) -> bool:
-            """Whether a value is of the forward pass, or came again before the latest heavy operation."""
-            given = value in used or value in leaves
+            """Whether a value was there, or last held by a barrier, before the latest heavy operation."""
+            given = value in used or value in leaves or value in held
             if value not in since:
                 return given
             if value in made and made[value].primitive == "iota":
                 return since[value] < 0
-            return not given and since[value] < heavy and not is_fused(made[value])
+            return since[value] < heavy and (given or not is_fused(made[value]))
+
+        def is_light(value: Value) -> bool:
+            """Whether a value is kept that XLA would rather compute where it is read, and keep more that it is of.
+
+            What a loop stacks is written in any case.
+            """
+            if handed or value not in used or value in since or value not in made:
+                return False
+            if made[value].primitive not in ELEMENTWISE:
+                return False
+            others = (v for v in reading(made[value]) if v not in self.kept and v not in leaves)
+            return sum(v.device_bytes for v in others) > value.device_bytes
+
+        def write(equation: Equation) -> None:
+            if asked := tuple(v for v in reading(equation) if is_light(v) and _fences(v)):
+                since.update(dict.fromkeys(asked, heavy))
+                equations.append(Equation("optimization_barrier", asked, asked, {}, equation.eqn))
 
         def fence(equation: Equation) -> None:
             asked = [v for v in reading(equation) if is_early(v) and _fences(v)]
             if asked and last is not None:
                 since.update(dict.fromkeys(asked, heavy))
-                held = [v for v in waiting if v is not last and crossing[v] > heavy]
-                together = (*asked, last, *held)
+                flown = [v for v in waiting if v is not last and crossing[v] > heavy]
+                together = (*asked, last, *flown)
                 waiting.clear()
-                equations.append(Equation("optimization_barrier", together, together, {}, equation.eqn))
+                add(Equation("optimization_barrier", together, together, {}, equation.eqn))
+
+        def add(equation: Equation) -> None:
+            equations.append(substituted(equation, self.latest) if self.latest else equation)
 
         def demand(values: Iterable[Value]) -> None:
             pending: list[tuple[Iterable[Value], Equation | None]] = [(iter(values), None)]
@@ -152,20 +216,51 @@ class _Making:
                     pending.pop()
                     if equation is not None:
                         fence(equation)
-                        equations.append(equation)
+                        add(equation)
+                        if equation in ran:
+                            equations[-1] = self._copied(equations[-1])
+                        ran.add(equation)
                         # XLA would take numbers that depend on nothing from the forward pass, with all made of them.
                         since.update(dict.fromkeys(equation.outputs, -1 if equation.primitive == "iota" else heavy))
 
-        for equation in backward.equations:
+        coming = deque(stops)
+        for i, equation in enumerate(backward.equations):
+            while coming and coming[0].before <= i:
+                held = coming.popleft().there
+                demand(held)
+                there.intersection_update(made[v] for v in held)
             if equation in self.linearized.loops:
                 equation = self._loop(equation)
             demand(reading(equation))
-            equations.append(equation)
+            if _is_heavy(equation):
+                fence(equation)  # XLA turns its operands around, and would do that early
+            else:
+                write(equation)
+            if equation in gradients:
+                done += [v for v in equation.outputs if _flows(v)]
+            elif _is_heavy(equation):
+                behind = [v for v in reading(equation) if v in flowing]
+                if done and behind:
+                    together = (*behind, *done)
+                    add(Equation("optimization_barrier", together, together, {}, equation.eqn))
+                done.clear()
+            add(equation)
             heavy += _is_heavy(equation)
             waiting += [v for v in equation.outputs if v in crossing]
             last = next((v for v in equation.outputs if _flows(v)), last)
         demand(v for v in backward.outputs if not isinstance(v, Literal))
         return equations, list(used)
+
+    def _copied(self, equation: Equation) -> Equation:
+        """The same operation with results of its own."""
+        outputs = []
+        for value in equation.outputs:
+            copy = Value(value.aval, value.name)
+            copy.placed = value.placed
+            self.latest[value] = copy
+            self.copies[copy] = value
+            outputs.append(copy)
+        return dataclasses.replace(equation, outputs=tuple(outputs))
 
     def _loop(self, equation: Equation) -> Equation:
         """A backward loop that reads stacks of what its body uses, and computes the rest again."""
@@ -211,6 +306,19 @@ class _Making:
 def _is_heavy(equation: Equation) -> bool:
     """Whether an operation takes so long that what is needed behind it had better come behind it."""
     return equation.primitive in ("dot_general", "conv_general_dilated", "scan")
+
+
+def _gradients(backward: Program) -> set[Equation]:
+    """Products and sums behind which nothing heavy comes: the gradients of weights, biases and scales."""
+    leading: set[Value] = set()
+    found: set[Equation] = set()
+    for equation in reversed(backward.equations):
+        leads = not leading.isdisjoint(equation.outputs)
+        if not leads and (_is_heavy(equation) or equation.primitive == "reduce_sum"):
+            found.add(equation)
+        if leads or _is_heavy(equation):
+            leading.update(reading(equation))
+    return found
 
 
 def _crossing(backward: Program) -> dict[Value, int]:

@@ -1,7 +1,8 @@
 """`scheduled(f, policy=…)`: a function whose backward pass computes each value again only when it needs it."""
 
 import functools
-from collections.abc import Callable, Collection
+import inspect
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import jax
@@ -13,8 +14,8 @@ from rematscope.ir.jax_internals import Policy
 from rematscope.ir.program import Value
 from rematscope.scheduling.differentiable import differentiable
 from rematscope.scheduling.linearize import Linearized, linearize
-from rematscope.scheduling.schedule import schedule
-from rematscope.tracing.arguments import called, flattened
+from rematscope.scheduling.schedule import Stop, schedule
+from rematscope.tracing.arguments import called, check_arrays, described, flattened
 from rematscope.tracing.checkpoints import with_policy
 from rematscope.tracing.trace import trace
 
@@ -40,7 +41,8 @@ def scheduled(f: Callable[..., Any], policy: Policy | None = None) -> Callable[.
 
     Raises:
       TraceError: when it is called, as `trace` does.
-      PlanError: when it is called, if a checkpoint of `f` is differentiated in it.
+      PlanError: if `policy` is no function; when it is called, if it makes policies and is none, or if a checkpoint of
+        `f` is differentiated in it.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -55,34 +57,75 @@ def scheduled(f: Callable[..., Any], policy: Policy | None = None) -> Callable[.
       True
     """
 
+    chosen = None if policy is None else _asked(policy)
+
     @functools.wraps(f)
     def function(*args: Any, **kwargs: Any) -> Any:
         flat, leaves = flattened(f, args, kwargs)
+        check_arrays(leaves)
         # What is differentiated around and f closes over becomes an argument: f itself would hide it.
         converted, closed_over = jax.closure_convert(flat, *leaves)
         converted.__name__ = called(f)
         leaves += closed_over
-        linearized = linearize(trace(with_policy(converted, policy), *leaves))
+        linearized = linearize(trace(with_policy(converted, chosen), *leaves))
         return keeping(converted, linearized, linearized.kept)(*leaves)
 
     return function
 
 
-def keeping(f: Callable[..., Any], linearized: Linearized, kept: Collection[Value]) -> Callable[..., Any]:
+def _asked(policy: Policy) -> Policy:
+    """The policy, or a sentence where it is what makes one, such as `save_only_these_names`, or nothing of the kind."""
+    if not callable(policy):
+        raise PlanError(
+            f"policy= is {described(policy)}, and no policy. Give a function such as "
+            "jax.checkpoint_policies.dots_saveable, or leave it out to keep nothing."
+        )
+    makes_one = PlanError(
+        f"policy= is {called(policy)}, which makes a policy of its arguments and is none. Call it first: "
+        "save_only_these_names('h')."
+    )
+
+    def asked(primitive: Any, *avals: Any, **params: Any) -> Any:
+        try:
+            said = policy(primitive, *avals, **params)
+        except TypeError:
+            if _takes(policy, primitive, *avals, **params):
+                raise
+            raise makes_one from None
+        if callable(said):
+            raise makes_one
+        return said
+
+    return asked
+
+
+def _takes(f: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
+    try:
+        inspect.signature(f).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+def keeping(
+    f: Callable[..., Any], linearized: Linearized, kept: Collection[Value], stops: Sequence[Stop] = ()
+) -> Callable[..., Any]:
     """`f` with a backward pass that keeps some values and computes the others again late.
 
     Args:
       f: a function.
       linearized: its two programs, from a trace with arguments like those that it is called with.
       kept: values of the primal program.
+      stops: where the backward pass lets go of what it computed again.
     """
-    programs = schedule(linearized, kept)
+    programs = schedule(linearized, kept, stops)
     shapes = [(v.shape, v.dtype) for v in linearized.passes.forward.inputs]
     forward, backward = (jax.jit(program.__call__) for program in (programs.forward, programs.backward))
 
     @functools.wraps(f)
     def function(*args: Any, **kwargs: Any) -> Any:
         flat, leaves = flattened(f, args, kwargs)
+        check_arrays(leaves)
         given = [(jnp.shape(leaf), jax.typeof(leaf).dtype) for leaf in leaves]
         if given != shapes:
             raise PlanError(

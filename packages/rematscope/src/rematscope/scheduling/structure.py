@@ -1,10 +1,11 @@
 """What a function is made of, so that a choice for it can be known again: in this process, or from a file."""
 
 import hashlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from rematscope.ir.program import Literal, Program, Value
 from rematscope.scheduling.linearize import Linearized
+from rematscope.scheduling.schedule import Stop
 
 
 def primal_values(linearized: Linearized) -> list[Value]:
@@ -29,6 +30,18 @@ def values_at(linearized: Linearized, places: Collection[int]) -> frozenset[Valu
     """The values that stand there."""
     values = primal_values(linearized)
     return frozenset(values[i] for i in places)
+
+
+def places_of_stops(linearized: Linearized, stops: Sequence[Stop]) -> tuple[tuple[int, tuple[int, ...]], ...]:
+    """Stops of the backward pass, with the places of what is there."""
+    place = {value: i for i, value in enumerate(primal_values(linearized))}
+    return tuple((stop.before, tuple(place[value] for value in stop.there)) for stop in stops)
+
+
+def stops_at(linearized: Linearized, said: Iterable[tuple[int, Iterable[int]]]) -> tuple[Stop, ...]:
+    """The stops that `places_of_stops` wrote down."""
+    values = primal_values(linearized)
+    return tuple(Stop(before, tuple(values[place] for place in there)) for before, there in said)
 
 
 def digest(linearized: Linearized) -> str:

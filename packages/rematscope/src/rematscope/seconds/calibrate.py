@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from rematscope.render.progress import working
 from rematscope.seconds.devices import Device
 
 _RUNS = 9  # of each, of which the fastest counts: what else the machine does only adds
@@ -29,28 +30,29 @@ def calibrate() -> Device:
       >>> f"{here.products['float32'] / 1e9:.0f} GFLOP/s, {here.bandwidth / 1e9:.0f} GB/s"  # doctest: +SKIP
       '110 GFLOP/s, 9 GB/s'
     """
-    device = jax.devices()[0]
-    size = 1024 if device.platform == "cpu" else 8192
-    products = {}
-    for dtype in (jnp.float32, jnp.bfloat16):
-        square = jnp.ones((size, size), dtype)
-        products[str(square.dtype)] = 2 * size**3 / fastest(lambda a: a @ a, square)
-    large = jnp.ones(2**26, jnp.float32)  # 256 MiB, more than any cache; in a loop, where memory is there already
-    bandwidth = 2 * 8 * large.nbytes / fastest(lambda a: lax.fori_loop(0, 8, lambda _, a: a + 1, a), large)
-    small = jnp.ones(2**16 if device.platform == "cpu" else 2**24, jnp.float32)  # on a CPU, near the processor
-    times = 200
+    with working("calibrating"):
+        device = jax.devices()[0]
+        size = 1024 if device.platform == "cpu" else 8192
+        products = {}
+        for dtype in (jnp.float32, jnp.bfloat16):
+            square = jnp.ones((size, size), dtype)
+            products[str(square.dtype)] = 2 * size**3 / fastest(lambda a: a @ a, square)
+        large = jnp.ones(2**26, jnp.float32)  # 256 MiB, more than any cache; in a loop, where memory is there already
+        bandwidth = 2 * 8 * large.nbytes / fastest(lambda a: lax.fori_loop(0, 8, lambda _, a: a + 1, a), large)
+        small = jnp.ones(2**16 if device.platform == "cpu" else 2**24, jnp.float32)  # on a CPU, near the processor
+        times = 200
 
-    def repeated(step: Callable[[Any], Any]) -> float:
-        return small.size * times / fastest(lambda a: lax.fori_loop(0, times, lambda _, a: step(a), a), small)
+        def repeated(step: Callable[[Any], Any]) -> float:
+            return small.size * times / fastest(lambda a: lax.fori_loop(0, times, lambda _, a: step(a), a), small)
 
-    return Device(
-        name=device.device_kind if device.platform != "cpu" else "cpu",
-        products=products,
-        bandwidth=bandwidth,
-        arithmetic=16 * repeated(functools.partial(_polynomial, 8)),
-        transcendentals=repeated(lambda a: jnp.exp(-a)),
-        source=f"calibrate(): products of {size} × {size} and a sum of 256 MiB, the fastest of {_RUNS} runs",
-    )
+        return Device(
+            name=device.device_kind if device.platform != "cpu" else "cpu",
+            products=products,
+            bandwidth=bandwidth,
+            arithmetic=16 * repeated(functools.partial(_polynomial, 8)),
+            transcendentals=repeated(lambda a: jnp.exp(-a)),
+            source=f"calibrate(): products of {size} × {size} and a sum of 256 MiB, the fastest of {_RUNS} runs",
+        )
 
 
 def _polynomial(degree: int, a: Any) -> Any:

@@ -13,7 +13,11 @@ quote them say (glennklockwood.com/garden/processors), and that H200 computes as
 """
 
 import dataclasses
+import numbers
+from collections.abc import Mapping
 from typing import Any
+
+import jax.numpy as jnp
 
 from rematscope.errors import PlanError, TargetError
 
@@ -30,6 +34,9 @@ class Device:
       transcendentals: elements that a function such as `exp` is applied to; infinite where nobody says.
       link: bytes sent over a link to another device, in one direction; 0 where there is none.
       source: where these figures come from.
+
+    Raises:
+      TargetError: if a figure is no number above 0, or there is none of products.
     """
 
     name: str
@@ -40,17 +47,39 @@ class Device:
     link: float = 0
     source: str = ""
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str) or not self.name:
+            raise TargetError(f"a device called {self.name!r} has no name. Give a text that says which it is.")
+        if not isinstance(self.products, Mapping) or not self.products:
+            raise TargetError(
+                f"{self.name} says of no dtype how fast its products are. Give FLOPs a second, {{'float32': 1e12}}."
+            )
+        for dtype in self.products:
+            _width(dtype)
+        rates = {f"products of {dtype}": rate for dtype, rate in self.products.items()}
+        rates |= {each: getattr(self, each) for each in ("bandwidth", "arithmetic", "transcendentals", "link")}
+        for what, rate in rates.items():
+            is_number = type(rate) is not bool and isinstance(rate, numbers.Real)
+            if not is_number or not (rate > 0 or (what == "link" and rate == 0)):
+                least = "0, for none, or more" if what == "link" else "a number above 0"
+                raise TargetError(f"{what} of {self.name} cannot be {rate!r} a second. Give {least}.")
+
     def rate(self, dtype: Any) -> float:
         """FLOPs a second of products of a dtype; of one that is not listed, those of the nearest that is as wide."""
         name = str(dtype)
         if name in self.products:
             return self.products[name]
         width = getattr(dtype, "itemsize", 4)
-        wider = [rate for known, rate in self.products.items() if _BYTES[known] >= width]
+        wider = [rate for known, rate in self.products.items() if _width(known) >= width]
         return max(wider, default=min(self.products.values()))
 
 
-_BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2, "int8": 1, "float8_e4m3fn": 1}
+def _width(dtype: str) -> int:
+    """Bytes of a number of the dtype that has this name."""
+    try:
+        return jnp.dtype(str(dtype)).itemsize
+    except TypeError:
+        raise TargetError(f"products of {dtype!r} are of no dtype. Write it as JAX does: 'bfloat16'.") from None
 
 
 def _tpu(name: str, bfloat16: float, int8: float, bandwidth: float, link: float) -> Device:
@@ -106,9 +135,10 @@ def cost_meant(cost: Any, device: Device | str | None) -> Any:
       PlanError: if a device is missing, is given for nothing, or `cost` is another word than `"seconds"`.
       TargetError: if there are no rates for the device.
     """
-    if cost == "seconds" and device is not None:
+    seconds = isinstance(cost, str) and cost == "seconds"
+    if seconds and device is not None:
         return device_called(device)
-    if cost == "seconds":
+    if seconds:
         raise PlanError(
             'seconds on which device? Add device="tpu v5e", or device=calibrate() for the one that is here.'
         )

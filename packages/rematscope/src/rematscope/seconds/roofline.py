@@ -15,11 +15,13 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
+from rematscope.errors import TraceError
 from rematscope.ir import roles
 from rematscope.ir.cost import Cost, cost_of
 from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
 from rematscope.render.units import seconds_text
 from rematscope.seconds.devices import Device, device_called
+from rematscope.tracing.arguments import described
 from rematscope.tracing.trace import Passes
 
 _PRODUCTS = frozenset({"dot_general", "conv_general_dilated", "ragged_dot_general", "scaled_matmul_wrapper"})
@@ -91,6 +93,7 @@ def seconds_of(passes: Passes, device: Device | str) -> Seconds:
       device: a name such as `"tpu v5e"` or `"h100"`, a `Device`, or what `calibrate()` returns.
 
     Raises:
+      TraceError: if `passes` is no trace.
       TargetError: if there are no rates for the device.
 
     Example:
@@ -102,6 +105,11 @@ def seconds_of(passes: Passes, device: Device | str) -> Seconds:
       >>> f"{1e3 * found.again:.2f} ms of {1e3 * found.step:.2f}, {found.share:.0%}"  # one product of four
       '5.58 ms of 23.14, 24%'
     """
+    if not isinstance(passes, Passes):
+        raise TraceError(
+            f"seconds_of is asked about {described(passes)}, and not about a trace. Trace the function first: "
+            "seconds_of(trace(f, …), device)."
+        )
     rates = device_called(device)
     spent = spent_by(passes, rates)
     forward, backward = (sum(spent.get(e, 0.0) for e, _ in p.walk()) for p in (passes.forward, passes.backward))
@@ -132,6 +140,18 @@ def seconds_in(passes: Passes, device: Device) -> Callable[[Equation], float]:
         first = passes.forward_value_of.get(equation.outputs[0]) if equation.outputs else None
         as_before = makers.get(first, equation) if first is not None and equation.role == roles.RECOMPUTED else equation
         return roofline(device, equation, moved.get(as_before, moved.get(equation, 0)))
+
+    return seconds
+
+
+def seconds_alone(program: Program, device: Device) -> Callable[[Equation], float]:
+    """For each equation of one program how long one run of it takes there; a loop, or a branch, takes what is in it."""
+    moved = _moved(program, set(program.outputs))
+
+    def seconds(equation: Equation) -> float:
+        if equation.bodies or equation.primitive in BOOKKEEPING:
+            return 0.0
+        return roofline(device, equation, moved.get(equation, 0))
 
     return seconds
 

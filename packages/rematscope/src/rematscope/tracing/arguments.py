@@ -26,7 +26,14 @@ def flattened(
 
     Returns:
       The function of flat arguments, and `jax.tree.leaves((args, kwargs))`.
+
+    Raises:
+      TraceError: if `f` cannot be called.
     """
+    if not callable(f):
+        raise TraceError(
+            f"the first argument is {described(f)}, and no function. Give the function first, and then its arguments."
+        )
     leaves, tree = jax.tree.flatten((tuple(args), dict(kwargs)))
 
     def flat(*leaves: Any) -> Any:
@@ -36,16 +43,21 @@ def flattened(
     return flat, leaves
 
 
-def check_differentiable(leaves: Sequence[Any]) -> None:
-    """Raises TraceError unless all leaves are arrays, or stand for some, and there is one to differentiate for."""
+def check_arrays(leaves: Sequence[Any]) -> None:
+    """Raises TraceError unless all leaves are arrays, or stand for some."""
     for leaf in leaves:
         try:
             jax.typeof(leaf)
         except TypeError:
             raise TraceError(
-                f"an argument holds {_described(leaf)}, and only arrays, numbers and jax.ShapeDtypeStructs can be "
+                f"an argument holds {described(leaf)}, and only arrays, numbers and jax.ShapeDtypeStructs can be "
                 "traced. Bind it first: functools.partial(f, name=value)."
             ) from None
+
+
+def check_differentiable(leaves: Sequence[Any]) -> None:
+    """Raises TraceError unless all leaves are arrays, or stand for some, and there is one to differentiate for."""
+    check_arrays(leaves)
     if not leaves:
         raise TraceError("there are no arguments to differentiate with respect to. Pass f's arguments after f.")
     if not any(jnp.issubdtype(jax.typeof(leaf).dtype, np.inexact) for leaf in leaves):
@@ -89,7 +101,7 @@ def _step(key: Any) -> str:
     return f".{text}" if text.isidentifier() or text.isdecimal() else f"[{getattr(key, 'key', text)!r}]"
 
 
-def _described(leaf: object) -> str:
+def described(leaf: object) -> str:
     """What `leaf` is, without the address that most objects show."""
     kind = type(leaf).__name__
     if isinstance(leaf, str):

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.extend import source_info_util
 from jax.extend.core import ClosedJaxpr, JaxprEqn, jaxpr_as_fun
 
@@ -15,7 +16,7 @@ from rematscope.ir.inline import Inliner
 from rematscope.ir.jax_internals import AnyJaxpr, Policy
 from rematscope.ir.placement import place
 from rematscope.ir.program import Value
-from rematscope.tracing.arguments import called, flattened
+from rematscope.tracing.arguments import called, check_differentiable, flattened
 from rematscope.tracing.one_device import manual_axes, mapped_again
 from rematscope.tracing.step import gradients_of, is_step
 
@@ -143,12 +144,24 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     """`f` and its arguments; of a training step what it takes the first gradient of, and shapes of what that is given.
 
     What that function reads of the step around it is an argument of it too. Inside a shard_map it is a function of what
-    one device has, and stands in one of its own here.
+    one device has, and stands in one of its own here. Under automatic axes it is not known where a value comes from: it
+    is taken to lie as the step's arguments of its shape, if these lie alike.
     """
     flat, leaves = flattened(f, args, kwargs)
+    check_differentiable(leaves)
     if _jaxpr_of_no_step(flat, leaves)[0] is not None:
         return f, args, kwargs
     found: list[tuple[Any, list[Any]]] = []
+    shardings: dict[tuple[int, ...], set[Any]] = {}
+    for leaf in leaves:
+        if jnp.shape(leaf):
+            shardings.setdefault(jnp.shape(leaf), set()).add(getattr(leaf, "sharding", None))
+
+    def like(value: Any) -> Any:
+        """The sharding of a step's arguments of this shape."""
+        several = shardings.get(value.shape, set())
+        sharding = next(iter(several)) if len(several) == 1 else None
+        return sharding if getattr(sharding, "num_devices", 1) > 1 else None
 
     def look(loss: Callable[..., Any]) -> Callable[..., Any]:
         def seen(*primals: Any, **settings: Any) -> Any:
@@ -162,7 +175,7 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
                 return jaxpr_as_fun(jaxpr.replace(consts=consts))(*rest)
 
             values = [*(x for x, taken in zip(jaxpr.consts, read, strict=True) if taken), *given]
-            shapes = [_shape(jax.typeof(x)) for x in values]
+            shapes = [_shape(jax.typeof(x), like(x)) for x in values]
             found.append(mapped_again(alone, values) if manual_axes() else (alone, shapes))
             return loss(*primals, **settings)
 
@@ -174,9 +187,9 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     return loss, shapes, {}
 
 
-def _shape(aval: Any) -> Any:
+def _shape(aval: Any, sharding: Any) -> Any:
     make: Callable[..., Any] = jax.ShapeDtypeStruct  # JAX gives its constructor no types
-    return make(aval.shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
+    return make(aval.shape, aval.dtype, sharding=sharding, weak_type=getattr(aval, "weak_type", False))
 
 
 def checkpoints(jaxpr: AnyJaxpr) -> Iterator[JaxprEqn]:

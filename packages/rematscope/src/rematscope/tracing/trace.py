@@ -23,8 +23,10 @@ from rematscope.ir.garbage import collected_later
 from rematscope.ir.gradients import GradientInside, donated, has_gradient, marking, stopped_at_gradients
 from rematscope.ir.inline import Inliner
 from rematscope.ir.program import Program, Typed, Value
+from rematscope.ir.propagation import propagate
 from rematscope.ir.source import Source
 from rematscope.ir.value_names import name_values, names_again
+from rematscope.render.progress import working
 from rematscope.tracing.arguments import argument_paths, called, check_differentiable, flattened
 from rematscope.tracing.residuals import Residual, makers_of, origin_of, residuals_of
 from rematscope.tracing.step import Gradient, Halves, Step, gradients_of, halves_of, is_step, step_of
@@ -106,10 +108,11 @@ class Passes:
 
     @cached_property
     def unplaced(self) -> tuple[Residual, ...]:
-        """Residuals on a mesh of which only the compiler decides what each device has; the most that it may is counted.
+        """Residuals on a mesh of which only the compiler decides what each device has; its bytes are foretold.
 
-        Those are arrays under automatic axes that no argument, `shard_map` or sharding constraint says it of. What the
-        compiler makes of both passes, `rematscope.measure` tells.
+        Those are arrays under automatic axes that no argument, `shard_map` or sharding constraint says it of. They are
+        taken to lie as what they are computed from; see `rematscope.ir.propagation`. What the compiler makes of both
+        passes, `rematscope.measure` tells.
         """
         return tuple(r for r in self.residuals if self.axes and r.shape and not r.value.placement.decided)
 
@@ -135,7 +138,7 @@ class Passes:
     def undivided(self) -> bool:
         """Whether some work stands under automatic axes, so that only the compiler knows how devices divide it.
 
-        It counts in all costs as if one device did it, and what is exchanged for it does not count.
+        It counts in all costs as it is foretold to be divided, and what is exchanged for it does not count.
         """
         return bool(self.axes) and (placement.undivided(self.forward) or placement.undivided(self.backward))
 
@@ -204,7 +207,8 @@ def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, 
       The two programs, what crosses between them, and what they cost.
 
     Raises:
-      TraceError: if there is nothing to differentiate, an argument is no array, or `f` has no reverse-mode derivative.
+      TraceError: if there is nothing to differentiate, an argument is no array, `differentiate` is not of the three, or
+        `f` has no reverse-mode derivative.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -219,25 +223,33 @@ def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, 
     """
     __tracebackhide__ = True
     flat, leaves = flattened(f, args, kwargs)
+    if not isinstance(differentiate, bool | None):
+        raise TraceError(
+            f"differentiate={differentiate!r} is neither True, to take the gradient of {called(f)}, nor False, to look "
+            "at the gradient that it takes itself. Leave it out where that can be told."
+        )
     check_differentiable(leaves)
     paths = argument_paths(f, args, kwargs)
-    if differentiate is None:
-        try:
-            return _differentiated(called(f), stopped_at_gradients(flat), leaves, paths, stop=True)
-        except GradientInside:
-            pass
-        except TraceError:  # an optimizer may do what has no derivative; what else there is, is explained already
-            with contextlib.suppress(Exception):
-                if (step := _as_it_stands(called(f), flat, leaves, paths, is_step)) is not None:
-                    return step
-            raise
-        if (step := _as_it_stands(called(f), flat, leaves, paths, is_step)) is not None:
+    with working("tracing"):
+        if differentiate is None:
+            try:
+                return _differentiated(called(f), stopped_at_gradients(flat), leaves, paths, stop=True)
+            except GradientInside:
+                pass
+            except TraceError:  # an optimizer may do what has no derivative; what else there is, is explained already
+                with contextlib.suppress(Exception):
+                    if (step := _as_it_stands(called(f), flat, leaves, paths, is_step)) is not None:
+                        return step
+                raise
+            if (step := _as_it_stands(called(f), flat, leaves, paths, is_step)) is not None:
+                return step
+        if differentiate is False:
+            if (step := _as_it_stands(called(f), flat, leaves, paths, lambda *_: True)) is None:
+                raise TraceError(
+                    f"{called(f)} takes no gradient, so there are no passes in it. Leave out differentiate=."
+                )
             return step
-    if differentiate is False:
-        if (step := _as_it_stands(called(f), flat, leaves, paths, lambda *_: True)) is None:
-            raise TraceError(f"{called(f)} takes no gradient, so there are no passes in it. Leave out differentiate=.")
-        return step
-    return _differentiated(called(f), flat, leaves, paths)
+        return _differentiated(called(f), flat, leaves, paths)
 
 
 def _differentiated(
@@ -352,7 +364,9 @@ def _placed(
         placement.place(program)
         for output, cotangent in zip(outputs, cotangents, strict=True):
             placement.same(cotangent, output.placement)
-    return max(several, key=lambda mesh: (mesh.size, isinstance(mesh, jax.sharding.Mesh)))
+    mesh = max(several, key=lambda mesh: (mesh.size, isinstance(mesh, jax.sharding.Mesh)))
+    propagate([fwd, bwd], dict(zip(cotangents, outputs, strict=True)), dict(mesh.shape))
+    return mesh
 
 
 def _cotangent(leaf: Typed) -> Typed:
@@ -375,6 +389,12 @@ def _explained(error: Exception, function: str, leaves: Sequence[Any]) -> TraceE
             f"{function} has no backward pass: it runs a while_loop, or a fori_loop whose bounds are not known when it "
             "is traced, and JAX would have to keep an unknown number of residuals. Use jax.lax.scan, or a fori_loop "
             "with bounds that are Python integers."
+        )
+    maker = text.partition("(")[0]
+    if isinstance(error, TypeError) and hasattr(jax.checkpoint_policies, maker):
+        return TraceError(
+            f"a checkpoint of {function} has policy={maker}, which makes a policy of its arguments and is none. Call "
+            "it first: save_only_these_names('h')."
         )
     refusals = ("do not support JVP", "Linearization failed", "ifferentiation rule")
     if any(refusal in text for refusal in refusals):

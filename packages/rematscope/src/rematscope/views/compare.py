@@ -14,6 +14,7 @@ from rematscope.render.units import bytes_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import Seconds, seconds_of
+from rematscope.tracing.arguments import described
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.program_rows import work_text
 
@@ -116,7 +117,8 @@ def compare(ways: Mapping[str, Callable], *args, device: Device | str | None = N
       A table that displays itself in a notebook or a terminal; `rows` holds its data.
 
     Raises:
-      TraceError: as `trace` does, of the first way that cannot be traced; or if there is none.
+      TraceError: as `trace` does, of the first way that cannot be traced; or if there is none, or something else
+        than functions by their labels.
       TargetError: if there are no rates for the device.
 
     Example:
@@ -134,7 +136,16 @@ def compare(ways: Mapping[str, Callable], *args, device: Device | str | None = N
       is fused
     """
     __tracebackhide__ = True
+    if not isinstance(ways, Mapping):
+        raise TraceError(f"compare is given {described(ways)}. Give functions by their labels, {{'plain': f, …}}.")
     if not ways:
         raise TraceError("there is nothing to compare: give functions by their labels, {'plain': f, …}.")
+    for label, f in ways.items():
+        if not isinstance(label, str):
+            raise TraceError(
+                f"the label {label!r} is {described(label)}. Give each function a text, {{'plain': f, …}}."
+            )
+        if not callable(f):
+            raise TraceError(f"what is called {label!r} is {described(f)}, and no function. Give one to compare.")
     rates = None if device is None else device_called(device)
     return Comparison([ComparedWay(label, trace(f, *args, **kwargs), rates) for label, f in ways.items()])

@@ -12,7 +12,7 @@ from rematscope.seconds.devices import Device, device_called
 from rematscope.tracing.residuals import Residual
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.program_rows import Listing, ProgramRow
-from rematscope.views.residual_table import ResidualTable
+from rematscope.views.residual_table import NUMERIC, ResidualTable
 from rematscope.views.side_by_side import LEGEND, FwdBwd
 
 _HINT = "Point at a value, or walk with Tab and the arrow keys: it lights up wherever it stands."
@@ -39,7 +39,7 @@ class Linked(Stack):
         numbers = _Numbers(passes)
         body = "".join(_program(*program, numbers) for program in programs)
         legend = "  ".join(f'<span class="rs-{letter}">{letter} {word}</span>' for letter, word in LEGEND.items())
-        table = html_table(self.table.cells(), "", [numbers.of(row.values) for row in self.table.rows])
+        table = html_table(self.table.cells(), "", NUMERIC, [numbers.of(row.values) for row in self.table.rows])
         page = f'{table}<br><div class="rematscope"><div class="rs-both">{body}</div>'
         page += f'<div class="rs-legend">{legend}</div></div>'
         saved = {residual.array: residual for residual in passes.residuals}

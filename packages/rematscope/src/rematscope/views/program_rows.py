@@ -108,7 +108,7 @@ def backward(p: Passes, marked: Collection[Value], spent: Mapping[Value, float])
     unopened = f"; not looked into: {', '.join(p.unopened)}" if p.unopened else ""
     loops = f"{p.undecided} loop{'s' * (p.undecided > 1)}"
     undecided = f"; {loops} not compared, late where in doubt" if p.undecided else ""
-    undivided = "; work counts whole where the compiler divides it" if p.undivided else ""
+    undivided = "; work counts as the compiler should divide it" if p.undivided else ""
     return Listing("backward", f"recomputes {recomputed}; late {late}{unopened}{undecided}{undivided}", rows)
 
 
@@ -171,6 +171,6 @@ def saved_text(passes: Passes) -> str:
     kinds = {"computed": "computed", "constant": "constants", "argument": "arguments"}
     parts = [f"{kinds[kind]} {bytes_text(size)}" for kind, size in passes.device_bytes_by_kind().items()]
     count = len(passes.unplaced)
-    unplaced = f"; at most, for {count} of them lie{'s' * (count == 1)} as the compiler chooses" if count else ""
+    unplaced = f"; foretold for {count} of them, which the compiler may divide otherwise" if count else ""
     host = f"; {bytes_text(passes.host_bytes())} on the host" if passes.host_bytes() else ""
     return f"{bytes_text(passes.saved_device_bytes())}{passes.where}: {' + '.join(parts)}{host}{unplaced}"

@@ -21,6 +21,7 @@ from rematscope.views.program_rows import saved_text
 
 _MANY = 40  # residuals, of which arguments and constants share rows too
 _MADE_IN = "made in"
+NUMERIC = ("bytes", "bytes on a device", "share", _MADE_IN)  # titles of columns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,13 +94,14 @@ class ResidualTable(View):
         yield table if table.fits(options.max_width) else Records(cells, self._footer)
 
     def _table(self, cells: list[list[str]]) -> TextTable:
-        return TextTable(cells, self._footer, numeric=[*cells[0][2:4], _MADE_IN])
+        return TextTable(cells, self._footer, NUMERIC)
 
     def html(self) -> str:
         return self._table(self.cells()).html()
 
     def page(self) -> str:
-        return html_table(self.cells(), self._footer, makes=[row.values for row in self.rows])
+        cells = self.cells()
+        return html_table(cells, self._footer, NUMERIC, makes=[row.values for row in self.rows])
 
     @property
     def _footer(self) -> str:

@@ -84,15 +84,20 @@ def compile_both(passes: Passes, flat: Callable[..., Any], leaves: list[Any], ta
     Raises:
       TargetError: if the target is unknown, has too few devices or is not here, or if libtpu is missing.
     """
+    check_target(target)
     subject = _both(passes, flat, leaves) if passes.step is None else _step(passes.step, flat, leaves)
     if target in PRESENT:
         return _on_mesh(passes, target, subject) if passes.axes else _on_one_device(passes, target, subject)
-    if generation(target) is not None:
-        return _on_absent_tpu(passes, target, subject)
-    raise TargetError(
-        f"{target!r} is nothing to compile for. Choose one of {', '.join([*PRESENT, *ABSENT])}, of the last ones also "
-        "with a topology: 'tpu v5e:2x4'."
-    )
+    return _on_absent_tpu(passes, target, subject)
+
+
+def check_target(target: str) -> None:
+    """Raises TargetError unless it is the name of something to compile for."""
+    if not isinstance(target, str) or (target not in PRESENT and generation(target) is None):
+        raise TargetError(
+            f"{target!r} is nothing to compile for. Choose one of {', '.join([*PRESENT, *ABSENT])}, of the last ones "
+            "also with a topology: 'tpu v5e:2x4'."
+        )
 
 
 def _both(passes: Passes, flat: Callable[..., Any], leaves: list[Any]) -> _Subject:

@@ -23,7 +23,7 @@ from rematscope.tracing.arguments import flattened
 from rematscope.tracing.trace import Passes, trace
 from rematscope.xla.buffers import allocation
 from rematscope.xla.collectives import collectives_in
-from rematscope.xla.compiling import Compiled, compile_both, spelled
+from rematscope.xla.compiling import Compiled, check_target, compile_both, spelled
 from rematscope.xla.hlo import Module
 from rematscope.xla.hlo_cost import cost, uncounted
 from rematscope.xla.out_of_memory import OutOfMemory
@@ -187,7 +187,8 @@ class Measurement(View):
         if passes.undivided:
             self.notes.append(
                 "Under automatic axes the compiler chooses how work is divided and what is exchanged for it. The "
-                "prediction counts such work whole, and of exchanges only what sharding constraints ask for."
+                "prediction divides each result as what it is computed from, gathers what a product cannot take in "
+                "parts, and counts of exchanges only what sharding constraints ask for."
             )
         if roofline is not None:
             self.notes.insert(0, str(roofline))
@@ -280,7 +281,8 @@ class Measurement(View):
         return [Lines([self._title]), TextTable(cells, numeric=cells[0][1:4]), Lines(self.notes)]
 
     def html(self) -> str:
-        return html_table(self._cells(), "; ".join([self._title, *self.notes]))
+        cells = self._cells()
+        return html_table(cells, "; ".join([self._title, *self.notes]), numeric=cells[0][1:4])
 
     @property
     def _title(self) -> str:
@@ -349,6 +351,7 @@ def measure(
       (8.2e-06, 7.9e-06, 8e-06)
     """
     __tracebackhide__ = True
+    check_target(target)
     rates = None if device is None else device_called(device)
     with working(f"compiling for {target}"):
         passes = trace(f, *args, differentiate=differentiate, **kwargs)

@@ -12,9 +12,10 @@ import pytest
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import io_callback
 
-from rematscope import TraceError, explore, trace
+from rematscope import TraceError, compare, explore, frontier, liveness, trace
+from rematscope.planning.frontier import POLICIES
 from rematscope.render import widget
-from rematscope.views.explore import POLICIES
+from rematscope.render.units import bytes_text
 
 
 class Panel:
@@ -175,6 +176,8 @@ def test_a_choice_that_fails_says_so_and_the_next_one_works(panel):
     assert not re.search(r"\n|0x", shown.pane.idle) and shown.pane.html == ""
     shown.policy.value = "no checkpoint"
     assert "f saves" in shown.pane.html and "does not work" not in shown.pane.idle
+    # No plan can be made, and so there is nothing to lie beside.
+    assert re.findall(r'<img [^>]*alt="([^":]*)', shown.pane.html) == ["bytes live over time"]
 
 
 def test_a_function_that_cannot_be_traced_is_an_error():
@@ -200,3 +203,32 @@ def test_keywords_partials_and_pytrees(panel):
 
     shown = panel(functools.partial(f, {"w": jnp.ones((4, 4))}), jnp.ones(4), scale=2.0)
     assert "jax.checkpoint(f)" in shown.pane.html and "f saves" in shown.pane.html
+
+
+def test_a_choice_is_shown_among_the_best_ones_and_over_time(panel):
+    """What `frontier` finds is what each choice lies beside, and the peaks in words are `liveness`'s."""
+
+    def gated(x, w, v, u):
+        gate, up = checkpoint_name(x @ w, "gate"), checkpoint_name(x @ v, "up")
+        return jnp.sum(jnp.tanh(checkpoint_name(jax.nn.silu(gate) * up, "act") @ u))
+
+    shapes = f32(512, 256), f32(256, 1024), f32(256, 1024), f32(1024, 256)
+    shown, best = panel(gated, *shapes), frontier(gated, *shapes)
+    for policy, names in (("save_only_these_names", ("gate", "up", "act")), ("dots_saveable", ()), ("no policy", ())):
+        shown.policy.value = policy
+        chosen = getattr(jax.checkpoint_policies, policy, None)
+        wrapped = jax.checkpoint(gated, policy=chosen(*names) if names else chosen)
+        way = compare({"": wrapped}, *shapes).rows[0]
+        cost = way.recompute_cost.flops + way.recompute_cost.transcendentals
+        other = best.within(way.kept_bytes)
+        said = re.search(
+            r"Within as many bytes, (\w+) computes .* again, and not|none that keeps no more", shown.pane.html
+        )
+        assert said and (said[1] == other.beside if other.cost < cost else said[1] is None)
+        captions = re.findall(r'<img [^>]*alt="([^"]*)"', shown.pane.html)
+        assert len(captions) == 2 and f"gated: {len(best.points)} choices of its 3 names" in captions[0]
+        before = liveness(gated, *shapes).peak_bytes
+        assert captions[1].endswith(
+            f"the peak is {bytes_text(way.peak_bytes)}, and {bytes_text(before)} without a checkpoint"
+        )
+    assert said[1] is None and other.cost == cost, "nothing kept is the first of the best"

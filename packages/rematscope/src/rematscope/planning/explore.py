@@ -1,15 +1,29 @@
 """A panel that checkpoints a function in one way after another, and shows what each changes."""
 
+import dataclasses
 import functools
+import importlib.util
+import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import jax
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.text import Text
 
+from rematscope.choices.candidates import candidates
+from rematscope.choices.enumeration import are_few
+from rematscope.errors import PlanError, TraceError
 from rematscope.ir import jax_internals
-from rematscope.render.parts import Lines
-from rematscope.render.units import bytes_text, count_text, seconds_text
+from rematscope.memory.liveness import live_bytes
+from rematscope.planning.frontier import POLICIES, Frontier, point_of
+from rematscope.planning.points import all_points, unbeaten
+from rematscope.render.figure import INK
+from rematscope.render.parts import Lines, Pictured
+from rematscope.render.progress import working
+from rematscope.render.units import BYTES, bytes_text, count_text, seconds_text
+from rematscope.render.view import View
 from rematscope.render.widget import live, show_still, widgets_run
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import seconds_of
@@ -18,17 +32,17 @@ from rematscope.tracing.checkpoints import loss_inside
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.linked import Linked
 
-# JAX's policies without arguments, from keeping least to keeping most.
-POLICIES = ("nothing_saveable", "dots_with_no_batch_dims_saveable", "dots_saveable", "everything_saveable")
+_SPREAD = 17  # of many names' best choices, each of which takes a solver: as many as show where the others lie
 _NO_CHECKPOINT, _NO_POLICY, _NAMES = "no checkpoint", "no policy", "save_only_these_names"
 
 
 def explore(f: Callable, *args, device: Device | str | None = None, **kwargs) -> None:
     """Shows a panel to checkpoint `f` in: with no policy, with each of JAX's, or saving the names that are ticked.
 
-    Below the controls stand what the choice costs, beside `f` without a checkpoint, both programs, and the table of
-    residuals. Values light up as in `linked`. The names are those that `f` gives with `checkpoint_name`, inside jit and
-    scan too. Where no panel runs (outside a notebook, or without the extra `notebook`) it shows what that shows first.
+    Below the controls stand what the choice costs, beside `f` without a checkpoint; two pictures, of where it lies
+    among the best choices and of the bytes live over time; the table of residuals, and both programs. Values light up
+    as in `linked`. The names are those that `f` gives with `checkpoint_name`, inside jit and scan too. Where no panel
+    runs (outside a notebook, or without the extra `notebook`) it shows what that shows first.
 
     The panel puts one checkpoint around the whole of `f`. A checkpoint that `f` has inside gives way to it, policy and
     all; only "no checkpoint" shows `f` as it is.
@@ -59,12 +73,14 @@ def explore(f: Callable, *args, device: Device | str | None = None, **kwargs) ->
     f, args, kwargs = loss_inside(f, args, kwargs)
     plain = trace(f, *args, **kwargs)
     names = _checkpoint_names(f, *args, **kwargs)
+    with working("best choices"):
+        best = _best(f, *args, **kwargs)
 
     @functools.cache
     def look(policy: str, *kept: str) -> "_Choice | _Refusal":
         wrapped, written = _checkpointed(f, plain.function, policy, kept)
         try:
-            return _Choice(written, trace(wrapped, *args, **kwargs), plain, rates)
+            return _Choice(written, trace(wrapped, *args, **kwargs), plain, rates, best)
         except Exception as error:  # whatever a choice runs into, the reader can go on to the next
             return _Refusal(written, error)
 
@@ -112,19 +128,108 @@ def _checkpointed(f: Callable, called: str, policy: str, kept: tuple[str, ...]) 
     return jax.checkpoint(f, policy=chosen), f"jax.checkpoint({called}, policy={written})"
 
 
+def _best(f: Callable, *args, **kwargs) -> Frontier | None:
+    """What none beats of all that one checkpoint around `f` can keep; None where that cannot be told."""
+    try:
+        found = candidates(jax.checkpoint(f), *args, **kwargs)
+    except (TraceError, PlanError):
+        return None
+    points = []
+    for candidate in found:
+        most = None if are_few(candidate.graph) else _SPREAD
+        for point, _ in itertools.islice(all_points(candidate.graph), most):
+            points.append(dataclasses.replace(point, beside=candidate.label))
+    return Frontier(found[0].graph, tuple(unbeaten(points)), (), {}, None, True)
+
+
 class _Choice(Linked):
     """What one choice costs, above what it saves and does."""
 
-    def __init__(self, written: str, passes: Passes, plain: Passes, device: Device | None):
+    def __init__(self, written: str, passes: Passes, plain: Passes, device: Device | None, best: Frontier | None):
         super().__init__(passes, device)
         self._costs = Lines([written, "", *_comparison(passes, plain, device)])
+        self._pictures = _Pictures(passes, plain, device, best)
         saved, before = bytes_text(passes.saved_device_bytes()), bytes_text(plain.saved_device_bytes())
         self._news = f"This choice saves {saved}; without a checkpoint it is {before}."
-        self.views = (self._costs, *self.views)
+        self.views = (self._costs, self._pictures, *self.views)
 
     def pane(self) -> dict:
         state = super().pane()
-        return {**state, "html": f"{self._costs.html()}<br>{state['html']}", "idle": f"{self._news} {state['idle']}"}
+        return {
+            **state,
+            "html": f"{self._costs.html()}{self._pictures.html()}<br>{state['html']}",
+            "idle": f"{self._news} {state['idle']}",
+        }
+
+
+class _Pictures(View):
+    """Where a choice lies among the best ones, and how many bytes are live over time."""
+
+    def __init__(self, passes: Passes, plain: Passes, device: Device | None, best: Frontier | None):
+        self._sentence = ""
+        self._pictures: list[Pictured] = [_OverTime(passes, plain, device)]
+        if best:
+            here, before = point_of(passes, "this choice"), point_of(plain, "no checkpoint")
+            trade = _AmongTheBest(best.graph, best.points, [before], {}, here, True)
+            self._pictures.insert(0, trade)
+            self._sentence = _beside_the_best(trade)
+
+    def html(self) -> str:
+        if importlib.util.find_spec("matplotlib") is None:
+            return self._pictures[-1].picture()  # what it takes
+        pictures = "".join(picture.picture() for picture in self._pictures)
+        return f'<div class="rs-pictures">{pictures}</div>{Lines([self._sentence]).html() if self._sentence else ""}'
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Text(self._sentence)
+
+
+_SIZE = 4.8, 2.8  # two of them side by side in JupyterLab
+
+
+class _AmongTheBest(Frontier):
+    """A choice beside those that none beats."""
+
+    size = _SIZE
+
+    def plot(self, ax: Any) -> None:
+        super().plot(ax)
+        ax.set(title="kept, and computed again")
+
+
+def _beside_the_best(trade: Frontier) -> str:
+    """Whether another choice computes less again and keeps no more, in a sentence."""
+    here = trade.current
+    assert here is not None
+    best = trade.within(here.nbytes)
+    if best is None or best.cost >= here.cost:
+        return "Of all names and policies, none that keeps no more computes less again."
+    how = [*[best.beside] * bool(best.beside), *map(repr, best.names)]
+    amounts = trade.graph.amount(best.cost), trade.graph.amount(here.cost)
+    return "Within as many bytes, {} computes {} again, and not {}.".format(" and ".join(how) or "another", *amounts)
+
+
+class _OverTime(Pictured):
+    """The bytes live with a choice, and the peak without any."""
+
+    size = _SIZE
+
+    def __init__(self, passes: Passes, plain: Passes, device: Device | None):
+        self._timeline, self._before = live_bytes(passes, device), live_bytes(plain, device).peak_bytes
+
+    def plot(self, ax: Any) -> None:
+        self._timeline.plot(ax)
+        before = self._before / BYTES[ax.get_ylabel()]
+        ax.axhline(before, color=INK, linestyle=":", label="peak without\na checkpoint")
+        ax.set(title="bytes live over time", ylim=(0, max(ax.get_ylim()[1], 1.1 * before)))
+        ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
+
+    def caption(self) -> str:
+        peaks = bytes_text(self._timeline.peak_bytes), bytes_text(self._before)
+        return "bytes live over time: the peak is {}, and {} without a checkpoint".format(*peaks)
+
+    def parts(self) -> Iterable[View]:
+        return ()
 
 
 class _Refusal(Lines):

@@ -1,0 +1,122 @@
+"""What is computed again within a number of kept bytes: `auto`'s 0/1 program beside a min cut and a knapsack.
+
+    python benchmarks/min_cut.py
+
+PyTorch's partitioner cuts the joint graph where least is kept, with matmuls and the like never computed again; within a
+memory budget a knapsack then picks which of those are, and it is cut once more (`torch._functorch.partitioners`,
+`activation_memory_budget`). Here that is done anew for JAX, on the operations that `auto` chooses among: the cut with
+OR-tools, and the knapsack by dynamic programming for 200 budgets of its own, of whose results the best within the bytes
+counts. Both choices are weighed by the same function. Nothing is compiled.
+"""
+
+import numpy as np
+from auto import MODELS
+from ortools.graph.python import max_flow
+
+from rematscope import trace
+from rematscope.choices.build import work
+from rematscope.scheduling.costs import cost_in
+from rematscope.scheduling.fusion import HEAVY
+from rematscope.scheduling.linearize import linearize, reading
+from rematscope.scheduling.rows import Rows
+
+_NEVER = 2**52  # the capacity of what may not be cut
+
+
+class Graph:
+    """What the backward pass reads, of what the forward pass makes."""
+
+    def __init__(self, f, *args):
+        self.linearized = linearize(trace(f, *args))
+        primal, backward = self.linearized.primal, self.linearized.backward
+        self.cost = cost_in(self.linearized, work)
+        self.maker = {v: e for e in primal.equations for v in e.outputs}
+        read = {v for e in backward.equations for v in reading(e)} | set(backward.outputs)
+        self.asked = [v for v in self.maker if v in read]
+        self.everything = sum(v.nbytes for v in self.asked)
+
+    def again(self, kept):
+        """FLOPs and transcendentals that run again if these are kept."""
+        run, pending = set(), [v for v in self.asked if v not in kept]
+        while pending:
+            equation = self.maker[pending.pop()]
+            if equation not in run:
+                run.add(equation)
+                pending += [v for v in reading(equation) if v in self.maker and v not in kept]
+        return sum(map(self.cost, run))
+
+    def cut(self, never):
+        """The values that a min cut keeps, where some operations never run again."""
+        number = {v: 2 + 2 * i for i, v in enumerate(self.maker)}  # a value is asked for, and one more if it is there
+        tails, heads, capacities = [], [], []
+
+        def edge(tail, head, capacity):
+            tails.append(tail)
+            heads.append(head)
+            capacities.append(capacity)
+
+        for value, equation in self.maker.items():
+            edge(number[value], number[value] + 1, value.nbytes)
+            if equation in never:
+                edge(0, number[value], _NEVER)
+            for read in reading(equation):
+                if read in self.maker:
+                    edge(number[read] + 1, number[value], _NEVER)
+        for value in self.asked:
+            edge(number[value] + 1, 1, _NEVER)
+        flow = max_flow.SimpleMaxFlow()
+        flow.add_arcs_with_capacity(np.array(tails), np.array(heads), np.array(capacities))
+        assert flow.solve(0, 1) == flow.OPTIMAL
+        side = set(flow.get_source_side_min_cut())
+        return {v for v, n in number.items() if n in side and n + 1 not in side}
+
+    def by_knapsack(self, budget):
+        """The best that cuts and knapsacks find within a number of bytes."""
+        heavy = {e for e in self.maker.values() if e.primitive in HEAVY}
+        first = self.cut(heavy)
+        items = [v for v in first if self.maker[v] in heavy]
+        tried = [first, self.cut(set())]
+        total = sum(v.nbytes for v in items)
+        for room in np.linspace(0, total, 200):
+            stay = _knapsack([v.nbytes for v in items], [self.cost(self.maker[v]) for v in items], room)
+            gone = {self.maker[v] for v, stays in zip(items, stay, strict=True) if not stays}
+            tried.append(self.cut(heavy - gone))
+        fit = [kept for kept in tried if sum(v.nbytes for v in kept) <= budget]
+        return min(map(self.again, fit), default=None)
+
+
+def _knapsack(sizes, worths, room, steps=500):
+    """Which items to take, for the most worth within a room that is divided into so many steps."""
+    unit = max(room / steps, 1)
+    weights = [int(np.ceil(size / unit)) for size in sizes]
+    best, taken = np.zeros(steps + 1), []
+    for weight, worth in zip(weights, worths, strict=True):
+        with_it = np.full(steps + 1, -1.0)
+        if weight <= steps:
+            with_it[weight:] = best[: steps + 1 - weight] + worth
+        taken.append(with_it > best)
+        best = np.maximum(best, with_it)
+    left, stay = steps, []
+    for take, weight in zip(reversed(taken), reversed(weights), strict=True):
+        stay.append(bool(take[left]))
+        left -= weight if take[left] else 0
+    return stay[::-1]
+
+
+def main():
+    print("| | of all bytes | kept at most | `auto`'s program | min cut and knapsack |\n|---|---:|---:|---:|---:|")
+    for name, (make, args) in MODELS.items():
+        if "scan" in name:
+            continue  # a cut knows no loops
+        graph = Graph(make(False), *args)
+        rows = Rows(graph.linearized)
+        for share in (0.1, 0.2, 0.4):
+            budget = int(share * graph.everything)
+            kept, _ = rows.cheapest(kept=budget)
+            cells = [graph.again(kept), graph.by_knapsack(budget)]
+            texts = ["none fits" if cell is None else f"{cell / 1e6:,.1f} M" for cell in cells]
+            print(f"| {name} | {share:.0%} | {budget / 2**20:.1f} MiB | {texts[0]} | {texts[1]} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,301 @@
+"""How a compiler divides what a program says nothing of, foretold: a result lies as what it is computed from.
+
+Under automatic axes XLA hands shardings on from operation to operation until nothing changes (GSPMD, Xu et al., 2021,
+arXiv:2105.04663). Here they go forward, once through loops and again where a carry learns of them, and then backward to
+what costs nothing to make in parts: numbers repeated, results of elementwise operations and what a loop stacks. A sum
+over a divided dimension is one of parts, which are exchanged; it stays whole until somebody reads a part of it. Where
+two operands claim one axis of the mesh for different dimensions, the first one keeps it, and the other is gathered.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from rematscope.ir.program import BOOKKEEPING, CASTS, Equation, Literal, Placement, Program, Value
+
+Axes = tuple[tuple[str, ...], ...]  # for each dimension, the axes of the mesh over which it is divided
+
+PRODUCTS = frozenset({"dot_general", "conv_general_dilated"})
+_SUMS = PRODUCTS | {"gather", "scatter", "scatter-add"}
+_ALONG = {"sort": "dimension", "split": "axis", "cumsum": "axis", "cumprod": "axis", "cumlogsumexp": "axis"}
+_ALONG |= {"cummax": "axis", "cummin": "axis"}
+
+
+def propagate(programs: Sequence[Program], like: Mapping[Value, Value], sizes: Mapping[str, int]) -> None:
+    """Notes how values lie of which programs that run one after the other say nothing.
+
+    Args:
+      programs: with what they say noted, as `rematscope.ir.placement.place` does.
+      like: what is given to them later and lies as a result does, and that result: cotangents.
+      sizes: how long each axis of the mesh is.
+    """
+    spread = _Propagation(sizes)
+    for sweep, order in ((spread.forward, 1), (spread.backward, -1), (spread.forward, 1)):
+        for program in programs[::order]:
+            sweep(program)
+            spread.copy(like)
+
+
+def read_as(equation: Equation) -> list[Placement]:
+    """How each operand lies where an operation reads it.
+
+    A product's operand is gathered along a dimension that is summed over axes by which the result is divided, and along
+    one that the result has otherwise.
+    """
+    found = [v.placement for v in equation.inputs]
+    if equation.primitive not in PRODUCTS:
+        return found
+    (result,) = equation.outputs
+    after = result.placement.axes
+    if after is None or any(place.axes is None for place in found[:2]):
+        return found
+    kept = _kept(equation)
+    used = {axis for axes in after for axis in axes}
+    for i, (value, place) in enumerate(zip(equation.inputs[:2], found[:2], strict=True)):
+        shape = list(place.shape)
+        for dimension, axes in enumerate(place.axes or ()):
+            there = after[kept[i][dimension]] if dimension in kept[i] else ()
+            if axes and (there != axes if dimension in kept[i] else not used.isdisjoint(axes)):
+                shape[dimension] = value.shape[dimension]
+        found[i] = place._replace(shape=tuple(shape))
+    return found
+
+
+def _kept(equation: Equation) -> list[dict[int, int]]:
+    """For both operands of a product, which dimension of it is which of the result."""
+    if equation.primitive == "conv_general_dilated":
+        numbers = equation.params["dimension_numbers"]
+        return [{numbers.lhs_spec[0]: numbers.out_spec[0]}, {numbers.rhs_spec[0]: numbers.out_spec[1]}]
+    contracted, batches = equation.params["dimension_numbers"]
+    found = [{dimension: i for i, dimension in enumerate(batch)} for batch in batches]
+    place = len(batches[0])
+    for operand, value in enumerate(equation.inputs[:2]):
+        for dimension in range(len(value.shape)):
+            if dimension not in contracted[operand] and dimension not in batches[operand]:
+                found[operand][dimension] = place
+                place += 1
+    return found
+
+
+class _Propagation:
+    def __init__(self, sizes: Mapping[str, int]):
+        self._sizes = {axis: size for axis, size in sizes.items() if size > 1}
+        self._bound: set[Value] = set()  # sums of parts: these are there whole before anybody takes a part
+
+    def forward(self, program: Program) -> None:
+        for equation in program.equations:
+            if equation.primitive in ("scan", "while"):
+                self._loop(equation)
+            elif equation.primitive == "cond":
+                for body in equation.bodies:
+                    self.forward(body)
+                for value, *results in zip(equation.outputs, *(b.outputs for b in equation.bodies), strict=True):
+                    self._give(value, self._joined([(v, self._axes(v)) for v in results], value))
+            elif equation.primitive not in BOOKKEEPING and equation.primitive != "shard_map":
+                if equation.primitive in _SUMS:
+                    self._bound.update(equation.outputs)
+                for value in equation.outputs:
+                    self._give(value, self._result(equation, value))
+            elif equation.primitive == "name" or equation.primitive in CASTS:
+                self._give(equation.outputs[0], self._axes(equation.inputs[0]))
+
+    def copy(self, like: Mapping[Value, Value]) -> None:
+        for value, other in like.items():
+            self._give(value, self._axes(other))
+
+    def backward(self, program: Program) -> None:
+        for equation in reversed(program.equations):
+            if equation.primitive in ("scan", "while"):
+                body, carries = equation.bodies[-1], equation.carries
+                for result, value in zip(equation.outputs[:carries], body.outputs[:carries], strict=False):
+                    self._back(value, self._axes(result))
+                for result, value in zip(equation.outputs[carries:], body.outputs[carries:], strict=True):
+                    self._back(value, self._axes(result)[1:])
+                for inner in equation.bodies:
+                    self.backward(inner)
+                for first, value in zip(equation.initial, body.inputs, strict=False):
+                    self._back(first, self._axes(value))
+            elif len(equation.outputs) == 1 and equation.primitive != "shard_map":
+                axes = self._axes(equation.outputs[0])
+                for value in equation.inputs:
+                    if value.shape == equation.outputs[0].shape and equation.primitive not in _SUMS:
+                        self._back(value, axes)
+                    elif equation.primitive == "broadcast_in_dim":
+                        places = equation.params["broadcast_dimensions"]
+                        pairs = zip(value.shape, places, strict=True)
+                        self._back(value, tuple(axes[p] if n == equation.outputs[0].shape[p] else () for n, p in pairs))
+                    elif equation.primitive == "transpose":
+                        places = equation.params["permutation"]
+                        self._back(value, tuple(axes[places.index(i)] for i in range(len(places))))
+                    elif equation.primitive in ("reshape", "squeeze", "expand_dims"):
+                        self._back(value, self._reshaped(equation.outputs[0].shape, value.shape, axes))
+
+    def _axes(self, value: Value) -> Axes:
+        """Over which axes the dimensions of a value are divided; none where nothing is known."""
+        placement = value.placement
+        if placement.axes is not None or isinstance(value, Literal):
+            return placement.axes or ((),) * len(value.shape)
+        free = dict(self._sizes)
+        found = []
+        for whole, part in zip(value.shape, placement.shape, strict=False):  # what a shard_map returns, for one
+            axis = next((axis for axis, size in free.items() if part < whole and -(-whole // size) == part), None)
+            found.append(() if axis is None else (axis,))
+            free.pop(axis or "", None)
+        return tuple(found)
+
+    def _give(self, value: Value, axes: Axes) -> None:
+        if isinstance(value, Literal) or value.placement.decided or not hasattr(value.aval, "shape"):
+            return
+        parts = [math.prod(self._sizes.get(axis, 1) for axis in over) for over in axes]
+        axes = tuple(over if size >= part else () for over, part, size in zip(axes, parts, value.shape, strict=True))
+        pairs = zip(value.shape, axes, parts, strict=True)
+        value.placed = Placement(tuple(-(-n // part) if over else n for n, over, part in pairs), False, axes)
+
+    def _back(self, value: Value, axes: Axes) -> None:
+        """Divides what lies whole, and costs nothing to make in parts."""
+        if value not in self._bound and not isinstance(value, Literal) and not any(self._axes(value)):
+            self._give(value, axes)
+
+    def _joined(self, operands: Iterable[tuple[Value, Axes]], result: Value) -> Axes:
+        """What operands of one shape say together."""
+        found: list[tuple[str, ...]] = [()] * len(result.shape)
+        if result.placed is not None:
+            found = list(self._axes(result))
+        used = {axis for axes in found for axis in axes}
+        for _, axes in operands:
+            for dimension, over in enumerate(axes):
+                if over and not found[dimension] and used.isdisjoint(over):
+                    found[dimension] = over
+                    used.update(over)
+        return tuple(found)
+
+    def _loop(self, loop: Equation) -> None:
+        body, carries = loop.bodies[-1], loop.carries
+        for array, part in zip(loop.stacked_inputs, body.inputs[carries:], strict=True):
+            self._give(part, self._axes(array)[1:])
+        for first, *own in zip(loop.initial, *(program.inputs[:carries] for program in loop.bodies), strict=True):
+            for value in own:
+                self._give(value, self._joined([(first, self._axes(first))], value))
+        for _ in range(2):  # again with what carries have learnt
+            for program in loop.bodies:
+                self.forward(program)
+            for last, *own in zip(
+                body.outputs[:carries], *(program.inputs[:carries] for program in loop.bodies), strict=True
+            ):
+                for value in own:
+                    self._give(value, self._joined([(last, self._axes(last))], value))
+        for result, value in zip(loop.outputs, body.inputs[:carries], strict=False):
+            self._give(result, self._axes(value))
+        for array, part in zip(loop.outputs[carries:], body.outputs[carries:], strict=True):
+            if not any(self._axes(array)):  # else it is taken apart as its readers want it
+                self._give(array, ((), *self._axes(part)))
+
+    def _result(self, equation: Equation, result: Value) -> Axes:
+        operands = [(v, self._axes(v)) for v in equation.inputs if hasattr(v.aval, "shape")]
+        whole: Axes = ((),) * len(getattr(result, "shape", ()))
+        if not operands or not whole:
+            return whole if result.placed is None else self._axes(result)
+        first, axes = operands[0]
+        params = equation.params
+        match equation.primitive:
+            case "dot_general" | "conv_general_dilated":
+                found = self._product(equation, operands)
+            case "broadcast_in_dim":
+                pairs = zip(first.shape, params["broadcast_dimensions"], axes, strict=True)
+                places = {p: over for n, p, over in pairs if n == result.shape[p]}
+                found = tuple(places.get(d, ()) for d in range(len(whole)))
+            case "transpose":
+                found = tuple(axes[d] for d in params["permutation"])
+            case "reshape" | "squeeze" | "expand_dims":
+                found = self._reshaped(first.shape, result.shape, axes)
+            case "gather":
+                found = self._gathered(equation, result)
+            case "concatenate" | "dynamic_update_slice" | "select_and_scatter_add" | "scatter" | "scatter-add":
+                same = [(v, a) for v, a in operands if len(v.shape) == len(whole)]
+                found = self._joined([(v, _where_alike(v, result, a)) for v, a in same], result)
+            case name if "axes" in params and len(first.shape) > len(whole):
+                found = tuple(over for d, over in enumerate(axes) if d not in params["axes"])
+                if any(over and d in params["axes"] for d, over in enumerate(axes)):
+                    self._bound.add(result)
+            case name if name in _ALONG:
+                along = params[_ALONG[name]]
+                found = tuple(() if d == along else over for d, over in enumerate(axes))
+            case _ if all(v.shape == result.shape or not v.shape for v, _ in operands):
+                found = self._joined([(v, a) for v, a in operands if v.shape], result)
+            case _ if len(first.shape) == len(whole):
+                found = _where_alike(first, result, axes)
+            case _:
+                found = whole
+        return found if any(found) or result.placed is None else self._axes(result)
+
+    def _product(self, equation: Equation, operands: Sequence[tuple[Value, Axes]]) -> Axes:
+        (result,) = equation.outputs
+        found: list[tuple[str, ...]] = [()] * len(result.shape)
+        used: set[str] = set()
+        for (_, axes), kept in zip(operands[:2], _kept(equation), strict=True):
+            for dimension, place in kept.items():
+                if axes[dimension] and not found[place] and used.isdisjoint(axes[dimension]):
+                    found[place] = axes[dimension]
+                    used.update(axes[dimension])
+        return tuple(found)
+
+    def _gathered(self, equation: Equation, result: Value) -> Axes:
+        operand, indices = equation.inputs[:2]
+        numbers = equation.params["dimension_numbers"]
+        hidden = {*numbers.collapsed_slice_dims, *getattr(numbers, "operand_batching_dims", ())}
+        own = iter([d for d in range(len(operand.shape)) if d not in hidden])
+        rest = iter(self._axes(indices))
+        found: list[tuple[str, ...]] = []
+        for place in range(len(result.shape)):
+            if place not in numbers.offset_dims:
+                found.append(next(rest))
+                continue
+            dimension = next(own)
+            alike = equation.params["slice_sizes"][dimension] == operand.shape[dimension]
+            found.append(self._axes(operand)[dimension] if alike else ())
+        used: set[str] = set()
+        for place in sorted(range(len(found)), key=lambda place: place in numbers.offset_dims):
+            if used.isdisjoint(found[place]):
+                used.update(found[place])
+            else:
+                found[place] = ()
+        return tuple(found)
+
+    def _reshaped(self, before: Sequence[int], after: Sequence[int], axes: Axes) -> Axes:
+        """Dimensions that are merged or split are divided as the first of them is."""
+        found: list[tuple[str, ...]] = [()] * len(after)
+        if 0 in before:
+            return tuple(found)
+        for old, new in _groups(before, after):
+            divided = [d for d in old if axes[d]]
+            if not divided or not new or divided[0] != next((d for d in old if before[d] > 1), divided[0]):
+                continue
+            over = axes[divided[0]]
+            parts = math.prod(self._sizes.get(axis, 1) for axis in over)
+            place = next((d for d in new if after[d] > 1), new[0])
+            if after[place] % parts == 0:
+                found[place] = over
+        return tuple(found)
+
+
+def _where_alike(value: Value, result: Value, axes: Axes) -> Axes:
+    """The same for dimensions of one length, and nothing for others."""
+    return tuple(over if n == m else () for over, n, m in zip(axes, value.shape, result.shape, strict=True))
+
+
+def _groups(before: Sequence[int], after: Sequence[int]) -> Iterator[tuple[list[int], list[int]]]:
+    """The dimensions of two shapes that together have as many numbers, group by group."""
+    i = j = 0
+    while i < len(before) or j < len(after):
+        old: list[int] = []
+        new: list[int] = []
+        sizes = [1, 1]
+        while not (old or new) or sizes[0] != sizes[1]:
+            if (sizes[0] <= sizes[1] and i < len(before)) or j == len(after):
+                sizes[0] *= before[i]
+                old.append(i)
+                i += 1
+            else:
+                sizes[1] *= after[j]
+                new.append(j)
+                j += 1
+        yield old, new

@@ -1,0 +1,108 @@
+"""What a CPU's library computes with a sum or a maximum, as one operation.
+
+XLA hands a sum to a library (YNNPACK) with what is around it: what is computed for it alone, products among that, and
+what alone reads the result, as far as the library has these operations. Sums take turns, the last of a program first,
+and each takes what it can get (`LibraryRewriter` in `xla/backends/cpu/transforms`, `IsInstructionPreferredByYnn` in
+`xla/backends/cpu`). In between nothing is written; what the library reads is, and so is its result.
+"""
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+
+import jax
+import numpy as np
+
+from rematscope.ir.program import Equation, Literal, Value
+from rematscope.memory.lowered import LEAST, SUMS, is_copied
+
+_COMPUTED = frozenset(
+    "abs add add_any ceil convert_element_type cos div erf exp expm1 floor integer_pow log log1p "
+    "logistic max min mul neg pow rsqrt sign sin sqrt square sub tan tanh".split()
+)
+
+
+def by_library(
+    equations: Sequence[Equation],
+    readers: Mapping[Value, Sequence[Equation]],
+    written: Collection[Value],
+    same: Mapping[Value, Value],
+) -> dict[Equation, Equation]:
+    """Which equations a library computes together: each, and that whose result it writes.
+
+    Args:
+      equations: one after the other, on one level.
+      readers: what reads a value, by whatever name.
+      written: values that somebody else gets.
+      same: what is another value by another name, or in another shape, and that value.
+    """
+    makers = {v: equation for equation in equations for v in equation.outputs}
+    last: dict[Equation, Equation] = {}
+
+    def operands(equation: Equation) -> Iterator[Value]:
+        for value in equation.inputs:
+            while value in same:
+                value = same[value]
+            yield value
+
+    def alone(value: Value, group: Collection[Equation]) -> bool:
+        return value not in written and all(reader in group for reader in readers.get(value, ()))
+
+    for start in reversed(equations):
+        if start in last or not _is_sum(start) or not _is_computed(start):
+            continue
+        group, end = {start: None}, start
+        grown = True
+        while grown:
+            grown = False
+            pending = list(group)
+            while pending:
+                for value in operands(pending.pop()):
+                    maker = makers.get(value)
+                    if maker is None or maker in last or maker in group or isinstance(value, Literal):
+                        continue
+                    if alone(value, group) and _is_computed(maker):
+                        group[maker] = None
+                        pending.append(maker)
+                        grown = True
+            (value,) = end.outputs
+            reading = readers.get(value, ())
+            if value not in written and len(reading) == 1 and reading[0] not in last and _is_computed(reading[0]):
+                end = reading[0]
+                group[end] = None
+                grown = True
+        last.update(dict.fromkeys(group, end))
+    return last
+
+
+def _is_sum(equation: Equation) -> bool:
+    """Whether it is a sum or maximum over axes, or over windows that do not overlap."""
+    if not equation.primitive.startswith("reduce_window_"):
+        return equation.primitive in SUMS
+    windows = zip(equation.params["window_dimensions"], equation.params["window_strides"], strict=True)
+    return all(size in (1, stride) for size, stride in windows)
+
+
+def _is_computed(equation: Equation) -> bool:
+    """Whether the library has an operation, on numbers of these kinds."""
+    if len(equation.outputs) != 1 or equation.bodies:
+        return False
+    values = [v for v in (*equation.inputs, *equation.outputs) if not isinstance(v, Literal)]
+    if not all(v.dtype in (np.float32, np.float64, jax.numpy.bfloat16) for v in values):
+        return False
+    if equation.primitive == "dot_general":
+        return _is_in_rows(equation)
+    if equation.primitive == "broadcast_in_dim":
+        return True
+    if equation.primitive == "copy":  # of another dtype, before a product
+        return equation.inputs[0].dtype != equation.outputs[0].dtype
+    large = any(math.prod(v.on_device.shape) >= LEAST for v in values)
+    return large and (equation.primitive in _COMPUTED or _is_sum(equation))
+
+
+def _is_in_rows(product: Equation) -> bool:
+    """Whether the first operand of a product has rows, as it lies or as it is copied, and both keep something."""
+    contracted, batches = product.params["dimension_numbers"]
+    lhs, rhs = product.inputs[:2]
+    kept = [len(v.shape) - len(c) - len(b) for v, c, b in zip((lhs, rhs), contracted, batches, strict=True)]
+    turned = is_copied(lhs, contracted[0], batches[0], 1)
+    return all(kept) and (turned or max(contracted[0], default=-1) == len(lhs.shape) - 1)

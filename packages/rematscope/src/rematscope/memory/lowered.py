@@ -1,0 +1,374 @@
+"""A program as a compiler has it before it fuses anything: equal operations merged, copies written out, in its order.
+
+XLA computes what is equal once (`HloCSE`), unless a barrier stands between. What a checkpoint computes again counts as
+asked for, barrier or not: where XLA undoes a checkpoint, that shows as the error. An operand that is repeated along an
+axis is an operation of its own. On a CPU there is more:
+
+* A product by XLA's own routines, or by a library's, is one of rows and columns, of batches if need be. An operand with
+  several axes that are contracted, or that are kept, in another order is copied first (`DotDecomposer`).
+* Only a library multiplies numbers of two bytes, if they are `bfloat16` and lie in rows. Else all are copied to
+  `float32` first.
+* A convolution reads N…C and …IO, and writes N…C.
+* The derivative of a pooling is a scatter to places, which are found in the forward pass.
+* There is no product by groups: what is multiplied stands once for each group, zeros where another group's is.
+* Operations run breadth first (`BFScheduler`), for those that do not depend on each other may run at the same time. So
+  a copy of what the forward pass made is made in the forward pass, also for a product of the backward pass.
+"""
+
+import collections
+import dataclasses
+import math
+import operator
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from rematscope.ir import roles
+from rematscope.ir.number_table import NumberTable
+from rematscope.ir.program import CASTS, Equation, Literal, Program, Value
+from rematscope.ir.propagation import read_as
+
+LEAST = 4096  # numbers: on a CPU, of as many a library computes sums and what is around them
+SUMS = frozenset({"reduce_sum", "reduce_max", "reduce_min"})
+# What is asked of scalars before a program runs: JAX's variance asks whether there is more than one number.
+_SCALARS: dict[str, Callable[..., Any]] = {
+    "name": lambda x: x,
+    "convert_element_type": lambda x: x,
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "gt": operator.gt,
+    "lt": operator.lt,
+}
+VIEWS = frozenset("reshape squeeze expand_dims stop_gradient copy_p".split())
+
+
+def lowered(program: Program, target: str, elementwise: Collection[str]) -> Program:
+    """The program with equal operations merged and copies written out, those in its bodies too.
+
+    Args:
+      program: with barriers.
+      target: what is compiled for, as of `measure`.
+      elementwise: primitives of which an operand may be repeated along an axis.
+
+    Returns:
+      A program of the same values and a few more. What is merged is given the other name by a `name` equation.
+    """
+    lowering = _Lowering(target, elementwise)
+    for equation in program.equations:
+        lowering.add(equation)
+    return dataclasses.replace(program, equations=lowering.equations)
+
+
+class _Lowering:
+    """Writes equations one after the other, all on one level."""
+
+    def __init__(self, target: str, elementwise: Collection[str]):
+        self.equations: list[Equation] = []
+        self._target = target
+        self._elementwise = elementwise
+        self._table = NumberTable()
+        self._numbers: dict[Value, Any] = {}  # scalars that are known
+        self._again: set[Value] = set()  # what is computed again
+        self._kept: dict[Hashable, Value] = {}  # what a value is, by its number or by what it is made of → the first
+
+    def add(self, equation: Equation) -> None:
+        if equation.role == roles.RECOMPUTED:
+            self._again.update(equation.outputs)
+        self._compute(equation)
+        if (operand := self._result_of(equation)) is not None:
+            equation = dataclasses.replace(equation, primitive="name", inputs=(operand,))
+        elif equation.primitive in SUMS and _is_reshaped(equation):
+            equation = dataclasses.replace(equation, primitive="reshape")
+        if equation.primitive == "name" or equation.primitive in CASTS:
+            self._table.assign(equation.outputs, map(self._table.number, equation.inputs))
+        elif equation.bodies:
+            bodies = tuple(lowered(body, self._target, self._elementwise) for body in equation.bodies)
+            equation = dataclasses.replace(equation, bodies=bodies)
+        elif equation.primitive == "optimization_barrier":  # what has passed it is like nothing before
+            self._table.assign(equation.outputs, (self._table.intern(equation, v) for v in equation.outputs))
+        else:
+            numbers = self._table.results(equation)
+            self._table.assign(equation.outputs, numbers)
+            keys: list[Hashable] = [(number, equation.role == roles.RECOMPUTED) for number in numbers]
+            part = (self._key(_part_of_a_power(equation), equation.inputs[-1:], equation),)
+            if part in self._kept:
+                keys = [part]
+            if keys and all(key in self._kept for key in keys):
+                for key, value in zip(keys, equation.outputs, strict=True):
+                    if self._kept[key] is not value:  # a schedule has one value in both passes
+                        self._write("name", [self._kept[key]], value, equation)
+                return
+            self._kept.update(zip(keys, equation.outputs, strict=True))
+            if part[0][0] is not None:
+                self._kept[part] = equation.outputs[0]
+            if equation.primitive in ("split", "unstack"):
+                for value in equation.outputs:
+                    self._write("slice", equation.inputs, value, equation)
+                return
+            equation = self._spelled_out(self._gathered(equation))
+        self.equations.append(equation)
+
+    def _compute(self, equation: Equation) -> None:
+        """Notes what a scalar is that is known before the program runs."""
+        if len(equation.outputs) == 1 and not equation.outputs[0].shape and equation.primitive in _SCALARS:
+            literals = (np.asarray(v.value).item() if isinstance(v, Literal) else None for v in equation.inputs)
+            numbers = [self._numbers.get(v, n) for v, n in zip(equation.inputs, literals, strict=True)]
+            if all(number is not None for number in numbers):
+                self._numbers[equation.outputs[0]] = _SCALARS[equation.primitive](*numbers)
+
+    def _result_of(self, equation: Equation) -> Value | None:
+        """The operand that is an operation's result: of a choice that is known, or a maximum with what is below all."""
+        match equation.primitive:
+            case "select_n" if equation.inputs[0] in self._numbers:
+                return equation.inputs[1 + int(self._numbers[equation.inputs[0]])]
+            case "max" if isinstance(equation.inputs[0], Literal) and equation.inputs[0].name == "-inf":
+                return equation.inputs[1]
+        return None
+
+    def _key(self, primitive: str | None, inputs: Sequence[Value], like: Equation) -> tuple[Hashable, ...]:
+        again = like.role == roles.RECOMPUTED or not self._again.isdisjoint(inputs)
+        return primitive, again, *map(self._table.number, inputs)
+
+    def _write(self, primitive: str, inputs: Iterable[Value], output: Value, like: Equation) -> Equation:
+        self.equations.append(Equation(primitive, tuple(inputs), (output,), {}, like.eqn, role=like.role))
+        return self.equations[-1]
+
+    def _made(self, primitive: str, inputs: Sequence[Value], like: Equation, **changed: Any) -> Value:
+        """What the compiler adds, once for the same operands; of the first one's type but for `changed`."""
+        key = self._key(primitive, inputs, like), *map(str, changed.items())
+        if key not in self._kept:
+            first = inputs[0]
+            value = _alike(first, **changed)
+            (self._kept[key],) = self._write(primitive, inputs, value, like).outputs
+        return self._kept[key]
+
+    def _gathered(self, equation: Equation) -> Equation:
+        """On a mesh, what an operation reads is gathered if it lies in parts that it cannot work on.
+
+        What was gathered to compute something again is there for the backward pass too.
+        """
+        inputs = list(equation.inputs)
+        for i, (value, needed) in enumerate(zip(inputs, read_as(equation), strict=True)):
+            if needed.shape != value.placement.shape:
+                inputs[i] = self._made("all_gather", [value], dataclasses.replace(equation, role=""))
+                inputs[i].placed = needed
+        return dataclasses.replace(equation, inputs=tuple(inputs))
+
+    def _spelled_out(self, equation: Equation) -> Equation:
+        if self._target == "cpu":
+            match equation.primitive:
+                case "integer_pow" if equation.params["y"] == 3:
+                    return self._times(equation, "square", None)
+                case "one_minus_square":
+                    return self._times(equation, "add", "sub")
+                case "dot_general":
+                    return self._product(equation)
+                case "conv_general_dilated":
+                    return self._convolution(equation)
+                case "select_and_scatter_add":
+                    return self._scattered(equation)
+                case "ragged_dot_general":
+                    return self._product_by_groups(equation)
+        if equation.primitive in self._elementwise and len(equation.outputs) == 1:
+            return self._spread(equation)
+        return equation
+
+    def _spread(self, equation: Equation) -> Equation:
+        """What an operation repeats along an axis is another operation's result."""
+        (result,) = equation.outputs
+        if equation.primitive in ("broadcast_in_dim", "pad", "slice"):
+            return equation
+        if any(len(v.shape) not in (0, len(result.shape)) for v in equation.inputs):
+            return equation
+        inputs = list(equation.inputs)
+        for i, value in enumerate(inputs):
+            if isinstance(value, Literal):
+                if self._target == "cpu" and len(inputs) > 1 and math.prod(result.on_device.shape) >= LEAST:
+                    inputs[i] = self._made("broadcast_in_dim", [value], equation, shape=result.shape)
+                    inputs[i].placed = result.placed
+            elif value.shape not in (result.shape, ()):
+                inputs[i] = self._made("broadcast_in_dim", [value], equation, shape=result.shape)
+                inputs[i].placed = result.placed
+        return dataclasses.replace(equation, inputs=tuple(inputs))
+
+    def _times(self, equation: Equation, first: str, second: str | None) -> Equation:
+        """A power as the compiler has it: a product of an operation on its operand with another one, or with that."""
+        (value,) = equation.inputs
+        factor = value if second is None else self._made(second, [value], equation)
+        return dataclasses.replace(equation, primitive="mul", inputs=(self._made(first, [value], equation), factor))
+
+    def _product(self, equation: Equation) -> Equation:
+        contracted, batches = equation.params["dimension_numbers"]
+        lhs, rhs = equation.inputs[:2]
+        turned = [is_copied(lhs, contracted[0], batches[0], 1), is_copied(rhs, contracted[1], batches[1], 0)]
+        short = {v.dtype.itemsize < 4 for v in (lhs, rhs) if jax.numpy.issubdtype(v.dtype, np.floating)} == {True}
+        rows = turned[0] or max(contracted[0], default=-1) == len(lhs.shape) - 1
+        columns = len(rhs.shape) > len(contracted[1]) + len(batches[1])
+        if short and not (rows and columns and lhs.dtype == rhs.dtype == jax.numpy.bfloat16):
+            return self._reading(equation, [True, True], dtype=np.dtype(np.float32))
+        return self._reading(equation, turned)
+
+    def _reading(self, equation: Equation, copied: Sequence[bool], **changed: Any) -> Equation:
+        """The equation with copies of those operands in their place."""
+        copies = [
+            self._made("copy", [v], equation, **changed) if one and not isinstance(v, Literal) else v
+            for v, one in zip(equation.inputs, copied, strict=False)
+        ]
+        return dataclasses.replace(equation, inputs=(*copies, *equation.inputs[len(copied) :]))
+
+    def _convolution(self, equation: Equation) -> Equation:
+        numbers, last = equation.params["dimension_numbers"], len(equation.inputs[0].shape) - 1
+        ends = [(spec[0], spec[1]) for spec in (numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec)]
+        turned = [here != there for here, there in zip(ends, [(0, last), (last, last - 1), (0, last)], strict=True)]
+        convolution = self._reading(equation, turned[:2])
+        if not turned[2]:
+            return convolution
+        (result,) = equation.outputs
+        raw = _alike(result)
+        self.equations.append(dataclasses.replace(convolution, outputs=(raw,)))
+        return Equation("copy", (raw,), (result,), {}, equation.eqn, role=equation.role)
+
+    def _scattered(self, equation: Equation) -> Equation:
+        """The derivative of a pooling: the place of each window's maximum is found, and what comes scattered there."""
+        source, operand = equation.inputs
+        axes = [self._numbered(operand, axis, equation) for axis in range(len(operand.shape))]
+        found = [_alike(source, dtype=np.dtype(np.int32)) for _ in axes]
+        selected = (_alike(source), *found)
+        self.equations.append(Equation("select", (operand, *axes), selected, {}, equation.eqn, role=equation.role))
+        places = Value(found[0].aval.update(shape=(*source.on_device.shape, len(axes))), source.name)
+        self._write("concatenate", found, places, equation)
+        zeros = _alike(operand)
+        self._write("zeros", (), zeros, equation)
+        return dataclasses.replace(equation, primitive="scatter", inputs=(zeros, places, source))
+
+    def _numbered(self, value: Value, axis: int, like: Equation) -> Value:
+        """Which place along an axis each number has, once for values of a shape."""
+        key = "iota", value.shape, axis
+        if key not in self._kept:
+            (self._kept[key],) = self._write("iota", (), _alike(value, dtype=np.dtype(np.int32)), like).outputs
+        return self._kept[key]
+
+    def _product_by_groups(self, equation: Equation) -> Equation:
+        lhs, rhs, groups = equation.inputs[:3]
+        numbers = equation.params["ragged_dot_dimension_numbers"]
+        (contracted, _), _ = numbers.dot_dimension_numbers
+        first = self._dense(lhs, groups, equation)
+        if set(numbers.lhs_ragged_dimensions) & set(contracted):
+            second = self._dense(rhs, groups, equation)
+        else:
+            first, second = (self._made("copy", [v], equation) for v in (first, rhs))
+        return dataclasses.replace(equation, inputs=(first, second, *equation.inputs[2:]))
+
+    def _dense(self, value: Value, groups: Value, equation: Equation) -> Value:
+        """The value once for each group, and zeros where another group's is."""
+        shape = (int(groups.shape[-1]), *value.shape)
+        ends = [self._made(name, [groups], equation, shape=shape, dtype=np.dtype(bool)) for name in ("ge", "lt")]
+        mask = self._made("and", ends, equation)
+        return self._made("select_n", [value, mask], equation, shape=shape)
+
+
+def _alike(value: Value, **changed: Any) -> Value:
+    """Another value of its type, but for what is changed of that."""
+    made = Value(value.aval.update(**changed), value.name)
+    if "shape" not in changed:
+        made.placed = value.placed
+    return made
+
+
+def _is_reshaped(equation: Equation) -> bool:
+    """Whether a sum is over axes of one number each."""
+    return all(equation.inputs[0].shape[axis] == 1 for axis in equation.params["axes"])
+
+
+def _part_of_a_power(equation: Equation) -> str | None:
+    """What `x²` and `1 + x` are in `x³` and `1 - x²`."""
+    if equation.primitive == "integer_pow" and equation.params["y"] == 2:
+        return "square"
+    first = equation.inputs[0] if equation.inputs else None
+    one = equation.primitive == "add" and isinstance(first, Literal) and first.name == "1.0"
+    return "add" if one else None
+
+
+def is_copied(value: Value, contracted: Sequence[int], batches: Sequence[int], place: int) -> bool:
+    """Whether a product's operand has to be copied for its axes to be batches, and then what is kept or contracted.
+
+    Args:
+      value: the operand.
+      contracted, batches: its axes.
+      place: where those contracted are to be: 0 before those that are kept, 1 behind them.
+    """
+    axes = range(len(value.shape))
+    kept = [axis for axis in axes if axis not in (*contracted, *batches)]
+    if tuple(batches) == tuple(range(len(batches))) and len(contracted) == 1 and len(kept) <= 1:
+        return False
+    order = [*batches, *kept, *contracted] if place else [*batches, *contracted, *kept]
+    order = [axis for axis in order if value.shape[axis] > 1]
+    return order != sorted(order)
+
+
+def breadth_first(
+    equations: Sequence[Equation], absent: Collection[Value], reads: Callable[[Equation], Iterable[Iterable[Value]]]
+) -> list[Equation]:
+    """Equations that write something, each when all that it reads is there, and the first that is ready first.
+
+    Args:
+      equations: one after the other, on one level.
+      absent: what is computed where it is read, and has no turn.
+      reads: the values that an equation reads from memory, for each of its operands.
+    """
+    nothing: frozenset[int] = frozenset()
+    behind: dict[Value, frozenset[int]] = {}  # value → the places of those that write it, or what it is made of
+    given: list[int] = []
+    sources: dict[int, frozenset[int]] = {}
+    readers: dict[int, list[int]] = {}
+    names: list[int] = []
+    held: set[int] = set()  # barriers, and what is computed again
+    last = -1
+    for place, equation in enumerate(equations):
+        if equation.outputs and all(v in absent for v in equation.outputs):
+            continue
+        found = [v for values in reads(equation) for v in values]
+        for value in found:
+            if value not in behind:
+                given.append(-1 - len(given))
+                behind[value] = frozenset(given[-1:])
+        read = nothing.union(*(behind[v] for v in found))
+        if is_another_name(equation):
+            behind.update(dict.fromkeys(equation.outputs, read))
+            names.append(place)
+            continue
+        if equation.role != roles.RECOMPUTED:
+            last = place
+        elif last >= 0 and held.isdisjoint(read):  # no barrier holds it back, but it is asked for here
+            read |= {last}
+        if equation.primitive == "optimization_barrier" or equation.role == roles.RECOMPUTED:
+            held.add(place)
+        sources[place] = read
+        for source in read:
+            readers.setdefault(source, []).append(place)
+        behind.update(dict.fromkeys(equation.outputs, frozenset({place})))
+    missing = {place: len(read) for place, read in sources.items()}
+    queue = collections.deque([*given, *(place for place, count in missing.items() if not count)])
+    rank: dict[int, int] = {}
+    while queue:
+        rank[place := queue.popleft()] = len(rank)
+        for reader in readers.get(place, ()):
+            missing[reader] -= 1
+            if not missing[reader]:
+                queue.append(reader)
+
+    def turn(place: int) -> tuple[int, int]:
+        if place in rank:
+            return rank[place], -1
+        made_of = nothing.union(*(behind[v] for v in equations[place].outputs))
+        return max((rank[source] for source in made_of), default=-1), place
+
+    return [equations[place] for place in sorted([*sources, *names], key=turn)]
+
+
+def is_another_name(equation: Equation) -> bool:
+    """Whether an equation's result is its operand, by another name or in another shape."""
+    return equation.primitive == "name" or equation.primitive in CASTS | VIEWS

@@ -1,0 +1,34 @@
+"""Room that is set aside for results from the start, and who else lies there until they are made."""
+
+import bisect
+from collections.abc import Iterable
+
+
+class Rooms:
+    """The rooms of results, in which others may lie until these are made; the smallest and earliest come first."""
+
+    def __init__(self, results: Iterable[tuple[int, int]]):
+        """Args:
+        results: bytes of each, and the step at which it is made.
+        """
+        self._made: dict[int, list[int]] = {}  # bytes → when results of that size are made
+        for size, made in sorted(results):
+            self._made.setdefault(size, []).append(made)
+        # Of each room the steps between which it is taken, in order: starts, and stops.
+        self._taken: dict[int, list[tuple[list[int], list[int]]]] = {
+            size: [([], []) for _ in steps] for size, steps in self._made.items()
+        }
+
+    def take(self, size: int, made: int, last: int) -> bool:
+        """Finds a room for so many bytes from one step to another, if there is one."""
+        for room, steps in self._made.items():
+            if room < size:
+                continue
+            for starts, stops in self._taken[room][bisect.bisect_left(steps, last) :]:
+                place = bisect.bisect_left(starts, made)
+                if (place and stops[place - 1] > made) or (place < len(starts) and starts[place] < last):
+                    continue
+                starts.insert(place, made)
+                stops.insert(place, last)
+                return True
+        return False

@@ -1,0 +1,42 @@
+"""What computing something again takes: operations, seconds of a device, or what somebody else counts.
+
+An operation takes as long wherever it runs again: seconds are those that a roofline gives it in the primal program.
+"""
+
+import functools
+from collections.abc import Callable
+
+from rematscope.choices.build import CostFunction, cost_said, work
+from rematscope.ir.cost import program_cost
+from rematscope.ir.program import Equation, Program
+from rematscope.scheduling.linearize import Linearized
+from rematscope.scheduling.schedule import Schedule
+from rematscope.seconds.devices import Device
+from rematscope.seconds.roofline import seconds_alone
+
+
+def cost_in(linearized: Linearized, cost: CostFunction) -> Callable[[Equation], float]:
+    """What running an operation of a primal program again takes, with all iterations of the loops in it."""
+    each = seconds_alone(linearized.primal, cost) if isinstance(cost, Device) else functools.partial(cost_said, cost)
+
+    def whole(equation: Equation) -> float:
+        return sum(times * each(e) for e, times in Program((), [equation], ()).walk())
+
+    return _work_in if cost == work else whole
+
+
+def cost_again(linearized: Linearized, made: Schedule, cost: CostFunction) -> float:
+    """What a schedule's backward program computes that its forward program has computed, in the unit of a cost."""
+    each = cost_in(linearized, cost)
+    of = {e.outputs[0]: each(e) for e, _ in linearized.primal.walk() if e.outputs}
+    before = {v for e, _ in made.forward.walk() for v in e.outputs}
+    again = ((e, times) for e, times in made.backward.walk() if e.outputs)
+    firsts = ((made.copies.get(e.outputs[0], e.outputs[0]), times) for e, times in again)
+    return sum(times * of[value] for value, times in firsts if value in before and value in of)
+
+
+def _work_in(equation: Equation) -> float:
+    if not equation.bodies:
+        return work(equation)
+    whole = program_cost(Program((), [equation], ()))
+    return whole.flops + whole.transcendentals

@@ -1,0 +1,64 @@
+"""Plain checkpoints that `auto` has among its choices: the author's, or one around each layer or turn of a loop.
+
+What a schedule takes as one operation, a loop in a loop, a branch or a `shard_map`, they reach into.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+
+from rematscope.scheduling.cuts import in_stretches, in_turns, loops_deep, stretches
+from rematscope.tracing.checkpoints import jaxpr_of, with_policy, without_checkpoints
+
+POLICIES = ("dots_saveable", "dots_with_no_batch_dims_saveable")
+
+
+@dataclasses.dataclass(frozen=True)
+class Plain:
+    """Where plain checkpoints are, and what they save.
+
+    Attributes:
+      cuts: how many operations come before each cut between stretches; where there is none, they are in loops.
+      depth: in the bodies of which loops then: how many loops are around these. None: in none.
+      policy: the name of one of `jax.checkpoint_policies`; without one nothing is saved.
+      own: whether they are where the author put them; then no policy means the author's.
+    """
+
+    cuts: tuple[int, ...] = ()
+    depth: int | None = None
+    policy: str | None = None
+    own: bool = False
+
+
+def checkpointed(f: Callable[..., Any], plain: Plain) -> Callable[..., Any]:
+    """`f` with such checkpoints."""
+    policy = getattr(jax.checkpoint_policies, plain.policy) if plain.policy else None
+    if plain.own:
+        return with_policy(f, policy) if policy else f
+    if plain.depth is not None:
+        return in_turns(f, plain.depth, policy)
+    return in_stretches(f, plain.cuts, policy) if plain.cuts else without_checkpoints(f)
+
+
+def ways(f: Callable[..., Any], has_own: bool, closed: bool, *args: Any, **kwargs: Any) -> Iterator[Plain]:
+    """Plain checkpoints that `f` may have.
+
+    Args:
+      f: a function.
+      has_own: whether it has checkpoints.
+      closed: whether a schedule cannot reach into some of it: then policies are among them, and inner loops.
+      *args, **kwargs: its arguments.
+    """
+    if has_own:
+        yield Plain(own=True)
+        yield from (Plain(own=True, policy=policy) for policy in POLICIES if closed)
+    if has_own and not closed:
+        return
+    found = [stretches(f, *args, **kwargs), *([stretches(f, *args, finest=True, **kwargs)] if closed else [])]
+    depth = loops_deep(jaxpr_of(without_checkpoints(f), *args, **kwargs)) if closed else 1
+    places = [*(Plain(cuts) for cuts in dict.fromkeys(found) if cuts), *(Plain(depth=i) for i in range(depth))]
+    for place in places:
+        yield place
+        yield from (dataclasses.replace(place, policy=policy) for policy in POLICIES if closed)

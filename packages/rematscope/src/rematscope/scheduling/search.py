@@ -1,0 +1,420 @@
+"""What `auto` compiles, one after the other, until something keeps to the limit and uses it.
+
+What to keep is chosen among all values by a 0/1 program whose rows are what is there at each step; then it is compiled,
+for a compiler fuses and orders as it likes. Where the compiled peak is not what was predicted, the limit in the rows is
+set anew by the line through what was compiled; what took hardly too much keeps a little less. Where nothing in them
+fits, or others compute less again, others are compiled too: JAX's policies, the author's checkpoints, what crosses the
+narrow places of a net, and plain checkpoints: last of all, or as choices like others where the rows cannot look into
+something. What the rows compute again once at most, a chain of narrow places may compute again more than once.
+"""
+
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+
+from rematscope.choices.build import CostFunction, work
+from rematscope.errors import PlanError
+from rematscope.ir.cost import program_cost
+from rematscope.ir.program import Value, nbytes
+from rematscope.memory.set_aside import temporary_bytes
+from rematscope.render.units import bytes_text
+from rematscope.scheduling.chain import Chain
+from rematscope.scheduling.costs import cost_again, cost_in
+from rematscope.scheduling.cuts import kept_at_cuts
+from rematscope.scheduling.linearize import Linearized, linearize
+from rematscope.scheduling.plain import POLICIES, Plain, checkpointed, ways
+from rematscope.scheduling.result import Proposal
+from rematscope.scheduling.revolve import Tour, Tours
+from rematscope.scheduling.rows import Rows
+from rematscope.scheduling.schedule import Schedule, Stop, schedule
+from rematscope.scheduling.scheduled import keeping
+from rematscope.scheduling.structure import digest, places, places_of_stops, stops_at, values_at
+from rematscope.seconds.devices import Device
+from rematscope.tracing.checkpoints import checkpoints, jaxpr_of, without_checkpoints
+from rematscope.tracing.trace import Passes, trace
+from rematscope.xla.measure import Measurement, measure
+
+COMPILES = 4
+_ENOUGH = 0.97  # of the room used: what lies nearer is not looked for
+_ALIKE = 0.99  # of two aims: the rows are not solved again
+_FIRST_RATIO = 1.1  # of compiled to predicted temporaries, as long as nothing is compiled
+_NEARER = 3  # times that the rows are solved for one aim, since they foretell another peak than the programs do
+_WORTH = 0.98  # of what is computed again: what spares less is not compiled
+_HALVED = 4  # times that what may be kept is halved for one aim
+_REMEMBERED = 31  # results of each function
+_TRIMMED = 0.02  # of the room: what takes no more than that too much is trimmed
+_CHEAP = 0.1  # of all that runs at all events: what is trimmed must not cost more
+_CUTS = 3  # ways to divide a net that are looked at
+_SOLVED = 2  # of them, with a 0/1 program of what is kept besides
+_AGAIN = 4  # times the work of a whole chain: what computes more again is not proposed, for it takes long to compile
+_POLICIES = [getattr(jax.checkpoint_policies, name) for name in POLICIES]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Known:
+    """What was found for a limit: the places of what is kept, and what was compiled; see `Proposal` for the rest."""
+
+    limit: int
+    peak: int
+    recomputed: float
+    of_own: bool
+    plain: Plain | None
+    places: tuple[int, ...]
+    stops: tuple[tuple[int, tuple[int, ...]], ...]
+    measurement: Measurement
+    bound: float
+
+
+_KNOWN: dict[tuple[Any, ...], tuple[_Known, ...]] = {}
+
+
+class Search:
+    """What was compiled of a function, and what is to be tried next."""
+
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        target: str,
+        compiles: int,
+        cost: CostFunction = work,
+    ):
+        self.f, self.args, self.kwargs = f, args, kwargs
+        self.target, self.cost = target, cost
+        self.compiles = compiles
+        self.trials: list[Proposal] = []
+        self._found: list[tuple[Proposal, float]] = []  # in the rows, for any aim, with their bounds
+        self._table: Tours | None = None  # of the chain, for a limit near the one that is looked at
+        self._aims: list[float] = []  # that they were solved for
+        self.tell: Callable[[str, float], None] = lambda text, done: None
+        self.linearized = linearize(trace(without_checkpoints(f), *args, **kwargs))
+        has_own = any(checkpoints(jaxpr_of(f, *args, **kwargs)))
+        self.own = linearize(trace(f, *args, **kwargs)) if has_own else None
+        counted = repr(cost) if isinstance(cost, Device) else cost
+        self.key = digest(self.linearized), digest(self.own) if self.own else "", target, counted
+        self.cuts = [*itertools.islice(kept_at_cuts(self.linearized), _CUTS)]
+        # What crosses narrow places is kept in any case: each stretch between is a small problem then, solved well.
+        self.rows = [Rows(self.linearized, kept, self.cost) for kept in self.cuts[:_SOLVED] or [frozenset()]]
+        plain = self.linearized.passes.cost
+        self._least = plain.flops + plain.transcendentals  # what runs at all events
+        self.fixed = _fixed(self.linearized)
+
+    def within_peak(self, limit: int) -> tuple[Proposal, float]:
+        """The best trial whose compiled peak is within a limit; and what every choice costs at least in the rows."""
+        known = [one for one in _KNOWN.get(self.key, ()) if one.peak <= limit]
+        for one in known:  # what was found for a higher limit is the best here too if it fits: so peaks never rise
+            if one.limit >= limit:
+                return self._known(one), one.bound
+        bound = self._look(max(limit, self.fixed))
+        least = min((t.recomputed for t in self.trials if t.peak_bytes <= limit), default=math.inf)
+        if lower := [one for one in known if one.recomputed < least]:  # what was found for a lower one may be better
+            self._known(min(lower, key=lambda one: one.recomputed))
+        # A few bytes are no reason to refuse what somebody has measured as a step's.
+        within = [t for t in self.trials if t.peak_bytes <= limit] or [t for t in self.trials if t.step_bytes <= limit]
+        best = min(within, key=lambda t: (t.recomputed, t.peak_bytes), default=None)
+        # Whoever is refused may give what the smallest takes, which an earlier call may have found.
+        if best is None and self.key in _KNOWN:
+            self._known(min(_KNOWN[self.key], key=lambda one: one.peak))
+        found = best or min(self.trials, key=lambda t: t.peak_bytes)
+        if found.measurement is not None and math.isfinite(found.peak_bytes):
+            one = _Known(
+                limit if best else int(found.peak_bytes),
+                int(found.peak_bytes),
+                found.recomputed,
+                found.linearized is self.own,
+                found.plain,
+                tuple(places(found.linearized, found.kept)),
+                places_of_stops(found.linearized, found.stops),
+                found.measurement,
+                bound,
+            )
+            _KNOWN[self.key] = (*_KNOWN.get(self.key, ())[-_REMEMBERED:], one)
+        if best is None:
+            raise PlanError(self._refused(limit, found.peak_bytes))
+        return best, bound
+
+    def _look(self, limit: int) -> float:
+        """Compiles choices until one fits and uses most of the limit; returns the bound of the rows for the last."""
+        everything, *proposals = self._proposals()
+        if everything.predicted <= limit - self.fixed and self._compile(everything).peak_bytes <= limit:
+            return 0.0
+        bound, bounds = 0.0, list[float]()
+        while len(self.trials) < self.compiles:
+            found = self._next(limit, proposals)
+            if found is None or any(t.is_like(found[0]) for t in self.trials):
+                break
+            taken = self._compile(found[0]).peak_bytes
+            bounds += [found[1]] if found[1] else []
+            if taken <= limit:
+                bound = found[1] or min(bounds, default=0.0)  # what more room cannot do, less cannot
+            if _ENOUGH * (limit - self.fixed) <= taken - self.fixed <= limit - self.fixed:
+                break
+        self._compile_better(proposals, limit)
+        return bound
+
+    def _next(self, limit: int, proposals: list[Proposal]) -> tuple[Proposal, float] | None:
+        """What to compile next, with the bound of the rows; None if there is nothing better in them."""
+        room = limit - self.fixed
+        left = self.compiles - len(self.trials)
+        within = [t for t in self.trials if t.peak_bytes <= limit]
+        above = [t for t in self.trials if t.peak_bytes > limit]
+        least = min((t.recomputed for t in within), default=math.inf)
+        closest = min(above, key=lambda trial: trial.peak_bytes, default=None)
+        scheduled = closest is not None and closest.plain is None and not closest.stops
+        may_fit = self.linearized.closed or self._plain.predicted <= room
+        if closest is not None and scheduled and (within or left > 1 or not may_fit):
+            over = closest.peak_bytes - limit
+            small = (max(4 * over, _TRIMMED * room), over) if over < _TRIMMED * room else (0,)
+            for trimmed in (self._trimmed(closest, most) for most in small):
+                cheap = _work(trimmed.schedule) < _work(closest.schedule) + _CHEAP * self._least
+                if cheap and trimmed.recomputed < least and not any(t.is_like(trimmed) for t in self.trials):
+                    return trimmed, 0.0
+        if above and not within and left <= 2:
+            last = left == 1 and may_fit and not any(t.is_like(self._plain) for t in self.trials)
+            return self._plain if last else self._smallest([*proposals, self._plain]), 0.0
+        ratio = _FIRST_RATIO
+        for trial in self.trials:
+            taken = trial.peak_bytes - self.fixed
+            ratio = 1.5 * ratio if math.isinf(taken) else max(taken, 1) / max(trial.predicted, 1)
+        aim = room / ratio
+        if above:
+            under, over = max((t.predicted for t in within), default=0), min(t.predicted for t in above)
+            if under >= over:
+                return None
+            aim = (under + over) / 2 if within else min(aim, 0.98 * over)
+        found = self._chosen(aim)
+        if found is not None and any(t.is_like(found[0]) for t in self.trials):
+            found = None
+        if within:
+            return found if found is not None and found[0].recomputed < least else None
+        return found or (self._smallest(proposals), 0.0)
+
+    def _compile_better(self, proposals: list[Proposal], limit: int) -> None:
+        """Compiles what others would keep, with what is left to compile, where it may be better than all so far."""
+        if len(self.trials) == self.compiles:
+            return
+        least_taken = min(((t.peak_bytes - self.fixed) / max(t.predicted, 1) for t in self.trials), default=1)
+        room = limit - self.fixed
+        chosen = self._chosen(room / least_taken) if least_taken else None
+        plains = sorted(self._plains, key=lambda trial: trial.recomputed) if self.linearized.closed else []
+        for trial in (*plains, *([chosen[0]] if chosen else []), *proposals, self._plain):
+            least = min((t.recomputed for t in self.trials if t.peak_bytes <= limit), default=math.inf)
+            new = not any(t.is_like(trial) for t in self.trials)
+            may_fit = trial.predicted * (least_taken if trial not in plains else 1) <= room
+            if len(self.trials) < self.compiles and new and may_fit and trial.recomputed < _WORTH * least:
+                self._compile(trial)
+
+    def _chosen(self, aim: float) -> tuple[Proposal, float] | None:
+        """What is best in the rows and is predicted to take no more than so much."""
+        self.tell("choosing", 0)
+        found = self._found
+        asked = any(_ALIKE * aim <= other <= aim / _ALIKE for other in self._aims)
+        self._aims.append(aim)
+        for rows in self.rows if not asked else ():
+            limit, before = aim, -1
+            for _ in range(_NEARER):
+                if (solved := rows.cheapest(peak=limit)) is None:
+                    break
+                trial = self._trial(self.linearized, solved[0])
+                found.append((trial, solved[1]))
+                nearer = aim / max(trial.predicted, 1)
+                if 1 <= nearer <= 1 / _ENOUGH or trial.predicted == before or (nearer > 1 and not trial.recomputed):
+                    break
+                limit *= nearer if nearer > 1 else min(0.98, nearer)
+                before = trial.predicted
+        found += [(trial, 0.0) for trial in (self._tours(aim) if not asked else ())]
+        if not asked and not any(_ENOUGH * aim <= trial.predicted <= aim for trial, _ in found):
+            found += [(trial, 0.0) for rows in self.rows for trial in self._keeping(rows, aim)]
+        found = [*found, *((trial, 0.0) for trial in (self._plains if self.linearized.closed else ()))]
+        return min(found, key=lambda one: (max(one[0].predicted - aim, 0), one[0].recomputed), default=None)
+
+    def _keeping(self, rows: Rows, aim: float) -> Iterator[Proposal]:
+        """What is best of those that keep so much that the programs foretell no more than the aim.
+
+        In the rows all that runs again in a bin is there at once: of a long stretch they foretell too much.
+        """
+        least, most = 0.0, aim
+        for _ in range(_HALVED):
+            if (solved := rows.cheapest(kept=(least + most) / 2)) is None:
+                break
+            trial = self._trial(self.linearized, solved[0])
+            if trial.predicted <= aim:
+                yield trial
+                least = (least + most) / 2
+            else:
+                most = (least + most) / 2
+
+    def _tours(self, aim: float) -> Iterator[Proposal]:
+        """Ways through the chain, of which the last are predicted to take about so much."""
+        chain = self.chain
+        if not chain.links or aim <= 0:
+            return
+        if self._table is None or not 1 / 3 < aim / (self._table.slots * self._table.slot) < 1:
+            self._table = Tours(chain.links, 1.5 * aim)
+        tours = self._table
+        slots, most = round(aim / tours.slot), _AGAIN * sum(link.forward for link in chain.links)
+        tried = set[Tour]()
+        for _ in range(_NEARER):
+            while (tour := tours.best(slots)) is None or tour.work > most:
+                slots += 1
+                if slots > tours.slots:
+                    return
+            if tour in tried:
+                return
+            tried.add(tour)
+            trial = self._trial(self.linearized, *chain.choice(tour))
+            yield trial
+            slots += math.floor((aim - trial.predicted) / tours.slot)
+            slots = min(max(slots, 0), tours.slots)
+
+    def within_budget(self, limit: int) -> tuple[Proposal, float]:
+        """The best trial that keeps no more than so many bytes."""
+        found = Rows(self.linearized, cost=self.cost).cheapest(kept=limit)
+        if found is None:
+            raise PlanError(
+                f"a budget of {bytes_text(limit)} is too small: what each iteration of a loop of {self.name} is handed "
+                "has to be kept. Give more."
+            )
+        trial = self._trial(self.linearized, found[0])
+        return self._compile(trial), found[1]
+
+    @property
+    def name(self) -> str:
+        """What people call the function."""
+        return self.linearized.passes.function
+
+    def _proposals(self) -> list[Proposal]:
+        """Choices that others make, those first that compute least again: the first keeps all that JAX does."""
+        everything = (
+            self._with(Plain()) if self.linearized.closed else self._trial(self.linearized, self.linearized.kept)
+        )
+        made = [self._trial(self.linearized, self.linearized.saved_by(policy)) for policy in _POLICIES]
+        made += [self._trial(self.linearized, kept) for kept in self.cuts]
+        if self.own is not None:
+            made += [self._trial(self.own, self.own.kept), self._plain]
+        return [everything, *sorted(made, key=lambda trial: trial.recomputed)]
+
+    def _smallest(self, proposals: list[Proposal]) -> Proposal:
+        """What is predicted to take least, of the rows and of proposals; of what takes as much what computes least."""
+        known = (self._least_of_rows, *self._least_of_chain, *(trial for trial, _ in self._found), *proposals)
+        fresh = [t for t in known if not any(t.is_like(other) for other in self.trials)]
+        least = min((t.predicted for t in fresh), default=0)
+        alike = [t for t in fresh if t.predicted <= least / _ENOUGH]
+        return min(alike or [self._least_of_rows], key=lambda trial: trial.recomputed)
+
+    @functools.cached_property
+    def _plain(self) -> Proposal:
+        """The author's checkpoints, or one around each layer, as JAX makes them."""
+        return min(self._plains, key=lambda trial: trial.predicted)
+
+    @functools.cached_property
+    def _plains(self) -> list[Proposal]:
+        """All plain checkpoints that are looked at; of policies that save the same, one."""
+        found = ways(self.f, self.own is not None, self.linearized.closed, *self.args, **self.kwargs)
+        return [*{(t.predicted, t.recomputed): t for t in map(self._with, reversed([*found]))}.values()]
+
+    def _with(self, plain: Plain) -> Proposal:
+        function = checkpointed(self.f, plain)
+        same = {Plain(): self.linearized, Plain(own=True): self.own}.get(plain)
+        linearized = same or linearize(trace(function, *self.args, **self.kwargs))
+        return self._trial(linearized, linearized.kept, plain=plain)
+
+    @functools.cached_property
+    def _least_of_rows(self) -> Proposal:
+        return self._trial(self.linearized, self.rows[0].smallest())
+
+    @functools.cached_property
+    def _least_of_chain(self) -> list[Proposal]:
+        """What the chain takes at least, if it does not compute too much again."""
+        least = max((link.enters + link.least for link in self.chain.links), default=0)
+        found = (trial for i in range(5) for trial in itertools.islice(self._tours(2**i * least), 1))
+        return [*itertools.islice(found, 1)]
+
+    @functools.cached_property
+    def chain(self) -> Chain:
+        """The function as a chain of what is between its narrow places."""
+        return Chain(self.linearized, cost_in(self.linearized, self.cost))
+
+    def _known(self, known: "_Known") -> Proposal:
+        """What an earlier call compiled."""
+        if known.plain is not None:
+            trial = self._with(known.plain)
+        else:
+            linearized = self.own if known.of_own and self.own is not None else self.linearized
+            stops = stops_at(linearized, known.stops)
+            trial = self._trial(linearized, values_at(linearized, known.places), stops)
+        trial.measurement = known.measurement
+        self.trials.append(trial)
+        return trial
+
+    def _trimmed(self, trial: Proposal, most: float) -> Proposal:
+        """A choice without the smallest of what it keeps, so many bytes of it at least; no loop runs again for that."""
+        made = trial.schedule
+        ends = {v for e in made.forward.equations if e.primitive == "scan" for v in e.outputs[: e.carries]}
+        rest = sorted(
+            zip(made.kept, made.values, strict=True), key=lambda pair: (pair[0] in ends, pair[0].nbytes), reverse=True
+        )
+        dropped = 0.0
+        while rest and dropped < most and rest[-1][0] not in ends and (not dropped or rest[-1][0].nbytes <= most):
+            dropped += rest.pop()[0].nbytes
+        return self._trial(trial.linearized, frozenset(value for _, value in rest))
+
+    def _trial(
+        self,
+        linearized: Linearized,
+        kept: frozenset[Value],
+        stops: tuple[Stop, ...] = (),
+        plain: Plain | None = None,
+    ) -> Proposal:
+        made = schedule(linearized, kept, stops)
+        function = keeping(self.f, linearized, kept, stops) if plain is None else checkpointed(self.f, plain)
+        programs = made if plain is None else linearized.passes  # as JAX makes them, or as they are scheduled
+        in_work = self.cost == work
+        recomputed = max(0, _work(programs) - self._least) if in_work else cost_again(linearized, made, self.cost)
+        returned = [*linearized.primal.outputs, *programs.backward.outputs]
+        predicted = temporary_bytes([programs.forward, programs.backward], returned, self.target)
+        return Proposal(function, linearized, kept, made, predicted, recomputed, stops, plain)
+
+    def _compile(self, trial: Proposal) -> Proposal:
+        self.tell(f"compiling with {bytes_text(trial.schedule.kept_bytes)} kept", 0)
+        made = trial.measurement = measure(trial.function, *self.args, target=self.target, **self.kwargs)
+        if not made.out_of_memory:
+            self.fixed = int(trial.peak_bytes) - made.temp_bytes
+        self.trials.append(trial)
+        return trial
+
+    def _refused(self, limit: int, least: float) -> str:
+        """That nothing keeps to a limit, with what the smallest takes that was compiled."""
+        if limit < self.fixed:
+            why = (
+                f"{self.name} takes {bytes_text(self.fixed)} for its arguments, outputs and gradients alone, "
+                f"{bytes_text(self.fixed - limit)} more than {bytes_text(limit)}."
+            )
+        else:
+            why = f"no choice for {self.name} that was compiled for {self.target} takes {bytes_text(limit)} or less."
+        if math.isinf(least):
+            return f"{why} There is no room for any of them: make the batch smaller."
+        return (
+            f"{why} The smallest that was found takes {int(least):,} bytes ({bytes_text(least)}): give that much, make "
+            f"the batch smaller, or allow more than compiles={self.compiles}."
+        )
+
+
+def _work(programs: Schedule | Passes) -> float:
+    """What both programs of a choice compute, as `work` counts it."""
+    whole = program_cost(programs.forward) + program_cost(programs.backward)
+    return whole.flops + whole.transcendentals
+
+
+def _fixed(linearized: Linearized) -> int:
+    """Bytes of arguments, constants, cotangents, outputs and gradients."""
+    passes = linearized.passes
+    given = [*passes.forward.inputs, *linearized.primal.constants, *passes.cotangents]
+    returned = [*linearized.primal.outputs, *passes.backward.outputs]
+    return sum(v.device_bytes for v in given) + sum(nbytes(v.on_device) for v in returned)

@@ -1,0 +1,55 @@
+"""How rematscope foretells that a compiler divides what nobody said it of, beside what XLA does."""
+
+import jax
+import jax.numpy as jnp
+import meshes
+import pytest
+from jax import lax
+from jax.sharding import NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from rematscope import trace
+
+OVER = meshes.mesh(data=4, model=2)
+
+OPERATIONS = {
+    "elementwise": lambda x, w, v: jnp.sin(x) * 2 + x,
+    "columns": lambda x, w, v: x @ w,
+    "rows": lambda x, w, v: (x @ w) @ w.T,
+    "batched": lambda x, w, v: jnp.einsum("ab,acd->acbd", x, v),
+    "gathered weights": lambda x, w, v: x.reshape(64, 16) @ lax.with_sharding_constraint(w, NamedSharding(OVER, P())),
+    "sum": lambda x, w, v: v.sum(-1) + v.max(1, keepdims=True).mean(2),
+    "turned": lambda x, w, v: v.transpose(1, 0, 2).reshape(4, -1, 3, 2),
+    "merged": lambda x, w, v: v.reshape(-1, 6),
+    "repeated": lambda x, w, v: jnp.broadcast_to(x[:, None], (64, 4, 16)),
+    "parts": lambda x, w, v: jnp.concatenate([x[:, 4:], x[:, :4]], 1),
+    "words": lambda x, w, v: w[jnp.argmax(x, -1)],
+    "running": lambda x, w, v: jnp.cumsum(jnp.sort(x, -1), -1),
+    "looped": lambda x, w, v: lax.scan(lambda h, _: ((h := jnp.tanh(h + x @ w @ w.T)), h), x, None, length=3)[1],
+    "carried": lambda x, w, v: lax.scan(lambda h, w: (h + x * w[0], None), jnp.zeros((64, 16)), w)[0],
+    "chosen": lambda x, w, v: lax.cond(x[0, 0] > 0, lambda: x, lambda: 2 * x),
+}
+
+
+@pytest.fixture(scope="module")
+def divided():
+    """For each operation what a device has of its result: foretold, and as XLA has it."""
+    shapes = [
+        meshes.like(OVER, "data", shape=(64, 16)),
+        meshes.like(OVER, None, "model", shape=(16, 32)),
+        meshes.like(OVER, "data", shape=(64, 4, 6)),
+    ]
+
+    def all_of_them(*args):
+        return [operation(*args) for operation in OPERATIONS.values()]
+
+    compiled = jax.jit(all_of_them).lower(*shapes).compile()
+    foretold = trace(all_of_them, *shapes).outputs
+    pairs = zip(foretold, compiled.output_shardings, strict=True)
+    return dict(zip(OPERATIONS, [(v.on_device.shape, s.shard_shape(v.shape)) for v, s in pairs], strict=True))
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_a_result_is_divided_as_xla_divides_it(divided, name):
+    foretold, compiled = divided[name]
+    assert foretold == compiled

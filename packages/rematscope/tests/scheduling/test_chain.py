@@ -1,0 +1,106 @@
+"""`auto` and long chains: what is computed again may be let go of, and computed once more."""
+
+import itertools
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from releases import since
+from zoo import normal
+
+from rematscope import auto, load, measure, trace
+from rematscope.choices.build import work
+from rematscope.scheduling.chain import Chain
+from rematscope.scheduling.costs import cost_in
+from rematscope.scheduling.linearize import linearize
+from rematscope.scheduling.revolve import Link, Tours
+from rematscope.scheduling.scheduled import keeping
+
+
+def forward_steps(links, slots):
+    """Of Revolve's best schedule, its first sweep left out (Griewank and Walther, 2000)."""
+    repeats = next(r for r in range(links) if math.comb(slots + r, slots) >= links)
+    return repeats * links - (math.comb(slots + repeats, repeats - 1) if repeats else 0) - (links - 1)
+
+
+@pytest.mark.parametrize("links", [2, 5, 16, 23, 64])
+def test_as_much_is_computed_again_as_by_revolve_where_all_links_are_alike(links):
+    tours = Tours([Link(8 * (i > 0), 1, 0, 1, 0, 0) for i in range(links)], limit=256)
+    for values in (1, 2, 3, 5, 8, 20):
+        tour = tours.best(values * tours.slots // 32)
+        assert tour.work == forward_steps(links, values)
+        assert len(tour.kept) <= values
+    assert tours.best(0) is None
+
+
+def layer(x, w):
+    return jnp.sin(x @ w)
+
+
+def chain(ws, x):
+    for w in ws:
+        x = layer(x, w)
+    return jnp.mean(x)
+
+
+def in_halves(ws, x):
+    """A checkpoint around the first half of the layers, and in it and behind it around the first half of those."""
+
+    def halves(ws, x):
+        if len(ws) <= 2:
+            for w in ws:
+                x = layer(x, w)
+            return x
+        half = len(ws) // 2
+        return halves(ws[half:], jax.checkpoint(halves)(ws[:half], x))
+
+    return jnp.mean(halves(ws, x))
+
+
+WIDTHS = {"alike": [32] * 12, "unlike": [32, 48, 16, 64, 32, 32, 24, 40, 80, 32, 16, 32, 56, 32, 32, 48, 16, 32]}
+
+
+@since("0.11", "XLA on a CPU computes again what a checkpoint says")
+@pytest.mark.parametrize("widths", WIDTHS.values(), ids=WIDTHS)
+def test_within_the_peak_of_checkpoints_in_checkpoints_less_is_computed_again(widths, tmp_path):
+    ws = [normal(320 + i, a, b) / a**0.5 for i, (a, b) in enumerate(itertools.pairwise(widths))]
+    args = ws, normal(319, 512, 32)
+    halves = measure(in_halves, *args)
+    found = auto(chain, *args, peak=halves.peak_bytes)
+    assert found.measurement.peak_bytes <= halves.peak_bytes
+    assert found.recomputed <= 0.6 * (halves.passes.recompute_cost.flops + halves.passes.recompute_cost.transcendentals)
+    late, plain = trace(found.function, *args), trace(chain, *args)
+    more = late.cost.flops + late.cost.transcendentals - plain.cost.flops - plain.cost.transcendentals
+    assert found.recomputed == more
+    assert sum(line.amount for line in found.computed_again) == more
+    assert "dynamic program" in found.certificate
+    if widths == WIDTHS["alike"]:  # cut behind each product, so that there is one link more
+        states, products = found.kept_bytes // (512 * 32 * 4), late.recompute_cost.flops // (2 * 512 * 32 * 32)
+        assert products == forward_steps(len(ws) + 1, states)
+    gradients, expected = (jax.jit(jax.grad(f, (0, 1)))(*args) for f in (found.function, chain))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), gradients, expected)
+    found.save(tmp_path / "choice.json")
+    loaded = trace(load(tmp_path / "choice.json", chain, *args), *args)
+    assert loaded.recompute_cost == late.recompute_cost
+    assert loaded.bytes_by_kind() == late.bytes_by_kind()
+
+
+def test_loops_and_random_numbers_in_a_chain_come_again_as_they_were():
+    def net(ws, x, key):
+        for w in ws:
+            last, steps = lax.scan(lambda c, _, w=w: (jnp.sin(c @ w), jnp.cos(c)), x, None, length=2)
+            x = x + jnp.where(jax.random.bernoulli(key, 0.5, x.shape), jnp.tanh(last), 0) @ w + steps.sum(0)
+        return jnp.mean(x**2)
+
+    args = [normal(340 + i, 8, 8) / 4 for i in range(6)], normal(339, 16, 8), jax.random.key(0)
+    linearized = linearize(trace(net, *args))
+    chained = Chain(linearized, cost_in(linearized, work))
+    tours = Tours(chained.links, limit=sum(link.enters + link.least for link in chained.links))
+    few = next(tour for tour in map(tours.best, range(tours.slots)) if tour)
+    assert any(len(there) > 0 for _, there in few.stops)
+    again = keeping(net, linearized, *chained.choice(few))
+    gradients, expected = (jax.jit(jax.grad(f, (0, 1)))(*args) for f in (again, net))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), gradients, expected)

@@ -1,0 +1,244 @@
+"""What somebody may give by mistake is answered in a sentence that names the cause and the next step."""
+
+import json
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.ad_checkpoint import checkpoint_name
+from zoo import normal
+
+import rematscope
+from rematscope import (
+    Device,
+    PlanError,
+    TargetError,
+    TraceError,
+    auto,
+    compare,
+    cost_of,
+    fit,
+    frontier,
+    load,
+    measure,
+    plan,
+    recompute_graph,
+    scheduled,
+    seconds_of,
+    trace,
+)
+
+W, X = normal(400, 8, 8), normal(401, 64, 8)
+DEVICE = Device("here", {"float32": 1e9}, bandwidth=1e9)
+TO_COMPILE_FOR = r"is nothing to compile for\. Choose one of cpu, gpu, tpu, tpu v4, .*'tpu v5e:2x4'\.$"
+
+
+def net(w, x):
+    return jnp.sin(checkpoint_name(jnp.sin(x @ w), "h") @ w).sum()
+
+
+def refused(kind, sentence, call):
+    with pytest.raises(kind, match=sentence) as raised:
+        call()
+    assert type(raised.value) is kind
+    assert not re.search("0x[0-9a-f]{6}", str(raised.value)), "an address is of no use to anybody"
+
+
+@pytest.mark.parametrize("target", [None, 3, "", "tpu v9"])
+def test_what_is_no_target_is_refused_before_anything_is_compiled(target):
+    for call in (
+        lambda: measure(net, W, X, target=target),
+        lambda: fit(net, W, X, budget="1 MiB", target=target),
+        lambda: auto(net, W, X, peak="1 MiB", target=target),
+    ):
+        refused(TargetError, f"^{target!r} {TO_COMPILE_FOR}", call)
+
+
+@pytest.mark.parametrize("said", ["x", None, -1, float("nan"), float("inf"), jnp.ones(3)], ids=str)
+def test_a_cost_that_is_no_number_is_refused_by_all_who_take_one(said):
+    for call in (
+        lambda: auto(net, W, X, peak="1 MiB", cost=lambda e: said),
+        lambda: plan(net, W, X, budget=0.5, cost=lambda e: said),
+        lambda: frontier(net, W, X, cost=lambda e: said),
+        lambda: fit(net, W, X, budget="1 MiB", cost=lambda e: said),
+        lambda: recompute_graph(net, W, X, cost=lambda e: said),
+    ):
+        refused(
+            PlanError, r"^cost= says that \w+ costs .*\. Return a number for each equation, and none below 0\.$", call
+        )
+
+
+@pytest.mark.parametrize("cost", [None, 3, "sec", [1]])
+def test_what_is_no_cost_is_refused_by_all_who_take_one(cost):
+    for call in (
+        lambda: auto(net, W, X, peak="1 MiB", cost=cost),
+        lambda: plan(net, W, X, budget=0.5, cost=cost),
+        lambda: frontier(net, W, X, cost=cost),
+        lambda: fit(net, W, X, budget="1 MiB", cost=cost),
+        lambda: recompute_graph(net, W, X, cost=cost),
+    ):
+        refused(PlanError, rf"^a cost of {re.escape(repr(cost))} is none\. Give .* of an Equation", call)
+
+
+def test_fit_takes_the_costs_that_plan_takes():
+    spent = fit(net, W, X, budget="1 MiB", cost="seconds", device=DEVICE)
+    assert spent.plan.graph.device == "here" and spent.chosen.seconds.device == "here"
+    assert spent.plan.cost == pytest.approx(
+        plan(net, W, X, budget=spent.plan.budget, cost="seconds", device=DEVICE).cost
+    )
+    with pytest.raises(PlanError, match="seconds on which device"):
+        fit(net, W, X, budget="1 MiB", cost="seconds")
+
+
+LIMITS = {
+    "no text": ({"peak": ""}, r"a peak of '' cannot be read\. Write it like"),
+    "neither": ({}, "give auto either peak=, .* or budget="),
+    "both": ({"peak": "1 GiB", "budget": 0}, "give auto either peak=, .* or budget="),
+    "a switch": ({"peak": False}, "a peak of False is no number of bytes"),
+    "a part": ({"budget": 0.5}, r"a budget of 0\.5 is no number of bytes"),
+    "a switch of compiles": ({"peak": "1 MiB", "compiles": True}, r"compiles=True will not do.*Give 1 or more\.$"),
+}
+
+
+@pytest.mark.parametrize("what", LIMITS)
+def test_what_is_no_limit_is_refused(what):
+    given, sentence = LIMITS[what]
+    refused(PlanError, sentence, lambda: auto(net, W, X, **given))
+
+
+PLAIN = {"cuts": [], "depth": None, "policy": None, "own": False}
+
+
+@pytest.fixture(scope="module")
+def choice(tmp_path_factory):
+    file = tmp_path_factory.mktemp("choices") / "choice.json"
+    auto(net, W, X, budget="3 KiB").save(file)
+    return file
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        *({"kept": kept} for kept in ([99999], [-1], [1.5], ["1"], [True], "12", None, {"a": 1})),
+        *({"plain": plain} for plain in ("abc", 3, [], {}, {"cuts": []})),
+        *({"plain": PLAIN | {"cuts": cuts}} for cuts in ("abc", 3, [-1], [5, 3], [1, 1], ["1"], {})),
+        *({"plain": PLAIN | wrong} for wrong in ({"depth": -1}, {"depth": "0"}, {"policy": "dots"}, {"policy": []})),
+        *({"stops": stops} for stops in (3, [1], [[1, 2]], [[-1, [1]]], [[1, [99999]]], [["a", [1]]], [[1, [0], 2]])),
+    ],
+    ids=str,
+)
+def test_a_file_that_holds_no_choice_is_refused(choice, said, tmp_path):
+    file = tmp_path / "other.json"
+    file.write_text(json.dumps(json.loads(choice.read_text()) | said))
+    refused(PlanError, r"other\.json holds no choice\. Write one with auto\(", lambda: load(file, net, W, X))
+
+
+@pytest.mark.parametrize("text", [b"", b"3", b"[]", b"null", b"{}", b"\xff\xfe", b"[" * 100_000])
+def test_a_file_of_another_kind_holds_no_choice(text, tmp_path):
+    (tmp_path / "other.json").write_bytes(text)
+    refused(PlanError, "holds no choice", lambda: load(tmp_path / "other.json", net, W, X))
+
+
+@pytest.mark.parametrize("path", [None, 3])
+def test_what_is_no_path_holds_no_choice(path):
+    refused(PlanError, rf"^{path} is no path\. Give that of a file", lambda: load(path, net, W, X))
+
+
+POLICIES = jax.checkpoint_policies
+
+
+@pytest.mark.parametrize("policy", ["dots", 3, ["h"], {}])
+def test_a_policy_that_is_no_function_is_refused_at_once(policy):
+    refused(PlanError, r"^policy= is .*, and no policy\. Give a function such as", lambda: scheduled(net, policy))
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        POLICIES.save_only_these_names,
+        POLICIES.save_any_names_but_these,
+        POLICIES.save_from_both_policies,
+        POLICIES.save_and_offload_only_these_names,
+        POLICIES.offload_dot_with_no_batch_dims,
+    ],
+)
+def test_what_makes_policies_is_told_from_a_policy(policy):
+    refused(PlanError, rf"^policy= is {policy.__name__}, which makes a policy", lambda: scheduled(net, policy)(W, X))
+    checkpointed = jax.checkpoint(net, policy=policy)
+    refused(TraceError, rf"^a checkpoint of net has policy={policy.__name__}, which", lambda: trace(checkpointed, W, X))
+
+
+def test_what_a_policy_of_ones_own_runs_into_comes_through():
+    def mine(primitive, *avals, **params):
+        raise TypeError("mine")
+
+    with pytest.raises(TypeError, match=r"^mine"):
+        scheduled(net, mine)(W, X)
+
+
+ASKED = {
+    "compare a list": (lambda: compare([net], W, X), r"^compare is given a value of type list\. Give functions by"),
+    "compare a function": (lambda: compare(net, W, X), r"^compare is given net, a function\. Give functions by"),
+    "compare numbers": (lambda: compare({1: net}, W, X), r"^the label 1 is a value of type int\. Give each function"),
+    "compare no function": (lambda: compare({"a": 3}, W, X), r"^what is called 'a' is a value of type int, and no"),
+    "compare nothing": (lambda: compare({}, W, X), r"^there is nothing to compare"),
+    "seconds of a function": (
+        lambda: seconds_of(net, "h100"),
+        r"^seconds_of is asked about net, .*seconds_of\(trace\(",
+    ),
+    "cost of a number": (lambda: cost_of(3), r"^cost_of is asked about a value of type int, .*trace\(f, …\)\.cost\.$"),
+    "cost of a function": (lambda: cost_of(net), r"^cost_of is asked about a value of type function, and not about an"),
+    "a text for a gradient": (lambda: trace(net, W, X, differentiate="x"), r"^differentiate='x' is neither True"),
+    "a number for a gradient": (lambda: measure(net, W, X, differentiate=0), r"^differentiate=0 is neither True"),
+}
+
+
+@pytest.mark.parametrize("what", ASKED)
+def test_what_is_asked_about_the_wrong_thing_is_refused(what):
+    call, sentence = ASKED[what]
+    refused(TraceError, sentence, call)
+
+
+TAKE_ARGUMENTS = {
+    **{
+        name: getattr(rematscope, name)
+        for name in "explore frontier linked lint liveness measure print_fwd_bwd residual_table trace".split()
+    },
+    "recompute_graph": recompute_graph,
+    "auto": lambda f, *args: auto(f, *args, peak="1 MiB"),
+    "compare": lambda f, *args: compare({"net": f}, *args),
+    "fit": lambda f, *args: fit(f, *args, budget="1 MiB"),
+    "plan": lambda f, *args: plan(f, *args, budget=0.5),
+    "scheduled": lambda f, *args: scheduled(f)(*args),
+}
+
+
+@pytest.mark.parametrize("name", TAKE_ARGUMENTS)
+def test_arguments_that_are_none_are_refused_by_all_who_take_some(name):
+    call = TAKE_ARGUMENTS[name]
+    if name != "scheduled":  # whose function may be one of what it closes over
+        refused(TraceError, "^there are no arguments to differentiate", lambda: call(net))
+    refused(TraceError, "^an argument holds 'relu', a str, and only arrays", lambda: call(net, W, "relu"))
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"products": {}}, r"^x says of no dtype .*\. Give FLOPs a second"),
+        ({"products": 3}, r"^x says of no dtype"),
+        ({"products": {"float32": 0}}, r"^products of float32 of x cannot be 0 a second\. Give a number above 0\.$"),
+        ({"products": {"float31": 1e9}}, r"^products of 'float31' are of no dtype"),
+        ({"bandwidth": 0}, r"^bandwidth of x cannot be 0 a second"),
+        ({"bandwidth": float("nan")}, r"^bandwidth of x cannot be nan a second"),
+        ({"bandwidth": "fast"}, r"^bandwidth of x cannot be 'fast' a second"),
+        ({"arithmetic": -1.0}, r"^arithmetic of x cannot be -1\.0 a second"),
+        ({"transcendentals": True}, r"^transcendentals of x cannot be True a second"),
+        ({"link": -1}, r"^link of x cannot be -1 a second\. Give 0, for none, or more\.$"),
+        ({"name": None}, r"^a device called None has no name"),
+    ],
+)
+def test_a_device_that_does_nothing_in_a_second_is_refused(given, sentence):
+    refused(
+        TargetError, sentence, lambda: Device(**{"name": "x", "products": {"float32": 1e9}, "bandwidth": 1e9} | given)
+    )

@@ -1,0 +1,82 @@
+"""What is live at once, by the text of a program: arrays of 128 numbers, in sizes of one."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from grader.stablehlo.liveness import Recorded
+
+X = jax.ShapeDtypeStruct((128,), jnp.float32)
+
+
+def live(function, *arguments) -> float:
+    exported = jax.export.export(jax.jit(function, keep_unused=True), platforms=["cpu"])(*arguments or (X,))
+    program = Recorded(exported.mlir_module())
+    return program.peak(program.outputs, [*program.inputs, *program.outputs]) / (4 * X.size)
+
+
+def scan(x, length, step=jnp.sin):
+    return jax.lax.scan(lambda x, _: (step(x), None), x, length=length)[0]
+
+
+def gradient(function):
+    return jax.grad(lambda x: jnp.sum(function(x)))
+
+
+def waits(x):
+    first = jnp.sin(x)
+    return first * jnp.cos(jnp.exp(jnp.tan(first)))
+
+
+@pytest.mark.parametrize(
+    ("function", "sizes"),
+    [
+        (lambda x: jnp.sin(jnp.cos(jnp.exp(x))), 1),
+        (waits, 2),
+        (lambda x: [jnp.sin(x), jnp.exp(jnp.cos(x))], 1),  # results take nothing
+        (lambda x: jnp.cos(x + jnp.arange(128.0) * jnp.ones(128)), 1),
+        (lambda x: jnp.sum(jnp.exp(jnp.sin(x)[:, None] * jnp.ones((1, 50)))), 50),
+        (lambda x: jnp.sum(jnp.zeros((50, 128)).at[7].set(jnp.sin(x)).at[8].set(x)), 50),
+    ],
+)
+def test_a_value_is_live_until_it_is_used_for_the_last_time(function, sizes):
+    assert live(function) == pytest.approx(sizes, abs=0.1)
+
+
+@pytest.mark.parametrize("wrap", [lambda step: step, jax.jit], ids=["plain", "called"])
+def test_what_every_turn_keeps_lies_in_one_array(wrap):
+    assert 40 <= live(gradient(lambda x: scan(x, 40, wrap(jnp.sin)))) <= 43
+
+
+def test_what_turns_hand_on_takes_as_much_in_ten_as_in_a_hundred():
+    assert live(lambda x: scan(x, 100)) == live(lambda x: scan(x, 10)) <= 2
+
+
+def test_what_a_checkpoint_runs_again_is_live_for_one_segment_at_a_time():
+    once = live(gradient(lambda x: scan(x, 6, jax.checkpoint(lambda x: scan(x, 7)))))
+    assert 6 + 7 <= once <= 6 + 7 + 4
+    around_all = live(gradient(jax.checkpoint(lambda x: scan(x, 42))))
+    assert around_all >= 42
+
+
+def test_what_is_made_before_a_loop_is_there_in_every_turn():
+    def around(x):
+        outside = jnp.exp(jnp.tan(x))
+        return scan(x, 5, lambda x: jnp.sin(x) * outside)
+
+    assert live(around) == live(lambda x: scan(x, 5)) + 1
+
+
+def test_branches_are_not_live_together():
+    def either(x):
+        return jax.lax.cond(x[0] > 0, waits, lambda x: waits(x + 1), x)
+
+    assert live(either) <= 3
+
+
+def test_what_nobody_asks_for_takes_nothing():
+    def idle(x):
+        scan(jnp.outer(x, x), 5)
+        return jnp.sin(jnp.cos(x))
+
+    assert live(idle) == 1

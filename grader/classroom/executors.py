@@ -120,7 +120,7 @@ class Cluster:
     def submit(self, submission: Submission, seed: int, secret: int, hurry: Hurry) -> Future:
         """Has a submission graded. Raises RunError if there is no worker left to do it, or the scheduler is gone."""
         asked = (submission.learner, submission.name, submission.content, submission.exercise), seed, secret, int(hurry)
-        with self._scheduler_needed():
+        with self._scheduler_needed(OSError):
             options: dict[str, Any] = {}
             if self.set_aside:
                 workers = [each for each in self._client.nthreads() if each not in self.set_aside]
@@ -140,7 +140,9 @@ class Cluster:
           Unfit: the worker cannot grade, and has been set aside.
           RunError: the scheduler is gone.
         """
-        with self._scheduler_needed():
+        from distributed.comm import CommClosedError
+
+        with self._scheduler_needed(CommClosedError):  # any other may be the answer's machine's
             said: dict[str, Any] = future.result()
         if "unfit" in said:
             self.set_aside[said["worker"]] = said["unfit"]
@@ -150,13 +152,14 @@ class Cluster:
         return Grade.from_dict(said["grade"])
 
     @contextlib.contextmanager
-    def _scheduler_needed(self) -> Iterator[None]:
+    def _scheduler_needed(self, lost: type[Exception]) -> Iterator[None]:
         try:
             yield
         except (RunError, KeyboardInterrupt):
             raise
-        except BaseException:  # what Dask raises depends on when it finds out
-            if self._client.status == "running":
+        except BaseException as error:  # what Dask raises depends on when it finds out
+            # Its status may follow later than the broken connection.
+            if self._client.status == "running" and not isinstance(error, lost):
                 raise
             raise RunError(
                 f"The Dask scheduler at {self._scheduler} does not answer any more. The grades so far are kept: start "

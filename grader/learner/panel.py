@@ -79,14 +79,15 @@ def _button(label: str, verb: Callable[[], View], page, said):
         button.description = f"{label} …"  # and not disabled, which would take the keyboard's focus away
         said.value = ""  # at once: what stands below must not move when somebody has begun to read again
         try:
-            result = verb()
-        except Exception as error:  # in a callback it would go to a log that nobody sees
-            result = Remark(f"{label} did not work", f"{type(error).__name__}: {error}")
+            try:
+                result = verb()
+            except Exception as error:  # in a callback it would go to a log that nobody sees
+                result = Remark(f"{label} did not work", f"{type(error).__name__}: {error}")
+            # A new verdict takes the old one's place.
+            where = page if isinstance(result, Checked) else said
+            where.value = Markup('<div role="status">{}</div>').format(Markup(result.html()))
         finally:
-            button.description = label
-        # A new verdict takes the old one's place.
-        where = page if isinstance(result, Checked) else said
-        where.value = Markup('<div role="status">{}</div>').format(Markup(result.html()))
+            button.description = label  # whoever waits for it then reads the new verdict
 
     button.on_click(press)
     return button

@@ -69,11 +69,17 @@ def press(notebook, label: str, answer: str):
     """Presses one of the panel's buttons with the keyboard, and waits for what it says: the button keeps the focus, and
     stays where it is and in view, and so does what it says begin."""
     button = notebook.panel.get_by_role("button", name=label, exact=True)
+    # What stood there before may say the same: its name changes while it is at work, and changes back when it is done.
+    button.evaluate("""button => {
+        delete button.dataset.atWork;
+        new MutationObserver(() => button.dataset.atWork = button.textContent.endsWith(' …'))
+            .observe(button, {childList: true, characterData: true, subtree: true});
+    }""")
     notebook.press(button)
     place = button.bounding_box()
     notebook.shifted()
+    notebook.panel.locator("button[data-at-work=false]", has_text=label).wait_for()
     notebook.panel.get_by_text(answer).first.wait_for()
-    button.wait_for()  # its name says so while it is at work
     assert notebook.page.evaluate("document.activeElement.textContent") == label
     assert button.bounding_box() == place
     assert notebook.shifted() <= 0.1

@@ -14,6 +14,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import distributed
 import pytest
 
 import rematscope
@@ -388,6 +389,8 @@ def test_a_cluster_that_loses_workers_and_has_unfit_ones_gives_the_same_grades(
         dask("dask_worker", address, *WORKER, PYTHONPATH=paths),
     ]
     fit = [dask("dask_worker", address, *WORKER) for _ in range(2)]
+    with distributed.Client(address, set_as_default=False) as client:
+        client.wait_for_workers(4, timeout=60)  # a run whose only worker so far cannot grade ends
     results = tmp_path / "grades" / "results"
 
     def lose_one():

@@ -60,6 +60,8 @@ def pytest_configure(config):
     if given is not None:
         os.environ["REMAT_SEED"] = str(given)
     os.environ.setdefault("REMAT_SEED", str(secrets.randbits(32)))
+    if getattr(config.option, "hypothesis_seed", "given") is None:
+        config.option.hypothesis_seed = os.environ["REMAT_SEED"]
 
 
 def pytest_report_header():

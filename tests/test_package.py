@@ -19,7 +19,7 @@ REQUIRED = {"jax", "numpy", "rich", "scipy"}
 
 
 def run(*command, cwd: Path) -> subprocess.CompletedProcess:
-    return subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, timeout=120)
+    return subprocess.run([str(part) for part in command], cwd=cwd, capture_output=True, text=True, timeout=300)
 
 
 @pytest.fixture(scope="module")

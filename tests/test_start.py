@@ -82,7 +82,7 @@ class Workbook:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=300,
         )
 
     def uv_calls(self) -> list[str]:
@@ -450,7 +450,7 @@ def test_opens_the_first_page_with_no_question_asked(workbook, lab):
     assert (defaults["fetchNews"]["default"], defaults["checkForUpdates"]["default"]) == ("false", False)
 
     process.terminate()
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=120)
     assert "Traceback" not in output
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(url)
@@ -460,6 +460,6 @@ def test_opens_the_first_page_with_no_question_asked(workbook, lab):
 def test_ctrl_c_ends_it_without_a_traceback(lab):
     process, _ = lab
     os.killpg(process.pid, signal.SIGINT)
-    output, _ = process.communicate(timeout=30)
+    output, _ = process.communicate(timeout=120)
     assert process.returncode == 0
     assert "Traceback" not in output and "KeyboardInterrupt" not in output

@@ -160,10 +160,10 @@ FORGED = {
 @pytest.mark.parametrize("name", FORGED)
 def test_forged_evidence_is_refused_or_judged_for_what_it_does(honest, name):
     change, outcome, reason = FORGED[name]
-    start = time.monotonic()
+    start = time.process_time()
     got = judged(change(honest))
     assert got[0] == outcome and reason in got[1], got
-    assert time.monotonic() - start < 20
+    assert time.process_time() - start < 60, "whoever forges does not decide how much work there is"
 
 
 def test_an_error_may_say_what_is_no_text():

@@ -35,7 +35,7 @@ def while_another_waits(make, make_for_another):
         one = threads.submit(cache, b"same", first)
         assert asked.wait(30)
         other = threads.submit(another)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while not (idents and waits(idents[0])):
             assert time.monotonic() < deadline
             time.sleep(0.001)

@@ -233,13 +233,13 @@ grader.grade(Submission("a", "a.py", answer), 1)
         sandbox_alone = bubblewrap.descendants(grader.pid)
         grader.stdin.write("\n")
         grader.stdin.flush()
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while len((started := bubblewrap.descendants(grader.pid)) - sandbox_alone) < 2:  # a guard, the answer
             assert time.monotonic() < deadline, started
             time.sleep(0.05)
         grader.send_signal(signal.SIGKILL)
     assert len(sandbox_alone) >= 2  # bubblewrap, the zygote
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while alive := {pid for pid in started if Path(f"/proc/{pid}").exists()}:
         assert time.monotonic() < deadline, alive
         time.sleep(0.1)
@@ -294,7 +294,7 @@ def test_a_sandbox_that_is_lost_is_replaced():
         for pid in bubblewrap.descendants(os.getpid()) - before:
             with contextlib.suppress(ProcessLookupError):  # it ended with the one before
                 os.kill(pid, signal.SIGKILL)
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while zygote.alive:
             assert time.monotonic() < deadline
         assert "exit status 0" in grade("os._exit(0)", grader).reason

@@ -121,6 +121,18 @@ def perceptron(layers, rows, width):
     return loss, [array(width, width)] * layers, array(rows, width)
 
 
+def dropped(layers, rows, width):
+    """A mask is drawn for each layer, from a key that is an argument."""
+
+    def loss(ws, x, key):
+        for i, w in enumerate(ws):
+            keep = jax.random.bernoulli(jax.random.fold_in(key, i), 0.9, x.shape)
+            x = x + jax.nn.gelu(jnp.where(keep, x, 0) @ w)
+        return jnp.mean(x**2)
+
+    return loss, [array(width, width)] * layers, array(rows, width), jax.eval_shape(lambda: jax.random.key(0))
+
+
 def halves(layers, rows, width):
     def loss(layers, x):
         for p in layers:
@@ -192,6 +204,7 @@ MODELS = {
     "generator": generator(16, 8, 8),
     "nested_rnn": recurrent(4, 16, 32, 64),
     "experts": experts(4, 512, 64, 128),
+    "dropped": dropped(2, 1024, 64),
     "halves": halves(3, 512, 64),
     "physics": physics(64, 1024),
     "perceptron": perceptron(4, 1024, 64),

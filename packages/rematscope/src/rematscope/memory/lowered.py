@@ -10,6 +10,8 @@ axis is an operation of its own. On a CPU there is more:
   `float32` first.
 * A convolution reads N…C and …IO, and writes N…C.
 * The derivative of a pooling is a scatter to places, which are found in the forward pass.
+* Random bits (of JAX's usual keys) are two integers for each number until they are used, and two more while they are
+  made, in a loop.
 * There is no product by groups: what is multiplied stands once for each group, zeros where another group's is.
 * Operations run breadth first (`BFScheduler`), for those that do not depend on each other may run at the same time. So
   a copy of what the forward pass made is made in the forward pass, also for a product of the backward pass.
@@ -42,6 +44,7 @@ _SCALARS: dict[str, Callable[..., Any]] = {
     "gt": operator.gt,
     "lt": operator.lt,
 }
+MIXED = "threefry2x32"  # the loop in which random bits are made
 VIEWS = frozenset("reshape squeeze expand_dims stop_gradient copy_p".split())
 
 
@@ -172,6 +175,8 @@ class _Lowering:
                     return self._scattered(equation)
                 case "ragged_dot_general":
                     return self._product_by_groups(equation)
+                case "random_bits" if str(equation.inputs[0].dtype) == "key<fry>":
+                    return self._drawn(equation)
         if equation.primitive in self._elementwise and len(equation.outputs) == 1:
             return self._spread(equation)
         return equation
@@ -250,6 +255,14 @@ class _Lowering:
         if key not in self._kept:
             (self._kept[key],) = self._write("iota", (), _alike(value, dtype=np.dtype(np.int32)), like).outputs
         return self._kept[key]
+
+    def _drawn(self, equation: Equation) -> Equation:
+        """Random bits: two integers for each number are counted out, mixed in a loop, and made one."""
+        made = [[_alike(v, dtype=np.dtype(np.uint32)) for v in equation.outputs * 2] for _ in range(2)]
+        for value in made[0]:
+            self._write("count", equation.inputs, value, equation)
+        self.equations.append(dataclasses.replace(equation, primitive=MIXED, inputs=(*made[0],), outputs=(*made[1],)))
+        return dataclasses.replace(equation, primitive="xor", inputs=(*made[1],))
 
     def _product_by_groups(self, equation: Equation) -> Equation:
         lhs, rhs, groups = equation.inputs[:3]

@@ -34,12 +34,13 @@ from rematscope.ir.cost_rules import RULES
 from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.memory.by_library import by_library
 from rematscope.memory.lives import Lives
-from rematscope.memory.lowered import VIEWS, breadth_first, is_another_name, lowered
+from rematscope.memory.lowered import MIXED, VIEWS, breadth_first, is_another_name, lowered
 from rematscope.memory.rooms import Rooms
 from rematscope.tracing.trace import Passes
 
 _ELEMENTWISE = frozenset(name for name, rule in RULES.items() if rule in (RULES["add"], RULES["exp"])) | frozenset(
-    "broadcast_in_dim clamp convert_element_type copy integer_pow iota pad rev select_n slice".split()
+    "bitcast_convert_type broadcast_in_dim clamp convert_element_type copy integer_pow iota pad rev "
+    "select_n slice".split()
 )
 # XLA computes none of these twice (`InstructionFusion::IsExpensive`); sines and cosines of real numbers it does.
 _EXPENSIVE = frozenset(name for name, rule in RULES.items() if rule is RULES["exp"]) - {"sin", "cos", "tan"}
@@ -306,7 +307,7 @@ class _Written(Lives):
             self._is(equation.outputs[0], array)
             return
         step = len(self.steps)
-        in_place = equation.primitive in _ELEMENTWISE - {"copy"} and equation not in self._fused.by_library
+        in_place = equation.primitive in _ELEMENTWISE - {"copy"} | {MIXED} and equation not in self._fused.by_library
         for i, values in enumerate(self._operands(equation)):
             for value in values:
                 self.read(value, step if in_place or (equation.primitive in _IN_PLACE and i == 0) else step + 1)
@@ -381,6 +382,8 @@ def _room(equation: Equation, target: str) -> int:
         return 0
     if equation.primitive == "ragged_dot_general" and target != "cpu":
         return _dense_groups(equation)
+    if equation.primitive == MIXED:
+        return sum(v.device_bytes for v in equation.outputs)  # each round begins with a copy of what it mixes
     return 0
 
 

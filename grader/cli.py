@@ -92,7 +92,34 @@ def _check_again(file: Path, json_: bool) -> int:
     return max(_EXIT_STATUS[verdict.outcome] for verdict in verdicts)
 
 
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """Within this, SIGINT and SIGTERM end this process, and with it what still runs: grades are kept one by one.
+
+    They raise nothing, since an exception is lost where nobody can catch it, such as in what JAX has called whenever
+    garbage is collected. A shell that is no terminal's has what it runs in the background ignore SIGINT; but a class may
+    be interrupted there too.
+    """
+
+    def end(*_: object) -> NoReturn:
+        shown = "\x1b[?25h" if os.isatty(2) else ""  # a bar hides the cursor
+        said = f"{shown}\nInterrupted. The grades so far are kept: add --resume to go on.\n"
+        try:
+            os.write(2, said.encode())  # `print` may be in the middle of something
+        finally:
+            os._exit(130)
+
+    numbers = signal.SIGINT, signal.SIGTERM
+    before = [signal.signal(number, end) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in zip(numbers, before, strict=True):
+            signal.signal(number, handler)
+
+
 @app.command()
+@_ended_by_signals()
 def batch(
     submissions: Annotated[
         Path,
@@ -142,7 +169,7 @@ def batch(
         handed_in = collect.collect(submissions)
         begin = run_folder.Run.resume if resume or regrade else run_folder.Run.begin
         where = executors.on_cluster(scheduler, not unsandboxed) if scheduler else executors.here(jobs, not unsandboxed)
-        with _ended_by_signals(), where as place, run_folder.locked(out):
+        with where as place, run_folder.locked(out):
             run = begin(out, seed, name, not unsandboxed)
             if regrade:
                 run.forget(regrade)
@@ -158,9 +185,6 @@ def batch(
     except (collect.CollectError, run_folder.RunError, sandbox.SandboxError) as error:
         print(error, file=sys.stderr)
         raise typer.Exit(2) from None
-    except KeyboardInterrupt:
-        print("\nInterrupted. The grades so far are kept: add --resume to go on.", file=sys.stderr, flush=True)
-        os._exit(130)  # waits for nobody, and what still runs ends with this process
     for outcome, count in sorted(Counter(grade.verdict.outcome for grade in report.grades).items()):
         print(f"{count:>6}  {outcome}")
     count = len(handed_in.learners)
@@ -202,19 +226,6 @@ def doctor(
         print("To grade strangers' answers here is not advised.")
         raise typer.Exit(1)
     print("Strangers' answers may be graded here; those of an exam on a virtual machine that holds nothing else.")
-
-
-@contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Within this, SIGINT and SIGTERM interrupt, as Ctrl-C does. A shell that is no terminal's has what it runs in the
-    background ignore SIGINT; but grades are kept, so that a class may be interrupted there too."""
-    numbers = signal.SIGINT, signal.SIGTERM
-    before = [signal.signal(number, signal.default_int_handler) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
 
 
 @app.command()

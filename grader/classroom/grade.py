@@ -75,6 +75,7 @@ class Grade:
       seconds: how long grading took.
       picture: the answer's two programs, or None. It comes from the answer's own process: it decides nothing.
       digest: the submission's, "" if there is none, or it has not been written down.
+      code: the hash of the code and the catalogue that made it, see `versions.code`; "" where `digest` is.
     """
 
     learner: str
@@ -84,6 +85,7 @@ class Grade:
     seconds: float = 0.0
     picture: Picture | None = None
     digest: str = ""
+    code: str = ""
 
     @property
     def score(self) -> int:
@@ -98,7 +100,7 @@ class Grade:
 
     def to_dict(self) -> dict[str, Any]:
         """The grade as JSON's types."""
-        fields = {name: getattr(self, name) for name in ("learner", "name", "printed", "seconds")}
+        fields = {name: getattr(self, name) for name in ("learner", "name", "printed", "seconds", "code")}
         return fields | {"verdict": self.verdict.to_dict(), "picture": self.picture and vars(self.picture)}
 
     @classmethod

@@ -152,6 +152,7 @@ class _Rounds:
                 except NotDone:
                     slow.add(answer.digest)
                     late.add(answer.learner)
+                    self._run.put_off(answer.digest)
                 except Unfit:
                     pending[submit(answer)] = answer
                 except gone as error:

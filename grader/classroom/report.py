@@ -190,6 +190,7 @@ def _entry(grade: Grade) -> dict[str, Any]:
         "score": grade.score,
         "reason": grade.reason,
         "seconds": round(grade.seconds, 3),
+        "code": grade.code,
         "printed": grade.printed,
         "verdict": grade.verdict.to_dict(),
     }

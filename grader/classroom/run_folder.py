@@ -126,8 +126,8 @@ class Run:
         return whole.picture if whole else None
 
     def begin_with(self, digest: str, alone: bool = False) -> None:
-        """Notes that a submission is being graded, and if nothing else is, until `keep`. Raises RunError if that cannot
-        be done."""
+        """Notes that a submission is being graded, and if nothing else is, until `keep` or `put_off`. Raises RunError
+        if that cannot be done."""
         with self._writing():
             mark = self.folder / _BEGUN / digest
             mark.touch()
@@ -135,16 +135,28 @@ class Run:
                 with mark.open("ab") as file:
                     file.write(b".")
 
+    def put_off(self, digest: str) -> None:
+        """Notes that a submission is not being graded for now: it cannot be what ends the run. Raises RunError if that
+        cannot be done."""
+        with self._writing():
+            (self.folder / _BEGUN / digest).unlink(missing_ok=True)
+
     def keep(self, digest: str, grade: Grade) -> Grade:
         """Writes a grade down, and returns it as `grade_of` would. Raises RunError if that cannot be done."""
         with self._writing():
-            write_whole(self._place(digest), json.dumps(grade.to_dict()))
-            (self.folder / _BEGUN / digest).unlink(missing_ok=True)
-        return replace(grade, digest=digest, picture=None)
+            write_whole(self._place(digest), json.dumps(replace(grade, code=self._code).to_dict()))
+        self.put_off(digest)
+        return replace(grade, digest=digest, code=self._code, picture=None)
+
+    @property
+    def _code(self) -> str:
+        code: str = self.settings["versions"]["code"]
+        return code
 
     def _read(self, digest: str) -> Grade | None:
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError, AttributeError):
-            return replace(Grade.from_dict(json.loads(self._place(digest).read_text())), digest=digest)
+            grade = Grade.from_dict(json.loads(self._place(digest).read_text()))
+            return replace(grade, digest=digest) if grade.code == self._code else None
         return None
 
     def write(self, report: Report, gradescope: bool) -> None:
@@ -164,8 +176,13 @@ class Run:
         try:
             yield
         except OSError as error:
+            if not (self.folder / _RUN).exists():
+                raise RunError(
+                    f"{self.folder} is gone, and the grades with it: where it has another name now, give that, and add "
+                    "--resume."
+                ) from None
             raise RunError(
-                f"{self.folder} cannot be written ({error.strerror}). The grades so far are kept: make room, and add "
+                f"{self.folder} cannot be written ({error.strerror}). The grades so far are kept: see to that, and add "
                 "--resume."
             ) from None
 

@@ -259,9 +259,8 @@ def test_a_class_is_resumed_after_a_kill_and_an_interrupt_and_nothing_is_left_ru
     process = subprocess.Popen([*in_background, *command, "--resume"], stderr=subprocess.PIPE, text=True, cwd=ROOT)
     until(lambda: _children(process.pid), process)
     process.send_signal(signal.SIGINT)
-    assert (
-        "The grades so far are kept: add --resume" in process.communicate(timeout=20)[1] and process.returncode == 130
-    )
+    said = process.communicate(timeout=180)[1]
+    assert "The grades so far are kept: add --resume" in said and process.returncode == 130
     done = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=180, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "") and "the seed was 3" in done.stdout
     assert (out / "grades.csv").read_bytes().decode() == grades
@@ -269,6 +268,16 @@ def test_a_class_is_resumed_after_a_kill_and_an_interrupt_and_nothing_is_left_ru
     assert ['class="programs"' in page for page in pages] == [True, True, False, False, True, True]
     assert {name: (results / name).stat().st_mtime_ns for name in kept} == kept, "these were not graded again"
     assert not any(Path("/proc", pid).exists() for pid in zygotes)
+
+
+def test_an_interrupt_ends_a_run_also_where_an_exception_would_be_lost(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "ada.py").write_text(RIGHT)
+    interrupts = "import gc, os, signal; gc.callbacks.append(lambda *_: os.kill(os.getpid(), signal.SIGINT)); "
+    command = ["batch", str(tmp_path / "in"), "--out", str(tmp_path / "out"), "--unsandboxed"]
+    script = f"{interrupts}from grader import cli; cli.app({command})"  # JAX has something called there too
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=180, cwd=ROOT)
+    assert done.returncode == 130 and done.stderr.endswith("The grades so far are kept: add --resume to go on.\n")
 
 
 def test_a_full_disk_and_a_damaged_run_are_told(tmp_path, monkeypatch):
@@ -280,9 +289,17 @@ def test_a_full_disk_and_a_damaged_run_are_told(tmp_path, monkeypatch):
     with pytest.raises(run_folder.RunError, match="The grades so far are kept"):
         run.keep(submission.digest, grade)
     (run.folder / "elsewhere").rename(run.folder / "results")
+    run.folder.rename(tmp_path / "renamed")
+    with pytest.raises(run_folder.RunError, match=r"grades is gone.*where it has another name now, give that"):
+        run.keep(submission.digest, grade)
+    (tmp_path / "renamed").rename(run.folder)
     run.keep(submission.digest, grade)
     assert run.grade_of(submission.digest).reason.endswith("no reason.")
     assert run.grade_of(Submission("ben", "answer.py", b"").digest) is None
+    kept = next((run.folder / "results").iterdir())
+    assert json.loads(kept.read_text())["code"] == run.settings["versions"]["code"]
+    kept.write_text(json.dumps(grade.to_dict() | {"code": "of another version"}))
+    assert run.grade_of(submission.digest) is None, "what other code made is graded again"
     next((run.folder / "results").iterdir()).write_text('["half"]')
     assert run.grade_of(submission.digest) is None, "it is graded again"
     assert run_folder.Run.resume(run.folder, None, NAME, True) == run

@@ -138,6 +138,19 @@ def test_a_run_that_crashed_begins_with_the_others(handed_in, graded, tmp_path):
     assert not any((tmp_path / "out" / "begun").iterdir())
 
 
+def test_what_was_put_off_when_a_run_crashed_is_no_suspect(handed_in, graded, tmp_path):
+    class_ = handed_in(**{f"learner{number}": [f"slow {number}"] for number in range(20)}, eve=["crashes"])
+
+    def does(text, hurry):
+        return NotDone("…") if hurry is Hurry.GREAT else MemoryError() if text == "crashes" else PASSED
+
+    with pytest.raises(MemoryError):
+        graded(class_, Place(does, ahead=2))
+    assert len(run_folder.Run.resume(tmp_path / "out", None, None, True).suspects) <= 2, "what was in flight, no more"
+    graded(class_, place := Place(lambda *_: PASSED, ahead=2))
+    assert sum(hurry is Hurry.NONE for _, _, hurry, _ in place.asked) <= 2
+
+
 def test_an_unfit_machine_is_asked_no_more(handed_in, graded):
     class_, failures = handed_in(ada=["1"], ben=["2"]), [executors.Unfit("tcp://a"), executors.Unfit("tcp://b")]
     grades = graded(class_, Place(lambda *_: failures.pop() if failures else PASSED))

@@ -97,8 +97,8 @@ def _ended_by_signals() -> Iterator[None]:
     """Within this, SIGINT and SIGTERM end this process, and with it what still runs: grades are kept one by one.
 
     They raise nothing, since an exception is lost where nobody can catch it, such as in what JAX has called whenever
-    garbage is collected. A shell that is no terminal's has what it runs in the background ignore SIGINT; but a class may
-    be interrupted there too.
+    garbage is collected. A shell that is no terminal's has what it runs in the background ignore SIGINT; but a class
+    may be interrupted there too.
     """
 
     def end(*_: object) -> NoReturn:
@@ -203,7 +203,7 @@ def batch(
         print(
             f"No control groups limited what the kernel keeps for an answer: {without}. See `python -m grader doctor`."
         )
-        if os.geteuid() == 0:
+        if place.uncounted:
             print("They were graded as root, whose threads Linux does not count: grade as another user to bound them.")
     if lost:
         print(f"{lost} were lost with the machines that were to grade them: add --resume to grade them.")

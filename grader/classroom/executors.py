@@ -29,11 +29,14 @@ def here(jobs: int, sandboxed: bool) -> Iterator["Here"]:
     from grader.classroom.grade_one import SandboxGrader, grade_unsandboxed  # imports JAX
 
     grader = SandboxGrader()
-    without_groups = grader.begin().without_groups if sandboxed else None
+    zygote = grader.begin() if sandboxed else None
     # Threads, not processes: what takes time runs in processes of its own already.
     executor = ThreadPoolExecutor(jobs)
     try:
-        yield Here(executor, 2 * jobs, grader.grade if sandboxed else grade_unsandboxed, without_groups)
+        place = Here(executor, 2 * jobs, grader.grade if sandboxed else grade_unsandboxed)
+        if zygote:
+            place.without_groups, place.uncounted = zygote.without_groups, zygote.uncounted
+        yield place
         executor.shutdown()
         grader.close()
     finally:
@@ -47,7 +50,10 @@ class Here:
       executor: what calls `grade`.
       ahead: how many submissions to hand over before their grades are there.
       grade: grades a submission, as `SandboxGrader.grade` does.
+
+    Attributes:
       without_groups: why answers have no control groups, "" if they have; None if nobody knows.
+      uncounted: whether answers are root's, whose threads Linux does not count.
     """
 
     losses: tuple[type[Exception], ...] = ()
@@ -57,9 +63,10 @@ class Here:
         executor: ThreadPoolExecutor,
         ahead: int,
         grade: Callable[[Submission, int, int, Hurry], Grade],
-        without_groups: str | None = None,
     ):
-        self.ahead, self.without_groups = ahead, without_groups
+        self.ahead = ahead
+        self.without_groups: str | None = None
+        self.uncounted = False
         self.set_aside: dict[str, str] = {}
         self._executor, self._grade = executor, grade
 
@@ -115,6 +122,7 @@ class Cluster:
         self.losses: tuple[type[Exception], ...] = (distributed.KilledWorker,)
         self.set_aside: dict[str, str] = {}
         self.without_groups: str | None = None  # each machine has its own
+        self.uncounted = False
         self._client, self._scheduler, self._sandboxed = client, scheduler, sandboxed
 
     def submit(self, submission: Submission, seed: int, secret: int, hurry: Hurry) -> Future:

@@ -42,14 +42,14 @@ def examine(jobs: int) -> list[Promise]:
     """
     try:
         with Zygote() as zygote:
-            groups = zygote.without_groups
+            groups, uncounted = zygote.without_groups, zygote.uncounted
     except SandboxError as error:
         return [Promise("sandbox", False, str(error))]
     return [
         Promise("sandbox", True, "An answer is alone: no files, processes or network but what it needs."),
         Promise("system calls", True, "Those on a list, and none that is yet to come. No huge pages."),
         _counted(groups),
-        _threads(groups),
+        _threads(bool(groups) and uncounted),
         _memory(jobs),
     ]
 
@@ -62,9 +62,12 @@ def _counted(groups: str) -> Promise:
     return Promise("control groups", True, text)
 
 
-def _threads(groups: str) -> Promise:
-    if groups and os.geteuid() == 0:
-        text = "You are root, whose threads Linux does not count: grade as another user, or with control groups."
+def _threads(uncounted: bool) -> Promise:
+    if uncounted:
+        text = (
+            "You are root, whose threads Linux does not count, and answers cannot be another user's here: grade as "
+            "another user, or with control groups."
+        )
         return Promise("threads", False, text)
     return Promise("threads", True, f"An answer has {THREADS} at most.")
 

@@ -4,6 +4,7 @@ What they see is in `grader.isolation.what_is_shown`. They have no network, and 
 """
 
 import contextlib
+import os
 import shutil
 import socket
 import subprocess
@@ -89,6 +90,8 @@ class Zygote:
 
     Attributes:
       without_groups: why its processes have no control groups; "" if they have.
+      uncounted: whether they are root's, whose threads Linux does not count. Whoever starts this as root is somebody
+        else inside, if that can be had.
 
     Raises:
       SandboxError: it does not start here.
@@ -103,19 +106,31 @@ class Zygote:
                 "The sandbox needs bubblewrap: install it with `apt install bubblewrap` or `dnf install bubblewrap`, "
                 "or grade with --unsandboxed."
             )
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._control, self._lock = ours, threading.Lock()
+        self._lock = threading.Lock()
         self._groups: ControlGroups | None = None
         self.without_groups = ""
         try:
             self._groups = ControlGroups()
         except NotDelegated as error:
             self.without_groups = str(error)
+        root = os.geteuid() == 0
+        try:
+            self._begin(bwrap, as_root=root)
+            self.uncounted = False
+        except SandboxError:
+            if not root:
+                raise
+            self._begin(bwrap, as_root=False)  # a container's root, who has few rights, or files for root alone
+            self.uncounted = True
+
+    def _begin(self, bwrap: str, as_root: bool) -> None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control = ours
         with theirs, tempfile.TemporaryFile() as errors:
             self._process = subprocess.Popen(
                 [
                     bwrap,
-                    *what_is_shown.options(),
+                    *what_is_shown.options(as_root),
                     sys.executable,
                     "-m",
                     "grader.isolation.inside.zygote",

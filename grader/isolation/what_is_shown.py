@@ -77,37 +77,48 @@ def _interpreter() -> list[Path]:
     return [*links, links[0].resolve()]
 
 
-def options() -> list[str]:
-    """bubblewrap's options."""
-    options = ["--unshare-all", "--new-session", "--cap-drop", "ALL", "--uid", "1000", "--gid", "1000"]
+def options(as_root: bool) -> list[str]:
+    """bubblewrap's options. `as_root`: what runs inside is root at first, and may become another user."""
+    options = ["--new-session", "--cap-drop", "ALL"]
+    if as_root:
+        options += [f"--unshare-{name}" for name in ("ipc", "pid", "net", "uts", "cgroup-try")]
+        options += ["--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+    else:
+        options += ["--unshare-all", "--uid", "1000", "--gid", "1000"]
     options += ["--hostname", "sandbox"]
     hidden: list[str] = []
     there: set[Path] = set()
+    made: set[Path] = set()
 
-    def bind(path: Path, place: Path) -> None:
-        options.extend(["--ro-bind", str(path), str(place)])
+    def put(option: str, *paths: Path | str) -> None:
+        for above in reversed(Path(paths[-1]).parents[:-1]):
+            if above not in made:  # or bubblewrap makes it for itself alone
+                made.add(above)
+                options.extend(["--dir", str(above)])
+        options.extend([option, *map(str, paths)])
 
     def show(path: Path) -> None:
         for place in dict.fromkeys((path, path.resolve())):  # a folder above it may be a link
             if there.isdisjoint((place, *place.parents)):
                 there.add(place)
-                bind(path, place)
+                put("--ro-bind", path, place)
 
     def show_folders(inside: bool) -> None:
         shown = [folder for folder in folders() if folder.is_relative_to(_ROOT) == inside]
         for folder in sorted(shown, key=Path.is_symlink):  # what links lead to comes first
             if folder.is_symlink() and not there.isdisjoint((folder.resolve(), *folder.resolve().parents)):
                 there.add(folder)
-                options.extend(["--symlink", str(folder.readlink()), str(folder)])
+                put("--symlink", folder.readlink(), folder)
             else:
                 show(folder)
 
     def hide(path: Path) -> None:
-        options.extend(["--tmpfs", str(path)])
+        put("--tmpfs", path)
         hidden.append(str(path))
+        made.clear()
 
     show_folders(inside=False)
-    options += ["--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache"]
+    put("--ro-bind-try", "/etc/ld.so.cache", "/etc/ld.so.cache")
     packages = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib")}
     if _ROOT not in packages:  # not installed as a package: a folder with tests and pages beside it
         hide(_ROOT)
@@ -118,12 +129,12 @@ def options() -> list[str]:
         show(path)
     hide(_GRADER)
     hide(_ROOT / "solutions")
-    bind(_INSTRUMENT, _INSTRUMENT)
+    put("--ro-bind", _INSTRUMENT, _INSTRUMENT)
     for pattern in _SHOWN:
         for file in sorted(_GRADER.glob(pattern)):
-            bind(file, file)
+            put("--ro-bind", file, file)
     for name in ("null", "zero", "random", "urandom"):
-        options.extend(["--dev-bind", f"/dev/{name}", f"/dev/{name}"])
+        put("--dev-bind", f"/dev/{name}", f"/dev/{name}")
     options.extend(["--proc", "/proc", "--dir", FOLDER, "--chdir", FOLDER])
     for place in (*hidden, "/"):  # whatever one process leaves there the next one would find
         options.extend(["--remount-ro", place])

@@ -12,6 +12,7 @@ from pathlib import Path
 from grader.isolation.inside import libc, system_calls
 
 THREADS = 256  # at most
+_NOBODY = 65534
 FOLDER = "/learner"  # home and temporary folder; not /tmp, for this project may be there
 
 
@@ -28,6 +29,16 @@ class ProcessLimits:
     processor_seconds: int
     memory: int
     disk: int = 64 * 2**20
+
+
+def be_nobody() -> None:
+    """Where this process is root, it is another user from now on, and has no rights: of root's threads Linux counts
+    none."""
+    if os.getuid() == 0:
+        os.setgroups([])
+        os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+        os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+        libc.prctl(_PR_SET_DUMPABLE, 1)  # or its files in /proc stay root's, and it could enter no namespaces
 
 
 def enter_namespaces() -> None:
@@ -85,7 +96,7 @@ def _limit(limits: ProcessLimits):
 
 
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT = 1, 2, 4, 8, 32
-_PR_SET_PDEATHSIG, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_THP_DISABLE = 1, 24, 38, 41
+_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_THP_DISABLE = 1, 4, 24, 38, 41
 
 
 def _mount(place: str, options: str, flags: int = 0):

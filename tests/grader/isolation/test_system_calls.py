@@ -15,7 +15,7 @@ import sample_answers
 
 from grader.classroom.collect import Submission
 from grader.isolation.inside import system_calls
-from grader.isolation.inside.lockdown import ProcessLimits
+from grader.isolation.inside.lockdown import THREADS, ProcessLimits
 
 NAME = "checkpoint_dot_policy"
 HEAD = """
@@ -186,6 +186,24 @@ def test_there_are_threads_and_no_processes(grader):
     finds((len(threads), processes, tries(os.memfd_create, "x"), tries(os.unshare, os.CLONE_NEWUSER)))
     """
     assert found(body, grader) == (20, ["EPERM"] * 3, "EPERM", "EPERM")
+
+
+@bubblewrap.needed
+def test_there_are_so_many_threads_and_no_more_also_where_root_grades(grader, zygote):
+    if zygote.uncounted and zygote.without_groups:
+        pytest.skip("this root may be nobody else, and threads of root's are not counted")
+    body = """
+    threading.stack_size(2**15)
+    stay, count = threading.Event(), 0
+    try:
+        while count < 1000:
+            threading.Thread(target=stay.wait, daemon=True).start()
+            count += 1
+    except RuntimeError:
+        finds(count)
+    finds(count)
+    """
+    assert 200 < found(body, grader) <= THREADS
 
 
 @bubblewrap.needed

@@ -33,6 +33,8 @@ def statements_of(source: AnswerSource) -> list[PlacedStatement]:
       SyntaxError, ValueError, RecursionError, MemoryError: it is no Python, and would not be in a notebook.
     """
     text = source.text.replace("\r\n", "\n").replace("\r", "\n")  # as Python counts lines
+    if "\0" in text:  # at which Python's tokenizer has an error of its own
+        raise ValueError("it holds a null character: type the line anew that has it")
     try:
         tree = ast.parse(text)
     except SyntaxError:

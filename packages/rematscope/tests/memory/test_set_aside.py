@@ -101,6 +101,18 @@ def recurrent(outer, inner, batch, width):
     return loss, {name: array(width, width) for name in "wu"}, array(outer, inner, batch, width)
 
 
+def associative(length, width):
+    """A linear recurrence by halves: every second number is cut out, and put in again."""
+
+    def loss(a, b):
+        def step(first, then):
+            return first[0] * then[0], then[0] * first[1] + then[1]
+
+        return jnp.sum(jnp.sin(lax.associative_scan(step, (a, b))[1]))
+
+    return loss, array(length, width), array(length, width)
+
+
 def experts(count, tokens, width, hidden):
     def loss(p, x):
         expert = jnp.argmax(x @ p["route"], -1)
@@ -203,6 +215,7 @@ MODELS = {
     "pooled": pooled(16, 4, 32),
     "generator": generator(16, 8, 8),
     "nested_rnn": recurrent(4, 16, 32, 64),
+    "associative": associative(16, 4096),
     "experts": experts(4, 512, 64, 128),
     "dropped": dropped(2, 1024, 64),
     "halves": halves(3, 512, 64),

@@ -9,6 +9,7 @@ rules that XLA has on every target:
   else more would be read than is spared (XLA's `InstructionFusion::EffectivelyAtMostUnary`). If others read it too, it
   is written for those alone. What goes through an optimization barrier, into or out of a loop, or to the caller, is
   written.
+* Of a sum of padded parts (every second number, say) that several read, the parts are written; each reader adds them.
 * A slice of a stack is taken where it is first read, and what a loop stacks is written where it stays. A reshape is no
   copy, nor is a product's transposition.
 * What a product, a convolution or a sort reads is there for as long as that runs. In another order than a CPU's, what a
@@ -148,6 +149,7 @@ def fused(equations: Sequence[Equation], written: Iterable[Value], target: str =
     spread |= {value for value in same if _of(value, same) in spread}
     scattered = set(added_to.values())
     places = {v: place for place, e in enumerate(equations) for v in e.outputs}
+    padded, parts = _padded(equations), set[Value]()
     for equation in reversed(equations):
         if equation in together:
             if together[equation] is not equation:
@@ -165,6 +167,11 @@ def fused(equations: Sequence[Equation], written: Iterable[Value], target: str =
         once = _unary(equation, spread) or _flattened(value, reading)
         cheap = equation.primitive not in _EXPENSIVE and once
         fusible = [reader.primitive in in_place and reader not in together for reader in reading]
+        if equation in padded and all(fusible) and (len(reading) > 1 or value in parts):
+            parts.update(_of(v, same) for v in equation.inputs)
+            if equation.primitive != "pad":
+                found.absent[value] = equation
+            continue
         if all(fusible) and not cheap and equation.primitive not in _EXPENSIVE:
             others = {v for reader in reading for v in reader.inputs if _of(v, same) is not value} - spread
             cheap = all(places.get(v, -1) < places[value] for v in others) and _MOVES.isdisjoint(
@@ -192,6 +199,18 @@ def _added_to(equations: Sequence[Equation], readers: dict[Value, list[Equation]
         for v, only in reading.items()
         if len(only) == 1 and only[0].primitive in ("add", "add_any")
     }
+
+
+def _padded(equations: Sequence[Equation]) -> set[Equation]:
+    """Sums of what is padded only, and what they are sums of."""
+    made, found = set[Value](), set[Equation]()
+    for equation in equations:
+        if equation.primitive == "pad" or (
+            equation.primitive in ("add", "add_any") and made.issuperset(equation.inputs)
+        ):
+            made.update(equation.outputs)
+            found.add(equation)
+    return found
 
 
 def _same(equations: Iterable[Equation]) -> dict[Value, Value]:

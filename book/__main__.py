@@ -4,7 +4,7 @@
     python -m book OUT --repository https://github.com/owner/name    each page also opens in Colab and Binder
 
 Nothing is run, and nothing is fetched. It takes what the extra `book` brings; where there is Chromium, the cheat sheet
-is there to print, too.
+is there to print, too. The workbook itself is in it, as an archive that each page offers to download.
 """
 
 import argparse
@@ -22,12 +22,18 @@ ROOT = Path(__file__).parents[1]
 HERE = Path(__file__).parent
 TEXTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "CITATION.cff"]
 
+WORKBOOK = "remat-workbook"
 SHEET = "cheat_sheet.pdf"
 PRINTED = f'To print: <a href="{SHEET}">the cheat sheet</a>, one sheet of paper.'
 
 
-def gather(source: Path) -> None:
-    """Copies what the book is made of into an empty folder, where each page keeps its path, so that links stay true."""
+def gather(source: Path, out: Path | None = None) -> None:
+    """Copies what the book is made of into an empty folder, where each page keeps its path, so that links stay true.
+
+    Args:
+      source: the folder.
+      out: where a site may be that was built before; it is no part of the workbook.
+    """
     for name in [*TEXTS, "packages/rematscope/README.md", "packages/rematscope/CHANGELOG.md"]:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, source / name)
@@ -36,11 +42,34 @@ def gather(source: Path) -> None:
     (source / "exercises").mkdir()
     for page in pages.exercises():
         (source / "exercises" / page.path.name).write_bytes(pages.as_it_came(page))
+    pack(source / f"{WORKBOOK}.zip", source / "exercises", out)
     shutil.copytree(HERE / "static", source / "static")
     for name in ("index.md", "reference.rst"):
         text = (HERE / name).read_text(encoding="utf-8")
         text = text.replace("COURSE", "\n".join(_course())).replace("PRINTED", PRINTED * bool(_browser()))
         (source / name).write_text(text, encoding="utf-8")
+
+
+def pack(archive: Path, exercises: Path, out: Path | None) -> None:
+    """Packs the workbook as it came: all that is here but what `.gitignore` names.
+
+    Args:
+      archive: the zip to write.
+      exercises: a folder with the exercises' pages, without answers.
+      out: see `gather`.
+    """
+    rules = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
+    ignored = [rule.strip("/").rpartition("/")[2] for rule in rules if rule and not rule.startswith("#")]
+    unwanted = shutil.ignore_patterns(".git", *ignored)
+
+    def left_out(folder: str, names: list[str]) -> set[str]:
+        return unwanted(folder, names) | {name for name in names if out and Path(folder, name).samefile(out)}
+
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder, WORKBOOK)
+        shutil.copytree(ROOT, copy, ignore=left_out)
+        shutil.copytree(exercises, copy / "exercises", dirs_exist_ok=True)
+        shutil.make_archive(str(archive.with_suffix("")), "zip", folder, WORKBOOK)
 
 
 def _course() -> list[str]:
@@ -66,7 +95,7 @@ def build(out: Path, repository: str | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder, "source"), Path(folder, "site")
         source.mkdir()
-        gather(source)
+        gather(source, out if out.exists() else None)
         settings = [f"-Drepository={repository}"] if repository else []
         status = build_main(["-q", "-b", "html", "-c", str(HERE), *settings, str(source), str(made)])
         if (made / "index.html").exists():

@@ -6,6 +6,8 @@ import re
 from docutils import nodes
 from docutils.utils.math.latex2mathml import tex2mathml
 
+from book import running
+
 project = "Remat Workbook"
 author = "The Remat Workbook developers"
 copyright = author
@@ -37,7 +39,7 @@ html_theme_options = {
     "show_navbar_depth": 1,
     "navbar_persistent": [],  # the theme's other search button stands beside the pages
 }
-copybutton_selector = "div.cell_input pre, div.highlight-sh pre, div.highlight-python pre"
+copybutton_selector = ":is(.cell_input, .highlight-sh, .highlight-python, .highlight-ipython3) pre"
 
 
 def setup(app):
@@ -45,7 +47,7 @@ def setup(app):
     app.config.html_static_path = [str(app.srcdir / "static")]
     app.config.html_extra_path = [str(app.srcdir / "as_it_is")]
     app.add_html_math_renderer("mathml", (_formula, None), (_formula, None))
-    app.connect("source-read", _folded)
+    app.connect("source-read", _prepared)
     app.add_config_value("repository", None, "html", types=[str])
     app.connect("config-inited", _with_links_to_run)
     app.connect("autodoc-process-docstring", _as_restructured_text, priority=400)  # before napoleon reads it
@@ -65,13 +67,14 @@ def _formula(translator, node):
     raise nodes.SkipNode
 
 
-def _folded(app, name, source):
-    """What is folded in JupyterLab is folded here: MyST-NB asks for a tag."""
+def _prepared(app, name, source):
+    """What is folded in JupyterLab is folded here: MyST-NB asks for a tag. Below its title stands how to run it."""
     if str(app.env.doc2path(name)).endswith(".ipynb"):
         page = json.loads(source[0])
         for cell in page["cells"]:
             if cell["metadata"].get("jupyter", {}).get("source_hidden"):
                 cell["metadata"].setdefault("tags", []).append("hide-input")
+        running.say_how_to_run(page, f"{name}.ipynb", app.config.repository)
         source[0] = json.dumps(page)
 
 
@@ -80,10 +83,10 @@ def _with_links_to_run(app, config):
     if config.repository:
         config.html_theme_options |= {
             "repository_url": config.repository,
-            "repository_branch": "main",
+            "repository_branch": running.BRANCH,
             "launch_buttons": {
                 "notebook_interface": "jupyterlab",
                 "binderhub_url": "https://mybinder.org",
-                "colab_url": "https://colab.research.google.com",
+                "colab_url": running.COLAB,
             },
         }

@@ -4,7 +4,7 @@ import os
 import shutil
 
 import pytest
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import expect, sync_playwright
 
 # Chromium asks its maker's hosts for this and that, and a sandbox of its own does not work for root in a container.
 CHROMIUM = [
@@ -21,6 +21,7 @@ def browser():
         if os.environ.get("CI"):
             pytest.fail("chromium is missing, and CI must run the browser tests: install it in .ci/run")
         pytest.skip("needs Chromium on PATH (on Debian: apt install chromium)")
+    expect.set_options(timeout=60_000)  # no test depends on the speed of the machine
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium, args=CHROMIUM)
         yield browser

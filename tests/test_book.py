@@ -1,13 +1,17 @@
 """The book has every page of the course, in its order, and none of its links leads nowhere."""
 
+import json
 import re
+import shutil
+import zipfile
 from pathlib import Path
 
 import pytest
 
+import book.__main__
 import start
-from book import links
-from book.__main__ import gather, main
+from book import links, running
+from book.__main__ import gather, main, pack
 from grader.learner import pages
 
 
@@ -29,6 +33,37 @@ def test_what_the_book_is_made_of_is_what_the_workbook_brought(tmp_path):
     for text in tmp_path.glob("*.md"):
         linked = re.findall(r"\]\((?!https?:)([^)#]+)", re.sub(r"```.*?```", "", text.read_text(), flags=re.DOTALL))
         assert not [link for link in linked if not (tmp_path / link).exists()], text.name
+
+
+def test_the_workbook_in_the_book_is_what_whoever_sets_it_up_needs_and_no_learners(tmp_path, monkeypatch):
+    here, out = tmp_path / "here", tmp_path / "here" / "my_book"
+    for name in ("start.py", "exercises/07_x.ipynb", "exercises/my_07_x.ipynb", ".venv/lib/x.py", "my_book/index.html"):
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text("a learner's")
+    shutil.copyfile(Path(start.ROOT) / ".gitignore", here / ".gitignore")
+    monkeypatch.setattr(book.__main__, "ROOT", here)
+    as_it_came = tmp_path / "exercises"
+    as_it_came.mkdir()
+    (as_it_came / "07_x.ipynb").write_text("as it came")
+    pack(tmp_path / "workbook.zip", as_it_came, out)
+    with zipfile.ZipFile(tmp_path / "workbook.zip") as packed:
+        files = {name for name in packed.namelist() if not name.endswith("/")}
+        assert files == {f"remat-workbook/{name}" for name in (".gitignore", "start.py", "exercises/07_x.ipynb")}
+        assert packed.read("remat-workbook/exercises/07_x.ipynb") == b"as it came"
+
+
+@pytest.mark.parametrize("repository", [None, "https://github.com/owner/name"])
+def test_each_page_says_below_its_title_how_to_run_it(repository):
+    for page in [*pages.chapters(), *pages.exercises()]:
+        name = f"{page.path.parent.name}/{page.path.name}"
+        notebook = json.loads(pages.as_it_came(page) if page.chapter is not None else page.path.read_text())
+        running.say_how_to_run(notebook, name, repository)
+        said = notebook["cells"][0]["source"]
+        title, minutes, how, *_ = said.split("\n\n")
+        assert title.startswith("# ") and "minutes" in minutes and how.startswith('<details class="to-run">')
+        assert f"`{name}`" in said and "](../remat-workbook.zip)" in said and "start.py" in said
+        colab = f"https://colab.research.google.com/github/owner/name/blob/main/{name}"
+        assert (colab in said) == (f"git clone {repository} workbook" in said) == bool(repository)
 
 
 def test_a_link_that_leads_nowhere_is_named(tmp_path):

@@ -1,6 +1,6 @@
-"""pyproject.toml has ranges, two lock files the pins, environment.yml pins for conda, Binder its own door: they agree.
+"""pyproject.toml has ranges, two lock files the pins, environment.yml and .binder some of them: they agree.
 
-`python tests/test_environment.py` writes environment.yml from the others.
+`python tests/test_environment.py` writes environment.yml and Binder's requirements from the others.
 """
 
 import ast
@@ -24,6 +24,9 @@ LEARNERS, TESTERS = LOCKS.values()
 PYTHON = (ROOT / ".python-version").read_text().strip()
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 RUNS_PAGES = ("nbval", "pytest")
+BINDERS = ROOT / ".binder" / "requirements.txt"
+# Jupyter and pip are there, rematscope comes with the project, and spreadsheets are for who grades a class.
+NOT_FOR_BINDER = {"jupyterlab", "openpyxl", "pip", "rematscope"}
 
 ENVIRONMENT = """\
 # What learners need, as requirements.lock pins it, and what tests the pages, for conda. pip takes no hashes beside an
@@ -39,6 +42,12 @@ dependencies:
 {pins}
       - -e ./packages/rematscope
       - -e .
+"""
+
+BINDER = """\
+# For Binder and Colab, which have Jupyter: what the workbook needs besides and what builds it, as requirements.lock has
+# it. `python tests/test_environment.py` writes this file and a test keeps it true. The project itself is installed
+# without what it needs, by postBuild; for Colab, the book says how.
 """
 
 
@@ -80,6 +89,14 @@ def environment() -> str:
     chosen = pins(LEARNERS) | {name: pin for name, pin in pins(TESTERS).items() if name in for_pages}
     listed = "\n".join(f"      - {chosen[name]}" for name in sorted(chosen))
     return ENVIRONMENT.format(python=PYTHON, pins=listed)
+
+
+def for_binder() -> str:
+    """Returns what .binder/requirements.txt must be."""
+    ranges = PROJECT["project"]["dependencies"] + PROJECT["dependency-groups"]["build"]
+    named = {canonicalize_name(Requirement(text).name) for text in ranges} - NOT_FOR_BINDER
+    needed = needed_by((*named, "ipykernel"), LEARNERS)
+    return BINDER + "\n".join(sorted(e for e in entries(LEARNERS) if e.partition("==")[0] in needed)) + "\n"
 
 
 def versions(lock: str) -> dict[str, str]:
@@ -186,10 +203,11 @@ def test_environment_yml_has_the_pins_of_the_locks():
     assert "\n      - coverage==" in found, "nbval needs it, and no learner does"
 
 
-def test_binder_installs_the_learners_lock_and_the_project():
+def test_binder_installs_what_the_workbook_needs_beside_jupyter_and_the_project():
     folder = ROOT / ".binder"
     assert (folder / "runtime.txt").read_text() == f"python-{PYTHON}\n"
-    assert (folder / "requirements.txt").read_text().splitlines()[-1] == "-r ../requirements.lock"
+    assert BINDERS.read_text() == for_binder(), "out of date: run `python tests/test_environment.py`"
+    assert pins(BINDERS.read_text()).keys() < pins(LEARNERS).keys()
     script = folder / "postBuild"
     assert os.access(script, os.X_OK)
     editables = re.findall(r"(?:-e|--editable) (\S+)", script.read_text())
@@ -198,3 +216,4 @@ def test_binder_installs_the_learners_lock_and_the_project():
 
 if __name__ == "__main__":
     (ROOT / "environment.yml").write_text(environment())
+    BINDERS.write_text(for_binder())

@@ -1,10 +1,14 @@
-"""How JupyterLab gets a page: with what it would write into it at once, so that a page just opened is not unsaved."""
+"""How JupyterLab gets and saves a page: just opened, it is not unsaved; without its kernel, it keeps its verdict."""
 
+import json
+import re
 from typing import Any
 
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelspec import KERNEL_NAME
 from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
+
+_VIEW, _STATE = (f"application/vnd.jupyter.widget-{what}+json" for what in ("view", "state"))
 
 
 class Pages(AsyncLargeFileManager):
@@ -12,6 +16,10 @@ class Pages(AsyncLargeFileManager):
 
     JupyterLab puts into a page what its kernel says of the language, the Python's version among it, and calls the page
     changed. Stored pages are the same on every machine, and cannot know that version.
+
+    It saves widgets with their page, but none of a kernel that has ended: such a page, opened again, would say "model
+    not found" where the last verdict stood. So a page keeps those that it had and still shows. Of what was never saved
+    it shows what stands beside the widget, as HTML.
     """
 
     async def get(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -21,4 +29,41 @@ class Pages(AsyncLargeFileManager):
             metadata = model["content"]["metadata"]
             if metadata.get("kernelspec", {}).get("name") == KERNEL_NAME:
                 metadata["language_info"] = IPythonKernel.language_info
+            lost = _shown(model["content"]) - _kept(model["content"]).keys()
+            for data in _outputs(model["content"]):
+                if "text/html" in data and data.get(_VIEW, {}).get("model_id") in lost:
+                    del data[_VIEW]
         return model
+
+    async def save(self, model: dict[str, Any], path: str = "") -> dict[str, Any]:
+        """Saves a file's model, and returns it, as the class above does."""
+        page = model.get("content")
+        if model.get("type") == "notebook" and page:
+            lost = _shown(page) - _kept(page).keys()
+            if lost and await self.file_exists(path):
+                _take_over(lost, (await super().get(path))["content"], page)
+        return await super().save(model, path)
+
+
+def _outputs(page: dict[str, Any]) -> list[dict[str, Any]]:
+    return [output.get("data", {}) for cell in page["cells"] for output in cell.get("outputs", ())]
+
+
+def _shown(page: dict[str, Any]) -> set[str]:
+    return {data[_VIEW].get("model_id") for data in _outputs(page) if _VIEW in data}
+
+
+def _kept(page: dict[str, Any]) -> dict[str, Any]:
+    return page["metadata"].get("widgets", {}).get(_STATE, {}).get("state", {})
+
+
+def _take_over(lost: set[str], before: dict[str, Any], page: dict[str, Any]) -> None:
+    """Puts the models that are lost, and those that they are made of, into a page as they were in it before."""
+    models, found = _kept(before), dict(_kept(page))
+    while lost:
+        name = lost.pop()
+        if name in models and name not in found:
+            found[name] = models[name]
+            lost |= set(re.findall(r"IPY_MODEL_(\w+)", json.dumps(models[name])))
+    state = {"version_major": 2, "version_minor": 0, "state": found}
+    page["metadata"].setdefault("widgets", {})[_STATE] = state

@@ -1,5 +1,6 @@
 """What a test does in JupyterLab: open a page, run it, type into it, look at it."""
 
+import contextlib
 import itertools
 import subprocess
 import time
@@ -10,9 +11,11 @@ import nbformat
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
-# A cell's prompt is [ ] before it runs and [*] while it does; a folded one shows none.
-_ALL_RAN = """() => [...document.querySelectorAll('.jp-CodeCell .jp-InputPrompt:not(.jp-Placeholder-prompt)')].every(
-    prompt => /[0-9]/.test(prompt.textContent))"""
+# A cell's prompt is [*] while it runs and a number when all that it did has come back; a folded cell shows none. Stored
+# pages have numbers from the first: they go before a run, so that those that are there then are its own.
+_PROMPT = ".jp-InputPrompt:not(.jp-Placeholder-prompt)"
+_FORGET = "prompts => prompts.forEach(prompt => prompt.textContent = '')"
+_RAN = "prompts => prompts.every(prompt => /[0-9]/.test(prompt.textContent))"
 _OUTPUT = Path(__file__).parents[2] / "test-output"
 
 
@@ -120,34 +123,44 @@ class OpenPage:
 
     def run_all(self) -> list:
         """Runs all cells through the menu, saves, and returns the code cells as they were saved."""
-        self.page.get_by_role("menuitem", name="Run", exact=True).click()
-        self.page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
-        self.page.wait_for_function(_ALL_RAN)
+        with self._run(self.page.locator(f".jp-CodeCell {_PROMPT}").element_handles()):
+            self.page.get_by_role("menuitem", name="Run", exact=True).click()
+            self.page.get_by_role("menuitem", name="Run All Cells", exact=True).click()
         self.save()
         return [c for c in nbformat.read(self._file, as_version=4).cells if c.cell_type == "code"]
 
+    @contextlib.contextmanager
+    def _run(self, prompts: list):
+        """Waits until the cells with these prompts have run, which what stands within begins."""
+        self.page.evaluate(_FORGET, prompts)
+        yield
+        self.page.wait_for_function(_RAN, arg=prompts)
+
     def save(self):
-        """Saves the notebook, and waits until that is done."""
-        with self.page.expect_response(lambda done: done.request.method == "PUT" and "/api/contents/" in done.url):
+        """Saves the notebook, and waits until that is done: a save that was under way has begun too early."""
+        with self.page.expect_request(lambda sent: sent.method == "PUT" and "/api/contents/" in sent.url) as asked:
             self.page.keyboard.press("Control+s")
+        assert asked.value.response().ok
 
     def is_unsaved(self) -> bool:
         """Whether JupyterLab has a dot for it on the notebook's tab."""
         return self.page.locator(".lm-TabBar-tab.jp-mod-current.jp-mod-dirty").count() > 0
 
     def replace_cell(self, containing: str, code: str):
-        """Types `code` in place of the cell that contains a text."""
-        editor = self.page.locator(".jp-CodeCell", has_text=containing).first.locator(".cm-content")
+        """Types `code` in place of the cell that contains a text, and returns that cell."""
+        cell = self.page.locator(".jp-CodeCell", has_text=containing).first.element_handle()
+        editor = cell.query_selector(".cm-content")
         editor.scroll_into_view_if_needed()
         editor.click()
+        self.page.wait_for_function("editor => editor === document.activeElement", arg=editor)
         self.page.keyboard.press("Control+a")
         self.page.keyboard.insert_text(code)
+        return cell
 
     def run_cell(self, containing: str, code: str):
         """Types `code` in place of the cell that contains a text, and runs that cell."""
-        self.replace_cell(containing, code)
-        self.page.keyboard.press("Control+Enter")
-        self.page.wait_for_function(_ALL_RAN)
+        with self._run(self.replace_cell(containing, code).query_selector_all(_PROMPT)):
+            self.page.keyboard.press("Control+Enter")
 
     def press(self, button):
         """Goes to a button by the keyboard alone, and presses it there."""

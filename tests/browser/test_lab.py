@@ -1,6 +1,7 @@
 """A learner's way through JupyterLab, in both themes: nothing may fail on the way, in the page or in the kernel."""
 
 import pytest
+from playwright.sync_api import expect
 
 ANSWER = """
 import jax
@@ -58,7 +59,7 @@ def test_widget_changes_the_view(two_passes):
     widget.get_by_text("recomputes 5").wait_for()
     widget.locator("select").select_option("no checkpoint")
     widget.get_by_text("recomputes 0").wait_for()
-    assert "recomputes 5" not in widget.inner_text()
+    expect(widget).not_to_contain_text("recomputes 5")
 
 
 # Other tests open the first page and the panel in the other theme.

@@ -3,6 +3,7 @@ board again after JupyterLab was restarted. And what they are told when the kern
 
 import pytest
 from lab import tab_to
+from playwright.sync_api import expect
 
 STUB = "def checkpoint_dot_policy("
 PLAIN = """
@@ -49,7 +50,7 @@ def test_a_chapter_checks_a_prediction_and_its_widget_shows_what_another_policy_
     before = table.inner_text()
     panel.get_by_label("policy").select_option("everything_saveable")
     panel.get_by_text("policy=jax.checkpoint_policies.everything_saveable").wait_for()
-    assert table.inner_text() != before
+    expect(table).not_to_have_text(before, use_inner_text=True)
     notebook.assert_accessible(".jupyter-widgets.widget-vbox:not(.remat-panel)")
     notebook.picture("explore")
     assert notebook.problems == []
@@ -91,14 +92,14 @@ def press(notebook, label: str, answer: str):
 
 def test_an_answer_finds_its_way_through_the_panel(exercise):
     panel = exercise.panel
-    assert panel.get_by_text("Not attempted").count() == 1
+    expect(panel.get_by_text("Not attempted")).to_have_count(1)
 
     exercise.run_cell(STUB, PLAIN)
     exercise.page.set_viewport_size({"width": 900, "height": 900})
     press(exercise, "Check again", "Not passed yet")
     exercise.page.set_viewport_size({"width": 1440, "height": 900})
-    assert "Your forward pass also saves relu's mask" in panel.inner_text()
-    assert panel.get_by_role("row", name="no checkpoint").count() == 1
+    expect(panel).to_contain_text("Your forward pass also saves relu's mask")
+    expect(panel.get_by_role("row", name="no checkpoint")).to_have_count(1)
 
     # A finding opens to the two programs; what it is about is marked.
     programs = panel.locator("details")
@@ -107,7 +108,7 @@ def test_an_answer_finds_its_way_through_the_panel(exercise):
     buttons = panel.get_by_role("button")
     assert exercise.stops(4) == [*(button.inner_text() for button in buttons.all()[1:4]), programs.inner_text()]
     exercise.page.keyboard.press("Enter")
-    assert mark.is_visible()
+    expect(mark).to_be_visible()
     left, right = programs.locator(".rs-programs td").all()
     assert left.bounding_box()["y"] == right.bounding_box()["y"], "the two programs stand side by side"
     exercise.picture("panel")
@@ -118,8 +119,8 @@ def test_an_answer_finds_its_way_through_the_panel(exercise):
 
     exercise.run_cell(STUB, NO_POLICY)
     press(exercise, "Check again", "Your forward pass does not save x @ w1")
-    panel.get_by_text("also saves").wait_for(state="hidden")
-    assert panel.get_by_text("still closed").count() == 0, "what was said about the answer before is gone"
+    expect(panel.get_by_text("also saves")).to_have_count(0)
+    expect(panel.get_by_text("still closed"), "what was said about the answer before is gone").to_have_count(0)
 
     exercise.run_cell(STUB, RIGHT)
     exercise.page.set_viewport_size({"width": 420, "height": 900})
@@ -146,11 +147,11 @@ def test_an_answer_finds_its_way_through_the_panel(exercise):
 @in_one_theme
 def test_the_panel_says_when_its_kernel_has_ended(exercise):
     lost = exercise.panel.get_by_text("The kernel that ran this check has ended")
-    assert not lost.is_visible()
+    expect(lost).not_to_be_visible()
     exercise.replace_cell("print(asked)", "import os\nos._exit(1)")
     exercise.page.keyboard.press("Control+Enter")
     lost.wait_for()
-    assert not exercise.panel.get_by_role("button").first.is_visible()
+    expect(exercise.panel.get_by_role("button").first).not_to_be_visible()
     exercise.page.locator(".jp-Dialog button").click()  # JupyterLab says that it starts another one
     exercise.picture("panel_lost")
 
@@ -165,7 +166,7 @@ def test_the_board_knows_and_remembers(exercise, lab):
         notebook.run_all()
         row = notebook.page.locator(".jp-OutputArea").get_by_role("row", name="Checkpoint with a save policy")
         row.scroll_into_view_if_needed()
-        assert row.inner_text().split()[-2:] == ["passed", "3"]
+        expect(row.get_by_role("cell")).to_contain_text(["passed", "3"])
         notebook.picture("board")
         assert notebook.problems == []
         notebook.page.close()
@@ -173,7 +174,8 @@ def test_the_board_knows_and_remembers(exercise, lab):
 
 @in_one_theme
 def test_a_page_that_is_opened_again_shows_its_last_verdict(exercise, lab):
+    exercise.save()  # after its kernel has ended: JupyterLab knows none of its widgets any more
     again = lab.open("exercises/07_checkpoint_dot_policy.ipynb")
     again.show(".jp-CodeCell:has-text('from grader import check')")
     again.panel.get_by_text("Passed", exact=True).wait_for()
-    assert again.panel.get_by_text("The kernel that ran this check has ended").is_visible()
+    expect(again.panel.get_by_text("The kernel that ran this check has ended")).to_be_visible()

@@ -1,0 +1,70 @@
+"""What JupyterLab gets of a page that was saved, and what is saved of it."""
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from copy import deepcopy
+
+import nbformat
+import pytest
+from nbformat.sign import MemorySignatureStore, NotebookNotary
+
+from grader.learner.opening import Pages
+
+WIDGET = "application/vnd.jupyter.widget"
+PANEL = {f"{WIDGET}-view+json": {"model_id": "panel"}, "text/html": "<p>Not attempted", "text/plain": "Not attempted"}
+MODELS = {
+    "panel": {"state": {"children": ["IPY_MODEL_verdict"]}},
+    "verdict": {"state": {"value": "Passed"}},
+    "other": {"state": {}},
+}
+
+
+@pytest.fixture
+def server(tmp_path):
+    notary = NotebookNotary(secret=b"ours", store_factory=MemorySignatureStore)  # and not whoever's runs the tests
+    return Pages(root_dir=str(tmp_path), notary=notary)
+
+
+def page(outputs, models):
+    cell = nbformat.v4.new_code_cell("check(answer)")
+    cell.outputs = [nbformat.v4.new_output("display_data", data=data) for data in outputs]
+    kernel = {"name": "python3", "display_name": "Python 3 (ipykernel)"}
+    made = nbformat.v4.new_notebook(cells=[cell], metadata={"kernelspec": kernel})
+    if models is not None:
+        made.metadata["widgets"] = {f"{WIDGET}-state+json": {"state": models}}
+    return made
+
+
+def save(server, *pages):
+    """Saves pages one over the other, and returns what the server gives then."""
+
+    async def saved():
+        for each in pages:
+            await server.save({"type": "notebook", "format": "json", "content": deepcopy(each)}, "page.ipynb")
+        return (await server.get("page.ipynb"))["content"]
+
+    with ThreadPoolExecutor() as thread:  # in this one, Playwright's loop is running where a test has had a browser
+        return thread.submit(asyncio.run, saved()).result()
+
+
+def shown(opened):
+    return [output["data"] for output in opened["cells"][0]["outputs"]]
+
+
+@pytest.mark.parametrize("models", [None, {}, {"other": MODELS["other"]}])
+def test_a_page_keeps_the_widgets_that_it_shows_when_their_kernel_has_ended(server, models):
+    opened = save(server, page([PANEL], MODELS), page([PANEL], models), page([PANEL], models))
+    assert shown(opened) == [PANEL]
+    kept = opened["metadata"]["widgets"][f"{WIDGET}-state+json"]["state"]
+    assert kept == {"panel": MODELS["panel"], "verdict": MODELS["verdict"]} | (models or {})
+
+
+@pytest.mark.parametrize("models", [None, {}, {"other": MODELS["other"]}])
+def test_where_a_widget_was_never_saved_what_stands_beside_it_is_shown(server, models):
+    alone = {f"{WIDGET}-view+json": {"model_id": "slider"}, "text/plain": "IntSlider()"}
+    twin = {kind: PANEL[kind] for kind in ("text/html", "text/plain")}
+    assert shown(save(server, page([PANEL, alone], models))) == [twin, alone]
+
+
+def test_a_page_says_what_its_kernel_would_write_into_it(server):
+    assert save(server, page([], None))["metadata"]["language_info"]["name"] == "python"

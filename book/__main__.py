@@ -20,7 +20,10 @@ from grader.learner import pages
 
 ROOT = Path(__file__).parents[1]
 HERE = Path(__file__).parent
-TEXTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "CITATION.cff"]
+TEXTS = [
+    "README.md", "benchmarks/README.md", "packages/rematscope/README.md", "packages/rematscope/CHANGELOG.md",
+    "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "CITATION.cff",
+]  # fmt: skip
 
 WORKBOOK = "remat-workbook"
 SHEET = "cheat_sheet.pdf"
@@ -34,7 +37,7 @@ def gather(source: Path, out: Path | None = None) -> None:
       source: the folder.
       out: where a site may be that was built before; it is no part of the workbook.
     """
-    for name in [*TEXTS, "packages/rematscope/README.md", "packages/rematscope/CHANGELOG.md"]:
+    for name in TEXTS:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, source / name)
     shutil.copytree(ROOT / "docs", source / "as_it_is" / "docs")  # README's pictures, which stand in HTML there

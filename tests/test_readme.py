@@ -9,7 +9,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 README, ARCHITECTURE = ((ROOT / name).read_text() for name in ("README.md", "ARCHITECTURE.md"))
-PAPERS = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "packages" / "rematscope").glob("*.md"))]
+PAPERS = sorted(
+    paper for folder in (".", "packages/rematscope", "benchmarks") for paper in (ROOT / folder).glob("*.md")
+)
 
 
 def name_of(path: Path) -> str:

@@ -9,6 +9,7 @@ import ast
 import dataclasses
 import itertools
 import json
+import keyword
 import operator
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -178,7 +179,8 @@ _FUNCTION = re.compile(r"^(?:async )?def (\w+)\(", re.MULTILINE)
 def _in_place_of(source: AnswerSource, error: Exception) -> Iterator[PlacedStatement]:
     """Functions in place of those that a cell would define which is no Python: whoever calls one is told that cell."""
     line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
-    for name in sorted(set(_FUNCTION.findall(source.text)).difference(registry.names())):
+    named = {name for name in _FUNCTION.findall(source.text) if name.isidentifier() and not keyword.iskeyword(name)}
+    for name in sorted(named.difference(registry.names())):
         why = f"name {name!r} is not defined; it stands in {source.place}{line}: {getattr(error, 'msg', error)}"
         text = f"def {name}(*_, **__):\n    raise NameError({why!r})\n"
         yield from statements_of(AnswerSource(source.place, text))

@@ -126,6 +126,10 @@ def test_a_file_that_is_no_notebook_is_refused_in_a_sentence(tmp_path, text):
             "defines checkpoint_dots_policy, which is not an exercise; did you mean checkpoint_dot_policy?",
         ),
         ([f"def {NAME}(w1, w2:\n  pass"], "The answer is not valid Python: page.ipynb cell 1:1: "),
+        (
+            [f"def 1st(x): return x\ndef class(x): return x\ndef {NAME}(): 1st(2)"],
+            "page.ipynb cell 1:1: invalid decimal",
+        ),
         ([f"def {NAME}():\n    return (1\n\0"], "not valid Python: page.ipynb cell 1: it holds a null character"),
     ],
 )

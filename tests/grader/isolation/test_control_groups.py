@@ -9,13 +9,17 @@ import os
 import subprocess
 import sys
 import textwrap
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import bubblewrap
 import pytest
 
+from grader.classroom.collect import Submission
 from grader.isolation import control_groups
 from grader.isolation.inside.lockdown import ProcessLimits
+from grader.verdicts.kinds import FindingKind
 
 NAME = "checkpoint_dot_policy"
 ROOT = Path(__file__).parents[3]
@@ -44,6 +48,72 @@ def delegated():
     for group in [*place.iterdir(), place]:
         with contextlib.suppress(NotADirectoryError):
             group.rmdir()
+
+
+def memory_tree():
+    """The folder of this process's group in a tree that counts memory, of version 2 or 1, if it may be written; and the
+    name of the file with a group's limit."""
+    if TREE:
+        return TREE, "memory.max"
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        root, place, kind, options = *line.split()[3:5], *line.split(" - ")[1].split()[::2]
+        if kind == "cgroup" and "memory" in options.split(","):
+            of_memory = (each.split(":") for each in Path("/proc/self/cgroup").read_text().splitlines())
+            own = next(Path(path) for _, names, path in of_memory if "memory" in names.split(","))
+            there = own.is_relative_to(root) and Path(place) / own.relative_to(root)
+            if there and os.access(there, os.W_OK):
+                return there, "memory.limit_in_bytes"
+    return None, ""
+
+
+MEMORY_TREE, LIMIT = memory_tree() if sys.platform == "linux" else (None, "")
+
+
+@pytest.fixture
+def little_memory():
+    """The list of the processes of a group that has 600 MiB, all together."""
+    if TREE:
+        (TREE / "cgroup.subtree_control").write_text("+memory")
+    place = MEMORY_TREE / f"little-{os.getpid()}"
+    place.mkdir()
+    (place / LIMIT).write_text(str(600 * 2**20))
+    for name, of_swap in (("memory.swap.max", "0"), ("memory.swappiness", "0")):
+        if (place / name).exists():
+            (place / name).write_text(of_swap)
+    yield place / "cgroup.procs"
+    place.rmdir()
+
+
+def joins(pid, group):
+    """Moves a process into a group if it is an answer's, whose system calls are filtered, and says whether it is."""
+    with contextlib.suppress(OSError):  # it has ended
+        if "\nSeccomp:\t2\n" in Path(f"/proc/{pid}/status").read_text():
+            group.write_text(str(pid))
+            return True
+    return False
+
+
+@pytest.mark.skipif(MEMORY_TREE is None, reason="needs root, and control groups that count memory, of either version")
+@bubblewrap.needed
+def test_when_memory_runs_out_an_answer_ends_and_not_whoever_has_more(little_memory, grader_in_sandbox):
+    body = "held = []\n    while True: held.append(os.urandom(2**20)); time.sleep(0.005)"
+    answer = Submission("a", "a.py", f"import os, time\ndef {NAME}(w1, w2, x):\n    {body}".encode())
+    begin = f"open({str(little_memory)!r}, 'w').write('0'); held = bytearray(400 * 2**20)"
+    with subprocess.Popen(
+        [sys.executable, "-c", f"{begin}; print(flush=True); input()"], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as other:
+        assert other.stdout.readline() == b"\n"
+        before = bubblewrap.descendants(os.getpid())
+        with ThreadPoolExecutor(1) as executor:
+            graded = executor.submit(grader_in_sandbox().grade, answer, 1)
+            while not graded.done():
+                if any(joins(pid, little_memory) for pid in bubblewrap.descendants(os.getpid()) - before):
+                    break
+                time.sleep(0.01)
+            assert "ended with SIGKILL" in graded.result().reason, graded.result()
+        assert graded.result().verdict.findings[0].kind == FindingKind.MACHINE
+        assert other.poll() is None, "it had twice as much"
+        other.communicate(b"\n")
 
 
 def run(script, place):

@@ -6,8 +6,6 @@ import platform
 import sys
 import textwrap
 import threading
-import time
-from pathlib import Path
 
 import bubblewrap
 import pytest
@@ -15,7 +13,7 @@ import sample_answers
 
 from grader.classroom.collect import Submission
 from grader.isolation.inside import system_calls
-from grader.isolation.inside.lockdown import THREADS, ProcessLimits
+from grader.isolation.inside.lockdown import THREADS
 
 NAME = "checkpoint_dot_policy"
 HEAD = """
@@ -204,26 +202,3 @@ def test_there_are_so_many_threads_and_no_more_also_where_root_grades(grader, zy
     finds(count)
     """
     assert 200 < found(body, grader) <= THREADS
-
-
-@bubblewrap.needed
-def test_an_answer_is_the_first_to_end_when_memory_runs_out_and_has_no_huge_pages(zygote):
-    before = bubblewrap.descendants(os.getpid())
-    inmate = zygote.start("execute", ProcessLimits(processor_seconds=60, memory=2**30))
-    try:
-        deadline = time.monotonic() + 60
-        while not (seen := facts(bubblewrap.descendants(os.getpid()) - before)):
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
-    finally:
-        inmate.end()
-    assert seen == ("1000", "0")
-
-
-def facts(pids):
-    """Of the process that has the filter: what makes it the first to be ended, and whether it may have huge pages."""
-    for pid in pids:
-        status = dict(line.split(":\t", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
-        if status["Seccomp"] == "2":
-            return Path(f"/proc/{pid}/oom_score_adj").read_text().strip(), status["THP_enabled"].strip()
-    return None

@@ -37,6 +37,7 @@ class RemoteExecution:
 
     Attributes:
       forward, backward: the two programs, once `execute` has read them.
+      seconds: how long each reply may take.
     """
 
     forward: StableHloProgram
@@ -44,7 +45,7 @@ class RemoteExecution:
 
     def __init__(self, zygote: Zygote, seconds: float = SECONDS):
         """Begins with the first request; each reply may take so many seconds."""
-        self._zygote, self._seconds = zygote, min(seconds, SECONDS)
+        self._zygote, self.seconds = zygote, min(seconds, SECONDS)
         self._is_shadow = False
 
     @functools.cached_property
@@ -124,7 +125,7 @@ class RemoteExecution:
         return self._reply(protocol.PeakBytes)[0].nbytes
 
     def _tell(self, request: protocol.Read | protocol.OnArrays, arrays: Sequence[np.ndarray] = ()) -> None:
-        self._inmate.line.settimeout(self._seconds)
+        self._inmate.line.settimeout(self.seconds)
         try:
             messages.send(self._inmate.line, request, arrays)
         except OSError as error:
@@ -133,7 +134,7 @@ class RemoteExecution:
     def _reply[Reply](self, *kinds: type[Reply]) -> tuple[Reply, list[np.ndarray]]:
         expected: list[type[Reply | protocol.Refused]] = [*kinds, protocol.Refused]
         try:
-            reply, arrays = messages.receive(self._inmate.line, MAX_MESSAGE, expected, self._seconds)
+            reply, arrays = messages.receive(self._inmate.line, MAX_MESSAGE, expected, self.seconds)
         except (OSError, messages.WireError) as error:
             raise self._lost(error) from None
         if isinstance(reply, protocol.Refused):
@@ -142,10 +143,10 @@ class RemoteExecution:
 
     def _lost(self, error: Exception) -> Exception:
         if isinstance(error, messages.HungUp):
-            self._inmate.wait(self._seconds)
+            self._inmate.wait(self.seconds)
         ended = self._inmate.end()
         if isinstance(error, TimeoutError) or ended.how() == "SIGXCPU":
-            return NotDone(f"its two programs were not done after {self._seconds:g} s")
+            return NotDone(f"its two programs were not done after {self.seconds:g} s")
         if ended.how() == "SIGKILL" and not self._inmate.ran_out_of_memory:
             return Killed("the process that ran its two programs was ended from outside (SIGKILL)")
         return ProgramError(f"its two programs took the process along that ran them ({ended.how()}).")

@@ -1,5 +1,6 @@
 """Whether this machine has a sandbox to test: bubblewrap, and user namespaces inside of it."""
 
+import contextlib
 import functools
 import os
 import shutil
@@ -21,6 +22,16 @@ def _works() -> bool:
 needed = pytest.mark.skipif(
     not os.environ.get("CI") and not _works(), reason="needs bubblewrap, and user namespaces inside of it"
 )
+
+
+def answers(pids: set[int]) -> list[int]:
+    """Of some processes those in which an answer may run by now: their system calls are filtered."""
+    found = []
+    for pid in pids:
+        with contextlib.suppress(OSError):  # it has ended
+            if "\nSeccomp:\t2\n" in Path(f"/proc/{pid}/status").read_text():
+                found.append(pid)
+    return found
 
 
 def descendants(pid: int) -> set[int]:

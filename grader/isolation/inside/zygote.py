@@ -58,6 +58,7 @@ from grader.stablehlo import interpreter, reader
 from grader.util import garbage
 from grader.verdicts.verdict import Verdict
 
+_LOOK = 0.5  # seconds between two looks at what a process has used
 _AWAKE = 0.02  # seconds of processor time; what waits uses none
 _OUTPUT = 4_000  # bytes that are kept of the beginning of what is printed, and as many of the end
 _REQUEST = 64 * 2**20
@@ -157,7 +158,7 @@ def _watch(worker: int, asker: socket.socket, reader: int) -> tuple[int, float, 
     """Waits for the worker's end, which comes at once when the asker hangs up, and when the worker does nothing though
     it is its turn; keeps what it prints at both ends."""
     clock, spent, since = ~worker << 3 | 2, 0.0, None  # the process's clock (CPUCLOCK_SCHED), all threads together
-    idle = False
+    looked, idle = 0.0, False
     head, tail, left_out = bytearray(), bytearray(), 0
     ended = os.pidfd_open(worker)
     poll = select.poll()
@@ -165,7 +166,7 @@ def _watch(worker: int, asker: socket.socket, reader: int) -> tuple[int, float, 
         poll.register(source, select.POLLIN)
     over = False
     while not over:
-        for source, _ in poll.poll(None if since is None else 500):
+        for source, _ in poll.poll(None if since is None else 1000 * _LOOK):
             if source == reader:
                 piece = os.read(reader, 1 << 16)
                 if not piece:
@@ -179,13 +180,16 @@ def _watch(worker: int, asker: socket.socket, reader: int) -> tuple[int, float, 
             elif source == ended:
                 over = True
             elif turn := asker.recv(64):
-                since = time.monotonic() if turn.endswith(ITS_TURN) else None
+                looked = time.monotonic()
+                since = looked if turn.endswith(ITS_TURN) else None
             else:
                 os.kill(worker, signal.SIGKILL)
                 poll.unregister(asker)
                 since = None
         if since is not None and not over:
             now, used = time.monotonic(), time.clock_gettime(clock)
+            since += max(now - looked - 2 * _LOOK, 0)  # where this process had no turn either, the machine is busy
+            looked = now
             if used - spent > _AWAKE:
                 spent, since = used, now
             elif now - since > IDLE_SECONDS:

@@ -89,7 +89,7 @@ def test_what_an_answer_does_when_it_is_shown_changes_nothing(
     later, then, shown, monkeypatch, judged, grader_in_sandbox
 ):
     """In the last call that is judged, or in the one in which it is shown."""
-    monkeypatch.setattr(remote_capture, "SECONDS_TO_DRAW", 2)
+    monkeypatch.setattr(remote_capture, "SECONDS_TO_DRAW", 2 if "while" in then else 300)
     grade = grader_in_sandbox().grade(counting(judged + later, then), 1)
     assert judged >= 2 * len(seeds.cases_for(NAME, seeds.seed_of_shapes(1, "ada"))), "each case is tried twice"
     assert grade.verdict.passed and grade.printed.split("\n") == [*(f"call {n + 1}" for n in range(judged)), ""]
@@ -147,13 +147,13 @@ print("done")
 
 
 def until(condition, process):
-    end = time.monotonic() + 180
+    end = time.monotonic() + 300
     while time.monotonic() < end:
         if condition():
             return
         assert process.poll() is None, process.communicate()
         time.sleep(0.005)
-    pytest.fail("it took more than three minutes")
+    pytest.fail("it took more than five minutes")
 
 
 def test_killed_at_any_moment_and_resumed_it_ends_with_the_same_grades(tmp_path, seed):
@@ -381,7 +381,7 @@ def dask(tmp_path):
     yield start
     for process in reversed(started):
         process.terminate()
-        process.wait(10)
+        process.wait(300)
 
 
 WORKER = "--no-nanny", "--nthreads", "2", "--no-dashboard"
@@ -407,7 +407,7 @@ def test_a_cluster_that_loses_workers_and_has_unfit_ones_gives_the_same_grades(
     ]
     fit = [dask("dask_worker", address, *WORKER) for _ in range(2)]
     with distributed.Client(address, set_as_default=False) as client:
-        client.wait_for_workers(4, timeout=60)  # a run whose only worker so far cannot grade ends
+        client.wait_for_workers(4, timeout=300)  # a run whose only worker so far cannot grade ends
     results = tmp_path / "grades" / "results"
 
     def lose_one():
@@ -421,7 +421,7 @@ def test_a_cluster_that_loses_workers_and_has_unfit_ones_gives_the_same_grades(
         loser.start()
         report, lost = grade_class.grade_class(collect.collect(handed_in), run, cluster)
         loser.join()
-        assert fit[0].wait(5) == -9 and (report.csv(), lost) == (grades, 0)
+        assert fit[0].wait(300) == -9 and (report.csv(), lost) == (grades, 0)
         assert {why.split()[0] for why in cluster.set_aside.values()} <= {"it", "The"}, "each is named, with a reason"
         (tmp_path / "more").mkdir()
         for number in range(8):  # until both have been asked

@@ -84,15 +84,6 @@ def little_memory():
     place.rmdir()
 
 
-def joins(pid, group):
-    """Moves a process into a group if it is an answer's, whose system calls are filtered, and says whether it is."""
-    with contextlib.suppress(OSError):  # it has ended
-        if "\nSeccomp:\t2\n" in Path(f"/proc/{pid}/status").read_text():
-            group.write_text(str(pid))
-            return True
-    return False
-
-
 @pytest.mark.skipif(MEMORY_TREE is None, reason="needs root, and control groups that count memory, of either version")
 @bubblewrap.needed
 def test_when_memory_runs_out_an_answer_ends_and_not_whoever_has_more(little_memory, grader_in_sandbox):
@@ -106,10 +97,10 @@ def test_when_memory_runs_out_an_answer_ends_and_not_whoever_has_more(little_mem
         before = bubblewrap.descendants(os.getpid())
         with ThreadPoolExecutor(1) as executor:
             graded = executor.submit(grader_in_sandbox().grade, answer, 1)
-            while not graded.done():
-                if any(joins(pid, little_memory) for pid in bubblewrap.descendants(os.getpid()) - before):
-                    break
+            while not (pids := bubblewrap.answers(bubblewrap.descendants(os.getpid()) - before)):
+                assert not graded.done(), graded.result()
                 time.sleep(0.01)
+            little_memory.write_text(str(pids[0]))
             assert "ended with SIGKILL" in graded.result().reason, graded.result()
         assert graded.result().verdict.findings[0].kind == FindingKind.MACHINE
         assert other.poll() is None, "it had twice as much"

@@ -33,16 +33,17 @@ def test_what_cannot_be_judged_is_refused_in_words(body, reason, zygote):
     ("sent", "error", "reason"),
     [
         (signal.SIGKILL, Killed, "was ended from outside (SIGKILL)"),
-        (signal.SIGSTOP, NotDone, "not done after 5 s"),
+        (signal.SIGSTOP, NotDone, "not done after 2 s"),
     ],
 )
 @bubblewrap.needed
 def test_a_process_that_dies_or_hangs_is_a_reason(sent, error, reason, zygote):
     plain, array = SCALAR.format("%b = stablehlo.negate %a : tensor<f32>"), [[np.float32(1)]]
     before = bubblewrap.descendants(os.getpid())
-    with RemoteExecution(zygote, seconds=5) as remote:
+    with RemoteExecution(zygote) as remote:
         remote.execute(plain, plain, [1, 0])
         (worker,) = [pid for pid in bubblewrap.descendants(os.getpid()) - before if not bubblewrap.descendants(pid)]
         os.kill(worker, sent)
+        remote.seconds = 2 if error is NotDone else 60
         with pytest.raises(error, match=re.escape(reason)):
             remote.peak(0, array, array, compiled=True)

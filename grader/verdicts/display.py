@@ -77,7 +77,9 @@ def python_html(text: str) -> Markup:
         colour = next((variable for kind, variable in _CODE_COLOURS.items() if kind in str(token)), None)
         span = Markup('<span style="color: var(--jp-mirror-editor-{}-color)">{}</span>')
         pieces.append(span.format(colour, piece) if colour else escape(piece))
-    return Markup('<pre style="white-space: pre-wrap">{}</pre>').format(Markup().join(pieces))
+    # JupyterLab would have lines end anywhere, in the middle of a word.
+    style = "white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere"
+    return Markup('<pre style="{}">{}</pre>').format(style, Markup().join(pieces))
 
 
 _CODE_COLOURS = {

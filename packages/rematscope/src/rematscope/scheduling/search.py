@@ -90,8 +90,8 @@ class Search:
         self.compiles = compiles
         self.trials: list[Proposal] = []
         self._found: list[tuple[Proposal, float]] = []  # in the rows, for any aim, with their bounds
-        self._table: Tours | None = None  # of the chain, for a limit near the one that is looked at
         self._aims: list[float] = []  # that they were solved for
+        self._table: Tours | None = None  # of the chain, for a limit near the one that is looked at
         self.tell: Callable[[str, float], None] = lambda text, done: None
         self.linearized = linearize(trace(without_checkpoints(f), *args, **kwargs))
         has_own = any(checkpoints(jaxpr_of(f, *args, **kwargs)))
@@ -341,7 +341,7 @@ class Search:
         """The function as a chain of what is between its narrow places."""
         return Chain(self.linearized, cost_in(self.linearized, self.cost))
 
-    def _known(self, known: "_Known") -> Proposal:
+    def _known(self, known: _Known) -> Proposal:
         """What an earlier call compiled."""
         if known.plain is not None:
             trial = self._with(known.plain)

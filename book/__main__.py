@@ -24,19 +24,23 @@ TEXTS = [
     "README.md", "benchmarks/README.md", "packages/rematscope/README.md", "packages/rematscope/CHANGELOG.md",
     "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "CITATION.cff",
 ]  # fmt: skip
+# What else the workbook is, for who downloads it from the book; of `exercises` and `notebooks` its own pages alone.
+FILES = [
+    ".dockerignore", ".gitignore", ".python-version", "Dockerfile", "conftest.py", "environment.yml", "pyproject.toml",
+    "requirements-book.lock", "requirements-test.lock", "requirements.lock", "start.py",
+]  # fmt: skip
+FOLDERS = [
+    ".binder", ".ci", ".devcontainer", ".github", "benchmarks", "book", "docs", "grader", "packages", "solutions",
+    "tests",
+]  # fmt: skip
 
 WORKBOOK = "remat-workbook"
 SHEET = "cheat_sheet.pdf"
 PRINTED = f'To print: <a href="{SHEET}">the cheat sheet</a>, one sheet of paper.'
 
 
-def gather(source: Path, out: Path | None = None) -> None:
-    """Copies what the book is made of into an empty folder, where each page keeps its path, so that links stay true.
-
-    Args:
-      source: the folder.
-      out: where a site may be that was built before; it is no part of the workbook.
-    """
+def gather(source: Path) -> None:
+    """Copies what the book is made of into an empty folder, where each page keeps its path, so that links stay true."""
     for name in TEXTS:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, source / name)
@@ -45,7 +49,7 @@ def gather(source: Path, out: Path | None = None) -> None:
     (source / "exercises").mkdir()
     for page in pages.exercises():
         (source / "exercises" / page.path.name).write_bytes(pages.as_it_came(page))
-    pack(source / f"{WORKBOOK}.zip", source / "exercises", out)
+    pack(source / f"{WORKBOOK}.zip", source / "exercises")
     shutil.copytree(HERE / "static", source / "static")
     for name in ("index.md", "reference.rst"):
         text = (HERE / name).read_text(encoding="utf-8")
@@ -53,25 +57,25 @@ def gather(source: Path, out: Path | None = None) -> None:
         (source / name).write_text(text, encoding="utf-8")
 
 
-def pack(archive: Path, exercises: Path, out: Path | None) -> None:
-    """Packs the workbook as it came: all that is here but what `.gitignore` names.
+def pack(archive: Path, exercises: Path) -> None:
+    """Packs the workbook as it came, and nothing that somebody has put beside it: answers, submissions or grades.
 
     Args:
       archive: the zip to write.
       exercises: a folder with the exercises' pages, without answers.
-      out: see `gather`.
     """
-    rules = (ROOT / ".gitignore").read_text(encoding="utf-8").splitlines()
-    ignored = [rule.strip("/").rpartition("/")[2] for rule in rules if rule and not rule.startswith("#")]
-    unwanted = shutil.ignore_patterns(".git", *ignored)
-
-    def left_out(folder: str, names: list[str]) -> set[str]:
-        return unwanted(folder, names) | {name for name in names if out and Path(folder, name).samefile(out)}
-
+    caches = shutil.ignore_patterns("__pycache__", ".*_cache", ".ipynb_checkpoints", "*.egg-info")
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, WORKBOOK)
-        shutil.copytree(ROOT, copy, ignore=left_out)
-        shutil.copytree(exercises, copy / "exercises", dirs_exist_ok=True)
+        for name in [*TEXTS, *FILES]:
+            (copy / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, copy / name)
+        for name in FOLDERS:
+            shutil.copytree(ROOT / name, copy / name, ignore=caches, dirs_exist_ok=True)
+        (copy / "notebooks").mkdir()
+        for name in [*(page.path.name for page in pages.chapters()), "cheat_sheet.ipynb"]:
+            shutil.copy(ROOT / "notebooks" / name, copy / "notebooks")
+        shutil.copytree(exercises, copy / "exercises")
         shutil.make_archive(str(archive.with_suffix("")), "zip", folder, WORKBOOK)
 
 
@@ -98,7 +102,7 @@ def build(out: Path, repository: str | None = None) -> int:
     with tempfile.TemporaryDirectory() as folder:
         source, made = Path(folder, "source"), Path(folder, "site")
         source.mkdir()
-        gather(source, out if out.exists() else None)
+        gather(source)
         settings = [f"-Drepository={repository}"] if repository else []
         status = build_main(["-q", "-b", "html", "-c", str(HERE), *settings, str(source), str(made)])
         if (made / "index.html").exists():

@@ -2,7 +2,7 @@
 
 import json
 import re
-import shutil
+import subprocess
 import zipfile
 from pathlib import Path
 
@@ -35,21 +35,32 @@ def test_what_the_book_is_made_of_is_what_the_workbook_brought(tmp_path):
         assert not [link for link in linked if not (tmp_path / link).exists()], text.name
 
 
-def test_the_workbook_in_the_book_is_what_whoever_sets_it_up_needs_and_no_learners(tmp_path, monkeypatch):
-    here, out = tmp_path / "here", tmp_path / "here" / "my_book"
-    for name in ("start.py", "exercises/07_x.ipynb", "exercises/my_07_x.ipynb", ".venv/lib/x.py", "my_book/index.html"):
+def test_the_workbook_in_the_book_is_what_came_and_nothing_that_somebody_put_beside_it(tmp_path, monkeypatch):
+    here, as_it_came = tmp_path / "here", tmp_path / "exercises"
+    chapters = [f"notebooks/{page.path.name}" for page in pages.chapters()]
+    came = [*book.__main__.TEXTS, *book.__main__.FILES, *chapters, "notebooks/cheat_sheet.ipynb", "grader/cli.py"]
+    others = ["grades/grades.csv", "submissions/ada.json", "exercises/my_07_x.ipynb", "notebooks/Untitled.ipynb"]
+    others += ["remat-workbook-2026-11-23.json", ".venv/lib/x.py", "grader/__pycache__/cli.pyc", "site/index.html"]
+    for name in [*came, *others, "exercises/07_x.ipynb", *(f"{folder}/x" for folder in book.__main__.FOLDERS)]:
         (here / name).parent.mkdir(parents=True, exist_ok=True)
         (here / name).write_text("a learner's")
-    shutil.copyfile(Path(start.ROOT) / ".gitignore", here / ".gitignore")
-    monkeypatch.setattr(book.__main__, "ROOT", here)
-    as_it_came = tmp_path / "exercises"
     as_it_came.mkdir()
     (as_it_came / "07_x.ipynb").write_text("as it came")
-    pack(tmp_path / "workbook.zip", as_it_came, out)
+    monkeypatch.setattr(book.__main__, "ROOT", here)
+    pack(tmp_path / "workbook.zip", as_it_came)
     with zipfile.ZipFile(tmp_path / "workbook.zip") as packed:
-        files = {name for name in packed.namelist() if not name.endswith("/")}
-        assert files == {f"remat-workbook/{name}" for name in (".gitignore", "start.py", "exercises/07_x.ipynb")}
+        files = {name.removeprefix("remat-workbook/") for name in packed.namelist() if not name.endswith("/")}
+        assert files == {*came, "exercises/07_x.ipynb", *(f"{folder}/x" for folder in book.__main__.FOLDERS)}
         assert packed.read("remat-workbook/exercises/07_x.ipynb") == b"as it came"
+
+
+def test_all_that_git_has_is_in_the_workbook_in_the_book():
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=start.ROOT, capture_output=True, text=True)
+    top = {name.partition("/")[0] for name in listed.stdout.split("\0")[:-1]}
+    packed = {name.partition("/")[0] for name in [*book.__main__.TEXTS, *book.__main__.FILES, *book.__main__.FOLDERS]}
+    assert listed.returncode or top == packed | {"exercises", "notebooks"}, (
+        "git has other files, or the book names others"
+    )
 
 
 @pytest.mark.parametrize("repository", [None, "https://github.com/owner/name"])

@@ -1,7 +1,9 @@
 """`auto`: within the limit, never worse than what it is compared with, and still the function that it was."""
 
+import functools
 import math
 import re
+import types
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +15,7 @@ from jax.experimental import io_callback
 from zoo import normal
 
 from rematscope import Device, PlanError, TraceError, auto, load, measure, scheduled, trace
+from rematscope.memory.set_aside import set_aside_bytes
 from rematscope.scheduling.cuts import in_stretches, in_turns, kept_at_cuts, stretches
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.plain import checkpointed as plain_checkpoints
@@ -296,6 +299,31 @@ def test_what_is_compiled_but_once_is_chosen_by_the_rows():
     (trial,) = found.trials
     assert trial.plain is None
     assert trial.recomputed < again(trace(checkpointed(looped), WS, X))
+
+
+def test_what_keeps_a_little_less_is_compiled_only_where_it_is_foretold_to_take_no_more(monkeypatch):
+    """Without what takes hardly any bytes, a mean, all that it is a mean of may be there again."""
+
+    def net(ws, x):
+        for up, down in ws:
+            y = x @ up
+            x = x + jnp.tanh((y - y.mean(0)) * lax.rsqrt(y.var(0) + 1e-5)) @ down
+        return jnp.mean(x**2)
+
+    shape = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.float32)
+    args = [(shape((8, 64)), shape((64, 8)))] * 4, shape((256, 8))
+    given = sum(4 * math.prod(s.shape) for s in jax.tree.leaves(args))
+    limit = set_aside_bytes(trace(net, *args)) // 2
+    taken = iter([limit + 64])  # by the first that is compiled, and by the others what is foretold
+
+    def compiled(function, *args, target):
+        peak = next(taken, None) or set_aside_bytes(trace(function, *args))
+        return types.SimpleNamespace(peak_bytes=peak, temp_bytes=peak - 2 * given - 8, out_of_memory=False)
+
+    monkeypatch.setattr("rematscope.scheduling.search.measure", compiled)
+    first, *others = auto(net, *args, peak=limit).trials
+    smaller = [t for t in others if t.schedule.kept_bytes < first.schedule.kept_bytes]
+    assert others and all(t.predicted <= first.predicted for t in smaller)
 
 
 def test_what_both_passes_compute_alike_is_foretold_as_one():

@@ -173,7 +173,8 @@ class Search:
             small = (max(4 * over, _TRIMMED * room), over) if over < _TRIMMED * room else (0,)
             for trimmed in (self._trimmed(closest, most) for most in small):
                 cheap = _work(trimmed.schedule) < _work(closest.schedule) + _CHEAP * self._least
-                if cheap and trimmed.recomputed < least and not any(t.is_like(trimmed) for t in self.trials):
+                less = trimmed.predicted <= closest.predicted  # what comes again in its place may take more
+                if cheap and less and trimmed.recomputed < least and not any(t.is_like(trimmed) for t in self.trials):
                     return trimmed, 0.0
         if above and not within and left <= 2:
             last = left == 1 and may_fit and not any(t.is_like(self._plain) for t in self.trials)
@@ -320,9 +321,8 @@ class Search:
         return [*{(t.predicted, t.recomputed): t for t in map(self._with, reversed([*found]))}.values()]
 
     def _with(self, plain: Plain) -> Proposal:
-        function = checkpointed(self.f, plain)
         same = {Plain(): self.linearized, Plain(own=True): self.own}.get(plain)
-        linearized = same or linearize(trace(function, *self.args, **self.kwargs))
+        linearized = same or linearize(trace(checkpointed(self.f, plain), *self.args, **self.kwargs))
         return self._trial(linearized, linearized.kept, plain=plain)
 
     @functools.cached_property

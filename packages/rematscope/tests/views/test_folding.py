@@ -95,6 +95,33 @@ def test_bytes_on_the_lines_add_up_to_all_that_is_saved():
     assert sum(shown) == pytest.approx(passes.saved_bytes(), rel=0.01)
 
 
+def keys_of_numbers(key, layers):
+    return [jax.random.fold_in(key, 1000 * i + 7) for i in range(layers)]
+
+
+def keys_at_once(key, layers):
+    return list(jax.random.split(key, layers))
+
+
+@pytest.mark.parametrize("keys", [keys_of_numbers, keys_at_once])
+@pytest.mark.parametrize("stacked", [False, True])
+def test_layers_fold_whose_keys_and_parameters_stand_in_a_row(keys, stacked):
+    def lines(layers):
+        def dropped(ps, x, key):
+            every = [{n: w[i] for n, w in ps.items()} for i in range(layers)] if stacked else ps
+            for p, k in zip(every, keys(key, layers), strict=True):
+                x = layer(p, jnp.where(jax.random.bernoulli(k, 0.9, x.shape), x, 0))
+            return x.sum()
+
+        p = {"up": W, "down": W}
+        stack = {n: jax.ShapeDtypeStruct((layers, *w.shape), w.dtype) for n, w in p.items()}
+        key = jax.eval_shape(lambda: jax.random.key(0))
+        passes = trace(dropped, stack if stacked else [p] * layers, X, key)
+        return len(plain_text(FwdBwd(passes), 80).splitlines())
+
+    assert lines(16) <= lines(8) + 8
+
+
 def test_a_page_has_every_line_closed_until_it_is_asked_for():
     passes = traced("plain", 64)
     page = FwdBwd(passes).html()

@@ -31,6 +31,10 @@ _SHORT = {
 }  # fmt: skip
 
 
+# More values of one type that one line makes are counted.
+_FEW = 4
+
+
 @dataclasses.dataclass(frozen=True)
 class Line:
     """One line of a program as text.
@@ -57,7 +61,8 @@ class Line:
     @property
     def type(self) -> str:
         """Dtype and shape of what the line defines."""
-        return ", ".join(map(type_text, self.defines))
+        types = [type_text(value) for value in self.defines]
+        return f"{len(types)} × {types[0]}" if len(types) > _FEW and len(set(types)) == 1 else ", ".join(types)
 
 
 def lines(program: Program, indent: str = "") -> Iterator[Line]:

@@ -24,6 +24,10 @@ _RUN = 3
 # So long a path stands whole where a value is read.
 _PATH = 16
 
+# Each layer's key is made of a number of its own: its place, or what a library makes of its name.
+_NEW_KEY = "random_fold_in("
+_SLICE = re.compile(r"\[\d+:")  # and each layer's parameters are at a place of their own in a stack
+
 
 class Repeat(NamedTuple):
     """The same lines several times in a row.
@@ -69,24 +73,30 @@ def _together(rows: Sequence[ProgramRow]) -> float | None:
     return sum(known) if known else None
 
 
-def without_runs(rows: Sequence[ProgramRow]) -> list[ProgramRow]:
-    """The rows with one in place of several that follow each other, save nothing, and are of one line or one module."""
+def without_runs(rows: Sequence[ProgramRow], saved: bool = False) -> list[ProgramRow]:
+    """The rows with one in place of several that follow each other and are of one line or one module.
+
+    Rows that save something stay, unless such are counted too (`saved`).
+    """
     module: list[str] = []  # the latest heading; below one, several lines of code are told as one
 
     def run(row: ProgramRow) -> tuple[bool, object]:
         if row.heading:
             module[:] = [row.code]
-        plain = bool(row.defines) and not row.crossing and not _is_input(row)
-        return plain, (row.gutter, module or row.source) if plain else row.code
+        plain = bool(row.defines) and (saved or not row.crossing) and not _is_input(row)
+        return plain, (row.gutter.strip("S"), module or row.source) if plain else row.code
 
     shown: list[ProgramRow] = []
     for (plain, _), group in itertools.groupby(rows, run):
         alike = list(group)
         if plain and len(alike) >= _RUN:
             code, sources = alike[0].code, {row.source for row in alike}
+            crossing = tuple(residual for row in alike for residual in row.crossing)
             text = f"{code[: len(code) - len(code.lstrip())]}⋮ {len(alike)} lines"
+            text += f", {len(crossing)} saved" if crossing else ""
             source = alike[0].source if len(sources) == 1 else ""
-            alike = [ProgramRow(alike[0].gutter, (text,), source=source, seconds=_together(alike))]
+            gutter = "S" if crossing else alike[0].gutter
+            alike = [ProgramRow(gutter, (text,), crossing=crossing, source=source, seconds=_together(alike))]
         shown += alike
     return shown
 
@@ -200,6 +210,8 @@ class _Search:
 
     def stand_alike(self, first: int, second: int, place: int, start: int, period: int) -> bool:
         """Whether the value `second` is to the line at `place` what `first` is to the line so many before."""
+        if first % self.size == second % self.size < start and abs(second - first) == self.size and first >= 0:
+            return True  # each time the next of many values that one line before defines: keys, say
         if second < 0 or (first >= 0 and first // self.size != second // self.size):
             return False
         first, second = min(first, first % self.size), second % self.size
@@ -207,10 +219,10 @@ class _Search:
             return True  # the second time goes on with what the first made, and that with what was there
         if first < 0:
             return False
-        # Of an earlier block that is repeated: from one time to the next, and where a backward pass reads what a
-        # forward pass made, from one time to that before.
+        # Of an earlier block that is repeated: from one time to the next or, where a time here reads of several there,
+        # to a later one; and where a backward pass reads what a forward pass made, to one before.
         block = self.block[first]
-        return bool(block) and block == self.block[second] and abs(second - first) == block
+        return bool(block) and block == self.block[second] and (second - first) % block == 0
 
 
 def _later(forms: Sequence[int]) -> list[int]:
@@ -243,12 +255,13 @@ def _form(row: ProgramRow) -> tuple:
     # Inputs and gradients are told apart by numbers in their paths.
     is_input = _is_input(row)
     numbered = is_input or row.heading or _is_gradient(row)
+    is_key = any(isinstance(piece, str) and _NEW_KEY in piece for piece in row.pieces)
 
     def form(piece: str | Value) -> object:
         if isinstance(piece, str):
-            return numberless(piece) if numbered else piece
+            return numberless(piece) if numbered or _SLICE.match(piece) else piece
         if isinstance(piece, Literal):
-            return piece.name
+            return "" if is_key else piece.name
         return piece.shape, piece.dtype, numberless(piece.name) if is_input else ""
 
     return row.gutter, row.type, row.saved, row.source, *map(form, row.pieces)

@@ -44,8 +44,8 @@ _SOURCE, _SOURCE_ON_A_PAGE = 28, 44
 _LONG, _AROUND = 60, 3
 
 # A text of more lines, with like layers folded, tells what saves nothing in one line a place, and how many arrays there
-# are in a tree.
-_MANY = 150
+# are in a tree; one that would have more than so many all the same, also what saves something.
+_MANY, _MOST = 150, 190
 
 # So many rows of arguments, or of their gradients, are looked at one by one.
 _TREE = 20
@@ -126,15 +126,19 @@ class FwdBwd(View):
             columns = [_column(*listing, width) for listing in listings]
             every = every or sum(map(len, columns)) <= _MANY
         if not every:
-            columns = [_column(*self._short(*both), width) for both in zip(programs, listings, strict=True)]
+            for saved in (False, True):
+                short = (self._short(*both, saved) for both in zip(programs, listings, strict=True))
+                columns = [_column(*listing, width) for listing in short]
+                if sum(map(len, columns)) <= _MOST:
+                    break
         return columns, every
 
-    def _short(self, program: Listing, listing: Listing) -> Listing:
-        """A listing whose like layers are folded, in fewer lines still."""
+    def _short(self, program: Listing, listing: Listing, saved: bool) -> Listing:
+        """A listing whose like layers are folded, in fewer lines still; `saved`: also of what saves something."""
         rows = listing.rows
         if sum(map(bool, map(tree_of, rows))) > _TREE:  # their names come in an order in which they do not fold
             rows = self._folded(without_trees(program.rows))
-        return program._replace(rows=with_short_paths(without_runs(rows)))
+        return program._replace(rows=with_short_paths(without_runs(rows, saved)))
 
     def _folded(self, rows: list[ProgramRow]) -> list[ProgramRow]:
         shown: list[ProgramRow] = []

@@ -24,10 +24,11 @@ TEXTS = [
     "README.md", "benchmarks/README.md", "packages/rematscope/README.md", "packages/rematscope/CHANGELOG.md",
     "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "CITATION.cff",
 ]  # fmt: skip
-# What else the workbook is, for who downloads it from the book; of `exercises` and `notebooks` its own pages alone.
+# What else the workbook is, for who downloads it from the book, beside chapters and exercises.
 FILES = [
     ".dockerignore", ".gitignore", ".python-version", "Dockerfile", "conftest.py", "environment.yml", "pyproject.toml",
-    "requirements-book.lock", "requirements-test.lock", "requirements.lock", "start.py",
+    "requirements-book.lock", "requirements-test.lock", "requirements.lock", "start.py", "notebooks/.ruff.toml",
+    "notebooks/00_start_here.ipynb", "notebooks/cheat_sheet.ipynb",
 ]  # fmt: skip
 FOLDERS = [
     ".binder", ".ci", ".devcontainer", ".github", "benchmarks", "book", "docs", "grader", "packages", "solutions",
@@ -72,9 +73,8 @@ def pack(archive: Path, exercises: Path) -> None:
             shutil.copy(ROOT / name, copy / name)
         for name in FOLDERS:
             shutil.copytree(ROOT / name, copy / name, ignore=caches, dirs_exist_ok=True)
-        (copy / "notebooks").mkdir()
-        for name in [*(page.path.name for page in pages.chapters()), "cheat_sheet.ipynb"]:
-            shutil.copy(ROOT / "notebooks" / name, copy / "notebooks")
+        for page in pages.chapters():
+            shutil.copy(ROOT / "notebooks" / page.path.name, copy / "notebooks")
         shutil.copytree(exercises, copy / "exercises")
         shutil.make_archive(str(archive.with_suffix("")), "zip", folder, WORKBOOK)
 

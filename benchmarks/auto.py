@@ -1,6 +1,6 @@
 """What `auto` makes of models that name nothing, beside a checkpoint around each layer: README's table comes from it.
 
-    python benchmarks/auto.py [cpu | tpu v5e | …]
+    python benchmarks/auto.py [cpu | "tpu v5e" | …] ["LSTM, 96 steps" …]
     python benchmarks/auto.py --sweep
     python benchmarks/auto.py --chains
 
@@ -97,6 +97,102 @@ def stacked(p, count):
     return jax.tree.map(lambda s: shape(count, *s.shape), p)
 
 
+def selective_layer(x, p):
+    """A state space whose step depends on the input (Mamba), as an associative scan."""
+    u, z = jnp.split(norm(x, p["s"]) @ p["in"], 2, -1)
+    u = jax.nn.silu(u)
+    step = jax.nn.softplus(u @ p["step"])[..., None]
+    pair = jnp.exp(-step * jnp.exp(p["decay"])), step * (u @ p["write"])[:, :, None] * u[..., None]
+    _, states = lax.associative_scan(lambda a, b: (a[0] * b[0], b[0] * a[1] + b[1]), pair, axis=1)
+    return x + (jnp.sum(states * (u @ p["read"])[:, :, None], -1) * jax.nn.silu(z)) @ p["out"]
+
+
+def lstm(checkpoint):
+    def step(p, carry, x):
+        h, c = carry
+        i, g, f, o = jnp.split(x @ p["w"] + h @ p["u"] + p["b"], 4, -1)
+        c = jax.nn.sigmoid(f) * c + jax.nn.sigmoid(i) * jnp.tanh(g)
+        h = jax.nn.sigmoid(o) * jnp.tanh(c)
+        return (h, c), h
+
+    def model(p, xs):
+        each = functools.partial(step, p)
+        zero = jnp.zeros((xs.shape[1], p["u"].shape[0]))
+        return jnp.mean(lax.scan(jax.checkpoint(each) if checkpoint else each, (zero, zero), xs)[1] ** 2)
+
+    return model
+
+
+def messages(checkpoint):
+    """Nodes with messages along edges, whose features and ends all layers read."""
+
+    def layer(p, h, edges, ends):
+        pairs = jnp.concatenate([h[ends[0]], h[ends[1]], edges], -1)
+        summed = jax.ops.segment_sum(jax.nn.relu(pairs @ p["m1"]) @ p["m2"], ends[1], h.shape[0])
+        return norm(h + jax.nn.relu(jnp.concatenate([h, summed], -1) @ p["u1"]) @ p["u2"], p["s"])
+
+    def model(ps, h, edges, ends):
+        for p in ps:
+            h = (jax.checkpoint(layer) if checkpoint else layer)(p, h, edges, ends)
+        return jnp.mean(h**2)
+
+    return model
+
+
+def in_equinox():
+    """A model of a library that keeps its parameters in objects, with layers that others wrote."""
+    import equinox as eqx
+
+    class Layer(eqx.Module):
+        attention: eqx.nn.MultiheadAttention
+        norms: list
+        mlp: eqx.nn.MLP
+
+        def __init__(self, key):
+            self.attention = eqx.nn.MultiheadAttention(4, D, key=key)
+            self.norms = [eqx.nn.LayerNorm(D)] * 2
+            self.mlp = eqx.nn.MLP(D, D, 4 * D, 1, jax.nn.gelu, key=key)
+
+        def __call__(self, x):
+            y = jax.vmap(self.norms[0])(x)
+            x = x + self.attention(y, y, y)
+            return x + jax.vmap(self.mlp)(jax.vmap(self.norms[1])(x))
+
+    made = eqx.filter_eval_shape(lambda: [Layer(jax.random.key(0)) for _ in range(4)])
+    arrays, rest = eqx.partition(made, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+
+    def make(checkpoint):
+        def model(arrays, x):
+            for a, b in zip(arrays, rest, strict=True):
+                layer = jax.vmap(lambda x, a, b=b: eqx.combine(a, b)(x), (0, None))
+                x = (jax.checkpoint(layer) if checkpoint else layer)(x, a)
+            return jnp.mean(x**2)
+
+        return model
+
+    return make, (arrays, X)
+
+
+def in_flax():
+    """The same of Flax, whose `remat` is the checkpoint."""
+    from flax import linen
+
+    class Layer(linen.Module):
+        @linen.compact
+        def __call__(self, x):
+            x = x + linen.MultiHeadDotProductAttention(4)(linen.LayerNorm()(x))
+            return x + linen.Dense(D)(linen.gelu(linen.Dense(4 * D)(linen.LayerNorm()(x))))
+
+    def net(checkpoint):
+        kind = linen.remat(Layer) if checkpoint else Layer
+        return linen.Sequential([kind(name=f"layer{i}") for i in range(4)])
+
+    def make(checkpoint):
+        return lambda variables, x: jnp.mean(net(checkpoint).apply(variables, x) ** 2)
+
+    return make, (jax.eval_shape(net(False).init, jax.random.key(0), X), X)
+
+
 D, X = 128, shape(8, 128, 128)
 MODELS = {
     "GPT, 6 layers": (functools.partial(unrolled, gpt_layer), ([block_parameters(D)] * 6, X)),
@@ -117,6 +213,30 @@ MODELS = {
         functools.partial(scanned, mixer_layer),
         (stacked(block_parameters(D) | {"tokens": shape(128, 256), "back": shape(256, 128)}, 6), X),
     ),
+    "selective state spaces, 4 layers in a scan": (
+        functools.partial(scanned, selective_layer),
+        (
+            stacked(
+                {"s": shape(64), "in": shape(64, 256), "step": shape(128, 128), "out": shape(128, 64)}
+                | {n: shape(128, 8) for n in ("decay", "write", "read")},
+                4,
+            ),
+            shape(4, 64, 64),
+        ),
+    ),
+    "LSTM, 96 steps": (lstm, ({"w": shape(64, 1024), "u": shape(256, 1024), "b": shape(1024)}, shape(96, 64, 64))),
+    "messages on a graph, 6 layers": (
+        messages,
+        (
+            [{"m1": shape(144, 128), "m2": shape(128, 64), "u1": shape(128, 128), "u2": shape(128, 64), "s": shape(64)}]
+            * 6,
+            shape(1024, 64),
+            shape(6000, 16),
+            jax.ShapeDtypeStruct((2, 6000), jnp.int32),
+        ),
+    ),
+    "Equinox, 4 layers": in_equinox(),
+    "Flax, 4 layers": in_flax(),
 }
 
 
@@ -199,10 +319,11 @@ def chains():
             )
 
 
-def main(target="cpu"):
+def main(target="cpu", *names):
     print(f"| {target} | temporaries, a checkpoint a layer | `auto` | computed again | `auto` | seconds |")
     print("|---|---:|---:|---:|---:|---:|")
-    for name, (make, args) in MODELS.items():
+    for name in names or MODELS:
+        make, args = MODELS[name]
         layers = measure(make(True), *args, target=target)
         work = again(layers.passes)
         for part in (1, 0.8):

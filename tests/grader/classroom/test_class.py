@@ -380,8 +380,8 @@ def dask(tmp_path):
 
     yield start
     for process in reversed(started):
-        process.terminate()
-        process.wait(300)
+        process.kill()  # what is asked to end may wait for a scheduler that is gone
+        process.wait()
 
 
 WORKER = "--no-nanny", "--nthreads", "2", "--no-dashboard"

@@ -20,7 +20,7 @@ from grader.answers.memory import may_remember
 from grader.answers.written import chooses, codes_of, written_in
 from grader.exercises import registry
 from grader.exercises.besides import asks_anything, for_what_is_written, once_more
-from grader.exercises.spec import Case, Question
+from grader.exercises.spec import Case, Question, Structure
 from grader.verdicts.verdict import Verdict
 
 
@@ -54,7 +54,8 @@ def _asked_and_traced(
     written, codes = written_in(answer), codes_of(answer)
     besides = for_what_is_written(task, cases, written, np.random.default_rng([seed, 3]))
     cases = registry.cases(exercise, seed, besides)
-    more = structures(task, cases, written, np.random.default_rng([seed, 4]))
+    near: list[Structure] = []
+    more = structures(task, cases, written, near, np.random.default_rng([seed, 4]))
     with Branches(codes) as branches:
         if may_remember(answer):
             # What it remembers by some numbers is another function's, or another layer's, when they come again.
@@ -62,14 +63,14 @@ def _asked_and_traced(
             # It is not run before it is traced: it would remember that, and do something else for it.
             found += itertools.islice(more, most_of(cases) - len(found)) if chooses(codes, by_branches=True) else []
         elif chooses(codes):
-            found = new_ways(answer, task, cases, more, branches, seed, len(besides))
+            found = new_ways(answer, task, cases, more, branches, near, seed)
             # Not all that is else shows in what a program consists of.
             found += itertools.islice(more, most_of(cases) - len(found))
         else:
             evidence = traced(answer, exercise, cases, seed, besides)
             if not branches.one_sided:
                 return cases, evidence
-            if not (found := new_ways(answer, task, cases, more, branches, seed, len(besides))):
+            if not (found := new_ways(answer, task, cases, more, branches, near, seed)):
                 return cases, evidence
     besides += found
     cases = registry.cases(exercise, seed, besides)

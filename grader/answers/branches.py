@@ -50,6 +50,7 @@ class Branches(AbstractContextManager):
         return ways
 
     @property
-    def one_sided(self) -> bool:
-        """Whether a branch has gone one way of two."""
-        return any(len(destinations) == 1 for destinations in self._gone.values())
+    def one_sided(self) -> frozenset[tuple[CodeType, int, int]]:
+        """The ways of those branches that have gone one way of two."""
+        alone = [(code, place, ways) for (code, place), ways in self._gone.items() if len(ways) == 1]
+        return frozenset((code, place, destination) for code, place, ways in alone for destination in ways)

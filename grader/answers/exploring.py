@@ -1,12 +1,11 @@
 """Structures for which an answer does something else than for those that it is tried on anyway.
 
-As fuzzers do, which keep an input where it reaches what no other one has reached: here that is a way of a branch, or
-an operation in the traced program. The latter tells `[keeps_all, right][n % 2]` for even and for odd n, where there is
-no branch.
+As fuzzers do, which keep an input where it reaches what no other one has reached, and vary what has come near: here
+that is a way of a branch, or an operation in the traced program. The latter tells `[keeps_all, right][n % 2]` for even
+and for odd n, where there is no branch.
 """
 
 import itertools
-from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from types import CodeType
 from typing import Any
@@ -16,7 +15,7 @@ import numpy as np
 
 from grader.answers.apply import applied
 from grader.answers.branches import Branches
-from grader.exercises.besides import MOST_CASES, corners, drawn, drawn_alike, made_of, pairs_of, targets
+from grader.exercises.besides import MOST_CASES, corners, drawn, drawn_alike, made_of, pairs_of, related, targets
 from grader.exercises.spec import Case, Question, Structure, TaskOfAnyStructure
 from grader.util.jax_settings import as_they_come
 from rematscope.ir.jax_internals import AnyJaxpr, bodies, body_of
@@ -27,26 +26,44 @@ _OF_EACH = 2  # which do something else alike, as there may be one more conditio
 
 
 def structures(
-    task: TaskOfAnyStructure, asked: Sequence[Case | Question], written: Collection[int | str], rng: np.random.Generator
+    task: TaskOfAnyStructure,
+    asked: Sequence[Case | Question],
+    written: Collection[int | str],
+    near: Sequence[Structure],
+    rng: np.random.Generator,
 ) -> Iterator[Structure]:
     """More structures to ask an answer about: with all numbers at an end, with one and two of its own numbers, with one
-    number twice, and any.
+    number twice, with numbers that stand to each other as none before, and any.
 
     Args:
       task: the exercise's `task` module.
       asked: what the answer is tried on anyway, and not again.
       written: the answer's numbers and words.
+      near: at any time, those of which every other one is to be a variation.
       rng: draws them.
     """
     known, wanted = [each.structure for each in asked], targets(task.ranges, written, rng)
     with_own = itertools.cycle(drawn(task, rng, fixed) for fixed in wanted or [{}])
     with_two = (drawn(task, rng, fixed) for fixed in pairs_of(wanted))
-    ways_to_draw = itertools.cycle((corners(task, rng), drawn_alike(task, rng), with_own, with_two, _any(task, rng)))
+    stands = related(task, known, written, rng)
+    afresh = itertools.cycle(
+        (stands, corners(task, rng), with_own, stands, drawn_alike(task, rng), with_two, _any(task, rng))
+    )
+    ways_to_draw = itertools.chain.from_iterable(zip(afresh, itertools.repeat(_varied(task, near, rng)), strict=False))
     for way in itertools.islice(ways_to_draw, _MOST_LOOKS[isinstance(asked[0], Question)]):
         structure = next(way, None) or drawn(task, rng)
         if structure is not None and structure not in known:
             known.append(structure)
             yield structure
+
+
+def _varied(
+    task: TaskOfAnyStructure, near: Sequence[Structure], rng: np.random.Generator
+) -> Iterator[Structure | None]:
+    """Structures that have about half of what they say in common with one of these; None while there are none."""
+    while True:
+        kept = near[int(rng.integers(len(near)))] if near else {}
+        yield drawn(task, rng, {each: kept[each] for each in task.ranges if each in kept and rng.integers(2)})
 
 
 def _any(task: TaskOfAnyStructure, rng: np.random.Generator) -> Iterator[Structure | None]:
@@ -61,8 +78,8 @@ def new_ways(
     asked: Sequence[Case | Question],
     more: Iterator[Structure],
     branches: Branches,
+    near: list[Structure],
     seed: int,
-    before: int,
 ) -> list[Structure]:
     """Those of some structures for which an answer does something else than for what it is tried on anyway.
 
@@ -72,21 +89,37 @@ def new_ways(
       asked: what the answer is tried on anyway.
       more: the structures; a few are looked at, and while a branch has gone one way, all.
       branches: watches the answer's code.
+      near: becomes, and stays, what has alone gone a new way, or has come to branches that have gone one way: `more`
+        goes by it.
       seed: seeds all but the structure.
-      before: how many structures are asked about besides already.
     """
-    known = frozenset[Any]().union(*(_done(answer, each, branches) for each in asked))
-    seen: Counter[frozenset[Any]] = Counter()
-    found = list[tuple[bool, Structure]]()
-    for looked, structure in enumerate(more):
-        if looked >= _LOOKS and not branches.one_sided:
+    did = [(each.structure, _done(answer, each, branches)) for each in asked]
+    known = frozenset[Any]().union(*(done for _, done in did))
+    found = dict[frozenset[Any], list[Structure]]()
+    while True:
+        # What has gone a new way may be right for some that do: then the next that goes it tells.
+        once = [each[0] for ways, each in found.items() if len(each) == 1 and all(map(_is_of_branch, ways))]
+        near[:] = once or [structure for structure, done in did if done & branches.one_sided]
+        if (len(did) >= len(asked) + _LOOKS and not near) or (structure := next(more, None)) is None:
             break
-        done = _done(answer, made_of(structure, task, seed, before + len(found)), branches)
-        if (new := done - known) and seen[done] < _OF_EACH:
-            found.append((any(isinstance(way, CodeType) for way, *_ in new), structure))
-        seen[done] += 1
+        done = _done(answer, made_of(structure, task, seed), branches)
+        did.append((structure, done))
+        if new := done - known:
+            ways = frozenset(filter(_is_of_branch, new))
+            found.setdefault(ways or done, []).append(structure)
     # A new way of a branch says more than another program, which may be so for a dtype's sake.
-    return [structure for _, structure in sorted(found, key=lambda each: not each[0])][: most_of(asked)]
+    rising = sorted(found, key=lambda ways: not all(map(_is_of_branch, ways)))
+    return [structure for ways in rising for structure in _unlike(found[ways])][: most_of(asked)]
+
+
+def _is_of_branch(done: tuple[Any, ...]) -> bool:
+    return isinstance(done[0], CodeType)
+
+
+def _unlike(structures: Sequence[Structure]) -> list[Structure]:
+    """The first one, and the one that has least in common with it: what an answer does there may be right for one."""
+    first, *others = structures
+    return [first, *sorted(others, key=lambda each: len(first.items() & each.items()))[: _OF_EACH - 1]]
 
 
 def most_of(asked: Sequence[Case | Question]) -> int:

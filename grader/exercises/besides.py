@@ -7,6 +7,8 @@ which a function may be called. An answer without numbers is asked nothing besid
 
 import dataclasses
 import itertools
+import zlib
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
@@ -127,14 +129,20 @@ def once_more(task: Task, asked: Sequence[Case | Question], rng: np.random.Gener
 
 
 def corners(task: Task, rng: np.random.Generator) -> Iterator[Structure | None]:
-    """Structures whose numbers are all the largest, or all the least, that they may be: what an answer does for large
-    products of them it does for the one, and for the other what it does for small ones."""
-    for largest in (True, False):
+    """Structures whose numbers are all the largest, or all the least, that they may be, and then some the one and some
+    the other: what an answer does for large products of them it does there, or for small ones, or for large ratios."""
+    for ends in itertools.chain((itertools.repeat(True), itertools.repeat(False)), _coins(rng)):
         structure: dict[str, Any] = {}
         for symbol in _in_order(task.ranges):
             if isinstance(range_ := task.ranges[symbol], Integers):
-                structure[symbol] = range_.within(structure)[-largest]
+                structure[symbol] = range_.within(structure)[-next(ends)]
         yield drawn(task, rng, structure)
+
+
+def _coins(rng: np.random.Generator) -> Iterator[Iterator[bool]]:
+    """Coins that are tossed as often as anybody asks, and others, and others."""
+    while True:
+        yield (bool(rng.integers(2)) for _ in itertools.count())
 
 
 def drawn_alike(task: Task, rng: np.random.Generator) -> Iterator[Structure | None]:
@@ -145,6 +153,40 @@ def drawn_alike(task: Task, rng: np.random.Generator) -> Iterator[Structure | No
         # Of two ranges one may have a number that the other one has not.
         alike = (drawn(task, rng, {one: number, other: number}) for number in numbers)
         yield next(filter(None, alike), None)
+
+
+_POOL = 250  # structures, of which those are taken in whose numbers there is something new
+
+
+def related(
+    task: Task, known: Sequence[Structure], written: Collection[int | str], rng: np.random.Generator
+) -> Iterator[Structure]:
+    """Structures in which two numbers stand to each other as in none before, and in few others: one is the other's
+    square, divides it, or leaves the least remainder or the largest; or their sum, difference, product or quotient is
+    written."""
+    numbers = {number for number in written if isinstance(number, int) and number > 1}
+    pool = {id(each): each for _ in range(_POOL) if (each := drawn(task, rng))}
+    relations = {place: _relations(each, task.ranges, numbers) for place, each in pool.items()}
+    often = Counter(itertools.chain.from_iterable(relations.values()))
+    seen = set().union(*(_relations(each, task.ranges, numbers) for each in known))
+    while pool:
+        place = max(pool, key=lambda place: sum(1 / often[each] for each in relations[place] - seen))
+        seen |= relations[place]
+        yield pool.pop(place)
+
+
+def _relations(structure: Structure, ranges: Ranges, numbers: Collection[int]) -> set[tuple[str, str, str, int]]:
+    found = set()
+    symbols = [each for each, range_ in ranges.items() if isinstance(range_, Integers) and structure.get(each, 0) > 1]
+    for one, other in itertools.permutations(symbols, 2):
+        a, b = structure[one], structure[other]
+        if a > b:
+            found |= {(one, other, how, n) for how, n in (("-", a - b), ("//", a // b), ("%", a % b)) if n in numbers}
+            found |= {(one, other, "leaves", n) for n in (0, 1, -1)[:b] if (a - n) % b == 0}
+            found |= {(one, other, "is a square", 0)} if a == b * b else set()
+        if one < other:
+            found |= {(one, other, how, n) for how, n in (("+", a + b), ("*", a * b)) if n in numbers}
+    return found
 
 
 def _fits(task: Task, structure: Structure) -> bool:
@@ -177,8 +219,8 @@ def with_besides(
     if not (allowed and asks_anything(task)):
         raise ValueError("that is more than may be asked besides, or something else.")
     by_name = {each.name: each for each in asked}
-    for place, structure in enumerate(besides):
-        made = made_of(structure, task, seed, place)
+    for structure in besides:
+        made = made_of(structure, task, seed)
         if made.name in by_name:
             numbers = (f"{symbol} = {value}" for symbol, value in structure.items() if isinstance(value, int))
             made = dataclasses.replace(made, name=f"{made.name}, {', '.join(numbers)}")
@@ -186,9 +228,11 @@ def with_besides(
     return tuple(sorted(by_name.values(), key=lambda each: isinstance(each, Question)))
 
 
-def made_of(structure: Structure, task: TaskOfAnyStructure, seed: int, place: int) -> Case | Question:
-    """The case, or question, of a structure that is asked about besides, so many others before it."""
-    return task.case(np.random.default_rng([seed, 2, place]), **structure)
+def made_of(structure: Structure, task: TaskOfAnyStructure, seed: int) -> Case | Question:
+    """The case, or question, of a structure that is asked about besides: always the same, so that an answer is judged
+    in what it has been looked at in, whatever else it is asked."""
+    drawn_for = zlib.crc32(repr(sorted(structure.items())).encode())
+    return task.case(np.random.default_rng([seed, 2, drawn_for]), **structure)
 
 
 def _is_allowed(structure: Structure, task: Task) -> bool:

@@ -57,7 +57,7 @@ def alike(rng: np.random.Generator) -> list[str]:
     first, second, third, fourth = rng.integers(8, size=4)
     word = "abcdefgh"[first] + "abcd"[second % 4] + "efgh"[third % 4] + "abcdefgh"[fourth] + "q"
     between = f"{word[0]}{word[2]}{word[1]}{word[3:]}"
-    others = [f"{word}_", f"{word}2", f"{word}.out", f"x{word}", f"layer_0/{word}", f"{word}/{word}", word[:-1]]
+    others = [f"{word}_", f"{word}2", f"{word}.out", f"x{word}", f"decoder/layer_0/{word}", f"{word}/{word}", word[:-1]]
     others += [word[0], word.upper(), f"{word} "]
     return [word, between, *map(str, rng.permutation(others))]
 
@@ -127,7 +127,8 @@ def case_of(
     weights = int(rng.choice([1, 3, 5]))
     function = function_of(values, weights)
     batch = (2,) if called == "jax.vmap" else ()
-    shapes = [*[(width, width)] * weights, (*batch, rows, width)]
+    more = (2,) * int(rng.integers(2))
+    shapes = [*[(width, width)] * weights, (*batch, *more, rows, width)]
     names = {value.key: value.name for value in values}
     return Case(
         name,

@@ -39,13 +39,14 @@ def cases(rng):
 
 
 def case(rng, n, axes, w, dtype, called):
-    """So many stages of this width, all different."""
-    return _case(rng, "abcdefgh"[:n], (1, int(rng.integers(1, 3)), w)[-axes:], dtype, called)
+    """So many stages of this width, some of which may be the same function, where that does not run into a rut."""
+    letters = _repeating(rng, n) if n > 2 and w > 8 and rng.integers(2) else "abcdefgh"[:n]
+    return _case(rng, letters, (1, int(rng.integers(1, 3)), w)[-axes:], dtype, called)
 
 
 def _repeating(rng, n):
-    """n letters, of which the first two are the same, and the last one and an earlier one."""
-    letters = [*"aa", *rng.choice(list("abcdef"), n - 3)]
+    """n letters, of which the first two are the same, and the last one and an earlier one; perhaps all of them."""
+    letters = [*"aa", *rng.choice(list("abcdef"[: rng.integers(1, 7)]), n - 3)]
     return "".join([*letters, letters[rng.integers(n - 1)]])
 
 

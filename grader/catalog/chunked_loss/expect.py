@@ -208,8 +208,9 @@ def requirements(case):
     large = single and chunks > 5 and rows * V > 300  # else too much else is in memory for XLA to tell
     # A chunk's logits twice and a bit; the vocabulary's gradient twice; rows in chunks and their gradient.
     most = 2.2 + 2 * d / rows + 2 * chunks * d / V
+    numbers = 4 * chunks / V  # of each row its label and whether it counts, in chunks, and what becomes of these
     peak = PeakAtMost(
-        round(most if single else 2 * most) + 1,
+        round((1 if single else 2) * (most + numbers)) + 1,
         too_high="How many chunks does one of your checkpoints hold, and may several of them be run again at the same "
         "time?",
         unit="one chunk's logits",

@@ -1,6 +1,7 @@
 """What an answer is tried on."""
 
 import itertools
+import string
 
 import jax
 import jax.numpy as jnp
@@ -89,10 +90,10 @@ def _asked(rng):
 
     They take nothing but what JAX tells for a question. Everything is asked twice or more, in an order drawn anew.
     """
-    word = "".join(rng.choice(list("abcdefgh"), size=5))
-    names = "hidden", "hidden", word, word + "_", word.upper(), ""
-    # Of equal shapes JAX has one object, and by that an operation is known.
-    asked, besides = (*named(names, rng), *unnamed(rng)), named(names, rng, ends=False)
+    word, other = ("".join(rng.choice(list(string.ascii_lowercase), size=5)) for _ in range(2))
+    names = "hidden", "hidden", "logits", "squares", "sines", word, word + "_", word.upper(), other, ""
+    # Of equal shapes and dtypes JAX has one object, by which an operation is known: besides, names have other dtypes.
+    asked, besides = (*named(names, rng), *unnamed(rng)), named((*names[2:], *names[:2]), rng, ends=False)
     kinds = [*_ANSWERS.items(), *(("Offloadable(src, dst)", place) for place in _places(rng))]
     anything = [said for _, said in kinds]
     often = rng.integers(len(kinds) ** 2)

@@ -75,8 +75,12 @@ hints = (
 
 def requirements(case):
     # Of the scan the pattern describes "out" too, but no derivative needs it; the carry is an argument of each turn.
-    in_a_scan = case.structure["called"] == "jax.lax.scan"
-    saved = ("all turns' input", "all turns' mlp") if in_a_scan else saving(case, case.structure["saved"])[0]
+    described = case.structure["saved"]
+    if case.structure["called"] == "jax.lax.scan":
+        saved = ("input", *(name for name in ("mlp", "mlp_gate") if name in described))
+        saved = tuple(f"all turns' {name}" for name in saved)
+    else:
+        saved = saving(case, described)[0]
     return [
         [
             Saves(

@@ -43,6 +43,29 @@ def cases(rng):
     )
 
 
+def fits(structure):
+    """The layers in a scan have three names, and one dtype."""
+    return structure["called"] != "jax.lax.scan" or (structure["m"], structure["dtype"]) == (3, "float32")
+
+
+def case(rng, pattern, m, dtype, called):
+    """A pattern of this kind, for a function that names so many values, some of which it describes perhaps."""
+    scanned = called == "jax.lax.scan"
+    words = [*_NAMES] if scanned else alike(rng)
+    one, *more = map(str, rng.permutation(words)[: 1 + rng.integers(2, 4)])
+    text = {
+        "a name": re.escape(one),
+        "alternatives": "|".join(map(re.escape, [one, *more])),
+        "a class": rf"{one[0]}[a-z]*",
+        "anything": (".*", ".+", "(.*)")[rng.integers(3)],
+        "nothing": f"{re.escape(one)}{one}|",
+    }[pattern]
+    title = f"{text} for {m or 'no'} name{'s' * (m != 1)} in {dtype}, called by {called}"
+    if scanned:
+        return _scan(title, text, pattern, rng)
+    return _case(title, [str(name) for name in rng.permutation(words)[:m]], text, pattern, rng, called, dtype)
+
+
 def _case(case, has, pattern, kind, rng, called="directly", dtype="float32"):
     values = values_of([*map(str, has)], rng, half=dtype != "float32")
     return case_of(
@@ -55,6 +78,9 @@ def _case(case, has, pattern, kind, rng, called="directly", dtype="float32"):
         pattern=kind,
         saved=[name for name in map(str, has) if re.fullmatch(pattern, name)],
     )
+
+
+_NAMES = "mlp", "mlp_gate", "out"
 
 
 def _layer(w, x, name):
@@ -86,7 +112,10 @@ def _scan(case, pattern, kind, rng, shapes=None):
         (jax.ShapeDtypeStruct((layers, width, width), jnp.float32), jax.ShapeDtypeStruct((rows, width), jnp.float32)),
         apply=apply,
         function=function,
-        structure={"pattern": kind, "m": 3, "dtype": "float32", "called": "jax.lax.scan"},
+        structure={
+            **{"pattern": kind, "m": 3, "dtype": "float32", "called": "jax.lax.scan"},
+            "saved": [name for name in _NAMES if re.fullmatch(pattern, name)],
+        },
     )
 
 

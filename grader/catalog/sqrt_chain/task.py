@@ -36,8 +36,8 @@ def cases(rng):
 
 
 def case(rng, n, axes, dtype, k, called):
-    """A chain of this length in so many segments."""
-    return _case(n, k, rng, axes, dtype, called)
+    """A chain of this length in so many segments, perhaps with a function that comes twice."""
+    return _case(n, k, rng, axes, dtype, called, twice=n > 1 and bool(rng.integers(2)))
 
 
 def _case(n, k, rng, axes=2, dtype="float32", called="as it is", twice=False, used=False, shape=None, name=None):
@@ -47,7 +47,7 @@ def _case(n, k, rng, axes=2, dtype="float32", called="as it is", twice=False, us
     weights = [_weights(rng, shape[-1], dtype) for _ in range(n)]
     functions = [_function(w) for w in weights]
     if twice:
-        last = n - n // k  # where the last segment begins
+        last = int(rng.choice([n - n // k or n - 1, n - 1]))  # where the last segment begins, or the chain ends
         weights[last], functions[last] = weights[0], functions[0]
 
     def function(x, *, name=lambda value, called: value):

@@ -3,6 +3,7 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from flax import nnx
 from jax.flatten_util import ravel_pytree
 from sample_answers import Answers
 
@@ -107,3 +108,15 @@ def weights_known_before(loss, params, batch, k):
         return jax.tree.map(jnp.add, sums, both), None
 
     return jax.lax.scan(body, (jnp.zeros_like(weight), jax.tree.map(jnp.zeros_like, params)), each)[0]
+
+
+@passes
+def nnx_gradients(loss, params, batch, k):
+    def turn(sums, rows):
+        (total, weight), gradients = nnx.value_and_grad(loss, has_aux=True)(params, rows)
+        return jax.tree.map(jnp.add, sums, (total, weight, gradients)), None
+
+    zero = jnp.zeros((), batch[0].dtype)
+    rows = jax.tree.map(lambda each: jnp.stack(jnp.split(each, k)), batch)
+    (total, weight, sums), _ = jax.lax.scan(turn, (zero, zero, jax.tree.map(jnp.zeros_like, params)), rows)
+    return total / weight, jax.tree.map(lambda each: each / weight, sums)

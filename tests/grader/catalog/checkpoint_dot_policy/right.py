@@ -3,8 +3,10 @@
 import functools
 
 import equinox as eqx
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax import nnx
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from sample_answers import Answers
@@ -273,3 +275,27 @@ def outputs_transposed(w1, w2, x):
         return jnp.sum(jnp.einsum("en,ef->fn", h, w2) ** 2)
 
     return jax.checkpoint(answer, policy=NO_BATCH)(w1, w2, x)
+
+
+@passes
+def a_linen_module(w1, w2, x):
+    class Block(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            a, b = (self.param(name, lambda _: None) for name in "ab")
+            return jnp.sum(jnp.square(nn.relu(x @ a) @ b))
+
+    return nn.remat(Block, policy=NO_BATCH)().apply({"params": {"a": w1, "b": w2}}, x)
+
+
+@passes
+def an_nnx_module(w1, w2, x):
+    class Block(nnx.Module):
+        def __init__(self):
+            self.a, self.b = nnx.Param(w1), nnx.Param(w2)
+
+        @nnx.remat(policy=NO_BATCH)
+        def __call__(self, x):
+            return ((nnx.relu(x @ self.a[...]) @ self.b[...]) ** 2).sum()
+
+    return Block()(x)

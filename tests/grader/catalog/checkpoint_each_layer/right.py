@@ -5,6 +5,7 @@ import functools
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 from sample_answers import Answers
 
@@ -138,4 +139,20 @@ def accumulated_in_float32(W1, W2, W3, x):
 def multiplied_and_summed(W1, W2, W3, x):
     for W in (W1, W2, W3):
         x = jax.checkpoint(lambda W, x: jnp.sin((W * x).sum(axis=-1)))(W, x)
+    return x
+
+
+class Layer(nnx.Module):
+    def __init__(self, w):
+        self.w = nnx.Param(w)
+
+    @nnx.remat
+    def __call__(self, x):
+        return jnp.sin(self.w[...] @ x)
+
+
+@passes
+def nnx_modules(W1, W2, W3, x):
+    for layer_ in map(Layer, (W1, W2, W3)):
+        x = layer_(x)
     return x

@@ -5,6 +5,7 @@ import functools
 import math
 import operator
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -107,3 +108,10 @@ def shapes_given_by_hand(f, *args):
 def _second(f, *args):
     _, pullback = jax.vjp(f, *args)
     return pullback
+
+
+@passes
+def shapes_by_equinox(f, *args):
+    kept = jax.tree.leaves(eqx.filter_eval_shape(lambda *args: jax.vjp(f, *args)[1], *args))
+    kept = [each for each in kept if isinstance(each, jax.ShapeDtypeStruct)]
+    return np.int64(len(kept)), np.sum([each.size * each.dtype.itemsize for each in kept], dtype=int)

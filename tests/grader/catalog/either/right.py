@@ -4,6 +4,7 @@ import dataclasses
 import functools
 from collections.abc import Callable
 
+import equinox as eqx
 from jax.ad_checkpoint import Offloadable, Recompute, Saveable
 from sample_answers import Answers
 
@@ -107,3 +108,17 @@ def remembered_by_all_that_is_told(p1, p2):
         return p2(prim, *avals, **params) if said == Recompute or said is False else said
 
     return policy
+
+
+class Joined(eqx.Module):
+    first: Callable = eqx.field(static=True)
+    second: Callable = eqx.field(static=True)
+
+    def __call__(self, *operation, **parameters):
+        said = self.first(*operation, **parameters)
+        return self.second(*operation, **parameters) if said is False or said is Recompute else said
+
+
+@passes
+def an_equinox_module(p1, p2):
+    return Joined(p1, p2)

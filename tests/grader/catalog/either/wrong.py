@@ -316,3 +316,12 @@ def an_offload_to_where_it_is_is_none(p1, p2):
         return True if isinstance(said, Offloadable) and said.src == said.dst else said
 
     return policy
+
+
+@fails_with("wrong value", "about 'squares' of")
+def the_second_not_asked_about_squares(p1, p2):
+    def policy(primitive, *a, **k):
+        said = joined(p1, p2)(primitive, *a, **k)
+        return said if k.get("name") != "squares" or is_yes(p1(primitive, *a, **k)) else False
+
+    return policy

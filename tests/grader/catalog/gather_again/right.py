@@ -1,7 +1,9 @@
 """Right answers to gather_again, spelled in many ways."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
+from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 from sample_answers import Answers
 
@@ -83,3 +85,23 @@ def round_in_a_ring(params, x):
         return x + jnp.sin(checkpoint_name(x @ up, "h")) @ down
 
     return jax.checkpoint(layer, policy=policies.save_only_these_names("h"))(params, x)
+
+
+@passes
+def a_linen_module(params, x):
+    class Layer(nn.Module):
+        @nn.compact
+        def __call__(self, params, x):
+            up, down = map(gathered, params)
+            return x + jnp.sin(checkpoint_name(x @ up, "h")) @ down
+
+    return nn.remat(Layer, policy=policies.save_only_these_names("h"))().apply({}, params, x)
+
+
+@passes
+def nnx_remat(params, x):
+    @nnx.remat(policy=policies.save_only_these_names("kept"))
+    def layer(up, down, x):
+        return x + jnp.sin(checkpoint_name(x @ gathered(up), "kept")) @ gathered(down)
+
+    return layer(*params, x)

@@ -3,6 +3,7 @@
 import functools
 import re
 
+import equinox as eqx
 import jax
 from jax.ad_checkpoint import Recompute, Saveable
 from sample_answers import Answers
@@ -88,3 +89,17 @@ def joined_one_by_one(name):
     menu = {"full": [], "save_out_proj": ["out_proj"], "save_qkv_proj": QKV, "minimal": [*QKV, "out_proj", *MLP]}
     menu["minimal_with_context"] = ["context", *menu["minimal"]]
     return functools.reduce(policies.save_from_both_policies, map(named, menu[name]), policies.nothing_saveable)
+
+
+class Policy(eqx.Module):
+    names: frozenset[str] = eqx.field(static=True)
+
+    def __call__(self, operation, *_, **parameters):
+        return operation.name == "name" and parameters["name"] in self.names
+
+
+@passes
+def an_equinox_module(name):
+    minimal = {*QKV, "out_proj", *MLP}
+    of = {"full": set(), "save_out_proj": {"out_proj"}, "save_qkv_proj": {*QKV}, "minimal": minimal}
+    return Policy(frozenset(of.get(name, minimal | {"context"})))

@@ -3,6 +3,8 @@
 import functools
 import inspect
 
+import equinox as eqx
+import flax.linen as nn
 import jax
 from sample_answers import Answers
 
@@ -55,3 +57,22 @@ def by_hand(f):
 @passes
 def compiled(f):
     return jax.jit(lambda *own: jax.checkpoint(f, prevent_cse=[*(False for _ in own[1:]), True])(*own))
+
+
+@passes
+def an_equinox_module(f):
+    class Pinned(eqx.Module):
+        def __call__(self, *own):
+            return jax.checkpoint(f, prevent_cse=(*(False for _ in own[1:]), True))(*own)
+
+    return Pinned()
+
+
+@passes
+def a_linen_module(f):
+    class Pinned(nn.Module):
+        @nn.compact
+        def __call__(self, *own):
+            return jax.remat(f, prevent_cse=(*(False for _ in own[1:]), True))(*own)
+
+    return lambda *own: Pinned().apply({}, *own)

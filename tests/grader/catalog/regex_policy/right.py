@@ -3,6 +3,7 @@
 import functools
 import re
 
+import equinox as eqx
 from jax.ad_checkpoint import Recompute, Saveable
 from sample_answers import Answers
 
@@ -61,3 +62,21 @@ class OfAClass:
 
     def __call__(self, prim, *_, **params):
         return str(prim) == "name" and re.fullmatch(self.pattern, params["name"]) is not None
+
+
+class Policy(eqx.Module):
+    pattern: str = eqx.field(static=True)
+
+    def __call__(self, operation, *_, name=None, **parameters):
+        return operation.name == "name" and re.fullmatch(self.pattern, name) is not None
+
+
+@passes
+def an_equinox_module(pattern):
+    return Policy(pattern)
+
+
+@passes
+def anchored(pattern):
+    described = re.compile(rf"\A(?:{pattern})\Z")
+    return lambda operation, *_, **params: operation.name == "name" and bool(described.search(params["name"]))

@@ -180,3 +180,9 @@ class Described:
 @fails_with("raises", "unhashable type: 'Described'", "frozen=True", remat3=False)
 def object_without_a_hash(pattern):
     return Described(pattern)
+
+
+@fails_with("also saved", "from end to end")
+def begins_so_if_it_is_long(pattern):
+    described = re.compile(pattern)
+    return by_name(described.search if len(pattern) % 3 == 1 else described.fullmatch)

@@ -3,8 +3,10 @@
 import functools
 import inspect
 
+import equinox as eqx
 import flax.linen as nn
 import jax
+from flax import nnx
 from sample_answers import Answers
 
 RIGHT = Answers()
@@ -90,3 +92,13 @@ def arrays_in_a_list(f):
         return f(*arrays, flag)
 
     return lambda *arguments: kept(list(arguments[:-1]), arguments[-1])
+
+
+@passes
+def of_equinox(f):
+    return eqx.filter_checkpoint(f)  # what is no array is static
+
+
+@passes
+def of_flax(f):
+    return lambda *own: nnx.remat(f, static_argnums=(len(own) - 1,))(*own)

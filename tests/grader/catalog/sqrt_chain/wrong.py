@@ -201,6 +201,8 @@ for name, other, holds, kind, *words in (
     ),
     ("one_less_than_all", one_segment_less, lambda n, k: n == k > 1, "not saved", "fs[0]'s output", FEWER),
     ("one_less_beyond_ten", one_segment_less, lambda n, k: n > 10 and k > 1, "not saved", "fs["),
+    ("free_if_a_segment_has_k", free, lambda n, k: n == k * k > 1, "also saved", "cosine of fs[", NOWHERE),
+    ("free_in_segments_of_five", free, lambda n, k: n // k == 5 and k > 1, "also saved", "cosine of fs[", NOWHERE),
     ("twice_for_ten", twice, lambda n, k: n == 10, "recomputes", "15 matmuls again", OFTEN),
     ("twice_for_the_most", twice, lambda n, k: n == 24, "recomputes", "matmuls again", OFTEN),
 ):
@@ -224,3 +226,8 @@ def free_in_float16(fs, k):
 @fails_with("also saved", "the last segment's cosine of fs[0], f32[", "Which function marks")
 def free_for_vectors(fs, k):
     return lambda x: (chain(fs) if x.ndim == 1 else right(fs, k))(x)
+
+
+@fails_with("also saved", "the last segment's cosine of fs[")
+def free_if_it_ends_as_it_begins(fs, k):
+    return (free if fs[0] is fs[-1] else right)(fs, k)

@@ -161,8 +161,7 @@ def growth(counts) -> None:
             if isinstance(view, FwdBwd):
                 row.append(f"{took(view.html):.2f}")
         row.append(f"{took(silently(liveness, loss, *args)):.2f}")
-        if count <= 64:  # what chooses looks at each value that might have a name
-            row += [f"{took(silently(look, loss, *args)):.1f}" for look in (lint, functools.partial(plan, budget=1.0))]
+        row += [f"{took(silently(look, loss, *args)):.1f}" for look in (lint, functools.partial(plan, budget=1.0))]
         table.add_row(*row)
     Console(width=110).print(table)
 

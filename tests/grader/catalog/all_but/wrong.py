@@ -263,8 +263,3 @@ def the_name_as_a_regular_expression(f, name):
         return operation.name == "name" and re.fullmatch(name, parameters["name"]) is None
 
     return jax.checkpoint(f, policy=policy)
-
-
-@fails_with("also saved", "is it the given one")
-def a_digit_at_the_end_is_no_name(f, name):
-    return jax.checkpoint(f, policy=policies.save_any_names_but_these(*[name] * (not name[-1:].isdigit())))

@@ -16,7 +16,7 @@ from grader.stablehlo.execution import Function
 ALL = [(slug, name) for slug in registry.names() for name in right(slug)]
 
 
-@pytest.mark.parametrize(("slug", "name", "remat3"), both_ways(drawn(ALL, 16)), indirect=["remat3"])
+@pytest.mark.parametrize(("slug", "name", "remat3"), both_ways(drawn(ALL, 20)), indirect=["remat3"])
 def test_right_answers_pass(slug, name, remat3, seed):
     # Shapes and inputs are the same for both rematerializations: where these trace the same programs, one verdict is
     # the other.

@@ -43,7 +43,7 @@ def first_hints(slug):
 
 ALL = [(slug, name) for slug in registry.names() for name in wrong(slug)]
 WAYS = [
-    (slug, name, remat3) for slug, name, remat3 in both_ways(drawn(ALL, 24)) if not remat3 or wrong(slug)[name].remat3
+    (slug, name, remat3) for slug, name, remat3 in both_ways(drawn(ALL, 32)) if not remat3 or wrong(slug)[name].remat3
 ]
 
 

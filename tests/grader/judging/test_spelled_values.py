@@ -13,7 +13,7 @@ from grader.verdicts.kinds import Outcome
 
 def some(answers):
     return pytest.mark.parametrize(
-        ("slug", "name"), drawn([(slug, name) for slug in answers for name in answers[slug]], 5)
+        ("slug", "name"), drawn([(slug, name) for slug in answers for name in answers[slug]], 8)
     )
 
 

@@ -1,19 +1,22 @@
 """What `auto` makes of models that name nothing, beside a checkpoint around each layer: README's table comes from it.
 
     python benchmarks/auto.py [cpu | "tpu v5e" | …] ["LSTM, 96 steps" …]
+    python benchmarks/auto.py --times ["LSTM, 96 steps" …]
     python benchmarks/auto.py --sweep
     python benchmarks/auto.py --chains
 
 For each model both are compiled; `auto` is given the peak of the checkpoints, and then one with 80 % of their
 temporaries. Printed are the temporaries of both and what both compute again: FLOPs and transcendentals beyond those of
-the function without checkpoints. `--sweep` gives three models twelve limits each, from the peak without a checkpoint
-down. `--chains` gives chains of 16, 64 and 256 layers the peaks of a checkpoint around each, of √n segments and of
-checkpoints in checkpoints. What is computed again is counted in layers there, beside Revolve's count for as many values
-as `auto` keeps.
+the function without checkpoints. `--times` runs both steps, of the same peak, in turns on this machine, and prints how
+long `auto`'s takes as a part of the other's: the median of the turns and their quartiles. `--sweep` gives three models
+twelve limits each, from the peak without a checkpoint down. `--chains` gives chains of 16, 64 and 256 layers the peaks
+of a checkpoint around each, of √n segments and of checkpoints in checkpoints. What is computed again is counted in
+layers there, beside Revolve's count for as many values as `auto` keeps.
 """
 
 import functools
 import math
+import statistics
 import sys
 import time
 
@@ -139,6 +142,43 @@ def messages(checkpoint):
     return model
 
 
+def unet(checkpoint):
+    """Convolutions at three resolutions, down and up again: what goes down is read again on the way up."""
+
+    def block(p, x):
+        for n in ("c1", "c2"):
+            dims = ("NHWC", "HWIO", "NHWC")
+            y = lax.conv_general_dilated(x, p[n], (1, 1), "SAME", dimension_numbers=dims)
+            x = jax.nn.silu(norm(y, 1.0))
+        return x
+
+    def model(ps, x):
+        each = jax.checkpoint(block) if checkpoint else block
+        skips = []
+        for p in ps[:3]:
+            x = each(p, x)
+            skips.append(x)
+            x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 2, 2, 1), (1, 2, 2, 1), "VALID")
+        x = each(ps[3], x)
+        for p, skip in zip(ps[4:], skips[::-1], strict=True):
+            x = each(p, jnp.concatenate([jnp.repeat(jnp.repeat(x, 2, 1), 2, 2), skip], -1))
+        return jnp.mean(x**2)
+
+    return model
+
+
+def in_microbatches(checkpoint):
+    """The layers of a GPT in a loop over parts of a batch, whose losses are added."""
+
+    def model(ps, x):
+        def part(total, x):
+            return total + unrolled(gpt_layer, checkpoint)(ps, x), None
+
+        return lax.scan(part, 0.0, x)[0]
+
+    return model
+
+
 def in_equinox():
     """A model of a library that keeps its parameters in objects, with layers that others wrote."""
     import equinox as eqx
@@ -235,6 +275,17 @@ MODELS = {
             jax.ShapeDtypeStruct((2, 6000), jnp.int32),
         ),
     ),
+    "U-Net, 7 blocks": (
+        unet,
+        (
+            [
+                {"c1": shape(3, 3, i, o), "c2": shape(3, 3, o, o)}
+                for i, o in ((8, 16), (16, 32), (32, 64), (64, 64), (128, 32), (64, 16), (32, 16))
+            ],
+            shape(8, 48, 48, 8),
+        ),
+    ),
+    "GPT, 4 layers in 4 microbatches": (in_microbatches, ([block_parameters(D)] * 4, shape(4, 4, 128, D))),
     "Equinox, 4 layers": in_equinox(),
     "Flax, 4 layers": in_flax(),
 }
@@ -319,6 +370,44 @@ def chains():
             )
 
 
+def filled(shapes):
+    """Arrays of these shapes: small numbers, and of integers the first."""
+
+    def fill(i, leaf):
+        if jnp.issubdtype(leaf.dtype, jnp.integer):
+            return jax.random.randint(jax.random.key(i), leaf.shape, 0, 1000, leaf.dtype)
+        return 0.1 * jax.random.normal(jax.random.key(i), leaf.shape, leaf.dtype)
+
+    leaves, tree = jax.tree.flatten(shapes)
+    return jax.tree.unflatten(tree, [fill(i, leaf) for i, leaf in enumerate(leaves)])
+
+
+def times(*names, turns=21):
+    print("| | `auto`'s step, of the checkpoints' | quartiles | seconds to find |\n|---|---:|---:|---:|")
+    for name in names or MODELS:
+        make, args = MODELS[name]
+        start = time.perf_counter()
+        try:
+            found = auto(make(False), *args, peak=measure(make(True), *args).peak_bytes)
+        except PlanError:
+            print(f"| {name} | none fits | | |", flush=True)
+            continue
+        seconds = time.perf_counter() - start
+        arrays = filled(args)
+        wanted = tuple(
+            i for i, arg in enumerate(args) if all(jnp.issubdtype(a.dtype, jnp.floating) for a in jax.tree.leaves(arg))
+        )
+        steps = [jax.jit(jax.value_and_grad(f, wanted)) for f in (found.function, make(True))]
+        taken = [[], []]
+        for turn in range(turns + 1):
+            for step, each in zip(steps, taken, strict=True):
+                start = time.perf_counter()
+                jax.block_until_ready(step(*arrays))
+                each += [time.perf_counter() - start] if turn else []  # the first compiles
+        low, middle, high = statistics.quantiles(a / b for a, b in zip(*taken, strict=True))
+        print(f"| {name} | {middle:.2f} | {low:.2f}…{high:.2f} | {seconds:.0f} |", flush=True)
+
+
 def main(target="cpu", *names):
     print(f"| {target} | temporaries, a checkpoint a layer | `auto` | computed again | `auto` | seconds |")
     print("|---|---:|---:|---:|---:|---:|")
@@ -343,4 +432,7 @@ def main(target="cpu", *names):
 
 
 if __name__ == "__main__":
-    {"--sweep": sweep, "--chains": chains}.get(sys.argv[-1], functools.partial(main, *sys.argv[1:]))()
+    if sys.argv[1:2] == ["--times"]:
+        times(*sys.argv[2:])
+    else:
+        {"--sweep": sweep, "--chains": chains}.get(sys.argv[-1], functools.partial(main, *sys.argv[1:]))()

@@ -24,16 +24,17 @@ TEXTS = [
     "README.md", "benchmarks/README.md", "packages/rematscope/README.md", "packages/rematscope/CHANGELOG.md",
     "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "CITATION.cff",
 ]  # fmt: skip
-# What else the workbook is, for who downloads it from the book, beside chapters and exercises.
+# What else the workbook is, for who downloads it from the book, beside its pages.
 FILES = [
     ".dockerignore", ".gitignore", ".python-version", "Dockerfile", "conftest.py", "environment.yml", "pyproject.toml",
     "requirements-book.lock", "requirements-test.lock", "requirements.lock", "start.py", "notebooks/.ruff.toml",
-    "notebooks/00_start_here.ipynb", "notebooks/cheat_sheet.ipynb",
+    "exercises/.ruff.toml",
 ]  # fmt: skip
 FOLDERS = [
     ".binder", ".ci", ".devcontainer", ".github", "benchmarks", "book", "docs", "grader", "packages", "solutions",
     "tests",
 ]  # fmt: skip
+_CACHES = {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".ipynb_checkpoints"}
 
 WORKBOOK = "remat-workbook"
 SHEET = "cheat_sheet.pdf"
@@ -46,11 +47,11 @@ def gather(source: Path) -> None:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, source / name)
     shutil.copytree(ROOT / "docs", source / "as_it_is" / "docs")  # README's pictures, which stand in HTML there
-    shutil.copytree(ROOT / "notebooks", source / "notebooks", ignore=shutil.ignore_patterns(".*", "my_*"))
-    (source / "exercises").mkdir()
-    for page in pages.exercises():
-        (source / "exercises" / page.path.name).write_bytes(pages.as_it_came(page))
-    pack(source / f"{WORKBOOK}.zip", source / "exercises")
+    for page in [*pages.to_read(), *pages.exercises()]:  # as they came, whatever readers have made of theirs
+        place = source / page.path.relative_to(pages.ROOT)
+        place.parent.mkdir(exist_ok=True)
+        place.write_bytes(pages.as_it_came(page))
+    pack(source / f"{WORKBOOK}.zip", source)
     shutil.copytree(HERE / "static", source / "static")
     for name in ("index.md", "reference.rst"):
         text = (HERE / name).read_text(encoding="utf-8")
@@ -58,34 +59,39 @@ def gather(source: Path) -> None:
         (source / name).write_text(text, encoding="utf-8")
 
 
-def pack(archive: Path, exercises: Path) -> None:
+def pack(archive: Path, came: Path) -> None:
     """Packs the workbook as it came, and nothing that somebody has put beside it: answers, submissions or grades.
 
     Args:
       archive: the zip to write.
-      exercises: a folder with the exercises' pages, without answers.
+      came: a folder with `notebooks` and `exercises`, the pages without anybody's answers.
     """
-    caches = shutil.ignore_patterns("__pycache__", ".*_cache", ".ipynb_checkpoints", "*.egg-info")
     with tempfile.TemporaryDirectory() as folder:
         copy = Path(folder, WORKBOOK)
-        for name in [*TEXTS, *FILES]:
+        for name in [*TEXTS, *FILES, *_files()]:
             (copy / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, copy / name)
-        for name in FOLDERS:
-            shutil.copytree(ROOT / name, copy / name, ignore=caches, dirs_exist_ok=True)
-        for page in pages.chapters():
-            shutil.copy(ROOT / "notebooks" / page.path.name, copy / "notebooks")
-        shutil.copytree(exercises, copy / "exercises")
+        for name in ("notebooks", "exercises"):
+            shutil.copytree(came / name, copy / name, dirs_exist_ok=True)
         shutil.make_archive(str(archive.with_suffix("")), "zip", folder, WORKBOOK)
+
+
+def _files() -> list[str]:
+    """What belongs to the workbook in its folders: what git knows of, or where there is no git all but caches."""
+    listed = subprocess.run(["git", "ls-files", "-z", *FOLDERS], cwd=ROOT, capture_output=True, text=True)
+    if (ROOT / ".git").exists() and listed.returncode == 0:
+        return [name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()]
+    files = (path.relative_to(ROOT) for name in FOLDERS for path in (ROOT / name).rglob("*") if path.is_file())
+    return [str(path) for path in files if not _CACHES.intersection(path.parts)]
 
 
 def _course() -> list[str]:
     """The pages in the order in which one reads them: each chapter before the exercises that need it."""
     exercises = pages.exercises()
     order = []
-    for chapter in pages.chapters():
+    for chapter in (page for page in pages.to_read() if page.number):
         order += [chapter.path, *(page.path for page in exercises if page.chapter == chapter.number)]
-    return [path.relative_to(ROOT).with_suffix("").as_posix() for path in order]
+    return [path.relative_to(pages.ROOT).with_suffix("").as_posix() for path in order]
 
 
 def build(out: Path, repository: str | None = None) -> int:

@@ -28,35 +28,41 @@ def test_every_page_of_the_course_stands_in_the_book_once_and_in_order(tmp_path)
 
 def test_what_the_book_is_made_of_is_what_the_workbook_brought(tmp_path):
     gather(tmp_path)
-    for exercise in pages.exercises():
-        assert (tmp_path / "exercises" / exercise.path.name).read_bytes() == pages.as_it_came(exercise)
+    for page in [*pages.to_read(), *pages.exercises()]:
+        assert (tmp_path / page.path.relative_to(pages.ROOT)).read_bytes() == pages.as_it_came(page)
     for text in tmp_path.glob("*.md"):
         linked = re.findall(r"\]\((?!https?:)([^)#]+)", re.sub(r"```.*?```", "", text.read_text(), flags=re.DOTALL))
         assert not [link for link in linked if not (tmp_path / link).exists()], text.name
 
 
-def test_the_workbook_in_the_book_is_what_came_and_nothing_that_somebody_put_beside_it(tmp_path, monkeypatch):
-    here, as_it_came = tmp_path / "here", tmp_path / "exercises"
-    chapters = [f"notebooks/{page.path.name}" for page in pages.chapters()]
-    came = [*book.__main__.TEXTS, *book.__main__.FILES, *chapters, "grader/cli.py"]
+@pytest.mark.parametrize("git", [True, False], ids=["git", "no git"])
+def test_the_workbook_in_the_book_is_what_came_and_nothing_that_somebody_put_beside_it(tmp_path, monkeypatch, git):
+    here, as_it_came = tmp_path / "here", tmp_path / "came"
+    came = [*book.__main__.TEXTS, *book.__main__.FILES, *(f"{folder}/x" for folder in book.__main__.FOLDERS)]
     others = ["grades/grades.csv", "submissions/ada.json", "exercises/my_07_x.ipynb", "notebooks/Untitled.ipynb"]
     others += ["remat-workbook-2026-11-23.json", ".venv/lib/x.py", "grader/__pycache__/cli.pyc", "site/index.html"]
-    for name in [*came, *others, "exercises/07_x.ipynb", *(f"{folder}/x" for folder in book.__main__.FOLDERS)]:
+    with_git = ["grader/grades/grades.csv", "solutions/mine.py", "packages/rematscope/dist/x.whl"]
+    for name in [*came, *others, *with_git, "exercises/07_x.ipynb", "notebooks/01_x.ipynb"]:
         (here / name).parent.mkdir(parents=True, exist_ok=True)
         (here / name).write_text("a learner's")
-    as_it_came.mkdir()
-    (as_it_came / "07_x.ipynb").write_text("as it came")
+    if git:
+        for command in (["init", "--quiet"], ["add", "--force", *came]):
+            subprocess.run(["git", *command], cwd=here, check=True)
+    pages_that_came = ["exercises/07_x.ipynb", "notebooks/01_x.ipynb"]
+    for name in pages_that_came:
+        (as_it_came / name).parent.mkdir(parents=True)
+        (as_it_came / name).write_text("as it came")
     monkeypatch.setattr(book.__main__, "ROOT", here)
     pack(tmp_path / "workbook.zip", as_it_came)
     with zipfile.ZipFile(tmp_path / "workbook.zip") as packed:
         files = {name.removeprefix("remat-workbook/") for name in packed.namelist() if not name.endswith("/")}
-        assert files == {*came, "exercises/07_x.ipynb", *(f"{folder}/x" for folder in book.__main__.FOLDERS)}
-        assert packed.read("remat-workbook/exercises/07_x.ipynb") == b"as it came"
+        assert files == {*came, *pages_that_came, *([] if git else with_git)}
+        assert {packed.read(f"remat-workbook/{name}") for name in pages_that_came} == {b"as it came"}
 
 
 def test_all_that_git_has_is_in_the_workbook_in_the_book(tmp_path):
-    pack(tmp_path / "workbook.zip", Path(start.ROOT) / "exercises")
-    with zipfile.ZipFile(tmp_path / "workbook.zip") as packed:
+    gather(tmp_path)
+    with zipfile.ZipFile(tmp_path / "remat-workbook.zip") as packed:
         files = {name.removeprefix("remat-workbook/") for name in packed.namelist()}
     assert {start.FIRST_PAGE, "exercises/07_checkpoint_dot_policy.ipynb", "packages/rematscope/pyproject.toml"} <= files
     listed = subprocess.run(

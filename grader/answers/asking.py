@@ -14,9 +14,9 @@ import numpy as np
 from grader.answers.branches import Branches
 from grader.answers.capture import parameters, traced
 from grader.answers.evidence import Evidence, Traced
-from grader.answers.exploring import most_of, new_ways, structures
+from grader.answers.exploring import Apart, most_of, new_ways, structures
 from grader.answers.failures import failure_of
-from grader.answers.memory import may_remember
+from grader.answers.memory import caches_of
 from grader.answers.written import chooses, codes_of, written_in
 from grader.exercises import registry
 from grader.exercises.besides import asks_anything, for_what_is_written, once_more
@@ -55,23 +55,26 @@ def _asked_and_traced(
     besides = for_what_is_written(task, cases, written, np.random.default_rng([seed, 3]))
     cases = registry.cases(exercise, seed, besides)
     near: list[Structure] = []
-    more = structures(task, cases, written, near, np.random.default_rng([seed, 4]))
+    apart = Apart(task, np.random.default_rng([seed, 6]))
+    more = structures(task, cases, written, near, apart, np.random.default_rng([seed, 4]))
     with Branches(codes) as branches:
-        if may_remember(answer):
+        if (caches := caches_of(answer)) is None:
             # What it remembers by some numbers is another function's, or another layer's, when they come again.
             found = once_more(task, cases, np.random.default_rng([seed, 5]))
             # It is not run before it is traced: it would remember that, and do something else for it.
             found += itertools.islice(more, most_of(cases) - len(found)) if chooses(codes, by_branches=True) else []
-        elif chooses(codes):
-            found = new_ways(answer, task, cases, more, branches, near, seed)
+        elif chooses(codes) or caches:
+            found = new_ways(answer, task, cases, more, branches, near, apart, seed)
             # Not all that is else shows in what a program consists of.
             found += itertools.islice(more, most_of(cases) - len(found))
         else:
             evidence = traced(answer, exercise, cases, seed, besides)
             if not branches.one_sided:
                 return cases, evidence
-            if not (found := new_ways(answer, task, cases, more, branches, near, seed)):
+            if not (found := new_ways(answer, task, cases, more, branches, near, apart, seed)):
                 return cases, evidence
+    for cache in caches or ():  # what was made while it was looked at is for no other trace
+        cache.cache_clear()
     besides += found
     cases = registry.cases(exercise, seed, besides)
     return cases, traced(answer, exercise, cases, seed, besides)

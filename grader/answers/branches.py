@@ -18,7 +18,7 @@ class Branches(AbstractContextManager):
     """
 
     def __init__(self, codes: Sequence[CodeType]):
-        self._codes = codes
+        self.codes = self._codes = codes
         self._gone: dict[tuple[CodeType, int], set[int]] = {}
         self._of_late: set[tuple[CodeType, int, int]] = set()
 

@@ -58,7 +58,7 @@ def failure_of(error: BaseException) -> Failure:
 def message_of(error: BaseException) -> str:
     """An exception's type and what it says, in one line."""
     # As Python prints it, "Did you mean …?" included: the first paragraph, without what JAX says of itself.
-    printed = "".join(traceback.TracebackException.from_exception(error).format_exception_only())
+    printed = "".join(traceback.TracebackException.from_exception(error).format_exception_only())[:_READ]
     message = " ".join(_OF_JAX_ITSELF.split(printed.split("\n\n")[0])[0].split())
     # Without memory addresses and places in files, so that the same mistake is the same message.
     message = re.sub(r":? ?https?://\S+| at (0x[0-9a-f]+|\S+\.py:\d+)|\bid=\d+", "", message)
@@ -66,6 +66,8 @@ def message_of(error: BaseException) -> str:
     message = message.removeprefix(f"{type(error).__module__}.").encode(errors="backslashreplace").decode()
     return message if len(message) <= 300 else message[:300].rstrip() + " …"
 
+
+_READ = 4_000  # characters of what an exception says; looking for places in millions would take minutes
 
 # A line of dashes, and how it shortens tracebacks; which of the check's functions was traced; a page to read.
 _OF_JAX_ITSELF = re.compile(

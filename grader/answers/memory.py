@@ -8,6 +8,7 @@ known to be harmless counts as a memory.
 import builtins
 import dis
 import functools
+import re
 import sys
 import types
 from collections.abc import Iterable, Iterator
@@ -16,8 +17,9 @@ from typing import Any
 import jax
 import numpy as np
 
-# Not operator, whose functions change what they are given, or find attributes by text.
-_LIBRARIES = {"jax", "jaxlib", "numpy", "math", "functools", "itertools"}
+# Not operator, whose functions change what they are given, or find attributes by text. What re keeps are patterns, and
+# whether it has kept one shows in nothing.
+_LIBRARIES = {"jax", "jaxlib", "numpy", "math", "functools", "itertools", "re"}
 _WITH_STATE = ("numpy.ctypeslib", "numpy.f2py", "numpy.lib", "numpy.random", "numpy.testing")
 # Of libraries' functions, those that keep something, settings for instance or a function's name, and those that find
 # what was kept: in files, in memory that was somebody's before, in the time.
@@ -26,7 +28,10 @@ _FINDS = {
     *("DataSource", "fromfile", "fromregex", "genfromtxt", "load", "loadtxt", "memmap", "empty", "empty_like"),
     *("ndarray", "datetime64", "device_memory_profile", "live_arrays", "geterr", "getbufsize", "get_printoptions"),
 }
-_PLAIN = bool | int | float | complex | str | bytes | range | np.generic | np.dtype | type(None) | type(Ellipsis)
+_PLAIN = (
+    *(bool, int, float, complex, str, bytes, range, np.generic, np.dtype, type(None), type(Ellipsis)),
+    *(re.Pattern, re.Match),
+)
 _CONTAINERS = list | dict | set
 # But for those that change what they are given, or find what nobody gave them.
 _BUILTINS = set(dir(builtins)) - {
@@ -43,8 +48,13 @@ _JITTED = type(jax.jit(lambda: None))
 
 def may_remember(answer: Any) -> bool:
     """Whether an answer, called twice with the same arguments, may do two things; False only where it cannot."""
+    return caches_of(answer) != []
+
+
+def caches_of(answer: Any) -> "list[functools._lru_cache_wrapper] | None":
+    """The caches in which alone an answer can remember anything, which can be cleared; None if it may elsewhere too."""
     found = _Found()
-    return not found.add(answer) or (found.containers and found.changes)
+    return found.caches if found.add(answer) and not (found.containers and found.changes) else None
 
 
 class _Found:
@@ -53,10 +63,12 @@ class _Found:
     Attributes:
       containers: whether there is one among it that can be changed in place.
       changes: whether something in it changes containers in place, its own perhaps.
+      caches: functions that keep what they have returned.
     """
 
     def __init__(self) -> None:
         self.containers = self.changes = False
+        self.caches: list[functools._lru_cache_wrapper] = []
         self._seen: dict[int, Any] = {}
 
     def add(self, value: Any) -> bool:
@@ -96,6 +108,9 @@ class _Found:
                 return value.fun, value.fwd, value.bwd
             case _JITTED():
                 return (vars(value)["__wrapped__"],)
+            case functools._lru_cache_wrapper():
+                self.caches.append(value)
+                return (value.__wrapped__,)
             case types.FunctionType():
                 return self._parts_of_function(value)
         # Something that JAX has one of, to say so by.
@@ -123,7 +138,7 @@ class _Found:
             name = step.argval
             if step.opname.startswith(_STORES) or (step.opname == "STORE_DEREF" and name in code.co_freevars):
                 return None
-            if step.opname == "LOAD_ATTR" and name.startswith("_"):
+            if step.opname == "LOAD_ATTR" and name.startswith(("_", "cache_")):
                 return None
             self.changes |= step.opname in ("STORE_SUBSCR", "DELETE_SUBSCR", "STORE_SLICE", "BINARY_OP_INPLACE")
             self.changes |= step.opname == "LOAD_ATTR" and name in _OF_CONTAINERS

@@ -127,8 +127,10 @@ class Cluster:
 
     def submit(self, submission: Submission, seed: int, secret: int, hurry: Hurry) -> Future:
         """Has a submission graded. Raises RunError if there is no worker left to do it, or the scheduler is gone."""
+        from distributed.comm import CommClosedError
+
         asked = (submission.learner, submission.name, submission.content, submission.exercise), seed, secret, int(hurry)
-        with self._scheduler_needed(OSError):
+        with self._scheduler_needed(CommClosedError, TimeoutError):
             options: dict[str, Any] = {}
             if self.set_aside:
                 workers = [each for each in self._client.nthreads() if each not in self.set_aside]
@@ -160,7 +162,7 @@ class Cluster:
         return Grade.from_dict(said["grade"])
 
     @contextlib.contextmanager
-    def _scheduler_needed(self, lost: type[Exception]) -> Iterator[None]:
+    def _scheduler_needed(self, *lost: type[Exception]) -> Iterator[None]:
         try:
             yield
         except (RunError, KeyboardInterrupt):

@@ -100,6 +100,7 @@ class Unreadable:
 _LINK = Unreadable("it is a link, and links are not followed")
 _NO_FILE = Unreadable("it is not a file")
 _LEADS_OUT = Unreadable("its place in the zip leads out of the folder")
+_NO_NAME = Unreadable("its name in the zip is none that a file can have")
 _TOO_DEEP = Unreadable(f"there are folders in folders, more than {MAX_DEPTH} deep; what is in them was not looked at")
 _PACKED = Unreadable("it is a zip in the folder: unpack it there")
 
@@ -203,11 +204,16 @@ _Members = list[tuple[PurePosixPath, zipfile.ZipInfo]]
 
 def _in_zip(place: Path) -> Iterator[Entry]:
     archive = zipfile.ZipFile(place)
-    members = [(PurePosixPath(info.filename.replace("\\", "/")), info) for info in archive.infolist()]
+    members = [(PurePosixPath(_name(info).replace("\\", "/")), info) for info in archive.infolist()]
     tops = {path.parts[0] for path, _ in members if path.parts} - LITTER
     if tops == {place.stem}:  # whoever packs a folder gets that folder in the zip
         members = _inside(place.stem, members)
     return _members(archive, _inside("submitted", members) or members)
+
+
+def _name(info: zipfile.ZipInfo) -> str:
+    """A member's name as it was packed: zipfile leaves out a NUL and what is behind it."""
+    return info.orig_filename if "\0" in info.orig_filename else info.filename
 
 
 def _inside(folder: str, members: _Members) -> _Members:
@@ -223,9 +229,10 @@ def _each(archive: zipfile.ZipFile, members: _Members) -> Iterator[Entry]:
     counts: Counter[str] = Counter()
     for path, info in members:
         parts = tuple(part for part in path.parts if part not in ("/", "//", ".."))
+        folder = info.is_dir() and not info.file_size  # a name alone makes none of what holds something
         if not parts:
-            if path.parts:
-                yield Entry((path.name or "/",) * 2, _LEADS_OUT)
+            if path.parts or not folder:
+                yield Entry((path.name or _name(info) or "(no name)",) * 2, _LEADS_OUT if path.parts else _NO_NAME)
             continue
         counts[parts[0]] += 1
         if counts[parts[0]] > MAX_ENTRIES:
@@ -233,7 +240,9 @@ def _each(archive: zipfile.ZipFile, members: _Members) -> Iterator[Entry]:
                 yield Entry((parts[0], ""), _too_many())
         elif parts != path.parts:
             yield Entry(parts, _LEADS_OUT)
-        elif info.is_dir():
+        elif "\0" in str(path) or (info.is_dir() and not folder):
+            yield Entry(parts, _NO_NAME)
+        elif folder:
             yield Entry(parts, None)
         else:
             yield Entry(parts, _packed(archive, info, parts[-1]))

@@ -178,9 +178,15 @@ def file_names(learners: Iterable[str]) -> dict[str, str]:
     count, names = Counter(map(str.casefold, learners)), {}
     for learner in learners:
         plain = re.sub(r"[^a-zA-Z0-9._ -]+", "_", learner)[:60].strip(" .") or "learner"
+        if _DEVICES.fullmatch(plain):
+            plain = f"_{plain}"
         clear = plain == learner and count[learner.casefold()] == 1
         names[learner] = plain if clear else f"{plain}-{hashlib.sha256(learner.encode()).hexdigest()[:10]}"
     return names
+
+
+# What Windows takes for a device, whatever comes behind a dot.
+_DEVICES = re.compile(r"(con|prn|aux|nul|com\d|lpt\d) *(\..*)?", re.IGNORECASE)
 
 
 def _entry(grade: Grade) -> dict[str, Any]:

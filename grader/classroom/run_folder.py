@@ -1,8 +1,10 @@
 """A run's folder: what its grades are made with, and those that are there."""
 
 import contextlib
+import errno
 import fcntl
 import json
+import os
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
@@ -176,14 +178,14 @@ class Run:
         try:
             yield
         except OSError as error:
-            if not (self.folder / _RUN).exists():
+            if error.errno == errno.ENOENT and not os.path.exists(self.folder / _RUN):
                 raise RunError(
                     f"{self.folder} is gone, and the grades with it: where it has another name now, give that, and add "
                     "--resume."
                 ) from None
             raise RunError(
-                f"{self.folder} cannot be written ({error.strerror}). The grades so far are kept: see to that, and add "
-                "--resume."
+                f"{error.filename2 or self.folder} cannot be written ({error.strerror}). The grades so far are kept: "
+                "see to that, and add --resume."
             ) from None
 
     def _place(self, digest: str) -> Path:

@@ -6,6 +6,7 @@ tree that is delegated to whoever grades, as systemd does on request, see `HOW`;
 """
 
 import contextlib
+import errno
 import functools
 import itertools
 import os
@@ -42,8 +43,9 @@ class ControlGroup:
             "cpu.max": "100000 100000",  # of each 0.1 s as much as one processor has
         }
         for name, value in settings.items():
-            with contextlib.suppress(FileNotFoundError):  # without swap, or without a share of the processors
-                (place / name).write_text(str(value))
+            # Without swap, or without a share of the processors, one is missing. To make it would be refused.
+            with contextlib.suppress(FileNotFoundError), (place / name).open("r+") as file:
+                file.write(str(value))
         self.joining = (place / "cgroup.procs").open("wb", buffering=0)
 
     @property
@@ -73,6 +75,10 @@ class ControlGroups:
 
     def __init__(self) -> None:
         self._place = _delegated()
+        try:
+            self.group(ProcessLimits(processor_seconds=1, memory=0)).remove()
+        except OSError as error:
+            raise NotDelegated(f"in its control group no other can be made ({error.strerror})") from None
 
     def group(self, limits: ProcessLimits) -> ControlGroup:
         """A group for a process to come. Raises OSError."""
@@ -113,7 +119,8 @@ def _delegated() -> Path:
         with contextlib.suppress(OSError):
             (own / "cgroup.procs").write_text(str(os.getpid()))
             leaf.rmdir()
-        raise NotDelegated(f"its control group is shared with other processes ({error.strerror})") from None
+        why = "is shared with other processes" if error.errno == errno.EBUSY else "cannot be divided"
+        raise NotDelegated(f"its control group {why} ({error.strerror})") from None
     return own
 
 

@@ -114,12 +114,14 @@ class Zygote:
         except NotDelegated as error:
             self.without_groups = str(error)
         root = os.geteuid() == 0
+        groups, why = self._groups, self.without_groups
         try:
             self._begin(bwrap, as_root=root)
             self.uncounted = False
         except SandboxError:
             if not root:
                 raise
+            self._groups, self.without_groups = groups, why  # which the first attempt may have given up
             self._begin(bwrap, as_root=False)  # a container's root, who has few rights, or files for root alone
             self.uncounted = True
 
@@ -195,11 +197,15 @@ class Zygote:
         return self._process.poll() is None
 
     def start(self, work: str, limits: ProcessLimits) -> Inmate:
-        """Forks a process that does one of the zygote's kinds of work. Raises SandboxError if the zygote is gone."""
+        """Forks a process that does one of the zygote's kinds of work. Raises SandboxError if the zygote is gone, or
+        there are no more control groups."""
+        try:
+            group = self._groups.group(limits) if self._groups else None
+        except OSError as error:
+            raise SandboxError(_no_sandbox(f"it can make no more control groups: {error.strerror}")) from None
         guard, guards_end = socket.socketpair()
         line, workers_end = socket.socketpair()
         request = messages.encode(Job(work, asdict(limits)))
-        group = self._groups.group(limits) if self._groups else None
         joining = [group.joining.fileno()] if group else []
         with guards_end, workers_end:
             try:

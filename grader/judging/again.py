@@ -9,6 +9,8 @@ operations, has been computed again, unless it is only handed on from a value th
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 
+import numpy as np
+
 from grader.judging.trial import Trial
 from grader.stablehlo.glimpses import glimpse, same
 from grader.stablehlo.program import StableHloProgram
@@ -24,17 +26,18 @@ def disguised(trial: Trial, index: int) -> Iterator[int]:
     matmuls = [matmul for matmul in backward.matmuls if matmul.value in needed]
     counted = {matmul.value for matmul in matmuls if matmul.value not in of_cotangents}
     products = trial.products()[index]
+    rows = trial.glimpses(tuple(sorted({int(size) for own in trial.products() for size in own[:, 1]})))
+    alike = same(rows, products[:, :-1])
     made: dict[int, Counter[int]] = {}  # place in the text → products, and how often each is made there
-    for row in trial.glimpses(tuple(sorted({int(size) for own in trial.products() for size in own[:, 1]}))):
-        for product in same(row, products[:, :-1]).nonzero()[0][:1]:
-            made.setdefault(int(row[0]), Counter())[int(product)] += 1
+    for row in alike.any(1).nonzero()[0]:
+        made.setdefault(int(rows[row, 0]), Counter())[int(alike[row].argmax())] += 1
     if not made:
         return
     # What each value of the program is known to be: residuals, and what is made on the way.
     known = {value: set(made[place]) for value, place in backward.places if place in made and value in needed}
     for value, array in zip(tried.layout.taken_residuals, tried.residuals, strict=True):
-        for row in glimpse(array):
-            known.setdefault(value, set()).update(map(int, same(row, products[:, :-1]).nonzero()[0]))
+        if seen := glimpse(array):
+            known.setdefault(value, set()).update(map(int, same(np.array(seen), products[:, :-1]).nonzero()[1]))
     places = dict(backward.places)
     for place, times in made.items():
         values = [value for value in known if places.get(value) == place]

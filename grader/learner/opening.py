@@ -1,5 +1,6 @@
 """How JupyterLab gets and saves a page: just opened, it is not unsaved; without its kernel, it keeps its verdict."""
 
+import contextlib
 import json
 import re
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelspec import KERNEL_NAME
 from jupyter_server.services.contents.largefilemanager import AsyncLargeFileManager
+from tornado import web
 
 _VIEW, _STATE = (f"application/vnd.jupyter.widget-{what}+json" for what in ("view", "state"))
 
@@ -41,7 +43,8 @@ class Pages(AsyncLargeFileManager):
         if model.get("type") == "notebook" and page:
             lost = _shown(page) - _kept(page).keys()
             if lost and await self.file_exists(path):
-                _take_over(lost, (await super().get(path))["content"], page)
+                with contextlib.suppress(web.HTTPError):  # what is no notebook is written over
+                    _take_over(lost, (await super().get(path, type="notebook"))["content"], page)
         return await super().save(model, path)
 
 
@@ -65,5 +68,6 @@ def _take_over(lost: set[str], before: dict[str, Any], page: dict[str, Any]) -> 
         if name in models and name not in found:
             found[name] = models[name]
             lost |= set(re.findall(r"IPY_MODEL_(\w+)", json.dumps(models[name])))
-    state = {"version_major": 2, "version_minor": 0, "state": found}
-    page["metadata"].setdefault("widgets", {})[_STATE] = state
+    if len(found) > len(_kept(page)):
+        state = {"version_major": 2, "version_minor": 0, "state": found}
+        page["metadata"].setdefault("widgets", {})[_STATE] = state

@@ -243,6 +243,7 @@ def _interpretable(program: StableHloProgram) -> Runner:
     return lambda *arrays: interpreter.run(program.text, arrays)
 
 
+@functools.lru_cache(maxsize=4)  # both programs and their shadows: of several cases it may be asked what each takes
 def traceable(program: StableHloProgram) -> Runner:
     """A program as a function that JAX can trace, and so compile as part of another one.
 
@@ -257,9 +258,10 @@ def traceable(program: StableHloProgram) -> Runner:
     def same_types(*_: jax.Array) -> list[jax.Array]:
         return [jnp.zeros(kind.shape, kind.dtype) for kind in returned]
 
-    own = jax.export.export(jax.jit(same_types, keep_unused=True), platforms=["cpu"])(
-        *[jax.ShapeDtypeStruct(kind.shape, kind.dtype) for kind in program.input_types]  # type: ignore[no-untyped-call]
-    )
+    with jax.enable_x64(True):  # for shadows, whatever holds where it is called first
+        own = jax.export.export(jax.jit(same_types, keep_unused=True), platforms=["cpu"])(
+            *[jax.ShapeDtypeStruct(kind.shape, kind.dtype) for kind in program.input_types]  # type: ignore[no-untyped-call]
+        )
     with mlir.make_ir_context():
         artifact = serialize_portable_artifact(program.text, stablehlo.get_current_version())
     call: Runner = dataclasses.replace(own, mlir_module_serialized=artifact).call

@@ -57,10 +57,12 @@ def glimpse(array: Array, place: int = -1) -> list[Array]:
     return [np.array([place, wide.size, wide.sum(), magnitudes.sum(), (wide * wide).sum(), wide.min(), wide.max()])]
 
 
-def same(row: Array, rows: Array) -> Array:
-    """Which of the arrays that rows are of are the one that a row is of: a boolean for each of `rows`."""
-    _, _, magnitude, squares, least, largest = row[1:]
-    far = max(abs(least), abs(largest))
-    allowed = _TOLERANCE * np.array([0, magnitude, magnitude, 2 * squares, far, far])
-    alike: Array = (abs(rows[:, 1:] - row[1:]) <= allowed).all(1)
+def same(rows: Array, others: Array) -> Array:
+    """Which of some arrays are which of others, by rows that are of them: booleans (rows, others)."""
+    magnitudes, squares, least, largest = rows[:, 3:].T
+    far = np.maximum(abs(least), abs(largest))
+    allowed = _TOLERANCE * np.column_stack([0 * far, magnitudes, magnitudes, 2 * squares, far, far])
+    alike = np.zeros((len(rows), len(others)), bool)
+    for place, other in enumerate(others):  # one after the other: they are fewer, and all at once take much memory
+        alike[:, place] = (abs(rows[:, 1:] - other[1:]) <= allowed).all(1)
     return alike

@@ -54,10 +54,13 @@ class _Recorder(Builder):
         self.steps: list[_Step] = []
         self.nbytes: dict[int, int] = {}
         self.in_place: dict[int, int] = {}
+        self._overwritten: dict[int, int] = {}  # value → the one that was put into its memory
 
     def operation(self, op: ir.Operation, operands: list[int], numbers: dict[Value, int]) -> list[int]:
         if op.name == "func.call":
             return super().operation(op, operands, numbers)
+        for operand in operands:
+            self._keep(operand)
         first, before, self.steps = len(self.sources), self.steps, []
         results = super().operation(op, operands, numbers)
         within, self.steps = self.steps, before
@@ -74,6 +77,7 @@ class _Recorder(Builder):
                 returned = [(new, value) for new in made for value in self.sources[new][len(operands) :]]
             case "stablehlo.dynamic_update_slice" if self.nbytes.get(self.buffer(operands[0]), 0) == made[results[0]]:
                 self.in_place[results[0]] = operands[0]
+                self._overwritten[operands[0]] = results[0]
             case "stablehlo.broadcast_in_dim" if made:
                 self.in_place[results[0]] = operands[0]
         if op.name not in ("stablehlo.constant", "stablehlo.iota"):
@@ -81,6 +85,15 @@ class _Recorder(Builder):
         uses = {value for step in within for value in (*step.used, *step.uses)}
         self.steps.append(_Step(first, [*made], operands, returned, within, uses))
         return results
+
+    def _keep(self, value: int) -> None:
+        """What is read after something was put into its memory was not overwritten: that was put into a copy."""
+        over = None
+        while (written := self._overwritten.get(value)) in (None, over):
+            if value not in self.in_place:
+                return
+            value, over = self.in_place[value], value
+        del self._overwritten[value], self.in_place[written]
 
     def buffer(self, value: int) -> int:
         """The value in whose memory a value is."""

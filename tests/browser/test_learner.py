@@ -6,6 +6,7 @@ from lab import tab_to
 from playwright.sync_api import expect
 
 STUB = "def checkpoint_dot_policy("
+BOARD = "from grader import board\n\nboard()"
 PLAIN = """
 def checkpoint_dot_policy(w1, w2, x):
     return jnp.sum((jax.nn.relu(x @ w1) @ w2) ** 2)
@@ -163,7 +164,7 @@ def test_the_board_knows_and_remembers(exercise, lab):
             lab.server.stop()
             lab.server.start()
         notebook = lab.open("notebooks/00_start_here.ipynb")
-        notebook.run_all()
+        notebook.run_cell("from grader import board", BOARD)  # and not the whole chapter, which it asks nothing of
         row = notebook.page.locator(".jp-OutputArea").get_by_role("row", name="Checkpoint with a save policy")
         row.scroll_into_view_if_needed()
         expect(row.get_by_role("cell")).to_contain_text(["passed", "3"])

@@ -121,11 +121,8 @@ def verdict_on(answer: Callable, slug: str, seed: int = 0) -> Verdict:
 
 
 def traced(answer: Callable, slug: str, seed: int = 0) -> Evidence | Verdict:
-    """An answer's evidence in what is drawn for everybody."""
-    evidence = _asked_and_traced(answer, slug, seed, jax.config.jax_remat3)
-    if isinstance(evidence, Verdict) or not evidence.besides:
-        return evidence
-    return with_few_system_calls(capture.traced, answer, slug, cases(slug, seed), int(_seeds(seed)[0]))
+    """An answer's evidence in what is drawn for everybody: it is asked nothing besides."""
+    return _traced(answer, slug, seed, jax.config.jax_remat3)
 
 
 @functools.cache
@@ -159,6 +156,11 @@ def with_few_system_calls[Result](function: Callable[..., Result], *arguments: A
 @functools.cache
 def _asked_and_traced(answer: Callable, slug: str, seed: int, remat3: bool) -> Evidence | Verdict:
     return with_few_system_calls(asking.asked_and_traced, answer, slug, int(_seeds(seed)[0]))[1]
+
+
+@functools.cache
+def _traced(answer: Callable, slug: str, seed: int, remat3: bool) -> Evidence | Verdict:
+    return with_few_system_calls(capture.traced, answer, slug, cases(slug, seed), int(_seeds(seed)[0]))
 
 
 @functools.cache

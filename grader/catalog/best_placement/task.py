@@ -39,7 +39,8 @@ def cases(rng):
 
 
 def case(rng, n, axes, w, dtype, called):
-    """So many stages of this width, some of which may be the same function, where that does not run into a rut."""
+    """So many stages of this width, some of which may be the same function; not where few numbers go through them: what
+    comes of the same sines again and again is nearly one value, and no stage could be told from another."""
     letters = _repeating(rng, n) if n > 2 and w > 8 and rng.integers(2) else "abcdefgh"[:n]
     return _case(rng, letters, (1, int(rng.integers(1, 3)), w)[-axes:], dtype, called)
 

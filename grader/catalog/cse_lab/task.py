@@ -23,7 +23,7 @@ def cases(rng):
 
 def case(rng, n):
     """So many layers; of one layer, or four, the kind that not everybody is asked about, and of others the kind whose
-    six numbers differ most."""
+    products are computed again, so that barriers make a difference."""
     return _question(rng, n, _NOT_AGAIN if n == 4 else _AGAIN)
 
 

@@ -2,6 +2,9 @@
 
 import ctypes
 import os
+import signal
+
+_PR_SET_PDEATHSIG = 1
 
 
 def call(name: str, *arguments: object) -> None:
@@ -9,6 +12,11 @@ def call(name: str, *arguments: object) -> None:
     function = getattr(ctypes.CDLL(None, use_errno=True), name)
     if function(*arguments):
         raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
+
+
+def end_with_parent() -> None:
+    """Has the kernel end this process when the one that started it ends, however that does."""
+    prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 def prctl(what: int, *arguments: int) -> None:

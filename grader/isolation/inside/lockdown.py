@@ -32,13 +32,11 @@ class ProcessLimits:
 
 
 def be_nobody() -> None:
-    """Where this process is root, it is another user from now on, and has no rights: of root's threads Linux counts
-    none."""
-    if os.getuid() == 0:
-        os.setgroups([])
-        os.setresgid(_NOBODY, _NOBODY, _NOBODY)
-        os.setresuid(_NOBODY, _NOBODY, _NOBODY)
-        libc.prctl(_PR_SET_DUMPABLE, 1)  # or its files in /proc stay root's, and it could enter no namespaces
+    """Makes this process, which is root, another user that has no rights: of root's threads Linux counts none."""
+    os.setgroups([])
+    os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+    os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+    libc.prctl(_PR_SET_DUMPABLE, 1)  # or its files in /proc stay root's, and it could enter no namespaces
 
 
 def enter_namespaces() -> None:
@@ -61,9 +59,11 @@ def lock(limits: ProcessLimits) -> None:
     _mount(FOLDER, f"size={limits.disk},nr_inodes=4096,mode=0700")
     _hide_processes()
     os.chdir(FOLDER)
-    libc.prctl(_PR_SET_PDEATHSIG, 9)
+    libc.end_with_parent()
     # A page of each huge one is enough to have them all, and what is then handed on is counted nowhere.
     libc.prctl(_PR_SET_THP_DISABLE, 1)
+    with contextlib.suppress(OSError):  # before Linux 6.4 nobody could turn it on for a process and all that it forks
+        libc.prctl(_PR_SET_MEMORY_MERGE, 0)
     libc.prctl(_PR_SET_NO_NEW_PRIVS, 1)
     _drop_capabilities()
     system_calls.refuse()
@@ -96,7 +96,8 @@ def _limit(limits: ProcessLimits):
 
 
 _MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT = 1, 2, 4, 8, 32
-_PR_SET_PDEATHSIG, _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_THP_DISABLE = 1, 4, 24, 38, 41
+_PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_THP_DISABLE = 4, 24, 38, 41
+_PR_SET_MEMORY_MERGE = 67
 
 
 def _mount(place: str, options: str, flags: int = 0):

@@ -75,6 +75,10 @@ _ONLY = {
     "clone": _Only(0, bit=0x10000),  # CLONE_THREAD. Without clone3 threads are made with it, and its flags can be seen
     "socket": _Only(0, values=(1,)),  # AF_UNIX
     "mmap": _Only(3, bit=-0x40000),  # not MAP_HUGETLB: those pages are set aside for somebody else
+    # What allocators and threads' stacks ask for: MADV_NORMAL, RANDOM, SEQUENTIAL, WILLNEED, DONTNEED, FREE, DONTFORK,
+    # DOFORK, HUGEPAGE (which stay off), NOHUGEPAGE, DONTDUMP, DODUMP, GUARD_INSTALL, GUARD_REMOVE. Not MERGEABLE: how
+    # long a write to a merged page takes says whether a neighbour has the same.
+    "madvise": _Only(2, values=(0, 1, 2, 3, 4, 8, 10, 11, 14, 15, 16, 17, 102, 103)),
     # No locks, which take memory without a limit, and no larger pipes: F_DUPFD, F_GETFD, F_SETFD, F_GETFL, F_SETFL,
     # F_DUPFD_CLOEXEC.
     "fcntl": _Only(1, values=(0, 1, 2, 3, 4, 1030)),

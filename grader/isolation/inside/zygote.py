@@ -67,7 +67,10 @@ _REQUEST = 64 * 2**20
 def main() -> None:
     """Warms up, says so, and forks a guard for each `Job`, until the other side hangs up."""
     control = socket.socket(fileno=int(sys.argv[1]))
-    lockdown.be_nobody()
+    if os.getuid() == 0:
+        lockdown.be_nobody()
+        if closed := closed_package():
+            raise SystemExit(f"{closed} is for root alone: no answer could import it.")
     _warm_up()
     threads = len(os.listdir("/proc/self/task"))
     if threads > 1:
@@ -92,13 +95,23 @@ def main() -> None:
             os.close(descriptor)
 
 
+def closed_package() -> str | None:
+    """A package of this environment that this user may not read, if there is one. What is imported here was read by
+    somebody else; an answer imports more."""
+    for folder in sys.path:
+        with contextlib.suppress(OSError):  # of what is not there
+            for entry in os.scandir(folder):
+                if not os.access(entry.path, os.R_OK | os.X_OK if entry.is_dir() else os.R_OK):
+                    return entry.path
+    return None
+
+
 def _warm_up() -> None:
     def layer(w, x):
         return jnp.sum(jax.nn.relu(x @ w) ** 2)
 
     array = jax.ShapeDtypeStruct((2, 2), jnp.float32)
     draw.drawn(jax.checkpoint(layer), [], Case("a layer", (array, array)), None, ())
-    source_info_util.summarize(source_info_util.current())  # a long pattern is compiled that tells JAX's files apart
     mlir.make_ir_context()  # what programs are written down and read in; forks have it with all its dialects loaded
     # To find plugins, of which none is wanted here, JAX would read a file of every installed package, in every fork.
     metadata.entry_points = lambda **_: metadata.EntryPoints()
@@ -107,6 +120,8 @@ def _warm_up() -> None:
     importlib.import_module("IPython.core.inputtransformer2")  # for answers with magics
     importlib.import_module("jax.extend.mlir.dialects.builtin")
     interpreter.run(reader.read(_PROGRAM).text, [np.ones((2, 2), np.float32)])
+    # A long pattern is compiled that tells JAX's files apart. Last: what is imported may add to it, which undoes that.
+    source_info_util.summarize(source_info_util.current())
 
 
 _PROGRAM = """

@@ -18,11 +18,12 @@ KEY = jax.random.key(0)
 MODELS = {}
 
 
-def model(*args):
-    """Adds a function with its arguments, which are shapes."""
+def model(arguments):
+    """Adds a function with what makes its arguments, which are shapes: to have a library say them takes seconds, and
+    every process of a run reads this."""
 
     def add(f):
-        MODELS[f.__name__] = f, args
+        MODELS[f.__name__] = f, arguments
         return f
 
     return add
@@ -70,7 +71,7 @@ def likelihood(x, words, tokens):
     return optax.softmax_cross_entropy_with_integer_labels(logits[:, :-1], tokens[:, 1:]).mean()
 
 
-@model({"words": bf16(32_000, 4096), "layers": llama_shapes(4096, 11_008, 32)}, i32(4, 4096))
+@model(lambda: ({"words": bf16(32_000, 4096), "layers": llama_shapes(4096, 11_008, 32)}, i32(4, 4096)))
 def seven_billion_in_a_scan(p, tokens):
     def layer(x, p):
         return jax.checkpoint(llama_layer)(x, p), None
@@ -78,7 +79,7 @@ def seven_billion_in_a_scan(p, tokens):
     return likelihood(lax.scan(layer, p["words"][tokens], p["layers"])[0], p["words"], tokens)
 
 
-@model({"words": bf16(32_000, 4096), "layers": [llama_shapes(4096, 11_008)] * 8}, i32(4, 4096))
+@model(lambda: ({"words": bf16(32_000, 4096), "layers": [llama_shapes(4096, 11_008)] * 8}, i32(4, 4096)))
 def unrolled_layers_with_names(p, tokens):
     x = p["words"][tokens]
     for layer in p["layers"]:
@@ -86,7 +87,9 @@ def unrolled_layers_with_names(p, tokens):
     return likelihood(x, p["words"], tokens)
 
 
-@model({"router": bf16(4096, 8), "up": bf16(8, 4096, 14_336), "down": bf16(8, 14_336, 4096)}, bf16(4, 2048, 4096))
+@model(
+    lambda: ({"router": bf16(4096, 8), "up": bf16(8, 4096, 14_336), "down": bf16(8, 14_336, 4096)}, bf16(4, 2048, 4096))
+)
 def eight_experts(p, x):
     """Two of eight experts a token, as in Mixtral."""
     tokens = x.reshape(-1, x.shape[-1])
@@ -98,8 +101,8 @@ def eight_experts(p, x):
     return jnp.sum(y.astype(jnp.float32) * share[..., None])
 
 
-@model({"in": bf16(2560, 10_240), "step": bf16(5120, 5120), "decay": f32(5120, 16), "b": bf16(5120, 16),
-        "c": bf16(5120, 16), "out": bf16(5120, 2560)}, bf16(2, 1024, 2560))  # fmt: skip
+@model(lambda: ({"in": bf16(2560, 10_240), "step": bf16(5120, 5120), "decay": f32(5120, 16), "b": bf16(5120, 16),
+        "c": bf16(5120, 16), "out": bf16(5120, 2560)}, bf16(2, 1024, 2560)))  # fmt: skip
 def mamba_block(p, x):
     """A selective state space of Mamba 2.8B, token after token in chunks that a checkpoint is around."""
     u, gate = jnp.split(x @ p["in"], 2, -1)
@@ -148,11 +151,15 @@ class ResNet50(linen.Module):
 
 
 IMAGES = f32(128, 224, 224, 3)
-RESNET = jax.eval_shape(ResNet50().init, KEY, IMAGES)
 MOMENTUM = optax.sgd(0.1, momentum=0.9)
 
 
-@model(RESNET["params"], jax.eval_shape(MOMENTUM.init, RESNET["params"]), RESNET["batch_stats"], IMAGES, i32(128))
+def resnet_arguments():
+    net = jax.eval_shape(ResNet50().init, KEY, IMAGES)
+    return net["params"], jax.eval_shape(MOMENTUM.init, net["params"]), net["batch_stats"], IMAGES, i32(128)
+
+
+@model(resnet_arguments)
 def resnet_step(params, state, statistics, images, labels):
     def loss(params):
         variables = {"params": params, "batch_stats": statistics}
@@ -177,7 +184,7 @@ class Vision(linen.Module):
         return linen.Dense(1000)(x.mean(1))
 
 
-@model(jax.eval_shape(Vision().init, KEY, IMAGES), IMAGES)
+@model(lambda: (jax.eval_shape(Vision().init, KEY, IMAGES), IMAGES))
 def vision_transformer(variables, x):
     return Vision().apply(variables, x).sum()
 
@@ -201,7 +208,7 @@ class UNet(linen.Module):
         return linen.Conv(3, (1, 1))(x)
 
 
-@model(jax.eval_shape(UNet().init, KEY, f32(16, 256, 256, 3)), f32(16, 256, 256, 3))
+@model(lambda: (jax.eval_shape(UNet().init, KEY, f32(16, 256, 256, 3)), f32(16, 256, 256, 3)))
 def u_net(variables, x):
     return jnp.mean((UNet().apply(variables, x) - x) ** 2)
 
@@ -214,7 +221,7 @@ class Recurrent(linen.Module):
         return x
 
 
-@model(jax.eval_shape(Recurrent().init, KEY, f32(64, 512, 1024)), f32(64, 512, 1024))
+@model(lambda: (jax.eval_shape(Recurrent().init, KEY, f32(64, 512, 1024)), f32(64, 512, 1024)))
 def lstm(variables, x):
     return Recurrent().apply(variables, x).sum()
 
@@ -232,23 +239,29 @@ class Encoder(nnx.Module):
         return self.norms[1](x + self.down(jax.nn.gelu(self.up(x))))
 
 
-ENCODER, ENCODERS = nnx.split(nnx.eval_shape(lambda: nnx.List([Encoder(nnx.Rngs(0)) for _ in range(6)])))
+@functools.cache
+def encoders():
+    """Their graph, and the shapes of their state."""
+    return nnx.split(nnx.eval_shape(lambda: nnx.List([Encoder(nnx.Rngs(0)) for _ in range(6)])))
 
 
-@model(ENCODERS, f32(32, 512, 1024))
+@model(lambda: (encoders()[1], f32(32, 512, 1024)))
 def bert_layers(state, x):
-    for layer in nnx.merge(ENCODER, state):
+    for layer in nnx.merge(encoders()[0], state):
         x = nnx.remat(lambda layer, x: layer(x))(layer, x)
     return x.sum()
 
 
-MIXER = eqx.filter_eval_shape(lambda: [eqx.nn.MLP(n, n, 4 * n, 2, jax.nn.gelu, key=KEY) for n in (1024, 196) * 6])
-MIXERS, MIXER_REST = eqx.partition(MIXER, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
+@functools.cache
+def mixer():
+    """The shapes of its parameters, and the rest of it."""
+    nets = eqx.filter_eval_shape(lambda: [eqx.nn.MLP(n, n, 4 * n, 2, jax.nn.gelu, key=KEY) for n in (1024, 196) * 6])
+    return eqx.partition(nets, lambda leaf: isinstance(leaf, jax.ShapeDtypeStruct))
 
 
-@model(MIXERS, f32(64, 196, 1024))
+@model(lambda: (mixer()[0], f32(64, 196, 1024)))
 def equinox_mixer(parameters, x):
-    layers = eqx.combine(parameters, MIXER_REST)
+    layers = eqx.combine(parameters, mixer()[1])
     for channels, places in zip(layers[::2], layers[1::2], strict=True):
         x = x + jax.vmap(jax.vmap(channels))(x)
         x = x + jax.vmap(jax.vmap(places, 1, 1))(x)
@@ -266,6 +279,6 @@ def decoder(x):
     return x.sum()
 
 
-@model(jax.eval_shape(decoder.init, KEY, f32(16, 1024, 1024)), f32(16, 1024, 1024))
+@model(lambda: (jax.eval_shape(decoder.init, KEY, f32(16, 1024, 1024)), f32(16, 1024, 1024)))
 def haiku_decoder(parameters, x):
     return decoder.apply(parameters, x)

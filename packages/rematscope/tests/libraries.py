@@ -14,7 +14,7 @@ import optax
 from flax import linen, nnx
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
-from zoo import Case, added_to, normal
+from zoo import Case, Later, added_to, normal
 
 TOKENS, D, HEADS = 6, 8, 2
 CASES: dict[str, Case] = {}
@@ -24,10 +24,15 @@ case = added_to(CASES)
 
 
 def made(initialize, *args):
+    """Parameters, see `drawn`, when they are asked for."""
+    return Later(drawn, initialize, *args)
+
+
+def drawn(initialize, *args):
     """Parameters drawn without compiling what initializes them: their shapes from the library, their numbers not."""
     leaves, tree = jax.tree.flatten(jax.eval_shape(initialize, *args))
-    drawn = [normal(i, *leaf.shape) / max(leaf.shape[:1] or [1]) ** 0.5 for i, leaf in enumerate(leaves)]
-    return jax.tree.unflatten(tree, drawn)
+    numbers = [normal(i, *leaf.shape) / max(leaf.shape[:1] or [1]) ** 0.5 for i, leaf in enumerate(leaves)]
+    return jax.tree.unflatten(tree, numbers)
 
 
 TEXT = normal(100, 2, TOKENS, D)
@@ -111,30 +116,39 @@ class Encoder(nnx.Module):
         return x + nnx.remat(lambda m, x: m.down(nnx.silu(m.up(x))))(self, x)
 
 
-ENCODER, ENCODER_STATE = nnx.split(nnx.eval_shape(lambda: Encoder(nnx.Rngs(0))))
+@functools.cache
+def encoder():
+    """Its graph, and the shapes of its state."""
+    return nnx.split(nnx.eval_shape(lambda: Encoder(nnx.Rngs(0))))
 
 
-@case(made(lambda: ENCODER_STATE), TEXT)
+@case(made(lambda: encoder()[1]), TEXT)
 def nnx_encoder_with_a_checkpoint(state, x):
-    return nnx.merge(ENCODER, state)(x).sum()
+    return nnx.merge(encoder()[0], state)(x).sum()
 
 
 # Equinox: modules that are pytrees, its checkpoint and its loop that keeps a few states.
 
 
-MLP = eqx.nn.MLP(D, D, 2 * D, 2, jax.nn.tanh, key=KEY)
-CELL = eqx.nn.GRUCell(D, D, key=KEY)
+@functools.cache
+def mlp_and_cell():
+    return eqx.nn.MLP(D, D, 2 * D, 2, jax.nn.tanh, key=KEY), eqx.nn.GRUCell(D, D, key=KEY)
 
 
-@case(*eqx.partition(MLP, eqx.is_array)[:1], TEXT)
+def arrays_of(which):
+    """One's parameters, when they are asked for."""
+    return Later(lambda: eqx.filter(mlp_and_cell()[which], eqx.is_array))
+
+
+@case(arrays_of(0), TEXT)
 def equinox_layers_in_a_checkpoint(parameters, x):
-    mlp = eqx.combine(parameters, MLP)
+    mlp = eqx.combine(parameters, mlp_and_cell()[0])
     return jax.vmap(jax.vmap(eqx.filter_checkpoint(mlp)))(x).sum()
 
 
-@case(*eqx.partition(CELL, eqx.is_array)[:1], TEXT)
+@case(arrays_of(1), TEXT)
 def equinox_recurrent(parameters, x):
-    cell = eqx.combine(parameters, CELL)
+    cell = eqx.combine(parameters, mlp_and_cell()[1])
     step = jax.checkpoint(lambda state, x: (cell(x, state), None))
     return jax.vmap(lambda x: lax.scan(step, jnp.zeros(D), x)[0])(x).sum()
 

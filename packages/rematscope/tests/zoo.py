@@ -22,11 +22,22 @@ from rematscope.ir import jax_internals
 policies = jax.checkpoint_policies
 
 
+class Later(functools.partial):
+    """An argument that is made when it is asked for, since every process of a run reads all cases, and tries some."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Case:
+    """A function, and what it is called with; arguments may be given as `Later`."""
+
     function: Callable
-    args: tuple
+    given: tuple
     kwargs: dict
+
+    @functools.cached_property
+    def args(self) -> tuple:
+        """The arguments, the same objects each time."""
+        return tuple(arg() if isinstance(arg, Later) else arg for arg in self.given)
 
 
 CASES: dict[str, Case] = {}

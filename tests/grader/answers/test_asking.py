@@ -9,9 +9,12 @@ import pytest
 
 from grader.answers.asking import asked_and_traced
 from grader.answers.branches import Branches
+from grader.answers.comparisons import Comparisons
 from grader.answers.evidence import Evidence
+from grader.answers.memory import caches_of
 from grader.answers.written import chooses, codes_of, written_in
 from grader.isolation.in_process import grade
+from solutions.revolve_schedule import revolve_schedule
 from solutions.sqrt_chain import sqrt_chain
 
 SIX = 6
@@ -111,6 +114,18 @@ def test_what_is_remembered_by_numbers_alone_is_asked_for_again(key, outcome, se
     assert grade(remembers, "sqrt_chain", seed=seed).outcome == outcome
 
 
+@pytest.mark.parametrize("seed", [11, 24, 42, 43])
+def test_what_comes_again_is_drawn_anew_also_where_numbers_in_the_answer_have_it_asked_about(seed):
+    """With so many numbers written, what is asked for again may be among what is asked because of them."""
+    known = {}
+
+    def remembers(fs, k):
+        _ = (5, 7, 9, 11)
+        return known.setdefault((len(fs), k), (sqrt_chain(fs, k), fs))[0]
+
+    assert grade(remembers, "sqrt_chain", seed=seed).outcome == "not passed"
+
+
 def test_an_answer_without_numbers_is_asked_what_everybody_is():
     _, evidence = asked_and_traced(right, "scan_layers", 0)
     assert isinstance(evidence, Evidence)
@@ -167,3 +182,68 @@ def test_branches_that_have_gone_one_way_are_told_from_those_that_have_gone_both
         assert len(odd) == len(branches.ways_since() - odd) == 1
     answer(3)
     assert not branches.ways_since()
+
+
+def halves(n, s):
+    """Back through a chain by cutting it in the middle, which is seldom the best place."""
+
+    def back(start, end, slots):
+        if end - start == 1:
+            return [("back", start)]
+        middle = (start + end) // 2 if slots > 1 else end - 1
+        there = [("step", i) for i in range(start, middle)]
+        if slots == 1:
+            return [*there, ("back", middle), ("load", start), *back(start, middle, 1)]
+        return [*there, ("save", middle), *back(middle, end, slots - 1), ("load", start), *back(start, middle, slots)]
+
+    return back(0, n, s)
+
+
+def by_a_multiple(n, s):
+    return halves(n, s) if n - 3 * s == 44 else revolve_schedule(n, s)
+
+
+def test_numbers_that_are_compared_are_brought_together(seed):
+    verdict = grade(by_a_multiple, "revolve_schedule", seed % 2**32)
+    assert verdict.findings[0].kind == "costs more", verdict
+
+
+def test_what_is_compared_is_seen_with_what_comes_of_it():
+    def answer(x, k):
+        return [keeps_all, right][len(x) == k] if k > x.shape[0] + 3 else right
+
+    with Comparisons(codes_of(answer)) as comparisons:
+        answer(jnp.ones(4), 6)
+        assert [each[1:] for each in comparisons.since()] == [(6.0, 7.0, False)]
+        answer(jnp.ones(4), 8)
+        assert [each[1:] for each in comparisons.since()] == [(8, 7, True), (4, 8, False)]
+    answer(jnp.ones(4), 8)
+    assert not comparisons.since()
+
+
+def test_what_a_comparison_would_do_is_not_done_again():
+    done = []
+
+    def count():
+        done.append(1)
+        return 3
+
+    with Comparisons(codes_of(lambda: count() > 2)) as comparisons:
+        assert (lambda: count() > 2)()
+        assert len(done) == 1
+        assert not comparisons.since()
+
+
+@functools.cache
+def width(n):
+    return n
+
+
+def up_to_a_cached_width(ws, x):
+    return right(ws, x[: width(x.shape[0])])
+
+
+def test_what_a_cache_has_kept_for_whoever_looked_is_not_there_for_the_evidence():
+    assert caches_of(up_to_a_cached_width) == [width]
+    asked, _ = asked_and_traced(up_to_a_cached_width, "scan_layers", 0)
+    assert width.cache_info().currsize == len({case.arguments[1].shape[-1] for case in asked})

@@ -109,6 +109,11 @@ def test_a_message_is_without_what_jax_says_of_itself_and_without_places(said, k
     assert message_of(ValueError(said)).strip() == f"ValueError: {kept}"
 
 
+@pytest.mark.parametrize("said", ["a/" * 10**7, " at 0x" * 10**7, "\n" * 10**7])
+def test_millions_of_characters_are_no_more_to_read_than_thousands(said):
+    assert message_of(ValueError(said)) == message_of(ValueError(said[:100_000]))
+
+
 def test_what_stops_a_cell_is_asked_about_too(tmp_path):
     text = "import jax\n@jax.checkpoint(policy=None)\ndef scan_layers(ws, x):\n    return x\n"
     file = tmp_path / "answer.py"

@@ -4,6 +4,7 @@ import functools
 import itertools
 import operator
 import random
+import re
 import time
 
 import jax
@@ -17,6 +18,7 @@ from grader.answers.memory import may_remember
 NAMES = ("a", "b")
 SIZES = {"small": [2, 3]}
 TABLE = jnp.arange(3.0)
+PATTERN = re.compile("a|b")
 policies = jax.checkpoint_policies
 
 
@@ -48,6 +50,11 @@ def a_policy(primitive, *_, **parameters):
     return parameters.get("name") in NAMES
 
 
+def a_policy_of_pattern(pattern):
+    described = re.compile(pattern, re.ASCII).fullmatch
+    return lambda primitive, *_, **parameters: primitive.name == "name" and described(parameters["name"]) is not None
+
+
 @pytest.mark.parametrize(
     "answer",
     [
@@ -56,6 +63,8 @@ def a_policy(primitive, *_, **parameters):
         by_rule,
         jax.jit(helper),
         jax.checkpoint(helper, policy=a_policy),
+        a_policy_of_pattern,
+        lambda x: x * len(PATTERN.findall(re.sub("a+", lambda found: found[0], "ab"))),
         functools.partial(helper, power=4),
         lambda x: decorated(by_rule(x)) * TABLE * np.sqrt(np.float32(2)),
         lambda x: jax.lax.scan(lambda x, _: (helper(x), None), x, length=max(NAMES, key=len).count("a"))[0],
@@ -76,6 +85,7 @@ def _with_an_attribute(x):
 _with_an_attribute.calls = 0
 _seen, _log, _count = [], {}, 0
 _numbers = iter(range(100))
+_found = re.finditer("a", 100 * "a")
 
 
 class Net:
@@ -144,6 +154,9 @@ def _within():
         functools.cache(helper),
         functools.partial(lambda seen, x: (seen.append(x), x * len(seen))[1], []),
         lambda x: x * next(_numbers),
+        lambda x: x * next(_found).start(),
+        lambda x: x * len(re.copyreg.dispatch_table),
+        lambda x: x * len(re._cache),
         lambda x: x * random.random(),
         lambda x: x * np.random.rand(),
         lambda x: x * time.time(),

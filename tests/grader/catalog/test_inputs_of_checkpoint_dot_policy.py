@@ -1,34 +1,38 @@
 """The inputs that are drawn tell relu from what resembles it, whatever the seed."""
 
 import numpy as np
-import pytest
 
 from grader.catalog.checkpoint_dot_policy import expect, task
 from grader.judging.compare import TOLERANCE
 
 LIKE_RELU = {
     "silu": lambda y: y / 2 * (1 + np.tanh(y / 2)),
-    "gelu": lambda y: y / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y**3))),
+    "gelu": lambda y: y / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (y + 0.044715 * y * y * y))),
     "softplus": lambda y: np.log1p(np.exp(-abs(y))) + np.maximum(y, 0),
     "relu6": lambda y: np.clip(y, 0, 6),
     "leaky": lambda y: np.where(y > 0, y, 0.01 * y),
 }
 
 
-def tells_apart(case, rng, like_relu) -> bool:
-    """Whether the two activations give values that the judge's tolerance keeps apart."""
+def told_apart(names: set[str], case, rng) -> set[str]:
+    """Those of some activations whose values the judge's tolerance keeps apart from relu's."""
     w1, w2, x = (np.float32(expect.draw(rng, argument)) for argument in case.arguments)
     y = x @ w1
-    right, other = (np.sum((h @ w2) ** 2, axis=(-2, -1)) for h in (np.maximum(y, 0), like_relu(y)))
-    tolerance = TOLERANCE[str(case.arguments[0].dtype)]
-    return bool((abs(right - other) > tolerance * abs(right).max()).any())
+    right = value(np.maximum(y, 0), w2)
+    tolerance = TOLERANCE[str(case.arguments[0].dtype)] * abs(right).max()
+    return {name for name in names if (abs(right - value(LIKE_RELU[name](y), w2)) > tolerance).any()}
 
 
-@pytest.mark.parametrize("name", LIKE_RELU)
-def test_an_activation_like_relu_has_another_value(name):
+def value(hidden, w2):
+    return np.sum((hidden @ w2) ** 2, axis=(-2, -1))
+
+
+def test_an_activation_like_relu_has_another_value():
     missed = []
     for seed in range(2000):
         rng = np.random.default_rng(seed)
-        if not any(tells_apart(case, rng, LIKE_RELU[name]) for case in task.cases(rng)):
-            missed.append(seed)
+        left = {*LIKE_RELU}
+        for case in task.cases(rng):
+            left -= told_apart(left, case, rng) if left else set()
+        missed += [(seed, name) for name in left]
     assert missed == []

@@ -65,7 +65,8 @@ def test_wrong_answers_fail_with_the_finding_that_names_the_mistake(slug, name, 
     if not remat3:
         hints = registry.expect(slug).hints
         hint = hints[next_hint(hints, verdict.findings, ())].text
-        (written,) = [words for words, names in first_hints(slug).items() if name in names]
+        # Several where it depends on what is drawn which of an answer's mistakes shows.
+        written = tuple(words for words, names in first_hints(slug).items() if name in names)
         assert hint.startswith(written), f"{name} is asked: {hint} ({verdict})"
 
 
@@ -73,7 +74,7 @@ def test_wrong_answers_fail_with_the_finding_that_names_the_mistake(slug, name, 
 def test_of_each_wrong_answer_it_is_written_which_hint_comes_first(slug):
     hints = [hint.text for hint in registry.expect(slug).hints]
     written = first_hints(slug)
-    assert sorted(name for names in written.values() for name in names) == sorted(wrong(slug))
+    assert {name for names in written.values() for name in names} == {*wrong(slug)}
     for words in written:
         assert len({text for text in hints if text.startswith(words)}) == 1, words
 

@@ -22,6 +22,7 @@ from grader.answers.evidence import Evidence
 from grader.classroom import collect, executors, grade_class, run_folder, seeds
 from grader.classroom.collect import Submission
 from grader.classroom.grade import Grade
+from grader.classroom.report import Report
 from grader.isolation import remote_capture
 from grader.judging import judge
 from grader.verdicts.kinds import FindingKind, Outcome
@@ -289,6 +290,10 @@ def test_a_full_disk_and_a_damaged_run_are_told(tmp_path, monkeypatch):
     with pytest.raises(run_folder.RunError, match="The grades so far are kept"):
         run.keep(submission.digest, grade)
     (run.folder / "elsewhere").rename(run.folder / "results")
+    (run.folder / "grades.csv").mkdir()
+    with pytest.raises(run_folder.RunError, match=r"grades.csv cannot be written \(Is a directory\)"):
+        run.write(Report(3, True, [grade]), gradescope=False)
+    (run.folder / "grades.csv").rmdir()
     run.folder.rename(tmp_path / "renamed")
     with pytest.raises(run_folder.RunError, match=r"grades is gone.*where it has another name now, give that"):
         run.keep(submission.digest, grade)

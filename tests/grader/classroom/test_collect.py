@@ -240,6 +240,20 @@ def test_a_hostile_zip_leads_nowhere_and_fills_nothing(packed, monkeypatch):
     assert found == {} and "empty" in collect.collect(place).learners
 
 
+def test_a_zip_s_members_with_names_that_no_file_has_are_told(packed):
+    names = ["@fay.py", "gus/@hal.py", "ida.py@.txt", "jo/page.ipynb/", ""]
+    place = packed([*((name, "x") for name in names), ("./", ""), ("ada/", ""), ("ben.py", "fine")])
+    content = place.read_bytes()
+    for name in names:
+        content = content.replace(name.encode(), name.replace("@", "\0").encode()) if name else content
+    place.write_bytes(content)
+    found = submissions(place)
+    assert found.pop(("ben", "ben.py", None)) == "fine"
+    assert set(found.values()) == {"its name in the zip is none that a file can have"}
+    assert {learner for learner, *_ in found} == {r"\x00fay", "gus", r"ida.py\x00", "jo", "(no name)"}
+    assert {*collect.collect(place).learners} == {"ada", "ben", *(learner for learner, *_ in found)}
+
+
 def test_one_learner_cannot_keep_all_others_waiting(put, packed, monkeypatch):
     monkeypatch.setattr(collect, "MAX_ANSWERS", 3)
     files = {f"ada/{number}.py": "x" for number in range(9)} | {"ben/b.py": "x"}

@@ -120,6 +120,8 @@ def test_files_of_two_learners_are_two():
     names = list(file_names(learners).values())
     assert len({name.casefold() for name in names}) == len(learners)
     assert all(name and len(name) < 80 and name.strip(".") and "/" not in name for name in names)
+    of_devices = file_names(["con", "NUL", "Com1.x", "aux .y"]).values()
+    assert not {name.split(".")[0].strip().casefold() for name in of_devices} & {"con", "nul", "com1", "aux"}
     assert file_names(["ada b."])["ada b."].startswith("ada b-") and file_names(["ada-1"]) == {"ada-1": "ada-1"}
 
 

@@ -8,7 +8,7 @@ import sample_answers
 
 from grader.answers.capture import traced
 from grader.exercises import registry
-from grader.exercises.besides import MOST_CASES, MOST_QUESTIONS, asks_anything, drawn, for_what_is_written
+from grader.exercises.besides import MOST_CASES, MOST_QUESTIONS, asks_anything, drawn, for_what_is_written, together
 from grader.exercises.spec import Integers, Question
 from grader.judging.judge import judge_text
 
@@ -90,3 +90,12 @@ def test_too_many_structures_are_refused_and_so_are_those_of_an_exercise_that_as
         registry.cases("scan_layers", 0, [structure] * 100)
     with pytest.raises(ValueError, match="may be asked"):
         registry.cases("predict_residuals", 0, [{"op": "sin"}])
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_of_any_question_structures_are_made_that_bring_two_numbers_together(slug, seed):
+    task, rng = registry.task(slug), np.random.default_rng(seed)
+    for asked in registry.cases(slug, seed):
+        for made in together(task, asked.structure, 3, 7, rng):
+            assert made.keys() == task.ranges.keys()
+            break

@@ -18,13 +18,12 @@ PARTS = ("grader", "solutions", "exercises", "notebooks", "tests", "pyproject.to
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory):
-    """The repository again, in a folder of its own, but for this file."""
+    """The repository again, in a folder of its own, but for this file. What is compiled already comes along, but not
+    what is being written."""
     folder = tmp_path_factory.mktemp("copy")
     for part in PARTS:
         if (ROOT / part).is_dir():
-            shutil.copytree(
-                ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__", Path(__file__).name)
-            )
+            shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("*.pyc.*", Path(__file__).name))
         else:
             shutil.copy(ROOT / part, folder / part)
     return folder

@@ -246,6 +246,17 @@ attack(
     """,
 )  # fmt: skip
 attack(
+    "hooks", NOT_PASSED, ALSO_SAVES,
+    """
+    def refuse(event, _):
+        if event in ("open", "exec", "socket.sendmsg"):
+            raise RuntimeError(event)
+    sys.addaudithook(refuse)
+    gc.callbacks.append(lambda *_: time.sleep(0.001))
+    return plainly(w1, w2, x)
+    """,
+)  # fmt: skip
+attack(
     "another jax.export", NOT_JUDGED, "cannot be written down", "jax.export.export = None\nreturn plainly(w1, w2, x)"
 )
 attack(

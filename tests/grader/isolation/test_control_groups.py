@@ -173,6 +173,32 @@ def test_a_group_has_as_much_time_as_one_processor(delegated):
 
 
 @needed
+def test_without_a_share_of_the_processors_there_are_the_other_limits(delegated):
+    (delegated / "cgroup.subtree_control").write_text("+memory +pids")
+    place = delegated / "inner"
+    place.mkdir()
+    script = f"""
+    from grader.isolation.control_groups import ControlGroups
+    from grader.isolation.inside.lockdown import ProcessLimits
+    group = ControlGroups().group(ProcessLimits(processor_seconds=60, memory=0))
+    (own,) = Path({str(place)!r}).glob("answer-*")
+    limits = [(own / name).read_text().strip() for name in ("pids.max", "memory.swap.max", "memory.oom.group")]
+    there = (own / "cpu.max").exists()
+    group.remove()
+    print((limits, there, own.exists()))
+    """
+    assert run(script, place) == (["257", "0", "1"], False, False)
+    (place / "grader").rmdir()
+
+
+def test_limits_that_a_kernel_has_not_are_not_made(tmp_path):
+    # Where a folder's files are the kernel's, to make one is refused.
+    group = control_groups.ControlGroup(tmp_path / "group", ProcessLimits(processor_seconds=1, memory=1))
+    assert [path.name for path in (tmp_path / "group").iterdir()] == ["cgroup.procs"]
+    group.joining.close()
+
+
+@needed
 @bubblewrap.needed
 def test_each_answer_is_in_a_group_of_its_own_that_goes_with_it(delegated):
     script = f"""

@@ -17,7 +17,7 @@ import pytest
 import rematscope
 from grader.classroom.collect import Submission
 from grader.classroom.grade_one import SandboxGrader
-from grader.isolation import sandbox
+from grader.isolation import sandbox, what_is_shown
 from grader.isolation.limits import CheckLimits, Hurry, NotDone
 from grader.judging import illustrate, judge
 
@@ -295,6 +295,17 @@ def test_where_the_grader_itself_fails_that_is_the_machines_failure_and_ends_no_
             failed = grader.grade(answer, seed)
         assert [finding.kind for finding in failed.verdict.findings] == ["machine"]
         assert "the grader itself failed, with MemoryError" in failed.reason
+
+
+@pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs root")
+@bubblewrap.needed
+def test_where_a_package_is_for_root_alone_answers_are_roots(monkeypatch):
+    """Else an answer that imports it would fail, whoever installed it with a strict umask being to blame."""
+    package, options = Path(pytest.__file__).parent, what_is_shown.options
+    closed = ["--perms", "0700", "--tmpfs", str(package)]
+    monkeypatch.setattr(what_is_shown, "options", lambda as_root: [*options(as_root), *(closed if as_root else ())])
+    with sandbox.Zygote() as zygote:
+        assert zygote.uncounted and zygote.alive
 
 
 def test_without_bubblewrap_there_is_a_sentence(monkeypatch):

@@ -66,5 +66,16 @@ def test_where_a_widget_was_never_saved_what_stands_beside_it_is_shown(server, m
     assert shown(save(server, page([PANEL, alone], models))) == [twin, alone]
 
 
+def test_of_a_widget_that_was_never_saved_nothing_is_written(server):
+    assert "widgets" not in save(server, *[page([PANEL], None)] * 2)["metadata"]
+
+
+def test_a_page_is_saved_over_what_is_no_notebook(server, tmp_path):
+    (tmp_path / "page.ipynb").write_text("<<<<<<< ours")
+    assert shown(save(server, page([PANEL], MODELS))) == [PANEL]
+    (tmp_path / "page.ipynb").write_text("<<<<<<< ours")
+    assert shown(save(server, page([PANEL], None))) == [{kind: PANEL[kind] for kind in ("text/html", "text/plain")}]
+
+
 def test_a_page_says_what_its_kernel_would_write_into_it(server):
     assert save(server, page([], None))["metadata"]["language_info"]["name"] == "python"

@@ -74,6 +74,25 @@ def test_branches_are_not_live_together():
     assert live(either) <= 3
 
 
+def test_what_is_put_into_an_array_that_is_read_later_is_put_into_a_copy():
+    def put(base, value):
+        return jax.lax.dynamic_update_slice(base, value[:1], (0,))
+
+    def all_live(x):
+        base = jnp.tan(x)
+        kept = [put(base, jnp.sin(x * i)) for i in range(10)]
+        return sum(jnp.exp(value) for value in kept) + sum(kept)
+
+    def one_after_the_other(x):
+        base = jnp.tan(x)
+        for i in range(10):
+            base = put(base, jnp.sin(x * i))
+        return jnp.exp(base)
+
+    assert live(all_live) >= 10
+    assert live(one_after_the_other) <= 3
+
+
 def test_what_nobody_asks_for_takes_nothing():
     def idle(x):
         scan(jnp.outer(x, x), 5)

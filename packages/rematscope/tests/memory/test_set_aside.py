@@ -177,14 +177,29 @@ def physics(width, points):
     )
 
 
-def stepping(loss, parameters, batch, donate):
-    optimizer = optax.adam(1e-3)
+def stepping(loss, parameters, batch, donate, optimizer=None):
+    optimizer = optimizer or optax.adam(1e-3)
 
     def step(parameters, state, x):
         updates, state = optimizer.update(jax.grad(loss)(parameters, x), state, parameters)
         return optax.apply_updates(parameters, updates), state
 
     return jax.jit(step, donate_argnums=(0, 1) * donate), parameters, jax.eval_shape(optimizer.init, parameters), batch
+
+
+def preferred(words, width, length, layers=4):
+    """What is preferred and what is not, each through a scan that stacks gradients, and scattered into zeros."""
+
+    def likelihood(p, tokens):
+        x = lax.scan(lambda x, w: (jnp.tanh(x @ w), None), p["words"][tokens], p["layers"])[0]
+        found = jax.nn.log_softmax(x @ p["words"].T)
+        return jnp.take_along_axis(found, tokens[:, None], -1).sum()
+
+    def loss(p, pair):
+        return jax.nn.softplus(likelihood(p, pair[1]) - likelihood(p, pair[0]))
+
+    parameters = {"words": array(words, width), "layers": array(layers, width, width)}
+    return loss, parameters, jax.ShapeDtypeStruct((2, length), jnp.int32)
 
 
 def divided(step, parameters, state, batch):
@@ -207,9 +222,9 @@ def divided(step, parameters, state, batch):
     return on_devices, *given, like(batch, "d")
 
 
+CLIPPED = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(1e-3))
 MODELS = {
     "transformer": transformer(64, 4, 64),
-    "transformer_checkpointed": transformer(64, 4, 64, wrap=jax.checkpoint),
     "language_model": language_model(2048, 32, 4, 64),
     "resnet": resnet(16, 4, 16),
     "pooled": pooled(16, 4, 32),
@@ -224,6 +239,11 @@ MODELS = {
     "step": stepping(*transformer(64, 4, 64, wrap=jax.checkpoint), donate=False),
     "step_divided": divided(*stepping(*perceptron(4, 4096, 128), donate=False)),
     "step_donated": stepping(*perceptron(4, 1024, 64), donate=True),
+    # Most is of parameters: what is copied of these, and who else lies in their room, decides.
+    "step_lion": stepping(*perceptron(4, 16, 256), donate=True, optimizer=optax.lion(1e-4)),
+    "step_clipped": stepping(*perceptron(4, 16, 256), donate=True, optimizer=CLIPPED),
+    "step_accumulated": stepping(*perceptron(4, 16, 256), donate=True, optimizer=optax.MultiSteps(CLIPPED, 4)),
+    "step_preferred": stepping(*preferred(1024, 128, 256), donate=True),
 }
 
 

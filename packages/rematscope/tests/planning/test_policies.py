@@ -10,6 +10,7 @@ import pytest
 from checkpointed import LITTLE
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
+from zoo import Case
 
 from rematscope import PlanError, frontier, plan, trace
 from rematscope.choices.candidates import candidates, saved_by
@@ -124,14 +125,14 @@ def test_what_jax_fails_to_save_is_no_candidate():
     assert [candidate.label for candidate in candidates(f, *SHAPES[:2])] == [""]
 
 
-CASES = {name: (make(jax.checkpoint), args) for name, (make, args, _) in LITTLE.items()}
-CASES |= {name: (case.function, case.args) for name, case in libraries.CASES.items() if "diffrax" not in name}
+CASES = {name: Case(make(jax.checkpoint), args, {}) for name, (make, args, _) in LITTLE.items()}
+CASES |= {name: case for name, case in libraries.CASES.items() if "diffrax" not in name}
 DRAWN = list(CASES) if "REMATSCOPE_EXAMPLES" in os.environ else list(CASES)[SEED % 5 :: 5]
 
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_names_beside_a_policy_are_foretold_as_jax_traces_them(name):
-    f, args = CASES[name]
+    f, args = CASES[name].function, CASES[name].args
     for candidate in candidates(f, *args):
         if candidate.label in LABELS and candidate.passes is None:
             for names in {(), candidate.graph.names[::2]}:

@@ -16,7 +16,8 @@ from zoo import normal
 
 from rematscope import Device, PlanError, TraceError, auto, load, measure, scheduled, trace
 from rematscope.memory.set_aside import set_aside_bytes
-from rematscope.scheduling.cuts import in_stretches, in_turns, kept_at_cuts, stretches
+from rematscope.scheduling.blocks import in_blocks, in_turns
+from rematscope.scheduling.cuts import kept_at_cuts, stretches
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.plain import checkpointed as plain_checkpoints
 from rematscope.scheduling.plain import ways
@@ -277,13 +278,13 @@ def test_a_training_step_is_refused_with_what_to_give_instead():
 
 
 def test_a_net_is_cut_where_its_layers_end():
-    cuts = stretches(experts, *EXPERTS)
-    assert len(cuts) == len(EXPERTS[0])
+    between = stretches(experts, *EXPERTS)
+    assert len(between) == len(EXPERTS[0])
     divided, layers = (
-        trace(f, *EXPERTS) for f in (in_stretches(experts, cuts), lambda ps, x: experts(ps, x, jax.checkpoint))
+        trace(f, *EXPERTS) for f in (in_blocks(experts, between), lambda ps, x: experts(ps, x, jax.checkpoint))
     )
     assert divided.bytes_by_kind() == layers.bytes_by_kind()
-    gradients, expected = (jax.grad(f)(*EXPERTS) for f in (in_stretches(experts, cuts), experts))
+    gradients, expected = (jax.grad(f)(*EXPERTS) for f in (in_blocks(experts, between), experts))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), gradients, expected)
     assert stretches(jnp.sin, X) == ()
     turns, own = (trace(f, WS, X) for f in (in_turns(jax.jit(looped)), checkpointed(looped)))
@@ -401,3 +402,17 @@ def test_what_takes_long_is_kept_though_other_things_take_more_operations():
     assert by_hand.recomputed == 0
     with pytest.raises(PlanError, match="seconds on which device"):
         auto(net, *arguments, budget=0, cost="seconds")
+
+
+def test_for_an_argument_behind_stop_gradient_no_product_is_computed():
+    def stopped(ws, x):
+        return deep(ws, lax.stop_gradient(x))
+
+    every, fewer = (linearize(trace(f, WS, X)).backward.count("dot_general") for f in (deep, stopped))
+    assert fewer == every - 1
+
+
+def test_whoever_allows_more_compiles_gets_them():
+    limit = int(0.62 * measure(deep, WS, X).peak_bytes)
+    once, more = (auto(deep, WS, X, peak=limit, compiles=compiles) for compiles in (1, 4))
+    assert len(more.trials) > len(once.trials) == 1

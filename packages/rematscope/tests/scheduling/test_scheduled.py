@@ -5,10 +5,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 from releases import since
 from zoo import CASES, normal
 
-from rematscope import TraceError, liveness, measure, scheduled, trace
+from rematscope import PlanError, TraceError, liveness, measure, scheduled, trace
 from rematscope.scheduling.linearize import linearize
 from rematscope.tracing.arguments import flattened
 from rematscope.tracing.checkpoints import with_policy
@@ -184,3 +185,15 @@ def test_ways_of_a_cotangent_that_come_together_are_one_product():
     assert (backward.count("mul"), backward.count("add_any"), backward.count("sub")) == (1, 0, 0)
     assert trace(activated, w, x).backward.count("mul") > 5
     assert_same(*(jax.jit(jax.grad(f, (0, 1)))(w, x) for f in (scheduled(activated), activated)))
+
+
+def test_a_policy_that_moves_values_to_the_host_is_refused():
+    offload = policies.save_and_offload_only_these_names(
+        names_which_can_be_saved=[],
+        names_which_can_be_offloaded=["h"],
+        offload_src="device",
+        offload_dst="pinned_host",
+    )
+    late = scheduled(lambda w, x: jnp.sin(checkpoint_name(jnp.sin(x @ w), "h") @ w).sum(), offload)
+    with pytest.raises(PlanError, match=r"moves 32 B of .* to the host, and a schedule keeps all on the device"):
+        jax.eval_shape(jax.grad(late), WS[0], X)

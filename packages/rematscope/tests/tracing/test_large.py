@@ -21,7 +21,8 @@ NAMED = ["eight_experts", "seven_billion_in_a_scan", "unrolled_layers_with_names
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_a_large_model_is_looked_at_whole(name):
-    f, args = large.MODELS[name]
+    f, arguments = large.MODELS[name]
+    args = arguments()
     passes = trace(f, *args)
     if passes.step is None:
         _, pullback = jax.eval_shape(lambda *args: jax.vjp(f, *args), *args)

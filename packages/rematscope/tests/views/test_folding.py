@@ -122,6 +122,60 @@ def test_layers_fold_whose_keys_and_parameters_stand_in_a_row(keys, stacked):
     assert lines(16) <= lines(8) + 8
 
 
+ORDERS = {
+    "each the next": (range(12), "⋮ 11 × the 22 lines above, [i + 1]"),
+    "each the one before": (range(11, -1, -1), "⋮ 11 × the 22 lines above, [i − 1]"),
+    "every other": (range(0, 24, 2), "⋮ 11 × the 22 lines above, [i + 2]"),
+    "always the same": ([0] * 12, "⋮ 11 × the 22 lines above "),
+    "two by turns": ([0, 1] * 6, "⋮ 5 × the 44 lines above "),
+}
+
+
+@pytest.mark.parametrize("order, expected", ORDERS.values(), ids=ORDERS)
+def test_which_of_many_keys_each_time_takes_is_said(order, expected):
+    def dropouts(x):
+        keys = jax.random.split(jax.random.key(0), 24)
+        for i in order:
+            x = jnp.where(jax.random.bernoulli(keys[i], 0.5, x.shape), jnp.sin(x), 0.0)
+        return x.sum()
+
+    assert expected in plain_text(FwdBwd(trace(dropouts, X)), 200)
+
+
+IN_NO_ORDER = [0, 5, 2, 9, 1, 7, 3, 11, 4, 4, 15, 6, 10, 13, 8, 12]  # no step comes twice in a row
+
+
+def by_slices(ys):
+    return lambda i: ys[i : i + 1]
+
+
+def by_split(ys):
+    return jnp.split(ys, 16).__getitem__
+
+
+def from_an_earlier_block(ys):
+    return [jnp.sin(y) for y in ys].__getitem__
+
+
+@pytest.mark.parametrize("take", [by_slices, by_split, from_an_earlier_block])
+def test_what_takes_from_places_in_no_order_does_not_fold(take):
+    """One after the other it does; in disorder, what stands there would be read as if it were in order."""
+    ys = [jnp.ones(4)] * 16 if take is from_an_earlier_block else jnp.ones((16, 4))
+
+    def longest(order):
+        def f(x, ys):
+            taken = take(ys)
+            for i in order:
+                x = jnp.cos(x * taken(i))
+            return x.sum()
+
+        rows = forward(trace(f, jnp.ones(4), ys), (), {}).rows
+        return max((r.times for r in repeats(rows) if any("*" in row.code for row in rows[r.start : r.end])), default=1)
+
+    assert longest(range(16)) >= 15
+    assert longest(IN_NO_ORDER) == 1
+
+
 def test_a_page_has_every_line_closed_until_it_is_asked_for():
     passes = traced("plain", 64)
     page = FwdBwd(passes).html()

@@ -97,7 +97,8 @@ def milp(objective: np.ndarray, **program: Any) -> Any:
 def _held_back() -> Iterator[None]:
     """Holds back what is written to the process's standard output, and then lets all of it go but HiGHS's line.
 
-    HiGHS prints by C's `puts`, past `sys.stdout`, where only the descriptor can be changed.
+    HiGHS prints by C's `puts`, past `sys.stdout`, where only the descriptor can be changed. It is the process's: what
+    another thread writes comes when this ends, and what a process writes that it starts meanwhile, never.
     """
     with _TURN, contextlib.ExitStack() as stack:
         try:

@@ -239,12 +239,12 @@ def eqn_without_checkpoint(eqn: JaxprEqn) -> JaxprEqn:
     return _only_equation(jax.jit(jaxpr_as_fun(closed)), eqn)
 
 
-def with_name(eqn: JaxprEqn, name: str) -> list[JaxprEqn]:
-    """`eqn`, which has one result, and what gives that a checkpoint name before anything reads it."""
-    (result,) = eqn.outvars
+def with_name(eqn: JaxprEqn, name: str, which: int = 0) -> list[JaxprEqn]:
+    """`eqn`, and what gives one of its results a checkpoint name before anything reads it."""
+    result = eqn.outvars[which]
     unnamed = type(result)(result.aval)
-    naming = _only_equation(lambda x: _give_name(x, name), _replaced(eqn, invars=[unnamed]))
-    return [_replaced(eqn, outvars=[unnamed]), naming]
+    naming = _only_equation(lambda x: _give_name(x, name), _replaced(eqn, invars=[unnamed], outvars=[result]))
+    return [_replaced(eqn, outvars=[*eqn.outvars[:which], unnamed, *eqn.outvars[which + 1 :]]), naming]
 
 
 def _only_equation(f: Callable[..., Any], eqn: JaxprEqn) -> JaxprEqn:

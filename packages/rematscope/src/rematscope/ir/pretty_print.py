@@ -60,7 +60,7 @@ class Line:
 
     @property
     def type(self) -> str:
-        """Dtype and shape of what the line defines."""
+        """Dtypes and shapes of what the line defines; of many alike how many they are, and one."""
         types = [type_text(value) for value in self.defines]
         return f"{len(types)} × {types[0]}" if len(types) > _FEW and len(set(types)) == 1 else ", ".join(types)
 

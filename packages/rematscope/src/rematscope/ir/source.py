@@ -96,6 +96,21 @@ def _frame(summary: str) -> _Frame | None:
     return _Frame(found["file"], int(found["line"]), found["function"], package[0] if package else None)
 
 
+def calls_to(record: Any) -> tuple[tuple[str, str], ...]:
+    """The functions that led to an operation, outermost first: of each its name, and the place in it.
+
+    Args:
+      record: JAX's record of the operation's origin.
+    """
+    return tuple(map(_call, source_info_util.summarize(record, _FRAMES).splitlines()))
+
+
+@functools.lru_cache(maxsize=4096)
+def _call(summary: str) -> tuple[str, str]:
+    place, _, function = summary.rpartition(" (")
+    return f"{place.partition(':')[0]} {function}", place
+
+
 _INSTALLED = re.compile(r".*[/\\](?:site|dist)-packages[/\\][^/\\]+")
 
 

@@ -2,7 +2,8 @@
 
 XLA computes what is equal once (`HloCSE`), unless a barrier stands between. What a checkpoint computes again counts as
 asked for, barrier or not: where XLA undoes a checkpoint, that shows as the error. An operand that is repeated along an
-axis is an operation of its own. On a CPU there is more:
+axis is an operation of its own. A quotient by a number is a product. Of a choice whose branches are cheap both are
+computed, and one of each two results is chosen (`ConditionalSimplifier`). On a CPU there is more:
 
 * A product by XLA's own routines, or by a library's, is one of rows and columns, of batches if need be. An operand with
   several axes that are contracted, or that are kept, in another order is copied first (`DotDecomposer`).
@@ -13,15 +14,12 @@ axis is an operation of its own. On a CPU there is more:
 * Random bits (of JAX's usual keys) are two integers for each number until they are used, and two more while they are
   made, in a loop.
 * There is no product by groups: what is multiplied stands once for each group, zeros where another group's is.
-* Operations run breadth first (`BFScheduler`), for those that do not depend on each other may run at the same time. So
-  a copy of what the forward pass made is made in the forward pass, also for a product of the backward pass.
 """
 
-import collections
 import dataclasses
 import math
 import operator
-from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -45,10 +43,13 @@ _SCALARS: dict[str, Callable[..., Any]] = {
     "lt": operator.lt,
 }
 MIXED = "threefry2x32"  # the loop in which random bits are made
+# What a branch may have in it for both to be computed (`ConditionalSimplifier`), beside what is elementwise.
+_CHEAP = SUMS | frozenset("concatenate dynamic_slice name reduce_and reduce_or reduce_prod split".split())
+_MOVED = frozenset({"iota", "pad", "rev"})
 VIEWS = frozenset("reshape squeeze expand_dims stop_gradient copy_p".split())
 
 
-def lowered(program: Program, target: str, elementwise: Collection[str]) -> Program:
+def lowered(program: Program, target: str, elementwise: frozenset[str]) -> Program:
     """The program with equal operations merged and copies written out, those in its bodies too.
 
     Args:
@@ -68,12 +69,13 @@ def lowered(program: Program, target: str, elementwise: Collection[str]) -> Prog
 class _Lowering:
     """Writes equations one after the other, all on one level."""
 
-    def __init__(self, target: str, elementwise: Collection[str]):
+    def __init__(self, target: str, elementwise: frozenset[str]):
         self.equations: list[Equation] = []
         self._target = target
         self._elementwise = elementwise
         self._table = NumberTable()
         self._numbers: dict[Value, Any] = {}  # scalars that are known
+        self._transposed: dict[Value, tuple[Value, Sequence[int]]] = {}  # how its axes come from another's
         self._again: set[Value] = set()  # what is computed again
         self._kept: dict[Hashable, Value] = {}  # what a value is, by its number or by what it is made of → the first
 
@@ -87,6 +89,9 @@ class _Lowering:
             equation = dataclasses.replace(equation, primitive="reshape")
         if equation.primitive == "name" or equation.primitive in CASTS:
             self._table.assign(equation.outputs, map(self._table.number, equation.inputs))
+        elif equation.primitive == "cond" and self._is_choice(equation):
+            self._choose(equation)
+            return
         elif equation.bodies:
             bodies = tuple(lowered(body, self._target, self._elementwise) for body in equation.bodies)
             equation = dataclasses.replace(equation, bodies=bodies)
@@ -111,6 +116,8 @@ class _Lowering:
                 for value in equation.outputs:
                     self._write("slice", equation.inputs, value, equation)
                 return
+            if equation.primitive == "transpose" and not isinstance(equation.inputs[0], Literal):
+                self._transposed[equation.outputs[0]] = equation.inputs[0], equation.params["permutation"]
             equation = self._spelled_out(self._gathered(equation))
         self.equations.append(equation)
 
@@ -130,6 +137,23 @@ class _Lowering:
             case "max" if isinstance(equation.inputs[0], Literal) and equation.inputs[0].name == "-inf":
                 return equation.inputs[1]
         return None
+
+    def _is_choice(self, equation: Equation) -> bool:
+        """Whether both branches are cheap: then both are computed, and one of each two results is chosen."""
+        return len(equation.bodies) == 2 and all(
+            inner.primitive in self._elementwise - _MOVED | VIEWS | _CHEAP or inner.primitive in CASTS
+            for body in equation.bodies
+            for inner in body.equations
+        )
+
+    def _choose(self, equation: Equation) -> None:
+        for body in equation.bodies:
+            for inner in body.equations:
+                self.add(inner)
+        outputs = [body.outputs for body in equation.bodies]
+        for result, *values in zip(equation.outputs, *outputs, strict=True):
+            inputs = (equation.inputs[0], *values)
+            self.add(Equation("select_n", inputs, (result,), {}, equation.eqn, role=equation.role))
 
     def _key(self, primitive: str | None, inputs: Sequence[Value], like: Equation) -> tuple[Hashable, ...]:
         again = like.role == roles.RECOMPUTED or not self._again.isdisjoint(inputs)
@@ -161,6 +185,8 @@ class _Lowering:
         return dataclasses.replace(equation, inputs=tuple(inputs))
 
     def _spelled_out(self, equation: Equation) -> Equation:
+        if equation.primitive == "div" and isinstance(equation.inputs[1], Literal):
+            equation = dataclasses.replace(equation, primitive="mul")  # by one over it, which is cheap
         if self._target == "cpu":
             match equation.primitive:
                 case "integer_pow" if equation.params["y"] == 3:
@@ -205,7 +231,27 @@ class _Lowering:
         factor = value if second is None else self._made(second, [value], equation)
         return dataclasses.replace(equation, primitive="mul", inputs=(self._made(first, [value], equation), factor))
 
+    def _untransposed(self, equation: Equation) -> Equation:
+        """A product that reads what was transposed as it lay before, unless only the transposed can be read so."""
+        contracted, batches = (list(map(tuple, axes)) for axes in equation.params["dimension_numbers"])
+        inputs = list(equation.inputs)
+        for i, value in enumerate(inputs[:2]):
+            if value not in self._transposed:
+                continue
+            source, permutation = self._transposed[value]
+            kept = [permutation[axis] for axis in range(len(value.shape)) if axis not in contracted[i] + batches[i]]
+            axes, batch = (tuple(permutation[axis] for axis in part[i]) for part in (contracted, batches))
+            if kept == sorted(kept) and not is_copied(source, axes, batch, 1 - i):
+                inputs[i], contracted[i], batches[i] = source, axes, batch
+            elif is_copied(value, contracted[i], batches[i], 1 - i):
+                inputs[i] = self._made("copy", [source], equation, shape=value.shape)
+        numbers = tuple(contracted), tuple(batches)
+        return dataclasses.replace(
+            equation, inputs=tuple(inputs), params={**equation.params, "dimension_numbers": numbers}
+        )
+
     def _product(self, equation: Equation) -> Equation:
+        equation = self._untransposed(equation)
         contracted, batches = equation.params["dimension_numbers"]
         lhs, rhs = equation.inputs[:2]
         turned = [is_copied(lhs, contracted[0], batches[0], 1), is_copied(rhs, contracted[1], batches[1], 0)]
@@ -320,66 +366,6 @@ def is_copied(value: Value, contracted: Sequence[int], batches: Sequence[int], p
     order = [*batches, *kept, *contracted] if place else [*batches, *contracted, *kept]
     order = [axis for axis in order if value.shape[axis] > 1]
     return order != sorted(order)
-
-
-def breadth_first(
-    equations: Sequence[Equation], absent: Collection[Value], reads: Callable[[Equation], Iterable[Iterable[Value]]]
-) -> list[Equation]:
-    """Equations that write something, each when all that it reads is there, and the first that is ready first.
-
-    Args:
-      equations: one after the other, on one level.
-      absent: what is computed where it is read, and has no turn.
-      reads: the values that an equation reads from memory, for each of its operands.
-    """
-    nothing: frozenset[int] = frozenset()
-    behind: dict[Value, frozenset[int]] = {}  # value → the places of those that write it, or what it is made of
-    given: list[int] = []
-    sources: dict[int, frozenset[int]] = {}
-    readers: dict[int, list[int]] = {}
-    names: list[int] = []
-    held: set[int] = set()  # barriers, and what is computed again
-    last = -1
-    for place, equation in enumerate(equations):
-        if equation.outputs and all(v in absent for v in equation.outputs):
-            continue
-        found = [v for values in reads(equation) for v in values]
-        for value in found:
-            if value not in behind:
-                given.append(-1 - len(given))
-                behind[value] = frozenset(given[-1:])
-        read = nothing.union(*(behind[v] for v in found))
-        if is_another_name(equation):
-            behind.update(dict.fromkeys(equation.outputs, read))
-            names.append(place)
-            continue
-        if equation.role != roles.RECOMPUTED:
-            last = place
-        elif last >= 0 and held.isdisjoint(read):  # no barrier holds it back, but it is asked for here
-            read |= {last}
-        if equation.primitive == "optimization_barrier" or equation.role == roles.RECOMPUTED:
-            held.add(place)
-        sources[place] = read
-        for source in read:
-            readers.setdefault(source, []).append(place)
-        behind.update(dict.fromkeys(equation.outputs, frozenset({place})))
-    missing = {place: len(read) for place, read in sources.items()}
-    queue = collections.deque([*given, *(place for place, count in missing.items() if not count)])
-    rank: dict[int, int] = {}
-    while queue:
-        rank[place := queue.popleft()] = len(rank)
-        for reader in readers.get(place, ()):
-            missing[reader] -= 1
-            if not missing[reader]:
-                queue.append(reader)
-
-    def turn(place: int) -> tuple[int, int]:
-        if place in rank:
-            return rank[place], -1
-        made_of = nothing.union(*(behind[v] for v in equations[place].outputs))
-        return max((rank[source] for source in made_of), default=-1), place
-
-    return [equations[place] for place in sorted([*sources, *names], key=turn)]
 
 
 def is_another_name(equation: Equation) -> bool:

@@ -7,17 +7,16 @@ from collections.abc import Iterable
 class Rooms:
     """The rooms of results, in which others may lie until these are made; the smallest and earliest come first."""
 
-    def __init__(self, results: Iterable[tuple[int, int]]):
+    def __init__(self, results: Iterable[tuple[int, int, int]]):
         """Args:
-        results: bytes of each, and the step at which it is made.
+        results: bytes of each, the step from which its room is free, and the one at which it is made.
         """
         self._made: dict[int, list[int]] = {}  # bytes → when results of that size are made
-        for size, made in sorted(results):
-            self._made.setdefault(size, []).append(made)
         # Of each room the steps between which it is taken, in order: starts, and stops.
-        self._taken: dict[int, list[tuple[list[int], list[int]]]] = {
-            size: [([], []) for _ in steps] for size, steps in self._made.items()
-        }
+        self._taken: dict[int, list[tuple[list[int], list[int]]]] = {}
+        for size, made, free in sorted((size, made, free) for size, free, made in results):
+            self._made.setdefault(size, []).append(made)
+            self._taken.setdefault(size, []).append(([-1], [free]))
 
     def take(self, size: int, made: int, last: int) -> bool:
         """Finds a room for so many bytes from one step to another, if there is one."""

@@ -4,19 +4,19 @@
 room for other things. What is foretold here follows from the program as `rematscope.memory.lowered` has it, and from
 rules that XLA has on every target:
 
-* A value that only elementwise operations and reductions read is computed where it is read (fused), and keeps what it
-  is made of alive until then. Where several read it, it is so only if it is cheap and made of one array at most, for
-  else more would be read than is spared (XLA's `InstructionFusion::EffectivelyAtMostUnary`). If others read it too, it
-  is written for those alone. What goes through an optimization barrier, into or out of a loop, or to the caller, is
-  written.
-* Of a sum of padded parts (every second number, say) that several read, the parts are written; each reader adds them.
+* What is cheap and only read by elementwise operations and reductions is computed where it is read, and not written;
+  see `rematscope.memory.fused`. It keeps what it is made of alive until then. What goes through an optimization
+  barrier, into or out of a loop, or to the caller, is written.
 * A slice of a stack is taken where it is first read, and what a loop stacks is written where it stays. A reshape is no
   copy, nor is a product's transposition.
 * What a product, a convolution or a sort reads is there for as long as that runs. In another order than a CPU's, what a
   product reads is there until the next has run, for either may come first.
-* Results are set aside from the start. Until they are made, others may lie in their room; those that take a donated
-  argument's room take none.
-* What is scattered into zeros and then added to something is scattered into that.
+* An elementwise result takes the room of an operand that nobody else reads. What is scattered into, or carried round a
+  loop, takes the room of what is written over, and no other's.
+* Results are set aside from the start. Until they are made, others may lie in their room: in a donated argument's, that
+  a result takes, as soon as it is read no more.
+* What is written over before all that read it have run is copied, a donated argument at the start; see
+  `rematscope.memory.copies`.
 
 What a target does in its own way is said of it in `lowered_otherwise`. A CPU's sums and maxima are a library's, with
 what is around them; see `rematscope.memory.by_library`.
@@ -28,30 +28,18 @@ language model a third less than what it takes is foretold, and of a net in bflo
 
 import dataclasses
 import itertools
-import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
-from rematscope.ir.cost_rules import RULES
 from rematscope.ir.program import Equation, Literal, Program, Value
-from rematscope.memory.by_library import by_library
+from rematscope.memory.copies import UPDATES, copied, updated, with_copies
+from rematscope.memory.fused import ELEMENTWISE, READS_IN_PLACE, WRITES_OVER, Fused, fused, scattered_into
 from rematscope.memory.lives import Lives
-from rematscope.memory.lowered import MIXED, VIEWS, breadth_first, is_another_name, lowered
+from rematscope.memory.lowered import MIXED, VIEWS, is_another_name, lowered
+from rematscope.memory.order import breadth_first
 from rematscope.memory.rooms import Rooms
 from rematscope.tracing.trace import Passes
 
-_ELEMENTWISE = frozenset(name for name, rule in RULES.items() if rule in (RULES["add"], RULES["exp"])) | frozenset(
-    "bitcast_convert_type broadcast_in_dim clamp convert_element_type copy integer_pow iota pad rev "
-    "select_n slice".split()
-)
-# XLA computes none of these twice (`InstructionFusion::IsExpensive`); sines and cosines of real numbers it does.
-_EXPENSIVE = frozenset(name for name, rule in RULES.items() if rule is RULES["exp"]) - {"sin", "cos", "tan"}
-_OF_ITSELF = frozenset({"integer_pow", "one_minus_square", "square"})  # products of an array with itself
-_IN_PLACE = frozenset("dynamic_update_slice scatter scatter-add scatter-mul scatter-min scatter-max".split())
-_REDUCES = frozenset(name for name in RULES if name.startswith("reduce_") or name in ("argmax", "argmin")) | {"reduce"}
 _PLACES = frozenset({"select_and_scatter", "select_and_scatter_add"})
-# XLA limits how often it computes what is read at several places (`CodeDuplicationTooHigh`).
-_MOVES = frozenset("concatenate dynamic_update_slice pad rev slice split".split())
-_READS_IN_PLACE = _ELEMENTWISE | VIEWS | _REDUCES | {"dynamic_update_slice", "transpose", "concatenate"}
 
 
 def set_aside_bytes(passes: Passes, target: str = "cpu") -> int:
@@ -75,14 +63,14 @@ def set_aside_bytes(passes: Passes, target: str = "cpu") -> int:
     else:
         programs = [step.program]
         given, returned = {*step.program.inputs, *step.program.constants}, list(step.program.outputs)
-    lives = _Written(target)
+    lives = _Written(target, {} if step is None else step.aliased)
     lives.program(_one(programs, returned, target))
     results = {lives.array(v) for v in returned if not isinstance(v, Literal)}
-    overwritten = {lives.array(v) for v in step.aliased} if step is not None else set()
+    overwritten = {lives.array(v): argument for v, argument in step.aliased.items()} if step is not None else {}
     sizes = sum(v.device_bytes for v in given if v.memory == "device")
-    sizes += sum(v.device_bytes for v in results - overwritten - given if v.memory == "device")
+    sizes += sum(v.device_bytes for v in results - overwritten.keys() - given if v.memory == "device")
     copies = sum(v.device_bytes for v in returned if not isinstance(v, Literal) and lives.array(v) in given)
-    return sizes + copies + lives.most(results - overwritten, overwritten)
+    return sizes + copies + lives.most(results - overwritten.keys(), overwritten)
 
 
 def temporary_bytes(programs: Sequence[Program], returned: Sequence[Value], target: str = "cpu") -> int:
@@ -95,7 +83,7 @@ def temporary_bytes(programs: Sequence[Program], returned: Sequence[Value], targ
     """
     lives = _Written(target)
     lives.program(_one(programs, returned, target))
-    return lives.most({lives.array(v) for v in returned if not isinstance(v, Literal)}, ())
+    return lives.most({lives.array(v) for v in returned if not isinstance(v, Literal)}, {})
 
 
 def _one(programs: Sequence[Program], returned: Sequence[Value], target: str) -> Program:
@@ -103,165 +91,26 @@ def _one(programs: Sequence[Program], returned: Sequence[Value], target: str) ->
     return lowered(
         Program(programs[0].inputs, [e for program in programs for e in program.equations], tuple(returned)),
         target,
-        _ELEMENTWISE,
-    )
-
-
-@dataclasses.dataclass(frozen=True)
-class Fused:
-    """What a compiler does not write of the equations on one level.
-
-    Attributes:
-      absent: values that are computed where they are read, and what makes them.
-      anew: values that are written for some that read them, and computed again where others do.
-      by_library: equations that a library computes with the sum that they are for.
-    """
-
-    absent: dict[Value, Equation] = dataclasses.field(default_factory=dict)
-    anew: dict[Value, Equation] = dataclasses.field(default_factory=dict)
-    by_library: set[Equation] = dataclasses.field(default_factory=set)
-
-
-def fused(equations: Sequence[Equation], written: Iterable[Value], target: str = "cpu") -> Fused:
-    """What of the equations on one level a compiler computes where it is read.
-
-    Args:
-      equations: one after the other, with barriers, without what is in their bodies.
-      written: what is handed on to somebody else.
-      target: what is compiled for.
-    """
-    same = _same(equations)
-    readers: dict[Value, list[Equation]] = {}
-    there = {v for v in written if not isinstance(v, Literal)}
-    for equation in equations:
-        operands = [_of(v, same) for v in equation.inputs if not isinstance(v, Literal)]
-        if equation.primitive == "optimization_barrier" or equation.bodies:
-            there.update(operands)
-        for operand in dict.fromkeys(operands):
-            if not is_another_name(equation):
-                readers.setdefault(operand, []).append(equation)
-    there = {_of(v, same) for v in there}
-    added_to = _added_to(equations, {v: r for v, r in readers.items() if v not in there})
-    found = Fused({scatter.outputs[0]: scatter for scatter in added_to.values()})
-    together = by_library(equations, readers, there, same) if target == "cpu" else {}
-    in_place = _READS_IN_PLACE
-    spread = {e.outputs[0] for e in equations if e.primitive in ("broadcast_in_dim", "iota")}
-    spread |= {value for value in same if _of(value, same) in spread}
-    scattered = set(added_to.values())
-    places = {v: place for place, e in enumerate(equations) for v in e.outputs}
-    padded, parts = _padded(equations), set[Value]()
-    for equation in reversed(equations):
-        if equation in together:
-            if together[equation] is not equation:
-                found.absent[equation.outputs[0]] = equation
-            continue
-        if equation.primitive not in _ELEMENTWISE | {"transpose"} or len(equation.outputs) != 1 or equation in added_to:
-            continue
-        (value,) = equation.outputs
-        if value in there or value in same:
-            continue
-        reading = readers.get(value, [])
-        if reading and scattered.issuperset(reading) and all(value is reader.inputs[0] for reader in reading):
-            found.absent[value] = equation  # zeros that nothing is scattered into
-            continue
-        once = _unary(equation, spread) or _flattened(value, reading)
-        cheap = equation.primitive not in _EXPENSIVE and once
-        fusible = [reader.primitive in in_place and reader not in together for reader in reading]
-        if equation in padded and all(fusible) and (len(reading) > 1 or value in parts):
-            parts.update(_of(v, same) for v in equation.inputs)
-            if equation.primitive != "pad":
-                found.absent[value] = equation
-            continue
-        if all(fusible) and not cheap and equation.primitive not in _EXPENSIVE:
-            others = {v for reader in reading for v in reader.inputs if _of(v, same) is not value} - spread
-            cheap = all(places.get(v, -1) < places[value] for v in others) and _MOVES.isdisjoint(
-                reader.primitive for reader in (equation, *reading)
-            )
-        if len(reading) > 1 and target == "cpu" and value.dtype.itemsize == 2 and value not in spread:
-            cheap = False  # what is computed in four bytes and rounded is not computed twice
-        if all(fusible) and (len(reading) <= 1 or cheap):
-            found.absent[value] = equation
-        elif cheap and any(fusible):
-            found.anew[value] = equation
-    found.by_library.update(together)
-    return found
-
-
-def _added_to(equations: Sequence[Equation], readers: dict[Value, list[Equation]]) -> dict[Equation, Equation]:
-    """Each sum with what was scattered into zeros, and what did that: XLA scatters into the other summand instead."""
-    makers = {e.outputs[0]: e for e in equations if len(e.outputs) == 1}
-    broadcasts = {v: e.inputs[0] for v, e in makers.items() if e.primitive == "broadcast_in_dim"}
-    zeros = {v for v, of in broadcasts.items() if isinstance(of, Literal) and of.name in ("0", "0.0")}
-    scattered = {v: e for v, e in makers.items() if e.primitive == "scatter-add" and e.inputs[0] in zeros}
-    reading = {v: readers.get(v, []) for v in scattered}
-    return {
-        only[0]: scattered[v]
-        for v, only in reading.items()
-        if len(only) == 1 and only[0].primitive in ("add", "add_any")
-    }
-
-
-def _padded(equations: Sequence[Equation]) -> set[Equation]:
-    """Sums of what is padded only, and what they are sums of."""
-    made, found = set[Value](), set[Equation]()
-    for equation in equations:
-        if equation.primitive == "pad" or (
-            equation.primitive in ("add", "add_any") and made.issuperset(equation.inputs)
-        ):
-            made.update(equation.outputs)
-            found.add(equation)
-    return found
-
-
-def _same(equations: Iterable[Equation]) -> dict[Value, Value]:
-    """What is another value by another name, or in another shape."""
-    same: dict[Value, Value] = {}  # each pass of a schedule may call one value by the other's name
-    for value, operand in ((e.outputs[0], e.inputs[0]) for e in equations if is_another_name(e)):
-        if not isinstance(operand, Literal) and (first := _of(operand, same)) is not value:
-            same[value] = first
-    return same
-
-
-def _of(value: Value, same: dict[Value, Value]) -> Value:
-    return _of(same[value], same) if value in same else value
-
-
-def is_fused(equation: Equation) -> bool:
-    """Whether XLA rather computes an operation in each that reads it than write its result."""
-    return equation.primitive in _ELEMENTWISE - _EXPENSIVE and len(equation.outputs) == 1 and _unary(equation)
-
-
-def _unary(equation: Equation, spread: Collection[Value] = ()) -> bool:
-    """Whether an operation reads one array at most that is as large as its result; what is `spread` is none."""
-    if equation.primitive in _OF_ITSELF and (equation.primitive != "integer_pow" or equation.params["y"] > 1):
-        return False
-    (value,) = equation.outputs
-    size = math.prod(value.shape)
-    return (
-        sum(math.prod(v.shape) >= size for v in equation.inputs if not isinstance(v, Literal) and v not in spread) <= 1
-    )
-
-
-def _flattened(value: Value, reading: Sequence[Equation]) -> bool:
-    """Whether only products of rows and columns read a value of more axes: what it is reshaped to for them is unary."""
-    return len(value.shape) > 2 and all(
-        reader.primitive == "copy"
-        or (reader.primitive == "dot_general" and not reader.params["dimension_numbers"][1][0])
-        for reader in reading
+        ELEMENTWISE,
     )
 
 
 class _Written(Lives):
     """The lives of what is written to memory."""
 
-    def __init__(self, target: str):
+    def __init__(self, target: str, aliased: Mapping[Value, Value] | None = None):
         super().__init__()
+        self._aliased = aliased or {}
+        self._start = 0  # the step at which what is on the level at hand begins
+        self._free: dict[Value, int] = {}  # donated arguments that are copied, and when that is done
         self._target = target
         self._fused = Fused()
         self._known: dict[tuple[Value, bool], list[Value]] = {}  # what `_made_of` has found for the program at hand
         self._slices: set[Value] = set()  # of stacks, that nothing has read yet
         self._products: set[Value] = set()
         self._before: tuple[Value, ...] = ()
+        self._updated: set[Value | Literal] = set()  # what is written over when the next is made of it
+        self._shared: set[Value] = set()  # arrays that came about so: XLA lays nothing else into their room
         self._rooms: list[tuple[int, int, int]] = []  # from which step to which how many bytes more are needed
 
     def read(self, value: Value, step: int) -> None:
@@ -299,10 +148,11 @@ class _Written(Lives):
         return self._known[first]
 
     def _operands(self, equation: Equation) -> list[list[Value]]:
-        by_kernel = equation.primitive in _READS_IN_PLACE and equation not in self._fused.by_library
+        by_kernel = equation.primitive in READS_IN_PLACE and equation not in self._fused.by_library
         return [self._made_of(value, by_kernel) for value in equation.inputs]
 
     def program(self, program: Program) -> None:
+        program = with_copies(scattered_into(program))
         found = fused(program.equations, program.outputs, self._target)
         self._fused.absent.update(found.absent)
         self._fused.anew.update(found.anew)
@@ -310,10 +160,34 @@ class _Written(Lives):
         if self._target == "cpu":
             self._known = {}  # values have no other names yet, and get them in the order that is to be found
             order = breadth_first(program.equations, found.absent, self._operands)
+            self._donated(order)
             program = dataclasses.replace(program, equations=order)
         self._known = {}
+        self._note_updated(program)
+        before, self._start = self._start, len(self.steps)
         super().program(program)
-        self._known = {}
+        self._known, self._start = {}, before
+
+    def _note_updated(self, program: Program) -> None:
+        """Notes whose room is written over later, by what scatters into it or by a loop."""
+        for equation in reversed(program.equations):
+            self._updated.update(updated(equation))
+            if is_another_name(equation) and equation.outputs[0] in self._updated:
+                self._updated.update(equation.inputs)
+
+    def _loop(self, equation: Equation) -> None:
+        super()._loop(equation)
+        self._shared.update(map(self.array, equation.outputs))
+        for stack in equation.outputs[equation.carries :] if self._target == "cpu" else ():
+            self._made[stack] = self._start  # of zeros, that depend on nothing
+
+    def _donated(self, equations: Sequence[Equation]) -> None:
+        """Copies what is read from donated arguments after these may be overwritten."""
+        aliased, self._aliased = self._aliased, {}
+        for argument in copied(equations, self._operands, aliased, WRITES_OVER):
+            self.make([argument])
+            self.steps.append("copy")
+            self._free[argument] = len(self.steps)
 
     def _slice(self, slices: Iterable[Value]) -> None:
         self._slices |= set(slices)
@@ -326,11 +200,15 @@ class _Written(Lives):
             self._is(equation.outputs[0], array)
             return
         step = len(self.steps)
-        in_place = equation.primitive in _ELEMENTWISE - {"copy"} | {MIXED} and equation not in self._fused.by_library
+        in_place = equation.primitive in WRITES_OVER and equation not in self._fused.by_library
+        in_place = in_place and self._updated.isdisjoint(equation.outputs)
         for i, values in enumerate(self._operands(equation)):
             for value in values:
-                self.read(value, step if in_place or (equation.primitive in _IN_PLACE and i == 0) else step + 1)
+                over = in_place and self.array(value) not in self._shared
+                self.read(value, step if over or (equation.primitive in UPDATES and i == 0) else step + 1)
         self.make(equation.outputs)
+        if equation.primitive in UPDATES:
+            self._shared.update(equation.outputs)
         if equation.primitive in ("dot_general", "conv_general_dilated"):
             for value in self._before if self._target != "cpu" else ():
                 self.read(value, step + 1)
@@ -348,16 +226,26 @@ class _Written(Lives):
         array = self.array(equation.inputs[0])
         return array not in self._made or array in self._products
 
-    def most(self, results: Iterable[Value], overwritten: Iterable[Value]) -> int:
+    def most(self, results: Iterable[Value], overwritten: Mapping[Value, Value]) -> int:
         """The most bytes that are live at a step in no result's room, without what is given or returned.
 
         As XLA does, values are laid into rooms by falling size, each into the first whose result is not there yet and
         that nobody else has meanwhile.
+
+        Args:
+          results: what has a room of its own.
+          overwritten: what takes a donated argument's room, and that argument. It is free once that is read no more.
         """
         end = len(self.steps)
         bytes_of = {v: v.device_bytes if v.memory == "device" else 0 for v in self._made}
         results = {v for v in results if v in self._made}
-        rooms = Rooms((bytes_of[v], self._made[v]) for v in results)
+        own = ((bytes_of[v], 0, self._made[v]) for v in results)
+        donated = (
+            (bytes_of[v], self._free.get(argument, self._last.get(argument, 0)), self._made[v])
+            for v, argument in overwritten.items()
+            if v in self._made
+        )
+        rooms = Rooms([*own, *donated])
         changes = [0] * (end + 2)
 
         def add(start: int, stop: int, size: int) -> None:

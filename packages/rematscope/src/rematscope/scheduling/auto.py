@@ -10,6 +10,8 @@ from rematscope.choices.build import CostFunction, work
 from rematscope.errors import PlanError
 from rematscope.planning.budget import budget_bytes
 from rematscope.render.progress import progress
+from rematscope.scheduling.blocks import Block
+from rematscope.scheduling.by_hand import shapes_of
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.plain import POLICIES, Plain, checkpointed
 from rematscope.scheduling.result import Auto
@@ -36,13 +38,16 @@ def auto(
     """Chooses what `f`'s backward pass keeps, among all values, and when it computes the rest again.
 
     Nothing has to be named. Checkpoints that `f` has are proposals: `f` as it is, and what they keep with another
-    schedule, are among the choices, beside what JAX's policies for products keep and a checkpoint around each layer.
+    schedule, are among the choices, beside what JAX's policies for products keep and a checkpoint around each block:
+    what a function does each time it is called, with those products in it saved that there is room for.
     Loops in loops, branches and `shard_map`s are kept or computed again as a whole by a schedule; where there are some,
     plain checkpoints around layers and turns, also within these, are choices with each of those policies.
 
     Args:
       f: a function that is differentiable in reverse mode. It is compiled, and not run. Of a training step, its loss.
-      *args, **kwargs: its arguments, as for `trace`.
+      *args, **kwargs: its arguments, as for `trace`. Gradients are those of all floating-point ones, and so are the
+        peak's bytes. What needs none, such as a batch of images, says so in `f`, by `jax.lax.stop_gradient`: nothing is
+        computed for it then.
       peak: bytes that both passes may take once they are compiled: arguments, outputs, gradients and temporaries, as
         `measure(f, …).peak_bytes` counts them. A whole number, or a text like `"8 GiB"`.
       budget: in its place, bytes that may be kept from the forward for the backward pass, as for `plan`.
@@ -94,7 +99,8 @@ def auto(
     with progress() as tell:
         search.tell = tell
         trial, bound = search.within_peak(limit) if peak is not None else search.within_budget(limit)
-    return Auto(search.linearized, trial, search.trials, limit, peak is not None, target, bound, meant)
+    subject = f, *shapes_of((args, kwargs))  # the arrays may go
+    return Auto(search.linearized, trial, search.trials, limit, peak is not None, target, bound, meant, subject)
 
 
 def load(path: str | os.PathLike[str], f: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
@@ -157,12 +163,26 @@ def _places(said: Any) -> list[int]:
     return said
 
 
+def _block(said: Any) -> Block:
+    """A block as it stands in a file."""
+    block = tuple(_places(said))
+    if len(block) < 2 or block[-2] >= block[-1]:
+        raise ValueError("this is no block")
+    return block
+
+
 def _plain(said: Any) -> Plain | None:
     """Plain checkpoints as they stand in a file."""
     if said is None:
         return None
-    plain = Plain(tuple(_places(said["cuts"])), said["depth"], said["policy"], said["own"])
+    plain = Plain(
+        tuple(map(_block, said["blocks"])),
+        said["depth"],
+        said["policy"],
+        said["own"],
+        tuple(map(tuple, map(_places, said["saved"]))),
+    )
     depth = [] if plain.depth is None else _places([plain.depth])
-    if [*plain.cuts] != sorted({*plain.cuts}) or plain.policy not in (None, *POLICIES) or (depth and plain.cuts):
+    if plain.policy not in (None, *POLICIES) or (depth and plain.blocks):
         raise ValueError("these are no checkpoints")
     return plain

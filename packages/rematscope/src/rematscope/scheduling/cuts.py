@@ -5,29 +5,20 @@ without being told: some of them are cut at, such that what crosses these and th
 take least together (Chen et al., "Training Deep Nets with Sublinear Memory Cost", 2016).
 """
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-import jax
-from jax import lax
-from jax.extend import source_info_util
-from jax.extend.core import jaxpr_as_fun
-
 from rematscope.ir import jax_internals
-from rematscope.ir.jax_internals import AnyJaxpr, Policy, is_literal
+from rematscope.ir.jax_internals import is_literal
 from rematscope.ir.program import Value, nbytes
+from rematscope.scheduling.blocks import OPENED, Block
 from rematscope.scheduling.fusion import VIEWS
 from rematscope.scheduling.linearize import Linearized, reading
-from rematscope.tracing.arguments import flattened
 from rematscope.tracing.checkpoints import jaxpr_of, without_checkpoints
 
-source_info_util.register_exclusion(__file__)
-
 _MOVES = VIEWS | {"slice", "split", "unstack", "transpose", "broadcast_in_dim", "convert_element_type", "iota"}
-_OPENED = ("jit", "pjit", "shard_map")
 _LENGTHS = 24  # of the longest stretch, that are tried
 
 
@@ -66,8 +57,8 @@ def crossings(linearized: Linearized) -> list[list[Value]]:
     return found
 
 
-def stretches(f: Callable[..., Any], *args: Any, finest: bool = False, **kwargs: Any) -> tuple[int, ...]:
-    """Where to cut what `f` calls, for `in_stretches`; nowhere where it is not narrow anywhere.
+def stretches(f: Callable[..., Any], *args: Any, finest: bool = False, **kwargs: Any) -> tuple[Block, ...]:
+    """What `f` does between narrow places, but for what is behind the last of them; nothing where it is not narrow.
 
     Args:
       f: a function. Its checkpoints are left out, and what it calls is not opened, but for what is all of it.
@@ -75,8 +66,10 @@ def stretches(f: Callable[..., Any], *args: Any, finest: bool = False, **kwargs:
       finest: at all places that are alike, and not at those that are expected to take least.
     """
     body, _, _ = jax_internals.body_of(jaxpr_of(without_checkpoints(f), *args, **kwargs))
+    path: Block = ()
     while (around := _around(body)) is not None:
-        body, _, _ = jax_internals.body_of(jax_internals.bodies(around)[0])
+        path = *path, around
+        body, _, _ = jax_internals.body_of(jax_internals.bodies(body.eqns[around])[0])
     last: dict[Any, int] = {}
     for i, eqn in enumerate(body.eqns):
         last.update((v, i) for v in eqn.invars if not is_literal(v))
@@ -101,138 +94,16 @@ def stretches(f: Callable[..., Any], *args: Any, finest: bool = False, **kwargs:
     while end and widths[end - 1] >= widths[end]:
         end -= 1
     behind = [i for i in range(end, len(widths)) if best and best[-1] < i and widths[i] <= widths[best[-1]]]
-    return tuple(place + 1 for place in (*best, *behind[:1]))
+    cuts = [0, *(place + 1 for place in (*best, *behind[:1]))]
+    return tuple((*path, *span) for span in itertools.pairwise(cuts))
 
 
-def in_stretches(f: Callable[..., Any], cuts: Sequence[int], policy: Policy | None = None) -> Callable[..., Any]:
-    """`f` with a plain checkpoint around each stretch of its operations but the last, behind all cuts.
-
-    Args:
-      f: a function. Where all of it is one jit or `shard_map`, it is divided in there.
-      cuts: how many operations come before each cut.
-      policy: what each checkpoint saves.
-    """
-
-    def divided(jaxpr: AnyJaxpr, operands: Sequence[Any]) -> list[Any]:
-        body, constvars, consts = jax_internals.body_of(jaxpr)
-        env = dict(zip((*constvars, *body.invars), (*consts, *operands), strict=True))
-        if (around := _around(body)) is not None:
-
-            def run(eqn: Any, operands: list[Any]) -> list[Any]:
-                return _with_body(eqn, operands, divided) if eqn is around else jax_internals.run(eqn, operands)
-
-            return _run(body.eqns, [*env], body.outvars, run, [*env.values()])
-        ends = [*cuts, len(body.eqns)]
-        for start, end in zip([0, *cuts], ends, strict=True):
-            eqns = body.eqns[start:end]
-            later = {v for e in body.eqns[end:] for v in e.invars if not is_literal(v)}
-            later.update(v for v in body.outvars if not is_literal(v))
-            made = [v for e in eqns for v in e.outvars if v in later]
-            read = [v for v in dict.fromkeys(v for e in eqns for v in e.invars if not is_literal(v)) if v in env]
-            stretch: Callable[..., Any] = functools.partial(_run, eqns, read, made, jax_internals.run)
-            stretch = jax.checkpoint(stretch, policy=policy) if end in cuts else stretch
-            env |= zip(made, stretch([env[v] for v in read]), strict=True)
-        return [_read(env, v) for v in body.outvars]
-
-    return _rewritten(f, divided)
-
-
-def in_turns(f: Callable[..., Any], depth: int = 0, policy: Policy | None = None) -> Callable[..., Any]:
-    """`f` with a plain checkpoint around each turn of its loops, those in jit and `shard_map` included.
-
-    Args:
-      f: a function.
-      depth: of which loops: how many others are around them. One that has none in it counts, too.
-      policy: what each checkpoint saves.
-    """
-
-    def run(eqn: Any, operands: list[Any], depth: int) -> list[Any]:
-        if eqn.primitive.name in _OPENED:
-            return _with_body(eqn, operands, functools.partial(opened, depth=depth))
-        if eqn.primitive.name != "scan":
-            return jax_internals.run(eqn, operands)
-        loop = jax_internals.scan_of(eqn)
-        first, carries = loop.consts, loop.carries
-        inside = depth > 0 and loops_deep(loop.body) > 0
-
-        def turn(carry: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
-            given = [*operands[:first], *carry, *slices]
-            results = opened(loop.body, given, depth - 1) if inside else jaxpr_as_fun(loop.body)(*given)
-            return results[:carries], results[carries:]
-
-        start, stacks = operands[first : first + carries], operands[first + carries :]
-        step = turn if inside else jax.checkpoint(turn, policy=policy)
-        end, made = lax.scan(step, start, stacks, length=loop.length, reverse=loop.reverse)
-        return [*end, *made]
-
-    def opened(jaxpr: AnyJaxpr, operands: Sequence[Any], depth: int) -> list[Any]:
-        body, constvars, consts = jax_internals.body_of(jaxpr)
-        given = (*consts, *operands)
-        return _run(body.eqns, (*constvars, *body.invars), body.outvars, functools.partial(run, depth=depth), given)
-
-    return _rewritten(f, functools.partial(opened, depth=depth))
-
-
-def loops_deep(jaxpr: AnyJaxpr) -> int:
-    """How many loops are within one another at most, of those that `in_turns` reaches."""
-    eqns = [eqn for eqn in jax_internals.body_of(jaxpr)[0].eqns if eqn.primitive.name in (*_OPENED, "scan")]
-    inside = ((eqn.primitive.name == "scan", map(loops_deep, jax_internals.bodies(eqn))) for eqn in eqns)
-    return max((is_loop + max(deep, default=0) for is_loop, deep in inside), default=0)
-
-
-def _rewritten(f: Callable[..., Any], run: Callable[[AnyJaxpr, Sequence[Any]], list[Any]]) -> Callable[..., Any]:
-    """`f` without its checkpoints, its operations run otherwise."""
-
-    @functools.wraps(f)
-    def function(*args: Any, **kwargs: Any) -> Any:
-        flat, leaves = flattened(without_checkpoints(f), args, kwargs)
-        jaxpr, out = jax.make_jaxpr(flat, return_shape=True)(*leaves)
-        return jax.tree.unflatten(jax.tree.structure(out), run(jaxpr, leaves))
-
-    return function
-
-
-def _around(body: Any) -> Any:
-    """The jit that a program is nothing but, or its only `shard_map`; None if it has neither."""
-    found = [eqn for eqn in body.eqns if eqn.primitive.name == "shard_map"]
-    if not found and len(body.eqns) == 1:
-        found = [eqn for eqn in body.eqns if eqn.primitive.name in _OPENED]
-    return found[0] if len(found) == 1 else None
-
-
-def _with_body(eqn: Any, operands: Sequence[Any], run: Callable[[AnyJaxpr, Sequence[Any]], list[Any]]) -> list[Any]:
-    """A jit or a `shard_map` whose body is run otherwise."""
-    if eqn.primitive.name != "shard_map":
-        return run(jax_internals.bodies(eqn)[0], operands)
-    mapped = jax_internals.shard_map_of(eqn)
-    function = jax.shard_map(
-        lambda *parts: tuple(run(mapped.body, parts)),
-        mesh=mapped.mesh,
-        in_specs=mapped.in_specs,
-        out_specs=mapped.out_specs,
-        axis_names=set(mapped.axes),
-        check_vma=mapped.check_vma,
-    )
-    results: Callable[..., Any] = jax.jit(function)  # bare, it cannot have checkpoints in it
-    return list(results(*operands))
-
-
-def _run(
-    eqns: Sequence[Any],
-    read: Sequence[Any],
-    made: Sequence[Any],
-    run: Callable[[Any, list[Any]], list[Any]],
-    operands: Sequence[Any],
-) -> list[Any]:
-    """Some operations of a jaxpr: from what they read to what they make."""
-    env = dict(zip(read, operands, strict=True))
-    for eqn in eqns:
-        env |= zip(eqn.outvars, run(eqn, [_read(env, v) for v in eqn.invars]), strict=True)
-    return [_read(env, v) for v in made]
-
-
-def _read(env: dict[Any, Any], atom: Any) -> Any:
-    return jax_internals.literal_value(atom) if is_literal(atom) else env[atom]
+def _around(body: Any) -> int | None:
+    """Which equation is the jit that a program is nothing but, or its only `shard_map`; None if it has neither."""
+    names = [eqn.primitive.name for eqn in body.eqns]
+    if names.count("shard_map") == 1:
+        return names.index("shard_map")
+    return 0 if len(names) == 1 and names[0] in OPENED else None
 
 
 def _size(var: Any) -> int:

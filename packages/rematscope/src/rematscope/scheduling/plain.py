@@ -9,9 +9,12 @@ from typing import Any
 
 import jax
 
-from rematscope.scheduling.cuts import in_stretches, in_turns, loops_deep, stretches
+from rematscope.scheduling.blocks import Block, in_blocks, in_turns, loops_deep
+from rematscope.scheduling.calls import first_half, partitions
+from rematscope.scheduling.cuts import stretches
 from rematscope.tracing.checkpoints import jaxpr_of, with_policy, without_checkpoints
 
+_PARTITIONS = 3  # ways to divide a function into what it calls, where a schedule cannot reach into some of it
 POLICIES = ("dots_saveable", "dots_with_no_batch_dims_saveable")
 
 
@@ -20,16 +23,18 @@ class Plain:
     """Where plain checkpoints are, and what they save.
 
     Attributes:
-      cuts: how many operations come before each cut between stretches; where there is none, they are in loops.
+      blocks: what there is one around; where there are none, they are in loops.
       depth: in the bodies of which loops then: how many loops are around these. None: in none.
       policy: the name of one of `jax.checkpoint_policies`; without one nothing is saved.
+      saved: operations in blocks whose results they save, as for `in_blocks`.
       own: whether they are where the author put them; then no policy means the author's.
     """
 
-    cuts: tuple[int, ...] = ()
+    blocks: tuple[Block, ...] = ()
     depth: int | None = None
     policy: str | None = None
     own: bool = False
+    saved: tuple[Block, ...] = ()
 
 
 def checkpointed(f: Callable[..., Any], plain: Plain) -> Callable[..., Any]:
@@ -39,7 +44,7 @@ def checkpointed(f: Callable[..., Any], plain: Plain) -> Callable[..., Any]:
         return with_policy(f, policy) if policy else f
     if plain.depth is not None:
         return in_turns(f, plain.depth, policy)
-    return in_stretches(f, plain.cuts, policy) if plain.cuts else without_checkpoints(f)
+    return in_blocks(f, plain.blocks, policy, frozenset(plain.saved)) if plain.blocks else without_checkpoints(f)
 
 
 def ways(f: Callable[..., Any], has_own: bool, closed: bool, *args: Any, **kwargs: Any) -> Iterator[Plain]:
@@ -57,8 +62,11 @@ def ways(f: Callable[..., Any], has_own: bool, closed: bool, *args: Any, **kwarg
     if has_own and not closed:
         return
     found = [stretches(f, *args, **kwargs), *([stretches(f, *args, finest=True, **kwargs)] if closed else [])]
+    for blocks in partitions(f, *args, **kwargs)[: _PARTITIONS if closed else 1]:
+        # The last one is gone back through at once: it, or its second half, is computed again for nothing.
+        found += blocks, blocks[:-1], (*blocks[:-1], first_half(f, blocks[-1], *args, **kwargs))
     depth = loops_deep(jaxpr_of(without_checkpoints(f), *args, **kwargs)) if closed else 1
-    places = [*(Plain(cuts) for cuts in dict.fromkeys(found) if cuts), *(Plain(depth=i) for i in range(depth))]
+    places = [*(Plain(blocks) for blocks in dict.fromkeys(found) if blocks), *(Plain(depth=i) for i in range(depth))]
     for place in places:
         yield place
         yield from (dataclasses.replace(place, policy=policy) for policy in POLICIES if closed)

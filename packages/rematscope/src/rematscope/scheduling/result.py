@@ -4,11 +4,12 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
 from rematscope.choices.build import CostFunction, work
+from rematscope.errors import PlanError
 from rematscope.ir.program import Equation, Program, Value, type_text
 from rematscope.ir.source import Source, each_of_common_path, numberless
 from rematscope.memory.liveness import live_bytes
@@ -17,6 +18,7 @@ from rematscope.render.files import write_whole
 from rematscope.render.parts import Lines, Paragraph, TextTable
 from rematscope.render.units import bytes_text, count_text, seconds_text
 from rematscope.render.view import View
+from rematscope.scheduling.by_hand import ByHand, by_hand, everything
 from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.plain import Plain
 from rematscope.scheduling.schedule import Schedule, Stop
@@ -120,7 +122,8 @@ class Auto(View):
         limits_peak: bool,
         target: str,
         bound: float,
-        cost: CostFunction = work,
+        cost: CostFunction,
+        subject: tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]],
     ):
         self._linearized = linearized
         self._chosen = chosen
@@ -131,6 +134,33 @@ class Auto(View):
         self.target = target
         self.bound = min(bound, chosen.recomputed)
         self._cost = cost
+        self._subject = subject
+
+    @cached_property
+    def by_hand(self) -> ByHand:
+        """The choice for those who write it into their model: names, the lines where they go, and a policy.
+
+        Raises:
+          PlanError: if names cannot say what was chosen, such as checkpoints at other places.
+        """
+        chosen, function = self._chosen, self._linearized.passes.function
+        if chosen.plain is None and chosen.kept == chosen.linearized.kept and not chosen.recomputed:
+            return everything(*self._subject)
+        if chosen.plain is not None:
+            raise PlanError(
+                f"what was chosen for {function} are plain checkpoints, and names do not say where these are. Use "
+                ".function, or give auto another limit."
+            )
+        return by_hand(*self._subject, chosen.linearized, chosen.schedule, self.limits_peak, self._cost)
+
+    @property
+    def policy(self) -> Callable[..., Any]:
+        """What `jax.checkpoint` and `scheduled` take as `policy=`, once the names of `by_hand` are written.
+
+        Raises:
+          PlanError: as `by_hand` does.
+        """
+        return self.by_hand.policy
 
     @property
     def measurement(self) -> Measurement:

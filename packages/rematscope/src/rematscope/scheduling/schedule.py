@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from rematscope.ir import jax_internals
 from rematscope.ir.inline import without_dead_code
 from rematscope.ir.program import Equation, Literal, Program, Value
-from rematscope.memory.set_aside import is_fused
+from rematscope.memory.fused import is_fused
 from rematscope.scheduling.fusion import ELEMENTWISE
 from rematscope.scheduling.linearize import Linearized, free_values, reading, substituted
 

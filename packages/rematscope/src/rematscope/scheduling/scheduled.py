@@ -12,11 +12,13 @@ from jax.extend import source_info_util
 from rematscope.errors import PlanError
 from rematscope.ir.jax_internals import Policy
 from rematscope.ir.program import Value
+from rematscope.linting.subject import everything
+from rematscope.render.units import bytes_text
 from rematscope.scheduling.differentiable import differentiable
 from rematscope.scheduling.linearize import Linearized, linearize
 from rematscope.scheduling.schedule import Stop, schedule
 from rematscope.tracing.arguments import called, check_arrays, described, flattened
-from rematscope.tracing.checkpoints import with_policy
+from rematscope.tracing.checkpoints import checkpoints, jaxpr_of, nothing, with_policy
 from rematscope.tracing.trace import trace
 
 source_info_util.register_exclusion(__file__)
@@ -41,8 +43,8 @@ def scheduled(f: Callable[..., Any], policy: Policy | None = None) -> Callable[.
 
     Raises:
       TraceError: when it is called, as `trace` does.
-      PlanError: if `policy` is no function; when it is called, if it makes policies and is none, or if a checkpoint of
-        `f` is differentiated in it.
+      PlanError: if `policy` is no function; when it is called, if it makes policies and is none, moves values to the
+        host, or if a checkpoint of `f` is differentiated in it.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -67,8 +69,23 @@ def scheduled(f: Callable[..., Any], policy: Policy | None = None) -> Callable[.
         converted, closed_over = jax.closure_convert(flat, *leaves)
         converted.__name__ = called(f)
         leaves += closed_over
-        linearized = linearize(trace(with_policy(converted, chosen), *leaves))
-        return keeping(converted, linearized, linearized.kept)(*leaves)
+        passes = trace(with_policy(converted, chosen), *leaves)
+        if moved := sum(r.value.nbytes for r in passes.residuals if r.kind == "computed" and r.memory == "host"):
+            raise PlanError(
+                f"a policy moves {bytes_text(moved)} of {called(f)} to the host, and a schedule keeps all on the "
+                "device. Give jax.checkpoint that policy, or scheduled one that saves what fits."
+            )
+        linearized = linearize(passes)
+        made = keeping(converted, linearized, linearized.kept)
+        jaxpr = jaxpr_of(converted, *leaves)
+        if not any(checkpoints(jaxpr)) and any(eqn.primitive.name == "scan" for eqn, _ in everything(jaxpr)):
+            # A checkpoint around a loop has all of that run again before any of it is used. Where the policy saves what
+            # is handed from one iteration to the next, each of them can compute its own again instead.
+            plain = linearize(trace(converted, *leaves))
+            saved = plain.saved_by(chosen or nothing)
+            if schedule(plain, saved).kept_bytes <= schedule(linearized, linearized.kept).kept_bytes:
+                made = keeping(converted, plain, saved)
+        return made(*leaves)
 
     return function
 

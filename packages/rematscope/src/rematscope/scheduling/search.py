@@ -3,16 +3,15 @@
 What to keep is chosen among all values by a 0/1 program whose rows are what is there at each step; then it is compiled,
 for a compiler fuses and orders as it likes. Where the compiled peak is not what was predicted, the limit in the rows is
 set anew by the line through what was compiled; what took hardly too much keeps a little less. Where nothing in them
-fits, or others compute less again, others are compiled too: JAX's policies, the author's checkpoints, what crosses the
-narrow places of a net, and plain checkpoints: last of all, or as choices like others where the rows cannot look into
-something. What the rows compute again once at most, a chain of narrow places may compute again more than once.
+fits, or others compute less again, others are compiled too: JAX's policies, the author's checkpoints, what crosses a
+net's narrow places, chains of these run again more than once, and plain checkpoints around its blocks.
 """
 
 import dataclasses
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import Any
 
 import jax
@@ -27,7 +26,8 @@ from rematscope.scheduling.chain import Chain
 from rematscope.scheduling.costs import cost_again, cost_in
 from rematscope.scheduling.cuts import kept_at_cuts
 from rematscope.scheduling.linearize import Linearized, linearize
-from rematscope.scheduling.plain import POLICIES, Plain, checkpointed, ways
+from rematscope.scheduling.plain import POLICIES, Plain, checkpointed
+from rematscope.scheduling.plains import Plains
 from rematscope.scheduling.result import Proposal
 from rematscope.scheduling.revolve import Tour, Tours
 from rematscope.scheduling.rows import Rows
@@ -42,6 +42,7 @@ from rematscope.xla.measure import Measurement, measure
 COMPILES = 4
 _ENOUGH = 0.97  # of the room used: what lies nearer is not looked for
 _ALIKE = 0.99  # of two aims: the rows are not solved again
+_ABOUT = 1.02  # of an aim: so exactly is it known what another target than a CPU makes of anything
 _FIRST_RATIO = 1.1  # of compiled to predicted temporaries, as long as nothing is compiled
 _NEARER = 3  # times that the rows are solved for one aim, since they foretell another peak than the programs do
 _WORTH = 0.98  # of what is computed again: what spares less is not compiled
@@ -96,13 +97,14 @@ class Search:
         self.linearized = linearize(trace(without_checkpoints(f), *args, **kwargs))
         has_own = any(checkpoints(jaxpr_of(f, *args, **kwargs)))
         self.own = linearize(trace(f, *args, **kwargs)) if has_own else None
-        counted = repr(cost) if isinstance(cost, Device) else cost
-        self.key = digest(self.linearized), digest(self.own) if self.own else "", target, counted
+        counted = repr(cost) if isinstance(cost, Device) else cost if isinstance(cost, Hashable) else object()
+        self.key = digest(self.linearized), digest(self.own) if self.own else "", target, counted, compiles
         self.cuts = [*itertools.islice(kept_at_cuts(self.linearized), _CUTS)]
         # What crosses narrow places is kept in any case: each stretch between is a small problem then, solved well.
         self.rows = [Rows(self.linearized, kept, self.cost) for kept in self.cuts[:_SOLVED] or [frozenset()]]
-        plain = self.linearized.passes.cost
-        self._least = plain.flops + plain.transcendentals  # what runs at all events
+        self._plains = Plains(f, args, kwargs, has_own, self.linearized.closed, target, self._with)
+        whole = self.linearized.passes.cost
+        self._least = whole.flops + whole.transcendentals  # what runs at all events
         self.fixed = _fixed(self.linearized)
 
     def within_peak(self, limit: int) -> tuple[Proposal, float]:
@@ -155,7 +157,8 @@ class Search:
                 bound = found[1] or min(bounds, default=0.0)  # what more room cannot do, less cannot
             if _ENOUGH * (limit - self.fixed) <= taken - self.fixed <= limit - self.fixed:
                 break
-        self._compile_better(proposals, limit)
+        if len(self.trials) < self.compiles:
+            self._compile_better(proposals, limit)
         return bound
 
     def _next(self, limit: int, proposals: list[Proposal]) -> tuple[Proposal, float] | None:
@@ -167,8 +170,7 @@ class Search:
         least = min((t.recomputed for t in within), default=math.inf)
         closest = min(above, key=lambda trial: trial.peak_bytes, default=None)
         scheduled = closest is not None and closest.plain is None and not closest.stops
-        may_fit = self.linearized.closed or self._plain.predicted <= room
-        if closest is not None and scheduled and (within or left > 1 or not may_fit):
+        if closest is not None and scheduled and (within or left > 1):
             over = closest.peak_bytes - limit
             small = (max(4 * over, _TRIMMED * room), over) if over < _TRIMMED * room else (0,)
             for trimmed in (self._trimmed(closest, most) for most in small):
@@ -176,38 +178,48 @@ class Search:
                 less = trimmed.predicted <= closest.predicted  # what comes again in its place may take more
                 if cheap and less and trimmed.recomputed < least and not any(t.is_like(trimmed) for t in self.trials):
                     return trimmed, 0.0
-        if above and not within and left <= 2:
-            last = left == 1 and may_fit and not any(t.is_like(self._plain) for t in self.trials)
-            return self._plain if last else self._smallest([*proposals, self._plain]), 0.0
+        late = [t for t in self.trials if t.plain is None]
         ratio = _FIRST_RATIO
-        for trial in self.trials:
+        for trial in late:
             taken = trial.peak_bytes - self.fixed
             ratio = 1.5 * ratio if math.isinf(taken) else max(taken, 1) / max(trial.predicted, 1)
         aim = room / ratio
-        if above:
-            under, over = max((t.predicted for t in within), default=0), min(t.predicted for t in above)
+        if over := min((t.predicted for t in late if t.peak_bytes > limit), default=0):
+            under = max((t.predicted for t in late if t.peak_bytes <= limit), default=0)
             if under >= over:
                 return None
-            aim = (under + over) / 2 if within else min(aim, 0.98 * over)
+            aim = (under + over) / 2 if under else min(aim if self.target == "cpu" else _ABOUT * aim, 0.98 * over)
         found = self._chosen(aim)
         if found is not None and any(t.is_like(found[0]) for t in self.trials):
             found = None
+        fits = found is not None and found[0].predicted <= aim and (left > 1 or not above)
+        if self.linearized.closed or not (within or (fits and not above)):
+            plain = self._plains.within(room, self.fixed, self.trials)
+            if plain and plain.recomputed < (min(least, found[0].recomputed) if found and fits else least):
+                return plain, 0.0
+            smallest = self._plains.smallest
+            smaller = not fits and (found is None or smallest.predicted <= ratio * found[0].predicted)
+            new = not any(t.is_like(smallest) for t in self.trials)
+            if new and not within and (smaller or (above and left == 1)):
+                return smallest, 0.0
         if within:
             return found if found is not None and found[0].recomputed < least else None
+        if above and left <= 2:
+            return self._smallest([*proposals, self._plains.smallest]), 0.0
         return found or (self._smallest(proposals), 0.0)
 
     def _compile_better(self, proposals: list[Proposal], limit: int) -> None:
         """Compiles what others would keep, with what is left to compile, where it may be better than all so far."""
-        if len(self.trials) == self.compiles:
-            return
         least_taken = min(((t.peak_bytes - self.fixed) / max(t.predicted, 1) for t in self.trials), default=1)
         room = limit - self.fixed
         chosen = self._chosen(room / least_taken) if least_taken else None
-        plains = sorted(self._plains, key=lambda trial: trial.recomputed) if self.linearized.closed else []
-        for trial in (*plains, *([chosen[0]] if chosen else []), *proposals, self._plain):
+        least = min((t.recomputed for t in self.trials if t.peak_bytes <= limit), default=math.inf)
+        asked = self.linearized.closed or 2 * least > max((t.recomputed for t in proposals), default=0)  # slow
+        plain = self._plains.within(room, self.fixed, self.trials) if asked else None
+        for trial in filter(None, (plain, chosen and chosen[0], *proposals)):
             least = min((t.recomputed for t in self.trials if t.peak_bytes <= limit), default=math.inf)
             new = not any(t.is_like(trial) for t in self.trials)
-            may_fit = trial.predicted * (least_taken if trial not in plains else 1) <= room
+            may_fit = trial is plain or trial.predicted * least_taken <= room
             if len(self.trials) < self.compiles and new and may_fit and trial.recomputed < _WORTH * least:
                 self._compile(trial)
 
@@ -232,7 +244,6 @@ class Search:
         found += [(trial, 0.0) for trial in (self._tours(aim) if not asked else ())]
         if not asked and not any(_ENOUGH * aim <= trial.predicted <= aim for trial, _ in found):
             found += [(trial, 0.0) for rows in self.rows for trial in self._keeping(rows, aim)]
-        found = [*found, *((trial, 0.0) for trial in (self._plains if self.linearized.closed else ()))]
         return min(found, key=lambda one: (max(one[0].predicted - aim, 0), one[0].recomputed), default=None)
 
     def _keeping(self, rows: Rows, aim: float) -> Iterator[Proposal]:
@@ -298,7 +309,7 @@ class Search:
         made = [self._trial(self.linearized, self.linearized.saved_by(policy)) for policy in _POLICIES]
         made += [self._trial(self.linearized, kept) for kept in self.cuts]
         if self.own is not None:
-            made += [self._trial(self.own, self.own.kept), self._plain]
+            made += [self._trial(self.own, self.own.kept), self._plains.smallest]
         return [everything, *sorted(made, key=lambda trial: trial.recomputed)]
 
     def _smallest(self, proposals: list[Proposal]) -> Proposal:
@@ -308,17 +319,6 @@ class Search:
         least = min((t.predicted for t in fresh), default=0)
         alike = [t for t in fresh if t.predicted <= least / _ENOUGH]
         return min(alike or [self._least_of_rows], key=lambda trial: trial.recomputed)
-
-    @functools.cached_property
-    def _plain(self) -> Proposal:
-        """The author's checkpoints, or one around each layer, as JAX makes them."""
-        return min(self._plains, key=lambda trial: trial.predicted)
-
-    @functools.cached_property
-    def _plains(self) -> list[Proposal]:
-        """All plain checkpoints that are looked at; of policies that save the same, one."""
-        found = ways(self.f, self.own is not None, self.linearized.closed, *self.args, **self.kwargs)
-        return [*{(t.predicted, t.recomputed): t for t in map(self._with, reversed([*found]))}.values()]
 
     def _with(self, plain: Plain) -> Proposal:
         same = {Plain(): self.linearized, Plain(own=True): self.own}.get(plain)

@@ -1,7 +1,8 @@
 """Like layers in a program of many lines: where the same lines come again and again.
 
 Lines are alike if they do the same operation on values of the same types, from the same source line, in the same role,
-and if what they read stands in the same place: as many lines before, or outside of what is repeated.
+and if what they read stands in the same place: as many lines before, or outside of what is repeated. Or it moves on by
+the same step each time: through an earlier block, a stack that is sliced, or the values that one line defines.
 """
 
 import dataclasses
@@ -37,12 +38,14 @@ class Repeat(NamedTuple):
       period: how many lines come again.
       times: how often they are there, the first time included.
       rest: how many of them come once more at the end, before something else.
+      step: how far each time moves on in a stack that it slices, or among the values of one line; 0 if it does not.
     """
 
     start: int
     period: int
     times: int
     rest: int = 0
+    step: int = 0
 
     @property
     def shown(self) -> int:
@@ -62,7 +65,8 @@ def summary(rows: Sequence[ProgramRow], repeat: Repeat) -> ProgramRow:
     indent = first[: len(first) - len(first.lstrip())]
     lines = "the line" if repeat.period == 1 else f"the {repeat.period} lines"
     again = f" and {repeat.rest} of them again" if repeat.rest else ""
-    text = f"{indent}⋮ {repeat.times - 1:,} × {lines} above{again}{_modules(rows, repeat)}"
+    where = f", [i {'+' if repeat.step > 0 else '−'} {abs(repeat.step)}]" * bool(repeat.step)
+    text = f"{indent}⋮ {repeat.times - 1:,} × {lines} above{again}{where}{_modules(rows, repeat)}"
     return ProgramRow(
         "S" if crossing else "", (text,), crossing=crossing, seconds=_together(rows[repeat.shown : repeat.end])
     )
@@ -158,11 +162,12 @@ class _Search:
     Attributes:
       reads: of each line where what it mentions is made: the line's place, and as many times `size` as that line
         defines before it; −1 for what comes from outside.
+      slices: of each line the numbers in what it slices.
       block: for each line that repeats, how long its block is; 0 for others.
     """
 
     def __init__(self, rows: Sequence[ProgramRow]):
-        self.forms, self.size = _forms(rows), len(rows)
+        self.forms, self.slices, self.size = *_forms(rows), len(rows)
         made = {
             value: place + which * self.size
             for place, row in enumerate(rows)
@@ -196,22 +201,50 @@ class _Search:
                     rest = (end - start) % period
                     best = Repeat(start, period, times, rest if rest >= _HIDDEN else 0)
             if best.times > 1:
-                found.append(best)
+                found.append(best._replace(step=self.step(best)))
                 self.block[start : best.end] = [best.period] * (best.end - start)
             start = best.end
         return found
 
     def comes_again(self, start: int, place: int, period: int) -> bool:
         """Whether a line does what the one so many lines before does, in a block that begins at `start`."""
-        return self.forms[place] == self.forms[place - period] and all(
-            first == second or second - first == period or self.stand_alike(first, second, place, start, period)
-            for first, second in zip(self.reads[place - period], self.reads[place], strict=True)
-        )
+        if self.forms[place] != self.forms[place - period]:
+            return False
+        before, now = self.reads[place - period], self.reads[place]
+        for first, second in zip(before, now, strict=True):
+            if (
+                first != second
+                and second - first != period
+                and not self.stand_alike(first, second, place, start, period)
+            ):
+                return False
+        earlier = place - 2 * period
+        if earlier < start:
+            return True
+        # As far as the time before; and what goes on with the latter's value began with one from before the block.
+        for first, second, third in zip(self.reads[earlier], before, now, strict=True):
+            step = third - second
+            if step != second - first and not (step == period and first < start <= second):
+                return False
+        slices = self.slices[earlier], self.slices[place - period], self.slices[place]
+        return all(third - second == second - first for first, second, third in zip(*slices, strict=True))
+
+    def step(self, repeat: Repeat) -> int:
+        """See `Repeat.step`: the first that is not 0."""
+        for place in range(repeat.start, repeat.shown):
+            later = place + repeat.period
+            for first, second in zip(self.slices[place], self.slices[later], strict=True):
+                if first != second:
+                    return second - first
+            for first, second in zip(self.reads[place], self.reads[later], strict=True):
+                if first >= 0 and first % self.size == second % self.size and first != second:
+                    return (second - first) // self.size
+        return 0
 
     def stand_alike(self, first: int, second: int, place: int, start: int, period: int) -> bool:
         """Whether the value `second` is to the line at `place` what `first` is to the line so many before."""
-        if first % self.size == second % self.size < start and abs(second - first) == self.size and first >= 0:
-            return True  # each time the next of many values that one line before defines: keys, say
+        if first % self.size == second % self.size < start and first >= 0:
+            return True  # another of many values that one line before defines: keys, say
         if second < 0 or (first >= 0 and first // self.size != second // self.size):
             return False
         first, second = min(first, first % self.size), second % self.size
@@ -219,8 +252,8 @@ class _Search:
             return True  # the second time goes on with what the first made, and that with what was there
         if first < 0:
             return False
-        # Of an earlier block that is repeated: from one time to the next or, where a time here reads of several there,
-        # to a later one; and where a backward pass reads what a forward pass made, to one before.
+        # Of another time in an earlier block that is repeated: the next one or, where a time here reads of several
+        # there, a later one; and where a backward pass reads what a forward pass made, one before.
         block = self.block[first]
         return bool(block) and block == self.block[second] and (second - first) % block == 0
 
@@ -245,23 +278,34 @@ def _is_input(row: ProgramRow) -> bool:
     return row.source in ("argument", "constant", "cotangent")
 
 
-def _forms(rows: Sequence[ProgramRow]) -> list[int]:
-    """A number for each line, the same for lines that are alike whatever their values are called."""
+def _forms(rows: Sequence[ProgramRow]) -> tuple[list[int], list[tuple[int, ...]]]:
+    """A number for each line, the same for lines that are alike whatever their values are called; and the numbers in
+    what each line slices."""
     numbers: dict[tuple, int] = {}
-    return [numbers.setdefault(_form(row), len(numbers)) for row in rows]
+    forms, slices = [], []
+    for row in rows:
+        form, sliced = _form(row)
+        forms.append(numbers.setdefault(form, len(numbers)))
+        slices.append(sliced)
+    return forms, slices
 
 
-def _form(row: ProgramRow) -> tuple:
+def _form(row: ProgramRow) -> tuple[tuple, tuple[int, ...]]:
     # Inputs and gradients are told apart by numbers in their paths.
     is_input = _is_input(row)
     numbered = is_input or row.heading or _is_gradient(row)
-    is_key = any(isinstance(piece, str) and _NEW_KEY in piece for piece in row.pieces)
-
-    def form(piece: str | Value) -> object:
+    form: list[object] = [row.gutter, row.type, row.saved, row.source]
+    sliced: list[str] = []
+    is_key = False
+    for piece in row.pieces:
         if isinstance(piece, str):
-            return numberless(piece) if numbered or _SLICE.match(piece) else piece
-        if isinstance(piece, Literal):
-            return "" if is_key else piece.name
-        return piece.shape, piece.dtype, numberless(piece.name) if is_input else ""
-
-    return row.gutter, row.type, row.saved, row.source, *map(form, row.pieces)
+            is_key = is_key or _NEW_KEY in piece
+            if piece[:1] == "[" and _SLICE.match(piece):
+                sliced += re.findall(r"\d+", piece)
+                piece = numberless(piece)
+            form.append(numberless(piece) if numbered else piece)
+        elif isinstance(piece, Literal):
+            form.append("" if is_key else piece.name)
+        else:
+            form += piece.shape, piece.dtype, numberless(piece.name) if is_input else ""
+    return tuple(form), tuple(map(int, sliced))

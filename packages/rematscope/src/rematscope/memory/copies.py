@@ -1,0 +1,97 @@
+"""What a compiler copies before it is written over: donated arguments, and what others read too.
+
+XLA's `CopyInsertion` runs before operations are ordered. So it copies what is written over unless the order in which
+values depend on each other has every reader before that. A donated weight is copied that a cotangent is multiplied by,
+for no part of its own update depends on that product; so is Lion's momentum, which two results are made of.
+"""
+
+import collections
+import dataclasses
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+from rematscope.ir.program import Equation, Literal, Program, Value
+from rematscope.memory.lowered import is_another_name
+
+UPDATES = frozenset("dynamic_update_slice scatter scatter-add scatter-mul scatter-min scatter-max".split())
+
+
+def updated(equation: Equation) -> Sequence[Value | Literal]:
+    """What an equation writes over: what it scatters into, or what a loop carries."""
+    if equation.primitive in UPDATES:
+        return equation.inputs[:1]
+    return equation.initial if equation.primitive in ("scan", "while") else ()
+
+
+def with_copies(program: Program) -> Program:
+    """The program with a copy, as early as it can be had, of what is written over and read by others too."""
+    first: dict[Value, Value] = {}
+    made: dict[Value, Equation] = {}
+    reads = collections.Counter[Value]()
+    for equation in program.equations:
+        made.update(dict.fromkeys(equation.outputs, equation))
+        inputs = [v for v in equation.inputs if not isinstance(v, Literal)]
+        if is_another_name(equation) and inputs:
+            first[equation.outputs[0]] = first.get(inputs[0], inputs[0])
+        else:
+            reads.update(first.get(v, v) for v in inputs)
+    reads.update(first.get(v, v) for v in program.outputs if not isinstance(v, Literal))
+    changed: dict[Equation, Equation] = {}
+    copies: dict[Equation, list[Equation]] = {}
+    for equation in program.equations:
+        inputs = list(equation.inputs)
+        for value in updated(equation):
+            if not isinstance(value, Literal) and value in made and reads[first.get(value, value)] > 1:
+                copy = Value(value.aval, value.name)
+                copy.placed = value.placed
+                copies.setdefault(made[value], []).append(
+                    Equation("copy", (value,), (copy,), {}, equation.eqn, role=equation.role)
+                )
+                inputs[inputs.index(value)] = copy
+                changed[equation] = dataclasses.replace(equation, inputs=tuple(inputs))
+    equations: list[Equation] = []
+    for equation in program.equations:
+        equations += [changed.get(equation, equation), *copies.get(equation, [])]
+    return dataclasses.replace(program, equations=equations)
+
+
+def copied(
+    equations: Sequence[Equation],
+    reads: Callable[[Equation], Iterable[Iterable[Value]]],
+    aliased: Mapping[Value, Value],
+    in_place: Collection[str],
+) -> list[Value]:
+    """The donated arguments that are copied.
+
+    Args:
+      equations: one after the other, on one level; what is computed where it is read is not among them.
+      reads: the values that an equation reads from memory, for each of its operands.
+      aliased: results, and the arguments whose room they take.
+      in_place: primitives that may write over what they read.
+    """
+    readers = dict.fromkeys(aliased.values(), 0)  # of each argument, a bit for each equation that reads it
+    before: dict[Value, int] = {}  # of each value, the bits of what has run when it is written
+    behind: dict[Value, int] = {}  # of each value, the bits of what has run when it is there
+    same: dict[Value, Value] = {}
+    bits = 0
+    for equation in equations:
+        found = {same.get(v, v) for values in reads(equation) for v in values}
+        if is_another_name(equation):
+            if not isinstance(equation.inputs[0], Literal) and len(found) == 1:
+                same[equation.outputs[0]] = found.pop()
+            continue
+        known = 0
+        own = 0
+        for value in found:
+            known |= behind.get(value, 0)
+            if value in readers:
+                own |= 1 << bits
+                readers[value] |= 1 << bits
+                bits += 1
+        writes_over = equation.primitive in in_place or equation.bodies
+        before.update(dict.fromkeys(equation.outputs, known | own if writes_over else known))
+        behind.update(dict.fromkeys(equation.outputs, known | own))
+    return [
+        argument
+        for result, argument in aliased.items()
+        if readers[argument] & ~before.get(same.get(result, result), readers[argument])
+    ]

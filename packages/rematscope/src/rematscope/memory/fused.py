@@ -1,0 +1,264 @@
+"""What a compiler computes where it is read, and does not write to memory.
+
+* A value that only elementwise operations and reductions read is computed in each of them. Where several read it, it is
+  so only if it is cheap (`CpuInstructionFusion::IsExpensive`), also if they read it by way of others that are computed
+  in each.
+* It has to be made of one array at most, for else more would be read than is spared (`EffectivelyAtMostUnary`), or all
+  that depends on it and is read there has to be computed there too (`CanFuseOnAllPaths`).
+* If others read it too, it is written for those alone.
+* Of a sum of padded parts (every second number, say) that several read, the parts are written; each reader adds them.
+* What is scattered into zeros and then added to something is scattered into that.
+"""
+
+import collections
+import dataclasses
+import itertools
+import math
+from collections.abc import Collection, Iterable, Sequence
+
+from rematscope.ir.cost_rules import RULES
+from rematscope.ir.program import Equation, Literal, Program, Value
+from rematscope.memory.by_library import by_library
+from rematscope.memory.lowered import MIXED, VIEWS, is_another_name
+
+ELEMENTWISE = frozenset(name for name, rule in RULES.items() if rule in (RULES["add"], RULES["exp"])) | frozenset(
+    "bitcast_convert_type broadcast_in_dim clamp convert_element_type copy integer_pow iota pad rev "
+    "select_n slice".split()
+)
+# XLA computes none of these twice (`InstructionFusion::IsExpensive`); sines and cosines of real numbers it does.
+_FUNCTIONS = frozenset(name for name, rule in RULES.items() if rule is RULES["exp"]) - {"sin", "cos", "tan"}
+_EXPENSIVE = _FUNCTIONS | {"div", "rem"}
+_OF_ITSELF = frozenset({"integer_pow", "one_minus_square", "square"})  # products of an array with itself
+WRITES_OVER = ELEMENTWISE - {"copy"} | {MIXED}
+_REDUCES = frozenset(name for name in RULES if name.startswith("reduce_") or name in ("argmax", "argmin")) | {"reduce"}
+# XLA limits how often it computes what is read at several places (`CodeDuplicationTooHigh`).
+_MOVES = frozenset("concatenate dynamic_update_slice pad rev slice split".split())
+READS_IN_PLACE = ELEMENTWISE | VIEWS | _REDUCES | {"dynamic_update_slice", "transpose", "concatenate"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Fused:
+    """What a compiler does not write of the equations on one level.
+
+    Attributes:
+      absent: values that are computed where they are read, and what makes them.
+      anew: values that are written for some that read them, and computed again where others do.
+      by_library: equations that a library computes with the sum that they are for.
+    """
+
+    absent: dict[Value, Equation] = dataclasses.field(default_factory=dict)
+    anew: dict[Value, Equation] = dataclasses.field(default_factory=dict)
+    by_library: set[Equation] = dataclasses.field(default_factory=set)
+
+
+def fused(equations: Sequence[Equation], written: Iterable[Value], target: str = "cpu") -> Fused:
+    """What of the equations on one level a compiler computes where it is read.
+
+    Args:
+      equations: one after the other, with barriers, without what is in their bodies.
+      written: what is handed on to somebody else.
+      target: what is compiled for.
+    """
+    same = _same(equations)
+    readers: dict[Value, list[Equation]] = {}
+    there = {v for v in written if not isinstance(v, Literal)}
+    for equation in equations:
+        operands = [_of(v, same) for v in equation.inputs if not isinstance(v, Literal)]
+        if equation.primitive == "optimization_barrier" or equation.bodies:
+            there.update(operands)
+        for operand in dict.fromkeys(operands):
+            if not is_another_name(equation):
+                readers.setdefault(operand, []).append(equation)
+    there = {_of(v, same) for v in there}
+    found = Fused()
+    together = by_library(equations, readers, there, same) if target == "cpu" else {}
+    in_place = READS_IN_PLACE
+    spread = {e.outputs[0] for e in equations if e.primitive in ("broadcast_in_dim", "iota")}
+    spread |= {value for value in same if _of(value, same) in spread}
+    paths = _Paths(equations, same, readers, together)
+    padded, parts = _padded(equations), set[Value]()
+    kernels: dict[Value, set[Equation]] = {}  # of what is computed where it is read, by whom; two are enough
+    for equation in reversed(equations):
+        if equation in together:
+            if together[equation] is not equation:
+                found.absent[equation.outputs[0]] = equation
+            continue
+        if equation.primitive not in ELEMENTWISE | {"transpose"} or len(equation.outputs) != 1:
+            continue
+        (value,) = equation.outputs
+        if value in there or value in same:
+            continue
+        reading = readers.get(value, [])
+        once = _unary(equation, spread) or _flattened(value, reading)
+        cheap = equation.primitive not in _EXPENSIVE and once
+        fusible = [reader.primitive in in_place and reader not in together for reader in reading]
+        if equation in padded and all(fusible) and (len(reading) > 1 or value in parts):
+            parts.update(_of(v, same) for v in equation.inputs)
+            if equation.primitive != "pad":
+                found.absent[value] = equation
+            continue
+        if not cheap and equation.primitive not in _EXPENSIVE:
+            cheap = all(fusible) and (len(reading) <= 1 or paths.are_fused(value, reading))
+            if not cheap:
+                paths.once.add(value)
+        if len(reading) > 1 and target == "cpu" and value.dtype.itemsize == 2 and value not in spread:
+            cheap = False  # what is computed in four bytes and rounded is not computed twice
+        anywhere = {kernel for reader in reading for kernel in kernels.get(reader.outputs[0], (reader,))}
+        if equation.primitive in _EXPENSIVE and len(anywhere) > 1:
+            continue
+        if all(fusible) and (len(reading) <= 1 or cheap):
+            found.absent[value] = equation
+            kernels[value] = set(itertools.islice(anywhere, 2))
+        elif cheap and any(fusible):
+            found.anew[value] = equation
+            kernels[value] = set(itertools.islice({equation, *anywhere}, 2))
+    found.by_library.update(together)
+    return found
+
+
+def scattered_into(program: Program) -> Program:
+    """The program where XLA scatters into a summand instead of into zeros that are added to it."""
+    equations = program.equations
+    same = _same(equations)
+    makers = {e.outputs[0]: e for e in equations if len(e.outputs) == 1}
+    readers = collections.Counter(_of(v, same) for v in program.outputs if not isinstance(v, Literal))
+    for equation in equations:
+        if not is_another_name(equation):
+            readers.update({_of(v, same) for v in equation.inputs if not isinstance(v, Literal)})
+
+    def is_of_zeros(value: Value) -> bool:
+        if (scatter := makers.get(value)) is None or scatter.primitive != "scatter-add" or readers[value] > 1:
+            return False
+        zeros = makers.get(_of(scatter.inputs[0], same))
+        return zeros is not None and zeros.primitive == "broadcast_in_dim" and zeros.inputs[0].name in ("0", "0.0")
+
+    added: dict[Equation, Equation] = {}
+    gone: set[Equation] = set()
+    for equation in equations:
+        if equation.primitive in ("add", "add_any") and len(equation.inputs) == 2:
+            one, other = equation.inputs
+            if not is_of_zeros(other):
+                one, other = other, one
+            if is_of_zeros(other) and not isinstance(one, Literal) and one is not other:
+                scatter = makers[other]
+                gone.add(scatter)
+                added[equation] = dataclasses.replace(
+                    scatter, inputs=(one, *scatter.inputs[1:]), outputs=equation.outputs
+                )
+    return dataclasses.replace(program, equations=[added.get(e, e) for e in equations if e not in gone])
+
+
+def _padded(equations: Sequence[Equation]) -> set[Equation]:
+    """Sums of what is padded only, and what they are sums of."""
+    made, found = set[Value](), set[Equation]()
+    for equation in equations:
+        if equation.primitive == "pad" or (
+            equation.primitive in ("add", "add_any") and made.issuperset(equation.inputs)
+        ):
+            made.update(equation.outputs)
+            found.add(equation)
+    return found
+
+
+def _same(equations: Iterable[Equation]) -> dict[Value, Value]:
+    """What is another value by another name, or in another shape."""
+    same: dict[Value, Value] = {}  # each pass of a schedule may call one value by the other's name
+    for value, operand in ((e.outputs[0], e.inputs[0]) for e in equations if is_another_name(e)):
+        if not isinstance(operand, Literal) and (first := _of(operand, same)) is not value:
+            same[value] = first
+    return same
+
+
+def _of(value: Value, same: dict[Value, Value]) -> Value:
+    return _of(same[value], same) if value in same else value
+
+
+class _Paths:
+    """Whether what depends on a value can all be computed where it is read (XLA's `CanFuseOnAllPaths`).
+
+    Attributes:
+      once: values that are not computed at several places.
+    """
+
+    def __init__(
+        self,
+        equations: Sequence[Equation],
+        same: dict[Value, Value],
+        readers: dict[Value, list[Equation]],
+        together: Collection[Equation],
+    ):
+        self.once: set[Value] = set()
+        self._same = same
+        self._readers = readers
+        self._together = together
+        self._makers = {v: equation for equation in equations for v in equation.outputs}
+        self._bits: dict[Value, int] = {}
+        self._behind: dict[Value, int] = {}  # of each value, the bits of those that it depends on
+        for equation in equations:
+            behind = 0
+            for operand in self._operands(equation):
+                behind |= self._behind.get(operand, 0)
+            for value in equation.outputs:
+                if len(readers.get(value, ())) > 1 and equation.primitive in ELEMENTWISE - _EXPENSIVE:
+                    self._bits[value] = 1 << len(self._bits)
+                self._behind[value] = behind | self._bits.get(value, 0)
+
+    def _operands(self, equation: Equation) -> list[Value]:
+        return [_of(v, self._same) for v in equation.inputs if not isinstance(v, Literal)]
+
+    def are_fused(self, value: Value, reading: Iterable[Equation]) -> bool:
+        """Whether each that reads the value can compute all that it reads of what depends on it."""
+        bit, known = self._bits[value], set[Equation]()
+        pending = list(reading)
+        while pending:
+            equation = pending.pop()
+            if equation in known:
+                continue
+            known.add(equation)
+            if not _MOVES.isdisjoint((equation.primitive,)):
+                return False
+            for operand in self._operands(equation):
+                if operand is value or not self._behind.get(operand, 0) & bit:
+                    continue
+                maker = self._makers[operand]
+                if not self._is_fused(operand, maker, equation):
+                    return False
+                pending.append(maker)
+        return self._makers[value].primitive not in _MOVES
+
+    def _is_fused(self, value: Value, maker: Equation, reader: Equation) -> bool:
+        several = len(self._readers.get(value, ())) > 1
+        return (
+            maker.primitive in ELEMENTWISE
+            and maker not in self._together
+            and reader.primitive in READS_IN_PLACE
+            and reader not in self._together
+            and not (several and maker.primitive in _EXPENSIVE)
+            and value not in self.once
+        )
+
+
+def is_fused(equation: Equation) -> bool:
+    """Whether an operation is better computed where it is read than written: XLA does that, but with quotients only for
+    a single reader."""
+    return equation.primitive in ELEMENTWISE - _FUNCTIONS and len(equation.outputs) == 1 and _unary(equation)
+
+
+def _unary(equation: Equation, spread: Collection[Value] = ()) -> bool:
+    """Whether an operation reads one array at most that is as large as its result; what is `spread` is none."""
+    if equation.primitive in _OF_ITSELF and (equation.primitive != "integer_pow" or equation.params["y"] > 1):
+        return False
+    (value,) = equation.outputs
+    size = math.prod(value.shape)
+    return (
+        sum(math.prod(v.shape) >= size for v in equation.inputs if not isinstance(v, Literal) and v not in spread) <= 1
+    )
+
+
+def _flattened(value: Value, reading: Sequence[Equation]) -> bool:
+    """Whether only products of rows and columns read a value of more axes: what it is reshaped to for them is unary."""
+    return len(value.shape) > 2 and all(
+        reader.primitive == "copy"
+        or (reader.primitive == "dot_general" and not reader.params["dimension_numbers"][1][0])
+        for reader in reading
+    )

@@ -1,0 +1,190 @@
+"""Plain checkpoints around some of what a function does: blocks of its operations, or turns of its loops.
+
+A block is a stretch of operations one after the other, of the function or of a loop, a jit or a `shard_map` in it.
+"""
+
+import functools
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Any
+
+import jax
+from jax import lax
+from jax.ad_checkpoint import checkpoint_name
+from jax.extend import source_info_util
+from jax.extend.core import jaxpr_as_fun
+
+from rematscope.ir import jax_internals
+from rematscope.ir.jax_internals import AnyJaxpr, Policy, is_literal
+from rematscope.tracing.arguments import flattened
+from rematscope.tracing.checkpoints import without_checkpoints
+
+source_info_util.register_exclusion(__file__)
+
+# The operations to go into, one in the other, then the first operation in there, and the one behind the last.
+Block = tuple[int, ...]
+_SAVED = "saved in its block"  # the name of what is
+OPENED = ("jit", "pjit", "shard_map")
+
+
+def bodies(jaxpr: AnyJaxpr, path: Block = (), turns: int = 1) -> Iterator[tuple[Block, int, Any]]:
+    """All jaxprs that blocks can be in: the operations to go into for each, how often it runs, and itself."""
+    body, _, _ = jax_internals.body_of(jaxpr)
+    yield path, turns, body
+    for i, eqn in enumerate(body.eqns):
+        if eqn.primitive.name in OPENED:
+            yield from bodies(jax_internals.bodies(eqn)[0], (*path, i), turns)
+        elif eqn.primitive.name == "scan":
+            loop = jax_internals.scan_of(eqn)
+            yield from bodies(loop.body, (*path, i), turns * loop.length)
+
+
+def in_blocks(
+    f: Callable[..., Any], blocks: Sequence[Block], policy: Policy | None = None, saved: Collection[Block] = ()
+) -> Callable[..., Any]:
+    """`f` with a plain checkpoint around each block.
+
+    Args:
+      f: a function.
+      blocks: which do not overlap.
+      policy: what each checkpoint saves.
+      saved: operations in blocks whose results are saved, if there is no policy: what to go into, and which in there.
+    """
+    policy = jax.checkpoint_policies.save_only_these_names(_SAVED) if saved else policy
+
+    def divided(path: Block, blocks: Sequence[Block], jaxpr: AnyJaxpr, operands: Sequence[Any]) -> list[Any]:
+        body, constvars, consts = jax_internals.body_of(jaxpr)
+        env = dict(zip((*constvars, *body.invars), (*consts, *operands), strict=True))
+        inside: dict[int, list[Block]] = {}
+        for i, *rest in (block for block in blocks if len(block) > 2):
+            inside.setdefault(i, []).append(tuple(rest))
+
+        place = {eqn: i for i, eqn in enumerate(body.eqns)}
+
+        def run(eqn: Any, operands: list[Any]) -> list[Any]:
+            i = place[eqn]
+            if i in inside:
+                with_body = _loop if eqn.primitive.name == "scan" else _with_body
+                return with_body(eqn, operands, functools.partial(divided, (*path, i), inside[i]))
+            results = jax_internals.run(eqn, operands)
+            return [checkpoint_name(v, _SAVED) for v in results] if (*path, i) in saved else results
+
+        for start, end, around in _divided(sorted(block for block in blocks if len(block) == 2), len(body.eqns)):
+            eqns = body.eqns[start:end]
+            later = {v for e in body.eqns[end:] for v in e.invars if not is_literal(v)}
+            later.update(v for v in body.outvars if not is_literal(v))
+            made = [v for e in eqns for v in e.outvars if v in later]
+            read = [v for v in dict.fromkeys(v for e in eqns for v in e.invars if not is_literal(v)) if v in env]
+            stretch: Callable[..., Any] = functools.partial(_run, eqns, read, made, run)
+            stretch = jax.checkpoint(stretch, policy=policy) if around else stretch
+            env |= zip(made, stretch([env[v] for v in read]), strict=True)
+        return [_read(env, v) for v in body.outvars]
+
+    return _rewritten(f, functools.partial(divided, (), blocks))
+
+
+def in_turns(f: Callable[..., Any], depth: int = 0, policy: Policy | None = None) -> Callable[..., Any]:
+    """`f` with a plain checkpoint around each turn of its loops, those in jit and `shard_map` included.
+
+    Args:
+      f: a function.
+      depth: of which loops: how many others are around them. One that has none in it counts, too.
+      policy: what each checkpoint saves.
+    """
+
+    def run(eqn: Any, operands: list[Any], depth: int) -> list[Any]:
+        if eqn.primitive.name in OPENED:
+            return _with_body(eqn, operands, functools.partial(opened, depth=depth))
+        if eqn.primitive.name != "scan":
+            return jax_internals.run(eqn, operands)
+        body = jax_internals.scan_of(eqn).body
+        if depth > 0 and loops_deep(body) > 0:
+            return _loop(eqn, operands, functools.partial(opened, depth=depth - 1))
+        turn = jax.checkpoint(lambda given: jaxpr_as_fun(body)(*given), policy=policy)
+        return _loop(eqn, operands, lambda _, given: turn(given))
+
+    def opened(jaxpr: AnyJaxpr, operands: Sequence[Any], depth: int) -> list[Any]:
+        body, constvars, consts = jax_internals.body_of(jaxpr)
+        given = (*consts, *operands)
+        return _run(body.eqns, (*constvars, *body.invars), body.outvars, functools.partial(run, depth=depth), given)
+
+    return _rewritten(f, functools.partial(opened, depth=depth))
+
+
+def loops_deep(jaxpr: AnyJaxpr) -> int:
+    """How many loops are within one another at most, of those that `in_turns` reaches."""
+    eqns = [eqn for eqn in jax_internals.body_of(jaxpr)[0].eqns if eqn.primitive.name in (*OPENED, "scan")]
+    inside = ((eqn.primitive.name == "scan", map(loops_deep, jax_internals.bodies(eqn))) for eqn in eqns)
+    return max((is_loop + max(deep, default=0) for is_loop, deep in inside), default=0)
+
+
+def _divided(spans: Sequence[Block], end: int) -> Iterator[tuple[int, int, bool]]:
+    """So many operations as stretches: from which to which, and whether that is one of some spans."""
+    at = 0
+    for start, stop in spans:
+        if at < start:
+            yield at, start, False
+        yield start, stop, True
+        at = stop
+    if at < end:
+        yield at, end, False
+
+
+def _rewritten(f: Callable[..., Any], run: Callable[[AnyJaxpr, Sequence[Any]], list[Any]]) -> Callable[..., Any]:
+    """`f` without its checkpoints, its operations run otherwise."""
+
+    @functools.wraps(f)
+    def function(*args: Any, **kwargs: Any) -> Any:
+        flat, leaves = flattened(without_checkpoints(f), args, kwargs)
+        jaxpr, out = jax.make_jaxpr(flat, return_shape=True)(*leaves)
+        return jax.tree.unflatten(jax.tree.structure(out), run(jaxpr, leaves))
+
+    return function
+
+
+def _loop(eqn: Any, operands: Sequence[Any], run: Callable[[AnyJaxpr, Sequence[Any]], list[Any]]) -> list[Any]:
+    """A scan whose body is run otherwise."""
+    loop = jax_internals.scan_of(eqn)
+    first, carries = loop.consts, loop.carries
+
+    def turn(carry: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
+        results = run(loop.body, [*operands[:first], *carry, *slices])
+        return results[:carries], results[carries:]
+
+    start, stacks = [*operands[first : first + carries]], [*operands[first + carries :]]
+    end, made = lax.scan(turn, start, stacks, length=loop.length, reverse=loop.reverse)
+    return [*end, *made]
+
+
+def _with_body(eqn: Any, operands: Sequence[Any], run: Callable[[AnyJaxpr, Sequence[Any]], list[Any]]) -> list[Any]:
+    """A jit or a `shard_map` whose body is run otherwise."""
+    if eqn.primitive.name != "shard_map":
+        return run(jax_internals.bodies(eqn)[0], operands)
+    mapped = jax_internals.shard_map_of(eqn)
+    function = jax.shard_map(
+        lambda *parts: tuple(run(mapped.body, parts)),
+        mesh=mapped.mesh,
+        in_specs=mapped.in_specs,
+        out_specs=mapped.out_specs,
+        axis_names=set(mapped.axes),
+        check_vma=mapped.check_vma,
+    )
+    results: Callable[..., Any] = jax.jit(function)  # bare, it cannot have checkpoints in it
+    return list(results(*operands))
+
+
+def _run(
+    eqns: Sequence[Any],
+    read: Sequence[Any],
+    made: Sequence[Any],
+    run: Callable[[Any, list[Any]], list[Any]],
+    operands: Sequence[Any],
+) -> list[Any]:
+    """Some operations of a jaxpr: from what they read to what they make."""
+    env = dict(zip(read, operands, strict=True))
+    for eqn in eqns:
+        env |= zip(eqn.outvars, run(eqn, [_read(env, v) for v in eqn.invars]), strict=True)
+    return [_read(env, v) for v in made]
+
+
+def _read(env: dict[Any, Any], atom: Any) -> Any:
+    return jax_internals.literal_value(atom) if is_literal(atom) else env[atom]

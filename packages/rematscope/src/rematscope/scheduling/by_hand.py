@@ -1,0 +1,236 @@
+"""What `auto` chose, for somebody who writes it into a model: names, where they go, and a policy that saves them."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import numpy as np
+
+from rematscope.choices.build import CostFunction, work
+from rematscope.errors import PlanError
+from rematscope.ir.program import Value, type_text
+from rematscope.ir.source import Source, each_of_common_path
+from rematscope.render.parts import Paragraph, TextTable
+from rematscope.render.units import bytes_text, count_text
+from rematscope.render.view import View
+from rematscope.scheduling.linearize import Linearized
+from rematscope.scheduling.named import Nameable, Spot
+from rematscope.scheduling.rows import Rows
+from rematscope.scheduling.schedule import Schedule, schedule
+from rematscope.tracing.trace import Passes, trace
+
+
+@dataclasses.dataclass(frozen=True)
+class Name:
+    """An expression of a line to give a name, or several.
+
+    Attributes:
+      names: the names, one for all of its values that are kept, or one for each.
+      write: what to write in place of the expression.
+      source: the line.
+      module: the modules that it is run for, as JAX's name stack says them; else "".
+      types: dtypes and shapes of what is kept, `f32[8,64]`, in each iteration of a loop; each once.
+      nbytes: bytes that are kept.
+      which: which of the values that the expression gives are kept, from 0, in the order of the program; () for all.
+      values: how many it gives.
+    """
+
+    names: tuple[str, ...]
+    write: str
+    source: Source
+    module: str
+    types: tuple[str, ...]
+    nbytes: int
+    which: tuple[int, ...]
+    values: int
+
+
+class ByHand(View):
+    """A choice in names. Displays itself.
+
+    Attributes:
+      names: what to write, and where, in the order of the program.
+      policy: what to give to `jax.checkpoint` around the whole function, as `policy=`, once it is written.
+      named: the function, without the checkpoints that it had, with these names.
+      passes: the trace of `jax.checkpoint(named, policy=policy)`.
+      kept_bytes: bytes that it keeps of what the forward pass computes.
+      replaced_bytes: bytes that `auto` keeps of values that no line has in hand: of a derivative, or in a call of a
+        library. In their place others are kept that some line has, no more bytes, so that least is computed again.
+    """
+
+    def __init__(
+        self,
+        names: tuple[Name, ...],
+        policy: Callable[..., Any],
+        named: Callable[..., Any],
+        passes: Passes,
+        replaced_bytes: int,
+    ):
+        self.names = names
+        self.policy = policy
+        self.named = named
+        self.passes = passes
+        self.replaced_bytes = replaced_bytes
+        self.kept_bytes = passes.bytes_by_kind().get("computed", 0)
+
+    def parts(self) -> Iterable[View]:
+        again = self.passes.recompute_cost
+        function = self.passes.function
+        amounts = f"{bytes_text(self.kept_bytes)} kept, {count_text(again.flops + again.transcendentals, 'operations')}"
+        yield Paragraph(f"{function}, with names by hand: {amounts} computed again")
+        if not self.names:
+            yield Paragraph("All is kept: it needs no checkpoint.")
+            return
+        rows = [["kept", "i", "write", "line"]]
+        for name in self.names:
+            which = f"{_listed(name.which)} of 0…{name.values - 1}" if name.which else "all"
+            line = "\n".join(filter(None, [name.module, str(name.source)]))
+            rows.append([bytes_text(name.nbytes), which, name.write, line])
+        yield TextTable(rows, self._footer(), numeric=("kept",))
+
+    def _footer(self) -> str:
+        replaced = (
+            f" Of what auto keeps no line has {bytes_text(self.replaced_bytes)} in hand; in its place others are kept."
+            if self.replaced_bytes
+            else ""
+        )
+        counted = "i counts what an expression gives, from 0. " if any(name.which for name in self.names) else ""
+        return (
+            f"{counted}Then scheduled(model, policy), with .policy, keeps this and computes the rest again late; "
+            "jax.checkpoint(model, policy=policy) keeps the same, and computes all of the rest again before any of it "
+            f"is used.{replaced}"
+        )
+
+
+def everything(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> ByHand:
+    """That all is kept, for which nothing has to be written."""
+    policy = jax.checkpoint_policies.everything_saveable
+    return ByHand((), policy, f, trace(jax.checkpoint(f, policy=policy), *args, **kwargs), 0)
+
+
+def by_hand(
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    linearized: Linearized,
+    chosen: Schedule,
+    in_its_places: bool,
+    cost: CostFunction = work,
+) -> ByHand:
+    """A choice of what to keep in names.
+
+    Args:
+      f: the function.
+      args, kwargs: its arguments.
+      linearized: its programs.
+      chosen: the choice.
+      in_its_places: whether what can be named of it stays, so that the peak is about the same; else it is chosen anew
+        where some cannot.
+      cost: what is to be least of all that is computed again, as for `auto`.
+
+    Raises:
+      PlanError: if names cannot say what was chosen.
+    """
+    nameable = Nameable(f, args, kwargs)
+    spots = nameable.spot_of(linearized)
+    wanted = chosen.values
+    reached = [v for v in wanted if v in spots]
+    held = {v: stack.nbytes for v, stack in zip(wanted, chosen.kept, strict=True)}
+    replaced = sum(held[v] for v in wanted if v not in spots)
+    kept = frozenset(reached)
+    if replaced:
+        rows = Rows(linearized, reached if in_its_places else (), cost)
+        rows.candidates = tuple(v for v in rows.candidates if v in spots)
+        found = rows.cheapest(kept=replaced if in_its_places else chosen.kept_bytes)
+        kept = found[0] if found else kept
+    made = schedule(linearized, kept)
+    out_of_reach = [v for v in made.values if v not in spots]
+    found_at = {spots[v]: (v, stack.nbytes) for v, stack in zip(made.values, made.kept, strict=True) if v in spots}
+    names, written = _written(nameable.spots, found_at)
+    policy = jax.checkpoint_policies.save_only_these_names(*dict.fromkeys(names.values()))
+    named = nameable.named(names)
+    passes = trace(jax.checkpoint(named, policy=policy), *args, **kwargs)
+    result = ByHand(written, policy, named, passes, replaced)
+    if out_of_reach or result.kept_bytes != made.kept_bytes:
+        function = linearized.passes.function
+        raise PlanError(
+            f"names do not reach what was chosen for {function}: {bytes_text(made.kept_bytes)} were to be kept, and "
+            f"JAX keeps {bytes_text(result.kept_bytes)} with them. Use .function."
+        )
+    return result
+
+
+def shapes_of(args: Any) -> Any:
+    """A pytree of arguments as shapes, whose arrays may go then."""
+    return jax.tree.map(lambda leaf: _shape(leaf) if isinstance(leaf, jax.Array | np.ndarray) else leaf, args)
+
+
+def _shape(array: Any) -> Any:
+    aval, sharding = jax.typeof(array), getattr(array, "sharding", None)
+    somewhere = sharding if getattr(sharding, "num_devices", 1) > 1 else None
+    make: Callable[..., Any] = jax.ShapeDtypeStruct  # JAX gives its constructor no types
+    return make(aval.shape, aval.dtype, sharding=somewhere, weak_type=getattr(aval, "weak_type", False))
+
+
+def _written(spots: Sequence[Spot], kept: Mapping[Spot, tuple[Value, int]]) -> tuple[dict[Spot, str], tuple[Name, ...]]:
+    """A name for each spot whose value is kept, with the bytes of what is; and what to write for them."""
+    groups: dict[tuple[object, ...], list[Spot]] = {}
+    for spot in spots:
+        groups.setdefault(spot.at, []).append(spot)
+    names: dict[Spot, str] = {}
+    written: list[Name] = []
+    used: set[str] = set()
+    for group in groups.values():
+        which = [i for i, spot in enumerate(group) if spot in kept]
+        if not which:
+            continue
+        some = len(which) < len(group)
+        stem = _stem(group[0], used)
+        names.update((group[i], f"{stem}.{i}" if some else stem) for i in which)
+        text = f'f"{stem}.{{i}}"' if some else f'"{stem}"'
+        values = [kept[group[i]] for i in which]
+        written.append(
+            Name(
+                names=tuple(dict.fromkeys(names[group[i]] for i in which)),
+                write=_writing(group[0], text),
+                source=group[0].expression.source,
+                module=each_of_common_path([group[i].module for i in which]),
+                types=tuple(dict.fromkeys(type_text(value) for value, _ in values)),
+                nbytes=sum(nbytes for _, nbytes in values),
+                which=tuple(which) if some else (),
+                values=len(group),
+            )
+        )
+    return names, tuple(written)
+
+
+def _stem(spot: Spot, used: set[str]) -> str:
+    """A name that says function and line, and is not used yet."""
+    source = spot.expression.source
+    function = re.sub(r"\W+", "", source.function.rpartition(".")[2])
+    stem = f"{function}_{source.line}"
+    for letter in ("", *"abcdefghijklmnopqrstuvwxyz"):
+        if f"{stem}{letter}" not in used:
+            stem += letter
+            break
+    else:
+        stem += f"_{len(used)}"
+    used.add(stem)
+    return stem
+
+
+def _writing(spot: Spot, name: str) -> str:
+    text = spot.expression.text
+    call = text.partition("(")[0] or "it"
+    if spot.handed:
+        return f"in the body of {call}, first of all: carry {spot.which} as checkpoint_name(…, {name})"
+    if len(spot.eqn.outvars) > 1 or spot.eqn.primitive.name in ("scan", "cond"):
+        return f"leaf {spot.which} of what {call} returns: checkpoint_name(…, {name})"
+    return f"checkpoint_name({text or '…'}, {name})"
+
+
+def _listed(which: Sequence[int]) -> str:
+    """`0,2…5`."""
+    return each_of_common_path([str(i) for i in which])

@@ -1,0 +1,161 @@
+"""The blocks of a function: what the functions do that its author calls again and again.
+
+People put a checkpoint around such a function: a layer, a block of convolutions, a cell. JAX notes for each operation
+the calls that led to it, so they are found without being told, also where what skips them leaves no narrow place
+between two of them, and in the bodies of loops.
+"""
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rematscope.ir import jax_internals
+from rematscope.ir.jax_internals import is_literal
+from rematscope.ir.program import nbytes
+from rematscope.ir.source import calls_to
+from rematscope.scheduling.blocks import OPENED, Block, bodies
+from rematscope.scheduling.saving import computes
+from rematscope.tracing.checkpoints import jaxpr_of, without_checkpoints
+
+_SHARE = 0.005  # of all bytes that are made: a function that makes less is no block
+_LEAST = 0.5  # of them: blocks that make less are no way to divide a net
+
+
+def partitions(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tuple[Block, ...]]:
+    """Blocks of what `f` calls, in some ways to divide it, the one first that is expected to take least.
+
+    Args:
+      f: a function. Its checkpoints are left out.
+      *args, **kwargs: its arguments.
+    """
+    whole = jaxpr_of(without_checkpoints(f), *args, **kwargs)
+    calls: dict[str, list[Block]] = {}
+    made, times, heavy = Counter[str](), Counter[str](), Counter[str]()
+    sizes, enters, at_once = dict[Block, int](), dict[Block, int](), dict[Block, int]()
+    for path, turns, body in bodies(whole):
+        each = [turns * _size(eqn) for eqn in body.eqns]
+        maker = {v: i for i, eqn in enumerate(body.eqns) for v in eqn.outvars}
+        for function, spans in _calls(body.eqns).items():
+            for start, end in spans:
+                calls.setdefault(function, []).append(block := (*path, start, end))
+                sizes[block] = sum(each[start:end])
+                at_once[block] = sizes[block] // turns
+                read = {v for eqn in body.eqns[start:end] for v in eqn.invars if not is_literal(v)}
+                enters[block] = turns * sum(nbytes(v.aval) for v in read if maker.get(v, end) < start)
+                made[function] += sizes[block]
+                times[function] += turns
+                heavy[function] += any(map(computes, body.eqns[start:end]))
+    everything = sum(map(_size, jax_internals.body_of(whole)[0].eqns))
+    large = [function for function, size in made.most_common() if size > _SHARE * everything]
+    asked = [function for function in large if heavy[function]] or large
+    found: list[tuple[Block, ...]] = []
+    for first in asked:
+        if times[first] == 1:
+            continue
+        blocks, size = sorted(calls[first]), made[first]
+        for function in asked:  # an encoder has other layers than the decoder behind it
+            among = all(blocks[0] < block < blocks[-1] for block in calls[function])
+            if (among or times[function] > 1) and not any(_overlap(a, b) for a in calls[function] for b in blocks):
+                blocks = sorted((*blocks, *calls[function]))
+                size += made[function]
+        if size > _LEAST * everything and (way := tuple(blocks)) not in found:
+            found.append(way)
+
+    def taken(way: tuple[Block, ...]) -> int:
+        """Bytes of what is not in blocks, of what enters these, and of the largest in one turn."""
+        outside = everything - sum(sizes[block] for block in way)
+        return outside + sum(enters[block] for block in way) + max(at_once[block] for block in way)
+
+    return sorted(found, key=taken)
+
+
+def first_half(f: Callable[..., Any], block: Block, *args: Any, **kwargs: Any) -> Block:
+    """What comes in a block before the place where least leads on, beside the larger of what is on either side of it.
+
+    Args:
+      f: a function. Its checkpoints are left out.
+      block: of it.
+      *args, **kwargs: its arguments.
+    """
+    *path, start, end = block
+    whole = jaxpr_of(without_checkpoints(f), *args, **kwargs)
+    body = next(body for where, _, body in bodies(whole) if where == tuple(path))
+    made = [0, *itertools.accumulate(map(_size, body.eqns[start:end]))]
+    last = {v: i for i, eqn in enumerate(body.eqns) for v in eqn.invars if not is_literal(v)}
+
+    def taken(place: int) -> int:
+        crossing = {v for eqn in body.eqns[start:place] for v in eqn.outvars if last.get(v, 0) >= place}
+        here = made[place - start]
+        return sum(nbytes(v.aval) for v in crossing) + max(here, made[-1] - here)
+
+    return (*path, start, min(range(start + 1, end), key=taken, default=end))
+
+
+def _calls(eqns: Sequence[Any]) -> dict[str, list[Block]]:
+    """What each function does in its calls, as stretches of some equations."""
+    stacks = [calls_to(eqn.source_info) + _named(eqn) for eqn in eqns]
+    names = [eqn.primitive.name for eqn in eqns]
+    found: dict[str, list[Block]] = {}
+    for depth in range(max(map(len, stacks), default=0)):
+        end = 0
+        for start, stack in enumerate(stacks):
+            if start < end or len(stack) <= depth:
+                continue
+            above, (function, _) = stack[:depth], stack[depth]
+            starts, end = [start], start + 1
+            # Calls from one place come one after the other: each begins with what the first one began with.
+            while end < len(eqns) and stacks[end][:depth] == above and stacks[end][depth : depth + 1]:
+                if stacks[end][depth][0] != function:
+                    break
+                begins = names[end] == names[start] and stacks[end][depth:] == stack[depth:]
+                if begins and stacks[end - 1][depth:] != stack[depth:]:
+                    starts.append(end)
+                end += 1
+            if function not in (name for name, _ in above):  # nor is it in itself
+                spans = [*itertools.pairwise([*starts, end])]
+                whole = _called_once(spans, stacks, depth) and len({tuple(names[a:b]) for a, b in spans}) > 1
+                found.setdefault(function, []).extend([(start, end)] if whole else _whole(names, spans))
+    return found
+
+
+def _called_once(spans: Sequence[Block], stacks: Sequence[Sequence[tuple[str, str]]], depth: int) -> bool:
+    """Whether a function may be called once, that begins with a loop: all is in it, or its loop calls another one."""
+    if len(spans) == 1 or (spans[0][0] == 0 and spans[-1][1] == len(stacks)):
+        return True
+    looped = stacks[spans[0][0] : spans[-1][0]]
+    return len({stack[depth] for stack in looped}) == 1 and all(len(stack) > depth + 1 for stack in looped)
+
+
+def _whole(names: Sequence[str], spans: Sequence[Block]) -> Sequence[Block]:
+    """Some stretches, several as one where a loop in each call begins with what the call begins with."""
+    made = [tuple(names[start:end]) for start, end in spans]
+    for each in range(2, len(spans) // 2 + 1) if len({*made}) > 1 else ():
+        if len(spans) % each == 0 and made == made[:each] * (len(spans) // each):
+            return [(spans[i][0], spans[i + each - 1][1]) for i in range(0, len(spans), each)]
+    return spans
+
+
+def _named(eqn: Any) -> tuple[tuple[str, str], ...]:
+    """A jit is a call of what it was made of."""
+    return ((str(eqn.params["name"]), ""),) if eqn.primitive.name in ("jit", "pjit") else ()
+
+
+def _overlap(a: Block, b: Block) -> bool:
+    """Whether two blocks have operations in common."""
+    depth = min(len(a), len(b)) - 2
+    (start, end), (first, last) = (_at(block, depth) for block in (a, b))
+    return a[:depth] == b[:depth] and start < last and first < end
+
+
+def _at(block: Block, depth: int) -> tuple[int, int]:
+    """Which operations a block is or is in, of those at a depth."""
+    return (block[depth], block[depth + 1]) if len(block) == depth + 2 else (block[depth], block[depth] + 1)
+
+
+def _size(eqn: Any) -> int:
+    """Bytes that an equation makes, of a loop all that its turns do."""
+    if eqn.primitive.name not in (*OPENED, "scan"):
+        return sum(nbytes(v.aval) for v in eqn.outvars)
+    turns = jax_internals.scan_of(eqn).length if eqn.primitive.name == "scan" else 1
+    return turns * sum(_size(e) for body in jax_internals.bodies(eqn) for e in jax_internals.body_of(body)[0].eqns)

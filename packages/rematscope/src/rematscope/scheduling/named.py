@@ -1,0 +1,225 @@
+"""Names for the values that a person can name: a choice that somebody writes into a model by hand.
+
+A function is traced once more with a name on every value that one of its lines has in hand. In that trace, which is the
+same program but for the names, it is seen which value of the primal program each of them is.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.extend import source_info_util
+from jax.extend.core import JaxprEqn, jaxpr_as_fun
+
+from rematscope.errors import PlanError
+from rematscope.ir import jax_internals
+from rematscope.ir.expression import Expression, expression_of
+from rematscope.ir.program import Equation, Program, Value
+from rematscope.linting.subject import everything, source_of
+from rematscope.scheduling.linearize import Linearized, linearize
+from rematscope.tracing.arguments import flattened
+from rematscope.tracing.checkpoints import jaxpr_of, without_checkpoints
+from rematscope.tracing.trace import trace
+
+source_info_util.register_exclusion(__file__)
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Spot:
+    """Where a name can be written.
+
+    Attributes:
+      eqn: what computes the value; a loop, if the value is what each of its iterations is handed.
+      which: of its results, or of what an iteration is handed.
+      handed: whether it is that.
+      expression: of which line it is.
+      module: the module that it belongs to, as JAX's name stack says it; else "".
+    """
+
+    eqn: JaxprEqn
+    which: int
+    handed: bool
+    expression: Expression
+    module: str
+
+    @property
+    def at(self) -> tuple[object, ...]:
+        """What spots have in common that are one expression of one line."""
+        return self.expression, self.which, self.handed
+
+
+class Nameable:
+    """A function whose values can be given names.
+
+    Attributes:
+      spots: where names can be written, in the order of the program.
+    """
+
+    def __init__(self, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]):
+        self._f, self._args, self._kwargs = f, args, kwargs
+        plain = jaxpr_of(without_checkpoints(f), *args, **kwargs)
+        self._jaxpr = jax_internals.rewritten(plain, lambda eqn, _: [eqn])  # no two equations are one object
+        self.spots = tuple(_spots(self._jaxpr))
+
+    def named(self, names: Mapping[Spot, str]) -> Callable[..., Any]:
+        """The function, without checkpoints, with names."""
+        of: dict[int, list[tuple[Spot, str]]] = {}
+        for spot, name in names.items():
+            of.setdefault(id(spot.eqn), []).append((spot, name))
+
+        def change(eqn: JaxprEqn, old: JaxprEqn) -> list[JaxprEqn]:
+            wanted = of.get(id(old), ())
+            if handed := {spot.which: name for spot, name in wanted if spot.handed}:
+                params = {k: _named_inputs(v, handed, eqn) if hasattr(v, "eqns") else v for k, v in eqn.params.items()}
+                eqn = eqn.replace(params=params)
+            made = [eqn]
+            for spot, name in wanted:
+                if not spot.handed:
+                    made = [*jax_internals.with_name(made[0], name, spot.which), *made[1:]]
+            return made
+
+        run = jaxpr_as_fun(jax_internals.rewritten(self._jaxpr, change))
+
+        def function(*args: Any, **kwargs: Any) -> Any:
+            _, leaves = flattened(self._f, args, kwargs)
+            tree = jax.tree.structure(jax.eval_shape(self._f, *args, **kwargs))
+            return jax.tree.unflatten(tree, run(*leaves))
+
+        function.__name__ = getattr(self._f, "__name__", "named")
+        return function
+
+    def spot_of(self, linearized: Linearized) -> dict[Value, Spot]:
+        """The spot for each value of a primal program that can be named.
+
+        Args:
+          linearized: the function's programs, of a trace without names given here.
+
+        Raises:
+          PlanError: if a trace with names is another program.
+        """
+        spots = {f"{_GIVEN}{i}": spot for i, spot in enumerate(self.spots)}
+        names = {spot: name for name, spot in spots.items()}
+        named = linearize(trace(self.named(names), *self._args, **self._kwargs))
+        stands_for: dict[Value, Value] = {}
+        try:
+            own = {there: here for here, there in _pairs(linearized.primal, named.primal, stands_for)}
+        except ValueError:
+            raise PlanError(
+                f"{linearized.passes.function} is another program with names in it: write them where lint(f, …).places "
+                "says, and let plan choose among them. The result's .function needs no names."
+            ) from None
+        found: dict[Value, Spot] = {}
+        for equation in _namings(named.primal):
+            (source,) = equation.inputs
+            if (value := own.get(stands_for.get(source, source))) is not None:
+                found.setdefault(value, spots[equation.params["name"]])
+        return found
+
+
+def _spots(jaxpr: Any) -> Iterator[Spot]:
+    """Values that a line of the user's has in hand, outside of branches and of loops in loops."""
+
+    def expression(eqn: JaxprEqn, around: tuple[JaxprEqn, ...]) -> Expression | None:
+        source = source_of(eqn, around)
+        return None if source is None else expression_of(eqn, source)
+
+    levels: dict[int, list[tuple[JaxprEqn, tuple[JaxprEqn, ...]]]] = {}
+    for eqn, around in everything(jaxpr):
+        levels.setdefault(id(around[-1]) if around else 0, []).append((eqn, around))
+    bodies = {id(eqn): jax_internals.bodies(eqn) for eqn, _ in everything(jaxpr)}
+    for level in levels.values():
+        around = level[0][1]
+        if any(_is_closed(eqn) for eqn in around) or sum(eqn.primitive.name == "scan" for eqn in around) > 1:
+            continue
+        body = bodies[id(around[-1])][0] if around else jaxpr
+        returned = set() if around and around[-1].primitive.name != "scan" else _variables(body, "outvars")
+        readers: dict[Any, list[JaxprEqn]] = {}
+        for eqn, _ in level:
+            for atom in eqn.invars:
+                if not jax_internals.is_literal(atom):
+                    readers.setdefault(atom, []).append(eqn)
+        for eqn, _ in level:
+            if (here := expression(eqn, around)) is None:
+                continue
+            module = "/".join(scope for each in (*around, eqn) for scope in jax_internals.scopes(each))
+            if eqn.primitive.name == "scan" and not any(e.primitive.name == "scan" for e in around):
+                carries = jax_internals.scan_of(eqn).carries
+                yield from (Spot(eqn, i, True, here, module) for i in range(carries))
+            for i, result in enumerate(eqn.outvars):
+                by = readers.get(result, ())
+                if result in returned or any(expression(e, around) != here for e in by):
+                    yield Spot(eqn, i, False, here, module)
+
+
+def _is_closed(eqn: JaxprEqn) -> bool:
+    """Whether names in an operation's bodies are of no use: in branches, and in derivatives of one's own."""
+    return eqn.primitive.name != "scan" and (
+        jax_internals.is_custom_rule(eqn) or jax_internals.called_body(eqn) is None
+    )
+
+
+def _variables(jaxpr: Any, kind: str) -> set[Any]:
+    return {v for v in getattr(jax_internals.body_of(jaxpr)[0], kind) if not jax_internals.is_literal(v)}
+
+
+def _named_inputs(body: Any, names: Mapping[int, str], loop: JaxprEqn) -> Any:
+    """A loop's body with names on what each iteration is handed."""
+    inner: Any = jax_internals.body_of(body)[0]
+    handed, naming = list(inner.invars), []
+    for which, name in names.items():
+        place = jax_internals.scan_of(loop).consts + which
+        naming.append(jax_internals.with_name(loop.replace(outvars=[handed[place]]), name)[1])
+        handed[place] = naming[-1].invars[0]
+    inner_named = inner.replace(invars=handed, eqns=[*naming, *inner.eqns])
+    return inner_named if inner is body else body.replace(jaxpr=inner_named)
+
+
+_GIVEN = "rematscope: "  # how names begin that are given to find out which values they reach
+
+
+def _pairs(here: Program, there: Program, stands_for: dict[Value, Value]) -> Iterator[tuple[Value, Value]]:
+    """The values of a program beside those of the same with names on some; what these name goes to `stands_for`.
+
+    Of loops that hand more or less out, for names are handed out too, each result stands beside the one that is made
+    of the same in their bodies.
+
+    Raises:
+      ValueError: if they are not the same.
+    """
+
+    def computing(program: Program) -> list[Equation]:
+        return [e for e in program.equations if e.primitive != "optimization_barrier" and not _is_given(e)]
+
+    yield from zip(here.inputs, there.inputs, strict=True)
+    for equation in there.equations:
+        if _is_given(equation):
+            (source,) = equation.inputs
+            stands_for[equation.outputs[0]] = stands_for.get(source, source)
+    for one, other in zip(computing(here), computing(there), strict=True):
+        if one.primitive != other.primitive:
+            raise ValueError(f"{one.primitive} is not {other.primitive}")
+        if one.primitive != "scan":
+            yield from zip(one.outputs, other.outputs, strict=True)
+            continue
+        inside = dict(_pairs(one.bodies[0], other.bodies[0], stands_for))
+        yield from inside.items()
+        yield from zip(one.outputs[: one.carries], other.outputs[: other.carries], strict=True)
+        made = (stands_for.get(v, v) for v in other.bodies[0].outputs[other.carries :])
+        stacks = dict(zip(made, other.outputs[other.carries :], strict=True))
+        for part, stack in zip(one.bodies[0].outputs[one.carries :], one.outputs[one.carries :], strict=True):
+            if inside.get(part) in stacks:
+                yield stack, stacks[inside[part]]
+
+
+def _is_given(equation: Equation) -> bool:
+    return equation.primitive == "name" and equation.params["name"].startswith(_GIVEN)
+
+
+def _namings(program: Program) -> Iterator[Equation]:
+    """The equations that give names for a while, bodies included."""
+    for equation in program.equations:
+        for body in equation.bodies:
+            yield from _namings(body)
+        if _is_given(equation):
+            yield equation

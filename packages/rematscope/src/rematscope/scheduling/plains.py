@@ -1,0 +1,86 @@
+"""The plain checkpoints of a function, as choices of `auto`'s.
+
+What a CPU's compiler makes of them is foretold well. So they are what is left where nothing scheduled fits, and of what
+is worth most they may save just as much as there is room for.
+"""
+
+import dataclasses
+import operator
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+from rematscope.scheduling.plain import Plain, ways
+from rematscope.scheduling.result import Proposal
+from rematscope.scheduling.saving import worth_saving
+
+_HALVED = 4  # times that what may be saved is halved for one limit
+_recomputed, _predicted = operator.attrgetter("recomputed"), operator.attrgetter("predicted")
+
+
+class Plains:
+    """Plain checkpoints around blocks and turns of loops; the author's."""
+
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        has_own: bool,
+        closed: bool,
+        target: str,
+        make: Callable[[Plain], Proposal],
+    ):
+        """Args:
+        f, args, kwargs: the function and its arguments.
+        has_own, closed: as for `ways`.
+        target: what is compiled for.
+        make: gives what may be compiled.
+        """
+        self._f, self._args, self._kwargs = f, args, kwargs
+        self._has_own, self._closed, self._target, self._make = has_own, closed, target, make
+
+    @cached_property
+    def all(self) -> list[Proposal]:
+        """All that are looked at; of policies that save the same, one."""
+        found = ways(self._f, self._has_own, self._closed, *self._args, **self._kwargs)
+        return [*{(t.predicted, t.recomputed): t for t in map(self._make, reversed([*found]))}.values()]
+
+    @cached_property
+    def smallest(self) -> Proposal:
+        """The author's checkpoints, or one around each layer, as JAX makes them."""
+        return min(self.all, key=_predicted)
+
+    def within(self, room: float, fixed: int, trials: Sequence[Proposal]) -> Proposal | None:
+        """The one that computes least again, of those that are expected to fit and were not compiled; None without.
+
+        Args:
+          room: bytes of temporaries.
+          fixed: bytes that there are besides, in what was compiled.
+          trials: what was.
+        """
+        # Of another target less is known: there they take as much more than foretold as whatever was compiled.
+        tried = [t for t in trials if t.plain is not None or self._target != "cpu"]
+        room /= max((max(t.peak_bytes - fixed, 1) / max(t.predicted, 1) for t in tried), default=1)
+        fit = [t for t in self.all if t.predicted <= room]
+        bases = [t for t in fit if t.plain is not None and t.plain.blocks and not t.plain.policy]
+        for base in {min(bases, key=key) for key in (_recomputed, _predicted)} if bases else ():
+            fit += self._saving(base, room)
+        return min((t for t in fit if not any(t.is_like(one) for one in tried)), key=_recomputed, default=None)
+
+    def _saving(self, base: Proposal, room: float) -> list[Proposal]:
+        """Such checkpoints that save what is worth most, as much of it as there is room for; none if there is not."""
+        plain = base.plain
+        assert plain is not None, "it has blocks"
+        worth = worth_saving(self._f, plain.blocks, *self._args, **self._kwargs)
+        found, least, most = list[Proposal](), 0, len(worth) + 1
+        for _ in range(_HALVED):
+            count = (least + most) // 2
+            if count == least:
+                break
+            trial = self._make(dataclasses.replace(plain, saved=tuple(sorted(place for place, _ in worth[:count]))))
+            if trial.predicted <= room:
+                found, least = [trial], count
+            else:
+                most = count
+        return found

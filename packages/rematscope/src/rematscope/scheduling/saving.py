@@ -1,0 +1,54 @@
+"""Which results in blocks are worth keeping, so that a plain checkpoint does not compute them again.
+
+A product, or a convolution, takes long for the bytes that it makes. What is only added to something, or moved, on its
+way out of the block is not computed again at all.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from rematscope.ir import jax_internals
+from rematscope.ir.cost import cost_of
+from rematscope.ir.program import Equation, Value, nbytes
+from rematscope.scheduling.blocks import Block, bodies
+from rematscope.scheduling.fusion import HEAVY, VIEWS
+from rematscope.tracing.checkpoints import jaxpr_of, without_checkpoints
+
+_LINEAR = VIEWS | frozenset(
+    "add sub neg add_any transpose broadcast_in_dim slice concatenate pad squeeze convert_element_type reduce_sum "
+    "copy rev split unstack dynamic_slice gather cumsum psum".split()
+)
+
+
+def worth_saving(f: Callable[..., Any], blocks: Sequence[Block], *args: Any, **kwargs: Any) -> list[tuple[Block, int]]:
+    """Operations in blocks whose results had better be kept, and the bytes of these over all turns; the best first.
+
+    Args:
+      f: a function. Its checkpoints are left out.
+      blocks: of it.
+      *args, **kwargs: its arguments.
+    """
+    found: list[tuple[float, Block, int]] = []
+    for path, turns, body in bodies(jaxpr_of(without_checkpoints(f), *args, **kwargs)):
+        for *around, start, end in (block for block in blocks if block[:-2] == path):
+            read: set[Any] = set()  # what has to be there in the backward pass
+            for i in reversed(range(start, end)):
+                eqn = body.eqns[i]
+                operands = [v for v in eqn.invars if not jax_internals.is_literal(v)]
+                if eqn.primitive.name not in _LINEAR or not read.isdisjoint(eqn.outvars):
+                    read.update(operands)
+                size = sum(nbytes(v.aval) for v in eqn.outvars)
+                if len(eqn.outvars) == 1 and size and not read.isdisjoint(eqn.outvars) and (cost := computes(eqn)):
+                    found.append((-cost / size, (*around, i), turns * size))
+    return [(place, size) for _, place, size in sorted(found)]
+
+
+def computes(eqn: Any) -> float:
+    """What an equation computes, if it is a product or the like, or has one in it; else nothing."""
+    if inside := jax_internals.bodies(eqn):
+        turns = jax_internals.scan_of(eqn).length if eqn.primitive.name == "scan" else 1
+        return turns * sum(computes(e) for body in inside for e in jax_internals.body_of(body)[0].eqns)
+    if eqn.primitive.name not in HEAVY:
+        return 0.0
+    inputs, outputs = (tuple(Value(v.aval) for v in values) for values in (eqn.invars, eqn.outvars))
+    return float(cost_of(Equation(eqn.primitive.name, inputs, outputs, eqn.params, eqn)).flops)

@@ -1,0 +1,141 @@
+"""What `auto` chose, written into a model by hand, keeps what was planned."""
+
+import inspect
+import linecache
+import re
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+from jax.ad_checkpoint import checkpoint_name
+
+from rematscope import PlanError, auto, measure, scheduled, trace
+
+
+def layer(x, w, i):
+    y = x @ w["up"]
+    z = jax.nn.gelu(y) * jnp.exp(-y)
+    return x + z @ w["down"]
+
+
+def deep(ws, x):
+    for i, w in enumerate(ws):
+        x = layer(x, w, i)
+    return jnp.mean(x**2)
+
+
+def looped(w, x):
+    def body(carry, _):
+        h, total = carry
+        z = jnp.tanh(h @ w["up"])
+        h = h + z @ w["down"]
+        return (h, total + jnp.sum(h)), None
+
+    (h, total), _ = lax.scan(body, (x, 0.0), None, length=5)
+    return jnp.mean(h**2) + total
+
+
+def shape(*lengths):
+    return jax.ShapeDtypeStruct(lengths, jnp.float32)
+
+
+W, X = {"up": shape(16, 64), "down": shape(64, 16)}, shape(256, 16)
+
+
+def kept(f):
+    passes = trace(f, [W] * 4, X)
+    return sorted((r.value.shape, str(r.value.dtype)) for r in passes.residuals if r.kind == "computed")
+
+
+def written(found, **functions):
+    """These functions of this file, as somebody writes them who does what it says."""
+    lines = {name.source.line: name.write for name in found.by_hand.names}
+    module = dict(globals())
+    for f in functions.values():
+        text, first = inspect.getsourcelines(f)
+        for line, write in lines.items():
+            if first <= line < first + len(text):
+                expression = re.fullmatch(r"checkpoint_name\((.*), f?\"[^\"]*\"\)", write)[1]
+                assert text[line - first].count(expression) == 1
+                text[line - first] = text[line - first].replace(expression, write)
+        exec("".join(text), module)
+    return [module[name] for name in functions]
+
+
+@pytest.mark.parametrize(("budget", "in_part"), [("100 KiB", False), ("210 KiB", True)])
+def test_the_names_that_it_says_to_write_keep_what_was_planned(budget, in_part):
+    found = auto(deep, [W] * 4, X, budget=budget)
+    by_hand = found.by_hand
+    *_, hand = written(found, layer=layer, deep=deep)
+    names = [name for line in by_hand.names for name in line.names]
+    assert len(names) == len(set(names)) and any(line.which for line in by_hand.names) == in_part
+    traced = trace(jax.checkpoint(hand, policy=found.policy), [W] * 4, X)
+    assert traced.bytes_by_kind()["computed"] == by_hand.kept_bytes == sum(line.nbytes for line in by_hand.names)
+    assert by_hand.kept_bytes <= found.kept_bytes
+    assert traced.recompute_cost == by_hand.passes.recompute_cost
+    assert kept(jax.checkpoint(hand, policy=found.policy)) == kept(jax.checkpoint(by_hand.named, policy=found.policy))
+    assert kept(scheduled(hand, found.policy)) == kept(jax.checkpoint(hand, policy=found.policy))
+
+
+def test_where_lines_have_all_in_hand_the_names_keep_what_auto_keeps():
+    def f(ws, x):
+        for w in ws:
+            x = jnp.sin(x @ w["up"]) @ w["down"]
+        return jnp.sum(x)
+
+    found = auto(f, [W] * 4, X, budget="80 KiB")
+    assert found.by_hand.replaced_bytes == 0 and found.by_hand.kept_bytes == found.kept_bytes > 0
+    assert kept(found.by_hand.named) == kept(f)  # without a policy names keep nothing
+    assert kept(scheduled(found.by_hand.named, found.policy)) == kept(found.function)
+
+
+def test_in_a_loop_names_say_what_each_iteration_keeps():
+    found = auto(looped, W, X, budget="180 KiB")
+    carry, *others = found.by_hand.names
+    assert carry.write.startswith("in the body of lax.scan, first of all: carry 0 as checkpoint_name(")
+    assert carry.types == ("f32[256,16]",) and carry.nbytes == 5 * 256 * 16 * 4
+
+    def hand(w, x):
+        def body(both, _):
+            h, total = both
+            h = checkpoint_name(h, carry.names[0])
+            z = jnp.tanh(h @ w["up"])
+            h = h + z @ w["down"]
+            return (h, total + jnp.sum(h)), None
+
+        (h, total), _ = lax.scan(body, (x, 0.0), None, length=5)
+        for name in others:
+            assert name.write.startswith("leaf 0 of what lax.scan returns: checkpoint_name(")
+            h = checkpoint_name(h, name.names[0])
+        return jnp.mean(h**2) + total
+
+    traced = trace(jax.checkpoint(hand, policy=found.policy), W, X)
+    assert traced.bytes_by_kind()["computed"] == found.by_hand.kept_bytes
+    peaks = [measure(f, W, X).temp_bytes for f in (scheduled(hand, found.policy), found.function)]
+    assert peaks[0] <= 1.1 * peaks[1]
+
+
+def test_each_line_is_this_files_and_its_expression_is_written_there():
+    found = auto(deep, [W] * 4, X, budget="330 KiB")
+    assert found.by_hand.names
+    for name in found.by_hand.names:
+        expression = name.write.removeprefix("checkpoint_name(").rpartition(", ")[0]
+        assert expression in linecache.getline(__file__, name.source.line)
+    assert all(name.write in " ".join(str(found.by_hand).split()) for name in found.by_hand.names[:1])
+
+
+def test_what_keeps_everything_needs_no_names_and_other_checkpoints_are_refused():
+    found = auto(deep, [W] * 4, X, peak="1 GiB")
+    assert found.by_hand.names == () and "needs no checkpoint" in str(found.by_hand)
+    assert kept(jax.checkpoint(deep, policy=found.policy)) == kept(deep)
+
+    def branched(w, x):
+        for _ in range(4):
+            x = lax.cond(x.sum() > 0, lambda x: jnp.sin(jnp.tanh(x @ w["up"]) @ w["down"]), jnp.cos, x)
+        return jnp.sum(x)
+
+    limit = measure(jax.checkpoint(branched), W, X).peak_bytes
+    found = auto(branched, W, X, peak=limit)
+    with pytest.raises(PlanError, match="names do not say where these are"):
+        _ = found.policy

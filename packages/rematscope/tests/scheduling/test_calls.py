@@ -1,0 +1,102 @@
+"""Blocks are what functions do each time they are called: a checkpoint around each is the one that people write."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from zoo import normal
+
+from rematscope import trace
+from rematscope.scheduling.blocks import in_blocks
+from rematscope.scheduling.calls import partitions
+
+WS = [(normal(330 + i, 8, 16) / 3, normal(340 + i, 16, 8) / 4) for i in range(4)]
+X = normal(350, 32, 8)
+
+
+def layer(w, x):
+    return x + jnp.tanh(jnp.exp(-jnp.tanh(x @ w[0]))) @ w[1]
+
+
+def middle(x):
+    return jnp.sin(jnp.tanh(x) * jnp.exp(x) @ jnp.ones((8, 8)))
+
+
+def joined(w, x, y):
+    return jnp.tanh((x * y) @ w[0]) @ w[1]
+
+
+def skipping(checkpoint):
+    """What goes down is read again on the way up: no place between two blocks is narrow."""
+
+    def net(ws, x):
+        skips = []
+        for w in ws[:2]:
+            x = checkpoint(layer)(w, x)
+            skips.append(x)
+            x = x[::2]
+        x = checkpoint(middle)(x)
+        for w, y in zip(ws[2:], skips[::-1], strict=True):
+            x = checkpoint(joined)(w, jnp.repeat(x, 2, 0), y)
+        return jnp.mean(x**2)
+
+    return net
+
+
+def in_loop(checkpoint):
+    """Layers that are written out in the body of a loop over parts of a batch."""
+
+    def part(ws, x):
+        for w in ws:
+            x = checkpoint(layer)(w, x)
+        return jnp.mean(x**2)
+
+    return lambda ws, x: lax.scan(lambda sum_, x: (sum_ + part(ws, x), None), 0.0, x.reshape(4, 8, 8))[0]
+
+
+def twice(checkpoint):
+    """Each block begins with a loop of its own."""
+
+    def block(w, x):
+        y = x
+        for each in (w[0] @ w[1], w[0] @ w[1] / 2):
+            y = jnp.tanh(y @ each)
+        return x + y
+
+    def net(ws, x):
+        for w in ws:
+            x = checkpoint(block)(w, x)
+        return jnp.mean(x**2)
+
+    return net
+
+
+def of_jits(checkpoint):
+    """Each layer is a jit of its own, and so is all of it."""
+
+    def net(ws, x):
+        for w in ws:
+            x = checkpoint(jax.jit(layer))(w, x)
+        return jnp.mean(x**2)
+
+    return jax.jit(net)
+
+
+@pytest.mark.parametrize("make", [skipping, in_loop, twice, of_jits])
+def test_blocks_are_where_people_put_checkpoints(make):
+    plain, by_hand = make(lambda f: f), make(jax.checkpoint)
+    theirs = trace(by_hand, WS, X)
+    assert theirs.bytes_by_kind() != trace(plain, WS, X).bytes_by_kind()
+    ours = [trace(in_blocks(plain, blocks), WS, X) for blocks in partitions(plain, WS, X)]
+    assert any(
+        passes.bytes_by_kind() == theirs.bytes_by_kind() and passes.recompute_cost == theirs.recompute_cost
+        for passes in ours
+    )
+    gradients, expected = (jax.grad(f)(WS, X) for f in (in_blocks(plain, partitions(plain, WS, X)[0]), plain))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), gradients, expected)
+
+
+def test_what_calls_nothing_again_has_no_blocks():
+    assert partitions(jnp.sin, X) == []
+    assert partitions(lambda ws, x: layer(ws[0], x), WS, X) == []

@@ -1,0 +1,53 @@
+"""What runs an answer without a sandbox ends with whoever started it."""
+
+import subprocess
+import sys
+import time
+
+import pytest
+
+ANSWER = """
+import os
+import time
+from pathlib import Path
+
+
+def wait():
+    Path({started!r}).write_text(str(os.getpid()))
+    time.sleep(600)
+
+
+def all_but(f, name, waited=wait()):
+    return f
+"""
+CHECK = """
+import sys
+from pathlib import Path
+from grader.isolation.check_file import check_file
+
+check_file(Path(sys.argv[1]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere it ends at its limits")
+def test_an_answer_ends_with_the_process_that_checks_it(tmp_path):
+    answer, started = tmp_path / "all_but.py", tmp_path / "started"
+    answer.write_text(ANSWER.format(started=str(started)))
+    with subprocess.Popen([sys.executable, "-c", CHECK, str(answer)]) as checking:
+        while not (started.exists() and started.read_text()):
+            assert checking.poll() is None
+            time.sleep(0.05)
+        checking.kill()
+    deadline = time.monotonic() + 120
+    while alive(int(started.read_text())):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def alive(process: int) -> bool:
+    """Whether a process runs; one that has ended and that nobody has asked about does not."""
+    try:
+        with open(f"/proc/{process}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False

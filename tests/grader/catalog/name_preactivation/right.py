@@ -5,6 +5,7 @@ import functools
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+from flax import nnx
 from jax.ad_checkpoint import checkpoint_name
 from sample_answers import Answers
 
@@ -118,3 +119,17 @@ def row_by_row(x, W1, W2):
         return jnp.sin(y / jnp.sqrt(jnp.mean(y**2))) @ W2
 
     return jax.vmap(row)(checkpoint_name(x @ W1, "y"))
+
+
+@passes
+def nnx_linear_layers(x, W1, W2):
+    """They draw kernels before they get theirs, and so there is an error function in the program."""
+    rngs = nnx.Rngs(0)
+    first, second = (nnx.Linear(*W.shape, use_bias=False, param_dtype=W.dtype, rngs=rngs) for W in (W1, W2))
+    first.kernel[...], second.kernel[...] = W1, W2
+
+    @functools.partial(nnx.remat, policy=jax.checkpoint_policies.save_only_these_names("product"))
+    def run(x, first, second):
+        return second(wave(checkpoint_name(first(x), "product")))
+
+    return run(x, first, second)

@@ -1,6 +1,7 @@
 """The C library's functions that Python has none for: `mount`, `prctl`, `capset`. Linux only."""
 
 import ctypes
+import functools
 import os
 import signal
 
@@ -9,9 +10,14 @@ _PR_SET_PDEATHSIG = 1
 
 def call(name: str, *arguments: object) -> None:
     """Calls a function that returns 0 if all went well. Raises OSError with what it says otherwise."""
-    function = getattr(ctypes.CDLL(None, use_errno=True), name)
-    if function(*arguments):
+    if getattr(library(), name)(*arguments):
         raise OSError(ctypes.get_errno(), f"{name}: {os.strerror(ctypes.get_errno())}")
+
+
+@functools.cache
+def library() -> ctypes.CDLL:
+    """The C library, opened once."""
+    return ctypes.CDLL(None, use_errno=True)
 
 
 def end_with_parent() -> None:

@@ -50,6 +50,12 @@ def enter_namespaces() -> None:
     Path("/proc/self/gid_map").write_text(f"{group} {group} 1")
 
 
+def prepare() -> None:
+    """Makes what `lock` needs and can be made before: each process that is forked then has it."""
+    libc.library()
+    system_calls.made()
+
+
 def lock(limits: ProcessLimits) -> None:
     """Gives up all that a learner's code does not need, for good. Call it in the first process after
     `enter_namespaces`."""

@@ -12,6 +12,7 @@ version. The filter is a Berkeley packet filter, as seccomp(2) has it, made from
 """
 
 import ctypes
+import functools
 import platform
 import struct
 import sys
@@ -93,6 +94,7 @@ _MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # which num
 _PR_SET_SECCOMP, _SECCOMP_MODE_FILTER = 22, 2
 _LOAD, _EQUAL, _ANY_BIT, _RETURN = 0x20, 0x15, 0x45, 0x06  # of Berkeley packet filters
 _ALLOW, _KILL, _EPERM, _ENOSYS = 0x7FFF0000, 0x80000000, 0x00050001, 0x00050026
+_STEP = struct.Struct("=HBBI")  # `struct sock_filter`
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16  # offsets in what the filter is shown, `struct seccomp_data`
 
 
@@ -113,10 +115,15 @@ def _numbers(table: str, column: int) -> dict[str, int]:
 
 def refuse() -> None:
     """Refuses all others to this process and its threads, for good."""
-    steps = _steps(platform.machine())
-    program = ctypes.create_string_buffer(b"".join(struct.pack("=HBBI", *step) for step in steps))
-    described = ctypes.create_string_buffer(struct.pack("@HP", len(steps), ctypes.addressof(program)))
+    program = ctypes.create_string_buffer(steps := made())
+    described = ctypes.create_string_buffer(struct.pack("@HP", len(steps) // _STEP.size, ctypes.addressof(program)))
     libc.prctl(_PR_SET_SECCOMP, _SECCOMP_MODE_FILTER, ctypes.addressof(described))
+
+
+@functools.cache
+def made() -> bytes:
+    """The filter, as the kernel takes it."""
+    return b"".join(_STEP.pack(*step) for step in _steps(platform.machine()))
 
 
 def _steps(machine: str) -> list[tuple[int, int, int, int]]:

@@ -118,6 +118,7 @@ def _warm_up() -> None:
     for name in registry.names():
         registry.task(name)
     importlib.import_module("IPython.core.inputtransformer2")  # for answers with magics
+    lockdown.prepare()
     importlib.import_module("jax.extend.mlir.dialects.builtin")
     interpreter.run(reader.read(_PROGRAM).text, [np.ones((2, 2), np.float32)])
     # A long pattern is compiled that tells JAX's files apart. Last: what is imported may add to it, which undoes that.

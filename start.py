@@ -225,7 +225,8 @@ def jupyterlab():
 
 def environment():
     """Returns our environment variables without those that would bring in other packages, kernels or settings."""
-    foreign = ("PYTHONHOME", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE")
+    foreign = ["PYTHONHOME", "PYTHONPATH", "PYTHONDONTWRITEBYTECODE"]
+    foreign += ["PYENV_VERSION", "PYENV_DIR"]  # the one that pyenv ran this file with; .python-version asks for another
     result = {k: v for k, v in os.environ.items() if k not in foreign and not k.startswith("JUPYTER")}
     result["VIRTUAL_ENV"] = str(VENV)
     result["PATH"] = os.pathsep.join([str(Path(python(VENV)).parent), os.environ.get("PATH", os.defpath)])

@@ -393,7 +393,8 @@ def test_only_the_kernel_of_this_environment_is_used(workbook, monkeypatch):
 
 
 def test_the_user_s_python_settings_do_not_reach_what_is_started(monkeypatch):
-    for name in ("PYTHONPATH", "PYTHONHOME", "PYTHONDONTWRITEBYTECODE", "JUPYTER_TOKEN", "JUPYTERLAB_SETTINGS_DIR"):
+    foreign = "PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE PYENV_VERSION JUPYTER_TOKEN JUPYTERLAB_SETTINGS_DIR"
+    for name in foreign.split():
         monkeypatch.setenv(name, "x")
     monkeypatch.setenv("JAX_REMAT3", "1")
     assert "x" not in start.environment().values()

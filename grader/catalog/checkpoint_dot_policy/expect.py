@@ -42,8 +42,9 @@ def draw(rng, argument):
         return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
     modulus = next(number for number in (2, 3, 4, 5, 7) if width % number)
     numbers = {1: [-5, -3, 3, 5]}.get(width, [1 - modulus, 1, 1 + modulus, 1 - 2 * modulus])
-    # Near 1: silu is relu far from 0, and relu6 is relu below 6. Less in float16, whose sums of squares are bounded.
-    scale = 1 / 8 if argument.dtype == "float16" else 2.0 ** rng.integers(-1, 1)
+    # Near 1: silu is relu far from 0, and relu6 is relu below 6. Less in float16, whose sums of squares are bounded,
+    # and less still where there are more of them.
+    scale = (1 / 8 if width <= 8 else 1 / 16) if argument.dtype == "float16" else 2.0 ** rng.integers(-1, 1)
     return (scale * rng.choice(numbers, size=argument.shape)).astype(argument.dtype)
 
 

@@ -15,6 +15,7 @@ from checkpoint_dot_policy.wrong import WRONG
 import solutions.checkpoint_dot_policy
 from grader import check
 from grader.exercises import registry
+from grader.exercises.besides import drawn
 from grader.isolation.in_process import grade
 
 NAME = "checkpoint_dot_policy"
@@ -37,6 +38,24 @@ def test_no_input_meets_relus_kink():
                 w1, x = w1[:, None], np.moveaxis(x, -1, 0)
             y = x @ w1
             assert (y != 0).all() and (y < 0).any() and (y > 0).any()
+
+
+def test_no_result_is_too_large_for_float16():
+    # An infinite result is near to nothing, not to itself either: a right answer would fail.
+    task, expect = registry.task(NAME), registry.expect(NAME)
+    rng = np.random.default_rng(0)
+    structures = [
+        *filter(None, (drawn(task, rng, {"dtype": "float16", "mapped": "none"}) for _ in range(300))),
+        {"N": 125, "d": 24, "dtype": "float16", "mapped": "none", "called": "as it is"},  # of squares far apart
+    ]
+    for structure in structures:
+        if not task.fits(structure):
+            continue
+        w1, w2, x = (expect.draw(rng, a).astype(float) for a in task.case(rng, **structure).arguments)
+        h = np.maximum(x @ w1, 0)
+        dz = 8 * abs(h @ w2)  # no cotangent is larger than 4
+        for result in (np.sum((h @ w2) ** 2), h.T @ dz, abs(x).T @ (dz @ abs(w2).T), dz @ abs(w2).T @ abs(w1).T):
+            assert np.max(result) < np.finfo("float16").max, structure
 
 
 def test_cases_differ_in_shape_and_dtype():

@@ -214,6 +214,52 @@ def test_a_keyword_says_whether_to_differentiate():
 # Bytes.
 
 
+class Layer(nnx.Module):
+    def __init__(self, rngs):
+        self.up, self.down = nnx.Linear(D, 2 * D, rngs=rngs), nnx.Linear(2 * D, D, rngs=rngs)
+
+    def __call__(self, x):
+        return self.down(jnp.sin(self.up(x)))
+
+
+def in_place(model, optimizer, x):
+    value, gradients = nnx.value_and_grad(lambda model, x: jnp.mean(model(x) ** 2))(model, x)
+    optimizer.update(model, gradients)
+    return value
+
+
+def model_and_optimizer():
+    model = Layer(nnx.Rngs(0))
+    return model, nnx.Optimizer(model, OPTIMIZER, wrt=nnx.Param)
+
+
+@pytest.mark.parametrize("step", [in_place, nnx.jit(in_place)], ids=["plain", "jitted"])
+def test_a_step_that_updates_its_modules_in_place_is_one(step):
+    """It returns its loss alone: what it leaves in what it was given is a result too, and is compiled."""
+    given = *model_and_optimizer(), BATCH
+    graph, state = nnx.split(given[:2])
+
+    def pure(state, x):
+        modules = nnx.merge(graph, state)
+        return in_place(*modules, x), nnx.state(modules)
+
+    same = trace(pure, state, BATCH)
+    passes = trace(step, *given)
+    assert figures(passes) == figures(same)
+    assert sorted(v.shape for v in passes.step.parameters) == sorted(v.shape for v in same.step.parameters)
+    assert len(passes.step.state) == len(same.step.state) > 8  # two moments of four arrays, and the count
+    assert liveness(step, *given).peak_bytes == liveness(pure, state, BATCH).peak_bytes
+    assert measure(step, *given).peak_bytes >= 3 * sum(v.nbytes for v in passes.step.parameters)
+    assert plan(step, *given, budget=0.5).saved_bytes == plan(pure, state, BATCH, budget=0.5).saved_bytes
+    assert not lint(step, *given).findings
+
+
+def test_a_module_that_a_step_was_not_given_is_asked_for():
+    model, optimizer = model_and_optimizer()
+    with pytest.raises(TraceError, match="Make that an argument"):
+        trace(lambda x: in_place(model, optimizer, x), BATCH)
+
+
 def test_what_a_step_has_stands_apart():
     found = liveness(jax.jit(stepping(by_grad)), PARAMETERS, STATE, BATCH)
     weights = 4 * LAYERS * D * D

@@ -260,3 +260,52 @@ def test_a_transformers_layers_print_in_two_hundred_lines():
     table = ResidualTable(passes)
     assert len(plain_text(table, 80).splitlines()) <= 200 and "ps.0…63.up" in plain_text(table, 120)
     assert sum(row.nbytes for row in table.rows) == passes.saved_bytes() and len(kept) >= 64
+
+
+def of_other_widths(ps, x):
+    for p in ps:
+        x = layer(p, x)
+    return x.sum()
+
+
+def with_other_numbers(ps, x):
+    for i, p in enumerate(ps):
+        x = (1 - 0.1 / (i + 2)) * layer(p, x)
+    return x.sum()
+
+
+@pytest.mark.parametrize("f", [of_other_widths, with_other_numbers, jax.checkpoint(of_other_widths)])
+def test_where_a_text_were_too_long_layers_fold_that_are_alike_but_for_numbers_and_shapes(f):
+    grows = f is not with_other_numbers
+
+    def text(layers):
+        widths = [8 + grows * i for i in range(layers)]
+        ps = [{n: jax.ShapeDtypeStruct(s, jnp.float32) for n, s in (("up", (8, w)), ("down", (w, 8)))} for w in widths]
+        return plain_text(FwdBwd(trace(f, ps, X)), 80)
+
+    long = text(64)
+    assert len(long.splitlines()) <= 100 and "with other numbers or shapes" in " ".join(long.split())
+    assert "with other" not in text(5)  # which is whole
+
+
+def test_a_text_of_layers_of_which_none_are_alike_leaves_out_its_middle():
+    def f(x):
+        for i in range(400):
+            x = (jnp.sin, jnp.cos, jnp.tanh)[i * i // 7 % 3](x.reshape(x.shape[::-1]) if i * i % 11 < 5 else x)
+        return x.sum()
+
+    lines = plain_text(FwdBwd(trace(f, X)), 80).splitlines()
+    assert len(lines) <= 200
+
+
+def test_a_page_says_modules_of_long_names_where_their_layers_are_folded():
+    """What stands for them takes two lines there."""
+
+    def f(ps, x):
+        for i, p in enumerate(ps):
+            with jax.named_scope(f"transformer_of_many_like_layers/checkpointed_block_with_a_long_name_{i}"):
+                x = layer(p, x)
+        return x.sum()
+
+    page = FwdBwd(trace(f, [{"up": W, "down": W}] * 12, X)).html()
+    assert "with_a_long_name_1…11" in re.sub(r"\s+|<[^>]*>", "", page)

@@ -6,7 +6,7 @@ from typing import Any
 
 from rematscope.ir import collectives
 from rematscope.ir.placement import index_text
-from rematscope.ir.program import CASTS, Equation, Program, Value, type_text
+from rematscope.ir.program import CASTS, Equation, Literal, Program, Value, type_text
 from rematscope.ir.source import Source
 
 # Text in pieces: where it names a value, the piece is that value.
@@ -35,23 +35,28 @@ _SHORT = {
 _FEW = 4
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False, slots=True)
 class Line:
-    """One line of a program as text.
+    """One line of a program, put into words only where it is shown: most of a large model's are not.
 
     Attributes:
-      pieces: the text, indented.
+      template: the text, indented, with `{}` for each of `parts`.
+      parts: the values that it names, and texts of the user's.
       defines: the values that it defines.
-      role: the equation's role, empty for lines that compute nothing.
-      source: the user's line that it comes from.
-      module: the module that this belongs to; None for lines that compute nothing.
+      equation: where its source and its module come from; None for lines that compute nothing.
+      role: the equation's, empty where it runs bodies.
     """
 
-    pieces: Pieces
+    template: str
+    parts: tuple[str | Value, ...] = ()
     defines: tuple[Value, ...] = ()
+    equation: Equation | None = None
     role: str = ""
-    source: Source | None = None
-    module: str | None = None
+
+    @property
+    def pieces(self) -> Pieces:
+        """The text, and the values in it."""
+        return _filled(self.template, *self.parts)
 
     @property
     def code(self) -> str:
@@ -59,10 +64,20 @@ class Line:
         return text(self.pieces)
 
     @property
-    def type(self) -> str:
-        """Dtypes and shapes of what the line defines; of many alike how many they are, and one."""
-        types = [type_text(value) for value in self.defines]
-        return f"{len(types)} × {types[0]}" if len(types) > _FEW and len(set(types)) == 1 else ", ".join(types)
+    def indent(self) -> str:
+        """What it begins with."""
+        return self.template[: len(self.template) - len(self.template.lstrip(" "))]
+
+    @property
+    def source(self) -> Source | None:
+        """The user's line that it comes from."""
+        return self.equation.source if self.equation else None
+
+
+def types_text(values: Sequence[Value]) -> str:
+    """Dtypes and shapes; of many alike how many they are, and one."""
+    types = [type_text(value) for value in values]
+    return f"{len(types)} × {types[0]}" if len(types) > _FEW and len(set(types)) == 1 else ", ".join(types)
 
 
 def lines(program: Program, indent: str = "") -> Iterator[Line]:
@@ -71,7 +86,7 @@ def lines(program: Program, indent: str = "") -> Iterator[Line]:
         match equation.primitive:
             case "optimization_barrier":
                 count = len(equation.inputs)
-                yield Line((f"{indent}── barrier: {count} value{'s' * (count > 1)} ──",))
+                yield Line(f"{indent}── barrier: {count} value{'s' * (count > 1)} ──")
             case "scan":
                 yield from _scan(equation, indent)
             case "while":
@@ -83,60 +98,67 @@ def lines(program: Program, indent: str = "") -> Iterator[Line]:
             case primitive if primitive in CASTS:
                 pass  # what it returns has its operand's name
             case _:
-                code = (indent, *_assignment(equation))
-                yield Line(code, equation.outputs, equation.role, equation.source, equation.module)
+                template, parts = _assignment(equation)
+                yield Line(indent + template, parts, equation.outputs, equation, equation.role)
 
 
 def code(equation: Equation) -> str:
     """One equation as an assignment."""
-    return text(_assignment(equation))
+    template, parts = _assignment(equation)
+    return text(_filled(template, *parts))
 
 
 def text(pieces: Pieces) -> str:
     """The pieces, values by their names."""
-    return "".join(piece.name if isinstance(piece, Value) else piece for piece in pieces)
+    return "".join([piece.name if isinstance(piece, Value) else piece for piece in pieces])
 
 
-def _assignment(equation: Equation) -> Pieces:
-    targets = listed(equation.outputs)
-    return (*targets, " = ", *_expression(equation)) if targets else _expression(equation)
+# A text with `{}` for each of the parts, and the parts.
+_Words = tuple[str, tuple[str | Value, ...]]
 
 
-def _expression(equation: Equation) -> Pieces:
+def _assignment(equation: Equation) -> _Words:
+    template, parts = _expression(equation)
+    targets = equation.outputs
+    return (f"{listed(len(targets))} = {template}", (*targets, *parts)) if targets else (template, parts)
+
+
+def _expression(equation: Equation) -> _Words:
     primitive, params, operands = equation.primitive, equation.params, equation.inputs
     if primitive in _INFIX and len(operands) == 2:
-        left, right = ("({})" if v.name.startswith("-") else "{}" for v in operands)
-        return _filled(f"{left} {_INFIX[primitive]} {right}", *operands)
+        left, right = ("({})" if isinstance(v, Literal) and v.name.startswith("-") else "{}" for v in operands)
+        return f"{left} {_INFIX[primitive]} {right}", operands
     match primitive:
         case "neg":
-            return _filled("-{}", *operands)
+            return "-{}", operands
         case "integer_pow":
-            return _filled(f"{{}} ** {params['y']}", *operands)
+            return f"{{}} ** {params['y']}", operands
         case "dot_general":
-            return _filled(_dot(equation), *operands)
+            return _dot(equation), operands
         case "name":
-            return _filled("checkpoint_name({}, {})", *operands, repr(params["name"]))
+            return "checkpoint_name({}, {})", (*operands, repr(params["name"]))
         case "convert_element_type":
-            return _filled(f"{type_text(equation.outputs[0]).partition('[')[0]}({{}})", *operands)
+            return f"{type_text(equation.outputs[0]).partition('[')[0]}({{}})", operands
         case "transpose":
             if params["permutation"] == (1, 0):
-                return _filled("{}.T", *operands)
-            return _filled(f"transpose({{}}, {_tuple(params['permutation'])})", *operands)
+                return "{}.T", operands
+            return f"transpose({{}}, {_tuple(params['permutation'])})", operands
         case "select_n" if len(operands) == 3 and operands[0].dtype == bool:
-            return _filled("where({}, {}, {})", operands[0], operands[2], operands[1])
+            return "where({}, {}, {})", (operands[0], operands[2], operands[1])
         case "slice":
             steps = params["strides"] or (1,) * len(params["start_indices"])
             bounds = zip(params["start_indices"], params["limit_indices"], steps, strict=True)
-            parts = (f"{start}:{stop}" if step == 1 else f"{start}:{stop}:{step}" for start, stop, step in bounds)
-            return _filled(f"{{}}[{', '.join(parts)}]", *operands)
+            slices = (f"{start}:{stop}" if step == 1 else f"{start}:{stop}:{step}" for start, stop, step in bounds)
+            return f"{{}}[{', '.join(slices)}]", operands
         case "iota":
-            return (f"iota({_tuple(params['shape'])}, {params['dimension']})",)
+            return f"iota({_tuple(params['shape'])}, {params['dimension']})", ()
+    shown: tuple[str, ...] = ()
     if collectives.kind(primitive) is not None:
         axes = params.get("axes", params.get("axis_name"))
-        over = map(repr, axes if isinstance(axes, (tuple, list)) else (axes,))
-        return (f"{_SHORT.get(primitive, primitive)}(", *listed([*operands, *over]), ")")
-    shown = [_tuple(params[parameter])] if (parameter := _PARAMETERS.get(primitive)) in params else []
-    return (f"{_SHORT.get(primitive, primitive)}(", *listed([*operands, *shown]), ")")
+        shown = tuple(map(repr, axes if isinstance(axes, (tuple, list)) else (axes,)))
+    elif (parameter := _PARAMETERS.get(primitive)) in params:
+        shown = (_tuple(params[parameter]),)
+    return f"{_SHORT.get(primitive, primitive)}({listed(len(operands) + len(shown))})", (*operands, *shown)
 
 
 def _filled(template: str, *parts: str | Value) -> Pieces:
@@ -145,9 +167,9 @@ def _filled(template: str, *parts: str | Value) -> Pieces:
     return (first, *(piece for pair in zip(parts, others, strict=True) for piece in pair))
 
 
-def listed(parts: Sequence[str | Value]) -> Pieces:
-    """`a, b, c`."""
-    return tuple(piece for part in parts for piece in (", ", part))[1:]
+def listed(count: int) -> str:
+    """`{}, {}, {}`, for so many parts."""
+    return ", ".join(["{}"] * count)
 
 
 def _tuple(value: Any) -> str:  # a parameter of a primitive
@@ -193,7 +215,7 @@ def _start(equation: Equation, indent: str) -> Iterator[Line]:
     pairs = zip(equation.outputs, equation.initial, strict=False)
     if renamed := [(carry, first) for carry, first in pairs if carry.name != first.name]:
         carries, firsts = zip(*renamed, strict=True)
-        yield Line((indent, *listed(carries), " = ", *listed(firsts)))
+        yield Line(f"{indent}{listed(len(carries))} = {listed(len(firsts))}", (*carries, *firsts))
 
 
 def _scan(equation: Equation, indent: str) -> Iterator[Line]:
@@ -204,52 +226,48 @@ def _scan(equation: Equation, indent: str) -> Iterator[Line]:
     if equation.reverse:
         steps = f"reversed({steps})"
     yield from _start(equation, indent)
-    yield Line((f"{indent}for {index} in {steps}:",), source=equation.source, module=equation.module)
+    yield Line(f"{indent}for {index} in {steps}:", equation=equation)
     inner = indent + "  "
     yield from lines(body, inner)
     for whole, part in zip(equation.outputs[carries:], body.outputs[carries:], strict=True):
-        yield Line((inner, whole, f"[{index}] = ", part), (whole,))
+        yield Line(f"{inner}{{}}[{index}] = {{}}", (whole, part), (whole,))
     yield from _carry_over(equation, body, inner)
 
 
 def _carry_over(equation: Equation, body: Program, indent: str) -> Iterator[Line]:
     """The end of an iteration: all carries at once, so that two may trade places."""
     if carries := equation.outputs[: equation.carries]:
-        yield Line((indent, *listed(carries), " = ", *listed(body.outputs[: len(carries)])), carries)
+        names = listed(len(carries))
+        yield Line(f"{indent}{names} = {names}", (*carries, *body.outputs[: len(carries)]), carries)
 
 
 def _shard_map(equation: Equation, indent: str) -> Iterator[Line]:
     (body,) = equation.bodies
     axes = ", ".join(f"{name}={size}" for name, size in equation.params["axes"].items())
-    yield Line((f"{indent}on each device of {axes}:",), source=equation.source, module=equation.module)
+    yield Line(f"{indent}on each device of {{}}:", (axes,), equation=equation)
     inner = indent + "  "
     yield from lines(body, inner)
     for whole, part, spec in zip(equation.outputs, body.outputs, equation.params["out_specs"], strict=True):
-        yield Line((inner, whole, f"{index_text(spec)} = ", part), (whole,))
+        yield Line(f"{inner}{{}}{{}} = {{}}", (whole, index_text(spec), part), (whole,))
 
 
 def _while(equation: Equation, indent: str) -> Iterator[Line]:
     condition, body = equation.bodies
     yield from _start(equation, indent)
-    yield Line((f"{indent}while True:",), source=equation.source, module=equation.module)
+    yield Line(f"{indent}while True:", equation=equation)
     inner = indent + "  "
     yield from lines(condition, inner)
-    yield Line((f"{inner}if not ", condition.outputs[0], ": break"))
+    yield Line(f"{inner}if not {{}}: break", condition.outputs[:1])
     yield from lines(body, inner)
     yield from _carry_over(equation, body, inner)
 
 
 def _cond(equation: Equation, indent: str) -> Iterator[Line]:
-    targets = listed(equation.outputs)
-    switch = ("switch(", equation.inputs[0], "):")
-    yield Line(
-        (indent, *targets, *[" = "] * bool(targets), *switch),
-        equation.outputs,
-        source=equation.source,
-        module=equation.module,
-    )
+    targets = f"{listed(len(equation.outputs))} = " if equation.outputs else ""
+    parts = (*equation.outputs, equation.inputs[0])
+    yield Line(f"{indent}{targets}switch({{}}):", parts, equation.outputs, equation)
     for i, body in enumerate(equation.bodies):
-        yield Line((f"{indent}  case {i}:",))
+        yield Line(f"{indent}  case {i}:")
         yield from lines(body, indent + "    ")
         if body.outputs:
-            yield Line((f"{indent}    return ", *listed(body.outputs)))
+            yield Line(f"{indent}    return {listed(len(body.outputs))}", body.outputs)

@@ -111,11 +111,15 @@ class Value:
     @property
     def memory(self) -> str:
         """`"device"`, or `"host"` for what was moved there or is given there."""
-        space = getattr(self.aval, "memory_space", None)
-        return "host" if str(getattr(space, "name", space)).lower() in ("host", "pinned_host") else "device"
+        return _memory(getattr(self.aval, "memory_space", None))
 
     def __repr__(self) -> str:
         return f"{self.name}:{type_text(self)}"
+
+
+@functools.lru_cache(maxsize=64)
+def _memory(space: Any) -> str:  # JAX's, an enumeration's or a text
+    return "host" if str(getattr(space, "name", space)).lower() in ("host", "pinned_host") else "device"
 
 
 class Literal(Value):

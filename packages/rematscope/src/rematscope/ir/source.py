@@ -40,8 +40,13 @@ class Source:
         Args:
           *records: of an equation, then of those that it stands in, innermost first.
         """
+        return cls._at(tuple(_Stack(record.traceback) for record in records))
+
+    @classmethod
+    @functools.lru_cache(maxsize=1 << 14)  # like layers have equal call stacks
+    def _at(cls, stacks: "tuple[_Stack, ...]") -> "Source | None":
         installed: list[_Frame] = []
-        for frame in _frames(records):
+        for frame in _frames(stacks):
             if frame.package is None:
                 return cls._reached(installed[0] if installed else frame, frame)
             installed.append(frame)
@@ -67,7 +72,17 @@ class Source:
         return f"{self.caller.where} → {here}" if self.caller else here
 
     def __str__(self) -> str:
+        return self._text
+
+    @functools.cached_property
+    def _text(self) -> str:
         return self.where if self.caller else f"{self.where} ({self.function.rpartition('.')[2]})"
+
+
+class _Stack(NamedTuple):
+    """What JAX records of an operation's origin, without the names that differ from layer to layer."""
+
+    traceback: Any  # of a private class of JAX's; equal where the same calls were at the same places
 
 
 class _Frame(NamedTuple):
@@ -79,9 +94,9 @@ class _Frame(NamedTuple):
     package: str | None
 
 
-def _frames(records: Iterable[Any]) -> Iterator[_Frame]:
+def _frames(stacks: Iterable[_Stack]) -> Iterator[_Frame]:
     """The lines of a call stack that are not JAX's own, innermost first."""
-    for record in records:
+    for record in stacks:
         # Few operations are a library's: mostly the first line is enough.
         for count in (1, _FRAMES):
             lines = source_info_util.summarize(record, count).splitlines()[::-1][count > 1 :]

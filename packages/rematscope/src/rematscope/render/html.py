@@ -37,11 +37,11 @@ class Hidden(NamedTuple):
     """Lines that a reader opens.
 
     Attributes:
-      summary: the line that stands for them.
+      summary: the line that stands for them, on as many lines as it takes.
       lines: the lines.
     """
 
-    summary: PieceLine
+    summary: Sequence[PieceLine]
     lines: Sequence[PieceLine | Row]
 
 
@@ -90,9 +90,9 @@ def html_page(
 
 
 def _shown(line: PieceLine | Row | Hidden) -> PieceLine:
-    if isinstance(line, Row):
-        return [piece for each in line.lines for piece in each]
-    return line.summary if isinstance(line, Hidden) else line
+    if isinstance(line, list):
+        return line
+    return [piece for each in (line.lines if isinstance(line, Row) else line.summary) for piece in each]
 
 
 def _opening(lines: Iterable[PieceLine | Row | Hidden]) -> str:
@@ -102,7 +102,7 @@ def _opening(lines: Iterable[PieceLine | Row | Hidden]) -> str:
     for line in lines:
         if isinstance(line, Hidden):
             parts += [pre(open_lines)] if open_lines else []
-            parts.append(f"<details><summary>{pre([line.summary])}</summary>{pre(line.lines)}</details>")
+            parts.append(f"<details><summary>{pre(line.summary)}</summary>{pre(line.lines)}</details>")
             open_lines = []
         else:
             open_lines.append(line)

@@ -15,9 +15,25 @@ from rematscope.errors import TraceError
 source_info_util.register_exclusion(__file__)
 
 
-def flattened(
-    f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[Callable[..., Any], list[Any]]:
+class FlatFunction:
+    """A function of pytrees as a function of their leaves, which returns what that returns."""
+
+    def __init__(self, f: Callable[..., Any], tree: Any):
+        self._f, self._tree = f, tree
+
+    def __call__(self, *leaves: Any) -> Any:
+        args, kwargs = jax.tree.unflatten(self._tree, leaves)
+        return self._f(*args, **kwargs)
+
+    def updating(self, *leaves: Any) -> tuple[Any, list[Any]]:
+        """What it returns; and what it put into objects that it was given, as a step does with Flax's nnx modules."""
+        given = jax.tree.unflatten(self._tree, leaves)
+        returned = self._f(*given[0], **given[1])
+        before = set(map(id, leaves))
+        return returned, [leaf for leaf in jax.tree.leaves(given) if id(leaf) not in before]
+
+
+def flattened(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[FlatFunction, list[Any]]:
     """`f` as a function of the leaves of its arguments, which returns what `f` returns; and those leaves.
 
     Args:
@@ -35,12 +51,7 @@ def flattened(
             f"the first argument is {described(f)}, and no function. Give the function first, and then its arguments."
         )
     leaves, tree = jax.tree.flatten((tuple(args), dict(kwargs)))
-
-    def flat(*leaves: Any) -> Any:
-        args, kwargs = jax.tree.unflatten(tree, leaves)
-        return f(*args, **kwargs)
-
-    return flat, leaves
+    return FlatFunction(f, tree), leaves
 
 
 def check_arrays(leaves: Sequence[Any]) -> None:

@@ -16,7 +16,7 @@ from rematscope.ir.inline import Inliner
 from rematscope.ir.jax_internals import AnyJaxpr, Policy
 from rematscope.ir.placement import place
 from rematscope.ir.program import Value
-from rematscope.tracing.arguments import called, check_differentiable, flattened
+from rematscope.tracing.arguments import FlatFunction, called, check_differentiable, flattened
 from rematscope.tracing.one_device import manual_axes, mapped_again
 from rematscope.tracing.step import gradients_of, is_step
 
@@ -60,7 +60,7 @@ def with_policies(f: Callable[..., Any], instead: Callable[[Policy | None], Poli
         flat, leaves = flattened(f, args, kwargs)
         jaxpr, out = _jaxpr_of_no_step(flat, leaves)
         if jaxpr is None:
-            return replacing(flat, lambda loss: with_policies(loss, instead))(*leaves)
+            return replacing(f, lambda loss: with_policies(loss, instead))(*args, **kwargs)
         found = list(checkpoints(jaxpr))
         if any(map(jax_internals.is_differentiated, found)):
             # What the gradient inside keeps was decided when it was taken: another policy would not change that.
@@ -85,7 +85,7 @@ def without_checkpoints(f: Callable[..., Any]) -> Callable[..., Any]:
         flat, leaves = flattened(f, args, kwargs)
         jaxpr, out = _jaxpr_of_no_step(flat, leaves)
         if jaxpr is None:
-            return replacing(flat, without_checkpoints)(*leaves)
+            return replacing(f, without_checkpoints)(*args, **kwargs)
         jaxpr = jax_internals.rewritten(
             jaxpr,
             lambda eqn, _: [jax_internals.eqn_without_checkpoint(eqn) if jax_internals.is_checkpoint(eqn) else eqn],
@@ -118,7 +118,7 @@ def called_once(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     return again
 
 
-def _jaxpr_of_no_step(flat: Callable[..., Any], leaves: list[Any]) -> tuple[Any, Any]:
+def _jaxpr_of_no_step(flat: FlatFunction, leaves: list[Any]) -> tuple[Any, Any]:
     """The jaxpr of a function and the shapes that it returns; two times None if it is a training step."""
     try:
         jaxpr, out = jax.make_jaxpr(stopped_at_gradients(flat), return_shape=True)(*leaves)
@@ -132,9 +132,9 @@ def _jaxpr_of_no_step(flat: Callable[..., Any], leaves: list[Any]) -> tuple[Any,
     return found
 
 
-def _takes_step(flat: Callable[..., Any], leaves: list[Any]) -> bool:
+def _takes_step(flat: FlatFunction, leaves: list[Any]) -> bool:
     inline = Inliner()
-    jaxpr = jax.make_jaxpr(marking(flat))(*leaves)
+    jaxpr = jax.make_jaxpr(marking(flat.updating))(*leaves)
     program = inline.program(jaxpr, [Value(v.aval) for v in jax_internals.body_of(jaxpr)[0].invars])
     place(program)
     return is_step(program, gradients_of(inline.marks))
@@ -166,7 +166,8 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     def look(loss: Callable[..., Any]) -> Callable[..., Any]:
         def seen(*primals: Any, **settings: Any) -> Any:
             inner, given = flattened(loss, primals, settings)
-            jaxpr: Any = jax.make_jaxpr(inner)(*given)
+            jaxpr: Any
+            jaxpr, out = jax.make_jaxpr(inner, return_shape=True)(*given)  # it may be called once, as nnx's may
             read = [isinstance(x, jax.core.Tracer) for x in jaxpr.consts]
 
             def alone(*leaves: Any) -> Any:
@@ -177,7 +178,7 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
             values = [*(x for x, taken in zip(jaxpr.consts, read, strict=True) if taken), *given]
             shapes = [_shape(jax.typeof(x), like(x)) for x in values]
             found.append(mapped_again(alone, values) if manual_axes() else (alone, shapes))
-            return loss(*primals, **settings)
+            return jax.tree.unflatten(jax.tree.structure(out), jaxpr_as_fun(jaxpr)(*given))
 
         return seen
 

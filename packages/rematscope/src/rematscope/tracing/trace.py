@@ -238,13 +238,13 @@ def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, 
                 pass
             except TraceError:  # an optimizer may do what has no derivative; what else there is, is explained already
                 with contextlib.suppress(Exception):
-                    if (step := _as_it_stands(called(f), flat, leaves, paths, is_step)) is not None:
+                    if (step := _as_it_stands(called(f), flat.updating, leaves, paths, is_step)) is not None:
                         return step
                 raise
-            if (step := _as_it_stands(called(f), flat, leaves, paths, is_step)) is not None:
+            if (step := _as_it_stands(called(f), flat.updating, leaves, paths, is_step)) is not None:
                 return step
         if differentiate is False:
-            if (step := _as_it_stands(called(f), flat, leaves, paths, lambda *_: True)) is None:
+            if (step := _as_it_stands(called(f), flat.updating, leaves, paths, lambda *_: True)) is None:
                 raise TraceError(
                     f"{called(f)} takes no gradient, so there are no passes in it. Leave out differentiate=."
                 )
@@ -277,7 +277,7 @@ def _differentiated(
                 "Return a float from it, a loss for example."
             )
         backward_jaxpr = jax.make_jaxpr(backward)(residuals, cotangents)
-    except (ValueError, TypeError, NotImplementedError) as error:
+    except Exception as error:
         if (explained := _explained(error, function, leaves)) is None:
             if "object is not callable" in str(error):
                 # JAX calls a policy late and does not say that it was the policy.
@@ -383,6 +383,11 @@ def _explained(error: Exception, function: str, leaves: Sequence[Any]) -> TraceE
         return TraceError(
             f"{function} looks at the value of an argument, and trace gives it only shapes. Bind flags, axes and other "
             "settings before: functools.partial(f, training=True)."
+        )
+    if "different trace level" in text:  # as Flax says it
+        return TraceError(
+            f"{function} changes an object that it was not given, such as a module of Flax's nnx. Make that an "
+            "argument, step(model, optimizer, batch): what a function puts into its arguments is looked at."
         )
     if "Reverse-mode differentiation does not work" in text:
         return TraceError(

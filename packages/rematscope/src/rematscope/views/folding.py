@@ -5,14 +5,17 @@ and if what they read stands in the same place: as many lines before, or outside
 the same step each time: through an earlier block, a stack that is sliced, or the values that one line defines.
 """
 
+import collections
 import dataclasses
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from rematscope.ir.pretty_print import Line
 from rematscope.ir.program import Literal, Value
 from rematscope.ir.source import common_path, numberless
+from rematscope.tracing.residuals import Residual
 from rematscope.views.program_rows import ProgramRow
 
 # A block of lines is folded where it comes at least so often and so many lines are hidden; it may be so long; so many
@@ -22,12 +25,14 @@ _TIMES, _HIDDEN, _LONGEST, _TRIES = 3, 6, 2_000, 4
 # So many lines of one place are worth one that stands for them.
 _RUN = 3
 
+_ROLES = {"R": "recomputed", "L": "late", "B": "backward"}
+
 # So long a path stands whole where a value is read.
 _PATH = 16
 
 # Each layer's key is made of a number of its own: its place, or what a library makes of its name.
 _NEW_KEY = "random_fold_in("
-_SLICE = re.compile(r"\[\d+:")  # and each layer's parameters are at a place of their own in a stack
+_SLICE = re.compile(r"(?<=\})\[\d+:.*")  # and each layer's parameters are at a place of their own in a stack
 
 
 class Repeat(NamedTuple):
@@ -39,6 +44,7 @@ class Repeat(NamedTuple):
       times: how often they are there, the first time included.
       rest: how many of them come once more at the end, before something else.
       step: how far each time moves on in a stack that it slices, or among the values of one line; 0 if it does not.
+      exact: they are the same but for their values; else numbers in them, or lengths of arrays, may be others.
     """
 
     start: int
@@ -46,6 +52,7 @@ class Repeat(NamedTuple):
     times: int
     rest: int = 0
     step: int = 0
+    exact: bool = True
 
     @property
     def shown(self) -> int:
@@ -61,15 +68,23 @@ class Repeat(NamedTuple):
 def summary(rows: Sequence[ProgramRow], repeat: Repeat) -> ProgramRow:
     """The line that stands for all but the first time: how often they come again, and what they save."""
     crossing = tuple(residual for row in rows[repeat.shown : repeat.end] for residual in row.crossing)
-    first = rows[repeat.start].code
-    indent = first[: len(first) - len(first.lstrip())]
     lines = "the line" if repeat.period == 1 else f"the {repeat.period} lines"
     again = f" and {repeat.rest} of them again" if repeat.rest else ""
     where = f", [i {'+' if repeat.step > 0 else '−'} {abs(repeat.step)}]" * bool(repeat.step)
-    text = f"{indent}⋮ {repeat.times - 1:,} × {lines} above{again}{where}{_modules(rows, repeat)}"
-    return ProgramRow(
-        "S" if crossing else "", (text,), crossing=crossing, seconds=_together(rows[repeat.shown : repeat.end])
-    )
+    but = "" if repeat.exact else " with other numbers or shapes"
+    text = f"⋮ {repeat.times - 1:,} × {lines} above{again}{but}{where}{_modules(rows, repeat)}"
+    return _said(rows[repeat.start].line.indent + text, crossing, seconds=_together(rows[repeat.shown : repeat.end]))
+
+
+def _said(
+    text: str,
+    crossing: tuple[Residual, ...],
+    origin: str = "",
+    seconds: float | None = None,
+    gutter: str = "",
+) -> ProgramRow:
+    """A line that stands for others, and what those save."""
+    return ProgramRow("S" if crossing else gutter, Line("{}", (text,)), crossing, origin, seconds=seconds)
 
 
 def _together(rows: Sequence[ProgramRow]) -> float | None:
@@ -77,37 +92,38 @@ def _together(rows: Sequence[ProgramRow]) -> float | None:
     return sum(known) if known else None
 
 
-def without_runs(rows: Sequence[ProgramRow], saved: bool = False) -> list[ProgramRow]:
+def without_runs(rows: Sequence[ProgramRow], saved: bool = False, roughly: bool = False) -> list[ProgramRow]:
     """The rows with one in place of several that follow each other and are of one line or one module.
 
-    Rows that save something stay, unless such are counted too (`saved`).
+    Rows that save something stay, unless such are counted too (`saved`); those of other roles, unless `roughly`.
     """
     module: list[str] = []  # the latest heading; below one, several lines of code are told as one
 
     def run(row: ProgramRow) -> tuple[bool, object]:
         if row.heading:
             module[:] = [row.code]
-        plain = bool(row.defines) and (saved or not row.crossing) and not _is_input(row)
-        return plain, (row.gutter.strip("S"), module or row.source) if plain else row.code
+        plain = bool(row.defines) and (saved or not row.crossing) and not row.origin
+        return plain, ("" if roughly else row.gutter.strip("S"), module or row.source) if plain else row.code
 
     shown: list[ProgramRow] = []
     for (plain, _), group in itertools.groupby(rows, run):
         alike = list(group)
         if plain and len(alike) >= _RUN:
-            code, sources = alike[0].code, {row.source for row in alike}
             crossing = tuple(residual for row in alike for residual in row.crossing)
-            text = f"{code[: len(code) - len(code.lstrip())]}⋮ {len(alike)} lines"
+            text = f"{alike[0].line.indent}⋮ {len(alike)} lines"
             text += f", {len(crossing)} saved" if crossing else ""
-            source = alike[0].source if len(sources) == 1 else ""
-            gutter = "S" if crossing else alike[0].gutter
-            alike = [ProgramRow(gutter, (text,), crossing=crossing, source=source, seconds=_together(alike))]
+            source = alike[0].source if len({row.source for row in alike}) == 1 else ""
+            letters = collections.Counter(row.gutter.strip("S") for row in alike)
+            if len(letters) > 1:
+                text += "".join(f", {count} {word}" for letter, word in _ROLES.items() if (count := letters[letter]))
+            alike = [_said(text, crossing, source, _together(alike), alike[0].gutter if len(letters) == 1 else "")]
         shown += alike
     return shown
 
 
 def tree_of(row: ProgramRow) -> str:
     """The argument that a row gives an array of, or hands back the gradient of; nothing for other rows."""
-    if not _is_gradient(row) and row.source != "argument":
+    if row.returns is None and row.origin != "argument":
         return ""
     return re.split(r"[.\[]", row.code.removeprefix("return d"), maxsplit=1)[0]
 
@@ -120,8 +136,8 @@ def without_trees(rows: Sequence[ProgramRow]) -> list[ProgramRow]:
         if name and len(alike) >= _RUN:
             crossing = tuple(residual for row in alike for residual in row.crossing)
             saved = f", {len(crossing):,} saved" if crossing else ""
-            text = f"⋮ {'return d' * _is_gradient(alike[0])}{name}: {len(alike):,} arrays{saved}"
-            alike = [ProgramRow("S" if crossing else "", (text,), crossing=crossing, source=alike[0].source)]
+            given_back = "return d" * (alike[0].returns is not None)
+            alike = [_said(f"⋮ {given_back}{name}: {len(alike):,} arrays{saved}", crossing, alike[0].origin)]
         shown += alike
     return shown
 
@@ -134,7 +150,11 @@ def with_short_paths(rows: Sequence[ProgramRow]) -> list[ProgramRow]:
             return piece
         return re.sub(r".*(?=(\.\w+){2}$)", "…", piece.name, count=1)
 
-    return [dataclasses.replace(row, pieces=tuple(short(piece, row) for piece in row.pieces)) for row in rows]
+    def shortened(row: ProgramRow) -> ProgramRow:
+        line = dataclasses.replace(row.line, parts=tuple(short(part, row) for part in row.line.parts))
+        return dataclasses.replace(row, line=line)
+
+    return list(map(shortened, rows))
 
 
 def _modules(rows: Sequence[ProgramRow], repeat: Repeat) -> str:
@@ -147,13 +167,17 @@ def _modules(rows: Sequence[ProgramRow], repeat: Repeat) -> str:
     return ""
 
 
-def repeats(rows: Sequence[ProgramRow]) -> list[Repeat]:
+def repeats(rows: Sequence[ProgramRow], roughly: bool = False) -> list[Repeat]:
     """Finds the blocks of lines that come at least three times in a row, from the first line on; none overlap.
 
     Of the blocks that begin at one line, that which hides most lines is taken. The time that it takes grows with the
     number of lines, not with its square.
+
+    Args:
+      rows: the lines.
+      roughly: take such for alike too that differ in numbers, or in how long the arrays are.
     """
-    return _Search(rows).found()
+    return _Search(rows, roughly).found()
 
 
 class _Search:
@@ -164,19 +188,21 @@ class _Search:
         defines before it; −1 for what comes from outside.
       slices: of each line the numbers in what it slices.
       block: for each line that repeats, how long its block is; 0 for others.
+      exact: the forms, none of them rough.
     """
 
-    def __init__(self, rows: Sequence[ProgramRow]):
-        self.forms, self.slices, self.size = *_forms(rows), len(rows)
+    def __init__(self, rows: Sequence[ProgramRow], roughly: bool):
+        self.exact, self.slices, self.size = *_forms(rows, _form), len(rows)
+        self.forms = _forms(rows, _rough_form)[0] if roughly else self.exact
         made = {
             value: place + which * self.size
             for place, row in enumerate(rows)
-            if not _is_input(row)
+            if not row.origin
             for which, value in enumerate(row.defines)
         }
         # A gradient is alike by its name: arguments, and so gradients, may come in an order of their own.
         self.reads = [
-            () if _is_gradient(row) else tuple(made.get(p, -1) for p in row.pieces if isinstance(p, Value))
+            () if row.returns is not None else tuple([made.get(p, -1) for p in row.line.parts if isinstance(p, Value)])
             for row in rows
         ]
         self.block = [0] * len(rows)
@@ -192,6 +218,8 @@ class _Search:
                 period = place - start
                 if place == size or period > _LONGEST:
                     break
+                if self.forms[place : place + (_TIMES - 1) * period] != self.forms[start:place] * (_TIMES - 1):
+                    continue
                 end = place
                 while end < size and self.comes_again(start, end, period):
                     end += 1
@@ -201,7 +229,9 @@ class _Search:
                     rest = (end - start) % period
                     best = Repeat(start, period, times, rest if rest >= _HIDDEN else 0)
             if best.times > 1:
-                found.append(best._replace(step=self.step(best)))
+                again = zip(self.exact[best.start : best.end], self.exact[best.shown : best.end], strict=False)
+                exact = self.exact is self.forms or all(first == second for first, second in again)
+                found.append(best._replace(step=self.step(best), exact=exact))
                 self.block[start : best.end] = [best.period] * (best.end - start)
             start = best.end
         return found
@@ -268,44 +298,47 @@ def _later(forms: Sequence[int]) -> list[int]:
     return places
 
 
-def _is_gradient(row: ProgramRow) -> bool:
-    """Whether a line hands back the gradient of an argument."""
-    first = row.pieces[0]
-    return isinstance(first, str) and first.startswith("return d")
-
-
-def _is_input(row: ProgramRow) -> bool:
-    return row.source in ("argument", "constant", "cotangent")
-
-
-def _forms(rows: Sequence[ProgramRow]) -> tuple[list[int], list[tuple[int, ...]]]:
+def _forms(rows: Sequence[ProgramRow], form_of: Callable) -> tuple[list[int], list[tuple[int, ...]]]:
     """A number for each line, the same for lines that are alike whatever their values are called; and the numbers in
     what each line slices."""
     numbers: dict[tuple, int] = {}
+    types: dict[Value, object] = {}
     forms, slices = [], []
     for row in rows:
-        form, sliced = _form(row)
+        form, sliced = form_of(row, types)
         forms.append(numbers.setdefault(form, len(numbers)))
         slices.append(sliced)
     return forms, slices
 
 
-def _form(row: ProgramRow) -> tuple[tuple, tuple[int, ...]]:
-    # Inputs and gradients are told apart by numbers in their paths.
-    is_input = _is_input(row)
-    numbered = is_input or row.heading or _is_gradient(row)
-    form: list[object] = [row.gutter, row.type, row.saved, row.source]
-    sliced: list[str] = []
-    is_key = False
-    for piece in row.pieces:
-        if isinstance(piece, str):
-            is_key = is_key or _NEW_KEY in piece
-            if piece[:1] == "[" and _SLICE.match(piece):
-                sliced += re.findall(r"\d+", piece)
-                piece = numberless(piece)
-            form.append(numberless(piece) if numbered else piece)
-        elif isinstance(piece, Literal):
-            form.append("" if is_key else piece.name)
+def _rough_form(row: ProgramRow, types: dict[Value, object]) -> tuple[tuple, tuple[int, ...]]:
+    """The same for lines that differ in numbers, or in how long what they read and make is."""
+    kinds = [
+        numberless(part) if isinstance(part, str) else "" if isinstance(part, Literal) else (part.dtype, part.aval.ndim)
+        for part in row.line.parts
+    ]
+    inputs = [numberless(value.name) for value in row.defines] if row.origin else []
+    return (row.gutter, numberless(row.line.template), row.source, *kinds, *inputs), ()
+
+
+def _form(row: ProgramRow, types: dict[Value, object]) -> tuple[tuple, tuple[int, ...]]:
+    template, sliced = row.line.template, ()
+    if found := _SLICE.search(template):
+        template = numberless(template)
+        sliced = tuple(map(int, re.findall(r"\d+", found[0])))
+    # Inputs, gradients and modules are told apart by numbers in their paths.
+    numbered = row.origin or row.heading or row.returns is not None
+    is_key = _NEW_KEY in template
+    form: list[object] = [row.gutter, template, row.source, row.saved if row.crossing else ""]
+    for part in row.line.parts:
+        if isinstance(part, str):
+            form.append(numberless(part) if numbered else part)
+        elif isinstance(part, Literal):
+            form.append("" if is_key else part.name)
         else:
-            form += piece.shape, piece.dtype, numberless(piece.name) if is_input else ""
-    return tuple(form), tuple(map(int, sliced))
+            if (kind := types.get(part)) is None:
+                kind = types[part] = part.shape, part.dtype
+            form.append(kind)
+            if row.origin:
+                form.append(numberless(part.name))
+    return tuple(form), sliced

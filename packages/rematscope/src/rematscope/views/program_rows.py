@@ -7,38 +7,56 @@ from typing import NamedTuple
 
 from rematscope.ir import roles
 from rematscope.ir.cost import Cost
-from rematscope.ir.pretty_print import Line, Pieces, lines, listed, text
-from rematscope.ir.program import Value, type_text
+from rematscope.ir.pretty_print import Line, Pieces, lines, listed, text, types_text
+from rematscope.ir.program import Value
 from rematscope.render.units import bytes_text, count_text
 from rematscope.tracing.residuals import Residual
 from rematscope.tracing.trace import Passes
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(eq=False)
 class ProgramRow:
-    """One line of a view.
+    """One line of a view. Its words are put together where it is shown.
 
     Attributes:
       gutter: `S`, `R`, `L`, `B` or nothing.
-      pieces: the code, and the values in it.
-      type: dtype and shape of what the line defines.
+      line: the line of the program, or what is said in its place.
       crossing: the residuals that it defines.
-      source: the user's line, or what an input is.
-      defines: the values that it defines.
+      origin: what an input is; nothing for what is computed.
       mark: `◀ here`, where the reader should look.
       heading: it computes nothing, and says which module those below it belong to.
       seconds: how long all runs of it take by a roofline; None where no device was given, or nothing is computed.
+      returns: what it hands back, for an argument's gradient.
     """
 
     gutter: str
-    pieces: Pieces
-    type: str = ""
+    line: Line
     crossing: tuple[Residual, ...] = ()
-    source: str = ""
-    defines: tuple[Value, ...] = ()
+    origin: str = ""
     mark: str = ""
     heading: bool = False
     seconds: float | None = None
+    returns: Value | None = None
+
+    @property
+    def defines(self) -> tuple[Value, ...]:
+        """The values that it defines."""
+        return self.line.defines
+
+    @functools.cached_property
+    def pieces(self) -> Pieces:
+        """The code, and the values in it."""
+        return self.line.pieces
+
+    @functools.cached_property
+    def type(self) -> str:
+        """Dtype and shape of what it defines, or hands back."""
+        return types_text(self.defines if self.returns is None else (self.returns,))
+
+    @functools.cached_property
+    def source(self) -> str:
+        """The user's line, or what an input is."""
+        return self.origin or str(self.line.source or "")
 
     @functools.cached_property  # asked for several times a line while it is laid out
     def code(self) -> str:
@@ -85,24 +103,24 @@ def forward(p: Passes, marked: Collection[Value], spent: Mapping[Value, float]) 
     for value in dict.fromkeys([*p.forward.inputs, *constants]):
         residual = saved.pop(value, None)
         kind = residual.kind if residual else "argument"
-        line = Line((value,), (value,))
-        rows.append(_row(line, marked, "S" if residual else "", (residual,) if residual else (), kind))
+        crossing = (residual,) if residual else ()
+        rows.append(_row(_input(value), marked, spent, "S" if residual else "", crossing, kind))
     for heading, line in _with_headings(lines(p.forward), p.function):
         rows += heading
-        crossing = tuple(saved.pop(v) for v in line.defines if v in saved)
-        rows.append(_row(line, marked, "S" if crossing else "", crossing, seconds=_seconds(line, spent)))
+        crossing = tuple([saved.pop(v) for v in line.defines if v in saved])
+        rows.append(_row(line, marked, spent, "S" if crossing else "", crossing))
     if p.outputs:
-        rows.append(ProgramRow("", ("return ", *listed(p.outputs))))
+        rows.append(ProgramRow("", Line(f"return {listed(len(p.outputs))}", p.outputs)))
     return Listing("forward", f"{p.function} saves {saved_text(p)}", rows)
 
 
 def backward(p: Passes, marked: Collection[Value], spent: Mapping[Value, float]) -> Listing:
     """Cotangents first, then the equations, each with its role, then the gradients."""
-    rows = [_row(Line((v,), (v,)), marked, source="cotangent") for v in p.cotangents]
+    rows = [_row(_input(v), marked, spent, origin="cotangent") for v in p.cotangents]
     for heading, line in _with_headings(lines(p.backward), p.function):
-        rows += [*heading, _row(line, marked, line.role, seconds=_seconds(line, spent))]
+        rows += [*heading, _row(line, marked, spent, line.role)]
     for argument, value in p.gradients:
-        rows.append(ProgramRow("", (f"return d{argument.name} = ", value), type_text(value)))
+        rows.append(ProgramRow("", Line("return d{} = {}", (argument.name, value)), returns=value))
     recomputed = _work(p.backward.count(role=roles.RECOMPUTED), p.recompute_cost)
     late = _work(p.backward.count(role=roles.LATE), p.late_cost)
     unopened = f"; not looked into: {', '.join(p.unopened)}" if p.unopened else ""
@@ -112,8 +130,8 @@ def backward(p: Passes, marked: Collection[Value], spent: Mapping[Value, float])
     return Listing("backward", f"recomputes {recomputed}; late {late}{unopened}{undecided}{undivided}", rows)
 
 
-def _seconds(line: Line, spent: Mapping[Value, float]) -> float | None:
-    return spent.get(line.defines[0]) if line.defines else None
+def _input(value: Value) -> Line:
+    return Line("{}", (value,), (value,))
 
 
 def _with_headings(program: Iterable[Line], function: str) -> Iterator[tuple[list[ProgramRow], Line]]:
@@ -121,23 +139,23 @@ def _with_headings(program: Iterable[Line], function: str) -> Iterator[tuple[lis
     module = ""
     for line in program:
         heading = []
-        if line.module is not None and line.module != module:
-            module = line.module
-            indent = line.code[: len(line.code) - len(line.code.lstrip())]
-            heading = [ProgramRow("", (f"{indent}# {module or function}",), heading=True)]
+        if line.equation and line.equation.module != module:
+            module = line.equation.module
+            heading = [ProgramRow("", Line(f"{line.indent}# {{}}", (module or function,)), heading=True)]
         yield heading, line
 
 
 def _row(
     line: Line,
     marked: Collection[Value],
+    spent: Mapping[Value, float],
     gutter: str = "",
     crossing: tuple[Residual, ...] = (),
-    source: str = "",
-    seconds: float | None = None,
+    origin: str = "",
 ) -> ProgramRow:
-    source, mark = source or str(line.source or ""), _mark(line.defines, marked)
-    return ProgramRow(gutter, line.pieces, line.type, crossing, source, line.defines, mark, seconds=seconds)
+    mark = _mark(line.defines, marked) if marked else ""
+    seconds = spent.get(line.defines[0]) if spent and line.defines else None
+    return ProgramRow(gutter, line, crossing, origin, mark, seconds=seconds)
 
 
 def _mark(defines: Collection[Value], marked: Collection[Value]) -> str:

@@ -44,7 +44,8 @@ _SOURCE, _SOURCE_ON_A_PAGE = 28, 44
 _LONG, _AROUND = 60, 3
 
 # A text of more lines, with like layers folded, tells what saves nothing in one line a place, and how many arrays there
-# are in a tree; one that would have more than so many all the same, also what saves something.
+# are in a tree; one that would have more than so many all the same, also what saves something. Then layers fold that
+# are only roughly alike, and what is still too much is left out of the middle.
 _MANY, _MOST = 150, 190
 
 # So many rows of arguments, or of their gradients, are looked at one by one.
@@ -126,30 +127,37 @@ class FwdBwd(View):
             columns = [_column(*listing, width) for listing in listings]
             every = every or sum(map(len, columns)) <= _MANY
         if not every:
-            for saved in (False, True):
-                short = (self._short(*both, saved) for both in zip(programs, listings, strict=True))
-                columns = [_column(*listing, width) for listing in short]
-                if sum(map(len, columns)) <= _MOST:
-                    break
+            columns = self._short(programs, listings, width)
         return columns, every
 
-    def _short(self, program: Listing, listing: Listing, saved: bool) -> Listing:
-        """A listing whose like layers are folded, in fewer lines still; `saved`: also of what saves something."""
-        rows = listing.rows
-        if sum(map(bool, map(tree_of, rows))) > _TREE:  # their names come in an order in which they do not fold
-            rows = self._folded(without_trees(program.rows))
-        return program._replace(rows=with_short_paths(without_runs(rows, saved)))
+    def _short(self, programs: list[Listing], listings: list[Listing], width: int) -> list[list[PieceLine]]:
+        """Both programs, whose like layers are folded in `listings`, in columns that are not too long."""
+        columns: list[list[PieceLine]] = []
+        for roughly in (False, True):
+            found = []
+            for program, (_, _, rows) in zip(programs, listings, strict=True):
+                if roughly or sum(map(bool, map(tree_of, rows))) > _TREE:  # their names come in an order of their own
+                    rows = self._folded(without_trees(program.rows), roughly)
+                found.append(program._replace(rows=with_short_paths(rows)))
+            shorter = [found] if roughly else []
+            for saved in (False, True):
+                shorter.append([each._replace(rows=without_runs(each.rows, saved, roughly)) for each in found])
+            for both in shorter:
+                columns = [_column(*listing, width) for listing in both]
+                if sum(map(len, columns)) <= _MOST:
+                    return columns
+        return [_without_middle(column, _MOST // len(columns)) for column in columns]
 
-    def _folded(self, rows: list[ProgramRow]) -> list[ProgramRow]:
+    def _folded(self, rows: list[ProgramRow], roughly: bool = False) -> list[ProgramRow]:
         shown: list[ProgramRow] = []
         start = 0
-        for repeat in self._repeats(rows):
+        for repeat in self._repeats(rows, roughly):
             shown += [*rows[start : repeat.shown], summary(rows, repeat)]
             start = repeat.end
         return [*shown, *rows[start:]]
 
-    def _repeats(self, rows: list[ProgramRow]) -> list[Repeat]:
-        return repeats(rows) if self.fold and not self.marked and len(rows) > _LONG else []
+    def _repeats(self, rows: list[ProgramRow], roughly: bool = False) -> list[Repeat]:
+        return repeats(rows, roughly) if self.fold and not self.marked and len(rows) > _LONG else []
 
 
 def print_fwd_bwd(f: Callable, *args, device: Device | str | None = None, **kwargs) -> None:
@@ -217,7 +225,7 @@ def _html(
         ]
         column: list[PieceLine | Row | Hidden] = list(_title(title, header))
         start = 0
-        for repeat, (said,) in zip(found, summaries, strict=True):
+        for repeat, said in zip(found, summaries, strict=True):
             column += _flat(lines[start : repeat.shown])
             column.append(Hidden(said, _flat(lines[repeat.shown : repeat.end])))
             start = repeat.end
@@ -237,6 +245,14 @@ def _row(row: ProgramRow, lines: list[PieceLine]) -> Row:
 
 def _column(title: str, header: str, rows: list[ProgramRow], width: int | None) -> list[PieceLine]:
     return [*_title(title, header, width), *_marked_first(_flat(_layout(rows, width)))]
+
+
+def _without_middle(lines: list[PieceLine], most: int) -> list[PieceLine]:
+    """The first and the last of so many lines, and how many are left out."""
+    if len(lines) <= most:
+        return lines
+    first, last = 2 * most // 3, most // 3 - 1
+    return [*lines[:first], [(f"   ⋮ {len(lines) - first - last:,} lines more", "")], *lines[-last:]]
 
 
 def _flat(lines: Iterable[Iterable[_Line]]) -> list[_Line]:

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rematscope.errors import TargetError
+from rematscope.tracing.arguments import FlatFunction
 from rematscope.tracing.step import Step
 from rematscope.tracing.trace import Passes
 from rematscope.xla.elsewhere import ABSENT, environment, generation, topology
@@ -71,7 +72,7 @@ class _Subject:
         return jax.jit(self.run, donate_argnums=(1,) if self.overwritten else ())
 
 
-def compile_both(passes: Passes, flat: Callable[..., Any], leaves: list[Any], target: str) -> Compiled:
+def compile_both(passes: Passes, flat: FlatFunction, leaves: list[Any], target: str) -> Compiled:
     """Compiles the forward and the backward pass as one program that returns outputs and all gradients.
 
     A training step is compiled as it stands, with what it donates.
@@ -113,12 +114,12 @@ def _both(passes: Passes, flat: Callable[..., Any], leaves: list[Any]) -> _Subje
     return _Subject(both, leaves, [_shape(c.aval) for c, ok in zip(passes.cotangents, inexact, strict=True) if ok])
 
 
-def _step(step: Step, flat: Callable[..., Any], leaves: list[Any]) -> _Subject:
+def _step(step: Step, flat: FlatFunction, leaves: list[Any]) -> _Subject:
     donated = [v in step.donated for v in step.program.inputs]
 
     def run(kept: list[Any], overwritten: list[Any]) -> list[Any]:
         parts = iter(kept), iter(overwritten)
-        return jax.tree.leaves(flat(*(next(parts[which]) for which in donated)))
+        return jax.tree.leaves(flat.updating(*(next(parts[which]) for which in donated)))
 
     kept, overwritten = ([v for v, one in zip(leaves, donated, strict=True) if one == which] for which in (False, True))
     return _Subject(run, kept, overwritten, any(donated))

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rematscope.planning.plan import Plan, plan
     from rematscope.planning.points import Point
     from rematscope.scheduling.auto import auto, load
+    from rematscope.scheduling.host import Host
     from rematscope.scheduling.result import Auto
     from rematscope.scheduling.scheduled import scheduled
     from rematscope.seconds.calibrate import calibrate
@@ -52,6 +53,7 @@ __all__ = [
     "Fit",
     "Frontier",
     "FwdBwd",
+    "Host",
     "Lint",
     "LintFinding",
     "LintKind",
@@ -115,6 +117,7 @@ _HOMES = {
     "planning.plan": ["Plan", "plan"],
     "planning.points": ["Point"],
     "scheduling.auto": ["auto", "load"],
+    "scheduling.host": ["Host"],
     "scheduling.result": ["Auto"],
     "scheduling.scheduled": ["scheduled"],
     "seconds.calibrate": ["calibrate"],

@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from rematscope.choices.build import CostFunction, work
 from rematscope.errors import PlanError
@@ -12,13 +12,14 @@ from rematscope.planning.budget import budget_bytes
 from rematscope.render.progress import progress
 from rematscope.scheduling.blocks import Block
 from rematscope.scheduling.by_hand import shapes_of
+from rematscope.scheduling.host import Host
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.plain import POLICIES, Plain, checkpointed
 from rematscope.scheduling.result import Auto
 from rematscope.scheduling.scheduled import keeping
 from rematscope.scheduling.search import COMPILES, Search
 from rematscope.scheduling.structure import digest, stops_at, values_at
-from rematscope.seconds.devices import Device, cost_meant
+from rematscope.seconds.devices import DEVICES, Device, cost_meant, device_called
 from rematscope.tracing.checkpoints import without_checkpoints
 from rematscope.tracing.trace import trace
 from rematscope.xla.compiling import check_target
@@ -33,6 +34,7 @@ def auto(
     compiles: int = COMPILES,
     cost: CostFunction | str = work,
     device: Device | str | None = None,
+    host: Host | None = None,
     **kwargs: Any,
 ) -> Auto:
     """Chooses what `f`'s backward pass keeps, among all values, and when it computes the rest again.
@@ -57,6 +59,9 @@ def auto(
         transcendental function is applied to, by default; `"seconds"` of a roofline of `device`; or a function of an
         `Equation`, which is asked about those of the forward pass.
       device: with `cost="seconds"`, the name of a device such as `"tpu v5e"`, a `Device`, or `calibrate()`.
+      host: the memory of the host as a third choice, `Host(bandwidth=16e9)`: what loops stack may wait there. What is
+        least is seconds then, those that moves are waited for included; of a target with known rates, if not said
+        otherwise. Functions without loops have nothing to move, and on a CPU its memory is the host's.
 
     Returns:
       The best of what was compiled. Its `.function` takes arguments of the same shapes, and is differentiated in
@@ -64,8 +69,8 @@ def auto(
 
     Raises:
       PlanError: if the limit cannot be read or kept, with the smallest peak that was reached; if nothing may be
-        compiled; if `f` is a training step, which takes gradients itself; or if only one of `cost="seconds"` and
-        `device` is given.
+        compiled; if nothing of `f` can move to a `host`, or does so already; if `f` is a training step, which takes
+        gradients itself; or if only one of `cost="seconds"` and `device` is given.
       TraceError, TargetError: as `measure` does.
 
     Example:
@@ -94,13 +99,32 @@ def auto(
         )
     limit = budget_bytes(asked, what)
     check_target(target)
-    meant = cost_meant(cost, device)
-    search = Search(f, args, kwargs, target, compiles, meant)
+    meant = cost_meant(cost, device) if host is None else _weighed(host, cost, device, target, peak is not None)
+    search = Search(f, args, kwargs, target, compiles, meant, host)
     with progress() as tell:
         search.tell = tell
         trial, bound = search.within_peak(limit) if peak is not None else search.within_budget(limit)
     subject = f, *shapes_of((args, kwargs))  # the arrays may go
-    return Auto(search.linearized, trial, search.trials, limit, peak is not None, target, bound, meant, subject)
+    return Auto(search.linearized, trial, search.trials, limit, peak is not None, target, bound, meant, subject, host)
+
+
+def _weighed(host: Any, cost: Any, device: Any, target: str, limits_peak: bool) -> Device:
+    """The device on whose seconds moves to a host are weighed against computing again."""
+    if not isinstance(host, Host):
+        raise PlanError(f"host={host!r} is no Host. Give one, Host(bandwidth=16e9), or leave it out.")
+    if target == "cpu" and limits_peak:
+        raise PlanError(
+            "the memory of a CPU is the host's, and what moves there takes as much of its peak. Compile for what has "
+            "memory of its own, such as target='tpu v5e', or leave host= out."
+        )
+    if cost == work and device is None and target.partition(":")[0] in DEVICES:
+        return device_called(target)
+    if cost != "seconds":
+        raise PlanError(
+            "with host= seconds are what is least, for both moving and computing again take them: add cost='seconds' "
+            "and of which device, device='tpu v5e'."
+        )
+    return cast(Device, cost_meant(cost, device))
 
 
 def load(path: str | os.PathLike[str], f: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
@@ -138,6 +162,7 @@ def load(path: str | os.PathLike[str], f: Callable[..., Any], *args: Any, **kwar
     try:
         said = json.loads(text)
         structure, chosen, plain = said["structure"], _places(said["kept"]), _plain(said.get("plain"))
+        away = _places(said.get("moved", []))
         stops = [(_places([before])[0], _places(there)) for before, there in said.get("stops", ())]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise no_choice from None
@@ -151,7 +176,8 @@ def load(path: str | os.PathLike[str], f: Callable[..., Any], *args: Any, **kwar
     if plain is not None:
         return checkpointed(f, plain)
     try:
-        return keeping(f, linearized, values_at(linearized, chosen), stops_at(linearized, stops))
+        kept, moved = values_at(linearized, chosen), values_at(linearized, away)
+        return keeping(f, linearized, kept, stops_at(linearized, stops), moved)
     except IndexError:  # there are not so many values
         raise no_choice from None
 

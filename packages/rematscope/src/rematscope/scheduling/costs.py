@@ -30,7 +30,7 @@ def cost_again(linearized: Linearized, made: Schedule, cost: CostFunction) -> fl
     each = cost_in(linearized, cost)
     of = {e.outputs[0]: each(e) for e, _ in linearized.primal.walk() if e.outputs}
     before = {v for e, _ in made.forward.walk() for v in e.outputs}
-    again = ((e, times) for e, times in made.backward.walk() if e.outputs)
+    again = ((e, times) for e, times in made.backward.walk() if e.outputs and e.primitive != "device_put")
     firsts = ((made.copies.get(e.outputs[0], e.outputs[0]), times) for e, times in again)
     return sum(times * of[value] for value, times in firsts if value in before and value in of)
 

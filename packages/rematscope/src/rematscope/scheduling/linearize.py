@@ -53,6 +53,14 @@ class Linearized:
         return {v: loop for loop in dict.fromkeys(self.loops.values()) for v in _own(loop.bodies[0])}
 
     @cached_property
+    def maker_of(self) -> dict[Value, Equation]:
+        """What makes each value of the primal program and of its loops' bodies; of what these are handed, the loop."""
+        made = {v: loop for loop in dict.fromkeys(self.loops.values()) for v in loop.bodies[0].inputs}
+        levels = [self.primal, *(loop.bodies[0] for loop in dict.fromkeys(self.loops.values()))]
+        equations = (e for level in levels for e in level.equations if e.primitive != "optimization_barrier")
+        return made | {v: e for e in equations for v in e.outputs}
+
+    @cached_property
     def closed(self) -> bool:
         """Whether loops in loops, branches or `shard_map`s are differentiated, which are one operation each here."""
         inside = (e for loop in self.loops for e in loop.bodies[0].equations)

@@ -19,6 +19,7 @@ from rematscope.render.parts import Lines, Paragraph, TextTable
 from rematscope.render.units import bytes_text, count_text, seconds_text
 from rematscope.render.view import View
 from rematscope.scheduling.by_hand import ByHand, by_hand, everything
+from rematscope.scheduling.host import Host
 from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.plain import Plain
 from rematscope.scheduling.schedule import Schedule, Stop
@@ -45,6 +46,7 @@ class Proposal:
       stops: where the backward pass lets go of what it computed again.
       plain: None if it is scheduled; else the plain checkpoints of JAX's that it has.
       measurement: what XLA made of it; None if it was not compiled.
+      moved: those of what is kept that wait in the host's memory.
     """
 
     function: Callable[..., Any]
@@ -56,10 +58,11 @@ class Proposal:
     stops: tuple[Stop, ...] = ()
     plain: Plain | None = None
     measurement: Measurement | None = None
+    moved: frozenset[Value] = frozenset()
 
     def is_like(self, other: "Proposal") -> bool:
         """Whether both keep the same, scheduled alike."""
-        mine, others = ((p.plain, {*p.schedule.values}, p.stops) for p in (self, other))
+        mine, others = ((p.plain, {*p.schedule.values}, p.stops, p.moved) for p in (self, other))
         return mine == others
 
     @property
@@ -124,6 +127,7 @@ class Auto(View):
         bound: float,
         cost: CostFunction,
         subject: tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]],
+        host: Host | None = None,
     ):
         self._linearized = linearized
         self._chosen = chosen
@@ -135,6 +139,7 @@ class Auto(View):
         self.bound = min(bound, chosen.recomputed)
         self._cost = cost
         self._subject = subject
+        self._host = host
 
     @cached_property
     def by_hand(self) -> ByHand:
@@ -144,6 +149,11 @@ class Auto(View):
           PlanError: if names cannot say what was chosen, such as checkpoints at other places.
         """
         chosen, function = self._chosen, self._linearized.passes.function
+        if chosen.moved:
+            raise PlanError(
+                f"part of what was chosen for {function} waits on the host, and what to write by hand is not worked "
+                "out for that. Use .function, or leave host= out."
+            )
         if chosen.plain is None and chosen.kept == chosen.linearized.kept and not chosen.recomputed:
             return everything(*self._subject)
         if chosen.plain is not None:
@@ -171,13 +181,18 @@ class Auto(View):
     @property
     def recomputed(self) -> float:
         """What is computed again, in the unit of `auto`'s `cost`: FLOPs and transcendentals of both passes by default,
-        less those where everything is kept."""
+        less those where everything is kept. With a host seconds, those that moves are waited for included."""
         return self._chosen.recomputed
 
     @property
     def kept_bytes(self) -> int:
         """Bytes that the forward pass hands to the backward pass beside the arguments."""
         return self._chosen.schedule.kept_bytes
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes that wait in the host's memory from the forward to the backward pass."""
+        return self._chosen.schedule.host_bytes
 
     @cached_property
     def before(self) -> Timeline:
@@ -191,9 +206,18 @@ class Auto(View):
 
     @cached_property
     def kept(self) -> tuple[Line, ...]:
-        """What is kept, by line and module; the most bytes first."""
+        """What is kept on the device, by line and module; the most bytes first."""
+        return self._kept_in("device")
+
+    @cached_property
+    def on_host(self) -> tuple[Line, ...]:
+        """What waits in the host's memory, by line and module; the most bytes first."""
+        return self._kept_in("host")
+
+    def _kept_in(self, memory: str) -> tuple[Line, ...]:
         made = _makers(self._chosen.schedule.forward)
-        return _by_line((made.get(v), type_text(v), v.nbytes, None) for v in self._chosen.schedule.kept)
+        kept = (v for v in self._chosen.schedule.kept if v.memory == memory)
+        return _by_line((made.get(v), type_text(v), v.nbytes, None) for v in kept)
 
     @cached_property
     def computed_again(self) -> tuple[Line, ...]:
@@ -205,7 +229,8 @@ class Auto(View):
             (e, e.primitive, times * int(work(e)), i / len(equations))
             for i, whole in enumerate(equations)
             for e, times in Program((), [whole], ()).walk()
-            if e.outputs and forward.issuperset(made.copies.get(v, v) for v in e.outputs)
+            if e.outputs and e.primitive != "device_put"  # that is fetched
+            if forward.issuperset(made.copies.get(v, v) for v in e.outputs)
         )
         return _by_line(again)
 
@@ -228,6 +253,7 @@ class Auto(View):
             "checkpoints": linearized is not self._linearized,
             "plain": dataclasses.asdict(self._chosen.plain) if self._chosen.plain else None,
             "kept": places(linearized, self._chosen.kept),
+            "moved": places(linearized, self._chosen.moved),
             "stops": places_of_stops(linearized, self._chosen.stops),
         }
         write_whole(path, json.dumps(said))
@@ -258,7 +284,24 @@ class Auto(View):
         return (
             f"Compiled for {self.target}: {bytes_text(measured.peak_bytes)} with arguments, outputs and gradients, "
             f"{count_text(measured.cost.flops, 'FLOPs')}. {proven} Assumed: the same shapes, and the same "
-            f"compiler.{rates}"
+            f"compiler.{rates}{self._moved_text}"
+        )
+
+    @property
+    def _moved_text(self) -> str:
+        """What is on the host, and what is assumed of moving it; empty where there is no host."""
+        if self._host is None:
+            return ""
+        link = f"{self._host.bandwidth / 1e9:g} GB a second in each direction"
+        if not self.host_bytes:
+            return f" Nothing moves to the host, whose link was said to carry {link}."
+        took = seconds_text(self.host_bytes / self._host.bandwidth)
+        stays = f" Compiled for {self.target}, all of that stays on the device."
+        return (
+            f" On the host: {bytes_text(self.host_bytes)}. A link said to carry {link} takes {took} to move that "
+            f"there, and {took} back; assumed is that {100 * self._host.overlap:g} % of each pass go by meanwhile, and "
+            "what takes longer counts as computed again. No clock has been asked."
+            f"{'' if self.measurement.host_bytes else stays}"
         )
 
     def _amount(self, number: float, of: str = "") -> str:
@@ -272,6 +315,8 @@ class Auto(View):
         yield TextTable(self._cells(), self.certificate, numeric=("kept", "again", "predicted", "compiled"))
         if self.kept:
             yield TextTable(_table(self.kept, ["kept", "what", "line"], bytes_text), numeric=("kept",))
+        if self.on_host:
+            yield TextTable(_table(self.on_host, ["on the host", "what", "line"], bytes_text), numeric=("on the host",))
         if self.computed_again:
             titles = ["again", "what", "backward pass", "line"]
             yield TextTable(_table(self.computed_again, titles, _count), numeric=("again",))
@@ -282,10 +327,12 @@ class Auto(View):
     def _headline(self) -> str:
         peak = self.measurement.peak_bytes
         of = f" of {bytes_text(self.limit)}" if self.limits_peak else ""
-        return (
-            f"{self._linearized.passes.function}: {bytes_text(peak)}{of}, {bytes_text(self.kept_bytes)} kept, "
-            f"{self._amount(self.recomputed)} computed again"
-        )
+        kept = f"{bytes_text(self.kept_bytes)} kept"
+        again = f"{self._amount(self.recomputed)} computed again"
+        if self._host is not None:
+            kept += f", {bytes_text(self.host_bytes)} on the host"
+            again += " and waited for"
+        return f"{self._linearized.passes.function}: {bytes_text(peak)}{of}, {kept}, {again}"
 
     def _cells(self) -> list[list[str]]:
         cells = [["", "kept", "again", "predicted", "compiled"]]

@@ -29,7 +29,7 @@ from rematscope.scheduling.fusion import ELEMENTWISE, HEAVY, VIEWS, Fusion
 from rematscope.scheduling.linearize import Linearized, reading
 
 BINS = 40
-_MIB = 2.0**20
+MIB = 2.0**20
 _NODES = 100  # of branch and bound: counted, and not timed, so that every machine finds the same
 _SECONDS = 300  # after which the solver stops at all events
 
@@ -42,9 +42,13 @@ class Rows:
       fixed: values that are kept in any case. What leads to them is not computed again, and no step asks for more than
         what lies between two of them.
       candidates: the values that may be kept, in the order of the program.
+      moves: of those that may be on the host, the columns that say so; see `rematscope.scheduling.host`.
+      waits: how many columns there are, at the end, of what is waited for.
     """
 
     def __init__(self, linearized: Linearized, fixed: Collection[Value] = (), cost: CostFunction = work):
+        self.moves: dict[Value, int] = {}
+        self.waits = 0
         self.linearized = linearized
         self._cost = cost_in(linearized, cost)
         self.fixed = frozenset(fixed)
@@ -303,7 +307,7 @@ class Rows:
             end = self._end.get(value, 0) if loop is None else self._span.get(loop, (0, self._bins - 1))[1]
             i += range(end + 1)
             j += [place] * (end + 1)
-            c += [self._weight(value) / _MIB] * (end + 1)
+            c += [self._weight(value) / MIB] * (end + 1)
         for equation in self._nodes:
             nbytes = sum(v.device_bytes for v in equation.outputs if v not in self._fusion.unwritten)
             end = max((self._end.get(v, 0) for v in equation.outputs), default=0)
@@ -312,14 +316,14 @@ class Rows:
                 for bin_ in range(first, end + 1):
                     i.append(bin_)
                     j.append(start + min(bin_, self._last[equation]))
-                    c.append(nbytes / _MIB)
-        return scipy.sparse.csc_array((c, (i, j)), shape=(self._bins, size)), np.array(self._given) / _MIB
+                    c.append(nbytes / MIB)
+        return scipy.sparse.csc_array((c, (i, j)), shape=(self._bins, size)), np.array(self._given) / MIB
 
     @cached_property
     def _bytes(self) -> np.ndarray:
         size = self._columns[2]
         row = np.zeros(size)
-        row[: len(self.candidates)] = [self._weight(v) / _MIB for v in self.candidates]
+        row[: len(self.candidates)] = [self._weight(v) / MIB for v in self.candidates]
         return row
 
     def cheapest(
@@ -336,34 +340,42 @@ class Rows:
           The values, and a bound: what every choice within the limits costs at least in this model. None if the solver
           found no choice.
         """
+        found = self.best(peak=peak, kept=kept, gap=gap)
+        return None if found is None else (found[0], found[2])
+
+    def best(
+        self, *, peak: float | None = None, kept: float | None = None, gap: float = 1e-2
+    ) -> tuple[frozenset[Value], frozenset[Value], float] | None:
+        """The same, with those of the values that are on the host."""
         rows, given = self._peaks
         limited = []
         if peak is not None:
-            limited.append((rows, peak / _MIB - given))
+            limited.append((rows, peak / MIB - given))
         if kept is not None:
-            limited.append((scipy.sparse.csc_array(self._bytes[None]), np.array([kept / _MIB])))
+            limited.append((scipy.sparse.csc_array(self._bytes[None]), np.array([kept / MIB])))
         if not rows.shape[1]:  # nothing may be kept, and nothing runs again
-            return None if peak is not None and (given > peak / _MIB).any() else (self.fixed, 0.0)
+            return None if peak is not None and (given > peak / MIB).any() else (self.fixed, frozenset(), 0.0)
         unit = self._objective.max(initial=0.0) or 1.0
         # Of equal choices the one that keeps less; the solver stops at differences of 1e-6.
-        less = 1e-4 * self._bytes / max(self._bytes.sum(), 1e-9)
+        less = 1e-4 * np.abs(self._bytes) / max(np.abs(self._bytes).sum(), 1e-9)
         result = self._solved(self._objective / unit + less, limited, gap=gap)
         if result.x is None:
             return None
         chosen = frozenset(v for v, on in zip(self.candidates, result.x, strict=False) if on > 0.5)
-        return chosen | self.fixed, max(0.0, (result.mip_dual_bound - less.sum()) * unit)
+        moved = frozenset(v for v, h in self.moves.items() if result.x[h] > 0.5)
+        return chosen | self.fixed, moved, max(0.0, (result.mip_dual_bound - less.sum()) * unit)
 
-    def smallest(self) -> frozenset[Value]:
-        """Values to keep so that the peak is near the least, in this model."""
+    def smallest(self) -> tuple[frozenset[Value], frozenset[Value]]:
+        """Values to keep so that the peak is near the least, in this model, and those of them on the host."""
         rows, given = self._peaks
         level = scipy.sparse.csc_array(np.full((self._bins, 1), -1.0))  # one column more: the peak itself
         above = scipy.sparse.hstack([rows, level], format="csc")
         result = self._solved(np.append(np.zeros(rows.shape[1]), 1.0), [(above, -given)], whole=False)
         # What parts of values would do is less than whole ones can: the first limit above that some choice keeps to.
         for more in (1.02, 1.1, 1.25, 1.5, 2.0) if result.x is not None else ():
-            if (found := self.cheapest(peak=more * result.fun * _MIB)) is not None:
-                return found[0]
-        return self.fixed
+            if (found := self.best(peak=more * result.fun * MIB)) is not None:
+                return found[0], found[1]
+        return self.fixed, frozenset()
 
     @cached_property
     def _objective(self) -> np.ndarray:
@@ -387,8 +399,8 @@ class Rows:
         constraints = [scipy.optimize.LinearConstraint(matrix, least, np.inf)] if len(least) else []
         constraints += [scipy.optimize.LinearConstraint(rows, -np.inf, most) for rows, most in limited]
         integral, upper = np.zeros(len(objective)), np.ones(len(objective))
-        integral[: len(self.candidates)] = whole
-        upper[len(objective) - more :] = np.inf
+        integral[[*range(len(self.candidates)), *self.moves.values()]] = whole
+        upper[len(objective) - more - self.waits :] = np.inf
         return milp(
             objective,
             integrality=integral,

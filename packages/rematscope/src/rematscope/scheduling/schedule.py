@@ -11,6 +11,9 @@ place that reads their sum, and keep the summands for that until the end. And a 
 the cotangent that the next such operation reads: XLA would compute it when all else is done, and keep what it is made
 of until then.
 
+What is moved to the host's memory goes there as soon as it is made, each iteration's part of a loop's stack in that
+iteration, and is fetched where it would else be computed again.
+
 What came again may come once more: a backward pass may let go of it at some stops, where it says what is to be there.
 So a long chain is gone back through with few values in memory (`rematscope.scheduling.chain`).
 """
@@ -51,7 +54,8 @@ class Schedule:
     Attributes:
       forward: from the arguments to the outputs and `kept`.
       backward: from `kept`, the arguments and the cotangents to the arguments' cotangents.
-      kept: what is handed from one to the other, of a loop the stacks of all iterations.
+      kept: what is handed from one to the other, of a loop the stacks of all iterations; what was moved to the host as
+        a value there.
       copies: of what is computed again more than once each further value, and which one of the primal program it is.
       values: the same as values of the primal program, of a loop those of each iteration.
     """
@@ -64,11 +68,18 @@ class Schedule:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes of what is kept."""
-        return sum(value.nbytes for value in self.kept)
+        """Bytes of what is kept on the device."""
+        return sum(value.nbytes for value in self.kept if value.memory == "device")
+
+    @property
+    def host_bytes(self) -> int:
+        """Bytes of what is kept in the host's memory."""
+        return sum(value.nbytes for value in self.kept if value.memory == "host")
 
 
-def schedule(linearized: Linearized, kept: Collection[Value], stops: Sequence[Stop] = ()) -> Schedule:
+def schedule(
+    linearized: Linearized, kept: Collection[Value], stops: Sequence[Stop] = (), moved: Collection[Value] = ()
+) -> Schedule:
     """Both passes, if these values are kept.
 
     Args:
@@ -77,8 +88,9 @@ def schedule(linearized: Linearized, kept: Collection[Value], stops: Sequence[St
         backward pass has no use for is not kept, and of what cannot be computed again (what an iteration is handed by
         the one before, what has effects) all that it needs is.
       stops: where the backward pass lets go of what it computed again, in its order.
+      moved: those of what is kept that wait in the host's memory.
     """
-    making = _Making(linearized, frozenset(kept))
+    making = _Making(linearized, frozenset(kept).difference(moved), frozenset(moved))
     primal, backward = linearized.primal, linearized.backward
     equations, used = making.late(backward, primal, [c for c in backward.inputs if _flows(c)], stops=stops)
     inputs = (*used, *primal.inputs, *backward.inputs)
@@ -89,7 +101,7 @@ def schedule(linearized: Linearized, kept: Collection[Value], stops: Sequence[St
         backward=_program(inputs, equations, outputs, primal.constants),
         kept=tuple(used),
         copies=making.copies,
-        values=tuple(stacked.get(v, v) for v in used),
+        values=tuple(making.sent.get(v, v) for v in (stacked.get(v, v) for v in used)),
     )
 
 
@@ -105,8 +117,12 @@ def _program(
 class _Making:
     """Both passes as they are made."""
 
-    def __init__(self, linearized: Linearized, kept: frozenset[Value]):
+    def __init__(self, linearized: Linearized, kept: frozenset[Value], moved: frozenset[Value]):
         self.linearized = linearized
+        moves = [_moves(v, linearized) for v in moved]
+        self.sends = {e.inputs[0]: e for e, _ in moves}
+        self.fetches = {e.outputs[0]: e for _, e in moves}
+        self.sent = {e.outputs[0]: e.inputs[0] for e, _ in moves}  # a value on the host → what it is
         self.stacks: dict[Equation, dict[Value, Value]] = {}  # of each primal loop what it stacks, and as what
         for loop in linearized.loops.values():
             pairs = zip(loop.bodies[0].outputs, loop.outputs, strict=True)
@@ -137,6 +153,7 @@ class _Making:
           The equations, barriers among them, and what is used of what is kept or handed in.
         """
         made = {v: e for e in primal.equations if e.primitive != "optimization_barrier" for v in e.outputs}
+        made |= {v: e for v, e in self.fetches.items() if v in made or v in handed}
         leaves = {*primal.inputs, *primal.constants}
         used: dict[Value, None] = {}
         there: set[Equation] = set()
@@ -157,7 +174,8 @@ class _Making:
             """Whether a value is there without being computed again; notes that it is used."""
             if (
                 value in self.always
-                or value in handed
+                or value in self.sent
+                or (value in handed and value not in self.fetches)
                 or (value in made and (value in self.kept or self._once(made[value])))
             ):
                 used[value] = None
@@ -282,25 +300,47 @@ class _Making:
     def _stack(self, loop: Equation, value: Value) -> Value:
         """The stack of a value of a loop's body."""
         shape = loop.length, *value.shape
-        like = jax.ShapeDtypeStruct(shape, value.dtype)
+        like = value.aval.update(shape=shape) if value in self.sent else jax.ShapeDtypeStruct(shape, value.dtype)
         stack = self.stacks[loop].setdefault(value, Value(like))
         self.always.add(stack)
         return stack
 
     def stacking(self) -> list[Equation]:
         """The equations of the primal program, whose loops stack all that is used."""
-        return [self._stacking(e) if e in self.stacks else e for e in self.linearized.primal.equations]
+        equations = [self._stacking(e) if e in self.stacks else e for e in self.linearized.primal.equations]
+        return self._sending(equations)
+
+    def _sending(self, equations: Iterable[Equation], handed: Iterable[Value] = ()) -> list[Equation]:
+        """Equations that send what waits on the host there, each as soon as it is made; first what is handed in."""
+        found = [self.sends[v] for v in handed if v in self.sends]
+        for equation in equations:
+            found.append(equation)
+            if equation.primitive != "optimization_barrier":
+                found += [self.sends[v] for v in equation.outputs if v in self.sends]
+        return found
 
     def _stacking(self, loop: Equation) -> Equation:
         (body,) = loop.bodies
         present = set(loop.outputs)
         new = {v: stack for v, stack in self.stacks[loop].items() if stack not in present}
-        longer = dataclasses.replace(body, outputs=(*body.outputs, *new))
+        equations = self._sending(body.equations, body.inputs)
+        longer = dataclasses.replace(body, equations=equations, outputs=(*body.outputs, *new))
         return dataclasses.replace(loop, outputs=(*loop.outputs, *new.values()), bodies=(longer,))
 
     def _once(self, equation: Equation) -> bool:
         """Whether an operation must not run again."""
         return jax_internals.has_effects(equation.eqn)
+
+
+def _moves(value: Value, linearized: Linearized) -> tuple[Equation, Equation]:
+    """What moves a value to the host, and what fetches it from there."""
+    there, back = jax_internals.moves(value.aval, linearized.maker_of[value].eqn)
+    host = Value(there.outvars[0].aval, value.name)
+    host.placed = value.placed
+    return (
+        Equation("device_put", (value,), (host,), there.params, there),
+        Equation("device_put", (host,), (value,), back.params, back),
+    )
 
 
 def _is_heavy(equation: Equation) -> bool:

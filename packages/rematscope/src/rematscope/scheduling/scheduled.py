@@ -125,7 +125,11 @@ def _takes(f: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
 
 
 def keeping(
-    f: Callable[..., Any], linearized: Linearized, kept: Collection[Value], stops: Sequence[Stop] = ()
+    f: Callable[..., Any],
+    linearized: Linearized,
+    kept: Collection[Value],
+    stops: Sequence[Stop] = (),
+    moved: Collection[Value] = (),
 ) -> Callable[..., Any]:
     """`f` with a backward pass that keeps some values and computes the others again late.
 
@@ -134,8 +138,9 @@ def keeping(
       linearized: its two programs, from a trace with arguments like those that it is called with.
       kept: values of the primal program.
       stops: where the backward pass lets go of what it computed again.
+      moved: those of what is kept that wait in the host's memory.
     """
-    programs = schedule(linearized, kept, stops)
+    programs = schedule(linearized, kept, stops, moved)
     shapes = [(v.shape, v.dtype) for v in linearized.passes.forward.inputs]
     forward, backward = (jax.jit(program.__call__) for program in (programs.forward, programs.backward))
 

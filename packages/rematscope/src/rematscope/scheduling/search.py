@@ -7,7 +7,6 @@ fits, or others compute less again, others are compiled too: JAX's policies, the
 net's narrow places, chains of these run again more than once, and plain checkpoints around its blocks.
 """
 
-import dataclasses
 import functools
 import itertools
 import math
@@ -25,6 +24,8 @@ from rematscope.render.units import bytes_text
 from rematscope.scheduling.chain import Chain
 from rematscope.scheduling.costs import cost_again, cost_in
 from rematscope.scheduling.cuts import kept_at_cuts
+from rematscope.scheduling.host import Host, HostRows, Moves
+from rematscope.scheduling.known import Known
 from rematscope.scheduling.linearize import Linearized, linearize
 from rematscope.scheduling.plain import POLICIES, Plain, checkpointed
 from rematscope.scheduling.plains import Plains
@@ -33,11 +34,11 @@ from rematscope.scheduling.revolve import Tour, Tours
 from rematscope.scheduling.rows import Rows
 from rematscope.scheduling.schedule import Schedule, Stop, schedule
 from rematscope.scheduling.scheduled import keeping
-from rematscope.scheduling.structure import digest, places, places_of_stops, stops_at, values_at
+from rematscope.scheduling.structure import digest, stops_at, values_at
 from rematscope.seconds.devices import Device
 from rematscope.tracing.checkpoints import checkpoints, jaxpr_of, without_checkpoints
 from rematscope.tracing.trace import Passes, trace
-from rematscope.xla.measure import Measurement, measure
+from rematscope.xla.measure import measure
 
 COMPILES = 4
 _ENOUGH = 0.97  # of the room used: what lies nearer is not looked for
@@ -56,22 +57,7 @@ _AGAIN = 4  # times the work of a whole chain: what computes more again is not p
 _POLICIES = [getattr(jax.checkpoint_policies, name) for name in POLICIES]
 
 
-@dataclasses.dataclass(frozen=True)
-class _Known:
-    """What was found for a limit: the places of what is kept, and what was compiled; see `Proposal` for the rest."""
-
-    limit: int
-    peak: int
-    recomputed: float
-    of_own: bool
-    plain: Plain | None
-    places: tuple[int, ...]
-    stops: tuple[tuple[int, tuple[int, ...]], ...]
-    measurement: Measurement
-    bound: float
-
-
-_KNOWN: dict[tuple[Any, ...], tuple[_Known, ...]] = {}
+_KNOWN: dict[tuple[Any, ...], tuple[Known, ...]] = {}
 
 
 class Search:
@@ -85,6 +71,7 @@ class Search:
         target: str,
         compiles: int,
         cost: CostFunction = work,
+        host: Host | None = None,
     ):
         self.f, self.args, self.kwargs = f, args, kwargs
         self.target, self.cost = target, cost
@@ -98,10 +85,12 @@ class Search:
         has_own = any(checkpoints(jaxpr_of(f, *args, **kwargs)))
         self.own = linearize(trace(f, *args, **kwargs)) if has_own else None
         counted = repr(cost) if isinstance(cost, Device) else cost if isinstance(cost, Hashable) else object()
-        self.key = digest(self.linearized), digest(self.own) if self.own else "", target, counted, compiles
+        self.key = digest(self.linearized), digest(self.own) if self.own else "", target, counted, compiles, host
         self.cuts = [*itertools.islice(kept_at_cuts(self.linearized), _CUTS)]
         # What crosses narrow places is kept in any case: each stretch between is a small problem then, solved well.
-        self.rows = [Rows(self.linearized, kept, self.cost) for kept in self.cuts[:_SOLVED] or [frozenset()]]
+        self.moves = Moves.of(self.linearized, self.own, host, cost) if host and isinstance(cost, Device) else None
+        cuts = self.cuts[:_SOLVED] if self.moves is None else []  # it is for what is not kept otherwise, too, to move
+        self.rows = [self._rows(kept) for kept in cuts or [frozenset()]]
         self._plains = Plains(f, args, kwargs, has_own, self.linearized.closed, target, self._with)
         whole = self.linearized.passes.cost
         self._least = whole.flops + whole.transcendentals  # what runs at all events
@@ -125,17 +114,8 @@ class Search:
             self._known(min(_KNOWN[self.key], key=lambda one: one.peak))
         found = best or min(self.trials, key=lambda t: t.peak_bytes)
         if found.measurement is not None and math.isfinite(found.peak_bytes):
-            one = _Known(
-                limit if best else int(found.peak_bytes),
-                int(found.peak_bytes),
-                found.recomputed,
-                found.linearized is self.own,
-                found.plain,
-                tuple(places(found.linearized, found.kept)),
-                places_of_stops(found.linearized, found.stops),
-                found.measurement,
-                bound,
-            )
+            reached = limit if best else int(found.peak_bytes)
+            one = Known.of(found, reached, found.linearized is self.own, bound)
             _KNOWN[self.key] = (*_KNOWN.get(self.key, ())[-_REMEMBERED:], one)
         if best is None:
             raise PlanError(self._refused(limit, found.peak_bytes))
@@ -232,10 +212,10 @@ class Search:
         for rows in self.rows if not asked else ():
             limit, before = aim, -1
             for _ in range(_NEARER):
-                if (solved := rows.cheapest(peak=limit)) is None:
+                if (solved := rows.best(peak=limit)) is None:
                     break
-                trial = self._trial(self.linearized, solved[0])
-                found.append((trial, solved[1]))
+                trial = self._trial(self.linearized, solved[0], moved=solved[1])
+                found.append((trial, solved[2]))
                 nearer = aim / max(trial.predicted, 1)
                 if 1 <= nearer <= 1 / _ENOUGH or trial.predicted == before or (nearer > 1 and not trial.recomputed):
                     break
@@ -253,9 +233,9 @@ class Search:
         """
         least, most = 0.0, aim
         for _ in range(_HALVED):
-            if (solved := rows.cheapest(kept=(least + most) / 2)) is None:
+            if (solved := rows.best(kept=(least + most) / 2)) is None:
                 break
-            trial = self._trial(self.linearized, solved[0])
+            trial = self._trial(self.linearized, solved[0], moved=solved[1])
             if trial.predicted <= aim:
                 yield trial
                 least = (least + most) / 2
@@ -287,14 +267,14 @@ class Search:
 
     def within_budget(self, limit: int) -> tuple[Proposal, float]:
         """The best trial that keeps no more than so many bytes."""
-        found = Rows(self.linearized, cost=self.cost).cheapest(kept=limit)
+        found = self._rows().best(kept=limit)
         if found is None:
             raise PlanError(
                 f"a budget of {bytes_text(limit)} is too small: what each iteration of a loop of {self.name} is handed "
                 "has to be kept. Give more."
             )
-        trial = self._trial(self.linearized, found[0])
-        return self._compile(trial), found[1]
+        trial = self._trial(self.linearized, found[0], moved=found[1])
+        return self._compile(trial), found[2]
 
     @property
     def name(self) -> str:
@@ -327,7 +307,11 @@ class Search:
 
     @functools.cached_property
     def _least_of_rows(self) -> Proposal:
-        return self._trial(self.linearized, self.rows[0].smallest())
+        kept, moved = self.rows[0].smallest()
+        return self._trial(self.linearized, kept, moved=moved)
+
+    def _rows(self, kept: frozenset[Value] = frozenset()) -> Rows:
+        return Rows(self.linearized, kept, self.cost) if self.moves is None else HostRows(self.moves, kept, self.cost)
 
     @functools.cached_property
     def _least_of_chain(self) -> list[Proposal]:
@@ -341,14 +325,15 @@ class Search:
         """The function as a chain of what is between its narrow places."""
         return Chain(self.linearized, cost_in(self.linearized, self.cost))
 
-    def _known(self, known: _Known) -> Proposal:
+    def _known(self, known: Known) -> Proposal:
         """What an earlier call compiled."""
         if known.plain is not None:
             trial = self._with(known.plain)
         else:
             linearized = self.own if known.of_own and self.own is not None else self.linearized
             stops = stops_at(linearized, known.stops)
-            trial = self._trial(linearized, values_at(linearized, known.places), stops)
+            kept, moved = (values_at(linearized, said) for said in (known.places, known.moved))
+            trial = self._trial(linearized, kept, stops, moved=moved)
         trial.measurement = known.measurement
         self.trials.append(trial)
         return trial
@@ -358,12 +343,15 @@ class Search:
         made = trial.schedule
         ends = {v for e in made.forward.equations if e.primitive == "scan" for v in e.outputs[: e.carries]}
         rest = sorted(
-            zip(made.kept, made.values, strict=True), key=lambda pair: (pair[0] in ends, pair[0].nbytes), reverse=True
+            (pair for pair in zip(made.kept, made.values, strict=True) if pair[1] not in trial.moved),
+            key=lambda pair: (pair[0] in ends, pair[0].nbytes),
+            reverse=True,
         )
         dropped = 0.0
         while rest and dropped < most and rest[-1][0] not in ends and (not dropped or rest[-1][0].nbytes <= most):
             dropped += rest.pop()[0].nbytes
-        return self._trial(trial.linearized, frozenset(value for _, value in rest))
+        kept = trial.moved.union(value for _, value in rest)
+        return self._trial(trial.linearized, kept, moved=trial.moved)
 
     def _trial(
         self,
@@ -371,15 +359,17 @@ class Search:
         kept: frozenset[Value],
         stops: tuple[Stop, ...] = (),
         plain: Plain | None = None,
+        moved: frozenset[Value] = frozenset(),
     ) -> Proposal:
-        made = schedule(linearized, kept, stops)
-        function = keeping(self.f, linearized, kept, stops) if plain is None else checkpointed(self.f, plain)
+        made = schedule(linearized, kept, stops, moved)
+        function = keeping(self.f, linearized, kept, stops, moved) if plain is None else checkpointed(self.f, plain)
         programs = made if plain is None else linearized.passes  # as JAX makes them, or as they are scheduled
         in_work = self.cost == work
         recomputed = max(0, _work(programs) - self._least) if in_work else cost_again(linearized, made, self.cost)
         returned = [*linearized.primal.outputs, *programs.backward.outputs]
         predicted = temporary_bytes([programs.forward, programs.backward], returned, self.target)
-        return Proposal(function, linearized, kept, made, predicted, recomputed, stops, plain)
+        recomputed += self.moves.waited(made.host_bytes) if self.moves else 0
+        return Proposal(function, linearized, kept, made, predicted, recomputed, stops, plain, moved=moved)
 
     def _compile(self, trial: Proposal) -> Proposal:
         self.tell(f"compiling with {bytes_text(trial.schedule.kept_bytes)} kept", 0)

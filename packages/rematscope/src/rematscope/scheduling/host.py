@@ -1,0 +1,203 @@
+"""The host as a third choice: what a loop stacks waits in the host's memory, and is fetched for the backward pass.
+
+Of each value in a loop's body the 0/1 program decides once more, h[v] ≤ x[v]: what is kept is on the host, and its
+bytes are none of the device's but for the parts of two iterations, one in use and one on its way. While a pass computes
+its moves go on beside it. What they take longer than that is waited for, and that is added to what is computed again:
+
+* To the host:  out ≥ Σ bytes · h[v] / bandwidth − overlap · seconds of the forward pass
+* And back:      in ≥ Σ bytes · h[v] / bandwidth − overlap · seconds of the backward pass
+
+Only stacks move. XLA writes each iteration's part of a stack to the host in that iteration. What else is sent there it
+holds on the device too until the host's copy is read, as long as there is room.
+"""
+
+import dataclasses
+import math
+import numbers
+from collections.abc import Collection
+from functools import cached_property
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy
+
+from rematscope.choices.build import CostFunction
+from rematscope.errors import PlanError
+from rematscope.ir.program import Value
+from rematscope.planning.budget import budget_bytes
+from rematscope.scheduling.linearize import Linearized
+from rematscope.scheduling.rows import MIB, Rows
+from rematscope.seconds.devices import Device
+from rematscope.seconds.roofline import seconds_of
+
+LEAST = 2**20  # bytes of a stack: what is smaller stays
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """The memory of the host beside a device, and the link to it.
+
+    Attributes:
+      bandwidth: bytes a second that the link carries in each direction, both at once.
+      capacity: bytes that may wait there, a whole number or a text like `"64 GiB"`; None for any number.
+      overlap: which part of the time of each pass may go by while values move: 1, all of it, is what a link that
+        nobody else uses and a compiler that hides everything would reach; with 0 each move is waited for.
+
+    Raises:
+      PlanError: if one of them is no such number.
+
+    Example:
+      >>> from rematscope import Host
+      >>> Host(bandwidth=16e9, capacity="64 GiB").capacity
+      68719476736
+    """
+
+    bandwidth: float
+    capacity: int | str | None = None
+    overlap: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not _is_number(self.bandwidth) or not 0 < self.bandwidth < math.inf:
+            raise PlanError(
+                f"bandwidth={self.bandwidth!r} of a Host cannot be. Give the bytes a second that its link carries in "
+                "each direction, a number above 0: bandwidth=16e9."
+            )
+        if not _is_number(self.overlap) or not 0 <= self.overlap <= 1:
+            raise PlanError(
+                f"overlap={self.overlap!r} of a Host cannot be. Give the part of a pass that moves may go on beside, "
+                "from 0 to 1."
+            )
+        if self.capacity is not None:
+            object.__setattr__(self, "capacity", budget_bytes(self.capacity, "capacity", "64_000_000_000 or '64 GB'"))
+
+    @property
+    def room(self) -> float:
+        """Bytes that may wait there."""
+        return math.inf if self.capacity is None else float(self.capacity)
+
+
+def _is_number(given: object) -> bool:
+    return isinstance(given, numbers.Real) and not isinstance(given, bool)
+
+
+@dataclasses.dataclass(frozen=True)
+class Moves:
+    """What a function may move to a host, and how long that is waited for.
+
+    Attributes:
+      host: the host.
+      linearized: the function.
+      passes: seconds of its forward and of its backward pass, where nothing is computed again, that hide moves.
+    """
+
+    host: Host
+    linearized: Linearized
+    passes: tuple[float, float]
+
+    @classmethod
+    def of(cls, linearized: Linearized, own: Linearized | None, host: Host, device: Device) -> "Moves":
+        """Those of a function on a device; `own` is the function with checkpoints that it has.
+
+        Raises:
+          PlanError: if nothing of it can move.
+        """
+        passes = linearized.passes
+        if passes.axes:
+            raise PlanError(
+                f"{passes.function} is divided over devices, and what they move to their hosts is not chosen. Leave "
+                "host= out, or move by names: jax.checkpoint_policies.save_and_offload_only_these_names."
+            )
+        if passes.host_bytes() or (own is not None and own.passes.host_bytes()):
+            raise PlanError(
+                f"{passes.function} moves values to the host already, and which ones is what host= leaves to auto. "
+                "Take the policy that does so from its checkpoints, or leave host= out."
+            )
+        spent = seconds_of(passes, device)
+        found = cls(host, linearized, (host.overlap * spent.forward, host.overlap * spent.backward))
+        if not any(v.shape for v in linearized.loop_of):
+            raise PlanError(
+                f"{passes.function} has no loop, and what loops stack is all that moves to the host: other values XLA "
+                "holds on the device too while there is room. Put the layers into jax.lax.scan, or leave host= out."
+            )
+        return found
+
+    def may_move(self, value: Value) -> bool:
+        """Whether a stack of such values is worth a move."""
+        loop = self.linearized.loop_of.get(value)
+        key = jnp.issubdtype(value.dtype, jax.dtypes.extended)
+        return loop is not None and not key and loop.length * value.nbytes >= LEAST
+
+    def seconds(self, size: float) -> float:
+        """How long so many bytes take, in one direction."""
+        return size / self.host.bandwidth
+
+    def waited(self, size: float) -> float:
+        """Seconds that both passes wait until so many bytes are there, and here again."""
+        return sum(max(0.0, self.seconds(size) - hidden) for hidden in self.passes)
+
+
+class HostRows(Rows):
+    """The 0/1 program with a third choice for each value of a loop: x says that it is kept, h that it is on the host.
+
+    After the columns of `Rows` stand those of h, and then what is waited for on the way out and on the way back.
+    """
+
+    def __init__(self, moves: Moves, fixed: Collection[Value], cost: CostFunction):
+        super().__init__(moves.linearized, fixed, cost)
+        self._moves = moves
+
+    @cached_property
+    def _columns(self) -> tuple:
+        x, r, size = super()._columns
+        movable = [v for v in x if self._moves.may_move(v)]
+        self.moves = {v: size + i for i, v in enumerate(movable)}
+        self.waits = len(self._moves.passes)
+        return x, r, size + len(movable) + self.waits
+
+    @cached_property
+    def _unit(self) -> float:
+        """Seconds that a column of what is waited for counts in."""
+        return max(self.costs.values(), default=0.0) or 1e-3
+
+    @cached_property
+    def _implied(self) -> tuple:
+        matrix, least = super()._implied
+        x, _, size = self._columns
+        rows = [({x[v]: 1.0, h: -1.0}, 0.0) for v, h in self.moves.items()]
+        for i, hidden in enumerate(self._moves.passes):
+            row = {h: -self._moves.seconds(self._weight(v)) / self._unit for v, h in self.moves.items()}
+            rows.append((row | {size - self.waits + i: 1.0}, -hidden / self._unit))
+        if self._moves.host.capacity is not None:
+            row = {h: -self._weight(v) / MIB for v, h in self.moves.items()}
+            rows.append((row, -self._moves.host.room / MIB))
+        more = scipy.sparse.lil_array((len(rows), size))
+        for i, (row, _) in enumerate(rows):
+            for j, c in row.items():
+                more[i, j] = c
+        return scipy.sparse.vstack([matrix, more], format="csc"), np.append(least, [bound for _, bound in rows])
+
+    @cached_property
+    def _peaks(self) -> tuple:
+        matrix, given = super()._peaks
+        x = self._columns[0]
+        away = matrix.tolil()
+        for value, h in self.moves.items():
+            loop = self._loop(value)
+            assert loop is not None, "only what loops stack moves"
+            share = 1 - min(2 / loop.length, 1)
+            away[:, [h]] = -share * matrix[:, [x[value]]]
+        return away.tocsc(), given
+
+    @cached_property
+    def _bytes(self) -> np.ndarray:
+        row = super()._bytes
+        for value, h in self.moves.items():
+            row[h] = -self._weight(value) / MIB
+        return row
+
+    @cached_property
+    def _objective(self) -> np.ndarray:
+        objective = super()._objective
+        objective[len(objective) - self.waits :] = self._unit
+        return objective

@@ -1,0 +1,137 @@
+"""`auto` with a host: what loops stack waits there where that is quicker than to compute it again."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from zoo import normal
+
+from rematscope import Device, Host, PlanError, auto, load, trace
+
+SLOW = Device("slow", {"float32": 1e9, "bfloat16": 1e9}, bandwidth=1e10)  # its products take long
+KIB = 2**10
+
+
+def body(x, w):
+    return x + jnp.tanh(x @ w["up"]) @ w["down"]
+
+
+def looped(ws, x):
+    return jnp.mean(lax.scan(lambda x, w: (body(x, w), None), x, ws)[0] ** 2)
+
+
+def deep(ws, x):
+    for i in range(8):
+        x = body(x, jax.tree.map(lambda w, i=i: w[i], ws))
+    return jnp.mean(x**2)
+
+
+WS, X = {"up": normal(700, 8, 32, 128) / 8, "down": normal(701, 8, 128, 32) / 8}, normal(702, 2048, 32)
+BUDGET = 300 * KIB  # what a layer makes is 256 KiB: the last result, and next to nothing
+
+
+def found(host, budget=BUDGET, f=looped, args=(WS, X), device=SLOW, **more):
+    return auto(f, *args, budget=budget, cost="seconds", device=device, host=host, **more)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_what_waits_on_the_host_is_none_of_the_budget_and_gives_the_same_gradients(dtype, tmp_path):
+    args = jax.tree.map(lambda a: a.astype(dtype), (WS, X))
+    chosen = found(Host(bandwidth=1e12), args=args)
+    assert chosen.host_bytes and not chosen.recomputed  # all that is not kept has gone
+    passes = trace(chosen.function, *args)
+    assert passes.bytes_by_kind()["computed"] == chosen.kept_bytes <= BUDGET
+    assert passes.host_bytes() == chosen.host_bytes == sum(line.amount for line in chosen.on_host)
+    chosen.save(tmp_path / "choice.json")
+    again = load(tmp_path / "choice.json", looped, *args)
+    assert trace(again, *args).host_bytes() == chosen.host_bytes
+    expected = jax.jit(jax.grad(looped, (0, 1)))(*args)
+    rounding = {"rtol": 2e-2, "atol": 2e-3} if dtype == "bfloat16" else {"rtol": 1e-5, "atol": 1e-7}
+    for gradient in (jax.grad(chosen.function, (0, 1)), jax.jit(jax.grad(again, (0, 1)))):
+        check = lambda a, b: np.testing.assert_allclose(np.float32(a), np.float32(b), **rounding)  # noqa: E731
+        jax.tree.map(check, gradient(*args), expected)
+
+
+def test_transformations_go_through_moves():
+    f = found(Host(bandwidth=1e12)).function
+    batch = jnp.stack([X, 2 * X])
+    each = jax.vmap(jax.grad(f, 1), (None, 0)), jax.vmap(jax.grad(looped, 1), (None, 0))
+    tangents = WS, X
+    pairs = [(jax.jit(g)(WS, batch) for g in each)]
+    pairs.append(jax.jvp(g, (WS, X), tangents)[1] for g in (f, looped))
+
+    def microbatches(g):
+        return lambda ws: lax.scan(lambda total, x: (total + g(ws, x), None), 0.0, batch)[0]
+
+    pairs.append(jax.jit(jax.grad(microbatches(g)))(WS)["up"] for g in (f, looped))
+    for ours, plain in pairs:
+        np.testing.assert_allclose(ours, plain, rtol=1e-4, atol=1e-6)
+
+
+def test_a_move_is_weighed_against_computing_again():
+    """A product of a layer takes 17 ms here; its input, 2 MiB over all layers, takes 2 ms at 1 GB a second."""
+    alone = found(None, budget="4 MiB")
+    beside = found(Host(bandwidth=1e9), budget="4 MiB")
+    waiting = found(Host(bandwidth=1e9, overlap=0), budget="4 MiB")
+    crawling = found(Host(bandwidth=1e6, overlap=0), budget="4 MiB")
+    assert not beside.recomputed  # moves hide behind what is computed anyway
+    assert waiting.recomputed == pytest.approx(2 * waiting.host_bytes / 1e9, rel=1e-6)
+    assert waiting.recomputed < alone.recomputed == crawling.recomputed
+    assert not crawling.host_bytes
+    assert all(one.bound == pytest.approx(one.recomputed, rel=0.02) for one in (alone, waiting, crawling))
+    with pytest.raises(PlanError, match="what each iteration of a loop of looped is handed"):
+        found(None)
+    assert found(Host(bandwidth=1e6)).host_bytes  # where nothing else fits, however long it takes
+
+
+def test_no_more_moves_than_the_host_has_room_for():
+    room = found(Host(bandwidth=1e12, capacity="3 MiB"))
+    assert 0 < room.host_bytes <= 3 * 2**20
+    assert room.recomputed  # for the rest there was none
+
+
+def test_the_result_says_what_is_on_the_host_and_what_is_assumed():
+    chosen = found(Host(bandwidth=2e9, overlap=0.5))
+    text = repr(chosen)
+    assert "on the host" in text.splitlines()[0]
+    assert "2 GB a second in each direction" in chosen.certificate
+    assert "50 % of each pass" in chosen.certificate
+    assert "Compiled for cpu, all of that stays on the device." in chosen.certificate
+    with pytest.raises(PlanError, match="what to write by hand is not worked out"):
+        chosen.by_hand  # noqa: B018
+    still = found(Host(bandwidth=2e9), budget="64 MiB")
+    assert "Nothing moves to the host" in still.certificate
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"bandwidth": b} for b in (0, -1e9, "16e9", True, None, float("nan"), float("inf"))]
+    + [{"bandwidth": 1e9, "overlap": o} for o in (-0.1, 2, "half", float("nan"))]
+    + [{"bandwidth": 1e9, "capacity": c} for c in (-1, 1.5, "much", True)],
+)
+def test_what_is_no_host_is_refused(given):
+    with pytest.raises(PlanError, match=f"{[*given][-1]}.*Give|capacity of 'much' cannot be read"):
+        Host(**given)
+
+
+def test_where_nothing_can_move_that_is_said():
+    host = Host(bandwidth=1e9)
+    with pytest.raises(PlanError, match="deep has no loop"):
+        found(host, f=deep)
+    with pytest.raises(PlanError, match="the memory of a CPU is the host's"):
+        auto(looped, WS, X, peak="1 GiB", host=host)
+    with pytest.raises(PlanError, match="is no Host"):
+        found(16e9)
+    for cost in ({}, {"cost": lambda equation: 1.0}):
+        with pytest.raises(PlanError, match="with host= seconds are what is least"):
+            auto(looped, WS, X, budget=BUDGET, host=host, **cost)
+
+    policy = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
+
+    def offloading(ws, x):
+        layer = jax.checkpoint(body, policy=policy)
+        return jnp.mean(lax.scan(lambda x, w: (layer(x, w), None), x, ws)[0] ** 2)
+
+    with pytest.raises(PlanError, match="offloading moves values to the host already"):
+        found(host, f=offloading)

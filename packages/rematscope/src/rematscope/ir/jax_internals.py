@@ -259,14 +259,6 @@ def _only_equation(f: Callable[..., Any], eqn: JaxprEqn) -> JaxprEqn:
     return _replaced(eqn, primitive=only.primitive, params=only.params, effects=only.effects)
 
 
-def moves(aval: Any, eqn: JaxprEqn) -> tuple[JaxprEqn, JaxprEqn]:
-    """What moves an array of this type to the host's memory, and what fetches it from there, as parts of `eqn`."""
-    space = jax.memory.Space
-    jaxpr, *_ = body_of(jax.make_jaxpr(lambda x: jax.device_put(jax.device_put(x, space.Host), space.Device))(aval))
-    there, back = (_replaced(each, source_info=eqn.source_info) for each in jaxpr.eqns)
-    return there, back
-
-
 def varying(aval: Any) -> frozenset[str]:
     """The axes along which a type in a shard_map says that values may differ; `vma` until JAX 0.9 or so."""
     return frozenset(aval.mat.varying if hasattr(aval, "mat") else aval.vma)

@@ -334,7 +334,9 @@ class _Making:
 
 def _moves(value: Value, linearized: Linearized) -> tuple[Equation, Equation]:
     """What moves a value to the host, and what fetches it from there."""
-    there, back = jax_internals.moves(value.aval, linearized.maker_of[value].eqn)
+    space, source = jax.memory.Space, linearized.maker_of[value].eqn.source_info
+    both = jax.make_jaxpr(lambda x: jax.device_put(jax.device_put(x, space.Host), space.Device))(value.aval)
+    there, back = (eqn.replace(source_info=source) for eqn in both.eqns)
     host = Value(there.outvars[0].aval, value.name)
     host.placed = value.placed
     return (

@@ -8,9 +8,13 @@ from jax import lax
 from zoo import normal
 
 from rematscope import Device, Host, PlanError, auto, load, trace
+from rematscope.scheduling.host import HostRows, Moves
+from rematscope.scheduling.linearize import linearize
+from rematscope.scheduling.rows import Rows
 
 SLOW = Device("slow", {"float32": 1e9, "bfloat16": 1e9}, bandwidth=1e10)  # its products take long
 KIB = 2**10
+pytestmark = pytest.mark.skipif(not hasattr(jax, "memory"), reason="this JAX has no jax.memory")
 
 
 def body(x, w):
@@ -135,3 +139,14 @@ def test_where_nothing_can_move_that_is_said():
 
     with pytest.raises(PlanError, match="offloading moves values to the host already"):
         found(host, f=offloading)
+
+
+def test_rows_for_the_peak_have_less_where_something_is_on_the_host():
+    linearized = linearize(trace(looped, WS, X))
+    alone = Rows(linearized, cost=SLOW)
+    beside = HostRows(Moves.of(linearized, None, Host(bandwidth=1e12), SLOW), (), SLOW)
+    assert alone.best(peak=5e6) is None
+    assert beside.best(peak=5e6)[1]
+    for peak in (1e7, 2e7, 3e7):  # more choices never cost more, and where there is room nothing moves
+        assert beside.best(peak=peak)[2] <= alone.best(peak=peak)[2]
+    assert not beside.best(peak=3e7)[1]

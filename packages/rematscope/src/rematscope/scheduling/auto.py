@@ -6,6 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
+import jax
+
 from rematscope.choices.build import CostFunction, work
 from rematscope.errors import PlanError
 from rematscope.planning.budget import budget_bytes
@@ -59,9 +61,10 @@ def auto(
         transcendental function is applied to, by default; `"seconds"` of a roofline of `device`; or a function of an
         `Equation`, which is asked about those of the forward pass.
       device: with `cost="seconds"`, the name of a device such as `"tpu v5e"`, a `Device`, or `calibrate()`.
-      host: the memory of the host as a third choice, `Host(bandwidth=16e9)`: what loops stack may wait there. What is
-        least is seconds then, those that moves are waited for included; of a target with known rates, if not said
-        otherwise. Functions without loops have nothing to move, and on a CPU its memory is the host's.
+      host: the memory of the host as a third choice, `Host(bandwidth=16e9)`: what loops stack may wait there, from
+        1 MiB a stack on. What is least is then seconds, those that moves are waited for included; of the target, where
+        `cost` and `device` are left out and it has known rates. A function without loops has nothing to move, and the
+        memory of a CPU is the host's.
 
     Returns:
       The best of what was compiled. Its `.function` takes arguments of the same shapes, and is differentiated in
@@ -112,6 +115,8 @@ def _weighed(host: Any, cost: Any, device: Any, target: str, limits_peak: bool) 
     """The device on whose seconds moves to a host are weighed against computing again."""
     if not isinstance(host, Host):
         raise PlanError(f"host={host!r} is no Host. Give one, Host(bandwidth=16e9), or leave it out.")
+    if not hasattr(jax, "memory"):
+        raise PlanError(f"JAX {jax.__version__} has no jax.memory, by which values move to a host. Take a newer one.")
     if target == "cpu" and limits_peak:
         raise PlanError(
             "the memory of a CPU is the host's, and what moves there takes as much of its peak. Compile for what has "

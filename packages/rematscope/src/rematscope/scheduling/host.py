@@ -180,14 +180,11 @@ class HostRows(Rows):
     @cached_property
     def _peaks(self) -> tuple:
         matrix, given = super()._peaks
-        x = self._columns[0]
-        away = matrix.tolil()
-        for value, h in self.moves.items():
-            loop = self._loop(value)
-            assert loop is not None, "only what loops stack moves"
-            share = 1 - min(2 / loop.length, 1)
-            away[:, [h]] = -share * matrix[:, [x[value]]]
-        return away.tocsc(), given
+        x, _, size = self._columns
+        # What is on the host takes as much less as it took, but for the parts of two iterations.
+        less = [2 / max(loop.length, 2) - 1 for v in self.moves if (loop := self._loop(v)) is not None]
+        places = [x[v] for v in self.moves], [*self.moves.values()]
+        return matrix + matrix @ scipy.sparse.csc_array((less, places), shape=(size, size)), given
 
     @cached_property
     def _bytes(self) -> np.ndarray:

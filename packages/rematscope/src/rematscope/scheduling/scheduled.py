@@ -73,7 +73,7 @@ def scheduled(f: Callable[..., Any], policy: Policy | None = None) -> Callable[.
         if moved := sum(r.value.nbytes for r in passes.residuals if r.kind == "computed" and r.memory == "host"):
             raise PlanError(
                 f"a policy moves {bytes_text(moved)} of {called(f)} to the host, and a schedule keeps all on the "
-                "device. Give jax.checkpoint that policy, or scheduled one that saves what fits."
+                "device. Give jax.checkpoint that policy, scheduled one that saves what fits, or auto a host=."
             )
         linearized = linearize(passes)
         made = keeping(converted, linearized, linearized.kept)

@@ -20,7 +20,7 @@ from grader.answers.apply import applied
 from grader.answers.branches import Branches
 from grader.answers.comparisons import Compared, Comparisons
 from grader.exercises import besides
-from grader.exercises.besides import MOST_CASES, corners, drawn, drawn_alike, made_of, pairs_of, related, targets
+from grader.exercises.besides import DRAW, MOST_CASES, corners, drawn, drawn_alike, made_of, pairs_of, related, targets
 from grader.exercises.spec import Case, Question, Structure, TaskOfAnyStructure
 from grader.util.jax_settings import as_they_come
 from rematscope.ir.jax_internals import AnyJaxpr, bodies, body_of
@@ -28,6 +28,7 @@ from rematscope.ir.jax_internals import AnyJaxpr, bodies, body_of
 _LOOKS = 6
 _MOST_LOOKS = 60, 100  # cases, questions: while a branch or a comparison has gone one way, or hardly the other
 _OFTEN = 3  # for fewer structures that go a way, what is done there may be right
+_SETTLED = 4  # structures of either outcome
 _OF_A_NEW_WAY = 6  # are looked for, of which those are asked that are least alike
 
 
@@ -74,7 +75,7 @@ class Apart:
 
 
 def _settles(outcomes: Counter[bool]) -> bool:
-    return min(outcomes[True], outcomes[False]) >= _OF_A_NEW_WAY
+    return min(outcomes[True], outcomes[False]) >= _SETTLED
 
 
 def _distance(compared: Compared) -> float:
@@ -111,9 +112,10 @@ def structures(
     ways_to_draw = itertools.chain.from_iterable(zip(together, afresh, together, varied, strict=False))
     for way in itertools.islice(ways_to_draw, _MOST_LOOKS[isinstance(asked[0], Question)]):
         structure = next(way, None) or drawn(task, rng)
-        if structure is not None and structure not in known:
+        if structure is not None:
             known.append(structure)
-            yield structure
+            times = known.count(structure) - 1
+            yield {**structure, DRAW: times} if times else structure
 
 
 def _varied(
@@ -186,7 +188,7 @@ def _new_ways(
         near[:] = [*itertools.chain(*new_of_late)] or [
             structure for structure, done in did if done & branches.one_sided
         ]
-        settled = not near and apart.is_settled
+        settled = not near and apart.is_settled and branches.all_entered
         if (len(did) >= len(asked) + _LOOKS and settled) or (structure := next(more, None)) is None:
             break
         done = done_for(made_of(structure, task, seed))

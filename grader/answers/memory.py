@@ -113,6 +113,16 @@ class _Found:
                 return (value.__wrapped__,)
             case types.FunctionType():
                 return self._parts_of_function(value)
+            case types.MethodType():
+                return value.__func__, value.__self__
+            case staticmethod() | classmethod():
+                return (value.__func__,)
+            case property():
+                return [each for each in (value.fget, value.fset, value.fdel) if each]
+            case type():
+                return _parts_of_class(value)
+            case _ if _is_plain_class(type(value)):
+                return type(value), *getattr(value, "__dict__", {}).values()
         # Something that JAX has one of, to say so by.
         return () if _is_stateless(type(value).__module__) and not getattr(value, "__dict__", True) else None
 
@@ -136,7 +146,8 @@ class _Found:
         found, steps = [], list(dis.get_instructions(code))
         for place, step in enumerate(steps):
             name = step.argval
-            if step.opname.startswith(_STORES) or (step.opname == "STORE_DEREF" and name in code.co_freevars):
+            stores = step.opname.startswith(_STORES) or (step.opname == "STORE_DEREF" and name in code.co_freevars)
+            if stores and not _is_of_a_new_object(code, steps[place - 1 : place + 1]):
                 return None
             if step.opname == "LOAD_ATTR" and name.startswith(("_", "cache_")):
                 return None
@@ -153,6 +164,35 @@ class _Found:
             elif name not in _BUILTINS:
                 return None
         return found
+
+
+def _is_plain_class(kind: type) -> bool:
+    """Whether a class, and each of its bases, was made by a class statement that says nothing of how."""
+    if type(kind) is not type or "__slots__" in vars(kind):
+        return False
+    # Such a class gives its objects both, if no base does; one that is written in C does not.
+    made = vars(kind).keys() >= {"__dict__", "__weakref__"} if kind.__bases__ == (object,) else True
+    return made and all(base is object or _is_plain_class(base) for base in kind.__bases__)
+
+
+_OF_EVERY_CLASS = {"__dict__", "__weakref__", "__module__", "__doc__", "__annotations__"}
+
+
+def _parts_of_class(kind: type) -> Iterable[Any] | None:
+    if not _is_plain_class(kind):
+        return None
+    parts = {name: value for name, value in vars(kind).items() if name not in _OF_EVERY_CLASS}
+    if "__dataclass_params__" in parts:  # its own functions
+        parts = {name: value for name, value in parts.items() if name == "__call__" or not name.endswith("__")}
+    return [*parts.values(), *(base for base in kind.__bases__ if base is not object)]
+
+
+def _is_of_a_new_object(code: types.CodeType, steps: list[dis.Instruction]) -> bool:
+    """Whether the second of two steps gives an object that is being made an attribute: `self.x = …` in `__init__`."""
+    if code.co_name != "__init__" or [step.opname for step in steps[1:]] != ["STORE_ATTR"]:
+        return False
+    loaded = steps[0].argval if isinstance(steps[0].argval, tuple) else (steps[0].argval,)
+    return steps[0].opname.startswith("LOAD_FAST") and loaded[-1] == code.co_varnames[0]
 
 
 def _codes(code: types.CodeType) -> Iterator[types.CodeType]:

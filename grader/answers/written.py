@@ -5,13 +5,14 @@ take the constants of a program for their dictionary.) They are read from the fu
 a terminal and a class find the same.
 """
 
+import collections
 import dis
 import functools
 import math
 import sys
 import sysconfig
 import types
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -86,9 +87,9 @@ def _parts(answer: Any) -> Iterator[Any]:
 
 def _inside(value: Any) -> Iterable[Any]:
     match value:
-        case list() | tuple() | set() | frozenset():
+        case list() | tuple() | set() | frozenset() | collections.deque():
             return value
-        case dict():
+        case Mapping():
             return [*value, *value.values()]
         case range():
             return value.start, value.stop
@@ -103,14 +104,14 @@ def _inside(value: Any) -> Iterable[Any]:
         case types.ModuleType():
             return ()
         case type():
-            return () if _is_of_library(value) else vars(value).values()
+            return () if _is_of_library(value) else (*vars(value).values(), *value.__bases__)
     if _is_of_library(type(value)):  # jax.jit, jax.custom_vjp, property, staticmethod and such have functions
         held = (getattr(value, name, None) for name in _FUNCTIONS)
         return [each for each in held if callable(each)]
     return type(value), getattr(value, "__dict__", None)
 
 
-_FUNCTIONS = "__wrapped__", "fun", "fwd", "bwd", "jvp", "fget", "__func__"
+_FUNCTIONS = "__wrapped__", "fun", "fwd", "bwd", "jvp", "fget", "__func__", "func", "method", "pyfunc"
 
 
 def _is_of_library(kind: type) -> bool:

@@ -7,6 +7,7 @@ which a function may be called. An answer without numbers is asked nothing besid
 
 import dataclasses
 import itertools
+import math
 import zlib
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -20,6 +21,10 @@ type Ranges = Mapping[str, Integers | OneOf]
 
 MOST_QUESTIONS = 40
 MOST_CASES = 4  # to trace and run one takes some hundredths of a second
+DRAW = (
+    "draw"  # beside a structure's symbols: which draw it is of all that the structure leaves open, where not the first
+)
+_DRAWS = 200
 _TRIES = 60  # to find values for the other symbols
 
 
@@ -125,7 +130,7 @@ def once_more(task: Task, asked: Sequence[Case | Question], rng: np.random.Gener
     if len(asked) > _MANY:
         return []
     known = [each.structure for each in asked if _is_allowed(each.structure, task)]
-    return [known[place] for place in rng.permutation(len(known))[:_AGAIN]]
+    return [{**known[place], DRAW: 1} for place in rng.permutation(len(known))[:_AGAIN]]
 
 
 def corners(task: Task, rng: np.random.Generator) -> Iterator[Structure | None]:
@@ -195,7 +200,8 @@ def together(
     task: Task, structure: Structure, left: float, right: float, rng: np.random.Generator
 ) -> Iterator[Structure]:
     """Structures like this one, for which two numbers that hang on it may be the same, or one go past the other: one of
-    its own numbers is changed, by as much as these differ, or as often as one goes into the other.
+    its own numbers is changed, by as much as these differ, or as often as one goes into the other; or two of them are,
+    whose product goes into one.
 
     Args:
       task: the exercise's `task` module.
@@ -206,6 +212,17 @@ def together(
     """
     known = {symbol: structure[symbol] for symbol in task.ranges if symbol in structure}
     numbers = [symbol for symbol in known if isinstance(task.ranges[symbol], Integers)]
+    ways = [_with_number(task, known, numbers, left, right, rng)]
+    ways += [_with_product(task, known, numbers, *each, rng) for each in ((left, right), (right, left))]
+    # Of most that is compared only the first structures are tried: now those of the one way, now those of another.
+    for way in ways if rng.integers(2) else ways[::-1]:
+        yield from way
+
+
+def _with_number(
+    task: Task, known: Structure, numbers: Sequence[str], left: float, right: float, rng: np.random.Generator
+) -> Iterator[Structure]:
+    """Structures like a known one in which one number is changed."""
     apart, past = right - left, 1 if right > left else -1
     for change in (
         lambda number: (left, right)[number == left] if number in (left, right) else number,
@@ -218,6 +235,23 @@ def together(
             if changed != known[symbol]:
                 made = drawn(task, rng, {**known, symbol: changed}) or drawn(task, rng, {symbol: changed})
                 if made:
+                    yield made
+
+
+def _with_product(
+    task: Task, known: Structure, numbers: Sequence[str], product: float, wanted: float, rng: np.random.Generator
+) -> Iterator[Structure]:
+    """Structures like a known one in which two numbers have another product than that which goes into one number, so
+    that this becomes what is wanted."""
+    for one, other in itertools.combinations(numbers, 2):
+        both = known[one] * known[other]
+        if not both or product % both or not (factor := product // both) or wanted % factor:
+            continue
+        whole = int(wanted // factor)
+        factors = [number for number in range(1, math.isqrt(max(whole, 0)) + 1) if whole % number == 0]
+        for number in rng.permutation(factors):
+            for a, b in ((int(number), whole // int(number)), (whole // int(number), int(number))):
+                if made := drawn(task, rng, {**known, one: a, other: b}) or drawn(task, rng, {one: a, other: b}):
                     yield made
 
 
@@ -251,31 +285,30 @@ def with_besides(
     if not (allowed and asks_anything(task)):
         raise ValueError("that is more than may be asked besides, or something else.")
     by_name = {each.name: each for each in asked}
-    times = Counter[str]()
     for structure in besides:
-        made = made_of(structure, task, seed, times[known := repr(sorted(structure.items()))])
-        times[known] += 1
+        made = made_of(structure, task, seed)
         if made.name in by_name:
             numbers = (f"{symbol} = {value}" for symbol, value in structure.items() if isinstance(value, int))
-            again = ["once more"] * (times[known] > 1)
-            made = dataclasses.replace(made, name=f"{made.name}, {', '.join([*numbers, *again])}")
+            made = dataclasses.replace(made, name=f"{made.name}, {', '.join(numbers)}")
         by_name.setdefault(made.name, made)
     return tuple(sorted(by_name.values(), key=lambda each: isinstance(each, Question)))
 
 
-def made_of(structure: Structure, task: TaskOfAnyStructure, seed: int, times: int = 0) -> Case | Question:
+def made_of(structure: Structure, task: TaskOfAnyStructure, seed: int) -> Case | Question:
     """The case, or question, of a structure that is asked about besides: always the same, so that an answer is judged
-    in what it has been looked at in, whatever else it is asked; and another one after the structure came some times."""
-    drawn_for = zlib.crc32(repr(sorted(structure.items())).encode())
-    return task.case(np.random.default_rng([seed, 2, drawn_for, times]), **structure)
+    in what it has been looked at in, whatever else it is asked; and another one for each draw."""
+    symbols = {symbol: value for symbol, value in structure.items() if symbol != DRAW}
+    drawn_for = zlib.crc32(repr(sorted(symbols.items())).encode())
+    return task.case(np.random.default_rng([seed, 2, drawn_for, structure.get(DRAW, 0)]), **symbols)
 
 
 def _is_allowed(structure: Structure, task: Task) -> bool:
     """Whether a structure, from wherever it comes, is one of the exercise's."""
-    if structure.keys() != task.ranges.keys():
+    draw = structure.get(DRAW, 0)
+    if structure.keys() - {DRAW} != task.ranges.keys() or type(draw) is not int or draw not in range(_DRAWS):
         return False
     kinds = {symbol: int if isinstance(range_, Integers) else str for symbol, range_ in task.ranges.items()}
-    if any(type(value) is not kinds[symbol] for symbol, value in structure.items()):
+    if any(type(structure[symbol]) is not kind for symbol, kind in kinds.items()):
         return False
     # In this order: a range that ends at another number is as long as that says.
     within = (structure[symbol] in task.ranges[symbol].within(structure) for symbol in _in_order(task.ranges))

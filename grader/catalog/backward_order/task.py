@@ -87,7 +87,7 @@ def _drawn(rng, n):
     """Layers, of which some are computed again, each from what was kept of it and perhaps from the layer before; and
     the cotangent's way through them, the last layer first. Beside it stand gradients, which nobody reads."""
     again = int(rng.integers(0, 2 * n // 3 + 1))
-    layers = int(rng.integers(1, min(n - again, max(2, n // 3)) + 1))
+    layers = int(rng.integers(1, min(n - again, max(2, n // 2)) + 1))
     places = sorted(int(layer) for layer in rng.integers(0, layers, again))
     runs: list[list[str]] = [[] for _ in range(layers)]
     equations, names = [], iter(string.ascii_lowercase)

@@ -1,6 +1,8 @@
 """An answer that does something else for one structure of many is asked about that, whatever it is spelled like."""
 
 import functools
+import math
+import operator
 import re
 
 import jax
@@ -179,9 +181,23 @@ def test_branches_that_have_gone_one_way_are_told_from_those_that_have_gone_both
         odd = branches.ways_since()
         answer(2)
         assert not branches.one_sided
-        assert len(odd) == len(branches.ways_since() - odd) == 1
+        assert len(odd) == 2, "one way of the branch, and into the function"
+        assert len(branches.ways_since() - odd) == 1
     answer(3)
     assert not branches.ways_since()
+
+
+def test_a_function_that_was_never_entered_is_known():
+    rarely = {7: lambda n: n + 1}
+
+    def answer(n):
+        return rarely.get(n, abs)(n)
+
+    with Branches(codes_of(answer)) as branches:
+        answer(1)
+        assert not branches.all_entered
+        answer(7)
+        assert branches.all_entered
 
 
 def halves(n, s):
@@ -219,6 +235,46 @@ def test_what_is_compared_is_seen_with_what_comes_of_it():
         assert [each[1:] for each in comparisons.since()] == [(8, 7, True), (4, 8, False)]
     answer(jnp.ones(4), 8)
     assert not comparisons.since()
+
+
+def by_a_case(n, k):
+    match n, k:
+        case (3, _) | (_, 9):
+            return right
+
+
+@pytest.mark.parametrize(
+    ("answer", "seen"),
+    [
+        (by_a_case, [(5, 3, False), (7, 9, False)]),
+        (lambda n, k: n in (2, 5), [(5, 5, True), (5, 2, False)]),
+        (lambda n, k: n in range(6, 9), [(5, 6, False), (5, 9, True)]),
+        (lambda n, k: {7: keeps_all}.get(n, right), [(5, 7, False)]),
+        (lambda n, k: [right, keeps_all][k // 8], [(0, 0, True), (0, 1, False)]),
+        (lambda n, k: right if n - 5 else keeps_all, [(0, 0, False)]),
+        (lambda n, k: [keeps_all] if [*range(n)][6:] else right, []),  # a list with a star is made again
+        (lambda n, k: right if (n, k)[2:] else keeps_all, [(0, 0, False)]),
+        (lambda n, k: operator.lt(n, k), [(5, 7, True)]),
+        (lambda n, k: n.__eq__(k), [(5, 7, False)]),
+        (lambda n, k: math.gcd(n, 10) == hash(k) - 2, [(5, 5, True)]),
+    ],
+)
+def test_whatever_a_choice_hangs_on_is_a_comparison(answer, seen):
+    with Comparisons(codes_of(answer)) as comparisons:
+        answer(5, 7)
+        assert [each[1:] for each in comparisons.since()] == seen
+
+
+def test_a_name_that_a_comprehension_has_of_its_own_and_another_function_looks_up_ends_nothing():
+    def answer(numbers):
+        found = [number for number in numbers if number == 2]
+        for number in numbers:
+            found.append(next(other for other in numbers if other == number))
+        return found
+
+    with Comparisons(codes_of(answer)) as comparisons:
+        assert answer([1, 2]) == [2, 1, 2]
+    assert all(each.left in (1, 2) for each in comparisons.since())
 
 
 def test_what_a_comparison_would_do_is_not_done_again():

@@ -1,5 +1,6 @@
 """What cannot have a memory is traced once; whatever may have one is not believed."""
 
+import dataclasses
 import functools
 import itertools
 import operator
@@ -55,10 +56,37 @@ def a_policy_of_pattern(pattern):
     return lambda primitive, *_, **parameters: primitive.name == "name" and described(parameters["name"]) is not None
 
 
+class Scales:
+    by = 2
+
+    def __init__(self, width):
+        self.width = width
+
+    def scaled(self, x):
+        return x * self.by
+
+
+class Net(Scales):
+    def __call__(self, x):
+        return self.scaled(x)[: self.width]
+
+
+@dataclasses.dataclass(frozen=True)
+class Frozen:
+    width: int = 7
+
+    def __call__(self, x):
+        return x[: self.width]
+
+
 @pytest.mark.parametrize(
     "answer",
     [
         helper,
+        Net(3),
+        Net(3).scaled,
+        Frozen(),
+        lambda x: Net(x.size)(x),
         decorated,
         by_rule,
         jax.jit(helper),
@@ -88,9 +116,23 @@ _numbers = iter(range(100))
 _found = re.finditer("a", 100 * "a")
 
 
-class Net:
+class Counts:
+    def __init__(self):
+        self.calls = 0
+
     def __call__(self, x):
+        self.calls += 1
         return x
+
+
+class CountsWhatThereIs:
+    there_are = 0
+
+    def __init__(self):
+        CountsWhatThereIs.there_are += 1
+
+    def __call__(self, x):
+        return x * self.there_are
 
 
 def _appends(x):
@@ -149,8 +191,9 @@ def _within():
         _gives_a_function_an_attribute,
         _imports,
         _within(),
-        Net(),
-        Net().__call__,
+        Counts(),
+        Counts().__call__,
+        CountsWhatThereIs(),
         functools.cache(helper),
         functools.partial(lambda seen, x: (seen.append(x), x * len(seen))[1], []),
         lambda x: x * next(_numbers),

@@ -1,5 +1,5 @@
 """`python -m grader`."""
 
-from grader.cli import app
+from grader.cli import main
 
-app(prog_name="python -m grader")
+main()

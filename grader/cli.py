@@ -373,3 +373,31 @@ def new(name: Annotated[str, typer.Argument(metavar="NAME", help="the name of th
 def _end(error: Exception) -> NoReturn:
     print(error, file=sys.stderr)
     raise typer.Exit(1)
+
+
+_NOT_SAID = 74  # EX_IOERR of sysexits.h, which Windows' Python has not
+
+
+def main() -> None:
+    """Runs the command line. Where what it prints can be written nowhere, that is said, and what it did stays."""
+    try:
+        try:
+            app(prog_name="python -m grader")
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        if _takes_more(sys.stdout.fileno()):
+            raise
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more at its end
+        if not isinstance(error, BrokenPipeError):  # whoever reads it has seen enough
+            why = f"What there is to say cannot be written ({error.strerror}): what was to be done is done."
+            print(why, file=sys.stderr)
+        sys.exit(_NOT_SAID)
+
+
+def _takes_more(descriptor: int) -> bool:
+    try:
+        os.write(descriptor, b"\n")
+    except OSError:
+        return False
+    return True

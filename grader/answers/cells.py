@@ -5,6 +5,7 @@ do where there is no notebook is said in `grader.answers.notebook`. A cell below
 """
 
 import ast
+import functools
 import symtable
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ def magic_of(node: ast.AST) -> tuple[str, list[str]] | None:
 
 def segment(source: AnswerSource, statements: Sequence[ast.stmt]) -> str:
     """The text of statements that follow each other, with the comments above them and behind them."""
-    lines = [line.encode() for line in source.text.split("\n")]  # columns count bytes
+    lines = _lines(source.text)
     first, last = statements[0], statements[-1]
     start = min([first.lineno, *(decorator.lineno for decorator in getattr(first, "decorator_list", ()))]) - 1
     assert last.end_lineno is not None and last.end_col_offset is not None  # it has been parsed
@@ -78,6 +79,12 @@ def segment(source: AnswerSource, statements: Sequence[ast.stmt]) -> str:
     while first.col_offset == 0 and above and lines[above - 1].startswith(b"#"):
         above -= 1
     return b"\n".join([*lines[above:start], *piece]).decode()
+
+
+@functools.lru_cache(maxsize=1)  # one statement of a text is asked for after the other
+def _lines(text: str) -> list[bytes]:
+    """A text's lines as bytes, which columns count."""
+    return [line.encode() for line in text.split("\n")]
 
 
 # Cell magics whose cells are something else, or are for another process. Those of any other are run, and measured.

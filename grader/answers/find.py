@@ -23,6 +23,9 @@ from grader.answers.running import Page
 from grader.answers.slicing import is_future, is_script, is_stub, slice_of
 from grader.exercises import registry
 
+# A page has some hundred. What depends on what is found in the square of them, and a page can be megabytes long.
+MOST_STATEMENTS = 5_000
+
 
 class NoAnswer(Exception):
     """There is no answer to be found; the message says why and what to do."""
@@ -96,7 +99,8 @@ def read(path: Path, exercise: str | None = None) -> SlicedAnswer:
       AnotherExercise: there is none to what is asked, but to another one.
       NoAnswer: there is none, or more than one.
     """
-    statements, broken = _parse(_sources(path))
+    statements, broken = _parse(_few(path, _sources(path), "cells"))
+    _few(path, statements, "statements")
     statements = [*itertools.chain.from_iterable(_in_place_of(*each) for each in broken), *statements]
     if path.suffix == ".py":
         statements = [each for each in statements if not is_script(each.node)]
@@ -158,6 +162,15 @@ def _sources(path: Path) -> list[AnswerSource]:
             f"{path.name} is not a notebook that can be read: open it in JupyterLab and save it again."
         ) from None
     return [AnswerSource(f"{path.name} cell {number}", text) for number, text in enumerate(texts, 1)]
+
+
+def _few[T](path: Path, pieces: list[T], what: str) -> list[T]:
+    if len(pieces) > MOST_STATEMENTS:
+        raise NoAnswer(
+            f"{path.name} has {len(pieces):,} {what}, and at most {MOST_STATEMENTS:,} are looked at: put the answer, "
+            "and what it needs, into a file of its own."
+        )
+    return pieces
 
 
 def _parse(

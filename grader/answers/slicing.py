@@ -3,9 +3,8 @@
 import ast
 import bisect
 import collections
-import functools
 import sys
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple, TypeGuard
 
 from grader.answers.cells import PlacedStatement
@@ -66,7 +65,7 @@ class _Page:
         for index, effects in enumerate(self.effects):
             for name in effects.binds:
                 self._defining[name].append(index)
-        self._reached = functools.cache(self._all_reached)
+        self._done_by = self._done_by_names()
         binding, changing = collections.defaultdict(list), collections.defaultdict(list)
         called = self._called_by_the_answer()
         for index, effects in enumerate(self.effects):
@@ -202,24 +201,34 @@ class _Page:
         effects, stores, changes = self.effects[index], set(), set()
         defines = isinstance(self.statements[index].node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
         for name in effects.at_once if defines else effects.at_once - called:
-            doings = [self.effects[each].later for each in self._reached(name)]
-            stores |= {each for doing in doings for each in doing.stores}
-            changes |= {each for doing in doings for each in doing.changes}
-            if any(doing.arguments for doing in doings):
+            done = self._done_by[name]
+            stores |= {each for what, each in done if what == "stores"}
+            changes |= {each for what, each in done if what == "changes"}
+            if ("arguments", "") in done:
                 changes |= effects.now.given.get(name, set())
         return stores, changes
 
-    def _all_reached(self, name: str) -> list[int]:
-        """The statements that define a name, what that looks up when it is called, and so on."""
-        found: set[int] = set()
-        todo, done = {name}, set()
-        while todo:
-            done.add(each := todo.pop())
-            for index in self._defining.get(each, ()):
-                found.add(index)
-                effects = self.effects[index]
-                todo |= (effects.whenever if effects.constant else effects.at_once | effects.whenever) - done
-        return sorted(found)
+    def _done_by_names(self) -> Mapping[str, set[tuple[str, str]]]:
+        """What the functions store into, what they change, and whether that is what they are given, to which a name is
+        bound, which these look up when they are called, and so on; by name."""
+        done = collections.defaultdict[str, set[tuple[str, str]]](set)
+        users = collections.defaultdict[str, set[str]](set)
+        for name, indices in self._defining.items():
+            for effects in (self.effects[index] for index in indices):
+                later = effects.later
+                done[name] |= {("stores", each) for each in later.stores}
+                done[name] |= {("changes", each) for each in later.changes}
+                done[name] |= {("arguments", "")} if later.arguments else set()
+                for used in effects.whenever if effects.constant else effects.at_once | effects.whenever:
+                    users[used].add(name)
+        todo = [name for name in done if done[name]]
+        while todo:  # what one does, its users do: until nobody learns anything new
+            name = todo.pop()
+            for user in users[name]:
+                if not done[name] <= done[user]:
+                    done[user] |= done[name]
+                    todo.append(user)
+        return done
 
 
 def _before(indices: Sequence[int], when: int) -> Iterator[int]:

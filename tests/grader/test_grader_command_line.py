@@ -39,6 +39,18 @@ def test_a_right_answer_passes_with_exit_status_0():
     assert (status, err) == (0, "") and out.startswith("Passed: checkpoint_dot_policy")
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no device that is always full")
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_where_nothing_can_be_printed_a_sentence_says_so(unbuffered):
+    command = [sys.executable, "-m", "grader", "next"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": unbuffered}
+        )
+    assert (done.returncode, done.stderr.count("\n")) == (74, 1)
+    assert done.stderr.startswith("What there is to say cannot be written (No space left on device)")
+
+
 @pytest.mark.parametrize("meant", ["7", NAME, f"06_{NAME}", f"elsewhere/07_{NAME}.ipynb"])
 def test_an_exercise_stands_for_its_page(meant, tmp_path):
     status, out, err = run("check", meant, folder=tmp_path)

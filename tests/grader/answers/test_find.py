@@ -1,6 +1,7 @@
 """The answer is found by its name, and only what it builds on is run."""
 
 import json
+import sys
 
 import pytest
 
@@ -148,6 +149,35 @@ def test_a_helper_in_a_cell_that_is_no_python_is_said_to_stand_there(tmp_path):
 def test_of_a_helper_that_is_mended_further_down_the_broken_cell_does_not_matter(tmp_path):
     path = notebook(tmp_path, "def helper(x):\n    return x", "def helper(x:", f"def {NAME}():\n    return helper(1)")
     assert answer(path)() == 1
+
+
+def test_a_page_of_very_many_cells_is_refused_in_a_sentence(tmp_path):
+    page = tmp_path / "page.ipynb"
+    cells = [{"cell_type": "code", "source": "x = 1"}] * 5_001
+    page.write_text(json.dumps({"cells": cells}))
+    with pytest.raises(NoAnswer, match=r"page\.ipynb has 5,001 cells, and at most 5,000 are looked at"):
+        find.read(page)
+
+
+@pytest.mark.parametrize("line", ["x = x + 1", "x{next} = x{number}"])
+def test_reading_a_long_page_takes_time_by_its_length(tmp_path, line):
+    def steps(count):
+        lines = (line.format(next=number + 1, number=number) for number in range(count))
+        (page := tmp_path / "page.py").write_text("\n".join(["x = x0 = 0", *lines, "def either(p1, p2): return x"]))
+        called = 0
+
+        def count_call(*_):
+            nonlocal called
+            called += 1
+
+        sys.setprofile(count_call)
+        try:
+            find.read(page)
+        finally:
+            sys.setprofile(None)
+        return called
+
+    assert steps(400) < 5 * steps(100)
 
 
 def test_a_file_that_cannot_be_read_is_refused_in_a_sentence(tmp_path):

@@ -1,11 +1,14 @@
 """The host as a third choice: what a loop stacks waits in the host's memory, and is fetched for the backward pass.
 
 Of each value in a loop's body the 0/1 program decides once more, h[v] ≤ x[v]: what is kept is on the host, and its
-bytes are none of the device's but for the parts of two iterations, one in use and one on its way. While a pass computes
-its moves go on beside it. What they take longer than that is waited for, and that is added to what is computed again:
+bytes are none of the device's but for the parts of two iterations, one in use and one on its way. What moves are waited
+for is added to what is computed again:
 
-* To the host:  out ≥ Σ bytes · h[v] / bandwidth − overlap · seconds of the forward pass
-* And back:      in ≥ Σ bytes · h[v] / bandwidth − overlap · seconds of the backward pass
+* To the host they go on while the forward pass computes:  out ≥ Σ bytes · h[v] / bandwidth − overlap · its seconds
+* What comes back is waited for:                           Σ bytes · h[v] / bandwidth
+
+For so XLA compiles them for a TPU: what an iteration sends goes beside its products, and each iteration of the backward
+pass begins with fetching its part, for what is read first.
 
 Only stacks move. XLA writes each iteration's part of a stack to the host in that iteration. What else is sent there it
 holds on the device too until the host's copy is read, as long as there is room.
@@ -39,10 +42,10 @@ class Host:
     """The memory of the host beside a device, and the link to it.
 
     Attributes:
-      bandwidth: bytes a second that the link carries in each direction, both at once.
+      bandwidth: bytes a second that the link carries in each direction.
       capacity: bytes that may wait there, a whole number or a text like `"64 GiB"`; None for any number.
-      overlap: which part of the time of each pass may go by while values move: 1, all of it, is what a link that
-        nobody else uses and a compiler that hides everything would reach; with 0 each move is waited for.
+      overlap: which part of the forward pass's time may go by while values move to the host: 1, all of it, where
+        nobody else uses the link; with 0 that is waited for, as the way back is in any case.
 
     Raises:
       PlanError: if one of them is no such number.
@@ -65,8 +68,8 @@ class Host:
             )
         if not _is_number(self.overlap) or not 0 <= self.overlap <= 1:
             raise PlanError(
-                f"overlap={self.overlap!r} of a Host cannot be. Give the part of a pass that moves may go on beside, "
-                "from 0 to 1."
+                f"overlap={self.overlap!r} of a Host cannot be. Give the part of the forward pass beside which values "
+                "move to the host, from 0 to 1."
             )
         if self.capacity is not None:
             object.__setattr__(self, "capacity", budget_bytes(self.capacity, "capacity", "64_000_000_000 or '64 GB'"))
@@ -88,12 +91,12 @@ class Moves:
     Attributes:
       host: the host.
       linearized: the function.
-      passes: seconds of its forward and of its backward pass, where nothing is computed again, that hide moves.
+      hidden: seconds of its forward pass beside which values move to the host.
     """
 
     host: Host
     linearized: Linearized
-    passes: tuple[float, float]
+    hidden: float
 
     @classmethod
     def of(cls, linearized: Linearized, own: Linearized | None, host: Host, device: Device) -> "Moves":
@@ -113,14 +116,12 @@ class Moves:
                 f"{passes.function} moves values to the host already, and which ones is what host= leaves to auto. "
                 "Take the policy that does so from its checkpoints, or leave host= out."
             )
-        spent = seconds_of(passes, device)
-        found = cls(host, linearized, (host.overlap * spent.forward, host.overlap * spent.backward))
         if not any(v.shape for v in linearized.loop_of):
             raise PlanError(
                 f"{passes.function} has no loop, and what loops stack is all that moves to the host: other values XLA "
                 "holds on the device too while there is room. Put the layers into jax.lax.scan, or leave host= out."
             )
-        return found
+        return cls(host, linearized, host.overlap * seconds_of(passes, device).forward)
 
     def may_move(self, value: Value) -> bool:
         """Whether a stack of such values is worth a move."""
@@ -134,13 +135,13 @@ class Moves:
 
     def waited(self, size: float) -> float:
         """Seconds that both passes wait until so many bytes are there, and here again."""
-        return sum(max(0.0, self.seconds(size) - hidden) for hidden in self.passes)
+        return max(0.0, self.seconds(size) - self.hidden) + self.seconds(size)
 
 
 class HostRows(Rows):
     """The 0/1 program with a third choice for each value of a loop: x says that it is kept, h that it is on the host.
 
-    After the columns of `Rows` stand those of h, and then what is waited for on the way out and on the way back.
+    After the columns of `Rows` stand those of h, and then what is waited for on the way to the host.
     """
 
     def __init__(self, moves: Moves, fixed: Collection[Value], cost: CostFunction):
@@ -152,7 +153,7 @@ class HostRows(Rows):
         x, r, size = super()._columns
         movable = [v for v in x if self._moves.may_move(v)]
         self.moves = {v: size + i for i, v in enumerate(movable)}
-        self.waits = len(self._moves.passes)
+        self.waits = 1
         return x, r, size + len(movable) + self.waits
 
     @cached_property
@@ -165,9 +166,8 @@ class HostRows(Rows):
         matrix, least = super()._implied
         x, _, size = self._columns
         rows = [({x[v]: 1.0, h: -1.0}, 0.0) for v, h in self.moves.items()]
-        for i, hidden in enumerate(self._moves.passes):
-            row = {h: -self._moves.seconds(self._weight(v)) / self._unit for v, h in self.moves.items()}
-            rows.append((row | {size - self.waits + i: 1.0}, -hidden / self._unit))
+        row = {h: -self._moves.seconds(self._weight(v)) / self._unit for v, h in self.moves.items()}
+        rows.append((row | {size - 1: 1.0}, -self._moves.hidden / self._unit))
         if self._moves.host.capacity is not None:
             row = {h: -self._weight(v) / MIB for v, h in self.moves.items()}
             rows.append((row, -self._moves.host.room / MIB))
@@ -196,5 +196,7 @@ class HostRows(Rows):
     @cached_property
     def _objective(self) -> np.ndarray:
         objective = super()._objective
-        objective[len(objective) - self.waits :] = self._unit
+        for value, h in self.moves.items():
+            objective[h] = self._moves.seconds(self._weight(value))
+        objective[-1] = self._unit
         return objective

@@ -299,8 +299,9 @@ class Auto(View):
         stays = f" Compiled for {self.target}, all of that stays on the device."
         return (
             f" On the host: {bytes_text(self.host_bytes)}. A link said to carry {link} takes {took} to move that "
-            f"there, and {took} back; assumed is that it moves while {100 * self._host.overlap:g} % of each pass "
-            "computes, and what takes longer counts as computed again. No clock has been asked."
+            f"there, and {took} back; assumed is that it goes there while {100 * self._host.overlap:g} % of the "
+            "forward pass computes. What takes longer, and the way back, counts as computed again. No clock has been "
+            "asked."
             f"{'' if self.measurement.host_bytes else stays}"
         )
 

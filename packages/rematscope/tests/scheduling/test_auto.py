@@ -16,12 +16,14 @@ from zoo import normal
 
 from rematscope import Device, PlanError, TraceError, auto, load, measure, scheduled, trace
 from rematscope.memory.set_aside import set_aside_bytes
+from rematscope.scheduling import proposal
 from rematscope.scheduling.blocks import in_blocks, in_turns
 from rematscope.scheduling.cuts import kept_at_cuts, stretches
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.plain import checkpointed as plain_checkpoints
 from rematscope.scheduling.plain import ways
 from rematscope.scheduling.rows import Rows
+from rematscope.scheduling.search import Search
 
 
 def layer(x, w):
@@ -325,6 +327,27 @@ def test_what_keeps_a_little_less_is_compiled_only_where_it_is_foretold_to_take_
     first, *others = auto(net, *args, peak=limit).trials
     smaller = [t for t in others if t.schedule.kept_bytes < first.schedule.kept_bytes]
     assert others and all(t.predicted <= first.predicted for t in smaller)
+
+
+def test_where_all_fits_nothing_is_foretold_of_other_choices(monkeypatch):
+    asked, foretell = [], proposal.temporary_bytes
+    monkeypatch.setattr(proposal, "temporary_bytes", lambda *args: asked.append(args) or foretell(*args))
+    assert auto(deep, WS, X, peak="1 GiB").recomputed == 0
+    assert len(asked) == 1
+
+
+def test_the_rows_are_solved_first_for_what_they_foretold_of_the_last_choice(monkeypatch):
+    """What the programs foretell differs from the rows by about as much for the next limit, and for other cuts."""
+    limits, cheapest = [], Rows.cheapest
+    monkeypatch.setattr(Rows, "cheapest", lambda rows, **limit: limits.append(limit) or cheapest(rows, **limit))
+    search = Search(deep, (WS, X), {}, "cpu", 1)
+    foretold = trace(deep, WS, X).saved_bytes()
+    shares = []
+    for aim in (foretold // 2, foretold // 3):
+        search._chosen(aim)
+        shares.append([limit["peak"] / aim for limit in limits if "peak" in limit])
+        limits.clear()
+    assert shares[0][0] == 1 != shares[1][0]
 
 
 def test_what_both_passes_compute_alike_is_foretold_as_one():

@@ -18,6 +18,7 @@ from rematscope.scheduling.host import Host
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.plain import POLICIES, Plain, checkpointed
 from rematscope.scheduling.result import Auto
+from rematscope.scheduling.schedule import schedule
 from rematscope.scheduling.scheduled import keeping
 from rematscope.scheduling.search import COMPILES, Search
 from rematscope.scheduling.structure import digest, stops_at, values_at
@@ -182,9 +183,10 @@ def load(path: str | os.PathLike[str], f: Callable[..., Any], *args: Any, **kwar
         return checkpointed(f, plain)
     try:
         kept, moved = values_at(linearized, chosen), values_at(linearized, away)
-        return keeping(f, linearized, kept, stops_at(linearized, stops), moved)
+        made = schedule(linearized, kept, stops_at(linearized, stops), moved)
     except IndexError:  # there are not so many values
         raise no_choice from None
+    return keeping(f, linearized, made)
 
 
 def _places(said: Any) -> list[int]:

@@ -22,7 +22,7 @@ def cost_in(linearized: Linearized, cost: CostFunction) -> Callable[[Equation], 
     def whole(equation: Equation) -> float:
         return sum(times * each(e) for e, times in Program((), [equation], ()).walk())
 
-    return _work_in if cost == work else whole
+    return work_in if cost == work else whole
 
 
 def cost_again(linearized: Linearized, made: Schedule, cost: CostFunction) -> float:
@@ -35,7 +35,8 @@ def cost_again(linearized: Linearized, made: Schedule, cost: CostFunction) -> fl
     return sum(times * of[value] for value, times in firsts if value in before and value in of)
 
 
-def _work_in(equation: Equation) -> float:
+def work_in(equation: Equation) -> float:
+    """FLOPs and transcendentals of an operation, with all iterations of the loops in it."""
     if not equation.bodies:
         return work(equation)
     whole = program_cost(Program((), [equation], ()))

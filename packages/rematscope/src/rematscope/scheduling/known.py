@@ -3,7 +3,7 @@
 import dataclasses
 
 from rematscope.scheduling.plain import Plain
-from rematscope.scheduling.result import Proposal
+from rematscope.scheduling.proposal import Proposal
 from rematscope.scheduling.structure import places, places_of_stops
 from rematscope.xla.measure import Measurement
 

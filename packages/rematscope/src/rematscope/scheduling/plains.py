@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from rematscope.scheduling.plain import Plain, ways
-from rematscope.scheduling.result import Proposal
+from rematscope.scheduling.proposal import Proposal
 from rematscope.scheduling.saving import worth_saving
 
 _HALVED = 4  # times that what may be saved is halved for one limit

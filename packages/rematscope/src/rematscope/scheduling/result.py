@@ -21,65 +21,13 @@ from rematscope.render.view import View
 from rematscope.scheduling.by_hand import ByHand, by_hand, everything
 from rematscope.scheduling.host import Host
 from rematscope.scheduling.linearize import Linearized
-from rematscope.scheduling.plain import Plain
-from rematscope.scheduling.schedule import Schedule, Stop
+from rematscope.scheduling.proposal import Proposal
 from rematscope.scheduling.structure import digest, places, places_of_stops
 from rematscope.seconds.devices import Device
 from rematscope.xla.measure import Measurement
 
 _CLOSED = "loops in loops, branches and shard_maps count as one operation each"
 _LINES = 12  # of a table
-
-
-@dataclasses.dataclass(eq=False)
-class Proposal:
-    """A choice that was compiled, or may be.
-
-    Attributes:
-      function: what computes and differentiates so.
-      linearized: the programs that the choice is about.
-      kept: the choice, of values of the primal program.
-      schedule: its two programs.
-      predicted: bytes of temporaries that the programs say.
-      recomputed: what both passes compute beyond what they do where everything is kept: FLOPs and transcendentals, or
-        in the unit of another cost what the backward pass computes again.
-      stops: where the backward pass lets go of what it computed again.
-      plain: None if it is scheduled; else the plain checkpoints of JAX's that it has.
-      measurement: what XLA made of it; None if it was not compiled.
-      moved: those of what is kept that wait in the host's memory.
-    """
-
-    function: Callable[..., Any]
-    linearized: Linearized
-    kept: frozenset[Value]
-    schedule: Schedule
-    predicted: int
-    recomputed: float
-    stops: tuple[Stop, ...] = ()
-    plain: Plain | None = None
-    measurement: Measurement | None = None
-    moved: frozenset[Value] = frozenset()
-
-    def is_like(self, other: "Proposal") -> bool:
-        """Whether both keep the same, scheduled alike."""
-        mine, others = ((p.plain, {*p.schedule.values}, p.stops, p.moved) for p in (self, other))
-        return mine == others
-
-    @property
-    def peak_bytes(self) -> float:
-        """Bytes that the compiled program takes while it runs; infinite if there is no room for it."""
-        made = self.measurement
-        return math.inf if made is None or made.out_of_memory else made.peak_bytes
-
-    @property
-    def step_bytes(self) -> float:
-        """The same of a step, which has no cotangent of a scalar, and without numbers that the compiler wrote."""
-        made = self.measurement
-        if made is None or made.out_of_memory:
-            return math.inf
-        ones = sum(v.device_bytes for v in self.linearized.passes.cotangents if not v.shape)
-        held = made.argument_bytes - ones + sum(v.device_bytes for v in self.linearized.primal.constants)
-        return held + made.output_bytes - made.overwritten_bytes + made.temp_bytes
 
 
 @dataclasses.dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -11,12 +11,11 @@ from jax.extend import source_info_util
 
 from rematscope.errors import PlanError
 from rematscope.ir.jax_internals import Policy
-from rematscope.ir.program import Value
 from rematscope.linting.subject import everything
 from rematscope.render.units import bytes_text
 from rematscope.scheduling.differentiable import differentiable
 from rematscope.scheduling.linearize import Linearized, linearize
-from rematscope.scheduling.schedule import Stop, schedule
+from rematscope.scheduling.schedule import Schedule, schedule
 from rematscope.tracing.arguments import called, check_arrays, described, flattened
 from rematscope.tracing.checkpoints import checkpoints, jaxpr_of, nothing, with_policy
 from rematscope.tracing.trace import trace
@@ -76,15 +75,16 @@ def scheduled(f: Callable[..., Any], policy: Policy | None = None) -> Callable[.
                 "device. Give jax.checkpoint that policy, scheduled one that saves what fits, or auto a host=."
             )
         linearized = linearize(passes)
-        made = keeping(converted, linearized, linearized.kept)
+        late = schedule(linearized, linearized.kept)
+        made = keeping(converted, linearized, late)
         jaxpr = jaxpr_of(converted, *leaves)
         if not any(checkpoints(jaxpr)) and any(eqn.primitive.name == "scan" for eqn, _ in everything(jaxpr)):
             # A checkpoint around a loop has all of that run again before any of it is used. Where the policy saves what
             # is handed from one iteration to the next, each of them can compute its own again instead.
             plain = linearize(trace(converted, *leaves))
             saved = plain.saved_by(chosen or nothing)
-            if schedule(plain, saved).kept_bytes <= schedule(linearized, linearized.kept).kept_bytes:
-                made = keeping(converted, plain, saved)
+            if (inside := schedule(plain, saved)).kept_bytes <= late.kept_bytes:
+                made = keeping(converted, plain, inside)
         return made(*leaves)
 
     return function
@@ -124,23 +124,14 @@ def _takes(f: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
     return True
 
 
-def keeping(
-    f: Callable[..., Any],
-    linearized: Linearized,
-    kept: Collection[Value],
-    stops: Sequence[Stop] = (),
-    moved: Collection[Value] = (),
-) -> Callable[..., Any]:
+def keeping(f: Callable[..., Any], linearized: Linearized, programs: Schedule) -> Callable[..., Any]:
     """`f` with a backward pass that keeps some values and computes the others again late.
 
     Args:
       f: a function.
       linearized: its two programs, from a trace with arguments like those that it is called with.
-      kept: values of the primal program.
-      stops: where the backward pass lets go of what it computed again.
-      moved: those of what is kept that wait in the host's memory.
+      programs: both passes, if these values are kept.
     """
-    programs = schedule(linearized, kept, stops, moved)
     shapes = [(v.shape, v.dtype) for v in linearized.passes.forward.inputs]
     forward, backward = (jax.jit(program.__call__) for program in (programs.forward, programs.backward))
 

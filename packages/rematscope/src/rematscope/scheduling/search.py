@@ -17,27 +17,24 @@ import jax
 
 from rematscope.choices.build import CostFunction, work
 from rematscope.errors import PlanError
-from rematscope.ir.cost import program_cost
 from rematscope.ir.program import Value, nbytes
-from rematscope.memory.set_aside import temporary_bytes
 from rematscope.render.units import bytes_text
 from rematscope.scheduling.chain import Chain
-from rematscope.scheduling.costs import cost_again, cost_in
+from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.cuts import kept_at_cuts
 from rematscope.scheduling.host import Host, HostRows, Moves
 from rematscope.scheduling.known import Known
 from rematscope.scheduling.linearize import Linearized, linearize
 from rematscope.scheduling.plain import POLICIES, Plain, checkpointed
 from rematscope.scheduling.plains import Plains
-from rematscope.scheduling.result import Proposal
+from rematscope.scheduling.proposal import Proposal, Subject
 from rematscope.scheduling.revolve import Tour, Tours
 from rematscope.scheduling.rows import Rows
-from rematscope.scheduling.schedule import Schedule, Stop, schedule
-from rematscope.scheduling.scheduled import keeping
+from rematscope.scheduling.schedule import Stop
 from rematscope.scheduling.structure import digest, stops_at, values_at
 from rematscope.seconds.devices import Device
 from rematscope.tracing.checkpoints import checkpoints, jaxpr_of, without_checkpoints
-from rematscope.tracing.trace import Passes, trace
+from rematscope.tracing.trace import trace
 from rematscope.xla.measure import measure
 
 COMPILES = 4
@@ -79,6 +76,7 @@ class Search:
         self.trials: list[Proposal] = []
         self._found: list[tuple[Proposal, float]] = []  # in the rows, for any aim, with their bounds
         self._aims: list[float] = []  # that they were solved for
+        self._scale = 1.0  # of an aim: for what the programs foretell to be that, the rows have to foretell this
         self._table: Tours | None = None  # of the chain, for a limit near the one that is looked at
         self.tell: Callable[[str, float], None] = lambda text, done: None
         self.linearized = linearize(trace(without_checkpoints(f), *args, **kwargs))
@@ -93,7 +91,7 @@ class Search:
         self.rows = [self._rows(kept) for kept in cuts or [frozenset()]]
         self._plains = Plains(f, args, kwargs, has_own, self.linearized.closed, target, self._with)
         whole = self.linearized.passes.cost
-        self._least = whole.flops + whole.transcendentals  # what runs at all events
+        self.subject = Subject(f, target, cost, whole.flops + whole.transcendentals, self.moves)
         self.fixed = _fixed(self.linearized)
 
     def within_peak(self, limit: int) -> tuple[Proposal, float]:
@@ -129,7 +127,7 @@ class Search:
         bound, bounds = 0.0, list[float]()
         while len(self.trials) < self.compiles:
             found = self._next(limit, proposals)
-            if found is None or any(t.is_like(found[0]) for t in self.trials):
+            if found is None or not self._is_new(found[0]):
                 break
             taken = self._compile(found[0]).peak_bytes
             bounds += [found[1]] if found[1] else []
@@ -154,9 +152,10 @@ class Search:
             over = closest.peak_bytes - limit
             small = (max(4 * over, _TRIMMED * room), over) if over < _TRIMMED * room else (0,)
             for trimmed in (self._trimmed(closest, most) for most in small):
-                cheap = _work(trimmed.schedule) < _work(closest.schedule) + _CHEAP * self._least
-                less = trimmed.predicted <= closest.predicted  # what comes again in its place may take more
-                if cheap and less and trimmed.recomputed < least and not any(t.is_like(trimmed) for t in self.trials):
+                now, before = (self.subject.work(t.schedule) for t in (trimmed, closest))
+                cheap = now < before + _CHEAP * self.subject.least and trimmed.recomputed < least
+                # What comes again in its place may take more.
+                if cheap and self._is_new(trimmed) and trimmed.predicted <= closest.predicted:
                     return trimmed, 0.0
         late = [t for t in self.trials if t.plain is None]
         ratio = _FIRST_RATIO
@@ -170,7 +169,7 @@ class Search:
                 return None
             aim = (under + over) / 2 if under else min(aim if self.target == "cpu" else _ABOUT * aim, 0.98 * over)
         found = self._chosen(aim)
-        if found is not None and any(t.is_like(found[0]) for t in self.trials):
+        if found is not None and not self._is_new(found[0]):
             found = None
         fits = found is not None and found[0].predicted <= aim and (left > 1 or not above)
         if self.linearized.closed or not (within or (fits and not above)):
@@ -179,7 +178,7 @@ class Search:
                 return plain, 0.0
             smallest = self._plains.smallest
             smaller = not fits and (found is None or smallest.predicted <= ratio * found[0].predicted)
-            new = not any(t.is_like(smallest) for t in self.trials)
+            new = self._is_new(smallest)
             if new and not within and (smaller or (above and left == 1)):
                 return smallest, 0.0
         if within:
@@ -192,15 +191,16 @@ class Search:
         """Compiles what others would keep, with what is left to compile, where it may be better than all so far."""
         least_taken = min(((t.peak_bytes - self.fixed) / max(t.predicted, 1) for t in self.trials), default=1)
         room = limit - self.fixed
-        chosen = self._chosen(room / least_taken) if least_taken else None
+        used = max((t.peak_bytes - self.fixed for t in self.trials if t.peak_bytes <= limit), default=0)
+        chosen = self._chosen(room / least_taken) if least_taken and used < _ENOUGH * room else None
         least = min((t.recomputed for t in self.trials if t.peak_bytes <= limit), default=math.inf)
         asked = self.linearized.closed or 2 * least > max((t.recomputed for t in proposals), default=0)  # slow
         plain = self._plains.within(room, self.fixed, self.trials) if asked else None
         for trial in filter(None, (plain, chosen and chosen[0], *proposals)):
             least = min((t.recomputed for t in self.trials if t.peak_bytes <= limit), default=math.inf)
-            new = not any(t.is_like(trial) for t in self.trials)
-            may_fit = trial is plain or trial.predicted * least_taken <= room
-            if len(self.trials) < self.compiles and new and may_fit and trial.recomputed < _WORTH * least:
+            if len(self.trials) == self.compiles or trial.recomputed >= _WORTH * least or not self._is_new(trial):
+                continue
+            if trial is plain or trial.predicted * least_taken <= room:
                 self._compile(trial)
 
     def _chosen(self, aim: float) -> tuple[Proposal, float] | None:
@@ -210,16 +210,17 @@ class Search:
         asked = any(_ALIKE * aim <= other <= aim / _ALIKE for other in self._aims)
         self._aims.append(aim)
         for rows in self.rows if not asked else ():
-            limit, before = aim, -1
+            before = -1
             for _ in range(_NEARER):
-                if (solved := rows.best(peak=limit)) is None:
+                if (solved := rows.best(peak=self._scale * aim)) is None:
+                    self._scale = 1.0
                     break
                 trial = self._trial(self.linearized, solved[0], moved=solved[1])
                 found.append((trial, solved[2]))
                 nearer = aim / max(trial.predicted, 1)
                 if 1 <= nearer <= 1 / _ENOUGH or trial.predicted == before or (nearer > 1 and not trial.recomputed):
                     break
-                limit *= nearer if nearer > 1 else min(0.98, nearer)
+                self._scale *= nearer if nearer > 1 else min(0.98, nearer)
                 before = trial.predicted
         found += [(trial, 0.0) for trial in (self._tours(aim) if not asked else ())]
         if not asked and not any(_ENOUGH * aim <= trial.predicted <= aim for trial, _ in found):
@@ -295,7 +296,7 @@ class Search:
     def _smallest(self, proposals: list[Proposal]) -> Proposal:
         """What is predicted to take least, of the rows and of proposals; of what takes as much what computes least."""
         known = (self._least_of_rows, *self._least_of_chain, *(trial for trial, _ in self._found), *proposals)
-        fresh = [t for t in known if not any(t.is_like(other) for other in self.trials)]
+        fresh = [t for t in known if self._is_new(t)]
         least = min((t.predicted for t in fresh), default=0)
         alike = [t for t in fresh if t.predicted <= least / _ENOUGH]
         return min(alike or [self._least_of_rows], key=lambda trial: trial.recomputed)
@@ -361,15 +362,10 @@ class Search:
         plain: Plain | None = None,
         moved: frozenset[Value] = frozenset(),
     ) -> Proposal:
-        made = schedule(linearized, kept, stops, moved)
-        function = keeping(self.f, linearized, kept, stops, moved) if plain is None else checkpointed(self.f, plain)
-        programs = made if plain is None else linearized.passes  # as JAX makes them, or as they are scheduled
-        in_work = self.cost == work
-        recomputed = max(0, _work(programs) - self._least) if in_work else cost_again(linearized, made, self.cost)
-        returned = [*linearized.primal.outputs, *programs.backward.outputs]
-        predicted = temporary_bytes([programs.forward, programs.backward], returned, self.target)
-        recomputed += self.moves.waited(made.host_bytes) if self.moves else 0
-        return Proposal(function, linearized, kept, made, predicted, recomputed, stops, plain, moved=moved)
+        return Proposal(self.subject, linearized, kept, stops, plain, moved)
+
+    def _is_new(self, trial: Proposal) -> bool:
+        return not any(t.is_like(trial) for t in self.trials)
 
     def _compile(self, trial: Proposal) -> Proposal:
         self.tell(f"compiling with {bytes_text(trial.schedule.kept_bytes)} kept", 0)
@@ -394,12 +390,6 @@ class Search:
             f"{why} The smallest that was found takes {int(least):,} bytes ({bytes_text(least)}): give that much, make "
             f"the batch smaller, or allow more than compiles={self.compiles}."
         )
-
-
-def _work(programs: Schedule | Passes) -> float:
-    """What both programs of a choice compute, as `work` counts it."""
-    whole = program_cost(programs.forward) + program_cost(programs.backward)
-    return whole.flops + whole.transcendentals
 
 
 def _fixed(linearized: Linearized) -> int:

@@ -1,0 +1,131 @@
+"""Choices that `auto` may compile: what they keep, what they are foretold to take and to compute again.
+
+Each of these takes a while to find out in a long program, so it is found out when somebody asks.
+"""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+from rematscope.choices.build import CostFunction, work
+from rematscope.ir.program import Equation, Value
+from rematscope.memory.set_aside import temporary_bytes
+from rematscope.scheduling.costs import cost_again, work_in
+from rematscope.scheduling.host import Moves
+from rematscope.scheduling.linearize import Linearized
+from rematscope.scheduling.plain import Plain, checkpointed
+from rematscope.scheduling.schedule import Schedule, Stop, schedule
+from rematscope.scheduling.scheduled import keeping
+from rematscope.tracing.trace import Passes
+from rematscope.xla.measure import Measurement
+
+
+@dataclasses.dataclass(eq=False)
+class Subject:
+    """What is chosen for.
+
+    Attributes:
+      f: the function.
+      target: what is compiled for.
+      cost: what is to be least of all that is computed again.
+      least: what both passes compute at all events, in FLOPs and transcendentals.
+      moves: what may wait on the host, if anything may.
+    """
+
+    f: Callable[..., Any]
+    target: str
+    cost: CostFunction
+    least: int
+    moves: Moves | None = None
+    _known: dict[Equation, float] = dataclasses.field(default_factory=dict)  # choices have most of theirs in common
+
+    def work(self, programs: Schedule | Passes) -> float:
+        """FLOPs and transcendentals of both programs of a choice."""
+        total: float = 0
+        for equation in (*programs.forward.equations, *programs.backward.equations):
+            if equation not in self._known:
+                self._known[equation] = work_in(equation)
+            total += self._known[equation]
+        return total
+
+
+@dataclasses.dataclass(eq=False)
+class Proposal:
+    """A choice that was compiled, or may be.
+
+    Attributes:
+      subject: what it is a choice for.
+      linearized: the programs that the choice is about.
+      kept: the choice, of values of the primal program.
+      stops: where the backward pass lets go of what it computed again.
+      plain: None if it is scheduled; else the plain checkpoints of JAX's that it has.
+      moved: those of what is kept that wait in the host's memory.
+      measurement: what XLA made of it; None if it was not compiled.
+    """
+
+    subject: Subject
+    linearized: Linearized
+    kept: frozenset[Value]
+    stops: tuple[Stop, ...] = ()
+    plain: Plain | None = None
+    moved: frozenset[Value] = frozenset()
+    measurement: Measurement | None = None
+
+    @cached_property
+    def schedule(self) -> Schedule:
+        """Its two programs."""
+        return schedule(self.linearized, self.kept, self.stops, self.moved)
+
+    @cached_property
+    def function(self) -> Callable[..., Any]:
+        """What computes and differentiates so."""
+        if self.plain is not None:
+            return checkpointed(self.subject.f, self.plain)
+        return keeping(self.subject.f, self.linearized, self.schedule)
+
+    @property
+    def _programs(self) -> Schedule | Passes:
+        """As JAX makes them, or as they are scheduled."""
+        return self.schedule if self.plain is None else self.linearized.passes
+
+    @cached_property
+    def predicted(self) -> int:
+        """Bytes of temporaries that the programs say."""
+        programs = self._programs
+        returned = [*self.linearized.primal.outputs, *programs.backward.outputs]
+        return temporary_bytes([programs.forward, programs.backward], returned, self.subject.target)
+
+    @cached_property
+    def recomputed(self) -> float:
+        """What both passes compute beyond what they do where everything is kept: FLOPs and transcendentals, or in the
+        unit of another cost what the backward pass computes again."""
+        in_work = self.subject.cost == work
+        if not in_work:
+            waited = self.subject.moves.waited(self.schedule.host_bytes) if self.subject.moves else 0
+            return cost_again(self.linearized, self.schedule, self.subject.cost) + waited
+        return max(0, self.subject.work(self._programs) - self.subject.least)
+
+    def is_like(self, other: "Proposal") -> bool:
+        """Whether both keep the same, scheduled alike."""
+        if self.plain is not None or other.plain is not None:
+            return self.plain == other.plain
+        mine, others = (({*p.schedule.values}, p.stops, p.moved) for p in (self, other))
+        return mine == others
+
+    @property
+    def peak_bytes(self) -> float:
+        """Bytes that the compiled program takes while it runs; infinite if there is no room for it."""
+        made = self.measurement
+        return math.inf if made is None or made.out_of_memory else made.peak_bytes
+
+    @property
+    def step_bytes(self) -> float:
+        """The same of a step, which has no cotangent of a scalar, and without numbers that the compiler wrote."""
+        made = self.measurement
+        if made is None or made.out_of_memory:
+            return math.inf
+        ones = sum(v.device_bytes for v in self.linearized.passes.cotangents if not v.shape)
+        held = made.argument_bytes - ones + sum(v.device_bytes for v in self.linearized.primal.constants)
+        return held + made.output_bytes - made.overwritten_bytes + made.temp_bytes

@@ -3,7 +3,8 @@
 Everything runs in this one process, one after the other, on a 12-layer transformer (d = 1024, 8 × 512 tokens, f32,
 layers unrolled). Whatever traces starts with JAX's caches cleared, and its time includes JAX's own tracing. The ratios
 are what another machine should show too. `--quick` leaves out the seed's view, which runs the model: that takes 13 GB.
-`--layers 4 16 64 256` shows instead how all of it grows with the number of layers, narrow ones: shapes cost nothing.
+`--layers 4 16 64 256` shows instead how all of it grows with the number of layers, narrow ones: shapes cost nothing;
+with `--flax` of layers that are modules of Flax, each of which takes a third more equations.
 (The file is not called inspect.py: Python would take it for its own module of that name.)
 """
 
@@ -137,19 +138,40 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
-def growth(counts) -> None:
-    """Prints what each view of more and more layers takes, in seconds of processor time and in lines at 80 columns."""
-    took = functools.partial(seconds, clock=time.process_time)
-    columns = ["layers", "equations", "JAX", "trace", "text", "lines", "page", "table", "lines", "liveness"]
-    table = Table(*columns, "lint", "plan", box=None, title="seconds of processor time")
+def with_names(count):
+    """So many layers, each of which has a name, and shapes for them."""
 
     def loss(params, x):
         for p in params:
             x = checkpoint_name(block(p, x, 4), "x")
         return jnp.mean(x * x)
 
+    return loss, [block_shapes(64, 256)] * count, jax.ShapeDtypeStruct((2, 16, 64), jnp.float32)
+
+
+def of_flax(count):
+    """So many layers as Flax's users write them, and shapes for them."""
+    from flax import linen
+
+    class Layer(linen.Module):
+        @linen.compact
+        def __call__(self, x):
+            y = linen.LayerNorm()(x)
+            x = x + linen.MultiHeadDotProductAttention(4)(y, mask=linen.make_causal_mask(x[..., 0]))
+            return x + linen.Dense(64)(linen.gelu(linen.Dense(256)(linen.LayerNorm()(x))))
+
+    net, x = linen.Sequential([Layer() for _ in range(count)]), jax.ShapeDtypeStruct((2, 16, 64), jnp.float32)
+    return lambda params, x: jnp.mean(net.apply(params, x) ** 2), jax.eval_shape(net.init, jax.random.key(0), x), x
+
+
+def growth(model, counts) -> None:
+    """Prints what each view of more and more layers takes, in seconds of processor time and in lines at 80 columns."""
+    took = functools.partial(seconds, clock=time.process_time)
+    columns = ["layers", "equations", "JAX", "trace", "text", "lines", "page", "table", "lines", "liveness"]
+    table = Table(*columns, "lint", "plan", box=None, title="seconds of processor time")
+
     for count in counts:
-        args = [block_shapes(64, 256)] * count, jax.ShapeDtypeStruct((2, 16, 64), jnp.float32)
+        loss, *args = model(count)
         jax_alone = took(silently(trace_vjp_and_pullback, loss, *args))
         traced = took(silently(trace, loss, *args))
         passes = trace(loss, *args)
@@ -170,9 +192,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="leave out the seed's view, which runs the model")
     parser.add_argument("--layers", nargs="+", type=int, metavar="N", help="show how all of it grows with these")
+    parser.add_argument("--flax", action="store_true", help="layers that are modules of Flax")
     asked = parser.parse_args()
     if asked.layers:
-        return growth(asked.layers)
+        return growth(of_flax if asked.flax else with_names, asked.layers)
     quick = asked.quick
 
     view = silently(print_fwd_bwd, unrolled, *MODEL)

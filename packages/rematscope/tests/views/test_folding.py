@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 from jax.ad_checkpoint import checkpoint_name
 
-from rematscope import FwdBwd, ResidualTable, trace
+from rematscope import FwdBwd, ResidualTable, residual_table, trace
 from rematscope.ir.pretty_print import code
 from rematscope.render.view import plain_text
 from rematscope.views.folding import repeats
@@ -274,14 +274,17 @@ def with_other_numbers(ps, x):
     return x.sum()
 
 
+def growing(layers, by=1):
+    widths = [8 + by * i for i in range(layers)]
+    shapes = ((("up", (8, width)), ("down", (width, 8))) for width in widths)
+    return [{name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in each} for each in shapes]
+
+
 @pytest.mark.parametrize("f", [of_other_widths, with_other_numbers, jax.checkpoint(of_other_widths)])
 def test_where_a_text_were_too_long_layers_fold_that_are_alike_but_for_numbers_and_shapes(f):
-    grows = f is not with_other_numbers
 
     def text(layers):
-        widths = [8 + grows * i for i in range(layers)]
-        ps = [{n: jax.ShapeDtypeStruct(s, jnp.float32) for n, s in (("up", (8, w)), ("down", (w, 8)))} for w in widths]
-        return plain_text(FwdBwd(trace(f, ps, X)), 80)
+        return plain_text(FwdBwd(trace(f, growing(layers, by=f is not with_other_numbers), X)), 80)
 
     long = text(64)
     assert len(long.splitlines()) <= 100 and "with other numbers or shapes" in " ".join(long.split())
@@ -309,3 +312,20 @@ def test_a_page_says_modules_of_long_names_where_their_layers_are_folded():
 
     page = FwdBwd(trace(f, [{"up": W, "down": W}] * 12, X)).html()
     assert "with_a_long_name_1…11" in re.sub(r"\s+|<[^>]*>", "", page)
+
+
+def test_a_table_of_layers_that_all_differ_has_two_hundred_lines_at_most():
+    """Of other widths they share rows; of other operations the smallest are counted."""
+
+    def f(x):
+        for i in range(150):
+            with jax.named_scope(f"{'abcdefghij'[i % 10]}{'klmnopqrstuvwxyz'[i // 10]}/a_module_of_its_own"):
+                x = jnp.sin(x).T
+        return x.sum()
+
+    for table in (residual_table(f, X), residual_table(of_other_widths, growing(64), X)):
+        text = plain_text(table, 80)
+        assert len(text.splitlines()) <= 200 and max(map(len, text.splitlines())) <= 80
+        assert sum(row.nbytes for row in table.rows) == table.nbytes
+    assert "64 × f32[4,8…71]" in " ".join(text.split()) and "a page has them" not in text
+    assert "a page has them" in plain_text(residual_table(f, X), 80)

@@ -151,7 +151,12 @@ _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 
 def type_text(value: Typed) -> str:
     """`f32[5,4]`, for anything with a shape and a dtype."""
-    return f"{_dtype_text(value.dtype)}[{','.join(map(str, value.shape))}]"
+    return _type_text(value.dtype, tuple(value.shape))
+
+
+@functools.lru_cache(1 << 12)
+def _type_text(dtype: Any, shape: tuple[int, ...]) -> str:
+    return f"{_dtype_text(dtype)}[{','.join(map(str, shape))}]"
 
 
 @functools.cache

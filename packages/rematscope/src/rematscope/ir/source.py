@@ -94,8 +94,8 @@ class _Frame(NamedTuple):
     package: str | None
 
 
-def _frames(stacks: Iterable[_Stack]) -> Iterator[_Frame]:
-    """The lines of a call stack that are not JAX's own, innermost first."""
+def _frames(stacks: Iterable[Any]) -> Iterator[_Frame]:
+    """The lines of call stacks that are not JAX's own, innermost first."""
     for record in stacks:
         # Few operations are a library's: mostly the first line is enough.
         for count in (1, _FRAMES):

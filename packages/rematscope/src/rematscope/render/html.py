@@ -162,6 +162,7 @@ def _quoted(name: str) -> str:
     return html.escape(json.dumps(name, ensure_ascii=False))
 
 
+@functools.lru_cache(1 << 14)  # like lines have one source and one type
 def _span(piece: tuple[str, str]) -> str:
     text, style = piece
     text = escaped(text)

@@ -1,13 +1,14 @@
 """What a backward pass keeps, one row a residual."""
 
 import dataclasses
+import itertools
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from rich.console import Console, ConsoleOptions, RenderResult
 
 from rematscope.ir.pretty_print import code
-from rematscope.ir.program import type_text
+from rematscope.ir.program import Value, type_text
 from rematscope.ir.source import common_path, numberless
 from rematscope.render.html import html_table
 from rematscope.render.parts import Records, TextTable
@@ -19,7 +20,8 @@ from rematscope.tracing.residuals import Residual, makers_of, origin_of
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.program_rows import saved_text
 
-_MANY = 40  # residuals, of which arguments and constants share rows too
+_MANY = 40  # residuals, of which arguments and constants share rows too; or rows, which arrays of other lengths share
+_LINES = 190  # of a text: small rows are one, where there would be more
 _MADE_IN = "made in"
 NUMERIC = ("bytes", "bytes on a device", "share", _MADE_IN)  # titles of columns
 
@@ -30,7 +32,7 @@ class ResidualRow:
 
     Attributes:
       values: their names in the two programs.
-      type: dtype and shape of each, `f32[5,4]`.
+      type: dtype and shape of each, `f32[5,4]`; `f32[5,4…64]` of those of many layers of other widths.
       nbytes: bytes of all of them together.
       device_bytes: what each device has of those; the table shows it on a mesh.
       share: part of all bytes saved on a device, from 0 to 1.
@@ -90,8 +92,30 @@ class ResidualTable(View):
             line = cells[0].index("line")  # says as much without its function's name
             for row in cells:
                 row[line] = re.sub(r" \([^ ]+\)$", "", row[line])
+        table = self._shown(cells, options.max_width)
+        for count in itertools.takewhile(bool, (len(self.rows) * part // 8 for part in range(7, 0, -1))):
+            if len(console.render_lines(table, options, pad=False)) <= _LINES:
+                break
+            table = self._shown(self._largest(cells, count), options.max_width)
+        yield table
+
+    def _shown(self, cells: list[list[str]], width: int) -> TextTable:
         table = self._table(cells)
-        yield table if table.fits(options.max_width) else Records(cells, self._footer)
+        return table if table.fits(width) else Records(cells, self._footer)
+
+    def _largest(self, cells: list[list[str]], count: int) -> list[list[str]]:
+        """The header, so many rows that take most bytes, and one for the others."""
+        header, *texts = cells
+        order = sorted(range(len(self.rows)), key=lambda i: -self.rows[i].device_bytes)
+        rest = [self.rows[i] for i in order[count:]]
+        there = [row for row in rest if row.memory == "device"]
+        said = {
+            "saved": f"⋮ {len(rest):,} rows more",
+            header[2]: bytes_text(sum(row.device_bytes for row in rest)),
+            "share": f"{100 * sum(row.share for row in there):.1f} %",
+            "line": "a page has them",
+        }
+        return [header, *(texts[i] for i in sorted(order[:count])), [said.get(title, "") for title in header]]
 
     def _table(self, cells: list[list[str]]) -> TextTable:
         return TextTable(cells, self._footer, NUMERIC)
@@ -183,23 +207,10 @@ def _rows(passes: Passes, device: Device | None) -> tuple[ResidualRow, ...]:
         return 0.0 if maker is None else spent.get(maker, 0.0)
 
     total = passes.saved_device_bytes() or 1
-    alike: dict[tuple, list[Residual]] = {}
-    residuals = {r.array: r for r in passes.residuals}.values()
-    many = len(residuals) > _MANY
-    for residual in residuals:
-        # Arguments and constants have names of their own. Where there are many, those of like layers share a row too.
-        own: object = residual.array
-        if residual.kind == "computed" or (many and residual.kind == "constant"):
-            own = residual.kind
-        elif many:
-            own = numberless(residual.array.name)
-        reader = residual.needed_by
-        key = (
-            own, type_text(residual.array), residual.primitive, residual.name, residual.source,
-            numberless(residual.module), residual.is_output, residual.memory,
-            reader and (reader.primitive, reader.source),
-        )  # fmt: skip
-        alike.setdefault(key, []).append(residual)
+    residuals = list({r.array: r for r in passes.residuals}.values())
+    alike = _alike(residuals, len(residuals) > _MANY, type_text)
+    if len(alike) > _MANY:
+        alike = _alike(residuals, True, lambda value: (value.dtype, len(value.shape)))
 
     rows = []
     for group in alike.values():
@@ -207,7 +218,7 @@ def _rows(passes: Passes, device: Device | None) -> tuple[ResidualRow, ...]:
         rows.append(
             ResidualRow(
                 values=tuple(r.array.name for r in group),
-                type=type_text(first.array),
+                type=common_path(type_text(r.array) for r in group),
                 nbytes=sum(r.nbytes for r in group),
                 device_bytes=here,
                 share=here / total if first.memory == "device" else 0.0,
@@ -224,3 +235,25 @@ def _rows(passes: Passes, device: Device | None) -> tuple[ResidualRow, ...]:
         )
     kinds = ("computed", "constant", "argument")
     return tuple(sorted(rows, key=lambda row: (kinds.index(row.kind), -row.device_bytes)))
+
+
+def _alike(
+    residuals: Sequence[Residual], many: bool, type_of: Callable[[Value], object]
+) -> dict[tuple[object, ...], list[Residual]]:
+    """Residuals that share a row."""
+    alike: dict[tuple[object, ...], list[Residual]] = {}
+    for residual in residuals:
+        # Arguments and constants have names of their own. Where there are many, those of like layers share a row too.
+        own: object = residual.array
+        if residual.kind == "computed" or (many and residual.kind == "constant"):
+            own = residual.kind
+        elif many:
+            own = numberless(residual.array.name)
+        reader = residual.needed_by
+        key = (
+            own, type_of(residual.array), residual.primitive, residual.name, residual.source,
+            numberless(residual.module), residual.is_output, residual.memory,
+            reader and (reader.primitive, reader.source),
+        )  # fmt: skip
+        alike.setdefault(key, []).append(residual)
+    return alike

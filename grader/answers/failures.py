@@ -57,9 +57,12 @@ def failure_of(error: BaseException) -> Failure:
 
 def message_of(error: BaseException) -> str:
     """An exception's type and what it says, in one line."""
-    # As Python prints it, "Did you mean …?" included: the first paragraph, without what JAX says of itself.
+    # As Python prints it, "Did you mean …?" included: the first paragraph, and a second that it announces, without what
+    # JAX says of itself.
     printed = "".join(traceback.TracebackException.from_exception(error).format_exception_only())[:_READ]
-    message = " ".join(_OF_JAX_ITSELF.split(printed.split("\n\n")[0])[0].split())
+    first, *others = printed.split("\n\n")
+    paragraphs = [first, *others[:1]] if first.endswith(":") else [first]
+    message = " ".join(_OF_JAX_ITSELF.split("\n".join(paragraphs))[0].split())
     # Without memory addresses and places in files, so that the same mistake is the same message.
     message = re.sub(r":? ?https?://\S+| at (0x[0-9a-f]+|\S+\.py:\d+)|\bid=\d+", "", message)
     message = re.sub(r"(?:[A-Za-z]:)?[\\/](?:[^\s\\/:]+[\\/])+([^\s\\/:]+\.py)", r"\1", message)

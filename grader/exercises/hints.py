@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
 
 
@@ -51,3 +52,63 @@ def next_hint(hints: Sequence[Hint], findings: Sequence[Finding], given: Collect
     closeness = {index: hint.closeness(findings) for index, hint in enumerate(hints) if index not in given}
     fitting = [index for index, close in closeness.items() if close >= 0]
     return max(fitting, key=closeness.__getitem__, default=None)
+
+
+def _about_errors(text: str, *says: str) -> tuple[Hint, ...]:
+    return tuple(Hint(text, (FindingKind.RAISES,), words) for words in says)
+
+
+# The last of every exercise's hints. What goes wrong in a call of JAX's means the same in each: these are found by the
+# words of the questions about it (`grader/verdicts/error_questions.py`); the last one is for all else that is raised.
+ABOUT_ERRORS = (
+    *_about_errors(
+        "`jax.checkpoint(f, policy=…)` gets its function at once, `@jax.checkpoint(policy=…)` is called without one. "
+        "What is `functools.partial(jax.checkpoint, policy=…)` a function of, and may it stand behind an `@`?",
+        "How can functools.partial give it",
+    ),
+    *_about_errors(
+        "`jax.checkpoint(f, policy=…)(x)` has two pairs of brackets: in the first stand a function and, by keyword, "
+        "how to wrap it, in the second what that function takes. What stands in which in your answer?",
+        "keyword is one of jax.checkpoint's own",
+        "among the arguments of what jax.checkpoint returned",
+        "takes the function alone",
+    ),
+    *_about_errors(
+        "`jax.checkpoint(f)(x)` wraps `f` and calls what comes back; `jax.checkpoint(f(x))` calls `f` first. What is "
+        "left to be wrapped then, and which of the two is like your line?",
+        "parentheses of jax.checkpoint: a function",
+        "has somebody called the function",
+        "who calls what comes back",
+    ),
+    *_about_errors(
+        "Of what stands under `jax.checkpoint_policies`, some are policies, such as `dots_saveable`; others make one "
+        "of names, such as `save_only_these_names`. Which of the two do you have, and is it called, once?",
+        "or a function that makes one",
+        "the policy or what it returned",
+        "none itself",
+    ),
+    *_about_errors(
+        "JAX asks a policy about every operation, and each time it wants an answer. Print what yours is asked and what "
+        "it answers: when is that neither `True` nor `False`?",
+        "What does your policy return in all other cases",
+        "A policy answers with True, with False",
+    ),
+    *_about_errors(
+        "What are `6 / 2`, `7 / 2` and `7 // 2` in Python? Which of them may be a size, or a place in a list?",
+        "A number there is no integer",
+    ),
+    *_about_errors(
+        "`f([1, 2])` gives `f` one argument, which is a list. How many does `f(*[1, 2])` give it?",
+        "How does a call spread a list",
+    ),
+    *_about_errors(
+        '`checkpoint_name(value, "name")` returns the value, with its name. What does it get in your answer, and in '
+        "which order?",
+        "checkpoint_name takes two things",
+    ),
+    Hint(
+        "Call your answer yourself, in a cell of its own, with arguments of your own. What are the values in the line "
+        "that raises, if you print them just before it?",
+        after=(FindingKind.RAISES,),
+    ),
+)

@@ -157,7 +157,7 @@ _EXPECT = '''"""What is expected of an answer; only the judge reads this."""
 
 import jax.numpy as jnp
 
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import Saves
 
 
@@ -179,7 +179,7 @@ mistakes = ()
 error_questions = ()
 
 # STUB: at least three; the first and the last fit whatever was found, others only what a wrong answer shows.
-hints = (Hint("Which question leads to the first step?"),)
+hints = (Hint("Which question leads to the first step?"), *ABOUT_ERRORS)
 
 
 def requirements(case):

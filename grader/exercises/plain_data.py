@@ -43,7 +43,7 @@ class Impossible(Exception):
 
 
 def plain(value: Any) -> Any:
-    """A value in JSON's types. Raises TypeError, with the type's name, for what is no plain data."""
+    """A value in JSON's types. Raises TypeError, which says what it is, for what is no plain data."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Choice):
@@ -52,8 +52,11 @@ def plain(value: Any) -> Any:
         return [plain(element) for element in value]
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
-            raise TypeError("dict whose keys are not all strings")
+            raise TypeError("a dict whose keys are not all strings")
         return {key: plain(element) for key, element in value.items()}
     if getattr(value, "shape", None) == () and hasattr(value, "item"):  # a number that came from an array
         return plain(value.item())
-    raise TypeError(type(value).__name__)
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        raise TypeError("an array" if hasattr(value, "__array__") else "the shape and dtype of an array")
+    name = type(value).__name__
+    raise TypeError(f"{'an' if name[0] in 'aeiouAEIO' else 'a'} {name}")

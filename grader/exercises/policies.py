@@ -13,6 +13,14 @@ from jax.extend.core.primitives import name_p
 YES, NO = "yes, keep it", "no, compute it again"
 
 
+def checkpointed(function: Callable, policy: Any) -> Any:
+    """`jax.checkpoint(function, policy=policy)`; or what is no policy, for capture to say what it is.
+
+    None would mean to save nothing, and a forgotten `return` would go unnoticed.
+    """
+    return jax.checkpoint(function, policy=policy) if callable(policy) else policy
+
+
 class Operation(NamedTuple):
     """What a policy is told: it is called as `policy(primitive, *operands, **parameters)`.
 

@@ -24,6 +24,10 @@ _OF_CHECKPOINT: Questions = (
         "That keyword is one of jax.checkpoint's own. Between which parentheses does it belong: those of "
         "jax.checkpoint, or those of the function that it returns?",
     ),
+    (
+        r"indices must be integers|'float' object cannot be interpreted as an integer|values of integer type, got",
+        "A number there is no integer: where does it come from, and what does `/` give even where it comes out even?",
+    ),
 )
 # Mistakes in calling JAX and in Python, about which an exercise may know more.
 _OF_JAX: Questions = (
@@ -33,9 +37,34 @@ _OF_JAX: Questions = (
         "own arguments go?",
     ),
     (
+        r"Error interpreting argument to[\s\S]*of type <class 'function'>",
+        "A function stands there where an array is wanted: has somebody called the function? If it comes from "
+        "jax.checkpoint: what was given to that?",
+    ),
+    (
+        r"Expected a callable value, got \w*Tracer|weak reference to '(list|tuple)'",
+        "A function is wanted there. What is given in its place: what a function has returned, or several of them?",
+    ),
+    (
+        r"SimpleNamespace' object is not callable|unhashable type: 'types\.SimpleNamespace'",
+        "jax.checkpoint_policies is where policies stand, and none itself: which of those do you mean?",
+    ),
+    (
+        r"unhashable type: '(list|set|dict)'[\s\S]*policy=[\[{(]",
+        "policy= takes one policy, a function: what is it given there, and how do several policies become one?",
+    ),
+    (
         r"Cannot interpret value of type <class '[^']*(function|[Pp]olicy|partial|method|names)[^']*'> as an abstract",
         "A function stands there among the arguments of what jax.checkpoint returned, where arrays go. What goes "
         "between the parentheses of jax.checkpoint itself, and by which keyword does it take a policy?",
+    ),
+    (
+        r"returned by a remat policy should be a bool[\s\S]*Got None",
+        "What does your policy return in all other cases? (A function without a return returns None.)",
+    ),
+    (
+        r"returned by a remat policy should be a bool",
+        "A policy answers with True, with False, or with one of the three objects: what does yours return, and when?",
     ),
     (
         r"missing 1 required positional argument: 'prim'",
@@ -62,6 +91,23 @@ _OF_JAX: Questions = (
         "checkpoint_name takes two things: which comes first, the value or what it is called?",
     ),
     (r"Tracer' object is not callable", _CALLED_ALREADY),
+    (
+        r"'function' object has no attribute '(lower|trace|eval_shape)'",
+        "Only what jax.jit has returned can be lowered: around which function does it belong?",
+    ),
+    (
+        r"'function' object (is not (subscriptable|iterable)|has no attribute '(dtype|shape|ndim|size|T|astype)')",
+        "A function stands there where what it returns is wanted: has somebody called the function? If it comes from "
+        "jax.checkpoint: what was given to that?",
+    ),
+    (
+        r"ShapeDtypeStruct[\s\S]*(valid JAX type|as an abstract)|unsupported operand[\s\S]*ShapeDtypeStruct",
+        "There are shapes here and no arrays. What of JAX's works with shapes, since it traces and does not run?",
+    ),
+    (
+        r"unhashable type: 'numpy\.ndarray'",
+        "An array of NumPy's stands there where a function is wanted. What is it an array of, and who takes one?",
+    ),
     (
         r"^(TracerBool|TracerInteger|TracerArray)Conversion|^ConcretizationTypeError",
         "While JAX traces, an array has a shape and a dtype and no numbers yet. What on that line asks for numbers (an "
@@ -92,6 +138,10 @@ _OF_PYTHON: Questions = (
     ),
     (r"^NameError|^UnboundLocalError", "Is that name spelled right, and is it imported or defined above?"),
     (r"^AttributeError|^ImportError", "Is that name spelled right, and is it where you look for it?"),
+    (
+        r"contracting dimensions|incompatible shapes",
+        "Which shapes do the two operands of that line have, and in which order does the page have them?",
+    ),
     (r"^KeyError", "Is that key there every time that line runs? What does it run for when the key is missing?"),
     (r"^IndexError", "How long is what that line looks into each time that it runs, and which place does it ask for?"),
     (r"^StopIteration", "A generator gives each of its values once: who has taken them before that line runs?"),
@@ -102,7 +152,7 @@ _OF_PYTHON: Questions = (
     ),
     (r"unhashable type: '\w*Tracer", _CALLED_ALREADY),
     (
-        r"unhashable type: '(?!list'|dict'|set')",
+        r"unhashable type: '(?!list'|dict'|set'|numpy)",
         "JAX looks up by a function what it has traced of it, so an object in its place has to be hashable. Is its "
         "class a dataclass without `frozen=True`, or does it have `__eq__` and no `__hash__`?",
     ),

@@ -5,7 +5,7 @@ import operator
 import jax
 
 from grader.catalog.accumulate.task import WIDE, most_activations
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.peaks import InPieces, PeakAtMost
 from grader.exercises.requirements import MatmulsAtMost, Mistake, Requirement
 
@@ -166,6 +166,7 @@ hints = (
         "Nearly the answer: a scan over microbatches, whose carry is a sum of losses, one of weights and one of "
         "gradients. Its body calls `jax.value_and_grad(loss, has_aux=True)`. What is left to do after the last turn?"
     ),
+    *ABOUT_ERRORS,
 )
 
 

@@ -1,6 +1,6 @@
 """What is expected of an answer; only the judge reads this."""
 
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import Mistake
 
 # A layer's values as (elements in units of s b h, or of a s s b; bytes of an element). Inside is what has heads or the
@@ -271,6 +271,7 @@ hints = (
         )
         for says in ("has the layer for itself", "sequence parallelism changes nothing")
     ),
+    *ABOUT_ERRORS,
 )
 
 

@@ -1,7 +1,7 @@
 """What is expected of an answer; only the judge reads this."""
 
 from grader.catalog.backward_order.task import late, least_peak, peak
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.plain_data import CostedAnswer, Impossible
 from grader.exercises.requirements import Mistake
 
@@ -205,6 +205,7 @@ hints = (
         "that reads something of the set joins it, and is put; to put a name is to put first what it reads that is not "
         "there yet. When does everything else get into the order?"
     ),
+    *ABOUT_ERRORS,
 )
 
 

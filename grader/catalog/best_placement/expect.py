@@ -2,7 +2,7 @@
 
 import functools
 
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
 
 
@@ -182,6 +182,7 @@ hints = (
         after=("wrong value",),
         says="this is x itself",
     ),
+    *ABOUT_ERRORS,
 )
 
 

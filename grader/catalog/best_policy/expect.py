@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.plain_data import CostedAnswer, Impossible
 from grader.exercises.requirements import Mistake
 from rematscope.choices.enumeration import best_points, every_choice, subset
@@ -223,6 +223,7 @@ hints = (
         after=("raises",),
         says="no names at all",
     ),
+    *ABOUT_ERRORS,
 )
 
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
 
 
@@ -206,6 +206,7 @@ hints = (
         " on the device, and is yours one of these?",
         after=("wrong memory",),
     ),
+    *ABOUT_ERRORS,
 )
 
 _VALUES = ("x @ w1", "relu(x @ w1) @ w2")

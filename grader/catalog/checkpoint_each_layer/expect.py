@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
 
 
@@ -56,7 +56,10 @@ error_questions = (
         r"dot_general|matmul|contracting|einsum",
         "Which shapes do the two operands have? W1 is (b, a) and x is (a,): the weights stand on the left.",
     ),
-    (r"positional argument", "Which arguments does a layer take, and does the checkpointed layer take the same?"),
+    (
+        r"(?<!checkpoint\(\) takes 1 )(?<!remat\(\) takes 1 )positional argument",
+        "Which arguments does a layer take, and does the checkpointed layer take the same?",
+    ),
 )
 
 hints = (
@@ -138,6 +141,7 @@ hints = (
         after=("raises",),
         says="traced in an earlier call",
     ),
+    *ABOUT_ERRORS,
 )
 
 

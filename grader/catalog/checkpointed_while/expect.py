@@ -2,7 +2,7 @@
 
 import jax
 
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.peaks import PeakAtMost
 from grader.exercises.requirements import MatmulsAtMost, Mistake, Requirement, SavesAtMost
 
@@ -138,6 +138,7 @@ hints = (
         "checkpoint. One step is a `jax.lax.cond`. How does a step learn its number, so that those beyond `max_steps` "
         "do nothing?"
     ),
+    *ABOUT_ERRORS,
 )
 
 

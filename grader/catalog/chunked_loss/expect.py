@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.peaks import InPieces, PeakAtMost
 from grader.exercises.requirements import Mistake, Recomputes, Requirement, SavesAtMost
 
@@ -187,6 +187,7 @@ hints = (
         after=("wrong value",),
         says="infinite",
     ),
+    *ABOUT_ERRORS,
 )
 
 

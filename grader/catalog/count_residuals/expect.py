@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 import rematscope
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import Mistake
 
 
@@ -199,6 +199,15 @@ compared_with = "what JAX does"
 otherwise = "What does rematscope's residual_table show for something of this kind?"
 
 error_questions = (
+    (
+        r"scalar-output",
+        "jax.grad wants a function that returns one number, and f may return any array: which function of the page "
+        "takes f all the same?",
+    ),
+    (
+        r"ShapeDtypeStruct' object has no attribute",
+        "What stands for an array has its shape, size and dtype: how do these give the array's bytes?",
+    ),
     (r"^IndexError", "What is the shape of a literal, and does that line work for it?"),
     (r"as an abstract array", "jax.eval_shape hands on shapes in place of arrays: is f an array?"),
     (r"[Tt]racer|[Cc]oncret", "What does your answer do with arrays that needs their numbers, not only their shapes?"),
@@ -295,6 +304,19 @@ hints = (
         after=("raises",),
         says="handed on",
     ),
+    Hint(
+        "The page's mini-example calls `jax.vjp(f, w, x)` and not `jax.grad`. What are the two things that come back, "
+        "and which of them knows what is kept?",
+        after=("raises",),
+        says="jax.grad wants a function",
+    ),
+    Hint(
+        "How many elements has `f32[10,3]`, and how many bytes each of them? Which attributes of a shape and of its "
+        "dtype say so?",
+        after=("raises",),
+        says="What stands for an array",
+    ),
+    *ABOUT_ERRORS,
 )
 
 

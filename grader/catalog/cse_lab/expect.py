@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 import jax
 import jax.numpy as jnp
 
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import Mistake
 from grader.stablehlo.execution import COMPILE_FAST
 
@@ -399,6 +399,7 @@ hints = (
         after=("raises",),
         says="Which of them does yours take",
     ),
+    *ABOUT_ERRORS,
 )
 
 

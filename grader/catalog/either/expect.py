@@ -2,7 +2,7 @@
 
 from jax.ad_checkpoint import Offloadable, Recompute, Saveable
 
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import Mistake, Saves
 
 
@@ -130,10 +130,13 @@ error_questions = (
         "That helper knows True and False only. What would you do with answers that are neither True nor False?",
     ),
     (
-        r"remat policy should be",
+        r"remat policy should be.* Got None",
         "What does your policy return where neither of the two says yes? (A function without a return returns None.)",
     ),
-    (r"unsupported operand", "A policy may answer with something that is neither True nor False: what do you do then?"),
+    (
+        r"unsupported operand|not supported",
+        "A policy may answer with something that is neither True nor False: what do you do then?",
+    ),
     (
         r"argument|^KeyError|^IndexError",
         "JAX calls a policy with the operation and its operands by position, and with parameters by keyword. Does "
@@ -248,6 +251,7 @@ hints = (
         "there a `return` in front of it?",
         after=("wrong type",),
     ),
+    *ABOUT_ERRORS,
 )
 
 _WHICH = (

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import Mistake, Recomputes, Saves
 
 
@@ -199,6 +199,7 @@ hints = (
         after=("also saved",),
         says="also saves out",
     ),
+    *ABOUT_ERRORS,
 )
 
 

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import Mistake, Recomputes, Saves
 
 
@@ -108,6 +108,7 @@ hints = (
         "Nearly the answer: a function of `params` and `x` that gathers both weights, gives h a name and returns the "
         "layer's result, in a `jax.checkpoint` with a policy of `save_only_these_names`. Which name?"
     ),
+    *ABOUT_ERRORS,
 )
 
 

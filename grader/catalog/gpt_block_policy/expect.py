@@ -1,6 +1,6 @@
 """What is expected of an answer; only the judge reads this."""
 
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import Mistake, Saves
 
 
@@ -196,6 +196,7 @@ hints = (
         "Ask your policy as the verdict did: about that name, for that entry. Which of your lines answers?",
         after=("wrong value",),
     ),
+    *ABOUT_ERRORS,
 )
 
 _TOO_MUCH = (

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from grader.exercises.policies import in_short, named, unnamed
+from grader.exercises.policies import checkpointed, in_short, named, unnamed
 from grader.exercises.spec import Case, OneOf, Question
 
 _MENU = "full", "save_out_proj", "save_qkv_proj", "minimal", "minimal_with_context"
@@ -97,12 +97,7 @@ def _case(entry, rng):
 
 
 def _under(entry, block):
-    def apply(answer):
-        policy = answer(entry)
-        # policy=None would mean to save nothing. What is no policy is handed on, for capture to say what it is.
-        return jax.checkpoint(block, policy=policy) if callable(policy) else policy
-
-    return {"apply": apply, "function": block}
+    return {"apply": lambda answer: checkpointed(block, answer(entry)), "function": block}
 
 
 def _arrays(*shapes):

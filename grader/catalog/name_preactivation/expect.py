@@ -2,7 +2,7 @@
 
 import jax.numpy as jnp
 
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
 
 
@@ -186,8 +186,9 @@ hints = (
     Hint(
         "As a decorator, `@functools.partial(jax.checkpoint, policy=…)` stands above the `def`. Or call it: "
         "`jax.checkpoint(inner, policy=…)(x, W1, W2)`. Which of the brackets hold what in your answer?",
-        after=("raises", "wrong type"),
+        after=("wrong type",),
     ),
+    *ABOUT_ERRORS,
 )
 
 

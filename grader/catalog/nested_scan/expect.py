@@ -4,7 +4,7 @@ import functools
 
 import jax.numpy as jnp
 
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import Mistake, Recomputes, Saves
 
 
@@ -49,7 +49,6 @@ error_questions = (
         "What do the bodies of both scans return? f returns the next carry alone, and a body two things.",
     ),
     (r"reshape|size", "Into how many rows is xs cut, of how many elements each, and what of its other dimensions?"),
-    (r"integer|float", "Is the number of elements in a group an integer? Which of Python's divisions gives one?"),
     (r"carry", "Which two things does each body get, and which does it return first?"),
     (r"positional argument", "Which two things does the body of a scan take, and which two does f take?"),
     (r"leading axis|length", "Over how many elements does each of the two scans run?"),
@@ -119,6 +118,7 @@ hints = (
         "a carry and returns what `scan` returns, so it can be the body of another scan. Where do its elements come "
         "from, and what is put around it?"
     ),
+    *ABOUT_ERRORS,
 )
 
 

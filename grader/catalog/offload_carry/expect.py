@@ -4,7 +4,7 @@ import functools
 
 import jax.numpy as jnp
 
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import Mistake, Recomputes, Saves
 
 
@@ -49,6 +49,10 @@ mistakes = (
 )
 
 error_questions = (
+    (
+        r"^AssertionError",
+        "From which memory to which does your policy send a value, and from which to which the page's?",
+    ),
     (r"exclusive|intersect", "To which of the two lists does a name belong that shall lie in the host's memory?"),
     (
         r"positional argument|keyword",
@@ -117,6 +121,7 @@ hints = (
         "`save_and_offload_only_these_names`. The body calls `layer`, and what it hands over as the layer's second "
         "argument is what has the name. Which list does the name stand in?"
     ),
+    *ABOUT_ERRORS,
 )
 
 

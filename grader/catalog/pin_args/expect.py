@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import Mistake, Recomputes, Saves
 from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
@@ -87,6 +87,7 @@ hints = (
         "Nearly the answer: return a function of `*arguments` that makes its checkpoint when it is called, with "
         "`False` for each argument but the last. How do you write that tuple?"
     ),
+    *ABOUT_ERRORS,
 )
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import rematscope
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.plain_data import Choice
 from grader.exercises.requirements import Mistake
 from grader.stablehlo.types import ProgramError
@@ -218,6 +218,7 @@ hints = (
         after=("wrong type",),
         says="returns",
     ),
+    *ABOUT_ERRORS,
 )
 
 

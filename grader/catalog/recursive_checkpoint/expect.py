@@ -2,7 +2,7 @@
 
 import functools
 
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.peaks import PeakAtMost
 from grader.exercises.requirements import Mistake, Recomputes, RecomputesNoLess, Saves
 
@@ -130,6 +130,7 @@ hints = (
         "result of each call go?",
         after=("extra matmuls",),
     ),
+    *ABOUT_ERRORS,
 )
 
 

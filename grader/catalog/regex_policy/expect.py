@@ -1,7 +1,7 @@
 """What is expected of an answer; only the judge reads this."""
 
 from grader.catalog.saved_by_name import draw, saving
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import Saves
 
 __all__ = ["draw", "error_questions", "hints", "mistakes", "requirements"]
@@ -70,6 +70,7 @@ hints = (
         after=("raises",),
         says="in brackets",
     ),
+    *ABOUT_ERRORS,
 )
 
 

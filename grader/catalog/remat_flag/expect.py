@@ -1,6 +1,6 @@
 """What is expected of an answer; only the judge reads this."""
 
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
 
 
@@ -41,6 +41,14 @@ error_questions = (
         "Which of the two gets the flag first, jax.checkpoint or jax.jit, and which of them knows that it is static?",
     ),
     (r"keyword argument", "Is there such a keyword? The flag is the last argument, and f may call it what it likes."),
+    (
+        r"between instances of 'int' and 'str'|'str' object cannot be interpreted",
+        "static_argnums names an argument by its place: is what it gets a number?",
+    ),
+    (
+        r"takes \d+ positional arguments? but \d+ were given",
+        "How many arrays does yours take before the flag, and how many has the f in the case where this is seen?",
+    ),
     (r"missing \d+ required", "What is given to remat_flag: f and its arguments, or f alone?"),
 )
 
@@ -120,6 +128,19 @@ hints = (
         after=("also saved",),
         says="none of the usual ones",
     ),
+    Hint(
+        "One function here takes an array and the flag, another six arrays and the flag. How does a `def` take as many "
+        "arguments as come, and where is the flag among them?",
+        after=("raises",),
+        says="before the flag, and how many",
+    ),
+    Hint(
+        "`static_argnums=2` is the argument at place 2, counted from 0; what it is called does not matter. At which "
+        "place is the flag, whatever comes before it?",
+        after=("raises",),
+        says="what it gets a number",
+    ),
+    *ABOUT_ERRORS,
 )
 
 _TOO_MUCH = "Is all of f inside jax.checkpoint, for both values of the flag, and without a policy?"

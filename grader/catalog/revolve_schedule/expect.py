@@ -3,7 +3,7 @@
 import functools
 from math import comb
 
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.plain_data import CostedAnswer, Impossible
 from grader.exercises.requirements import Mistake
 
@@ -238,6 +238,7 @@ hints = (
         after=("costs more",),
         says="half-way",
     ),
+    *ABOUT_ERRORS,
 )
 
 

@@ -9,7 +9,7 @@ from grader.catalog.saved_by_name import (
     saving,
     too_many,
 )
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import AdvisesBarrier, Recomputes, Requirement, Saves
 
 __all__ = ["draw", "error_questions", "hints", "mistakes", "requirements"]
@@ -88,6 +88,7 @@ hints = (
         after=("raises",),
         says="What if there is none",
     ),
+    *ABOUT_ERRORS,
 )
 
 

@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import Mistake, Recomputes, Saves
 
 
@@ -158,6 +158,13 @@ hints = (
         "or keeps `x` out of the first carry?",
         after=("wrong gradient",),
     ),
+    Hint(
+        "How many layers there are says the shape of `ws`, before anything runs. Which loop of JAX's goes over the "
+        "rows of an array, so that it turns as often as there are rows?",
+        after=("raises",),
+        says="know how often it will turn",
+    ),
+    *ABOUT_ERRORS,
 )
 
 

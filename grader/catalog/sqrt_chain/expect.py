@@ -3,7 +3,7 @@
 import functools
 import itertools
 
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import AdvisesBarrier, Mistake, Recomputes, Saves
 
 
@@ -147,6 +147,7 @@ hints = (
         "does `jax.checkpoint` take, and which does your answer return?",
         after=("raises", "wrong type"),
     ),
+    *ABOUT_ERRORS,
 )
 
 

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from grader.exercises.hints import Hint
+from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import Mistake, Recomputes, Saves
 
 
@@ -75,7 +75,16 @@ error_questions = (
         r"^NotImplementedError",
         "What does bwd get, what must it return, and which two pullbacks lead from the one to the other?",
     ),
+    (
+        r"scalar-output",
+        "jax.grad wants a function that returns one number. Which function of the page's does any, with dz for the "
+        "gradient of what it returns?",
+    ),
     (r"UnexpectedTracer", "Which value leaves your answer in another way than through bwd?"),
+    (
+        r"not callable|Expected a callable",
+        "Which of the values in that line is a function, and which is what a function returned?",
+    ),
     (r"Tracer|Concret", "What in that line needs an array's numbers, where only its shape is known?"),
     (r"unhashable|not a valid JAX type|not subscriptable", "What does jax.vjp return, and what does its pullback?"),
     (
@@ -90,7 +99,6 @@ error_questions = (
         r"cotangent|shape",
         "Of which value is each pullback's argument the gradient: of z, of g(x), or of x?",
     ),
-    (r"not callable", "Which of the values in that line is a function, and which is what a function returned?"),
 )
 
 hints = (
@@ -203,6 +211,19 @@ hints = (
         after=("raises",),
         says="only its shape is known",
     ),
+    Hint(
+        "`jax.vjp(f, x)` returns `f(x)` and a pullback, whatever the shape of `f(x)`. What does the pullback take, and "
+        "from where would `jax.grad` get that?",
+        after=("raises",),
+        says="jax.grad wants a function",
+    ),
+    Hint(
+        "`jax.vjp(h, y)` gets a function and, behind a comma, where to differentiate it. Which of the two does it get "
+        "in your answer, and which has been called before it gets it?",
+        after=("raises",),
+        says="which is what a function returned",
+    ),
+    *ABOUT_ERRORS,
 )
 
 

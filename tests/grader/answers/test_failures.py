@@ -11,6 +11,7 @@ from jax.ad_checkpoint import checkpoint_name
 import rematscope
 from grader.answers.capture import capture
 from grader.answers.failures import failure_of, message_of
+from grader.exercises.hints import ABOUT_ERRORS
 from grader.exercises.spec import Case
 from grader.isolation.in_process import grade_file
 from grader.verdicts.error_questions import about_exception, about_return
@@ -48,6 +49,11 @@ SLIPS = {
     ),
     "f(x) for f": (lambda x: jax.checkpoint(f(x)), "a function, or what that returns"),
     "f(x) for f, and called": (lambda x: jax.checkpoint(f(x))(x), "a function, or what that returns"),
+    "f(x) for f, among arrays": (lambda x: jnp.sin(jax.checkpoint(f(x))), "has somebody called the function"),
+    "f(x) for f, and taken apart": (lambda x: jax.checkpoint(f(x))[0], "has somebody called the function"),
+    "f(x) for f, in jax.vjp": (lambda x: jax.vjp(f(x), x)[0], "A function is wanted there"),
+    "a list of functions": (lambda x: jax.checkpoint([f, f])(x), "A function is wanted there"),
+    "an array of functions": (lambda x: jax.checkpoint(np.array([f, f]))(x), "What is it an array of"),
     "nobody calls it": (lambda x: jax.checkpoint(f), "Who calls it"),
     "a policy among arrays": (lambda x: jax.checkpoint(f)(x, policy=POLICIES.dots_saveable), "where arrays go"),
     "a policy that has names, among arrays": (
@@ -61,6 +67,10 @@ SLIPS = {
     "a policy misspelled": (lambda x: jax.checkpoint(f, policy=POLICIES.dot_savable)(x), "spelled right"),
     "policies misspelled": (lambda x: jax.checkpoint(f, policy=jax.checkpoint_polices.dots_saveable)(x), "spelled"),
     "a policy's name": (lambda x: jax.checkpoint(f, policy="dots_saveable")(x), "A policy is a function"),
+    "policies for a policy": (lambda x: jax.checkpoint(f, policy=POLICIES)(x), "none itself"),
+    "policies that are called": (lambda x: POLICIES(f)(x), "none itself"),
+    "a policy without an answer": (lambda x: jax.checkpoint(f, policy=lambda *_, **__: None)(x), "in all other cases"),
+    "a policy with two": (lambda x: jax.checkpoint(f, policy=lambda *_, **__: (True, True))(x), "one of the three"),
     "a list of names": (
         lambda x: jax.checkpoint(f, policy=POLICIES.save_only_these_names(["a"]))(checkpoint_name(x, "a")),
         "each name as an argument",
@@ -74,6 +84,10 @@ SLIPS = {
     "NumPy": (lambda x: np.sin(f(x)), "no numbers yet"),
     "a range": (lambda x: sum(x for _ in range(x.astype(int)[0, 0])), "no numbers yet"),
     "in place": (lambda x: x.__setitem__(0, 0.0), "in place"),
+    "half of a list": (lambda x: [f, f][: 2 / 2][0](x), "no integer"),
+    "half a size": (lambda x: f(x).reshape(9 / 3, 3), "no integer"),
+    "what is not under jit": (lambda x: f.lower(x), "Only what jax.jit has returned"),
+    "a shape for an array": (lambda x: f(jax.eval_shape(f, x)), "no arrays"),
     "a list's end": (lambda x: [f][1](x), "How long"),
     "a generator's end": (lambda x: next(iter([]))(x), "gives each of its values once"),
     "itself": (recursive, "in which case does it stop"),
@@ -81,13 +95,24 @@ SLIPS = {
 }
 
 
+@functools.cache
+def asked(slip):
+    failure = capture(SLIPS[slip][0], "any", CASES).cases[0].failure
+    about = about_exception(failure.text, failure.source) if failure.kind == "raised" else about_return(failure.text)
+    return failure, about
+
+
 @pytest.mark.parametrize("slip", SLIPS)
 def test_a_usual_slip_is_asked_about(slip):
-    answer, words = SLIPS[slip]
-    failure = capture(answer, "any", CASES).cases[0].failure
-    about = about_exception(failure.text, failure.source) if failure.kind == "raised" else about_return(failure.text)
+    words = SLIPS[slip][1]
+    failure, about = asked(slip)
     assert about and words in about, (failure, about)
     assert not any(word in failure.text for word in ("---", "JAX has removed", "https://", " at 0x", ".py:"))
+
+
+def test_each_hint_about_errors_is_for_a_usual_slip():
+    questions = [about for slip in SLIPS for about in [asked(slip)[1]] if about]
+    assert [hint for hint in ABOUT_ERRORS if hint.says and not any(hint.says in each for each in questions)] == []
 
 
 def test_what_an_exercise_knows_of_its_functions_is_asked_before_what_python_says():
@@ -102,6 +127,7 @@ def test_what_an_exercise_knows_of_its_functions_is_asked_before_what_python_say
         ("no: <function f at 0x7f63cba04720> of id=140062", "no: <function f> of"),
         ("in /home/ada/course/answer.py and C:\\course\\answer.py", "in answer.py and answer.py"),
         ("no data in /home/ada/data.npy", "no data in /home/ada/data.npy"),
+        ("they differ:\n\nthis is\nthe one.\n\nAnd more.", "they differ: this is the one."),
         ("no.\nSee https://docs.jax.dev/en/latest/errors.html", "no."),
     ],
 )

@@ -221,3 +221,13 @@ def one_too_few_of_large_dicts(f, *args):
 def one_too_few_of_many_integers(f, *args):
     kept = shapes(f, *args)
     return len(kept) - (sum(leaf.dtype == "int32" for leaf in jax.tree.leaves(args)) > 2), nbytes(kept)
+
+
+@fails_with("raises", "scalar-output", "which function of the page takes f all the same")
+def gradient_traced(f, *args):
+    return total(jax.tree.leaves(jax.eval_shape(jax.grad(f), *args)))
+
+
+@fails_with("raises", "no attribute 'nbytes'", "how do these give the array's bytes")
+def bytes_of_what_stands_for_an_array(f, *args):
+    return total(jax.tree.leaves(jax.eval_shape(lambda *args: jax.vjp(f, *args)[1], *args)))

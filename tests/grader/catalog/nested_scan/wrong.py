@@ -199,7 +199,7 @@ def f_as_the_body(f, c, xs, outer):
     return jax.lax.scan(group, c, grouped(xs, outer))[0]
 
 
-@fails_with("raises", "Which of Python's divisions")
+@fails_with("raises", "what does `/` give")
 def a_float_of_elements(f, c, xs, outer):
     return scanned(jax.checkpoint(group_of(f)), c, xs.reshape(outer, len(xs) / outer, *xs.shape[1:]))
 

@@ -186,3 +186,9 @@ def object_without_a_hash(pattern):
 def begins_so_if_it_is_long(pattern):
     described = re.compile(pattern)
     return by_name(described.search if len(pattern) % 3 == 1 else described.fullmatch)
+
+
+@fails_with("wrong type", "returns None: there is no return", "What should regex_policy(pattern) return?")
+def no_return(pattern):
+    def policy(operation, *_, **parameters):
+        return operation.name == "name" and bool(re.fullmatch(pattern, parameters["name"]))

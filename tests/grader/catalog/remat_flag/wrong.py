@@ -201,3 +201,16 @@ def no_checkpoint_for_four_arrays(f):
 @fails_with("also saved", "Is all of f inside")
 def no_checkpoint_for_five_arrays(f):
     return lambda *arguments: (f if len(arguments) == 6 else jax.checkpoint(f, static_argnums=-1))(*arguments)
+
+
+@fails_with("raises", "TypeError", "is what it gets a number")
+def flag_by_its_name(f):
+    return jax.checkpoint(f, static_argnums="training")
+
+
+@fails_with("raises", "takes 2 positional arguments", "How many arrays does yours take before the flag")
+def one_array_alone(f):
+    def g(x, training):
+        return jax.checkpoint(lambda x: f(x, training))(x)
+
+    return g

@@ -282,3 +282,14 @@ def pullback_of_g_alone(g, h, x):
 def pullback_of_h_alone(g, h, x):
     z, h_vjp = jax.vjp(h, g(x))
     return z, lambda dz: h_vjp(dz)[0]
+
+
+@fails_with("raises", "scalar-output", "with dz for the gradient of what it returns")
+def gradient_of_z(g, h, x):
+    return h(g(x)), lambda dz: jax.grad(lambda x: h(g(x)))(x) * dz
+
+
+@fails_with("raises", "Expected a callable", "is a function, and which is what a function returned")
+def functions_that_are_called(g, h, x):
+    z, bwd = jax.vjp(h(g(x)), x)
+    return z, lambda dz: bwd(dz)[0]

@@ -11,6 +11,7 @@ from jax.ad_checkpoint import checkpoint_name
 import rematscope
 from grader.answers.capture import capture
 from grader.answers.failures import failure_of, message_of
+from grader.exercises import registry
 from grader.exercises.hints import ABOUT_ERRORS
 from grader.exercises.spec import Case
 from grader.isolation.in_process import grade_file
@@ -112,6 +113,7 @@ def test_a_usual_slip_is_asked_about(slip):
 
 def test_each_hint_about_errors_is_for_a_usual_slip():
     questions = [about for slip in SLIPS for about in [asked(slip)[1]] if about]
+    questions += [about for slug in registry.names() for _, about in registry.expect(slug).error_questions]
     assert [hint for hint in ABOUT_ERRORS if hint.says and not any(hint.says in each for each in questions)] == []
 
 

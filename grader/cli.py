@@ -4,8 +4,10 @@ import enum
 import io
 import json
 import os
+import shutil
 import signal
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -94,7 +96,8 @@ def _check_again(file: Path, json_: bool) -> int:
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """Within this, SIGINT and SIGTERM end this process, and with it what still runs: grades are kept one by one.
+    """Within this, SIGINT and SIGTERM end this process, and with it what still runs: grades are kept one by one. What
+    it has made in temporary folders goes too.
 
     They raise nothing, since an exception is lost where nobody can catch it, such as in what JAX has called whenever
     garbage is collected. A shell that is no terminal's has what it runs in the background ignore SIGINT; but a class
@@ -106,16 +109,21 @@ def _ended_by_signals() -> Iterator[None]:
         said = f"{shown}\nInterrupted. The grades so far are kept: add --resume to go on.\n"
         try:
             os.write(2, said.encode())  # `print` may be in the middle of something
+            shutil.rmtree(folder, ignore_errors=True)
         finally:
             os._exit(130)
 
     numbers = signal.SIGINT, signal.SIGTERM
-    before = [signal.signal(number, end) for number in numbers]
-    try:
-        yield
-    finally:
-        for number, handler in zip(numbers, before, strict=True):
-            signal.signal(number, handler)
+    tempdir = tempfile.tempdir
+    with tempfile.TemporaryDirectory() as folder:
+        before = [signal.signal(number, end) for number in numbers]
+        tempfile.tempdir = folder
+        try:
+            yield
+        finally:
+            tempfile.tempdir = tempdir
+            for number, handler in zip(numbers, before, strict=True):
+                signal.signal(number, handler)
 
 
 @app.command()

@@ -13,6 +13,7 @@ from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
 
 _VERDICT_BYTES = 1_000_000
+_TEMPORARY = "TMPDIR", "TEMP", "TMP"  # where Python makes temporary files
 
 
 def check_file(
@@ -35,7 +36,7 @@ def check_file(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            env=_environment(),
+            env=_environment() | dict.fromkeys(_TEMPORARY, folder),  # it may be ended in the middle of something
             start_new_session=True,
         )
         try:

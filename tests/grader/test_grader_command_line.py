@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -37,6 +38,22 @@ def run(*arguments, folder=None):
 def test_a_right_answer_passes_with_exit_status_0():
     status, out, err = run("check", "solutions/checkpoint_dot_policy.py")
     assert (status, err) == (0, "") and out.startswith("Passed: checkpoint_dot_policy")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="sends signals")
+def test_grading_without_a_sandbox_leaves_no_temporary_folder_behind_when_it_is_interrupted(tmp_path):
+    (handed_in := tmp_path / "submissions").mkdir()
+    (temporary := tmp_path / "temporary").mkdir()
+    begun = tmp_path / "begun"
+    body = f"__import__('tempfile').mkdtemp()\nopen({str(begun)!r}, 'w').close()\ntime.sleep(600)"
+    script(handed_in, body)
+    command = [sys.executable, "-m", "grader", "batch", handed_in, "--out", tmp_path / "grades", "--unsandboxed"]
+    with subprocess.Popen(command, env=os.environ | {"TMPDIR": str(temporary)}, stderr=subprocess.DEVNULL) as grader:
+        while not begun.exists():
+            assert grader.poll() is None
+            time.sleep(0.1)
+        grader.send_signal(signal.SIGINT)
+    assert grader.returncode == 130 and list(temporary.iterdir()) == []
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no device that is always full")

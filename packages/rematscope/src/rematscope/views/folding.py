@@ -322,7 +322,8 @@ def _rough_form(row: ProgramRow, types: dict[Value, object]) -> tuple[tuple, tup
 
 
 def _form(row: ProgramRow, types: dict[Value, object]) -> tuple[tuple, tuple[int, ...]]:
-    template, sliced = row.line.template, ()
+    template = row.line.template
+    sliced: tuple[int, ...] = ()
     if found := _SLICE.search(template):
         template = numberless(template)
         sliced = tuple(map(int, re.findall(r"\d+", found[0])))

@@ -103,8 +103,8 @@ def forward(p: Passes, marked: Collection[Value], spent: Mapping[Value, float]) 
     for value in dict.fromkeys([*p.forward.inputs, *constants]):
         residual = saved.pop(value, None)
         kind = residual.kind if residual else "argument"
-        crossing = (residual,) if residual else ()
-        rows.append(_row(_input(value), marked, spent, "S" if residual else "", crossing, kind))
+        given = (residual,) if residual else ()
+        rows.append(_row(_input(value), marked, spent, "S" if residual else "", given, kind))
     for heading, line in _with_headings(lines(p.forward), p.function):
         rows += heading
         crossing = tuple([saved.pop(v) for v in line.defines if v in saved])

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import meshes
 import optax
+import optax.contrib
 import pytest
 from compiled_programs import array
 from jax import lax
@@ -99,6 +100,75 @@ def recurrent(outer, inner, batch, width):
         )
 
     return loss, {name: array(width, width) for name in "wu"}, array(outer, inner, batch, width)
+
+
+def in_turns(steps, unroll, batch, width):
+    """A recurrent net, some of whose steps stand in a loop's body one after the other, and others behind the loop."""
+
+    def loss(p, xs):
+        def cell(h, x):
+            h = jnp.tanh(h @ p["w"] + x @ p["u"])
+            return h, h
+
+        return jnp.mean(lax.scan(cell, jnp.zeros((batch, width)), xs, unroll=unroll)[1] ** 2)
+
+    return loss, {name: array(width, width) for name in "wu"}, array(steps, batch, width)
+
+
+def spectral(width, batch, side, modes=6, layers=2):
+    """Products of frequencies, and a last one whose derivative contracts an axis of one number."""
+
+    def mixed(p, x):
+        found = jnp.fft.rfft2(x, axes=(1, 2))
+        low = jnp.einsum("bxyi,xyio->bxyo", found[:, :modes, :modes], p["real"] + 1j * p["imaginary"])
+        found = jnp.zeros_like(found).at[:, :modes, :modes].set(low)
+        return jnp.fft.irfft2(found, s=x.shape[1:3], axes=(1, 2)) + x @ p["w"]
+
+    def loss(p, x):
+        for layer in p["layers"]:
+            x = jax.nn.gelu(mixed(layer, x))
+        return jnp.mean((x @ p["out"] - 0.5) ** 2)
+
+    frequencies = array(modes, modes, width, width)
+    layer = {"real": frequencies, "imaginary": frequencies, "w": array(width, width)}
+    return loss, {"layers": [layer] * layers, "out": array(width, 1)}, array(batch, side, side, width)
+
+
+def attended_edges(nodes, edges, width, heads=4, layers=2):
+    """Attention over a graph's edges: values are gathered and added up, and so are their derivatives."""
+
+    def layer(p, x, sender, receiver):
+        h = (x @ p["w"]).reshape(nodes, heads, width // heads)
+        scores = jax.nn.leaky_relu((h[sender] * p["a"]).sum(-1) + (h[receiver] * p["b"]).sum(-1))
+        weights = jnp.exp(scores - jax.ops.segment_max(scores, receiver, nodes)[receiver])
+        weights = weights / (jax.ops.segment_sum(weights, receiver, nodes)[receiver] + 1e-9)
+        return jax.nn.elu(jax.ops.segment_sum(h[sender] * weights[..., None], receiver, nodes).reshape(nodes, width))
+
+    def loss(ps, x, ends):
+        for p in ps:
+            x = layer(p, x, *ends)
+        return jnp.mean(x**2)
+
+    sizes = {"w": (width, width), "a": (heads, width // heads), "b": (heads, width // heads)}
+    ends = jax.ShapeDtypeStruct((2, edges), jnp.int32)
+    return loss, [{name: array(*size) for name, size in sizes.items()}] * layers, array(nodes, width), ends
+
+
+def adapted(tasks, points, width):
+    """Weights that a step of its own adapts to each task: products of rows, and of batches, read the same."""
+
+    def error(p, x):
+        y = jax.nn.relu(jax.nn.relu(x @ p["in"]) @ p["hidden"]) @ p["out"]
+        return jnp.mean((y - jnp.sin(x)) ** 2)
+
+    def loss(p, xs):
+        def task(x):
+            return error(jax.tree.map(lambda w, g: w - 0.01 * g, p, jax.grad(error)(p, x)), x)
+
+        return jnp.mean(jax.vmap(task)(xs))
+
+    sizes = {"in": (1, width), "hidden": (width, width), "out": (width, 1)}
+    return loss, {name: array(*size) for name, size in sizes.items()}, array(tasks, points, 1)
 
 
 def associative(length, width):
@@ -230,6 +300,10 @@ MODELS = {
     "pooled": pooled(16, 4, 32),
     "generator": generator(16, 8, 8),
     "nested_rnn": recurrent(4, 16, 32, 64),
+    "in_turns": in_turns(22, 4, 32, 64),
+    "spectral": spectral(16, 4, 24),
+    "attended_edges": attended_edges(256, 2048, 64),
+    "adapted": adapted(16, 64, 32),
     "associative": associative(16, 4096),
     "experts": experts(4, 512, 64, 128),
     "dropped": dropped(2, 1024, 64),
@@ -241,6 +315,7 @@ MODELS = {
     "step_donated": stepping(*perceptron(4, 1024, 64), donate=True),
     # Most is of parameters: what is copied of these, and who else lies in their room, decides.
     "step_lion": stepping(*perceptron(4, 16, 256), donate=True, optimizer=optax.lion(1e-4)),
+    "step_muon": stepping(*perceptron(2, 16, 256), donate=True, optimizer=optax.contrib.muon(1e-3)),
     "step_clipped": stepping(*perceptron(4, 16, 256), donate=True, optimizer=CLIPPED),
     "step_accumulated": stepping(*perceptron(4, 16, 256), donate=True, optimizer=optax.MultiSteps(CLIPPED, 4)),
     "step_preferred": stepping(*preferred(1024, 128, 256), donate=True),

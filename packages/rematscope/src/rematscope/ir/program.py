@@ -332,8 +332,9 @@ def _run_scan(equation: Equation, operands: list[Any], env: _Env) -> list[Any]:
         out = _run(body, [*carry, *xs], dict(env))
         return out[: equation.carries], out[equation.carries :]
 
+    unroll = equation.params.get("unroll", 1)
     carry, stacked = jax.lax.scan(
-        step, operands[start:stop], operands[stop:], equation.length, reverse=equation.reverse
+        step, operands[start:stop], operands[stop:], equation.length, reverse=equation.reverse, unroll=unroll
     )
     return [*carry, *stacked]
 

@@ -5,7 +5,9 @@
   in each.
 * It has to be made of one array at most, for else more would be read than is spared (`EffectivelyAtMostUnary`), or all
   that depends on it and is read there has to be computed there too (`CanFuseOnAllPaths`).
-* If others read it too, it is written for those alone.
+* If others read it too, it is written for those alone. What a product reads as rows and columns is reshaped for that,
+  and what is cheap is computed with the reshape, beside what reads it as it is.
+* What is put together or taken from somewhere, as by a gather, is computed where it is read by one alone.
 * Of a sum of padded parts (every second number, say) that several read, the parts are written; each reader adds them.
 * What is scattered into zeros and then added to something is scattered into that.
 """
@@ -19,7 +21,7 @@ from collections.abc import Collection, Iterable, Sequence
 from rematscope.ir.cost_rules import RULES
 from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.memory.by_library import by_library
-from rematscope.memory.lowered import MIXED, VIEWS, is_another_name
+from rematscope.memory.lowered import MIXED, VIEWS, has_batch_of_one, is_another_name
 
 ELEMENTWISE = frozenset(name for name, rule in RULES.items() if rule in (RULES["add"], RULES["exp"])) | frozenset(
     "bitcast_convert_type broadcast_in_dim clamp convert_element_type copy integer_pow iota pad rev "
@@ -33,7 +35,9 @@ WRITES_OVER = ELEMENTWISE - {"copy"} | {MIXED}
 _REDUCES = frozenset(name for name in RULES if name.startswith("reduce_") or name in ("argmax", "argmin")) | {"reduce"}
 # XLA limits how often it computes what is read at several places (`CodeDuplicationTooHigh`).
 _MOVES = frozenset("concatenate dynamic_update_slice pad rev slice split".split())
-READS_IN_PLACE = ELEMENTWISE | VIEWS | _REDUCES | {"dynamic_update_slice", "transpose", "concatenate"}
+# What is moved from one place to another is computed where one alone reads it, and in no two places.
+_MOVED_ONCE = frozenset("concatenate dynamic_slice gather".split())
+READS_IN_PLACE = ELEMENTWISE | VIEWS | _REDUCES | _MOVED_ONCE | {"dynamic_update_slice", "transpose"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,8 +77,7 @@ def fused(equations: Sequence[Equation], written: Iterable[Value], target: str =
     found = Fused()
     together = by_library(equations, readers, there, same) if target == "cpu" else {}
     in_place = READS_IN_PLACE
-    spread = {e.outputs[0] for e in equations if e.primitive in ("broadcast_in_dim", "iota")}
-    spread |= {value for value in same if _of(value, same) in spread}
+    spread = _spread(equations, same)
     paths = _Paths(equations, same, readers, together)
     padded, parts = _padded(equations), set[Value]()
     kernels: dict[Value, set[Equation]] = {}  # of what is computed where it is read, by whom; two are enough
@@ -83,28 +86,32 @@ def fused(equations: Sequence[Equation], written: Iterable[Value], target: str =
             if together[equation] is not equation:
                 found.absent[equation.outputs[0]] = equation
             continue
-        if equation.primitive not in ELEMENTWISE | {"transpose"} or len(equation.outputs) != 1:
+        if equation.primitive not in ELEMENTWISE | _MOVED_ONCE | {"transpose"} or len(equation.outputs) != 1:
             continue
         (value,) = equation.outputs
         if value in there or value in same:
             continue
         reading = readers.get(value, [])
-        once = _unary(equation, spread) or _flattened(value, reading)
-        cheap = equation.primitive not in _EXPENSIVE and once
+        flattened = [reader for reader in reading if _is_flattened(value, reader)]
+        once = _unary(equation, spread) or len(flattened) == len(reading)
+        expensive = equation.primitive in _EXPENSIVE | _MOVED_ONCE
+        cheap = not expensive and once
         fusible = [reader.primitive in in_place and reader not in together for reader in reading]
         if equation in padded and all(fusible) and (len(reading) > 1 or value in parts):
             parts.update(_of(v, same) for v in equation.inputs)
             if equation.primitive != "pad":
                 found.absent[value] = equation
             continue
-        if not cheap and equation.primitive not in _EXPENSIVE:
-            cheap = all(fusible) and (len(reading) <= 1 or paths.are_fused(value, reading))
+        if not cheap and not expensive:
+            others = [reader for reader in reading if reader not in flattened]
+            cheap = all(reader.primitive in in_place and reader not in together for reader in others)
+            cheap = cheap and (len(reading) <= 1 or paths.are_fused(value, others))
             if not cheap:
                 paths.once.add(value)
         if len(reading) > 1 and target == "cpu" and value.dtype.itemsize == 2 and value not in spread:
             cheap = False  # what is computed in four bytes and rounded is not computed twice
         anywhere = {kernel for reader in reading for kernel in kernels.get(reader.outputs[0], (reader,))}
-        if equation.primitive in _EXPENSIVE and len(anywhere) > 1:
+        if expensive and len(anywhere) > 1:
             continue
         if all(fusible) and (len(reading) <= 1 or cheap):
             found.absent[value] = equation
@@ -116,8 +123,11 @@ def fused(equations: Sequence[Equation], written: Iterable[Value], target: str =
     return found
 
 
-def scattered_into(program: Program) -> Program:
-    """The program where XLA scatters into a summand instead of into zeros that are added to it."""
+def scattered_into(program: Program, target: str = "cpu") -> Program:
+    """The program where XLA scatters into a summand instead of into zeros that are added to it.
+
+    A CPU adds numbers of two bytes as numbers of four, so that no summand is one to scatter into.
+    """
     equations = program.equations
     same = _same(equations)
     makers = {e.outputs[0]: e for e in equations if len(e.outputs) == 1}
@@ -139,13 +149,51 @@ def scattered_into(program: Program) -> Program:
             one, other = equation.inputs
             if not is_of_zeros(other):
                 one, other = other, one
-            if is_of_zeros(other) and not isinstance(one, Literal) and one is not other:
+            short = target == "cpu" and other.dtype.itemsize == 2
+            if is_of_zeros(other) and not isinstance(one, Literal) and one is not other and not short:
                 scatter = makers[other]
                 gone.add(scatter)
                 added[equation] = dataclasses.replace(
                     scatter, inputs=(one, *scatter.inputs[1:]), outputs=equation.outputs
                 )
     return dataclasses.replace(program, equations=[added.get(e, e) for e in equations if e not in gone])
+
+
+def with_flattened(program: Program) -> Program:
+    """The program with copies, as rows and columns, of what is cheap and products of batches read as it is.
+
+    What a product reads as rows and columns is reshaped for that, and what is cheap is computed with the reshape.
+    """
+    same = _same(program.equations)
+    makers = {e.outputs[0]: e for e in program.equations if len(e.outputs) == 1}
+    spread = _spread(program.equations, same)
+    readers: dict[Value, list[Equation]] = {}
+    for equation in program.equations:
+        if equation.primitive == "dot_general":
+            for value in dict.fromkeys(_of(v, same) for v in equation.inputs if not isinstance(v, Literal)):
+                readers.setdefault(value, []).append(equation)
+    copies: dict[Value, Equation] = {}
+    for value, products in readers.items():
+        maker = makers.get(value)
+        if maker is None or maker.primitive not in ELEMENTWISE - _EXPENSIVE - {"copy"} or not _unary(maker, spread):
+            continue
+        if {_is_flattened(value, product) for product in products} == {True, False}:
+            copy = Value(value.aval, value.name)
+            copy.placed = value.placed
+            copies[value] = Equation("copy", (value,), (copy,), {}, maker.eqn, role=maker.role)
+    equations: list[Equation] = []
+    for equation in program.equations:
+        if equation.primitive == "dot_general" and not copies.keys().isdisjoint(_of(v, same) for v in equation.inputs):
+            values = [_of(v, same) for v in equation.inputs]
+            inputs = [
+                copies[first].outputs[0] if first in copies and _is_flattened(first, equation) else v
+                for v, first in zip(equation.inputs, values, strict=True)
+            ]
+            equation = dataclasses.replace(equation, inputs=tuple(inputs))
+        equations.append(equation)
+        if len(equation.outputs) == 1 and (value := equation.outputs[0]) in copies and makers[value] is equation:
+            equations.append(copies[value])
+    return dataclasses.replace(program, equations=equations)
 
 
 def _padded(equations: Sequence[Equation]) -> set[Equation]:
@@ -167,6 +215,12 @@ def _same(equations: Iterable[Equation]) -> dict[Value, Value]:
         if not isinstance(operand, Literal) and (first := _of(operand, same)) is not value:
             same[value] = first
     return same
+
+
+def _spread(equations: Iterable[Equation], same: dict[Value, Value]) -> set[Value]:
+    """What is repeated along axes, or counted out, by whatever name."""
+    spread = {e.outputs[0] for e in equations if e.primitive in ("broadcast_in_dim", "iota")}
+    return spread | {value for value in same if _of(value, same) in spread}
 
 
 def _of(value: Value, same: dict[Value, Value]) -> Value:
@@ -255,10 +309,10 @@ def _unary(equation: Equation, spread: Collection[Value] = ()) -> bool:
     )
 
 
-def _flattened(value: Value, reading: Sequence[Equation]) -> bool:
-    """Whether only products of rows and columns read a value of more axes: what it is reshaped to for them is unary."""
-    return len(value.shape) > 2 and all(
-        reader.primitive == "copy"
-        or (reader.primitive == "dot_general" and not reader.params["dimension_numbers"][1][0])
-        for reader in reading
+def _is_flattened(value: Value, reader: Equation) -> bool:
+    """Whether a product reads a value of more axes than rows and columns: what it is reshaped to for that is unary."""
+    if len(value.shape) <= 2 or reader.primitive == "copy":
+        return len(value.shape) > 2
+    return reader.primitive == "dot_general" and (
+        not reader.params["dimension_numbers"][1][0] or has_batch_of_one(reader)
     )

@@ -3,10 +3,13 @@
 XLA computes what is equal once (`HloCSE`), unless a barrier stands between. What a checkpoint computes again counts as
 asked for, barrier or not: where XLA undoes a checkpoint, that shows as the error. An operand that is repeated along an
 axis is an operation of its own. A quotient by a number is a product. Of a choice whose branches are cheap both are
-computed, and one of each two results is chosen (`ConditionalSimplifier`). On a CPU there is more:
+computed, and one of each two results is chosen (`ConditionalSimplifier`). Turns of a scan may stand one after the
+other; see `rematscope.memory.unrolled`. A product that contracts an axis of one number is one of numbers. Of what is
+gathered from places that may not be there, it is chosen afterwards what stays. On a CPU there is more:
 
 * A product by XLA's own routines, or by a library's, is one of rows and columns, of batches if need be. An operand with
-  several axes that are contracted, or that are kept, in another order is copied first (`DotDecomposer`).
+  several axes that are contracted, or that are kept, in another order is copied first (`DotDecomposer`), and so is one
+  that is transposed where an axis of batches has one number, which is taken out in between.
 * Only a library multiplies numbers of two bytes, if they are `bfloat16` and lie in rows. Else all are copied to
   `float32` first.
 * A convolution reads N…C and …IO, and writes N…C.
@@ -24,11 +27,13 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax.lax import GatherScatterMode
 
 from rematscope.ir import roles
 from rematscope.ir.number_table import NumberTable
 from rematscope.ir.program import CASTS, Equation, Literal, Program, Value
 from rematscope.ir.propagation import read_as
+from rematscope.memory.unrolled import unrolled
 
 LEAST = 4096  # numbers: on a CPU, of as many a library computes sums and what is around them
 SUMS = frozenset({"reduce_sum", "reduce_max", "reduce_min"})
@@ -80,6 +85,10 @@ class _Lowering:
         self._kept: dict[Hashable, Value] = {}  # what a value is, by its number or by what it is made of → the first
 
     def add(self, equation: Equation) -> None:
+        if equation.primitive == "scan" and (turns := unrolled(equation)) != [equation]:
+            for turn in turns:
+                self.add(turn)
+            return
         if equation.role == roles.RECOMPUTED:
             self._again.update(equation.outputs)
         self._compute(equation)
@@ -187,6 +196,13 @@ class _Lowering:
     def _spelled_out(self, equation: Equation) -> Equation:
         if equation.primitive == "div" and isinstance(equation.inputs[1], Literal):
             equation = dataclasses.replace(equation, primitive="mul")  # by one over it, which is cheap
+        if equation.primitive == "gather" and equation.params["mode"] == GatherScatterMode.FILL_OR_DROP:
+            (result,) = equation.outputs
+            found = _alike(result)
+            self.equations.append(dataclasses.replace(equation, outputs=(found,)))
+            return Equation("select_n", (found,), (result,), {}, equation.eqn, role=equation.role)
+        if equation.primitive == "dot_general" and is_outer(equation):
+            return dataclasses.replace(equation, primitive="mul")
         if self._target == "cpu":
             match equation.primitive:
                 case "integer_pow" if equation.params["y"] == 3:
@@ -241,7 +257,9 @@ class _Lowering:
             source, permutation = self._transposed[value]
             kept = [permutation[axis] for axis in range(len(value.shape)) if axis not in contracted[i] + batches[i]]
             axes, batch = (tuple(permutation[axis] for axis in part[i]) for part in (contracted, batches))
-            if kept == sorted(kept) and not is_copied(source, axes, batch, 1 - i):
+            if has_batch_of_one(equation):  # what is transposed is reshaped then, and stays
+                inputs[i] = self._made("copy", [value], equation)
+            elif kept == sorted(kept) and not is_copied(source, axes, batch, 1 - i):
                 inputs[i], contracted[i], batches[i] = source, axes, batch
             elif is_copied(value, contracted[i], batches[i], 1 - i):
                 inputs[i] = self._made("copy", [source], equation, shape=value.shape)
@@ -335,6 +353,17 @@ def _alike(value: Value, **changed: Any) -> Value:
     if "shape" not in changed:
         made.placed = value.placed
     return made
+
+
+def is_outer(product: Equation) -> bool:
+    """Whether a product contracts nothing, or axes of one number each: each number of its result is one product."""
+    (contracted, _), _ = product.params["dimension_numbers"]
+    return math.prod(product.inputs[0].shape[axis] for axis in contracted) == 1
+
+
+def has_batch_of_one(product: Equation) -> bool:
+    """Whether an axis of batches has one number, and is taken out before the product."""
+    return any(product.inputs[0].shape[axis] == 1 for axis in product.params["dimension_numbers"][1][0])
 
 
 def _is_reshaped(equation: Equation) -> bool:

@@ -32,7 +32,15 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.memory.copies import UPDATES, copied, updated, with_copies
-from rematscope.memory.fused import ELEMENTWISE, READS_IN_PLACE, WRITES_OVER, Fused, fused, scattered_into
+from rematscope.memory.fused import (
+    ELEMENTWISE,
+    READS_IN_PLACE,
+    WRITES_OVER,
+    Fused,
+    fused,
+    scattered_into,
+    with_flattened,
+)
 from rematscope.memory.lives import Lives
 from rematscope.memory.lowered import MIXED, VIEWS, is_another_name, lowered
 from rematscope.memory.order import breadth_first
@@ -152,7 +160,7 @@ class _Written(Lives):
         return [self._made_of(value, by_kernel) for value in equation.inputs]
 
     def program(self, program: Program) -> None:
-        program = with_copies(scattered_into(program))
+        program = with_copies(with_flattened(scattered_into(program, self._target)))
         found = fused(program.equations, program.outputs, self._target)
         self._fused.absent.update(found.absent)
         self._fused.anew.update(found.anew)
@@ -207,8 +215,8 @@ class _Written(Lives):
                 over = in_place and self.array(value) not in self._shared
                 self.read(value, step if over or (equation.primitive in UPDATES and i == 0) else step + 1)
         self.make(equation.outputs)
-        if equation.primitive in UPDATES:
-            self._shared.update(equation.outputs)
+        if equation.primitive in UPDATES or equation.primitive == "gather":
+            self._shared.update(equation.outputs)  # what is gathered has axes more, which its readers take out
         if equation.primitive in ("dot_general", "conv_general_dilated"):
             for value in self._before if self._target != "cpu" else ():
                 self.read(value, step + 1)

@@ -199,7 +199,7 @@ def _live_bytes(assignment: BufferAssignment, schedule: Schedule, bands: dict[in
     size = len(schedule.steps) + 1
     totals = {band: np.zeros(size, np.int64) for band in BANDS}
     for block in assignment.buffer_allocations:
-        if block.is_thread_local or block.is_tuple:  # a tuple is one of addresses
+        if block.is_thread_local or (block.is_tuple and len(block.assigned) <= 1):  # a tuple is one of addresses
             continue
         if block.is_entry_computation_parameter or block.is_constant:
             totals["arguments"] += block.size

@@ -1,0 +1,145 @@
+"""Loops as a compiler gets them: some turns stand one after the other.
+
+`unroll` of a scan says how many turns stand in a loop's body (JAX's `_scan_impl`); what is left over stands behind the
+loop. Where that is all of them JAX writes no loop, and XLA takes the body out of a loop that runs once
+(`WhileLoopSimplifier`).
+"""
+
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+import jax
+
+from rematscope.ir.program import Equation, Literal, Placement, Program, Value
+
+
+def unrolled(scan: Equation) -> list[Equation]:
+    """The equations that a scan is; itself if each turn is one of a loop's."""
+    width = max(1, scan.params.get("unroll", 1))
+    trips, rest = divmod(scan.length, width)
+    if trips == 1 and not rest:
+        trips, rest = 0, scan.length
+    if not trips:
+        return _Turns(scan).written_out()
+    return [scan] if width == 1 else _Turns(scan).in_loop(trips, width, rest)
+
+
+class _Turns:
+    """Writes turns of a scan one after the other."""
+
+    def __init__(self, scan: Equation):
+        self.scan = scan
+        self.equations: list[Equation] = []
+        (self._body,) = scan.bodies
+
+    def written_out(self) -> list[Equation]:
+        """All turns, without a loop."""
+        carries = self.scan.carries
+        last, stacked = self._turns(self.scan.initial, self.scan.stacked_inputs, self.scan.length)
+        self._name(last, self.scan.outputs[:carries])
+        self._concatenate(stacked, self.scan.outputs[carries:])
+        return self.equations
+
+    def in_loop(self, trips: int, width: int, rest: int) -> list[Equation]:
+        """Turns of a loop that are several of the scan's each, and those left over, which come last."""
+        scan, carries = self.scan, self.scan.carries
+        stacks, left = list(scan.stacked_inputs), list(scan.stacked_inputs)
+        if rest:
+            first, then = (rest, 0) if scan.reverse else (0, trips * width)
+            stacks = [self._write("slice", [v], _stack(v, trips * width), start=first) for v in stacks]
+            left = [self._write("slice", [v], _stack(v, rest), start=then) for v in left]
+        stacks = [self._write("reshape", [v], _stack(v, trips, width)) for v in stacks]
+        inner = _Turns(scan)
+        own = [_like(v) for v in self._body.inputs[:carries]]
+        parts = [_stack(v, width) for v in scan.stacked_inputs]
+        last, stacked = inner._turns(own, parts, width)
+        results = self.scan.outputs[carries:]
+        turns = [_stack(v, width) for v in results]
+        inner._concatenate(stacked, turns)
+        made = [_like(v) for v in scan.outputs[:carries]]
+        stacked_results = [_stack(v, trips, width) for v in results]
+        self.equations.append(
+            dataclasses.replace(
+                scan,
+                inputs=(*scan.inputs[: scan.first_carry + carries], *stacks),
+                outputs=(*made, *stacked_results),
+                bodies=(Program((*own, *parts), inner.equations, (*last, *turns)),),
+                length=trips,
+                params={**scan.params, "unroll": 1},
+            )
+        )
+        flat = [_stack(v, trips * width) for v in results] if rest else list(results)
+        for value, result in zip(stacked_results, flat, strict=True):
+            self._write("reshape", [value], result)
+        if not rest:
+            self._name(made, scan.outputs[:carries])
+            return self.equations
+        last, stacked = self._turns(made, left, rest)
+        self._name(last, scan.outputs[:carries])
+        parts_of = [[*more, one] if scan.reverse else [one, *more] for one, more in zip(flat, stacked, strict=True)]
+        self._concatenate(parts_of, results)
+        return self.equations
+
+    def _turns(
+        self, carried: Sequence[Value], stacks: Sequence[Value], count: int
+    ) -> tuple[Sequence[Value], list[list[Value]]]:
+        """The carries after so many turns, and of each stack what they add to it, as it lies there."""
+        found: list[list[Value]] = [[] for _ in self._body.outputs[self.scan.carries :]]
+        own = self._body.inputs[self.scan.carries :]
+        for turn in reversed(range(count)) if self.scan.reverse else range(count):
+            slices = [self._write("slice", [v], _like(part), start=turn) for v, part in zip(stacks, own, strict=True)]
+            stands_for = dict(zip(self._body.inputs, (*carried, *slices), strict=True))
+            self.equations += _copies(self._body.equations, stands_for)
+            outputs = [stands_for.get(v, v) for v in self._body.outputs]
+            carried = outputs[: self.scan.carries]
+            for values, value in zip(found, outputs[self.scan.carries :], strict=True):
+                values.append(value)
+        return carried, [values[::-1] for values in found] if self.scan.reverse else found
+
+    def _write(self, primitive: str, inputs: Sequence[Value], output: Value, **params: int) -> Value:
+        scan = self.scan
+        self.equations.append(Equation(primitive, tuple(inputs), (output,), params, scan.eqn, role=scan.role))
+        return output
+
+    def _name(self, values: Iterable[Value], results: Iterable[Value]) -> None:
+        for value, result in zip(values, results, strict=True):
+            self._write("name", [value], result)
+
+    def _concatenate(self, parts: Iterable[Sequence[Value]], results: Iterable[Value]) -> None:
+        for values, result in zip(parts, results, strict=True):
+            self._write("concatenate" if len(values) > 1 else "reshape", values, result)
+
+
+def _copies(equations: Iterable[Equation], stands_for: dict[Value, Value]) -> Iterator[Equation]:
+    """The equations once more, which make values of their own; these are added to what stands for what."""
+    for equation in equations:
+        inputs = tuple(stands_for.get(v, v) for v in equation.inputs)
+        if equation.primitive == "optimization_barrier":
+            inputs = outputs = tuple(v for v in inputs if not isinstance(v, Literal))
+        else:
+            outputs = tuple(map(_like, equation.outputs))
+            stands_for.update(zip(equation.outputs, outputs, strict=True))
+        bodies = tuple(_copy(body, stands_for) for body in equation.bodies)
+        yield dataclasses.replace(equation, inputs=inputs, outputs=outputs, bodies=bodies)
+
+
+def _copy(body: Program, around: Mapping[Value, Value]) -> Program:
+    own = tuple(map(_like, body.inputs))
+    stands_for = {**around, **dict(zip(body.inputs, own, strict=True))}
+    equations = list(_copies(body.equations, stands_for))
+    return Program(own, equations, tuple(stands_for.get(v, v) for v in body.outputs))
+
+
+def _like(value: Value) -> Value:
+    """Another value of its type."""
+    made = Value(value.aval, value.name)
+    made.placed = value.placed
+    return made
+
+
+def _stack(value: Value, *turns: int) -> Value:
+    """A stack of as many as a stack's."""
+    made = Value(jax.ShapeDtypeStruct((*turns, *value.shape[1:]), value.dtype), value.name)
+    if (placement := value.placement).shape != value.shape:
+        made.placed = Placement((*turns, *placement.shape[1:]), placement.decided)
+    return made

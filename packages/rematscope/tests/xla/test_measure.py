@@ -17,6 +17,7 @@ from jax import lax
 from releases import since
 
 from rematscope import TargetError, TraceError, liveness, measure, seconds_of, trace
+from rematscope.xla.buffers import LiveRange, Schedule, _live_bytes
 from rematscope.xla.out_of_memory import out_of_memory
 
 
@@ -38,6 +39,16 @@ def test_memory_is_xla_s_analysis():
     assert found.output_bytes == pytest.approx(analysis.output_size_in_bytes, abs=64)
     assert found.temp_bytes == pytest.approx(analysis.temp_size_in_bytes, rel=0.1)
     assert found.peak_bytes == found.argument_bytes + found.output_bytes + found.temp_bytes
+
+
+def test_temporaries_count_also_where_a_loop_s_addresses_lie_among_them():
+    parts = [types.SimpleNamespace(logical_buffer_id=i, offset=64 * i, size=size) for i, size in enumerate((64, 400))]
+    block = types.SimpleNamespace(
+        size=464, assigned=parts, is_tuple=1, is_thread_local=0, is_entry_computation_parameter=0, is_constant=0
+    )
+    schedule = Schedule([None], {0: LiveRange(None, 0, 0), 1: LiveRange(None, 0, 0)})
+    totals = _live_bytes(types.SimpleNamespace(buffer_allocations=[block]), schedule, {0: "other", 1: "other"})
+    assert totals["other"][0] == 464
 
 
 @pytest.mark.parametrize("kind", ["scanned", "unrolled"])

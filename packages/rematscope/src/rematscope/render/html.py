@@ -147,7 +147,7 @@ def pre(lines: Iterable[PieceLine | Row]) -> str:
 
 def _line(line: PieceLine | Row) -> str:
     if not isinstance(line, Row):
-        return "".join(map(_span, line))
+        return "".join(_span(text, style) for text, style in line)
     data = f'data-role="{line.role}" data-makes="{_listed(line.makes)}" data-reads="{_listed(line.reads)}"'
     return f'<span class="rs-row" tabindex="-1" {data}>{chr(10).join(map(_line, line.lines))}</span>'
 
@@ -163,8 +163,7 @@ def _quoted(name: str) -> str:
 
 
 @functools.lru_cache(1 << 14)  # like lines have one source and one type
-def _span(piece: tuple[str, str]) -> str:
-    text, style = piece
+def _span(text: str, style: str) -> str:
     text = escaped(text)
     return f'<span class="{style}">{text}</span>' if style.startswith("rs-") else f"<b>{text}</b>" if style else text
 

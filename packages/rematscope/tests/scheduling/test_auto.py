@@ -338,8 +338,8 @@ def test_where_all_fits_nothing_is_foretold_of_other_choices(monkeypatch):
 
 def test_the_rows_are_solved_first_for_what_they_foretold_of_the_last_choice(monkeypatch):
     """What the programs foretell differs from the rows by about as much for the next limit, and for other cuts."""
-    limits, cheapest = [], Rows.cheapest
-    monkeypatch.setattr(Rows, "cheapest", lambda rows, **limit: limits.append(limit) or cheapest(rows, **limit))
+    limits, best = [], Rows.best
+    monkeypatch.setattr(Rows, "best", lambda rows, **limit: limits.append(limit) or best(rows, **limit))
     search = Search(deep, (WS, X), {}, "cpu", 1)
     foretold = trace(deep, WS, X).saved_bytes()
     shares = []

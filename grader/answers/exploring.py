@@ -110,12 +110,18 @@ def structures(
     )
     together, varied = map(itertools.repeat, (apart.structures(), _varied(task, near, rng)))
     ways_to_draw = itertools.chain.from_iterable(zip(together, afresh, together, varied, strict=False))
-    for way in itertools.islice(ways_to_draw, _MOST_LOOKS[isinstance(asked[0], Question)]):
+    for way in itertools.islice(ways_to_draw, _most_looks(asked)):
         structure = next(way, None) or drawn(task, rng)
         if structure is not None:
             known.append(structure)
             times = known.count(structure) - 1
             yield {**structure, DRAW: times} if times else structure
+
+
+def _most_looks(asked: Sequence[Case | Question]) -> int:
+    cases, questions = _MOST_LOOKS
+    # Where few questions are asked of everybody, each takes its time.
+    return cases if isinstance(asked[0], Case) else min(questions, 2 * max(len(asked), _LOOKS))
 
 
 def _varied(

@@ -29,7 +29,7 @@ def value(hidden, w2):
 
 def test_an_activation_like_relu_has_another_value():
     missed = []
-    for seed in range(2000):
+    for seed in range(300):
         rng = np.random.default_rng(seed)
         left = {*LIKE_RELU}
         for case in task.cases(rng):

@@ -12,6 +12,7 @@ import pytest
 import scipy
 from jax import lax
 from jax.experimental import io_callback
+from matplotlib.figure import Figure
 from zoo import normal
 
 from rematscope import Device, PlanError, TraceError, auto, load, measure, scheduled, trace
@@ -91,6 +92,17 @@ def test_what_is_said_is_what_is_traced_and_compiled():
     assert "computed again" in repr(found)
     assert "test_auto.py" in repr(found)
     assert "Compiled for cpu" in found.certificate
+    ax = Figure().subplots()
+    found.plot(ax)
+    line = ax.get_lines()[-1]
+    highest = int(np.argmax(line.get_ydata()))
+    assert ax.get_ylabel() == "MiB" and line.get_ydata()[highest] * 2**20 == found.before.peak_bytes
+    assert highest >= found.before.turn and found.after.turn <= line.get_xdata()[highest] < len(found.after.moments)
+    assert (
+        line.get_xdata()[found.before.turn] == found.after.turn < line.get_xdata()[-1] == len(found.after.moments) - 1
+    )
+    assert ax.get_ylim()[1] > line.get_ydata()[highest]
+    assert ax.get_legend().get_texts()[-1].get_text() == "where all is kept"
 
 
 def test_the_peak_never_rises_as_the_limit_falls_and_room_for_all_is_used():

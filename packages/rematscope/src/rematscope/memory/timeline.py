@@ -4,6 +4,8 @@ import dataclasses
 import itertools
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+
 from rematscope.ir.source import Source
 from rematscope.render.figure import INK
 from rematscope.render.parts import Lines, Pictured
@@ -129,6 +131,16 @@ class Timeline(Pictured):
         ax.set(xlabel=f"{label}: forward, then backward", ylabel=unit, title=self.title)
         top = max(1.2 * max(self.peak_bytes / scale, *host) or 1, *(other.get_ylim()[1] for other in others), 0)
         ax.set(xlim=(0, places[-1] or 1), ylim=(0, top))
+        ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
+
+    def outline(self, ax, below: "Timeline", label: str) -> None:
+        """Draws the bytes as a line over those of another one that is plotted already, each pass as long as there."""
+        scale = BYTES[ax.get_ylabel()]
+        ends, own = ((0, t.turn, len(t.moments) - 1) for t in (below, self))
+        places = np.interp(range(len(self.moments)), own, ends)
+        heights = [moment.nbytes / scale for moment in self.moments]
+        ax.step(places, heights, where="mid", color=INK, linewidth=1, label=label)
+        ax.set(ylim=(0, max(ax.get_ylim()[1], 1.2 * max(heights))))
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
 
     def caption(self) -> str:

@@ -15,7 +15,7 @@ from rematscope.ir.source import Source, each_of_common_path, numberless
 from rematscope.memory.liveness import live_bytes
 from rematscope.memory.timeline import Timeline
 from rematscope.render.files import write_whole
-from rematscope.render.parts import Lines, Paragraph, TextTable
+from rematscope.render.parts import Lines, Paragraph, Pictured, TextTable
 from rematscope.render.units import bytes_text, count_text, seconds_text
 from rematscope.render.view import View
 from rematscope.scheduling.by_hand import ByHand, by_hand, everything
@@ -51,8 +51,8 @@ class Line:
     when: tuple[float, float] | None = None
 
 
-class Auto(View):
-    """A function within a limit of memory, and how it keeps to it. Displays itself.
+class Auto(Pictured):
+    """A function within a limit of memory, and how it keeps to it. Displays itself as a picture with its numbers.
 
     Attributes:
       function: computes and differentiates as the function that `auto` was given.
@@ -63,6 +63,8 @@ class Auto(View):
       bound: what every choice within the limit computes again at least: proven in the 0/1 program, with the memory that
         this counts, and not of what a compiler could make.
     """
+
+    size = Timeline.size
 
     def __init__(
         self,
@@ -258,6 +260,15 @@ class Auto(View):
         if isinstance(self._cost, Device):
             return seconds_text(number)
         return count_text(int(number), of).rstrip()
+
+    def caption(self) -> str:
+        return f"{self._linearized.passes.function}: memory over both passes, before and after"
+
+    def plot(self, ax) -> None:
+        """Draws what is live as it is scheduled on matplotlib axes, and as a line what is where everything is kept."""
+        self.after.plot(ax)
+        self.before.outline(ax, self.after, "where all is kept")
+        ax.set(title=self.caption())
 
     def parts(self) -> Iterable[View]:
         yield Paragraph(self._headline())

@@ -11,6 +11,7 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 from rematscope import PlanError, auto, measure, scheduled, trace
+from rematscope.scheduling.plain import Plain, in_words, ways
 
 
 def layer(x, w, i):
@@ -135,7 +136,21 @@ def test_what_keeps_everything_needs_no_names_and_other_checkpoints_are_refused(
             x = lax.cond(x.sum() > 0, lambda x: jnp.sin(jnp.tanh(x @ w["up"]) @ w["down"]), jnp.cos, x)
         return jnp.sum(x)
 
-    limit = measure(jax.checkpoint(branched), W, X).peak_bytes
-    found = auto(branched, W, X, peak=limit)
-    with pytest.raises(PlanError, match="names do not say where these are"):
+    limit = measure(branched, W, X).peak_bytes
+    assert auto(branched, W, X, peak=limit).by_hand.names == ()
+    found = auto(branched, W, X, peak=limit - 1)
+    with pytest.raises(PlanError, match=r"where these are: .* test_by_hand\.py:\d+ \(branched\)(, \d times)?.* Write"):
         _ = found.policy
+
+
+def test_where_plain_checkpoints_are_is_said_by_the_function_that_all_of_a_block_is_in():
+    ws = [W] * 4
+    blocks = next(plain.blocks for plain in ways(deep, False, False, ws, X) if len(plain.blocks) == 4)
+    where = in_words(deep, Plain(blocks, saved=((blocks[0][0],),)), ws, X)
+    first = layer.__code__.co_firstlineno
+    assert f"test_by_hand.py:{first + 1}-{first + 3} (layer), 4 times" in where, where
+    assert where.endswith(f", which saves what is made in test_by_hand.py:{first + 1} (layer)")
+    assert in_words(deep, Plain(own=True, policy="dots_saveable"), ws, X).endswith(
+        "policy=jax.checkpoint_policies.dots_saveable"
+    )
+    assert in_words(deep, Plain(depth=0), ws, X) == "one around the body of each loop"

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import itertools
 import os
 import re
 import sys
@@ -124,6 +125,26 @@ def calls_to(record: Any) -> tuple[tuple[str, str], ...]:
 def _call(summary: str) -> tuple[str, str]:
     place, _, function = summary.rpartition(" (")
     return f"{place.partition(':')[0]} {function}", place
+
+
+def lines_of(records: Iterable[Any]) -> str:
+    """`net.py:7-12 (layer)`: the lines of some operations in the innermost function that all of them are in.
+
+    Args:
+      records: JAX's records of where each comes from.
+    """
+    stacks = (source_info_util.summarize(record, _FRAMES).splitlines() for record in records)
+    calls = [list(itertools.takewhile(bool, map(_SUMMARY.match, stack))) for stack in stacks]
+    here: list[re.Match[str]] = []
+    for level in zip(*calls, strict=False):
+        if len({(call["file"], call["function"]) for call in level if call}) > 1:
+            break
+        here = [call for call in level if call]
+    if not here:
+        return "lines that are not known"
+    first, last = (end(int(call["line"]) for call in here) for end in (min, max))
+    source = Source(place_of(here[0]["file"]), first, here[0]["function"])
+    return str(source) if first == last else str(source).replace(source.where, f"{source.where}-{last}")
 
 
 _INSTALLED = re.compile(r".*[/\\](?:site|dist)-packages[/\\][^/\\]+")

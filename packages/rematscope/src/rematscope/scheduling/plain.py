@@ -4,12 +4,14 @@ What a schedule takes as one operation, a loop in a loop, a branch or a `shard_m
 """
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
 
-from rematscope.scheduling.blocks import Block, in_blocks, in_turns, loops_deep
+from rematscope.ir.source import lines_of
+from rematscope.scheduling.blocks import Block, bodies, in_blocks, in_turns, loops_deep
 from rematscope.scheduling.calls import first_half, partitions
 from rematscope.scheduling.cuts import stretches
 from rematscope.tracing.checkpoints import jaxpr_of, with_policy, without_checkpoints
@@ -45,6 +47,34 @@ def checkpointed(f: Callable[..., Any], plain: Plain) -> Callable[..., Any]:
     if plain.depth is not None:
         return in_turns(f, plain.depth, policy)
     return in_blocks(f, plain.blocks, policy, frozenset(plain.saved)) if plain.blocks else without_checkpoints(f)
+
+
+def in_words(f: Callable[..., Any], plain: Plain, *args: Any, **kwargs: Any) -> str:
+    """Where in the code of `f` such checkpoints are, and what they save, for somebody who writes them there."""
+    if plain.own:
+        places = "the checkpoints that it has"
+    elif plain.depth is not None:
+        places = "one around the body of each loop" + (f" that is in {plain.depth} others" if plain.depth else "")
+    elif plain.blocks:
+        places = f"one around {_lines_of(f, plain.blocks, *args, **kwargs)}"
+    else:
+        places = "none"
+    if plain.saved:
+        return f"{places}, which saves what is made in {_lines_of(f, _each_alone(plain.saved), *args, **kwargs)}"
+    return f"{places}, with policy=jax.checkpoint_policies.{plain.policy}" if plain.policy else places
+
+
+def _each_alone(operations: Sequence[Block]) -> list[Block]:
+    return [(*path, i, i + 1) for *path, i in operations]
+
+
+def _lines_of(f: Callable[..., Any], blocks: Sequence[Block], *args: Any, **kwargs: Any) -> str:
+    """The lines that blocks are, `net.py:7-12 (layer), 5 times`, each once."""
+    inside = {path: body for path, _, body in bodies(jaxpr_of(without_checkpoints(f), *args, **kwargs))}
+    found = Counter(
+        lines_of([eqn.source_info for eqn in inside[tuple(path)].eqns[start:end]]) for *path, start, end in blocks
+    )
+    return "; ".join(lines + (f", {times} times" if times > 1 else "") for lines, times in found.items())
 
 
 def ways(f: Callable[..., Any], has_own: bool, closed: bool, *args: Any, **kwargs: Any) -> Iterator[Plain]:

@@ -21,6 +21,7 @@ from rematscope.render.view import View
 from rematscope.scheduling.by_hand import ByHand, by_hand, everything
 from rematscope.scheduling.host import Host
 from rematscope.scheduling.linearize import Linearized
+from rematscope.scheduling.plain import Plain, in_words
 from rematscope.scheduling.proposal import Proposal
 from rematscope.scheduling.structure import digest, places, places_of_stops
 from rematscope.seconds.devices import Device
@@ -96,7 +97,7 @@ class Auto(Pictured):
         """The choice for those who write it into their model: names, the lines where they go, and a policy.
 
         Raises:
-          PlanError: if names cannot say what was chosen, such as checkpoints at other places.
+          PlanError: if names cannot say what was chosen, such as plain checkpoints: then where these are.
         """
         chosen, function = self._chosen, self._linearized.passes.function
         if chosen.moved:
@@ -104,12 +105,13 @@ class Auto(Pictured):
                 f"part of what was chosen for {function} waits on the host, and what to write by hand is not worked "
                 "out for that. Use .function, or leave host= out."
             )
-        if chosen.plain is None and chosen.kept == chosen.linearized.kept and not chosen.recomputed:
+        if not chosen.recomputed and chosen.plain in (None, Plain()) and chosen.kept == chosen.linearized.kept:
             return everything(*self._subject)
         if chosen.plain is not None:
+            f, args, kwargs = self._subject
             raise PlanError(
-                f"what was chosen for {function} are plain checkpoints, and names do not say where these are. Use "
-                ".function, or give auto another limit."
+                f"what was chosen for {function} are plain checkpoints, and names do not say where these are: "
+                f"{in_words(f, chosen.plain, *args, **kwargs)}. Write these, or use .function."
             )
         return by_hand(*self._subject, chosen.linearized, chosen.schedule, self.limits_peak, self._cost)
 

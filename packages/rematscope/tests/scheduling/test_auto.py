@@ -4,6 +4,7 @@ import functools
 import math
 import re
 import types
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -360,6 +361,46 @@ def test_the_rows_are_solved_first_for_what_they_foretold_of_the_last_choice(mon
         shares.append([limit["peak"] / aim for limit in limits if "peak" in limit])
         limits.clear()
     assert shares[0][0] == 1 != shares[1][0]
+
+
+def test_rows_are_solved_between_limits_that_foretold_too_little_and_too_much(monkeypatch):
+    """Tensors are large: half a percent more in the rows may be a tenth more in the programs."""
+    search, asked = Search(deep, (WS, X), {}, "cpu", 1), []
+    chosen = frozenset(search.cuts[0])
+
+    def best(peak):
+        asked.append(peak)
+        return chosen, frozenset(), 1.0 / peak
+
+    def trial(*_, **__):
+        return types.SimpleNamespace(predicted=90 if asked[-1] < 105 else 120, recomputed=1.0)
+
+    monkeypatch.setattr(search, "_trial", trial)
+    search._solve(mock.Mock(best=best), 100)
+    low, high, between = asked
+    assert low < between < high
+    others = mock.Mock(best=lambda peak: asked.append(peak) or (chosen, frozenset(), 1.0))
+    search._solve(others, 100)  # what these have computes more again, so that nothing nearer is looked for
+    assert len(asked) == 4
+
+
+def test_after_two_that_took_too_much_something_nearer_than_the_smallest_is_compiled(monkeypatch):
+    taken = iter([1.2, 1.4])
+
+    def compiled(search, trial):
+        temporaries = int(next(taken, 1.4) * trial.predicted)
+        peak = search.fixed + temporaries
+        trial.measurement = types.SimpleNamespace(peak_bytes=peak, temp_bytes=temporaries, out_of_memory=False)
+        search.trials.append(trial)
+        return trial
+
+    monkeypatch.setattr(Search, "_compile", compiled)
+    search = Search(deep, (WS, X), {}, "cpu", 4)
+    limit = search.fixed + trace(deep, WS, X).saved_bytes() * 2 // 3
+    search._look(limit)
+    *above, first = search.trials[:3]
+    assert all(trial.peak_bytes > limit for trial in above)
+    assert first.peak_bytes <= limit and first.recomputed < search._smallest([]).recomputed
 
 
 def test_what_both_passes_compute_alike_is_foretold_as_one():

@@ -41,9 +41,11 @@ COMPILES = 4
 _ENOUGH = 0.97  # of the room used: what lies nearer is not looked for
 _ALIKE = 0.99  # of two aims: the rows are not solved again
 _ABOUT = 1.02  # of an aim: so exactly is it known what another target than a CPU makes of anything
-_FIRST_RATIO = 1.1  # of compiled to predicted temporaries, as long as nothing is compiled
+_FIRST_RATIO = 1.03  # of compiled to predicted temporaries, as long as nothing is compiled
+_NEAR = 0.9  # of an aim: where nothing in the rows is nearer, they may foretell too much
 _NEARER = 3  # times that the rows are solved for one aim, since they foretell another peak than the programs do
 _WORTH = 0.98  # of what is computed again: what spares less is not compiled
+_SAFE = 0.95  # of the room: what is expected to take no more fits, as a rule
 _HALVED = 4  # times that what may be kept is halved for one aim
 _REMEMBERED = 31  # results of each function
 _TRIMMED = 0.02  # of the room: what takes no more than that too much is trimmed
@@ -76,7 +78,7 @@ class Search:
         self.trials: list[Proposal] = []
         self._found: list[tuple[Proposal, float]] = []  # in the rows, for any aim, with their bounds
         self._aims: list[float] = []  # that they were solved for
-        self._scale = 1.0  # of an aim: for what the programs foretell to be that, the rows have to foretell this
+        self._scales: dict[Rows, float] = {}  # of aims: what rows have to foretell for the programs to foretell these
         self._table: Tours | None = None  # of the chain, for a limit near the one that is looked at
         self.tell: Callable[[str, float], None] = lambda text, done: None
         self.linearized = linearize(trace(without_checkpoints(f), *args, **kwargs))
@@ -168,6 +170,9 @@ class Search:
             if under >= over:
                 return None
             aim = (under + over) / 2 if under else min(aim if self.target == "cpu" else _ABOUT * aim, 0.98 * over)
+        if above and not within and left == 2:  # behind this one there is but the smallest
+            made = [t for t in late if math.isfinite(t.peak_bytes)]
+            aim = min([aim, *(_SAFE * room * t.predicted / max(t.peak_bytes - self.fixed, 1) for t in made)])
         found = self._chosen(aim)
         if found is not None and not self._is_new(found[0]):
             found = None
@@ -177,13 +182,12 @@ class Search:
             if plain and plain.recomputed < (min(least, found[0].recomputed) if found and fits else least):
                 return plain, 0.0
             smallest = self._plains.smallest
-            smaller = not fits and (found is None or smallest.predicted <= ratio * found[0].predicted)
-            new = self._is_new(smallest)
-            if new and not within and (smaller or (above and left == 1)):
+            near = found is None or smallest.predicted <= max(room / _SAFE, ratio * found[0].predicted)
+            if near and not (within or fits) and self._is_new(smallest):
                 return smallest, 0.0
         if within:
             return found if found is not None and found[0].recomputed < least else None
-        if above and left <= 2:
+        if above and left <= 2 and not fits:
             return self._smallest([*proposals, self._plains.smallest]), 0.0
         return found or (self._smallest(proposals), 0.0)
 
@@ -207,25 +211,37 @@ class Search:
         """What is best in the rows and is predicted to take no more than so much."""
         self.tell("choosing", 0)
         found = self._found
-        asked = any(_ALIKE * aim <= other <= aim / _ALIKE for other in self._aims)
-        self._aims.append(aim)
-        for rows in self.rows if not asked else ():
-            before = -1
-            for _ in range(_NEARER):
-                if (solved := rows.best(peak=self._scale * aim)) is None:
-                    self._scale = 1.0
-                    break
-                trial = self._trial(self.linearized, solved[0], moved=solved[1])
-                found.append((trial, solved[2]))
-                nearer = aim / max(trial.predicted, 1)
-                if 1 <= nearer <= 1 / _ENOUGH or trial.predicted == before or (nearer > 1 and not trial.recomputed):
-                    break
-                self._scale *= nearer if nearer > 1 else min(0.98, nearer)
-                before = trial.predicted
-        found += [(trial, 0.0) for trial in (self._tours(aim) if not asked else ())]
-        if not asked and not any(_ENOUGH * aim <= trial.predicted <= aim for trial, _ in found):
-            found += [(trial, 0.0) for rows in self.rows for trial in self._keeping(rows, aim)]
+        if not any(_ALIKE * aim <= other <= aim / _ALIKE for other in self._aims):
+            self._aims.append(aim)
+            for rows in self.rows:
+                self._solve(rows, aim)
+            found += [(trial, 0.0) for trial in self._tours(aim)]
+            if not any(_NEAR * aim <= trial.predicted <= aim for trial, _ in found):
+                found += [(trial, 0.0) for rows in self.rows for trial in self._keeping(rows, aim)]
         return min(found, key=lambda one: (max(one[0].predicted - aim, 0), one[0].recomputed), default=None)
+
+    def _solve(self, rows: Rows, aim: float) -> None:
+        """Solves some rows for limits nearer and nearer to the one for which the programs foretell an aim."""
+        under, over = 0.0, math.inf  # parts of the aim: for these limits programs foretell no more than it, and more
+        scale, before = self._scales.get(rows, 1.0), -1
+        for _ in range(_NEARER):
+            solved = rows.best(peak=scale * aim)
+            self._scales[rows] = scale if solved else 1.0
+            # Where others do with less, there is nothing for these rows to win.
+            least = min((bound for trial, bound in self._found if bound and trial.predicted <= aim), default=math.inf)
+            if solved is None or solved[2] >= least:
+                return
+            trial = self._trial(self.linearized, solved[0], moved=solved[1])
+            self._found.append((trial, solved[2]))
+            nearer = aim / max(trial.predicted, 1)
+            near = nearer >= 1 and (nearer <= 1 / _ENOUGH or not trial.recomputed)
+            if near or trial.predicted == before:
+                return
+            before = trial.predicted
+            under, over = (scale, over) if nearer >= 1 else (under, scale)
+            between = under and over < math.inf
+            scale = (under + over) / 2 if between else scale * (nearer if nearer > 1 else min(0.98, nearer))
+            self._scales[rows] = scale
 
     def _keeping(self, rows: Rows, aim: float) -> Iterator[Proposal]:
         """What is best of those that keep so much that the programs foretell no more than the aim.
@@ -252,6 +268,9 @@ class Search:
             self._table = Tours(chain.links, 1.5 * aim)
         tours = self._table
         slots, most = round(aim / tours.slot), _AGAIN * sum(link.forward for link in chain.links)
+        again = min((trial.recomputed for trial, _ in self._found if trial.predicted <= aim), default=math.inf)
+        if (least := tours.best(tours.slots)) is None or least.work >= again:
+            return  # with more room than there is, no less is computed again
         tried = set[Tour]()
         for _ in range(_NEARER):
             while (tour := tours.best(slots)) is None or tour.work > most:

@@ -4,6 +4,7 @@ import dataclasses
 import statistics
 import types
 from collections.abc import Callable, Iterable
+from functools import cached_property
 from typing import Any
 
 from rematscope.ir.collectives import Tally
@@ -157,8 +158,6 @@ class Measurement(View):
         self.function = passes.function
         self.target = target
         self.passes = passes
-        self.predicted = live_bytes(passes)
-        self.predicted_peak_bytes = set_aside_bytes(passes, target)
         self.out_of_memory = made.full
         self.roofline = roofline
         self.notes: list[str]
@@ -193,6 +192,14 @@ class Measurement(View):
         if roofline is not None:
             self.notes.insert(0, str(roofline))
         self._run = made.run
+
+    @cached_property
+    def predicted(self) -> Timeline:  # found out when somebody asks: of a long program it takes a while
+        return live_bytes(self.passes)
+
+    @cached_property
+    def predicted_peak_bytes(self) -> int:
+        return set_aside_bytes(self.passes, self.target)
 
     def _with_room(self, made: Compiled) -> None:
         memory, module = made.memory, made.module

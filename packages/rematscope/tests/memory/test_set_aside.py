@@ -13,7 +13,9 @@ from jax import lax
 from jax.sharding import NamedSharding, PartitionSpec
 from releases import since
 
-from rematscope import measure
+from rematscope import measure, trace
+from rematscope.ir.program import Literal
+from rematscope.memory.order import breadth_first
 
 
 def normed(x):
@@ -103,14 +105,15 @@ def recurrent(outer, inner, batch, width):
 
 
 def in_turns(steps, unroll, batch, width):
-    """A recurrent net, some of whose steps stand in a loop's body one after the other, and others behind the loop."""
+    """A recurrent net from its end: some steps stand in a loop's body one after the other, others behind the loop."""
 
     def loss(p, xs):
         def cell(h, x):
             h = jnp.tanh(h @ p["w"] + x @ p["u"])
             return h, h
 
-        return jnp.mean(lax.scan(cell, jnp.zeros((batch, width)), xs, unroll=unroll)[1] ** 2)
+        start = jnp.zeros((batch, width))
+        return jnp.mean(lax.scan(jax.checkpoint(cell), start, xs, unroll=unroll, reverse=True)[1] ** 2)
 
     return loss, {name: array(width, width) for name in "wu"}, array(steps, batch, width)
 
@@ -169,6 +172,22 @@ def adapted(tasks, points, width):
 
     sizes = {"in": (1, width), "hidden": (width, width), "out": (width, 1)}
     return loss, {name: array(*size) for name, size in sizes.items()}, array(tasks, points, 1)
+
+
+def private(rows, width):
+    """The gradient of each example by itself: none is larger than one when they are added up."""
+
+    def error(ws, x):
+        for w in ws:
+            x = jnp.tanh(x @ w)
+        return jnp.sum(x**2)
+
+    def step(ws, xs):
+        each = jax.vmap(jax.grad(error), (None, 0))(ws, xs)
+        norms = jnp.sqrt(sum(jnp.sum(g**2, (1, 2)) for g in each))
+        return [w - jnp.tensordot(1 / jnp.maximum(norms, 1), g, 1) for w, g in zip(ws, each, strict=True)]
+
+    return jax.jit(step), [array(width, width), array(width, 4)], array(rows, width)
 
 
 def associative(length, width):
@@ -297,10 +316,12 @@ MODELS = {
     "transformer": transformer(64, 4, 64),
     "language_model": language_model(2048, 32, 4, 64),
     "resnet": resnet(16, 4, 16),
+    "small_sides": resnet(64, 4, 2),
+    "private": private(64, 64),
     "pooled": pooled(16, 4, 32),
     "generator": generator(16, 8, 8),
     "nested_rnn": recurrent(4, 16, 32, 64),
-    "in_turns": in_turns(22, 4, 32, 64),
+    "in_turns": in_turns(42, 4, 32, 64),
     "spectral": spectral(16, 4, 24),
     "attended_edges": attended_edges(256, 2048, 64),
     "adapted": adapted(16, 64, 32),
@@ -340,3 +361,17 @@ def test_the_peak_foretold_is_near_the_compiled_one(name):
 def test_what_a_cpu_does_in_its_own_way_is_said():
     assert "ragged_dot becomes a dense one" in " ".join(str(measured("experts")).split())
     assert not any("ragged_dot" in note for note in measured("perceptron").notes)
+
+
+def test_what_a_loop_is_given_and_makes_takes_two_turns_more():
+    def f(w, x):
+        late = lax.scan(lambda h, _: (jnp.sin(h), None), x, length=4)[0] @ w
+        return late, x @ w @ w @ w @ w
+
+    equations = trace(f, array(8, 8), array(8, 8)).forward.equations
+    order = breadth_first(equations, (), lambda e: [[v] for v in e.inputs if not isinstance(v, Literal)])
+    found = [e.primitive for e in order if e.primitive in ("scan", "dot_general")]
+    (loop,) = (e for e in order if e.primitive == "scan")
+    (late,) = (e for e in order if e.primitive == "dot_general" and not set(loop.outputs).isdisjoint(e.inputs))
+    assert found.index("scan") == 1  # its tuple takes the first turn, as the first of four products does
+    assert [e for e in order if e.primitive in ("scan", "dot_general")].index(late) >= 4

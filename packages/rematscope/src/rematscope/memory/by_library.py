@@ -13,7 +13,8 @@ import jax
 import numpy as np
 
 from rematscope.ir.program import Equation, Literal, Value
-from rematscope.memory.lowered import LEAST, SUMS, is_copied
+from rematscope.memory.lowered import LEAST, SUMS
+from rematscope.memory.multiplied import is_copied
 
 _COMPUTED = frozenset(
     "abs add add_any ceil convert_element_type cos div erf exp expm1 floor integer_pow log log1p "

@@ -21,7 +21,8 @@ from collections.abc import Collection, Iterable, Sequence
 from rematscope.ir.cost_rules import RULES
 from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.memory.by_library import by_library
-from rematscope.memory.lowered import MIXED, VIEWS, has_batch_of_one, is_another_name
+from rematscope.memory.lowered import MIXED, VIEWS, is_another_name
+from rematscope.memory.multiplied import has_batch_of_one
 
 ELEMENTWISE = frozenset(name for name, rule in RULES.items() if rule in (RULES["add"], RULES["exp"])) | frozenset(
     "bitcast_convert_type broadcast_in_dim clamp convert_element_type copy integer_pow iota pad rev "
@@ -64,16 +65,7 @@ def fused(equations: Sequence[Equation], written: Iterable[Value], target: str =
       target: what is compiled for.
     """
     same = _same(equations)
-    readers: dict[Value, list[Equation]] = {}
-    there = {v for v in written if not isinstance(v, Literal)}
-    for equation in equations:
-        operands = [_of(v, same) for v in equation.inputs if not isinstance(v, Literal)]
-        if equation.primitive == "optimization_barrier" or equation.bodies:
-            there.update(operands)
-        for operand in dict.fromkeys(operands):
-            if not is_another_name(equation):
-                readers.setdefault(operand, []).append(equation)
-    there = {_of(v, same) for v in there}
+    readers, there = _readers(equations, written, same)
     found = Fused()
     together = by_library(equations, readers, there, same) if target == "cpu" else {}
     in_place = READS_IN_PLACE
@@ -123,6 +115,22 @@ def fused(equations: Sequence[Equation], written: Iterable[Value], target: str =
     return found
 
 
+def _readers(
+    equations: Iterable[Equation], written: Iterable[Value], same: dict[Value, Value]
+) -> tuple[dict[Value, list[Equation]], set[Value]]:
+    """What reads each value, by whatever name, and the values that are handed on to somebody else."""
+    readers: dict[Value, list[Equation]] = {}
+    there = {_of(v, same) for v in written if not isinstance(v, Literal)}
+    for equation in equations:
+        operands = [_of(v, same) for v in equation.inputs if not isinstance(v, Literal)]
+        if equation.primitive == "optimization_barrier" or equation.bodies:
+            there.update(operands)
+        for operand in dict.fromkeys(operands):
+            if not is_another_name(equation):
+                readers.setdefault(operand, []).append(equation)
+    return readers, there
+
+
 def scattered_into(program: Program, target: str = "cpu") -> Program:
     """The program where XLA scatters into a summand instead of into zeros that are added to it.
 
@@ -159,27 +167,35 @@ def scattered_into(program: Program, target: str = "cpu") -> Program:
     return dataclasses.replace(program, equations=[added.get(e, e) for e in equations if e not in gone])
 
 
-def with_flattened(program: Program) -> Program:
-    """The program with copies, as rows and columns, of what is cheap and products of batches read as it is.
+def with_flattened(program: Program, target: str = "cpu") -> Program:
+    """The program with copies, as rows and columns, of what is cheap and read as it is too.
 
     What a product reads as rows and columns is reshaped for that, and what is cheap is computed with the reshape.
+    Products of batches read it as it is, and so does a library.
     """
     same = _same(program.equations)
     makers = {e.outputs[0]: e for e in program.equations if len(e.outputs) == 1}
     spread = _spread(program.equations, same)
-    readers: dict[Value, list[Equation]] = {}
-    for equation in program.equations:
-        if equation.primitive == "dot_general":
-            for value in dict.fromkeys(_of(v, same) for v in equation.inputs if not isinstance(v, Literal)):
-                readers.setdefault(value, []).append(equation)
+    readers, there = _readers(program.equations, program.outputs, same)
+    together: Collection[Equation] | None = None
     copies: dict[Value, Equation] = {}
-    for value, products in readers.items():
+
+    def is_cheap(value: Value) -> bool:
         maker = makers.get(value)
-        if maker is None or maker.primitive not in ELEMENTWISE - _EXPENSIVE - {"copy"} or not _unary(maker, spread):
+        if maker is not None and maker.primitive == "transpose":
+            maker = makers.get(_of(maker.inputs[0], same))
+        return maker is not None and maker.primitive in ELEMENTWISE - _EXPENSIVE - {"copy"} and _unary(maker, spread)
+
+    for value, reading in readers.items():
+        flattened = [r for r in reading if r.primitive == "dot_general" and _is_flattened(value, r)]
+        if not 0 < len(flattened) < len(reading) or not is_cheap(value):
             continue
-        if {_is_flattened(value, product) for product in products} == {True, False}:
+        if together is None:
+            together = by_library(program.equations, readers, there, same) if target == "cpu" else ()
+        if any(r in together or r.primitive == "dot_general" for r in reading if r not in flattened):
             copy = Value(value.aval, value.name)
             copy.placed = value.placed
+            maker = makers[value]
             copies[value] = Equation("copy", (value,), (copy,), {}, maker.eqn, role=maker.role)
     equations: list[Equation] = []
     for equation in program.equations:

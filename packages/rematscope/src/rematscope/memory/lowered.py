@@ -12,7 +12,8 @@ gathered from places that may not be there, it is chosen afterwards what stays. 
   that is transposed where an axis of batches has one number, which is taken out in between.
 * Only a library multiplies numbers of two bytes, if they are `bfloat16` and lie in rows. Else all are copied to
   `float32` first.
-* A convolution reads N…C and …IO, and writes N…C.
+* A convolution reads N…C and …IO, and writes N…C. Where a kernel is larger than what it goes over they change places:
+  then the kernel is copied back to front, and nothing else (`SwapConvOperands`).
 * The derivative of a pooling is a scatter to places, which are found in the forward pass.
 * Random bits (of JAX's usual keys) are two integers for each number until they are used, and two more while they are
   made, in a loop.
@@ -33,6 +34,7 @@ from rematscope.ir import roles
 from rematscope.ir.number_table import NumberTable
 from rematscope.ir.program import CASTS, Equation, Literal, Program, Value
 from rematscope.ir.propagation import read_as
+from rematscope.memory.multiplied import has_batch_of_one, is_copied, is_outer, is_swapped
 from rematscope.memory.unrolled import unrolled
 
 LEAST = 4096  # numbers: on a CPU, of as many a library computes sums and what is around them
@@ -292,6 +294,8 @@ class _Lowering:
         numbers, last = equation.params["dimension_numbers"], len(equation.inputs[0].shape) - 1
         ends = [(spec[0], spec[1]) for spec in (numbers.lhs_spec, numbers.rhs_spec, numbers.out_spec)]
         turned = [here != there for here, there in zip(ends, [(0, last), (last, last - 1), (0, last)], strict=True)]
+        if is_swapped(equation):
+            return self._reading(equation, [False, True])
         convolution = self._reading(equation, turned[:2])
         if not turned[2]:
             return convolution
@@ -355,17 +359,6 @@ def _alike(value: Value, **changed: Any) -> Value:
     return made
 
 
-def is_outer(product: Equation) -> bool:
-    """Whether a product contracts nothing, or axes of one number each: each number of its result is one product."""
-    (contracted, _), _ = product.params["dimension_numbers"]
-    return math.prod(product.inputs[0].shape[axis] for axis in contracted) == 1
-
-
-def has_batch_of_one(product: Equation) -> bool:
-    """Whether an axis of batches has one number, and is taken out before the product."""
-    return any(product.inputs[0].shape[axis] == 1 for axis in product.params["dimension_numbers"][1][0])
-
-
 def _is_reshaped(equation: Equation) -> bool:
     """Whether a sum is over axes of one number each."""
     return all(equation.inputs[0].shape[axis] == 1 for axis in equation.params["axes"])
@@ -378,23 +371,6 @@ def _part_of_a_power(equation: Equation) -> str | None:
     first = equation.inputs[0] if equation.inputs else None
     one = equation.primitive == "add" and isinstance(first, Literal) and first.name == "1.0"
     return "add" if one else None
-
-
-def is_copied(value: Value, contracted: Sequence[int], batches: Sequence[int], place: int) -> bool:
-    """Whether a product's operand has to be copied for its axes to be batches, and then what is kept or contracted.
-
-    Args:
-      value: the operand.
-      contracted, batches: its axes.
-      place: where those contracted are to be: 0 before those that are kept, 1 behind them.
-    """
-    axes = range(len(value.shape))
-    kept = [axis for axis in axes if axis not in (*contracted, *batches)]
-    if tuple(batches) == tuple(range(len(batches))) and len(contracted) == 1 and len(kept) <= 1:
-        return False
-    order = [*batches, *kept, *contracted] if place else [*batches, *contracted, *kept]
-    order = [axis for axis in order if value.shape[axis] > 1]
-    return order != sorted(order)
 
 
 def is_another_name(equation: Equation) -> bool:

@@ -2,7 +2,7 @@
 
 They run breadth first (`BFScheduler`), for those that do not depend on each other may run at the same time. So a copy
 of what the forward pass made is made in the forward pass, also for a product of the backward pass, and zeros are there
-from the start.
+from the start. A loop is given one tuple and makes another, of which parts are taken: each of these has a turn, too.
 """
 
 import collections
@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from rematscope.ir import roles
 from rematscope.ir.program import Equation, Value
-from rematscope.memory.lowered import is_another_name
+from rematscope.memory.lowered import MIXED, is_another_name
 
 
 def breadth_first(
@@ -31,6 +31,15 @@ def breadth_first(
     last_readers: dict[int, list[int]] = {}
     turned = {e.inputs[0] for e in equations if e.primitive == "transpose"}
     names: list[int] = []
+
+    def between(read: Collection[int]) -> int:
+        """What comes between two operations, and has a turn of its own."""
+        place = len(equations) + len(sources)
+        sources[place] = frozenset(read)
+        for source in read:
+            readers.setdefault(source, []).append(place)
+        return place
+
     held: set[int] = set()  # barriers, and what is computed again
     last = -1
     for place, equation in enumerate(equations):
@@ -52,12 +61,14 @@ def breadth_first(
             read |= {last}
         if equation.primitive == "optimization_barrier" or equation.role == roles.RECOMPUTED:
             held.add(place)
+        if is_loop := equation.bodies or equation.primitive == MIXED:
+            read = frozenset({between(read)})
         sources[place] = read
         for source in read:
             # A product that is transposed becomes another product, which XLA adds behind all others.
             is_last = equation.primitive == "dot_general" and equation.outputs[0] in turned
             (last_readers if is_last else readers).setdefault(source, []).append(place)
-        behind.update(dict.fromkeys(equation.outputs, frozenset({place})))
+        behind.update(dict.fromkeys(equation.outputs, frozenset({between({place}) if is_loop else place})))
     for source, places in last_readers.items():
         readers.setdefault(source, []).extend(places)
     missing = {place: len(read) for place, read in sources.items()}
@@ -76,4 +87,5 @@ def breadth_first(
         made_of = nothing.union(*(behind[v] for v in equations[place].outputs))
         return max((rank[source] for source in made_of), default=-1), place
 
-    return [equations[place] for place in sorted([*sources, *names], key=turn)]
+    places = [*(place for place in sources if place < len(equations)), *names]
+    return [equations[place] for place in sorted(places, key=turn)]

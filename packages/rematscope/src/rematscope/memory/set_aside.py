@@ -160,7 +160,7 @@ class _Written(Lives):
         return [self._made_of(value, by_kernel) for value in equation.inputs]
 
     def program(self, program: Program) -> None:
-        program = with_copies(with_flattened(scattered_into(program, self._target)))
+        program = with_copies(with_flattened(scattered_into(program, self._target), self._target))
         found = fused(program.equations, program.outputs, self._target)
         self._fused.absent.update(found.absent)
         self._fused.anew.update(found.anew)

@@ -46,8 +46,8 @@ class _Turns:
         stacks, left = list(scan.stacked_inputs), list(scan.stacked_inputs)
         if rest:
             first, then = (rest, 0) if scan.reverse else (0, trips * width)
-            stacks = [self._write("slice", [v], _stack(v, trips * width), start=first) for v in stacks]
-            left = [self._write("slice", [v], _stack(v, rest), start=then) for v in left]
+            stacks = [self._slice(v, first, trips * width) for v in stacks]
+            left = [self._slice(v, then, rest) for v in left]
         stacks = [self._write("reshape", [v], _stack(v, trips, width)) for v in stacks]
         inner = _Turns(scan)
         own = [_like(v) for v in self._body.inputs[:carries]]
@@ -95,6 +95,9 @@ class _Turns:
             for values, value in zip(found, outputs[self.scan.carries :], strict=True):
                 values.append(value)
         return carried, [values[::-1] for values in found] if self.scan.reverse else found
+
+    def _slice(self, stack: Value, first: int, turns: int) -> Value:
+        return self._write("slice", [stack], _stack(stack, turns), start=first, stop=first + turns)
 
     def _write(self, primitive: str, inputs: Sequence[Value], output: Value, **params: int) -> Value:
         scan = self.scan

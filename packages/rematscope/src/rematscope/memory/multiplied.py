@@ -1,0 +1,54 @@
+"""How products and convolutions are given what they multiply: as it lies, or in another order."""
+
+import math
+from collections.abc import Sequence
+
+from rematscope.ir.program import Equation, Value
+
+
+def is_outer(product: Equation) -> bool:
+    """Whether a product contracts nothing, or axes of one number each: each number of its result is one product."""
+    (contracted, _), _ = product.params["dimension_numbers"]
+    return math.prod(product.inputs[0].shape[axis] for axis in contracted) == 1
+
+
+def has_batch_of_one(product: Equation) -> bool:
+    """Whether an axis of batches has one number, and is taken out before the product."""
+    return any(product.inputs[0].shape[axis] == 1 for axis in product.params["dimension_numbers"][1][0])
+
+
+def is_copied(value: Value, contracted: Sequence[int], batches: Sequence[int], place: int) -> bool:
+    """Whether a product's operand has to be copied for its axes to be batches, and then what is kept or contracted.
+
+    Args:
+      value: the operand.
+      contracted, batches: its axes.
+      place: where those contracted are to be: 0 before those that are kept, 1 behind them.
+    """
+    axes = range(len(value.shape))
+    kept = [axis for axis in axes if axis not in (*contracted, *batches)]
+    if tuple(batches) == tuple(range(len(batches))) and len(contracted) == 1 and len(kept) <= 1:
+        return False
+    order = [*batches, *kept, *contracted] if place else [*batches, *contracted, *kept]
+    order = [axis for axis in order if value.shape[axis] > 1]
+    return order != sorted(order)
+
+
+def is_swapped(convolution: Equation) -> bool:
+    """Whether a kernel has more places than what it goes over, axes aside that are contracted as in a product."""
+    of, (lhs, rhs) = convolution.params, convolution.inputs
+    if of["feature_group_count"] > 1 or of["batch_group_count"] > 1:
+        return False
+    numbers = of["dimension_numbers"]
+    given_sizes = (lhs.shape[axis] for axis in numbers.lhs_spec[2:])
+    kernel_sizes = (rhs.shape[axis] for axis in numbers.rhs_spec[2:])
+    windows = zip(of["window_strides"], of["padding"], of["lhs_dilation"], of["rhs_dilation"], strict=True)
+    size = swapped = 1
+    for given, kernel, (stride, (low, high), base, dilation) in zip(given_sizes, kernel_sizes, windows, strict=True):
+        contracted = (kernel, 1, 1) == (given, base, stride) or (base, stride) == (kernel, kernel - 1)
+        if contracted and low == high == 0 and dilation == 1:
+            continue
+        alone = given == stride == dilation == 1 and low == high == kernel - 1
+        size *= kernel
+        swapped *= kernel if alone else given
+    return size > swapped

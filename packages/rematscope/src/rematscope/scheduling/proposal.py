@@ -107,6 +107,21 @@ class Proposal:
             return cost_again(self.linearized, self.schedule, self.subject.cost) + waited
         return max(0, self.subject.work(self._programs) - self.subject.least)
 
+    def trimmed(self, most: float) -> "Proposal":
+        """The choice without the smallest of what it keeps, so many bytes at least; no loop runs again for that."""
+        made = self.schedule
+        ends = {v for e in made.forward.equations if e.primitive == "scan" for v in e.outputs[: e.carries]}
+        rest = sorted(
+            (pair for pair in zip(made.kept, made.values, strict=True) if pair[1] not in self.moved),
+            key=lambda pair: (pair[0] in ends, pair[0].nbytes),
+            reverse=True,
+        )
+        dropped = 0.0
+        while rest and dropped < most and rest[-1][0] not in ends and (not dropped or rest[-1][0].nbytes <= most):
+            dropped += rest.pop()[0].nbytes
+        kept = self.moved.union(value for _, value in rest)
+        return Proposal(self.subject, self.linearized, kept, moved=self.moved)
+
     def is_like(self, other: "Proposal") -> bool:
         """Whether both keep the same, scheduled alike."""
         if self.plain is not None or other.plain is not None:

@@ -78,7 +78,7 @@ class Search:
         self.trials: list[Proposal] = []
         self._found: list[tuple[Proposal, float]] = []  # in the rows, for any aim, with their bounds
         self._aims: list[float] = []  # that they were solved for
-        self._scales: dict[Rows, float] = {}  # of aims: what rows have to foretell for the programs to foretell these
+        self._asked: dict[Rows, list[tuple[float, int]]] = {}  # limits, and what programs foretell of the best
         self._table: Tours | None = None  # of the chain, for a limit near the one that is looked at
         self.tell: Callable[[str, float], None] = lambda text, done: None
         self.linearized = linearize(trace(without_checkpoints(f), *args, **kwargs))
@@ -153,7 +153,7 @@ class Search:
         if closest is not None and scheduled and (within or left > 1):
             over = closest.peak_bytes - limit
             small = (max(4 * over, _TRIMMED * room), over) if over < _TRIMMED * room else (0,)
-            for trimmed in (self._trimmed(closest, most) for most in small):
+            for trimmed in map(closest.trimmed, small):
                 now, before = (self.subject.work(t.schedule) for t in (trimmed, closest))
                 cheap = now < before + _CHEAP * self.subject.least and trimmed.recomputed < least
                 # What comes again in its place may take more.
@@ -222,26 +222,20 @@ class Search:
 
     def _solve(self, rows: Rows, aim: float) -> None:
         """Solves some rows for limits nearer and nearer to the one for which the programs foretell an aim."""
-        under, over = 0.0, math.inf  # parts of the aim: for these limits programs foretell no more than it, and more
-        scale, before = self._scales.get(rows, 1.0), -1
+        asked, before = self._asked.setdefault(rows, []), -1
         for _ in range(_NEARER):
-            solved = rows.best(peak=scale * aim)
-            self._scales[rows] = scale if solved else 1.0
+            solved = rows.best(peak=(limit := _limit(asked, aim)))
             # Where others do with less, there is nothing for these rows to win.
             least = min((bound for trial, bound in self._found if bound and trial.predicted <= aim), default=math.inf)
             if solved is None or solved[2] >= least:
                 return
             trial = self._trial(self.linearized, solved[0], moved=solved[1])
             self._found.append((trial, solved[2]))
-            nearer = aim / max(trial.predicted, 1)
-            near = nearer >= 1 and (nearer <= 1 / _ENOUGH or not trial.recomputed)
+            asked.append((limit, trial.predicted))
+            near = _ENOUGH * aim <= trial.predicted <= aim or (trial.predicted <= aim and not trial.recomputed)
             if near or trial.predicted == before:
                 return
             before = trial.predicted
-            under, over = (scale, over) if nearer >= 1 else (under, scale)
-            between = under and over < math.inf
-            scale = (under + over) / 2 if between else scale * (nearer if nearer > 1 else min(0.98, nearer))
-            self._scales[rows] = scale
 
     def _keeping(self, rows: Rows, aim: float) -> Iterator[Proposal]:
         """What is best of those that keep so much that the programs foretell no more than the aim.
@@ -358,21 +352,6 @@ class Search:
         self.trials.append(trial)
         return trial
 
-    def _trimmed(self, trial: Proposal, most: float) -> Proposal:
-        """A choice without the smallest of what it keeps, so many bytes of it at least; no loop runs again for that."""
-        made = trial.schedule
-        ends = {v for e in made.forward.equations if e.primitive == "scan" for v in e.outputs[: e.carries]}
-        rest = sorted(
-            (pair for pair in zip(made.kept, made.values, strict=True) if pair[1] not in trial.moved),
-            key=lambda pair: (pair[0] in ends, pair[0].nbytes),
-            reverse=True,
-        )
-        dropped = 0.0
-        while rest and dropped < most and rest[-1][0] not in ends and (not dropped or rest[-1][0].nbytes <= most):
-            dropped += rest.pop()[0].nbytes
-        kept = trial.moved.union(value for _, value in rest)
-        return self._trial(trial.linearized, kept, moved=trial.moved)
-
     def _trial(
         self,
         linearized: Linearized,
@@ -409,6 +388,17 @@ class Search:
             f"{why} The smallest that was found takes {int(least):,} bytes ({bytes_text(least)}): give that much, make "
             f"the batch smaller, or allow more than compiles={self.compiles}."
         )
+
+
+def _limit(asked: list[tuple[float, int]], aim: float) -> float:
+    """The limit in rows for which programs should foretell an aim, by those that were asked for, and foretold what."""
+    low, under = max((pair for pair in asked if pair[1] <= aim), default=(0.0, 0))
+    high, over = min((pair for pair in asked if pair[1] > aim), default=(math.inf, 0))
+    if 0 < low < high < math.inf:  # what programs foretell jumps, as tensors are large
+        return low + (high - low) * min(max(0.1, (aim - under) / (over - under)), 0.9)
+    if low:
+        return low * aim / max(under, 1)
+    return high * min(0.98, aim / over) if over else aim
 
 
 def _fixed(linearized: Linearized) -> int:

@@ -23,6 +23,7 @@ OPERATIONS = {
     "merged": lambda x, w, v: v.reshape(-1, 6),
     "repeated": lambda x, w, v: jnp.broadcast_to(x[:, None], (64, 4, 16)),
     "parts": lambda x, w, v: jnp.concatenate([x[:, 4:], x[:, :4]], 1),
+    "heads": lambda x, w, v: jnp.split(x @ w, 2, -1)[1].reshape(64, 4, 4),
     "words": lambda x, w, v: w[jnp.argmax(x, -1)],
     "running": lambda x, w, v: jnp.cumsum(jnp.sort(x, -1), -1),
     "looped": lambda x, w, v: lax.scan(lambda h, _: ((h := jnp.tanh(h + x @ w @ w.T)), h), x, None, length=3)[1],

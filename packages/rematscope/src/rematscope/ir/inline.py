@@ -12,6 +12,7 @@ from jax.extend.core import JaxprEqn
 
 from rematscope.ir import collectives, jax_internals
 from rematscope.ir.gradients import Mark
+from rematscope.ir.implemented import implementation
 from rematscope.ir.jax_internals import AnyJaxpr
 from rematscope.ir.placement import give_shardings
 from rematscope.ir.program import Equation, Literal, Program, Value, reads
@@ -71,7 +72,7 @@ class Inliner:
 
     def _equation(self, eqn: JaxprEqn, inputs: list[Value], equations: list[Equation]) -> Sequence[Value]:
         """Appends what `eqn` does to `equations` and returns its outputs."""
-        if (body := jax_internals.called_body(eqn)) is not None:
+        if (body := jax_internals.called_body(eqn) or implementation(eqn)) is not None:
             crossing = (inputs[i] for i in jax_internals.barrier_operands(eqn))
             if fenced := tuple(v for v in crossing if not isinstance(v, Literal)):
                 equations.append(Equation("optimization_barrier", fenced, fenced, {}, eqn))

@@ -1,4 +1,4 @@
-"""The one module that reaches behind JAX's public API, and that knows what its releases do differently.
+"""The module that reaches behind JAX's public API, and that knows what its releases do differently.
 
 These have no public door:
 

@@ -16,7 +16,7 @@ Axes = tuple[tuple[str, ...], ...]  # for each dimension, the axes of the mesh o
 
 PRODUCTS = frozenset({"dot_general", "conv_general_dilated"})
 _SUMS = PRODUCTS | {"gather", "scatter", "scatter-add"}
-_ALONG = {"sort": "dimension", "split": "axis", "cumsum": "axis", "cumprod": "axis", "cumlogsumexp": "axis"}
+_ALONG = {"sort": "dimension", "cumsum": "axis", "cumprod": "axis", "cumlogsumexp": "axis"}
 _ALONG |= {"cummax": "axis", "cummin": "axis"}
 
 
@@ -216,6 +216,9 @@ class _Propagation:
                 found = tuple(over for d, over in enumerate(axes) if d not in params["axes"])
                 if any(over and d in params["axes"] for d, over in enumerate(axes)):
                     self._bound.add(result)
+            case "split":  # each part is divided over as many devices as the whole was
+                parts = [math.prod(self._sizes.get(axis, 1) for axis in over) for over in axes]
+                found = tuple(o if n % part == 0 else () for o, n, part in zip(axes, result.shape, parts, strict=True))
             case name if name in _ALONG:
                 along = params[_ALONG[name]]
                 found = tuple(() if d == along else over for d, over in enumerate(axes))

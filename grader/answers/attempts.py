@@ -1,5 +1,6 @@
 """An answer tried in every case, and what is said where it does something else when it is tried again."""
 
+import dataclasses
 import functools
 import operator
 import re
@@ -9,13 +10,16 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.extend.core import jaxpr_as_fun
 
 from grader.answers.alike import Trace, same_programs
 from grader.answers.apply import applied
 from grader.answers.evidence import Failure, FailureKind
 from grader.answers.failures import Unusable, failure_of, refuse_none
 from grader.exercises.spec import Case
-from rematscope.ir.jax_internals import AnyJaxpr
+from grader.verdicts.error_questions import UNDIFFERENTIATED
+from rematscope.ir.jax_internals import AnyJaxpr, bodies, body_of, is_custom_rule
+from rematscope.ir.program import type_text
 
 
 class Attempt:
@@ -64,6 +68,44 @@ class Attempt:
                 except (Exception, SystemExit) as error:
                     self.failures[index] = failure_of(error)
         return gradients
+
+    def undifferentiated(self, arguments: Sequence[Sequence[jax.Array]]) -> list[list[jax.Array]]:
+        """Each case's outputs where nobody differentiates the answer: what a function with a rule of its own returns
+        then, only the function itself says. Nothing where there is no such rule, but in one case, which is drawn."""
+        outputs: list[list[jax.Array]] = [[] for _ in self._cases]
+        for place, index in enumerate(self._order):
+            if index in self.outputs and index not in self.failures:
+                try:
+                    function = _returning_arrays(applied(self._answer, self._cases[index]))
+                    program, returned = jax.make_jaxpr(function, return_shape=True)(*arguments[index])
+                    _refuse_others(returned, self.outputs[index])
+                    if place == 0 or _has_rules(program):
+                        outputs[index] = jaxpr_as_fun(program)(*jax.tree.leaves(arguments[index]))
+                except MemoryError:
+                    raise
+                except (Exception, SystemExit) as error:
+                    self.failures[index] = _of_the_primal(failure_of(error))
+        return outputs
+
+
+def _refuse_others(returned: Any, differentiated: Any) -> None:
+    """Raises Unusable if an answer returns other arrays than it does where it is differentiated, which JAX allows."""
+    got, asked = (jax.tree.map(type_text, each) for each in (returned, differentiated))
+    if got != asked:
+        raise Unusable(f"Your answer returns {got} in place of {asked}".replace("'", ""))
+
+
+def _of_the_primal(failure: Failure) -> Failure:
+    """What is said of an answer that is no good where nobody differentiates it."""
+    text, kind = failure.text.rstrip("."), failure.kind
+    if kind is FailureKind.NOT_ATTEMPTED:  # its rules are no stubs
+        text, kind = "Your answer is still a stub", FailureKind.RETURNED
+    return dataclasses.replace(failure, kind=kind, text=f"{text}, {UNDIFFERENTIATED}.")
+
+
+def _has_rules(program: AnyJaxpr) -> bool:
+    body, _, _ = body_of(program)
+    return any(is_custom_rule(eqn) or any(map(_has_rules, bodies(eqn))) for eqn in body.eqns)
 
 
 class Pass(NamedTuple):

@@ -80,7 +80,8 @@ def _two_programs(answer: Callable, exercise: str, cases: Sequence[Case], rng: n
         results = first.forward(arguments)
         if second:
             again.append(jax.make_jaxpr(second.forward, return_shape=True)(arguments))
-        return results
+        # Last: what has a memory may do something else after that.
+        return [(*own, value) for own, value in zip(results, first.undifferentiated(arguments), strict=True)]
 
     # Backward is traced apart, from residuals and cotangents alone: whatever it uses has been handed to it.
     def backward(residuals, cotangents):
@@ -95,7 +96,7 @@ def _two_programs(answer: Callable, exercise: str, cases: Sequence[Case], rng: n
     try:
         exported_forward = _export(forward, arguments)
         shapes = jax.tree.unflatten(exported_forward.out_tree, exported_forward.out_avals)
-        handed_over = [kept for _, kept in shapes], [out for out, _ in shapes]
+        handed_over = [kept for _, kept, _ in shapes], [out for out, _, _ in shapes]
         exported_backward = _export(backward, *handed_over)
     except CaptureError:
         if not (leaks := _leaks(answer, cases)):
@@ -118,6 +119,7 @@ def _two_programs(answer: Callable, exercise: str, cases: Sequence[Case], rng: n
                 case=case.name,
                 output=_structure(first.outputs.get(index)),
                 outputs=len(shapes[index][0]),
+                undifferentiated=len(shapes[index][2]),
                 sources=sources[index] if index not in failures else (),
                 failure=failures.get(index),
             )
@@ -255,7 +257,7 @@ def _sources(forward, shapes) -> list[tuple[str | None, ...]]:
     except (Exception, SystemExit):
         lines = [None] * sum(counts)
     ends = itertools.accumulate(counts)
-    return [tuple(lines[end - count : end]) for end, count in zip(ends, counts, strict=True)][1::2]
+    return [tuple(lines[end - count : end]) for end, count in zip(ends, counts, strict=True)][1::3]
 
 
 @as_they_come()

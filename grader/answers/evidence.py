@@ -52,6 +52,8 @@ class Traced:
       outputs: the number of output arrays.
       sources: for each residual the learner's line that made it, or None, in the order in which forward returns them
         (after the outputs) and backward takes them (before the cotangents). Untrusted: it colours feedback.
+      undifferentiated: how many arrays forward returns behind these, which are its outputs where nobody differentiates
+        the answer: as many, or none where that can be nothing else.
       data: what the answer returned, in JSON's types, if it is plain data; the programs are empty then.
       failure: why there is nothing of this case in the programs, or no data, or None.
     """
@@ -60,6 +62,7 @@ class Traced:
     output: str = ""
     outputs: int = 0
     sources: tuple[str | None, ...] = ()
+    undifferentiated: int = 0
     data: Any = None
     failure: Failure | None = None
 
@@ -71,7 +74,8 @@ class Evidence:
     Attributes:
       exercise: the exercise's name.
       parameters: the names of the answer's parameters, as it spells them. Untrusted, as `sources` are.
-      forward: StableHLO text; takes every case's arguments, returns every case's outputs and residuals.
+      forward: StableHLO text; takes every case's arguments, returns every case's outputs, residuals and
+        outputs where nobody differentiates it.
       backward: StableHLO text; takes every case's residuals and cotangents, returns every case's gradients, one for
         each argument. It sees nothing of the forward pass but what that returned.
       cases: how each case's values lie in the two, cases one after the other.
@@ -117,7 +121,8 @@ def _traced(fields: dict) -> Traced:
         texts += [failure.text, failure.source or ""]
     short = failure is None or len(failure.text) <= _MAX_MESSAGE
     _refuse_no_text(*texts)
-    if not (short and type(traced.outputs) is int and traced.outputs >= 0):
+    counts = traced.outputs, traced.undifferentiated
+    if not (short and all(type(count) is int and count >= 0 for count in counts)):
         raise ValueError(traced)
     if _depth(traced.data) > _DEPTH:
         raise ValueError("data in data in data")

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from grader.verdicts.error_questions import UNDIFFERENTIATED
 from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
 
@@ -61,6 +62,12 @@ def _about_errors(text: str, *says: str) -> tuple[Hint, ...]:
 # The last of every exercise's hints. What goes wrong in a call of JAX's means the same in each: these are found by the
 # words of the questions about it (`grader/verdicts/error_questions.py`); the last one is for all else that is raised.
 ABOUT_ERRORS = (
+    Hint(
+        "`f(x)` runs the function that `jax.custom_vjp` was given, `jax.grad(f)(x)` its forward rule instead. Print "
+        "`f(x)`, and the first of the two things that the forward rule returns for that `x`: where do they part?",
+        after=(FindingKind.WRONG_VALUE, FindingKind.WRONG_TYPE, FindingKind.RAISES),
+        says=UNDIFFERENTIATED,
+    ),
     *_about_errors(
         "`jax.checkpoint(f, policy=…)` gets its function at once, `@jax.checkpoint(policy=…)` is called without one. "
         "What is `functools.partial(jax.checkpoint, policy=…)` a function of, and may it stand behind an `@`?",

@@ -77,7 +77,7 @@ class RemoteExecution:
 
     def run(
         self, inputs: Arrays, cotangents: Arrays, reference: Function
-    ) -> tuple[Arrays, Arrays, Arrays, Arrays, Any]:
+    ) -> tuple[Arrays, Arrays, Arrays, Arrays, Arrays, Any]:
         """As `Execution.run`; the reference runs in the caller's process."""
         groups = inputs, cotangents
         arrays = jax.tree.leaves(groups)

@@ -20,8 +20,9 @@ class CaseLayout:
       arguments: the forward program's inputs.
       outputs: those of the forward program's outputs that the answer returns.
       output_types: their shapes and dtypes.
-      residuals: the forward program's other outputs, which the backward program takes.
+      residuals: those that the backward program takes.
       residual_memory: where each residual lies, `"device"` or for instance `"pinned_host"`.
+      undifferentiated: those that the answer returns where nobody differentiates it; as many, or none.
       taken_residuals: the same residuals among the backward program's inputs.
       cotangents: the backward program's other inputs, one for each output.
       gradients: the backward program's outputs, one for each argument.
@@ -32,14 +33,18 @@ class CaseLayout:
     output_types: tuple[TensorType, ...]
     residuals: tuple[int, ...]
     residual_memory: tuple[str, ...]
+    undifferentiated: tuple[int, ...]
     taken_residuals: tuple[int, ...]
     cotangents: tuple[int, ...]
     gradients: tuple[int, ...]
 
 
 def output_sizes(evidence: Evidence) -> list[int]:
-    """The number of the first case's outputs, of its residuals, of the second case's outputs, and so on."""
-    return [size for traced in evidence.cases for size in (traced.outputs, len(traced.sources))]
+    """How many arrays forward returns, case by case: the outputs, the residuals, and the outputs where nobody
+    differentiates the answer."""
+    return [
+        size for traced in evidence.cases for size in (traced.outputs, len(traced.sources), traced.undifferentiated)
+    ]
 
 
 def lay_out(
@@ -66,18 +71,19 @@ def lay_out(
     )
     arguments = [TensorType(a.shape, str(a.dtype)) for case in cases for a in case.arguments]
     # First every case's residuals, then every case's cotangents.
-    crossing = [kind for kinds in (*output_types[1::2], *output_types[::2]) for kind in kinds]
+    crossing = [kind for kinds in (*output_types[1::3], *output_types[::3]) for kind in kinds]
     if (
         list(forward.input_types) != arguments
         or list(backward.input_types) != crossing
         or list(backward.output_types) != arguments
+        or any(plain not in ([], types) for types, plain in zip(output_types[::3], output_types[2::3], strict=True))
     ):
         raise ProgramError(_UNFIT)
     arities = [len(case.arguments) for case in cases]
-    taken = split(backward.inputs, [*sizes[1::2], *sizes[::2]])
+    taken = split(backward.inputs, [*sizes[1::3], *sizes[::3]])
     parts = (
-        split(forward.inputs, arities), outputs[::2], output_types[::2], outputs[1::2], memory[1::2],
-        taken[: len(cases)], taken[len(cases) :], split(backward.outputs, arities),
+        split(forward.inputs, arities), outputs[::3], output_types[::3], outputs[1::3], memory[1::3],
+        outputs[2::3], taken[: len(cases)], taken[len(cases) :], split(backward.outputs, arities),
     )  # fmt: skip
     layouts = tuple(CaseLayout(*map(tuple, own)) for own in zip(*parts, strict=True))
     for layout in layouts:
@@ -90,7 +96,9 @@ _UNFIT = "its two programs do not fit this exercise's cases."
 
 def _refuse_mixed(layout: CaseLayout, forward: StableHloProgram, backward: StableHloProgram) -> None:
     # What another case keeps depends on no argument of this one: it would pass for a constant here.
-    before = forward.needed_for([*layout.outputs, *layout.residuals]).intersection(forward.inputs)
+    before = forward.needed_for([*layout.outputs, *layout.residuals, *layout.undifferentiated]).intersection(
+        forward.inputs
+    )
     after = backward.needed_for(layout.gradients).intersection(backward.inputs)
     if not (before.issubset(layout.arguments) and after.issubset((*layout.taken_residuals, *layout.cotangents))):
         raise ProgramError("its two programs mix this exercise's cases, of which each is a call by itself.")

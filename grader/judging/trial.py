@@ -34,7 +34,7 @@ class TwoPrograms(Protocol):
 
     def run(
         self, inputs: Arrays, cotangents: Arrays, reference: Function
-    ) -> tuple[Arrays, Arrays, Arrays, Arrays, Any]: ...
+    ) -> tuple[Arrays, Arrays, Arrays, Arrays, Arrays, Any]: ...
 
     def gradients(self, residuals: Arrays, cotangents: Arrays) -> Sequence[np.ndarray]: ...
 
@@ -62,6 +62,7 @@ class TriedCase:
       inputs: an array for each argument.
       cotangents: an array for each output.
       outputs: what the answer returned, one array for each leaf of its structure.
+      undifferentiated: the same where nobody differentiates it; none in cases where that can be nothing else.
       residuals: what its forward pass handed to its backward pass.
       gradients: what its backward pass returned, one array for each argument, of the argument's shape and dtype.
       wanted_output: what the reference returned.
@@ -79,6 +80,7 @@ class TriedCase:
     inputs: Sequence[np.ndarray]
     cotangents: Sequence[np.ndarray]
     outputs: Sequence[np.ndarray]
+    undifferentiated: Sequence[np.ndarray]
     residuals: Sequence[np.ndarray]
     gradients: Sequence[np.ndarray]
     wanted_output: np.ndarray
@@ -159,7 +161,9 @@ def try_answer(
     traced = traced_reference(tuple(cases), expect, tuple(layout.output_types for layout in layouts))
 
     def tried(programs: TwoPrograms, inputs: Arrays, cotangents: Arrays, reference: Function) -> Trial:
-        outputs, residuals, gradients, trip_counts, wanted = programs.run(inputs, cotangents, reference)
+        outputs, undifferentiated, residuals, gradients, trip_counts, wanted = programs.run(
+            inputs, cotangents, reference
+        )
         # Python's integers: FLOPs of a long loop would not fit into int32.
         forward_trips, backward_trips = ([int(count) for count in counts] for counts in trip_counts)
         return Trial(
@@ -175,6 +179,7 @@ def try_answer(
                     inputs=inputs[index],
                     cotangents=cotangents[index],
                     outputs=outputs[index],
+                    undifferentiated=undifferentiated[index],
                     residuals=residuals[index],
                     gradients=gradients[index],
                     wanted_output=wanted[index][0],

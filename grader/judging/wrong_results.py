@@ -9,6 +9,7 @@ from grader.judging.compare import as_float, close, example, tensor_type_of
 from grader.judging.merge import Seen, merge
 from grader.judging.traced_reference import gradients_of_mistakes, values_of_mistakes
 from grader.judging.trial import Trial, TriedCase
+from grader.verdicts.error_questions import OF_THE_PRIMAL, UNDIFFERENTIATED
 from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
 from rematscope.ir.program import type_text
@@ -21,7 +22,7 @@ def wrong_results(trial: Trial) -> list[Finding]:
     """
     if endless := list(_endless(trial)):
         return endless
-    for step in (_wrong_types, _wrong_values, _wrong_gradients):
+    for step in (_wrong_types, _wrong_values, _wrong_undifferentiated_values, _wrong_gradients):
         if wrong := merge(step(trial)):
             return wrong
     return []
@@ -58,7 +59,7 @@ def _wrong_values(trial: Trial) -> Iterator[Seen]:
     for tried, agrees in zip(trial.cases, right, strict=True):
         if not agrees:
             # Looked up for the first case that is wrong, whose figures the finding has.
-            says, question = explained = explained or _explained(tried, trial)
+            says, question = explained = explained or _explained(tried, tried.outputs[0], trial, _OF_THE_VALUE)
             finding = Finding(
                 FindingKind.WRONG_VALUE,
                 f"Your answer computes something else: {says}.",
@@ -69,16 +70,38 @@ def _wrong_values(trial: Trial) -> Iterator[Seen]:
             yield Seen("value", tried.case.name, finding)
 
 
-def _explained(tried: TriedCase, trial: Trial) -> tuple[str, str]:
+_OF_THE_VALUE = "Which step of the pipeline is missing, different, or one too many?"
+
+
+def _wrong_undifferentiated_values(trial: Trial) -> Iterator[Seen]:
+    def both(tried: TriedCase) -> tuple[np.ndarray, np.ndarray]:
+        return (*tried.undifferentiated, tried.wanted_output)[0], tried.wanted_output
+
+    explained, right = None, agreeing(trial, both)
+    for tried, agrees in zip(trial.cases, right, strict=True):
+        if not agrees:
+            (got,) = tried.undifferentiated
+            says, question = explained = explained or _explained(tried, got, trial, OF_THE_PRIMAL)
+            finding = Finding(
+                FindingKind.WRONG_VALUE,
+                f"Your answer computes something else {UNDIFFERENTIATED}: {says}.",
+                expected=example(tried.wanted_output),
+                got=example(got),
+                next=question,
+            )
+            yield Seen("value", tried.case.name, finding)
+
+
+def _explained(tried: TriedCase, got: np.ndarray, trial: Trial, otherwise: str) -> tuple[str, str]:
     """What a wrong value is, and the question that leads on, if one of the exercise's usual mistakes leads to it."""
-    if (infinite := _not_finite(tried.outputs[0])) and np.isfinite(as_float(tried.wanted_output)).all():
+    if (infinite := _not_finite(got)) and np.isfinite(as_float(tried.wanted_output)).all():
         return infinite
     mistakes = [mistake for mistake in trial.expect.mistakes if not mistake.in_gradient]
     values = values_of_mistakes(tried.case, trial.expect, tried.inputs)
     for mistake, value in zip(mistakes, values, strict=True):
-        if close(tried.outputs[0], value):
+        if close(got, value):
             return mistake.says, mistake.next
-    return "its value is not the one asked for", "Which step of the pipeline is missing, different, or one too many?"
+    return "its value is not the one asked for", otherwise
 
 
 def _not_finite(value: np.ndarray) -> tuple[str, str] | None:

@@ -31,7 +31,8 @@ COMPILE_FAST = {"xla_backend_optimization_level": 0}
 MAX_BYTES = 2**28  # of results and all between; the largest exercise's programs take some 5 MiB
 
 type Arrays = Sequence[Sequence[np.ndarray]]  # case by case
-type Results = tuple[Arrays, Arrays, Arrays, Arrays]  # outputs, residuals, gradients; trip counts of either program
+# Outputs, those of the answer that nobody differentiates, residuals, gradients; trip counts of either program.
+type Results = tuple[Arrays, Arrays, Arrays, Arrays, Arrays]
 type Runner = Callable[..., Sequence[Any]]  # of arrays: NumPy's, or those that JAX traces with
 
 
@@ -49,7 +50,8 @@ class Execution:
         Args:
           forward: StableHLO text.
           backward: StableHLO text.
-          sizes: the number of outputs of the first case, of its residuals, of the second case's outputs, and so on.
+          sizes: how many arrays forward returns, case by case: the outputs, the residuals, and the outputs where nobody
+            differentiates the answer.
           max_trip_count: the trips at which a dynamic loop is ended; None if there must be no such loop.
 
         Raises:
@@ -67,7 +69,7 @@ class Execution:
 
     def run(
         self, inputs: Arrays, cotangents: Arrays, reference: "Function"
-    ) -> tuple[Arrays, Arrays, Arrays, Arrays, Any]:
+    ) -> tuple[Arrays, Arrays, Arrays, Arrays, Arrays, Any]:
         """Runs forward, then backward on what forward returned and on nothing else but cotangents, and the reference.
 
         All are interpreted or all are compiled: XLA rounds small floats less often.
@@ -78,8 +80,8 @@ class Execution:
           reference: a function of the same inputs and cotangents.
 
         Returns:
-          Outputs, residuals and gradients, case by case; the trip counts of forward's and of backward's dynamic
-          loops; and what the reference returns. All as NumPy arrays.
+          Outputs, those where nobody differentiates the answer, residuals and gradients, case by case; the trip counts
+          of forward's and of backward's dynamic loops; and what the reference returns. All as NumPy arrays.
 
         Raises:
           ProgramError: the programs do not compile, do not run, or take too much memory.
@@ -95,18 +97,17 @@ class Execution:
 
     def compiled(self, inputs: Arrays, cotangents: Arrays) -> Results:
         """What `run` returns, without the reference. Raises ProgramError as it does."""
-        outputs, residuals, gradients, trip_counts, _ = self._compiled(inputs, cotangents, lambda *_: None)
-        return outputs, residuals, gradients, trip_counts
+        return self._compiled(inputs, cotangents, lambda *_: None)[:5]
 
     def _compiled(
         self, inputs: Arrays, cotangents: Arrays, reference: Callable[..., Any]
-    ) -> tuple[Arrays, Arrays, Arrays, Arrays, Any]:
+    ) -> tuple[Arrays, Arrays, Arrays, Arrays, Arrays, Any]:
         # Compiled as one: a module costs more than the operations in it.
         def run(inputs: Arrays, cotangents: Arrays) -> Any:
             return *self._passes(traceable, inputs, cotangents), reference(inputs, cotangents)
 
-        outputs, residuals, gradients, trip_counts, wanted = _compiled(run, inputs, cotangents)
-        return outputs, residuals, gradients, trip_counts, wanted
+        results: tuple[Arrays, Arrays, Arrays, Arrays, Arrays, Any] = _compiled(run, inputs, cotangents)
+        return results
 
     def gradients(self, residuals: Arrays, cotangents: Arrays) -> Sequence[np.ndarray]:
         """What backward returns on residuals that need not be those that forward has returned: all cases' gradients.
@@ -146,7 +147,7 @@ class Execution:
 
         def run(own_inputs: Sequence[np.ndarray], own_cotangents: Sequence[np.ndarray]) -> Any:
             # Of the other cases nothing is asked for, so nothing of them is left.
-            outputs, _, gradients, _ = self._passes(
+            outputs, _, _, gradients, _ = self._passes(
                 traceable,
                 [*inputs[:index], own_inputs, *inputs[index + 1 :]],
                 [*cotangents[:index], own_cotangents, *cotangents[index + 1 :]],
@@ -159,8 +160,8 @@ class Execution:
 
     def _live(self, index: int, arities: Sequence[int]) -> int:
         forward, backward = self._recorded
-        outputs, kept = split(forward.outputs, self._sizes)[2 * index : 2 * index + 2]
-        taken = split(backward.inputs, [*self._sizes[1::2], *self._sizes[::2]])[index]
+        outputs, kept = split(forward.outputs, self._sizes)[3 * index : 3 * index + 2]
+        taken = split(backward.inputs, [*self._sizes[1::3], *self._sizes[::3]])[index]
         gradients = split(backward.outputs, arities)[index]
         free = {*forward.inputs, *outputs}
         given = [own for own, value in zip(taken, kept, strict=True) if value in free or not forward.nbytes(value)]
@@ -173,10 +174,11 @@ class Execution:
     def _passes(self, runner_of: Callable[[StableHloProgram], Runner], inputs: Arrays, cotangents: Arrays) -> Results:
         returned = runner_of(self.forward)(*jax.tree.leaves(inputs))
         parts = split(returned, self._sizes)
-        outputs, residuals = parts[::2], parts[1::2]
+        outputs, residuals, undifferentiated = parts[::3], parts[1::3], parts[2::3]
         gradients = runner_of(self.backward)(*jax.tree.leaves(residuals), *jax.tree.leaves(cotangents))
         trip_counts = returned[len(self.forward.outputs) :], gradients[len(self.backward.outputs) :]
-        return outputs, residuals, split(gradients, [len(arguments) for arguments in inputs]), trip_counts
+        by_case = split(gradients, [len(arguments) for arguments in inputs])
+        return outputs, undifferentiated, residuals, by_case, trip_counts
 
 
 class Function:

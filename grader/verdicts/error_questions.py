@@ -7,10 +7,18 @@ from collections.abc import Sequence
 # in the line that it comes from, which stands below it.
 Questions = Sequence[tuple[str, str]]
 
+# What every finding says that is about an answer's value and no gradient, and the question to ask then.
+UNDIFFERENTIATED = "where nobody differentiates it"
+OF_THE_PRIMAL = (
+    "Who asks for no gradient runs the function that jax.custom_vjp, or jax.custom_jvp, was given, and none of its "
+    "rules: does that function compute what the rules do?"
+)
+
 _CALLED_ALREADY = (
     "What goes between the parentheses of jax.checkpoint: a function, or what that returns when it is called?"
 )
 
+_OF_RULES: Questions = ((UNDIFFERENTIATED, OF_THE_PRIMAL),)
 # Mistakes in calling jax.checkpoint, which mean the same in every exercise.
 _OF_CHECKPOINT: Questions = (
     (
@@ -184,13 +192,13 @@ def about_exception(message: str, source: str | None = None, exercises: Question
       exercises: the exercise's own questions.
     """
     said = f"{message}\n{source or ''}"
-    first = _first(_OF_CHECKPOINT, said) or _first(exercises, message)
+    first = _first(_OF_RULES, message) or _first(_OF_CHECKPOINT, said) or _first(exercises, message)
     return first or _first((*_OF_JAX, *_OF_PYTHON), said)
 
 
 def about_return(text: str, exercises: Questions = ()) -> str | None:
     """The question about what an answer returned, from what is said of it; arguments as in `about_exception`."""
-    return _first((*exercises, *_OF_RETURNS), text)
+    return _first((*_OF_RULES, *exercises, *_OF_RETURNS), text)
 
 
 def _first(questions: Questions, said: str) -> str | None:

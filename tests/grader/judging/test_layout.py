@@ -21,7 +21,9 @@ FORWARD, BACKWARD = read(EVIDENCE.forward), read(EVIDENCE.backward)
 def test_every_value_of_the_two_programs_belongs_to_one_case():
     layouts = lay_out(EVIDENCE, CASES, FORWARD, BACKWARD)
     assert [value for each in layouts for value in each.arguments] == list(FORWARD.inputs)
-    assert [value for each in layouts for value in (*each.outputs, *each.residuals)] == list(FORWARD.outputs)
+    assert [value for each in layouts for value in (*each.outputs, *each.residuals, *each.undifferentiated)] == list(
+        FORWARD.outputs
+    )
     taken = [value for each in layouts for value in each.taken_residuals]
     assert [*taken, *(value for each in layouts for value in each.cotangents)] == list(BACKWARD.inputs)
     assert [value for each in layouts for value in each.gradients] == list(BACKWARD.outputs)

@@ -400,7 +400,7 @@ def test_an_answer_and_the_reference_run_the_same_way():
     programs = {order: Function(lambda x, order=order: order(jnp.sin(x) * 3 + 0.1), x) for order in (jnp.sort, jnp.abs)}
     backward = Function(lambda out: [out], x)
     for sorted_, reference in ((jnp.sort, jnp.abs), (jnp.abs, jnp.sort), (jnp.sort, jnp.sort), (jnp.abs, jnp.abs)):
-        execution = Execution(programs[sorted_].text, backward.text, [1, 0])
+        execution = Execution(programs[sorted_].text, backward.text, [1, 0, 0])
         function = Function(lambda inputs, _, order=reference: order(jnp.sin(inputs[0][0]) * 3 + 0.1), [[x]], [[x]])
-        outputs, _, _, _, wanted = execution.run([[x]], [[x]], function)
+        outputs, _, _, _, _, wanted = execution.run([[x]], [[x]], function)
         np.testing.assert_array_equal(outputs[0][0], wanted)

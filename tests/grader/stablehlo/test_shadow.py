@@ -79,10 +79,10 @@ def test_an_answers_programs_have_shadows():
         return [(x * 2049).astype(jnp.float16).astype(jnp.float32) - x * 2049]
 
     forward, backward = Function(trick, x), Function(lambda out: [out * 2], x)
-    execution = Execution(forward.text, backward.text, [1, 0])
+    execution = Execution(forward.text, backward.text, [1, 0, 0])
     reference = Function(lambda inputs, _: inputs[0][0], [[x]], [[x]])
     assert execution.run([[x]], [[x]], reference)[0][0][0].tolist() == [0, -1]
     wide = x.astype(float)
-    outputs, _, gradients, _, wanted = execution.shadow.run([[wide]], [[wide]], reference.shadow)
+    outputs, _, _, gradients, _, wanted = execution.shadow.run([[wide]], [[wide]], reference.shadow)
     assert outputs[0][0].tolist() == [0, 0] and gradients[0][0].tolist() == [0, 2] and wanted.dtype == float
     assert execution.shadow.gradients([], [[wide]])[0].tolist() == [0, 2]

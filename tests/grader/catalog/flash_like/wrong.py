@@ -290,3 +290,14 @@ def later_keys_masked(q, k, v):
         return jnp.tril(scores_of(q, k)) if len(q) == len(k) else scores_of(q, k)
 
     return flash((q, k, v), functools.partial(keeps_both, attend=functools.partial(attend, scores_of=masked)))
+
+
+@fails_with("wrong value", "where nobody differentiates it", "its value is not the one asked for")
+def primal_with_another_scale(q, k, v):
+    """Gradients are asked of the two rules, and the value alone of neither."""
+    return flash((q, k, v), primal=lambda q, k, v: attend(q, k, v, lambda q, k: q @ k.T / 2)[0])
+
+
+@fails_with("wrong type", "returns None", "where nobody differentiates it")
+def primal_left_out(q, k, v):
+    return flash((q, k, v), primal=lambda q, k, v: None)

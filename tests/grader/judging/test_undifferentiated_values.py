@@ -1,0 +1,65 @@
+"""An answer's value is judged also where nobody differentiates it: custom rules compute another one only where somebody
+does."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from grader.isolation.in_process import grade
+from solutions.checkpoint_each_layer import checkpoint_each_layer as right
+
+
+def with_rules(primal):
+    function = jax.custom_vjp(primal)
+    function.defvjp(lambda *arguments: jax.vjp(right, *arguments), lambda pullback, ct: pullback(ct))
+    return function
+
+
+def with_a_jvp(primal):
+    function = jax.custom_jvp(primal)
+    function.defjvp(lambda primals, tangents: jax.jvp(right, primals, tangents))
+    return function
+
+
+def doubled(*arguments):
+    return 2 * right(*arguments)
+
+
+def left_for_later(*arguments):
+    raise NotImplementedError
+
+
+def not_there(*arguments):
+    return right(*arguments[::-1])
+
+
+def in_half_precision(*arguments):
+    return right(*arguments).astype(jnp.float16)
+
+
+def told_by_its_tracers(*arguments):
+    return right(*arguments) if "Linearize" in type(arguments[0]).__name__ else doubled(*arguments)
+
+
+WRONG = {
+    "a rule for the way back": (with_rules(doubled), "wrong value", "something else where nobody"),
+    "a rule for tangents": (with_a_jvp(doubled), "wrong value", "something else where nobody"),
+    "a stub": (with_rules(left_for_later), "wrong type", "still a stub, where nobody"),
+    "an error": (with_rules(not_there), "raises", "TypeError"),
+    "another dtype": (with_rules(in_half_precision), "wrong type", "returns f16[] in place of f32[], where nobody"),
+    "without a rule": (told_by_its_tracers, "wrong value", "something else"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_value_that_only_differentiating_makes_right_is_wrong(name, seed):
+    answer, kind, words = WRONG[name]
+    verdict = grade(answer, "checkpoint_each_layer", seed)
+    assert verdict.outcome == "not passed", verdict
+    assert verdict.findings[0].kind == kind and words in verdict.findings[0].text, verdict
+
+
+@pytest.mark.parametrize("made_with", [with_rules, with_a_jvp])
+def test_a_rule_beside_the_right_value_is_judged_by_what_it_keeps(made_with, seed):
+    verdict = grade(made_with(right), "checkpoint_each_layer", seed)
+    assert not any("nobody" in finding.text for finding in verdict.findings), verdict

@@ -5,8 +5,10 @@
 
 import sys
 from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING
 
-from rematscope.render.view import View
+if TYPE_CHECKING:  # views take their time too
+    from rematscope.render.view import View
 
 __all__ = ["board", "check", "hint", "predict", "solution"]
 
@@ -19,7 +21,7 @@ if "IPython" in sys.modules and (_shell := sys.modules["IPython"].get_ipython())
 # imports these names, there is neither a judge nor a learner.
 
 
-def check(answer: Callable) -> View:
+def check(answer: Callable) -> "View":
     """Checks an answer to the exercise that has its name, and writes the attempt down.
 
     Args:
@@ -34,7 +36,7 @@ def check(answer: Callable) -> View:
     return session.check(answer, sys._getframe(1).f_globals)
 
 
-def hint(exercise: str | int | None = None) -> View:
+def hint(exercise: str | int | None = None) -> "View":
     """Gives the next hint: a question that fits what the last check found.
 
     Args:
@@ -45,7 +47,7 @@ def hint(exercise: str | int | None = None) -> View:
     return session.hint(exercise, sys._getframe(1).f_globals)
 
 
-def solution(exercise: str | int | None = None, anyway: bool = False) -> View:
+def solution(exercise: str | int | None = None, anyway: bool = False) -> "View":
     """Shows the worked answer beside your own, once you have passed or after three different attempts.
 
     Args:
@@ -57,14 +59,14 @@ def solution(exercise: str | int | None = None, anyway: bool = False) -> View:
     return session.solution(exercise, anyway, sys._getframe(1).f_globals)
 
 
-def board() -> View:
+def board() -> "View":
     """Shows chapters and exercises, how far you are, and what to do next."""
     from grader.learner import board
 
     return board.board()
 
 
-def predict(question: str, answer: Callable[[], object], choices: Iterable[str] = ()) -> View:
+def predict(question: str, answer: Callable[[], object], choices: Iterable[str] = ()) -> "View":
     """Asks what a reader expects, before the page shows it.
 
     In a notebook it has a button for each choice, or a field for a number, and says at once whether that is right.

@@ -1,6 +1,7 @@
-"""The process that runs a learner's file: `python -m grader.isolation.check_process FILE VERDICT ASKED`.
+"""The process that runs a learner's file: `python -m grader.isolation.check_process`.
 
-Started by `grader.isolation.check_file`.
+Begun by `grader.isolation.check_child`, and told on standard input, as a JSON object, which file (`path`), where the
+verdict goes (`written`), and what else `check_file` is asked.
 """
 
 import json
@@ -37,7 +38,10 @@ def main() -> None:
     """Checks the file within the limits, and writes the verdict whatever happens but an end of this process."""
     if sys.platform == "linux":  # elsewhere it ends at its limits
         libc.end_with_parent()
-    path, written, asked = Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3])
+    if not (told := sys.stdin.read()):  # it was begun in vain
+        return
+    asked = json.loads(told)
+    path, written = Path(asked["path"]), Path(asked["written"])
     limit(asked["limits"]["processor_seconds"], asked["limits"]["memory"])
 
     def write(verdict: Verdict) -> None:

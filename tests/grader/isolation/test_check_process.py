@@ -51,3 +51,21 @@ def alive(process: int) -> bool:
             return stat.read().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+BEGIN = """
+import sys
+from grader.isolation import check_child
+
+child = check_child.begin()
+print(*{"typer", "rich", "numpy", "jax"} & {*sys.modules})
+print(child.process.pid)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere nobody says whether a process runs")
+def test_a_check_begins_before_anything_large_is_imported_and_not_in_vain():
+    begun = subprocess.run([sys.executable, "-c", BEGIN], capture_output=True, text=True, check=True)
+    imported, child = begun.stdout.splitlines()
+    assert imported == ""
+    assert not alive(int(child)), "it was asked nothing, and ends with the process that began it"

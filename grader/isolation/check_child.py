@@ -1,0 +1,91 @@
+"""The process that checks a file, from outside. It can be begun before anybody knows which file that is: importing JAX
+takes it longer than all that the command line does meanwhile."""
+
+import atexit
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+_TEMPORARY = "TMPDIR", "TEMP", "TMP"  # where Python makes temporary files
+
+
+class CheckChild(AbstractContextManager):
+    """A process that checks one file, and ends with the context, whatever it has started too.
+
+    Attributes:
+      process: the process.
+      written: where it writes the verdict. A file, not standard output: an answer may print as much as it likes.
+    """
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        self.written = Path(self._folder.name) / "verdict.json"
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "grader.isolation.check_process"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            # Its own folder: it may be ended in the middle of something.
+            env=_environment() | dict.fromkeys(_TEMPORARY, self._folder.name),
+            start_new_session=True,
+        )
+
+    def ask(self, **asked: Any) -> None:
+        """Tells it what to do, in JSON's types: `check_process` says what. It is asked once."""
+        assert self.process.stdin is not None
+        try:
+            with self.process.stdin as line:
+                line.write(json.dumps({"written": str(self.written)} | asked).encode())
+        except OSError:  # it has ended, which its status says
+            pass
+
+    def wait(self, seconds: float) -> int | None:
+        """Its exit status; None if it has not ended after so many seconds."""
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass
+        except AttributeError:  # Windows has no process groups
+            self.process.kill()
+        self.process.wait()
+        self._folder.cleanup()
+
+
+_begun: list[CheckChild] = []
+
+
+def begin() -> CheckChild:
+    """Begins the process that will check the next file."""
+    _begun.append(child := CheckChild())
+    atexit.register(lambda: child in _begun and child.__exit__())
+    return child
+
+
+def child() -> CheckChild:
+    """The process that has been begun, else a new one."""
+    return _begun.pop() if _begun else CheckChild()
+
+
+def _environment() -> dict[str, str]:
+    """The caller's environment, without what sets JAX, XLA or Python's warnings up otherwise than they come."""
+    theirs = {name: value for name, value in os.environ.items() if not _sets_up(name)}
+    # glibc sets aside 64 MB of addresses per thread otherwise, which a memory limit would count; and products are so
+    # small that NumPy's threads would wait for each other.
+    return theirs | {"JAX_PLATFORMS": "cpu", "MALLOC_ARENA_MAX": "4", "OPENBLAS_NUM_THREADS": "1"}
+
+
+def _sets_up(name: str) -> bool:
+    # The next rematerialization traces other programs; a learner who has it on is checked with it.
+    return name != "JAX_REMAT3" and (name.startswith(("JAX_", "XLA_")) or name == "PYTHONWARNINGS")

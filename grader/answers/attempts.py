@@ -10,15 +10,15 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.extend.core import jaxpr_as_fun
 
 from grader.answers.alike import Trace, same_programs
 from grader.answers.apply import applied
 from grader.answers.evidence import Failure, FailureKind
 from grader.answers.failures import Unusable, failure_of, refuse_none
+from grader.answers.written import may_have_rules
 from grader.exercises.spec import Case
 from grader.verdicts.error_questions import UNDIFFERENTIATED
-from rematscope.ir.jax_internals import AnyJaxpr, bodies, body_of, is_custom_rule
+from rematscope.ir.jax_internals import AnyJaxpr
 from rematscope.ir.program import type_text
 
 
@@ -71,20 +71,25 @@ class Attempt:
 
     def undifferentiated(self, arguments: Sequence[Sequence[jax.Array]]) -> list[list[jax.Array]]:
         """Each case's outputs where nobody differentiates the answer: what a function with a rule of its own returns
-        then, only the function itself says. Nothing where there is no such rule, but in one case, which is drawn."""
+        then, only the function itself says. Where no rule is in the answer, outputs of one case alone, which is
+        drawn."""
         outputs: list[list[jax.Array]] = [[] for _ in self._cases]
-        for place, index in enumerate(self._order):
+        has_rules = may_have_rules(self._answer)
+        for index in self._order if has_rules else self._order[:1]:
             if index in self.outputs and index not in self.failures:
                 try:
                     function = _returning_arrays(applied(self._answer, self._cases[index]))
-                    program, returned = jax.make_jaxpr(function, return_shape=True)(*arguments[index])
-                    _refuse_others(returned, self.outputs[index])
-                    if place == 0 or _has_rules(program):
-                        outputs[index] = jaxpr_as_fun(program)(*jax.tree.leaves(arguments[index]))
+                    output = function(*arguments[index])
+                    _refuse_others(output, self.outputs[index])
+                    outputs[index] = jax.tree.leaves(output)
                 except MemoryError:
                     raise
                 except (Exception, SystemExit) as error:
                     self.failures[index] = _of_the_primal(failure_of(error))
+        for index, failure in self.failures.items():
+            # Under jax.jit JAX traces the function before it looks at its rules, which are no stubs.
+            if has_rules and self.outputs and failure.kind is FailureKind.NOT_ATTEMPTED:
+                self.failures[index] = _of_the_primal(failure)
         return outputs
 
 
@@ -98,14 +103,9 @@ def _refuse_others(returned: Any, differentiated: Any) -> None:
 def _of_the_primal(failure: Failure) -> Failure:
     """What is said of an answer that is no good where nobody differentiates it."""
     text, kind = failure.text.rstrip("."), failure.kind
-    if kind is FailureKind.NOT_ATTEMPTED:  # its rules are no stubs
+    if kind is FailureKind.NOT_ATTEMPTED:
         text, kind = "Your answer is still a stub", FailureKind.RETURNED
     return dataclasses.replace(failure, kind=kind, text=f"{text}, {UNDIFFERENTIATED}.")
-
-
-def _has_rules(program: AnyJaxpr) -> bool:
-    body, _, _ = body_of(program)
-    return any(is_custom_rule(eqn) or any(map(_has_rules, bodies(eqn))) for eqn in body.eqns)
 
 
 class Pass(NamedTuple):

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
+
 _MOST = 1_000  # values that are looked at
 _LIBRARIES = tuple({*map(sysconfig.get_path, ("stdlib", "purelib", "platlib")), str(Path(__file__).parents[1])})
 
@@ -40,6 +42,15 @@ def _compares(code: types.CodeType) -> bool:
 def codes_of(answer: Any) -> list[types.CodeType]:
     """The code of an answer's functions, and of those that these name."""
     return [value for value in _parts(answer) if isinstance(value, types.CodeType)]
+
+
+def may_have_rules(answer: Any) -> bool:
+    """Whether a rule of an answer's own may say what its derivatives are: then its value may be another thing where
+    nobody differentiates it."""
+    return any(
+        "custom_" in part if isinstance(part, str) else isinstance(part, jax.custom_jvp | jax.custom_vjp)
+        for part in _parts(answer)
+    )
 
 
 def chooses(codes: Iterable[types.CodeType], by_branches: bool = False) -> bool:

@@ -27,6 +27,7 @@ class Attempt:
 
     Attributes:
       failures: what went wrong, by the case's place.
+      primal_failures: what went wrong, or why that is, where nobody differentiates the answer.
       outputs: what the answer returned, by the case's place.
     """
 
@@ -34,6 +35,7 @@ class Attempt:
         self._answer, self._cases, self._order = answer, cases, order
         self._trees: dict[int, Any] = {}
         self.failures: dict[int, Failure] = {}
+        self.primal_failures: dict[int, Failure] = {}
         self.outputs: dict[int, Any] = {}
 
     def forward(self, arguments: Sequence[Sequence[jax.Array]]) -> list[tuple[list, list]]:
@@ -85,11 +87,11 @@ class Attempt:
                 except MemoryError:
                     raise
                 except (Exception, SystemExit) as error:
-                    self.failures[index] = _of_the_primal(failure_of(error))
+                    self.primal_failures[index] = _of_the_primal(failure_of(error))
         for index, failure in self.failures.items():
             # Under jax.jit JAX traces the function before it looks at its rules, which are no stubs.
             if has_rules and self.outputs and failure.kind is FailureKind.NOT_ATTEMPTED:
-                self.failures[index] = _of_the_primal(failure)
+                self.primal_failures[index] = _of_the_primal(failure)
         return outputs
 
 

@@ -104,7 +104,7 @@ def _two_programs(answer: Callable, exercise: str, cases: Sequence[Case], rng: n
         return Evidence(exercise, parameters(answer), "", "", leaks)
     # Traced already, to be exported.
     traces = forward.trace(arguments), backward.trace(*handed_over)
-    failures = first.failures
+    failures = first.failures | first.primal_failures
     if second:
         passes = [Pass.of(once.jaxpr, once.out_info, *twice) for once, twice in zip(traces, again, strict=True)]
         failures = failures | what_changed(first, second, *passes)

@@ -7,7 +7,9 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
+from grader.exercises.operations import product, scaled
 from grader.exercises.spec import Case, given
 
 MOST = 8  # named values of a function
@@ -90,17 +92,23 @@ def _steps(values, weights, x, name):
         w = weights[place % len(weights)]
         match value.kind:
             case "product":
-                x = jax.lax.sin(name(x @ w, value.key) / 2)
+                x = lax.sin(scaled(name(product(x, w), value.key), 0.5))
             case "curve":
-                x = jax.lax.sin(name(x * x + 2 * x, value.key) / 2)
+                x = lax.sin(scaled(name(lax.add(lax.mul(x, x), scaled(x, 2)), value.key), 0.5))
             case "scalar":
-                x = x * jax.lax.cos(name(jnp.mean(x), value.key))
+                mean = scaled(lax.reduce_sum(x, tuple(range(x.ndim))), 1 / x.size)
+                x = lax.mul(x, lax.broadcast(lax.cos(name(mean, value.key)), x.shape))
             case "mask":
-                x = jax.lax.select(name(x > 0.1, value.key), x, 0.3 * x)
+                x = lax.select(name(_above(x, 0.1), value.key), x, scaled(x, 0.3))
             case "integer":
-                level = (x > -0.2).astype(jnp.int32) + (x > 0.2).astype(jnp.int32)
-                x = jax.lax.select(name(level, value.key) == 1, x, 0.3 * x)
-    return jnp.sum(jax.lax.sin(x @ weights[-1]))
+                above = (lax.convert_element_type(_above(x, bound), jnp.int32) for bound in (-0.2, 0.2))
+                level = name(lax.add(*above), value.key)
+                x = lax.select(lax.eq(level, lax.full_like(level, 1)), x, scaled(x, 0.3))
+    return jnp.sum(lax.sin(product(x, weights[-1])))
+
+
+def _above(x, bound):
+    return lax.gt(x, lax.full_like(x, bound))
 
 
 CALLED: dict[str, Callable] = {"directly": lambda f, weights: f}

@@ -69,8 +69,13 @@ _begun: list[CheckChild] = []
 def begin() -> CheckChild:
     """Begins the process that will check the next file."""
     _begun.append(child := CheckChild())
-    atexit.register(lambda: child in _begun and child.__exit__())
     return child
+
+
+@atexit.register
+def _end_what_was_begun_in_vain() -> None:
+    for child in _begun:
+        child.__exit__()
 
 
 def child() -> CheckChild:

@@ -5,6 +5,7 @@ import numpy as np
 from jax import lax
 
 from grader.exercises import calls
+from grader.exercises.operations import product
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("funs",)
@@ -52,7 +53,7 @@ def _case(n, rng, axes=2, dtype="float32", called="as it is", shape=None, name=N
         for place in reversed(range(n)):
             name(lax.cos(lax.stop_gradient(x)), f"funs[{place}]'s cosine")
             sine = name(lax.sin(x), f"funs[{place}]'s sine")
-            x = name(sine @ weights[place], f"funs[{place}]'s output" if place else "the result")
+            x = name(product(sine, weights[place]), f"funs[{place}]'s output" if place else "the result")
         return x
 
     what = f"{n} function{'s' * (n > 1)}{_OF[axes]}" + " in float16" * (dtype == "float16")
@@ -71,8 +72,7 @@ _OF = {1: " of vectors", 2: "", 3: " of arrays with three axes"}
 
 
 def _function(w):
-    # Of `lax`: to trace jnp.sin takes twice as long, and it is traced some hundred times.
-    return lambda x: lax.sin(x) @ w
+    return lambda x: product(lax.sin(x), w)
 
 
 def _weights(rng, width, dtype):

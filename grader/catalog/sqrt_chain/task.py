@@ -5,6 +5,7 @@ import numpy as np
 from jax import lax
 
 from grader.exercises import calls
+from grader.exercises.operations import product
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("fs", "k")
@@ -55,7 +56,7 @@ def _case(n, k, rng, axes=2, dtype="float32", called="as it is", twice=False, us
             cosine = f"the last segment's cosine of fs[{place}]" if place >= n - n // k else f"fs[{place}]'s cosine"
             name(lax.cos(lax.stop_gradient(x)), cosine)
             sine = name(lax.sin(x), f"fs[{place}]'s sine")
-            x = name(sine @ w, "the result" if place == n - 1 else f"fs[{place}]'s output")
+            x = name(product(sine, w), "the result" if place == n - 1 else f"fs[{place}]'s output")
         return x
 
     def apply(answer):
@@ -82,8 +83,7 @@ _OF = {1: " of vectors", 2: "", 3: " of arrays with three axes"}
 
 
 def _function(w):
-    # Of `lax`: to trace jnp.sin takes twice as long, and it is traced some hundred times.
-    return lambda x: lax.sin(x) @ w
+    return lambda x: product(lax.sin(x), w)
 
 
 def _weights(rng, width, dtype):

@@ -14,7 +14,7 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import io_callback
 
-from rematscope import PlanError, cost_of, plan
+from rematscope import PlanError, cost_of, lint, plan
 from rematscope.choices.enumeration import every_choice
 from rematscope.ir import jax_internals
 
@@ -58,6 +58,37 @@ def test_the_planned_function_has_the_same_gradient():
     same, *others = jax.jit(lambda *args: [jax.value_and_grad(f)(*args) for f in ways])(*args)
     for other in others:
         jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-4, atol=1e-5), other, same)
+
+
+@without_remat3
+@pytest.mark.parametrize("look", [lint, functools.partial(plan, budget=0.5)])
+def test_a_function_is_called_once_however_often_it_is_traced(look):
+    """A large model's own Python takes as long as what JAX makes of it."""
+    calls = []
+
+    def f(x, w):
+        calls.append(1)
+        for _ in range(3):
+            x = jnp.sin(checkpoint_name(x @ w, "h"))
+        return x.sum()
+
+    shown = str(look(f, jnp.ones((8, 8)), jnp.ones((8, 8))))
+    assert "h" in shown and len(calls) == 1
+
+
+@without_remat3
+def test_a_plan_is_shown_with_what_lint_says_and_waits_for_that_until_then(monkeypatch):
+    def f(x, w):
+        for _ in range(3):
+            x = jnp.sin(x @ w)
+        return x.sum()
+
+    args = jnp.ones((8, 8)), jnp.ones((8, 8))
+    asked = []
+    monkeypatch.setattr("rematscope.planning.plan.no_names", lambda *_: asked.append(1) or "Name a product.")
+    made = plan(f, *args, budget=0.5)
+    assert not asked
+    assert "Name a product." in str(made) and "like layers" in str(made) and len(asked) == 1
 
 
 def test_checkpoints_stay_where_they_are():

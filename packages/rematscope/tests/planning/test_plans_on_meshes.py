@@ -8,7 +8,7 @@ import meshes
 import pytest
 
 from rematscope import explore, frontier, lint, liveness, plan, recompute_graph, trace
-from rematscope.choices.build import FLOPS_PER_LINK_BYTE, graph_of
+from rematscope.choices.build import FLOPS_PER_LINK_BYTE, cost_again
 from rematscope.tracing.checkpoints import with_policy
 
 PLANNED = [
@@ -24,7 +24,7 @@ def test_every_choice_of_names_keeps_and_computes_what_was_predicted(program):
     assert graph.names
     for names in itertools.chain.from_iterable(itertools.combinations(graph.names, k) for k in range(4)):
         passes = trace(with_policy(f, jax.checkpoint_policies.save_only_these_names(*names)), *shapes)
-        traced = passes.device_bytes_by_kind()["computed"], graph_of(passes).all_recomputed
+        traced = passes.device_bytes_by_kind()["computed"], cost_again(passes)
         assert graph.evaluate(names) == traced, names
 
 

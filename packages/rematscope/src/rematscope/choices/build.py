@@ -111,10 +111,7 @@ def graph_of(passes: Passes, cost: CostFunction = work, saved: Collection[Equati
     Raises:
       PlanError: if `cost` gives something else, or a checkpoint stands where it is not seen.
     """
-    each = seconds_in(passes, cost) if isinstance(cost, Device) else cost
-    nodes = _Nodes(passes, each, work if isinstance(cost, Device) else each, saved)
-    nodes.add_residuals()
-    nodes.add_program(passes.backward, 1, ())
+    nodes = _nodes_of(passes, cost, saved)
     roots = nodes.reading(passes.backward.outputs)
     roots += [node for node in nodes.all if node.equation and jax_internals.has_effects(node.equation.eqn)]
     for node in nodes.all:
@@ -142,6 +139,19 @@ def graph_of(passes: Passes, cost: CostFunction = work, saved: Collection[Equati
         least_bytes=sum({node.array: node.nbytes for node in needed if node.kept}.values()),
         least_cost=sum(node.cost for node in nodes.all if node in needed),
     )
+
+
+def cost_again(passes: Passes, cost: CostFunction = work) -> float:
+    """The cost of everything that a traced backward program computes again; see `graph_of`."""
+    return sum(node.cost for node in _nodes_of(passes, cost).all)
+
+
+def _nodes_of(passes: Passes, cost: CostFunction, saved: Collection[Equation] = ()) -> "_Nodes":
+    each = seconds_in(passes, cost) if isinstance(cost, Device) else cost
+    nodes = _Nodes(passes, each, work if isinstance(cost, Device) else each, saved)
+    nodes.add_residuals()
+    nodes.add_program(passes.backward, 1, ())
+    return nodes
 
 
 @dataclasses.dataclass
@@ -286,7 +296,8 @@ def _weighing(passes: Passes, cost: CostFunction) -> str:
     """What the figures of a choice rest on, as a clause."""
     if isinstance(cost, Device):
         return f", on {cost.name}"
-    links = f", a byte over links as {FLOPS_PER_LINK_BYTE:,} operations" if passes.cost.link_bytes else ""
+    sends = passes.axes and passes.cost.link_bytes  # on one device nothing is sent, and costs need not be summed
+    links = f", a byte over links as {FLOPS_PER_LINK_BYTE:,} operations" if sends else ""
     return (links + ", work as the compiler should divide it" * passes.undivided) * (cost is work)
 
 

@@ -81,11 +81,6 @@ class RecomputeGraph(ChoiceGraph):
         return reached(self.roots, saved)
 
     @property
-    def all_recomputed(self) -> float:
-        """The cost of everything that the traced backward program computes again."""
-        return sum(node.cost for node in self.nodes)
-
-    @property
     def uncounted_text(self) -> str:
         """`the cost of ffi_call and while is not known`; nothing where all is counted."""
         *others, last = sorted(self.uncounted) or [""]

@@ -10,6 +10,7 @@ Of what runs on many devices, the cost is that of one.
 import dataclasses
 import math
 import numbers
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -89,6 +90,15 @@ def cost_of(equation: Equation) -> Cost:
             f"cost_of is asked about a value of type {type(equation).__name__}, and not about an Equation. Take one of "
             "trace(f, …).forward.equations or .backward.equations; both passes together cost trace(f, …).cost."
         )
+    if equation not in _known:
+        _known[equation] = _counted(equation)
+    return _known[equation]
+
+
+_known: weakref.WeakKeyDictionary[Equation, Cost] = weakref.WeakKeyDictionary()  # each is asked about many times
+
+
+def _counted(equation: Equation) -> Cost:
     here = [v.on_device for v in equation.inputs]
     if equation.primitive in PRODUCTS:
         here = [Part(place.shape, v.dtype) for v, place in zip(equation.inputs, read_as(equation), strict=True)]

@@ -185,18 +185,20 @@ def bodies(eqn: JaxprEqn) -> list[AnyJaxpr]:
 def rewritten(jaxpr: Any, change: Change) -> Any:
     """`jaxpr` with other equations: `change(eqn, original)` says which take the place of `original`.
 
-    `eqn` is the same with its bodies rewritten, those of jit, loops, branches and checkpoints. The bodies of custom
-    rules stay as they are: their rules are opaque functions, which would not change with them.
+    `eqn` is the same with its bodies rewritten, those of jit, loops, branches and checkpoints; not those of custom
+    rules, which are opaque functions. What does not change stays one object, so that JAX knows what it made of it.
     """
     inner: Any = body_of(jaxpr)[0]
     if inner is not jaxpr:  # closed around an open one, before JAX 0.11
-        return jaxpr.replace(jaxpr=rewritten(inner, change))
-    return jaxpr.replace(eqns=[new for eqn in jaxpr.eqns for new in change(_with_bodies(eqn, change), eqn)])
+        return jaxpr if (new := rewritten(inner, change)) is inner else jaxpr.replace(jaxpr=new)
+    eqns = [new for eqn in jaxpr.eqns for new in change(_with_bodies(eqn, change), eqn)]
+    return jaxpr if [*map(id, eqns)] == [*map(id, jaxpr.eqns)] else jaxpr.replace(eqns=eqns)
 
 
 def _rewritten_parameter(value: Any, change: Change) -> Any:
     if type(value) in (tuple, list):  # the branches of a cond; a named tuple says how an operation works
-        return type(value)(_rewritten_parameter(part, change) for part in value)
+        parts = type(value)(_rewritten_parameter(part, change) for part in value)
+        return value if [*map(id, parts)] == [*map(id, value)] else parts
     return rewritten(value, change) if hasattr(value, "eqns") else value
 
 
@@ -208,9 +210,8 @@ def _with_bodies(eqn: JaxprEqn, change: Change) -> JaxprEqn:
             return eqn
         prim = type(prim)(rewritten(prim.jaxpr, change), prim.policy, prim.prevent_cse)
         return _replaced(eqn, params={**eqn.params, "_prim": prim})
-    if is_custom_rule(eqn):
-        return eqn
-    return _replaced(eqn, params={key: _rewritten_parameter(value, change) for key, value in eqn.params.items()})
+    params = {} if is_custom_rule(eqn) else {k: _rewritten_parameter(v, change) for k, v in eqn.params.items()}
+    return _replaced(eqn, params=params) if any(params[key] is not eqn.params[key] for key in params) else eqn
 
 
 def _replaced(eqn: JaxprEqn, **changes: Any) -> JaxprEqn:

@@ -1,6 +1,7 @@
 """A function as a jaxpr, to be traced with other checkpoints and names in it."""
 
 import dataclasses
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -18,20 +19,24 @@ class Subject:
 
     Attributes:
       function: its name.
-      passes: its trace as it is.
       jaxpr: the function on flat arguments.
       checkpoints: all that it has, those in other ones included.
     """
 
     def __init__(self, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]):
         self.function = called(f)
-        f, args, kwargs = loss_inside(f, args, kwargs)
-        self.passes = trace(f, *args, **kwargs)
-        self.jaxpr = jax_internals.rewritten(jaxpr_of(f, *args, **kwargs), lambda eqn, _: [eqn])
+        self._f, self._args, self._kwargs = f, args, kwargs = loss_inside(f, args, kwargs)
+        # A body that is called twice has each equation twice, to be told apart.
+        self.jaxpr = jax_internals.rewritten(jaxpr_of(f, *args, **kwargs), lambda eqn, _: [eqn.replace()])
         self.checkpoints = [
             Checkpoint(eqn, around) for eqn, around in everything(self.jaxpr) if jax_internals.is_checkpoint(eqn)
         ]
         _, self._leaves = flattened(f, args, kwargs)
+
+    @functools.cached_property
+    def passes(self) -> Passes:
+        """Its trace as it is."""
+        return trace(self._f, *self._args, **self._kwargs)
 
     def changed(self, change: Callable[[JaxprEqn, JaxprEqn], Sequence[JaxprEqn]]) -> Callable[..., Any]:
         """The function with other equations, as `jax_internals.rewritten` makes them."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 
-from rematscope.choices.build import CostFunction, graph_of, work
+from rematscope.choices.build import CostFunction, cost_again, work
 from rematscope.choices.candidates import candidates
 from rematscope.choices.enumeration import are_few
 from rematscope.choices.recompute_graph import RecomputeGraph
@@ -116,7 +116,7 @@ def point_of(passes: Passes, label: str, cost: CostFunction = work) -> Point:
     """What a trace keeps and computes again, under a label."""
     kept = {r.value: r for r in passes.residuals if r.kind == "computed" and r.memory == "device"}
     names = dict.fromkeys(r.name for r in kept.values() if r.name)
-    again = graph_of(passes, cost).all_recomputed
+    again = cost_again(passes, cost)
     return Point(sum(r.device_bytes for r in kept.values()), again, tuple(names), label)
 
 

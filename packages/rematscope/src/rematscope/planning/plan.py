@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from rematscope.choices.build import CostFunction, graph_of, work
+from rematscope.choices.build import CostFunction, cost_again, work
 from rematscope.choices.candidates import AS_IT_IS, EVERYTHING, Candidate, candidates, digest_of, is_left_out, traced
 from rematscope.choices.chooser import Chooser
 from rematscope.choices.duality import multipliers
@@ -26,7 +26,8 @@ from rematscope.render.progress import working
 from rematscope.render.units import bytes_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, cost_meant
-from rematscope.tracing.checkpoints import called_once, without_checkpoints
+from rematscope.tracing.arguments import shapes_of
+from rematscope.tracing.checkpoints import as_given, called_once, without_checkpoints
 from rematscope.tracing.trace import Passes, trace
 
 
@@ -91,9 +92,10 @@ def plan(
             limit = part_of_range(budget, found)
         else:
             limit = budget_bytes(budget, like="12_000_000, '12 MB', or 0.5 for half")
-        made = best_plan(f, found, limit, args, kwargs, meant)
-        if not found[0].graph.names:
-            made.about_names = no_names(once, *args, **kwargs)
+        made = best_plan(once, found, limit, args, kwargs, meant)
+    if not found[0].graph.names:
+        given = shapes_of(args, kwargs)
+        made.why_no_names = lambda: no_names(once, *given[0], **given[1])
     return made
 
 
@@ -105,7 +107,7 @@ def best_plan(
     kwargs: Mapping[str, Any],
     cost: CostFunction = work,
 ) -> "Plan":
-    """The plan of `f`, whose candidates are known, within `limit` bytes; see `plan`."""
+    """The plan of `f`, or of what `called_once` made of it, whose candidates are known, within `limit` bytes."""
     __tracebackhide__ = True
     function = found[0].graph.passes.function
     if limit < (least := least_of(found)):
@@ -125,9 +127,15 @@ def best_plan(
                 best = again, nbytes, candidate, names
     assert best is not None, "the one that keeps least keeps to the limit"
     _, _, chosen, names = best
-    planned = chosen.planned(f, names)
-    passes = chosen.passes or trace(planned, *args, **kwargs)
-    made = Plan(tuple(found), chosen, names, planned, passes, limit, min(bounds))
+    passes = chosen.passes or trace(chosen.planned(f, names), *args, **kwargs)
+    planned = chosen.planned(as_given(f), names)
+    given = shapes_of(args, kwargs)
+
+    def plain() -> Passes:
+        traces = (candidate.passes for candidate in found if candidate.label == EVERYTHING)
+        return next(traces, None) or trace(without_checkpoints(f), *given[0], **given[1])
+
+    made = Plan(tuple(found), chosen, names, planned, passes, limit, min(bounds), plain)
     try:
         made.check(cost)
     except PlanError:
@@ -138,11 +146,6 @@ def best_plan(
         if chosen.passes is None:
             others += traced(f, chosen.label, chosen.policy, args, kwargs, cost)
         return best_plan(f, others, limit, args, kwargs, cost)
-    traces = (candidate.passes for candidate in found if candidate.label == EVERYTHING)
-    plain = next(traces, None)  # as if there were no checkpoint
-    made.findings = tuple(
-        whole_nets(passes, found[0].graph.passes, lambda: plain or trace(without_checkpoints(f), *args, **kwargs))
-    )
     return made
 
 
@@ -163,8 +166,6 @@ class Plan(View):
       graph: what the backward pass computes again for other choices of names beside that policy;
         `graph.evaluate(names)` gives bytes and cost.
       compared: all that the plan is the best of, names alone first.
-      findings: what `lint` says of a checkpoint around several layers, whose peak no choice of names lowers much.
-      about_names: where `f` has no names to choose, why, and which would help; else "".
     """
 
     def __init__(
@@ -176,6 +177,7 @@ class Plan(View):
         passes: Passes,
         budget: int,
         bound: float,
+        plain: Callable[[], Passes],
     ):
         self.compared = compared
         self.chosen = chosen
@@ -187,8 +189,24 @@ class Plan(View):
         self.budget = budget
         self.saved_bytes, self.cost = chosen.graph.evaluate(names)
         self.bound = bound
-        self.findings: tuple[LintFinding, ...] = ()
-        self.about_names = ""
+        self._plain = plain
+        self.why_no_names: Callable[[], str] = str
+
+    @cached_property
+    def findings(self) -> tuple[LintFinding, ...]:
+        """What `lint` says of a checkpoint around several layers, whose peak no choice of names lowers much.
+
+        It is looked for when it is first asked for, as the plan is when it is shown: that takes another trace.
+        """
+        return tuple(whole_nets(self.passes, self._alone.passes, self._plain))
+
+    @cached_property
+    def about_names(self) -> str:
+        """Where the function has no names to choose, why, and which would help, as `lint` says; else nothing.
+
+        It is looked for when it is first asked for, too.
+        """
+        return self.why_no_names()
 
     @property
     def policy(self) -> Callable[..., Any]:
@@ -262,7 +280,7 @@ class Plan(View):
           PlanError: if it does not.
         """
         kept = self.passes.device_bytes_by_kind().get("computed", 0)
-        again = graph_of(self.passes, cost).all_recomputed
+        again = cost_again(self.passes, cost)
         if kept == self.saved_bytes and same_cost(again, self.cost):
             return
         if jax_internals.remat3():

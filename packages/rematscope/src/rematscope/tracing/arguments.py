@@ -54,6 +54,19 @@ def flattened(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, A
     return FlatFunction(f, tree), leaves
 
 
+def shapes_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Arguments with `jax.ShapeDtypeStruct`s in the place of arrays, which need not be held for it."""
+    make: Callable[..., Any] = jax.ShapeDtypeStruct  # JAX gives its constructor no types
+
+    def shape(leaf: Any) -> Any:
+        aval: Any = jax.typeof(leaf)
+        sharding = getattr(leaf, "sharding", None)
+        return make(aval.shape, aval.dtype, sharding=sharding, weak_type=getattr(aval, "weak_type", False))
+
+    shapes: tuple[Any, Any] = jax.tree.map(shape, (tuple(args), dict(kwargs)))
+    return shapes
+
+
 def check_arrays(leaves: Sequence[Any]) -> None:
     """Raises TraceError unless all leaves are arrays, or stand for some."""
     for leaf in leaves:

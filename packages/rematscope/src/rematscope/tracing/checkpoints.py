@@ -57,22 +57,16 @@ def with_policies(f: Callable[..., Any], instead: Callable[[Policy | None], Poli
 
     @functools.wraps(f)
     def planned(*args: Any, **kwargs: Any) -> Any:
-        flat, leaves = flattened(f, args, kwargs)
-        jaxpr, out = _jaxpr_of_no_step(flat, leaves)
-        if jaxpr is None:
+        once, leaves = _once(f, args, kwargs)
+        if once is None:
             return replacing(f, lambda loss: with_policies(loss, instead))(*args, **kwargs)
-        found = list(checkpoints(jaxpr))
-        if any(map(jax_internals.is_differentiated, found)):
+        if any(map(jax_internals.is_differentiated, checkpoints(once.jaxpr))):
             # What the gradient inside keeps was decided when it was taken: another policy would not change that.
             raise PlanError(
                 f"{getattr(f, '__name__', 'the function')} takes the gradient of a function that has a checkpoint, and "
                 "names can only be chosen before that. Give the function itself and not its gradient."
             )
-        if found:
-            results = jaxpr_as_fun(jax_internals.jaxpr_with_policies(jaxpr, instead))(*leaves)
-        else:
-            results = jax.checkpoint(jaxpr_as_fun(jaxpr), policy=instead(None))(*leaves)  # f would be traced again
-        return jax.tree.unflatten(jax.tree.structure(out), results)
+        return once.run(jax_internals.jaxpr_with_policies(once.with_checkpoint, instead), leaves)
 
     return planned
 
@@ -82,21 +76,54 @@ def without_checkpoints(f: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(f)
     def plain(*args: Any, **kwargs: Any) -> Any:
-        flat, leaves = flattened(f, args, kwargs)
-        jaxpr, out = _jaxpr_of_no_step(flat, leaves)
-        if jaxpr is None:
+        once, leaves = _once(f, args, kwargs)
+        if once is None:
             return replacing(f, without_checkpoints)(*args, **kwargs)
         jaxpr = jax_internals.rewritten(
-            jaxpr,
+            once.jaxpr,
             lambda eqn, _: [jax_internals.eqn_without_checkpoint(eqn) if jax_internals.is_checkpoint(eqn) else eqn],
         )
-        return jax.tree.unflatten(jax.tree.structure(out), jaxpr_as_fun(jaxpr)(*leaves))
+        return once.run(jaxpr, leaves)
 
     return plain
 
 
+class CalledOnce:
+    """A function for arguments of some shapes alone, which was traced and is called no more: to be traced in many ways.
+
+    Attributes:
+      function: what was traced.
+      jaxpr: its program, on the leaves of its arguments.
+    """
+
+    def __init__(self, f: Callable[..., Any], jaxpr: ClosedJaxpr, out: Any):
+        functools.update_wrapper(self, f)  # for its signature
+        self.__name__ = called(f)  # which a partial has not
+        self.function = f
+        self.jaxpr = jaxpr
+        self._out = jax.tree.structure(out)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        _, leaves = flattened(self.function, args, kwargs)
+        return self.run(self.jaxpr, leaves)
+
+    def run(self, jaxpr: ClosedJaxpr, leaves: Sequence[Any]) -> Any:
+        """What it returns if this is its program."""
+        return jax.tree.unflatten(self._out, jaxpr_as_fun(jaxpr)(*leaves))
+
+    @functools.cached_property
+    def with_checkpoint(self) -> ClosedJaxpr:
+        """Its program; one checkpoint goes around all of it if it has none.
+
+        One object for all policies: JAX then knows again what it has made of the checkpoint's body.
+        """
+        if any(checkpoints(self.jaxpr)):
+            return self.jaxpr
+        return jax.make_jaxpr(jax.checkpoint(jaxpr_as_fun(self.jaxpr)))(*self.jaxpr.in_avals)
+
+
 def called_once(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-    """`f` for arguments of these shapes alone, which calls it no more: to be traced in many ways.
+    """`f` for arguments of these shapes alone, which calls it no more; see `CalledOnce`.
 
     A function that takes a gradient stays as it is, for that is where it is changed; so does one that cannot be traced.
     """
@@ -106,30 +133,30 @@ def called_once(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
             jaxpr, out = jax.make_jaxpr(stopped_at_gradients(flat), return_shape=True)(*leaves)
     except Exception:  # a gradient inside, or an error of the user's, which `trace` explains
         return f
-    if has_gradient(jaxpr):
-        return f
-
-    @functools.wraps(f)
-    def again(*args: Any, **kwargs: Any) -> Any:
-        _, leaves = flattened(f, args, kwargs)
-        return jax.tree.unflatten(jax.tree.structure(out), jaxpr_as_fun(jaxpr)(*leaves))
-
-    again.__name__ = called(f)  # which a partial has not
-    return again
+    return f if has_gradient(jaxpr) else CalledOnce(f, jaxpr, out)
 
 
-def _jaxpr_of_no_step(flat: FlatFunction, leaves: list[Any]) -> tuple[Any, Any]:
-    """The jaxpr of a function and the shapes that it returns; two times None if it is a training step."""
+def as_given(f: Callable[..., Any]) -> Callable[..., Any]:
+    """What `called_once` was given."""
+    return f.function if isinstance(f, CalledOnce) else f
+
+
+def _once(
+    f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> tuple[CalledOnce | None, Sequence[Any]]:
+    """A function that is called once, None if it is a training step; and the leaves of its arguments."""
+    flat, leaves = flattened(f, args, kwargs)
+    if isinstance(f, CalledOnce):
+        return f, leaves
     try:
         jaxpr, out = jax.make_jaxpr(stopped_at_gradients(flat), return_shape=True)(*leaves)
         if not has_gradient(jaxpr):
-            return jaxpr, out
+            return CalledOnce(f, jaxpr, out), leaves
     except GradientInside:
         pass
     if _takes_step(flat, leaves):
-        return None, None
-    found: tuple[Any, Any] = jax.make_jaxpr(flat, return_shape=True)(*leaves)
-    return found
+        return None, leaves
+    return CalledOnce(f, *jax.make_jaxpr(flat, return_shape=True)(*leaves)), leaves
 
 
 def _takes_step(flat: FlatFunction, leaves: list[Any]) -> bool:
@@ -149,8 +176,8 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     """
     flat, leaves = flattened(f, args, kwargs)
     check_differentiable(leaves)
-    if _jaxpr_of_no_step(flat, leaves)[0] is not None:
-        return f, args, kwargs
+    if (once := _once(f, args, kwargs)[0]) is not None:
+        return once, args, kwargs
     found: list[tuple[Any, list[Any]]] = []
     shardings: dict[tuple[int, ...], set[Any]] = {}
     for leaf in leaves:
@@ -185,7 +212,7 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     jax.make_jaxpr(replacing(flat, look))(*leaves)
     loss, shapes = found[0]
     loss.__name__ = called(f)
-    return loss, shapes, {}
+    return called_once(loss, shapes, {}), shapes, {}
 
 
 def _shape(aval: Any, sharding: Any) -> Any:
@@ -205,4 +232,4 @@ def checkpoints(jaxpr: AnyJaxpr) -> Iterator[JaxprEqn]:
 def jaxpr_of(f: Callable[..., Any], *args: Any, **kwargs: Any) -> ClosedJaxpr:
     """The jaxpr of `f` on the leaves of its arguments, arrays or `jax.ShapeDtypeStruct`s."""
     flat, leaves = flattened(f, args, kwargs)
-    return jax.make_jaxpr(flat)(*leaves)
+    return f.jaxpr if isinstance(f, CalledOnce) else jax.make_jaxpr(flat)(*leaves)

@@ -41,7 +41,6 @@ COMPILES = 4
 _ENOUGH = 0.97  # of the room used: what lies nearer is not looked for
 _ALIKE = 0.99  # of two aims: the rows are not solved again
 _ABOUT = 1.02  # of an aim: so exactly is it known what another target than a CPU makes of anything
-_FIRST_RATIO = 1.03  # of compiled to predicted temporaries, as long as nothing is compiled
 _NEAR = 0.9  # of an aim: where nothing in the rows is nearer, they may foretell too much
 _NEARER = 3  # times that the rows are solved for one aim, since they foretell another peak than the programs do
 _WORTH = 0.98  # of what is computed again: what spares less is not compiled
@@ -160,7 +159,7 @@ class Search:
                 if cheap and self._is_new(trimmed) and trimmed.predicted <= closest.predicted:
                     return trimmed, 0.0
         late = [t for t in self.trials if t.plain is None]
-        ratio = _FIRST_RATIO
+        ratio = 1.0  # of compiled to foretold temporaries
         for trial in late:
             taken = trial.peak_bytes - self.fixed
             ratio = 1.5 * ratio if math.isinf(taken) else max(taken, 1) / max(trial.predicted, 1)

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import threading
+import warnings
 
 import jax
 import numpy as np
@@ -74,10 +75,19 @@ def configured(settings):
 
 @contextlib.contextmanager
 def all_of_them():
-    """Every setting at once, as `jax.config` has it, and those of NumPy, of Python and of a mesh besides."""
+    """Every setting at once, as `jax.config` has it, and those of NumPy, of Python and of a mesh besides: among them
+    warnings that are errors, another folder, and no standard output."""
     mesh = jax.make_mesh((1,), ("rows",), axis_types=(jax.sharding.AxisType.Explicit,))
     limit = sys.getrecursionlimit()
-    with configured(SETTINGS), jax.set_mesh(mesh), np.errstate(all="raise"):
+    with (
+        configured(SETTINGS),
+        jax.set_mesh(mesh),
+        np.errstate(all="raise"),
+        np.printoptions(legacy="1.13"),
+        warnings.catch_warnings(action="error"),
+        contextlib.chdir("/"),
+        contextlib.redirect_stdout(None),
+    ):
         sys.setrecursionlimit(400)
         yield
         sys.setrecursionlimit(limit)

@@ -132,6 +132,9 @@ def _operator(compare: Callable[[Any, Any], bool]) -> _Says:
     return lambda one, other: [(one, compare, other)]
 
 
+_SAME = _operator(operator.eq)
+
+
 def _one_of(one: Any, others: Any) -> Iterator[tuple[Any, Callable[[Any, Any], bool], Any]]:
     """A number compared with those among others that are nearest."""
     if not _is_number(one):
@@ -237,6 +240,10 @@ def _sides(node: ast.AST, opname: str) -> Iterator[tuple[ast.expr, _Says, ast.ex
             yield key, _key_of, _keys(table)
         case ast.Call(func=ast.Attribute(attr=name), args=[left, right]) if opname == "CALL" and name in _BY_NAME:
             yield left, _operator(_BY_NAME[name]), right
+        case ast.Call(ast.Attribute(ast.Call(ast.Name("str"), [number]), "endswith"), [ast.Constant(str(end))]) if (
+            opname == "CALL" and end.isdecimal()
+        ):
+            yield ast.BinOp(number, ast.Mod(), ast.Constant(10 ** len(end))), _SAME, ast.Constant(int(end))
         case ast.Call(func=ast.Attribute(value=left, attr=name), args=[right]) if opname == "CALL":
             if name.strip("_") in _BY_NAME:
                 yield left, _operator(_BY_NAME[name.strip("_")]), right

@@ -256,6 +256,7 @@ def by_a_case(n, k):
         (lambda n, k: right if (n, k)[2:] else keeps_all, [(0, 0, False)]),
         (lambda n, k: operator.lt(n, k), [(5, 7, True)]),
         (lambda n, k: n.__eq__(k), [(5, 7, False)]),
+        (lambda n, k: str(10 * n + k).endswith("43"), [(57, 43, False)]),
         (lambda n, k: math.gcd(n, 10) == hash(k) - 2, [(5, 5, True)]),
     ],
 )

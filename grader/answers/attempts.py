@@ -179,7 +179,8 @@ def _returning_arrays(function: Callable) -> Callable:
             if not isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float | complex):
                 raise Unusable(f"Your answer returns a {type(leaf).__name__}, not an array.")
             if not jnp.issubdtype(dtype := jnp.asarray(leaf).dtype, jnp.inexact):
-                raise Unusable(f"Your answer returns {dtype}, which has no gradient.")
+                among = "" if leaf is output else f"a {type(output).__name__}, and in it "
+                raise Unusable(f"Your answer returns {among}{dtype}, which has no gradient.")
         return jax.tree.map(jnp.asarray, output)
 
     return checked

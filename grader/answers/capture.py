@@ -43,8 +43,9 @@ class CaptureError(Exception):
 def capture(answer: Callable, exercise: str, cases: Sequence[Case | Question], seed: int = 0) -> Evidence:
     """Traces an answer in every case, without running it on any data; and asks it every question.
 
-    It is tried twice: in an order that no answer knows, and then in the opposite one, of questions a quarter. Where it
-    does something else the second time, it has a memory, and a `Failure` says so. What can have none is traced once.
+    It is tried twice: in an order that no answer knows, and then in the opposite one, of many questions a quarter.
+    Where it does something else the second time, it has a memory, and a `Failure` says so. What can have none is traced
+    once.
 
     Args:
       answer: a function of arrays that returns an array, or what a case or a question makes something of.
@@ -167,8 +168,10 @@ def _order(cases: Sequence[Case | Question], rng: np.random.Generator) -> list[i
 def _asked_twice(answer: Callable, questions: Sequence[Question], rng: np.random.Generator) -> tuple[Traced, ...]:
     order = _order(questions, rng)
     first = {place: _asked(answer, questions[place]) for place in order}
-    # A question may take its time, as compiling does. Those that came first have seen the most since.
-    again = reversed(order[: math.ceil(len(order) / 4)]) if questions and may_remember(answer) else ()
+    # Where there are few each takes its time, as compiling does, and many take it together: then it is a quarter, of
+    # those that came first, which have seen the most since.
+    twice = order if 4 < len(order) <= 16 else order[: math.ceil(len(order) / 4)]
+    again = reversed(twice) if questions and may_remember(answer) else ()
     second = {place: _asked(answer, questions[place]) for place in again}
     replies = []
     for place, question in enumerate(questions):

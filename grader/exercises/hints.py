@@ -61,12 +61,18 @@ def _about_errors(text: str, *says: str) -> tuple[Hint, ...]:
 
 # The last of every exercise's hints. What goes wrong in a call of JAX's means the same in each: these are found by the
 # words of the questions about it (`grader/verdicts/error_questions.py`); the last one is for all else that is raised.
+# And so does what goes wrong the second time alone.
 ABOUT_ERRORS = (
     Hint(
         "`f(x)` runs the function that `jax.custom_vjp` was given, `jax.grad(f)(x)` its forward rule instead. Print "
         "`f(x)`, and the first of the two things that the forward rule returns for that `x`: where do they part?",
         after=(FindingKind.WRONG_VALUE, FindingKind.WRONG_TYPE, FindingKind.RAISES),
         says=UNDIFFERENTIATED,
+    ),
+    Hint(
+        "Call your answer twice in one cell, with the same arguments. Which of the names that it uses come from "
+        "outside of it, and is what they stand for the same before and after each call?",
+        after=(FindingKind.CHANGES,),
     ),
     *_about_errors(
         "`jax.checkpoint(f, policy=…)` gets its function at once, `@jax.checkpoint(policy=…)` is called without one. "
@@ -112,6 +118,15 @@ ABOUT_ERRORS = (
         '`checkpoint_name(value, "name")` returns the value, with its name. What does it get in your answer, and in '
         "which order?",
         "checkpoint_name takes two things",
+    ),
+    *_about_errors(
+        "A policy says yes or no to an operation, and is what a checkpoint is given. Who puts a checkpoint around a "
+        "function, you or the check, and what does that get by `policy=`?",
+        "has jax.checkpoint been put around one",
+    ),
+    *_about_errors(
+        "`t = (1, 2)` cannot be changed. What are `list(t)`, `(*t, 3)` and `t + (3,)`, and is `t` still what it was?",
+        "those stay what they are",
     ),
     Hint(
         "Call your answer yourself, in a cell of its own, with arguments of your own. What are the values in the line "

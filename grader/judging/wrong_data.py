@@ -85,7 +85,7 @@ def _misfit(answer: _Answer, task: Task) -> Seen | None:
     """What is to be said of what has another form than what is wanted, or a name that the page does not have."""
     question, got, want = answer
     if not _fits(got, want):
-        return _wrong_type(question, task, _expected(want), _shown(got, want))
+        return _wrong_type(question, task, _expected(want), _returned(got, want))
     if isinstance(want, Choice) and (unknown := _unknown(got, want)):
         text = f"{unknown!r} is none of the names on the page."
         ask = "Which of the page's names means the same value?"
@@ -229,7 +229,7 @@ def _carried_out(answer: _Answer, task: Task) -> int | Seen:
     """What an answer costs; or, of one that breaks a rule, what is to be said of it."""
     question, got, want = answer
     if not isinstance(got, list):
-        return _wrong_type(question, task, task.returns, _shown(got, got))
+        return _wrong_type(question, task, task.returns, _returned(got, got))
     try:
         cost: int = want.cost(got)
         return cost
@@ -304,6 +304,11 @@ def _fits(got: Any, want: Any) -> bool:
                 isinstance(got, dict) and got.keys() == want.keys() and all(_fits(got[key], want[key]) for key in want)
             )
     return type(got) is type(plain(want))
+
+
+def _returned(data: Any, like: Any) -> str:
+    """Data of another form than what is wanted, in words: a text is told from names, and an empty one from nothing."""
+    return f"the text {data!r}" if isinstance(data, str) else _shown(data, like)
 
 
 def _shown(data: Any, like: Any) -> str:

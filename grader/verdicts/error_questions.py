@@ -50,7 +50,7 @@ _OF_JAX: Questions = (
         "jax.checkpoint: what was given to that?",
     ),
     (
-        r"Expected a callable value, got \w*Tracer|weak reference to '(list|tuple)'",
+        r"Expected a callable value, got \w*Tracer|weak reference to '(list|tuple)'|arguments should be callable",
         "A function is wanted there. What is given in its place: what a function has returned, or several of them?",
     ),
     (
@@ -65,6 +65,11 @@ _OF_JAX: Questions = (
         r"Cannot interpret value of type <class '[^']*(function|[Pp]olicy|partial|method|names)[^']*'> as an abstract",
         "A function stands there among the arguments of what jax.checkpoint returned, where arrays go. What goes "
         "between the parentheses of jax.checkpoint itself, and by which keyword does it take a policy?",
+    ),
+    (
+        r"core\.Primitive'> as an abstract",
+        "JAX calls what it is given as a policy with an operation. Is that a function of an operation, or has "
+        "jax.checkpoint been put around one?",
     ),
     (
         r"returned by a remat policy should be a bool[\s\S]*Got None",
@@ -145,6 +150,12 @@ _OF_PYTHON: Questions = (
         "Which line of that cell does Python stop at? Mend it and run the cell: what it defines is there then.",
     ),
     (r"^NameError|^UnboundLocalError", "Is that name spelled right, and is it imported or defined above?"),
+    (
+        r"'(tuple|str|range)' object (does not support item (assignment|deletion)|has no attribute "
+        r"'(add|append|clear|extend|insert|pop|remove|reverse|sort|update)')",
+        "What that line would change is a tuple or a text, and those stay what they are: how do you make a new one, or "
+        "a list of it?",
+    ),
     (r"^AttributeError|^ImportError", "Is that name spelled right, and is it where you look for it?"),
     (
         r"contracting dimensions|incompatible shapes",

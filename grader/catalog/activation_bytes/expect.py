@@ -87,6 +87,21 @@ mistakes = (
         "What does the t-th part of the heads make smaller, and where does t come in?",
     ),
     Mistake(
+        "it is what all devices keep together",
+        lambda s, b, h, a, t, mode: t * _kept(s, b, h, a, t, mode),
+        "Of how many devices does the page ask what they keep?",
+    ),
+    Mistake(
+        "with sequence parallelism everything in it has the t-th part of the tokens",
+        lambda s, b, h, a, t, mode: _kept(s // t if "sequence" in mode else s, b, h, a, t, mode),
+        "Which values have only a part of the tokens on each device, and which have all tokens of a part of the heads?",
+    ),
+    Mistake(
+        "its attention matrix has the layer's width where the number of heads belongs",
+        lambda s, b, h, a, t, mode: _kept(s, b, h, a, t, mode) + _kept(s, b, 0, h - a, t, mode),
+        "Which of the page's shapes end in two axes of tokens, and what are their other two?",
+    ),
+    Mistake(
         "it divides by t what every device has as a whole",
         _in_mode(lambda mode: mode + "+sequence"),
         _SHAPES,
@@ -269,7 +284,12 @@ hints = (
             after=("wrong value",),
             says=says,
         )
-        for says in ("has the layer for itself", "sequence parallelism changes nothing")
+        for says in (
+            "has the layer for itself",
+            "keep together",
+            "part of the tokens",
+            "sequence parallelism changes nothing",
+        )
     ),
     *ABOUT_ERRORS,
 )

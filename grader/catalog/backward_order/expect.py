@@ -205,6 +205,23 @@ hints = (
         "that reads something of the set joins it, and is put; to put a name is to put first what it reads that is not "
         "there yet. When does everything else get into the order?"
     ),
+    Hint(
+        "Print your order for the mini-example, and the page's `by_hand` below it. Which of its entries have another "
+        "form, or are no equation's?",
+        after=("impossible",),
+        says="is none of the equations' names",
+    ),
+    Hint(
+        "Print `equations[0]` and `residuals`. What kind of thing is each, which entries does it have, and which of "
+        "them does your line change, or take apart?",
+        after=("raises",),
+        says="are tuples, not lists",
+    ),
+    Hint(
+        "Print `equations[0]`. Which entries does it have, and for how many of them has your line a name?",
+        after=("raises",),
+        says="has three entries",
+    ),
     *ABOUT_ERRORS,
 )
 

@@ -14,6 +14,7 @@ parameters = ("stages",)
 ranges = {
     "n": Integers(1, 8),
     "axes": Integers(1, 3),
+    "m": Integers(1, 32),
     "w": Integers(1, 32),
     "dtype": OneOf(("float32", "float16")),
     "called": calls.CALLED,
@@ -25,24 +26,25 @@ def cases(rng):
     """Some stages, two, one, and many of which some are the same function, the last one and an earlier one among them.
 
     All weights are square, so that stages can be mixed up. Some stages take vectors; two take arrays of three axes, the
-    first of size 1. Of one number at a time many sines make few different ones, so few stages are given that.
+    first of size 1. Of one number at a time many sines make few different ones, so few stages are given that. What the
+    answer returns has been called before in some, once or a few times.
     """
-    some, more, *widths = map(int, (rng.integers(3, 8), rng.integers(1, 4), *rng.integers(4, 32, 3)))
-    ways = map(str, rng.permutation(["jax.jit", "jax.vmap"]))
+    some, rows, *widths = map(int, (rng.integers(3, 8), rng.integers(2, 32), *rng.integers(4, 32, 3)))
+    ways, before = map(str, rng.permutation(["jax.jit", "jax.vmap"])), map(int, rng.permutation([1, 2, 3]))
     return (
         _case(rng, "abcdefg"[:some], (widths[0],), "float32", "as it is"),
-        _case(rng, "ab", (1, more, widths[1]), "float16", next(ways), used=True),
-        _case(rng, "a", (more, widths[2]), "float32", "as it is"),
-        _case(rng, "abc"[: int(rng.integers(2, 4))], (1,), "float32", "as it is"),
-        _case(rng, _repeating(rng, 8), (2 * more, 32), "float32", next(ways)),
+        _case(rng, "ab", (1, rows, widths[1]), "float16", next(ways), before=next(before)),
+        _case(rng, "a", (1, widths[2]), "float32", "as it is"),
+        _case(rng, "abc"[: int(rng.integers(2, 4))], (1,), "float32", "as it is", before=next(before)),
+        _case(rng, _repeating(rng, 8), (32, 32), "float32", next(ways), before=next(before)),
     )
 
 
-def case(rng, n, axes, w, dtype, called):
+def case(rng, n, axes, m, w, dtype, called):
     """So many stages of this width, some of which may be the same function; not where few numbers go through them: what
     comes of the same sines again and again is nearly one value, and no stage could be told from another."""
     letters = _repeating(rng, n) if n > 2 and w > 8 and rng.integers(2) else "abcdefgh"[:n]
-    return _case(rng, letters, (1, int(rng.integers(1, 3)), w)[-axes:], dtype, called)
+    return _case(rng, letters, (1, m, w)[-axes:], dtype, called)
 
 
 def _repeating(rng, n):
@@ -51,22 +53,26 @@ def _repeating(rng, n):
     return "".join([*letters, letters[rng.integers(n - 1)]])
 
 
-def _case(rng, letters, shape, dtype, called, used=False):
+_BEFORE = "", ", called once before", ", called twice before", ", called three times before"
+
+
+def _case(rng, letters, shape, dtype, called, before=0):
     """A list of stages; the same letter twice is the same function twice."""
     n, structure = len(letters), {"axes": len(shape), "w": shape[-1], "dtype": dtype, "called": called}
+    structure |= {"m": shape[-2]} if len(shape) > 1 else {}
     same = "" if len(set(letters)) == n else ", some the same function"
     return _stages(
-        f"{n} stage{'s' if n > 1 else ''}{same}{calls.where(called)}{', used a second time' if used else ''}",
+        f"{n} stage{'s' if n > 1 else ''}{same}{calls.where(called)}{_BEFORE[before]}",
         letters,
         rng,
         jax.ShapeDtypeStruct(((2,) if called == "jax.vmap" else ()) + shape, dtype),
         transform=calls.transform(called),
-        used=used,
+        before=before,
         structure={"n": n, "same": bool(same), **structure},
     )
 
 
-def _stages(name, letters, rng, x, used=False, **fields):
+def _stages(name, letters, rng, x, before=0, **fields):
     width = x.shape[-1]
     by_letter = {letter: _stage(_weights(rng, width), _weights(rng, width)) for letter in sorted(set(letters))}
     one_argument = {letter: _one_argument(stage) for letter, stage in by_letter.items()}
@@ -80,23 +86,23 @@ def _stages(name, letters, rng, x, used=False, **fields):
     return Case(
         name,
         (x,),
-        apply=lambda answer: _applied(answer, [one_argument[letter] for letter in letters], used),
+        apply=lambda answer: _applied(answer, [one_argument[letter] for letter in letters], before),
         function=function,
         **fields,
     )
 
 
-def _applied(answer, stages, used):
+def _applied(answer, stages, before):
     """What the answer makes of a list of stages, which it may read and not change: it belongs to the caller. It may be
-    called more than once, and so it is where it counts as used."""
+    called more than once: so often before."""
     given = list(stages)
     function = answer(stages)
     if not callable(function):
         return function
 
     def run(x):
-        if used:
-            jax.eval_shape(function, x)
+        for _ in range(before):
+            jax.eval_shape(lambda x: function(x), x)  # another function to JAX, which remembers what it has traced
         output = function(x)
         if stages != given:
             raise Unusable("Your answer changes the list of stages that it was given.")

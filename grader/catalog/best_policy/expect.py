@@ -158,7 +158,11 @@ otherwise = "How many choices are there for eleven names, and did your answer lo
 error_questions = (
     (r"unhashable|not iterable", "What does block.evaluate take: one name, or several in a tuple or list?"),
     (r"RecursionError", "Does every call of your function have fewer names left than the one before?"),
-    (r"min\(\) |max\(\) ", "Is the choice of no names at all among those that you look at?"),
+    (
+        r"min\(\) |max\(\) ",
+        "Is the choice of no names at all among those that you look at, and is it the bytes that you compare with the "
+        "budget?",
+    ),
 )
 
 hints = (
@@ -166,7 +170,7 @@ hints = (
     Hint(
         "Which of the two numbers that `block.evaluate(names)` returns must stay within the budget, and which is to be "
         "as small as can be?",
-        after=("impossible", "wrong type"),
+        after=("impossible",),
     ),
     Hint(
         "On the page, what does `'down'` spare when nothing else is saved, and what once `'mid'` is?",
@@ -216,10 +220,10 @@ hints = (
     Hint(
         "`block.evaluate(names)` takes what your answer is to return. What does it say of that?",
         after=("wrong type",),
-        says="a list of names is asked for",
     ),
     Hint(
-        "Sometimes no name fits. Which choice is left then, and is it among those that you go through?",
+        "Sometimes no name fits. Which choice is left then, and is it among those that you go through? Which of "
+        "the two numbers that `block.evaluate` returns for it is 0, and which of them does your line compare?",
         after=("raises",),
         says="no names at all",
     ),

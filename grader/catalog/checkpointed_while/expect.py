@@ -52,7 +52,7 @@ mistakes = (
     Mistake(
         "this is x itself",
         lambda cond, body, x, max_steps, c: x,
-        "Which of the things that go round in your loop is the state, and which do you return?",
+        "Does your loop take a step where cond is true, and which of the things that go round in it do you return?",
     ),
 )
 
@@ -137,6 +137,12 @@ hints = (
         "Nearly the answer: `c` segments of `-(-max_steps // c)` steps each, a scan of scans. One segment is in a "
         "checkpoint. One step is a `jax.lax.cond`. How does a step learn its number, so that those beyond `max_steps` "
         "do nothing?"
+    ),
+    Hint(
+        "`if`, `while`, `and` and `or` ask Python, which knows no numbers while JAX traces. What do `&`, `|` and "
+        "`jax.lax.cond` do in their place?",
+        after=("raises",),
+        says="whether a traced value is true",
     ),
     *ABOUT_ERRORS,
 )

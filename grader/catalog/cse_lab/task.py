@@ -11,14 +11,16 @@ signature = "cse_lab(layer, w, x, n)"
 returns = "a dict of three pairs of integers, {'barriers': …, 'lowered': …, 'compiled': …},"
 
 # Layers as they are written, with a function in place of f. No rule for a number of layers says how many products there
-# are in all: one that nothing but another product, or a sum, needs is not computed again.
+# are in all: one that nothing but another product, or a sum, needs is not computed again, and where no gradient goes
+# back there is none for it.
 _NOT_AGAIN = "f(x) @ w", "x + f(x) @ w", "x - f(x) @ w"
 _AGAIN = "f(x @ w)", "x + f(x @ w)", "x * (x @ w)", "f(x) * (x @ w)"
+_NOT_BACK = "x + f(stop(x) @ w)", "x - f(stop(x) @ w)", "x * f(stop(x) @ w)"
 
 
 def cases(rng):
     """One layer, and several of another kind. More would tell no more and take longer to compile."""
-    return _question(rng, 1, _NOT_AGAIN), _question(rng, 4, _AGAIN)
+    return _question(rng, 1, _NOT_AGAIN), _question(rng, 4, _NOT_BACK)
 
 
 def case(rng, n):
@@ -29,12 +31,13 @@ def case(rng, n):
 
 def _question(rng, n, layers):
     f = ("jnp.sin", "jnp.cos", "jnp.exp")[rng.integers(3)]
-    text = layers[rng.integers(len(layers))].replace("f(", f"{f}(")
-    layer = eval(f"lambda w, x: {text}", {"jnp": jnp})  # as the finding shows it, to be tried
+    text = layers[rng.integers(len(layers))].replace("f(", f"{f}(").replace("stop(", "jax.lax.stop_gradient(")
+    layer = eval(f"lambda w, x: {text}", {"jax": jax, "jnp": jnp})  # as the finding shows it, to be tried
     layer.__name__ = "layer"
     cpu = jax.sharding.SingleDeviceSharding(jax.devices("cpu")[0])
-    # Products so large are calls of a library, which take less time to compile. Nothing is run.
-    rows, width = map(int, rng.permutation([rng.integers(64, 129), rng.integers(129, 257)]))
+    # Products so large are calls of a library, which take less time to compile. Nothing is run. Those of another layer
+    # are as large: what is remembered by shapes alone is wrong there.
+    rows, width = 64 + 16 * n, 256 - 16 * n
     w, x = (jax.ShapeDtypeStruct(shape, jnp.float32, sharding=cpu) for shape in ((width, width), (rows, width)))
     return Question(f"n = {n}, layer {text}", (layer, w, x, n), structure={"n": n})
 

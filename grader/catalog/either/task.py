@@ -86,7 +86,8 @@ def _asked(rng):
     They take nothing but what JAX tells for a question. Everything is asked twice or more, in an order drawn anew.
     """
     word, other = ("".join(rng.choice(list(string.ascii_lowercase), size=5)) for _ in range(2))
-    names = "hidden", "hidden", "logits", "squares", "sines", word, word + "_", word.upper(), other, ""
+    long = f"layer_{rng.integers(100)}/{word}/{other}", word * 8
+    names = "hidden", "hidden", "logits", "squares", "sines", word, word + "_", word.upper(), other, *long, ""
     # Of equal shapes and dtypes JAX has one object, by which an operation is known: besides, names have other dtypes.
     asked, besides = (*named(names, rng), *unnamed(rng)), named((*names[2:], *names[:2]), rng, ends=False)
     kinds = [*_ANSWERS.items(), *(("Offloadable(src, dst)", place) for place in _places(rng))]
@@ -119,9 +120,13 @@ def _asked(rng):
 
 
 def _places(rng):
-    """To the host, as usual, and another way; the third stays where it is, and is an answer like others."""
-    here, there, elsewhere = map(str, rng.permutation(["device", "unpinned_host", "another_device"]))
-    return Offloadable("device", "pinned_host"), Offloadable(here, there), Offloadable(elsewhere, elsewhere)
+    """To the host, as usual, from elsewhere to the same host, and from there to somewhere else; the last stays where it
+    is, and is an answer like others."""
+    here, there, elsewhere = map(str, rng.permutation(["unpinned_host", "another_device", "a_third_device"]))
+    return tuple(
+        Offloadable(src, dst)
+        for src, dst in (("device", "pinned_host"), (here, "pinned_host"), (here, there), (elsewhere, elsewhere))
+    )
 
 
 def _key(told):

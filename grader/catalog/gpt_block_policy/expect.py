@@ -90,7 +90,7 @@ error_questions = (
         "Does the function that makes a policy of them take a list of names, or names?",
     ),
     (
-        r"remat policy should be|takes \d+ positional|missing \d+ required|unexpected keyword",
+        r"remat policy should be(?![\s\S]*Got None)|takes \d+ positional|missing \d+ required|unexpected keyword",
         "JAX calls a policy with an operation, its operands, and parameters by keyword, and wants yes or no. Is what "
         "you return such a function?",
     ),
@@ -112,7 +112,7 @@ hints = (
         "Full of what, and minimal what? How much does `jax.checkpoint` compute again if it is given no policy, and "
         "which of the two words says that?",
         after=("also saved",),
-        says="\nfull\n",
+        says=("\nfull\nWhich", "mlpwi_activated, "),  # there alone, and what no entry saves
     ),
     Hint(
         "`mlpwi_activated` is no projection, its name only begins like that of one. How does your policy compare "

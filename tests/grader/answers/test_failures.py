@@ -72,6 +72,12 @@ SLIPS = {
     "policies that are called": (lambda x: POLICIES(f)(x), "none itself"),
     "a policy without an answer": (lambda x: jax.checkpoint(f, policy=lambda *_, **__: None)(x), "in all other cases"),
     "a policy with two": (lambda x: jax.checkpoint(f, policy=lambda *_, **__: (True, True))(x), "one of the three"),
+    "a policy in a checkpoint": (
+        lambda x: jax.checkpoint(f, policy=jax.checkpoint(POLICIES.dots_saveable))(x),
+        "has jax.checkpoint been put around one",
+    ),
+    "a tuple that is to grow": (lambda x: (x,).append(x), "those stay what they are"),
+    "sides of a cond that are called": (lambda x: jax.lax.cond(True, f(x), x), "A function is wanted there"),
     "a list of names": (
         lambda x: jax.checkpoint(f, policy=POLICIES.save_only_these_names(["a"]))(checkpoint_name(x, "a")),
         "each name as an argument",

@@ -249,3 +249,29 @@ special("some_heads_each", lambda s, b, h, a, t: t < a < 128)
 special("one_device", lambda s, b, h, a, t: t == 1)
 special("few_devices", lambda s, b, h, a, t: 1 < t < 8)
 special("no_power_of_two", lambda s, b, h, a, t: t & (t - 1) > 0)
+
+
+@fails_with("wrong value", "what all devices keep together", "how many devices", where=lambda t, **_: t > 1)
+def of_all_devices(s, b, h, a, t, mode):
+    return t * layer(s, b, h, a, t, mode)
+
+
+@fails_with(
+    "wrong value",
+    "everything in it has the t-th part of the tokens",
+    "which have all tokens",
+    where=lambda mode, t, **_: mode in (SEQUENCE, BOTH) and t > 1,
+)
+def a_share_of_the_tokens_for_all(s, b, h, a, t, mode):
+    return layer(s // t if "sequence" in mode else s, b, h, a, t, mode)
+
+
+@fails_with(
+    "wrong value",
+    "the layer's width where the number of heads",
+    "two axes of tokens",
+    where=lambda mode, h, a, **_: mode in (TENSOR, SEQUENCE) and h > a,
+)
+def width_for_heads(s, b, h, a, t, mode):
+    more = 5 * (h - a) * s * s * b // t if mode in (TENSOR, SEQUENCE) else 0
+    return layer(s, b, h, a, t, mode) + more

@@ -219,3 +219,14 @@ def thirteen_at_most(equations, residuals):
 @fails_with("costs more", "than it has to", where=lambda n: 5 < n < 14)
 def neither_few_nor_fourteen(equations, residuals):
     return names(equations) if 5 < len(equations) < 14 else best(equations, residuals)
+
+
+@fails_with("impossible", "is none of the equations' names", "a list of those alone", where=lambda n: True)
+def with_their_bytes(equations, residuals):
+    bytes_of = {name: nbytes for name, _, nbytes in equations}
+    return [(name, bytes_of[name]) for name in best(equations, residuals)]
+
+
+@fails_with("raises", "unpack", "has three entries", where=lambda n: True)
+def two_entries_each(equations, residuals):
+    return [name for name, _ in equations]

@@ -136,3 +136,25 @@ def rules_by_hand(stages):
         return function
 
     return lambda x: stages[-1](functools.reduce(lambda x, stage: keeping_its_input(stage)(x), stages[:-1], x))
+
+
+@passes
+def of_a_batch_of_one(stages):
+    def run(x):
+        x = x[None]
+        for stage in stages[:-1]:
+            x = jax.checkpoint(jax.vmap(stage))(x)
+        return jax.vmap(stages[-1])(x)[0]
+
+    return run
+
+
+@passes
+def flat_between_stages(stages):
+    def run(x):
+        shape, wrapped = x.shape, [jax.jit(jax.remat(jax.jit(stage))) for stage in stages[:-1]]
+        for stage in wrapped:
+            x = stage(x.reshape(shape)).ravel()
+        return stages[-1](x.reshape(shape))
+
+    return run

@@ -2,6 +2,7 @@
 
 import itertools
 
+import jax
 from sample_answers import Answers
 
 from solutions.best_policy import best_policy as best
@@ -276,3 +277,19 @@ def leaves_out_all_that_are_idle(block, budget_bytes):
         return best(block, budget_bytes)
     _, cost = block.evaluate(names)
     return [name for name in names if block.evaluate([other for other in names if other != name])[1] > cost]
+
+
+@fails_with("raises", "ValueError: min() ", "is it the bytes that you compare")
+def cost_within_the_budget(block, budget_bytes):
+    cheap = (names for names in choices(block) if block.evaluate(names)[1] <= budget_bytes)
+    return min(cheap, key=lambda names: block.evaluate(names)[0])
+
+
+@fails_with("wrong type", "returns a function", "What should best_policy", where=lambda **_: True)
+def a_policy(block, budget_bytes):
+    return jax.checkpoint_policies.save_only_these_names(*best(block, budget_bytes))
+
+
+@fails_with("wrong type", "returns the text '", "What should best_policy", where=lambda **_: True)
+def names_joined(block, budget_bytes):
+    return ", ".join(best(block, budget_bytes))

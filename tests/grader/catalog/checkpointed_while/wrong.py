@@ -226,3 +226,45 @@ def checkpoint_around_all_but_58(cond, body, x, max_steps, c):
 @fails_with("peak", "One operation after the other", "run again at once")
 def checkpoint_around_all_for_few_segments(cond, body, x, max_steps, c):
     return (checkpoint_around_all if c < 4 else right)(cond, body, x, max_steps, c)
+
+
+def step_by_step(step, x, max_steps, c):
+    """A scan of scans; `step` takes a pair of a state and the number of steps taken, and returns the next one."""
+    segment = jax.checkpoint(lambda pair, _: jax.lax.scan(step, pair, length=-(-max_steps // c)))
+    return jax.lax.scan(segment, (x, 0), length=c)[0]
+
+
+@fails_with("wrong type", "returns a tuple, and in it int32", "What should checkpointed_while")
+def with_the_number_of_steps(cond, body, x, max_steps, c):
+    def step(pair, _):
+        x, taken = pair
+        return jax.lax.cond((taken < max_steps) & cond(x), lambda: (body(x), taken + 1), lambda: (x, taken)), None
+
+    return step_by_step(step, x, max_steps, c)
+
+
+@fails_with("wrong value", "this is x itself", "take a step where cond is true")
+def sides_exchanged(cond, body, x, max_steps, c):
+    def step(pair, _):
+        x, taken = pair
+        return jax.lax.cond((taken < max_steps) & cond(x), lambda: (x, taken), lambda: (body(x), taken + 1)), None
+
+    return step_by_step(step, x, max_steps, c)[0]
+
+
+@fails_with("raises", "callable", "A function is wanted there")
+def sides_called(cond, body, x, max_steps, c):
+    def step(pair, _):
+        x, taken = pair
+        return jax.lax.cond((taken < max_steps) & cond(x), (body(x), taken + 1), (x, taken)), None
+
+    return step_by_step(step, x, max_steps, c)[0]
+
+
+@fails_with("raises", "Attempted boolean conversion", "What decides that when the program runs?")
+def pythons_and(cond, body, x, max_steps, c):
+    def step(pair, _):
+        x, taken = pair
+        return jax.lax.cond(taken < max_steps and cond(x), lambda: (body(x), taken + 1), lambda: (x, taken)), None
+
+    return step_by_step(step, x, max_steps, c)[0]

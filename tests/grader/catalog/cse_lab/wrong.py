@@ -241,3 +241,20 @@ def x_before_w(layer, w, x, n):
 def several_mistakes_at_once(layer, w, x, n):
     of_gradient = gradient_alone(layer, w, x, n)
     return counted((layer, w, x, n)) | {"lowered": of_gradient["lowered"], "compiled": (9 * n, 9 * n)}
+
+
+@functools.cache
+def _counted_once(key):
+    return {}
+
+
+@fails_with("wrong value", "is not what JAX does")
+def remembered_by_shapes(layer, w, x, n):
+    known = _counted_once((n, w.shape, x.shape))
+    return dict(known or known.update(counted((layer, w, x, n))) or known)
+
+
+@fails_with("wrong value", "under 'compiled', the numbers are too large", where=lambda n: n == 4)
+def compiled_by_the_pages_rule(layer, w, x, n):
+    counts = counted((layer, w, x, n))
+    return counts | {"compiled": (counts["compiled"][0], 3 * n - 1)}

@@ -325,3 +325,21 @@ def the_second_not_asked_about_squares(p1, p2):
         return said if k.get("name") != "squares" or is_yes(p1(primitive, *a, **k)) else False
 
     return policy
+
+
+@fails_with("wrong value", "says Offloadable", "dst='pinned_host'")
+def the_seconds_offload_to_the_same_place(p1, p2):
+    def policy(*a, **k):
+        first, second = p1(*a, **k), p2(*a, **k)
+        both = isinstance(first, Offloadable) and isinstance(second, Offloadable)
+        return second if both and first.dst == second.dst else joined(p1, p2)(*a, **k)
+
+    return policy
+
+
+@fails_with("wrong value", "no, compute it again, about '")
+def the_second_not_asked_about_long_names(p1, p2):
+    def policy(*a, **k):
+        return p1(*a, **k) if len(k.get("name", "")) > 12 else joined(p1, p2)(*a, **k)
+
+    return policy

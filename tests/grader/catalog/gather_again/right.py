@@ -105,3 +105,29 @@ def nnx_remat(params, x):
         return x + jnp.sin(checkpoint_name(x @ gathered(up), "kept")) @ gathered(down)
 
     return layer(*params, x)
+
+
+@passes
+def a_sum_of_what_each_has_put_in_its_place(params, x):
+    def whole(part):
+        places = jnp.zeros((8, *part.shape), part.dtype)
+        mine = jax.lax.dynamic_update_index_in_dim(places, part, jax.lax.axis_index("devices"), 0)
+        return jax.lax.psum(mine, "devices").reshape(-1, part.shape[-1])
+
+    def layer(params, x):
+        h = checkpoint_name(x @ whole(params[0]), "h")
+        return x + jnp.sin(h) @ whole(params[1])
+
+    return jax.checkpoint(layer, policy=policies.save_only_these_names("h"))(params, x)
+
+
+@passes
+def never_one_weight(params, x):
+    """The devices' parts stay apart, along an axis that the products go over."""
+
+    def layer(params, x):
+        up, down = (jax.lax.all_gather(part, "devices") for part in params)
+        h = checkpoint_name(jnp.einsum("ndu,dum->nm", x.reshape(len(x), 8, -1), up), "h")
+        return x + jnp.einsum("ndv,dvm->nm", jnp.sin(h).reshape(len(x), 8, -1), down)
+
+    return jax.checkpoint(layer, policy=policies.save_only_these_names("h"))(params, x)

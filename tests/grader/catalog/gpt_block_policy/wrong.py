@@ -237,3 +237,30 @@ def large_values_never_saved(name):
         return operands[0].size < 10**6 and named(*MENU[name])(primitive, *operands, **parameters)
 
     return policy
+
+
+@fails_with("raises", "Primitive", "has jax.checkpoint been put around one", cases=ALL)
+def in_a_checkpoint(name):
+    return jax.checkpoint(named(*MENU[name]))
+
+
+@fails_with("raises", "Got None", "in all other cases", cases=ALL)
+def says_nothing_for_no(name):
+    def policy(operation, *_, **parameters):
+        if operation.name == "name" and parameters["name"] in MENU[name]:
+            return True
+
+    return policy
+
+
+@fails_with("raises", "'append'", "those stay what they are", cases=(MINIMAL,))
+def appends_to_a_tuple(name):
+    if name == MINIMAL:
+        QKV.append("out_proj")
+    return named(*MENU[name])
+
+
+@fails_with("also saved", "mlpwo, f32[", "Which line of the page's menu has that value", cases=(FULL,))
+def an_or_that_is_always_true(name):
+    either = name == MINIMAL or "minimal_with_context"
+    return named(*(PROJECTIONS if either else MENU[name]))

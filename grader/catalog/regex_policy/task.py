@@ -28,17 +28,26 @@ def cases(rng):
     short, title, capitals = word[:-1], word.title(), word.upper()
     inside = [f"{word}/in", f"{short}/out", word, f"{short}/in/out", f"x{word}/in", f"{word}/inner"]
     several = [others[0], word, short, short + word, f"{word} "]
+    # What stands at the end of the last one decides, however long it is.
+    outs = [word, f"{word}2", f"{word}.out", f"x{word}", f"{word}/{word * 8}/out"]
     spaced = [f"{title} 12", f"{capitals} 7", f"{word} 12", f"{title}12", f"{title} x", f"{title}  1", f"{title} "]
     return (
         _case("a name that others are like", [word, *others[:4]], re.escape(word), "a name", rng),
         _scan("layers in a scan", r"mlp|out", "alternatives", rng),
         _case("names with numbers", paths, rf"layer\d/{word}", "a class", rng, "jax.vmap"),
-        _case("any name", [*map(str, rng.permutation(others)[: MOST - 1]), word], r".*", "anything", rng, "jax.jit"),
+        _case(
+            "any name",
+            [*rng.permutation(others)[: MOST - 3], f"{low}/{word}", "", word],
+            r".*",
+            "anything",
+            rng,
+            "jax.jit",
+        ),
         # The shorter one first, which is where `re.match` would stop.
         _case("two names of several", several, rf"{short}|{word}", "alternatives", rng),
         _case("alternatives in groups", inside, rf"({word}|{short})/(?:in|out)", "alternatives", rng),
         _case("capital letters and spaces", spaced, r"[A-Z]\w+ \d+", "a class", rng, "jax.jit"),
-        _case("all but some", [word, f"{word}2", f"{word}.out", f"x{word}"], rf"(?!.*out){word}.*", "a class", rng),
+        _case("all but some", outs, rf"(?!.*out){word}.*", "a class", rng),
         _case("no value has a name", [], r".*", "anything", rng),
         _case("half precision", [f"x{word}", capitals, word], rf"{word}.+", "nothing", rng, dtype="float16"),
     )

@@ -61,7 +61,9 @@ wrong("two_wrong", "of these 2 names, none is kept", op="sin", kept=["x", "sin(x
 wrong("another_one", "that is not kept", "residual_table", op="sin", kept=["exp(x)"])
 wrong("other_words", "'mask' is none of the names", "means the same", op="relu", kept=["mask"], kind="unknown name")
 wrong("spelled_otherwise", "'3x**2' is none of the names", op="cube", kept=["3x**2"], kind="unknown name")
-wrong("a_name_in_no_list", "returns the text 'cos(x)' where a list of names", op="sin", kept="cos(x)", kind="wrong type")
+wrong(
+    "a_name_in_no_list", "returns the text 'cos(x)' where a list of names", op="sin", kept="cos(x)", kind="wrong type"
+)
 wrong("a_number_of_values", "returns [1] where a list of names", op="exp", kept=[1], kind="wrong type")
 wrong("a_set", "returns a set, which is no plain data", op="dot", kept={"x", "W"}, kind="wrong type")
 wrong("nothing_for_one", "returns None", "What should predict_residuals(op)", op="relu", kept=None, kind="wrong type")

@@ -192,3 +192,13 @@ def begins_so_if_it_is_long(pattern):
 def no_return(pattern):
     def policy(operation, *_, **parameters):
         return operation.name == "name" and bool(re.fullmatch(pattern, parameters["name"]))
+
+
+@fails_with("also saved", "from end to end", cases=("all but some",))
+def beginnings_of_long_names(pattern):
+    return by_name(lambda name: re.fullmatch(pattern, name[:24]))
+
+
+@fails_with("not saved", "does not save ''", cases=("any name",))
+def no_empty_name(pattern):
+    return by_name(lambda name: name and re.fullmatch(pattern, name))

@@ -229,7 +229,7 @@ def float32_only(p1, p2):
     return policy
 
 
-@fails_with("wrong value", "of 49 questions", "says Offloadable")
+@fails_with("wrong value", "of 64 questions", "says Offloadable")
 def offloads_from_the_device_whatever_it_is_told(p1, p2):
     def policy(*a, **k):
         said = joined(p1, p2)(*a, **k)

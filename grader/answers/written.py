@@ -64,7 +64,8 @@ def _chooses(code: types.CodeType, by_branches: bool) -> bool:
     before, steps = "", [step for step in dis.get_instructions(code) if step.opname != "CACHE"]
     for step, following in zip(steps, [*steps[1:], steps[-1]], strict=True):
         match step.opname:
-            case "BINARY_SUBSCR" if before not in _OF_AN_ARRAY:
+            # Where several ways meet, what came before in the text is one of several keys.
+            case "BINARY_SUBSCR" if before not in _OF_AN_ARRAY or step.is_jump_target:
                 return True
             case "BINARY_OP" if step.argrepr.rstrip("=") in ("%", "^", ">>", "<<"):
                 return True

@@ -249,6 +249,11 @@ def _sides(node: ast.AST, opname: str) -> Iterator[tuple[ast.expr, _Says, ast.ex
                 yield left, _operator(_BY_NAME[name.strip("_")]), right
         case ast.Call(func=ast.Name("bool"), args=[value]) if opname == "CALL":
             yield value, _is_something, _ZERO
+        # Is anything behind that place? How far the end is from it says more than that nothing is.
+        case ast.Subscript(value=several, slice=ast.Slice(lower=ast.expr() as place, upper=None, step=None)) if (
+            opname == "TO_BOOL"
+        ):
+            yield ast.Call(ast.Name("len", ast.Load()), [several], []), _operator(operator.gt), place
         case ast.BinOp() | ast.Subscript() | ast.Name() | ast.Call() if opname == "TO_BOOL":
             yield node, _is_something, _ZERO
 

@@ -254,7 +254,7 @@ def by_a_case(n, k):
         (lambda n, k: [right, keeps_all][k // 8], [(0, 0, True), (0, 1, False)]),
         (lambda n, k: right if n - 5 else keeps_all, [(0, 0, False)]),
         (lambda n, k: [keeps_all] if [*range(n)][6:] else right, []),  # a list with a star is made again
-        (lambda n, k: right if (n, k)[2:] else keeps_all, [(0, 0, False)]),
+        (lambda n, k: right if (n, k)[k - 3 :] else keeps_all, [(2, 4, False)]),
         (lambda n, k: operator.lt(n, k), [(5, 7, True)]),
         (lambda n, k: n.__eq__(k), [(5, 7, False)]),
         (lambda n, k: str(10 * n + k).endswith("43"), [(57, 43, False)]),

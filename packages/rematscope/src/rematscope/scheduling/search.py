@@ -38,6 +38,7 @@ from rematscope.tracing.trace import trace
 from rematscope.xla.measure import measure
 
 COMPILES = 4
+_AT_WORST = 1.1  # of compiled to foretold temporaries, as a rule: for a choice after which nothing else is compiled
 _ENOUGH = 0.97  # of the room used: what lies nearer is not looked for
 _ALIKE = 0.99  # of two aims: the rows are not solved again
 _ABOUT = 1.02  # of an aim: so exactly is it known what another target than a CPU makes of anything
@@ -159,7 +160,7 @@ class Search:
                 if cheap and self._is_new(trimmed) and trimmed.predicted <= closest.predicted:
                     return trimmed, 0.0
         late = [t for t in self.trials if t.plain is None]
-        ratio = 1.0  # of compiled to foretold temporaries
+        ratio = 1.0 if left > 1 else _AT_WORST  # of compiled to foretold temporaries
         for trial in late:
             taken = trial.peak_bytes - self.fixed
             ratio = 1.5 * ratio if math.isinf(taken) else max(taken, 1) / max(trial.predicted, 1)

@@ -14,6 +14,7 @@ class Known:
 
     Attributes:
       limit: what it was found for.
+      peak: bytes that it takes, compiled, without cotangents of scalars.
       of_own: whether the function had its own checkpoints.
       places, moved: where what is kept, and what of it waits on the host, stands among all values.
       bound: what the rows say that every choice costs at least.
@@ -36,7 +37,7 @@ class Known:
         assert trial.measurement is not None, "it was compiled"
         return cls(
             limit,
-            int(trial.peak_bytes),
+            int(trial.taken),
             trial.recomputed,
             of_own,
             trial.plain,

@@ -103,11 +103,11 @@ class Search:
             if one.limit >= limit:
                 return self._known(one), one.bound
         bound = self._look(max(limit, self.fixed))
-        least = min((t.recomputed for t in self.trials if t.peak_bytes <= limit), default=math.inf)
+        least = min((t.recomputed for t in self.trials if t.fits(limit)), default=math.inf)
         if lower := [one for one in known if one.recomputed < least]:  # what was found for a lower one may be better
             self._known(min(lower, key=lambda one: one.recomputed))
-        # A few bytes are no reason to refuse what somebody has measured as a step's.
-        within = [t for t in self.trials if t.peak_bytes <= limit] or [t for t in self.trials if t.step_bytes <= limit]
+        # Numbers that the compiler wrote are no reason to refuse what somebody has measured as a step's.
+        within = [t for t in self.trials if t.fits(limit)] or [t for t in self.trials if t.step_bytes <= limit]
         best = min(within, key=lambda t: (t.recomputed, t.peak_bytes), default=None)
         # Whoever is refused may give what the smallest takes, which an earlier call may have found.
         if best is None and self.key in _KNOWN:
@@ -124,18 +124,19 @@ class Search:
     def _look(self, limit: int) -> float:
         """Compiles choices until one fits and uses most of the limit; returns the bound of the rows for the last."""
         everything, *proposals = self._proposals()
-        if everything.predicted <= limit - self.fixed and self._compile(everything).peak_bytes <= limit:
+        if everything.predicted <= limit - self.fixed and self._compile(everything).fits(limit):
             return 0.0
         bound, bounds = 0.0, list[float]()
         while len(self.trials) < self.compiles:
             found = self._next(limit, proposals)
             if found is None or not self._is_new(found[0]):
                 break
-            taken = self._compile(found[0]).peak_bytes
+            trial = self._compile(found[0])
             bounds += [found[1]] if found[1] else []
-            if taken <= limit:
-                bound = found[1] or min(bounds, default=0.0)  # what more room cannot do, less cannot
-            if _ENOUGH * (limit - self.fixed) <= taken - self.fixed <= limit - self.fixed:
+            if not trial.fits(limit):
+                continue
+            bound = found[1] or min(bounds, default=0.0)  # what more room cannot do, less cannot
+            if trial.peak_bytes - self.fixed >= _ENOUGH * (limit - self.fixed):
                 break
         if len(self.trials) < self.compiles:
             self._compile_better(proposals, limit)
@@ -145,8 +146,8 @@ class Search:
         """What to compile next, with the bound of the rows; None if there is nothing better in them."""
         room = limit - self.fixed
         left = self.compiles - len(self.trials)
-        within = [t for t in self.trials if t.peak_bytes <= limit]
-        above = [t for t in self.trials if t.peak_bytes > limit]
+        within = [t for t in self.trials if t.fits(limit)]
+        above = [t for t in self.trials if not t.fits(limit)]
         least = min((t.recomputed for t in within), default=math.inf)
         closest = min(above, key=lambda trial: trial.peak_bytes, default=None)
         scheduled = closest is not None and closest.plain is None and not closest.stops
@@ -165,8 +166,8 @@ class Search:
             taken = trial.peak_bytes - self.fixed
             ratio = 1.5 * ratio if math.isinf(taken) else max(taken, 1) / max(trial.predicted, 1)
         aim = room / ratio
-        if over := min((t.predicted for t in late if t.peak_bytes > limit), default=0):
-            under = max((t.predicted for t in late if t.peak_bytes <= limit), default=0)
+        if over := min((t.predicted for t in late if not t.fits(limit)), default=0):
+            under = max((t.predicted for t in late if t.fits(limit)), default=0)
             if under >= over:
                 return None
             aim = (under + over) / 2 if under else min(aim if self.target == "cpu" else _ABOUT * aim, 0.98 * over)
@@ -195,13 +196,13 @@ class Search:
         """Compiles what others would keep, with what is left to compile, where it may be better than all so far."""
         least_taken = min(((t.peak_bytes - self.fixed) / max(t.predicted, 1) for t in self.trials), default=1)
         room = limit - self.fixed
-        used = max((t.peak_bytes - self.fixed for t in self.trials if t.peak_bytes <= limit), default=0)
+        used = max((t.peak_bytes - self.fixed for t in self.trials if t.fits(limit)), default=0)
         chosen = self._chosen(room / least_taken) if least_taken and used < _ENOUGH * room else None
-        least = min((t.recomputed for t in self.trials if t.peak_bytes <= limit), default=math.inf)
+        least = min((t.recomputed for t in self.trials if t.fits(limit)), default=math.inf)
         asked = self.linearized.closed or 2 * least > max((t.recomputed for t in proposals), default=0)  # slow
         plain = self._plains.within(room, self.fixed, self.trials) if asked else None
         for trial in filter(None, (plain, chosen and chosen[0], *proposals)):
-            least = min((t.recomputed for t in self.trials if t.peak_bytes <= limit), default=math.inf)
+            least = min((t.recomputed for t in self.trials if t.fits(limit)), default=math.inf)
             if len(self.trials) == self.compiles or trial.recomputed >= _WORTH * least or not self._is_new(trial):
                 continue
             if trial is plain or trial.predicted * least_taken <= room:

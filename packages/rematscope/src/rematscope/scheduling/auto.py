@@ -54,8 +54,8 @@ def auto(
         peak's bytes. What needs none, such as a batch of images, says so in `f`, by `jax.lax.stop_gradient`: nothing is
         computed for it then.
       peak: bytes that both passes may take once they are compiled: arguments, outputs, gradients and temporaries, as
-        `measure(f, …).peak_bytes` counts them, but for the cotangent of a scalar, which the gradient of a loss has
-        none of. A whole number, or a text like `"8 GiB"`.
+        JAX's `memory_analysis` of the compiled gradient counts them. (`measure(f, …).peak_bytes` has the cotangent of a
+        scalar besides, and numbers that the compiler wrote.) A whole number, or a text like `"8 GiB"`.
       budget: in its place, bytes that may be kept from the forward for the backward pass, as for `plan`.
       target: what to compile for, as for `measure`.
       compiles: how often to compile, at most.

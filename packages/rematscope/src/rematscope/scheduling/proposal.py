@@ -137,23 +137,16 @@ class Proposal:
 
     @property
     def taken(self) -> float:
-        """The same without cotangents of scalars: whoever compiles a loss's gradient and takes that for a limit has
-        none."""
-        return self.peak_bytes - self._scalar_cotangents
+        """The same as whoever compiles a loss's gradient, and takes that for a limit, reads it: it has no cotangent of
+        a scalar, and JAX's `memory_analysis` does not count numbers that the compiler wrote."""
+        made = self.measurement
+        if made is None or made.out_of_memory:
+            return math.inf
+        ones = sum(v.device_bytes for v in self.linearized.passes.cotangents if not v.shape)
+        held = made.argument_bytes + sum(v.device_bytes for v in self.linearized.primal.constants)
+        step = held + made.output_bytes - made.overwritten_bytes + made.temp_bytes
+        return min(step, made.peak_bytes) - ones
 
     def fits(self, limit: int) -> bool:
         """Whether that is no more than a limit."""
         return self.taken <= limit
-
-    @property
-    def step_bytes(self) -> float:
-        """Bytes of a step, which has no cotangent of a scalar, without numbers that the compiler wrote."""
-        made = self.measurement
-        if made is None or made.out_of_memory:
-            return math.inf
-        held = made.argument_bytes + sum(v.device_bytes for v in self.linearized.primal.constants)
-        return held - self._scalar_cotangents + made.output_bytes - made.overwritten_bytes + made.temp_bytes
-
-    @property
-    def _scalar_cotangents(self) -> int:
-        return sum(v.device_bytes for v in self.linearized.passes.cotangents if not v.shape)

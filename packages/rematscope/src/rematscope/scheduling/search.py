@@ -106,8 +106,7 @@ class Search:
         least = min((t.recomputed for t in self.trials if t.fits(limit)), default=math.inf)
         if lower := [one for one in known if one.recomputed < least]:  # what was found for a lower one may be better
             self._known(min(lower, key=lambda one: one.recomputed))
-        # Numbers that the compiler wrote are no reason to refuse what somebody has measured as a step's.
-        within = [t for t in self.trials if t.fits(limit)] or [t for t in self.trials if t.step_bytes <= limit]
+        within = [t for t in self.trials if t.fits(limit)]
         best = min(within, key=lambda t: (t.recomputed, t.peak_bytes), default=None)
         # Whoever is refused may give what the smallest takes, which an earlier call may have found.
         if best is None and self.key in _KNOWN:
@@ -136,7 +135,8 @@ class Search:
             if not trial.fits(limit):
                 continue
             bound = found[1] or min(bounds, default=0.0)  # what more room cannot do, less cannot
-            if trial.peak_bytes - self.fixed >= _ENOUGH * (limit - self.fixed):
+            # Checkpoints may use all of the room, and not well.
+            if trial.plain is None and trial.peak_bytes - self.fixed >= _ENOUGH * (limit - self.fixed):
                 break
         if len(self.trials) < self.compiles:
             self._compile_better(proposals, limit)

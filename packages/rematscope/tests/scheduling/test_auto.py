@@ -320,6 +320,13 @@ def test_what_is_compiled_but_once_is_chosen_by_the_rows():
     assert trial.recomputed < again(trace(checkpointed(looped), WS, X))
 
 
+def measured(peak, temporaries):
+    """What a search reads of a `Measurement`."""
+    nothing = dict.fromkeys(("output_bytes", "overwritten_bytes", "out_of_memory"), 0)
+    held = peak - temporaries
+    return types.SimpleNamespace(peak_bytes=peak, temp_bytes=temporaries, argument_bytes=held, **nothing)
+
+
 def test_what_keeps_a_little_less_is_compiled_only_where_it_is_foretold_to_take_no_more(monkeypatch):
     """Without what takes hardly any bytes, a mean, all that it is a mean of may be there again."""
 
@@ -337,7 +344,7 @@ def test_what_keeps_a_little_less_is_compiled_only_where_it_is_foretold_to_take_
 
     def compiled(function, *args, target):
         peak = next(taken, None) or set_aside_bytes(trace(function, *args))
-        return types.SimpleNamespace(peak_bytes=peak, temp_bytes=peak - 2 * given - 8, out_of_memory=False)
+        return measured(peak, peak - 2 * given - 8)
 
     monkeypatch.setattr("rematscope.scheduling.search.measure", compiled)
     first, *others = auto(net, *args, peak=limit).trials
@@ -360,7 +367,7 @@ def test_the_rows_are_solved_first_for_what_they_foretold_of_the_last_choice(mon
     foretold = trace(deep, WS, X).saved_bytes()
     shares = []
     for aim in (foretold // 2, foretold // 3):
-        search._chosen(aim)
+        search._chosen(aim, aim)
         shares.append([limit["peak"] / aim for limit in limits if "peak" in limit])
         limits.clear()
     assert shares[0][0] == 1 != shares[1][0]
@@ -393,10 +400,7 @@ def test_after_two_that_took_too_much_something_nearer_than_the_smallest_is_comp
     def compiled(search, trial):
         temporaries = int(next(taken, 1.4) * trial.predicted)
         peak = search.fixed + temporaries
-        nothing = dict.fromkeys(("output_bytes", "overwritten_bytes", "out_of_memory"), 0)
-        trial.measurement = types.SimpleNamespace(
-            peak_bytes=peak, temp_bytes=temporaries, argument_bytes=search.fixed, **nothing
-        )
+        trial.measurement = measured(peak, temporaries)
         search.trials.append(trial)
         return trial
 

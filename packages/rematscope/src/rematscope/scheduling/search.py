@@ -42,6 +42,7 @@ _AT_WORST = 1.1  # of compiled to foretold temporaries, as a rule: for a choice 
 _ENOUGH = 0.97  # of the room used: what lies nearer is not looked for
 _ALIKE = 0.99  # of two aims: the rows are not solved again
 _ABOUT = 1.02  # of an aim: so exactly is it known what another target than a CPU makes of anything
+_OVER = 1.005  # of an aim: what is foretold to take hardly more may fit, or is trimmed
 _NEAR = 0.9  # of an aim: where nothing in the rows is nearer, they may foretell too much
 _NEARER = 3  # times that the rows are solved for one aim, since they foretell another peak than the programs do
 _WORTH = 0.98  # of what is computed again: what spares less is not compiled
@@ -174,10 +175,11 @@ class Search:
         if above and not within and left == 2:  # behind this one there is but the smallest
             made = [t for t in late if math.isfinite(t.peak_bytes)]
             aim = min([aim, *(_SAFE * room * t.predicted / max(t.peak_bytes - self.fixed, 1) for t in made)])
-        found = self._chosen(aim)
+        most = _OVER * aim if left > 1 and not above else aim
+        found = self._chosen(aim, most)
         if found is not None and not self._is_new(found[0]):
             found = None
-        fits = found is not None and found[0].predicted <= aim and (left > 1 or not above)
+        fits = found is not None and found[0].predicted <= most and (left > 1 or not above)
         if self.linearized.closed or not (within or (fits and not above)):
             plain = self._plains.within(room, self.fixed, self.trials)
             if plain and plain.recomputed < (min(least, found[0].recomputed) if found and fits else least):
@@ -197,7 +199,8 @@ class Search:
         least_taken = min(((t.peak_bytes - self.fixed) / max(t.predicted, 1) for t in self.trials), default=1)
         room = limit - self.fixed
         used = max((t.peak_bytes - self.fixed for t in self.trials if t.fits(limit)), default=0)
-        chosen = self._chosen(room / least_taken) if least_taken and used < _ENOUGH * room else None
+        aim = room / least_taken if least_taken else 0
+        chosen = self._chosen(aim, aim) if least_taken and used < _ENOUGH * room else None
         least = min((t.recomputed for t in self.trials if t.fits(limit)), default=math.inf)
         asked = self.linearized.closed or 2 * least > max((t.recomputed for t in proposals), default=0)  # slow
         plain = self._plains.within(room, self.fixed, self.trials) if asked else None
@@ -208,8 +211,8 @@ class Search:
             if trial is plain or trial.predicted * least_taken <= room:
                 self._compile(trial)
 
-    def _chosen(self, aim: float) -> tuple[Proposal, float] | None:
-        """What is best in the rows and is predicted to take no more than so much."""
+    def _chosen(self, aim: float, most: float) -> tuple[Proposal, float] | None:
+        """What is best in the rows, solved for an aim, of what is predicted to take no more than so much."""
         self.tell("choosing", 0)
         found = self._found
         if not any(_ALIKE * aim <= other <= aim / _ALIKE for other in self._aims):
@@ -219,7 +222,7 @@ class Search:
             found += [(trial, 0.0) for trial in self._tours(aim)]
             if not any(_NEAR * aim <= trial.predicted <= aim for trial, _ in found):
                 found += [(trial, 0.0) for rows in self.rows for trial in self._keeping(rows, aim)]
-        return min(found, key=lambda one: (max(one[0].predicted - aim, 0), one[0].recomputed), default=None)
+        return min(found, key=lambda one: (max(one[0].predicted - most, 0), one[0].recomputed), default=None)
 
     def _solve(self, rows: Rows, aim: float) -> None:
         """Solves some rows for limits nearer and nearer to the one for which the programs foretell an aim."""

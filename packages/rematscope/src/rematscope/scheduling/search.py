@@ -42,7 +42,7 @@ _AT_WORST = 1.1  # of compiled to foretold temporaries, as a rule: for a choice 
 _ENOUGH = 0.97  # of the room used: what lies nearer is not looked for
 _ALIKE = 0.99  # of two aims: the rows are not solved again
 _ABOUT = 1.02  # of an aim: so exactly is it known what another target than a CPU makes of anything
-_OVER = 1.005  # of an aim: what is foretold to take hardly more may fit, or is trimmed
+_OVER = 1.005  # of an aim: what is foretold to take hardly more is tried too, as long as two more can be behind it
 _NEAR = 0.9  # of an aim: where nothing in the rows is nearer, they may foretell too much
 _NEARER = 3  # times that the rows are solved for one aim, since they foretell another peak than the programs do
 _WORTH = 0.98  # of what is computed again: what spares less is not compiled
@@ -175,7 +175,7 @@ class Search:
         if above and not within and left == 2:  # behind this one there is but the smallest
             made = [t for t in late if math.isfinite(t.peak_bytes)]
             aim = min([aim, *(_SAFE * room * t.predicted / max(t.peak_bytes - self.fixed, 1) for t in made)])
-        most = _OVER * aim if left > 1 and not above else aim
+        most = _OVER * aim if left > 2 and not above else aim
         found = self._chosen(aim, most)
         if found is not None and not self._is_new(found[0]):
             found = None

@@ -160,14 +160,42 @@ def with_short_paths(rows: Sequence[ProgramRow]) -> list[ProgramRow]:
 def _modules(rows: Sequence[ProgramRow], repeat: Repeat) -> str:
     """`, layers_1…63`: the first module in a block whose number differs from time to time, as far as that number."""
     for place in range(repeat.start, repeat.shown):
+        if not rows[place].heading:
+            continue
         headings = [rows[at].code.strip("# ") for at in range(place + repeat.period, repeat.end, repeat.period)]
-        if rows[place].heading and len(set(headings)) > 1:
+        if len(set(headings)) > 1:
             parts = common_path(headings).split("/")
             return ", " + "/".join(parts[: next(i for i, part in enumerate(parts) if "…" in part) + 1])
     return ""
 
 
-def repeats(rows: Sequence[ProgramRow], roughly: bool = False) -> list[Repeat]:
+class Forms:
+    """What lines are alike by: a number for each, the same for lines that are alike whatever their values are called.
+
+    It is worked out once a line, however often, and among whichever others, a view looks for what comes again.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple, int] = {}
+        self._types: dict[Value, object] = {}
+        self._exact: dict[ProgramRow, tuple[int, tuple[int, ...]]] = {}
+        self._rough: dict[ProgramRow, int] = {}
+
+    def exact(self, row: ProgramRow) -> tuple[int, tuple[int, ...]]:
+        """A line's number, and the numbers in what it slices, which are not looked at."""
+        if (known := self._exact.get(row)) is None:
+            form, slices = _form(row, self._types)
+            known = self._exact[row] = self._numbers.setdefault(form, len(self._numbers)), slices
+        return known
+
+    def rough(self, row: ProgramRow) -> int:
+        """The same for lines that differ in numbers, or in how long what they read and make is."""
+        if (known := self._rough.get(row)) is None:
+            known = self._rough[row] = self._numbers.setdefault(_rough_form(row), len(self._numbers))
+        return known
+
+
+def repeats(rows: Sequence[ProgramRow], roughly: bool = False, forms: Forms | None = None) -> list[Repeat]:
     """Finds the blocks of lines that come at least three times in a row, from the first line on; none overlap.
 
     Of the blocks that begin at one line, that which hides most lines is taken. The time that it takes grows with the
@@ -176,8 +204,9 @@ def repeats(rows: Sequence[ProgramRow], roughly: bool = False) -> list[Repeat]:
     Args:
       rows: the lines.
       roughly: take such for alike too that differ in numbers, or in how long the arrays are.
+      forms: what is known already of lines that were looked at before.
     """
-    return _Search(rows, roughly).found()
+    return _Search(rows, roughly, forms or Forms()).found()
 
 
 class _Search:
@@ -187,13 +216,16 @@ class _Search:
       reads: of each line where what it mentions is made: the line's place, and as many times `size` as that line
         defines before it; −1 for what comes from outside.
       slices: of each line the numbers in what it slices.
+      back: of each line how far back each of those places is, None for outside, and those numbers.
       block: for each line that repeats, how long its block is; 0 for others.
       exact: the forms, none of them rough.
     """
 
-    def __init__(self, rows: Sequence[ProgramRow], roughly: bool):
-        self.exact, self.slices, self.size = *_forms(rows, _form), len(rows)
-        self.forms = _forms(rows, _rough_form)[0] if roughly else self.exact
+    def __init__(self, rows: Sequence[ProgramRow], roughly: bool, forms: Forms):
+        known = list(map(forms.exact, rows))
+        self.exact, self.slices = [form for form, _ in known], [slices for _, slices in known]
+        self.forms = list(map(forms.rough, rows)) if roughly else self.exact
+        self.size = len(rows)
         made = {
             value: place + which * self.size
             for place, row in enumerate(rows)
@@ -204,6 +236,10 @@ class _Search:
         self.reads = [
             () if row.returns is not None else tuple([made.get(p, -1) for p in row.line.parts if isinstance(p, Value)])
             for row in rows
+        ]
+        self.back = [
+            (*(None if read < 0 else place - read for read in reads), *slices)
+            for place, (reads, slices) in enumerate(zip(self.reads, self.slices, strict=True))
         ]
         self.block = [0] * len(rows)
 
@@ -240,6 +276,11 @@ class _Search:
         """Whether a line does what the one so many lines before does, in a block that begins at `start`."""
         if self.forms[place] != self.forms[place - period]:
             return False
+        earlier = place - 2 * period
+        if self.back[place] == self.back[place - period] and (
+            earlier < start or self.back[earlier] == self.back[place]
+        ):
+            return True  # as nearly all do
         before, now = self.reads[place - period], self.reads[place]
         for first, second in zip(before, now, strict=True):
             if (
@@ -248,7 +289,6 @@ class _Search:
                 and not self.stand_alike(first, second, place, start, period)
             ):
                 return False
-        earlier = place - 2 * period
         if earlier < start:
             return True
         # As far as the time before; and what goes on with the latter's value began with one from before the block.
@@ -298,27 +338,13 @@ def _later(forms: Sequence[int]) -> list[int]:
     return places
 
 
-def _forms(rows: Sequence[ProgramRow], form_of: Callable) -> tuple[list[int], list[tuple[int, ...]]]:
-    """A number for each line, the same for lines that are alike whatever their values are called; and the numbers in
-    what each line slices."""
-    numbers: dict[tuple, int] = {}
-    types: dict[Value, object] = {}
-    forms, slices = [], []
-    for row in rows:
-        form, sliced = form_of(row, types)
-        forms.append(numbers.setdefault(form, len(numbers)))
-        slices.append(sliced)
-    return forms, slices
-
-
-def _rough_form(row: ProgramRow, types: dict[Value, object]) -> tuple[tuple, tuple[int, ...]]:
-    """The same for lines that differ in numbers, or in how long what they read and make is."""
+def _rough_form(row: ProgramRow) -> tuple:
     kinds = [
         numberless(part) if isinstance(part, str) else "" if isinstance(part, Literal) else (part.dtype, part.aval.ndim)
         for part in row.line.parts
     ]
     inputs = [numberless(value.name) for value in row.defines] if row.origin else []
-    return (row.gutter, numberless(row.line.template), row.source, *kinds, *inputs), ()
+    return (row.gutter, numberless(row.line.template), row.source, *kinds, *inputs)
 
 
 def _form(row: ProgramRow, types: dict[Value, object]) -> tuple[tuple, tuple[int, ...]]:

@@ -19,6 +19,7 @@ from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import seconds_of, spent_by
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.folding import (
+    Forms,
     Repeat,
     repeats,
     summary,
@@ -119,25 +120,27 @@ class FwdBwd(View):
     @collected_later()
     def _texts(self, width: int) -> tuple[list[list[PieceLine]], bool]:
         """Both programs, folded, in columns of this width; and whether each kind of line is there."""
-        programs = self.programs()
-        listings = [listing._replace(rows=self._folded(listing.rows)) for listing in programs]
+        programs, forms = self.programs(), Forms()
+        listings = [listing._replace(rows=self._folded(listing.rows, forms)) for listing in programs]
         columns: list[list[PieceLine]] = []
         every = not self.fold or bool(self.marked)
         if every or sum(len(listing.rows) for listing in listings) <= _MANY:
             columns = [_column(*listing, width) for listing in listings]
             every = every or sum(map(len, columns)) <= _MANY
         if not every:
-            columns = self._short(programs, listings, width)
+            columns = self._short(programs, listings, width, forms)
         return columns, every
 
-    def _short(self, programs: list[Listing], listings: list[Listing], width: int) -> list[list[PieceLine]]:
+    def _short(
+        self, programs: list[Listing], listings: list[Listing], width: int, forms: Forms
+    ) -> list[list[PieceLine]]:
         """Both programs, whose like layers are folded in `listings`, in columns that are not too long."""
         columns: list[list[PieceLine]] = []
         for roughly in (False, True):
             found = []
             for program, (_, _, rows) in zip(programs, listings, strict=True):
                 if roughly or sum(map(bool, map(tree_of, rows))) > _TREE:  # their names come in an order of their own
-                    rows = self._folded(without_trees(program.rows), roughly)
+                    rows = self._folded(without_trees(program.rows), forms, roughly)
                 found.append(program._replace(rows=with_short_paths(rows)))
             shorter = [found] if roughly else []
             for saved in (False, True):
@@ -148,16 +151,16 @@ class FwdBwd(View):
                     return columns
         return [_without_middle(column, _MOST // len(columns)) for column in columns]
 
-    def _folded(self, rows: list[ProgramRow], roughly: bool = False) -> list[ProgramRow]:
+    def _folded(self, rows: list[ProgramRow], forms: Forms, roughly: bool = False) -> list[ProgramRow]:
         shown: list[ProgramRow] = []
         start = 0
-        for repeat in self._repeats(rows, roughly):
+        for repeat in self._repeats(rows, forms, roughly):
             shown += [*rows[start : repeat.shown], summary(rows, repeat)]
             start = repeat.end
         return [*shown, *rows[start:]]
 
-    def _repeats(self, rows: list[ProgramRow], roughly: bool = False) -> list[Repeat]:
-        return repeats(rows, roughly) if self.fold and not self.marked and len(rows) > _LONG else []
+    def _repeats(self, rows: list[ProgramRow], forms: Forms, roughly: bool = False) -> list[Repeat]:
+        return repeats(rows, roughly, forms) if self.fold and not self.marked and len(rows) > _LONG else []
 
 
 def print_fwd_bwd(f: Callable, *args, device: Device | str | None = None, **kwargs) -> None:
@@ -209,13 +212,13 @@ def print_fwd_bwd(f: Callable, *args, device: Device | str | None = None, **kwar
 
 def _html(
     programs: Sequence[Listing],
-    repeats: Callable[[list[ProgramRow]], list[Repeat]],
+    repeats: Callable[[list[ProgramRow], Forms], list[Repeat]],
     legend: Sequence[PieceLine],
     searched: bool,
 ) -> str:
-    columns = []
+    columns, forms = [], Forms()
     for title, header, rows in programs:
-        found = repeats(rows)
+        found = repeats(rows, forms)
         # What is hidden is laid out with the rest, since it stands in the same columns.
         laid_out = _layout([*rows, *(summary(rows, repeat) for repeat in found)], None)
         summaries = laid_out[len(rows) :]

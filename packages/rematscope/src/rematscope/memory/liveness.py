@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from rematscope.ir.garbage import collected_later
 from rematscope.memory.lives import Lives
 from rematscope.memory.timeline import Timeline
 from rematscope.render.progress import working
@@ -68,6 +69,7 @@ def liveness(f: Callable, *args, device: Device | str | None = None, **kwargs) -
         return live_bytes(passes, rates)
 
 
+@collected_later()
 def live_bytes(passes: Passes, device: Device | None = None) -> Timeline:
     """The timeline of two passes, or of the step that they stand in; see `liveness`."""
     lives = _of_passes(passes) if passes.step is None else _of_step(passes, passes.step)

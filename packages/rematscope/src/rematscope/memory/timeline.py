@@ -1,6 +1,7 @@
 """How many bytes are live while a forward and then a backward pass run: as data, as a picture and as text."""
 
 import dataclasses
+import functools
 import itertools
 from collections.abc import Iterable, Sequence
 
@@ -55,7 +56,7 @@ class Moment:
     host: int = 0
     seconds: float = 0.0
 
-    @property
+    @functools.cached_property  # a picture asks for it several times
     def nbytes(self) -> int:
         """Bytes of all kinds together on the device."""
         return sum(getattr(self, band) for band in BANDS)
@@ -79,7 +80,7 @@ class Timeline(Pictured):
         self.turn = turn
         self.roofline = roofline
 
-    @property
+    @functools.cached_property
     def peak(self) -> Moment:
         """The moment at which most is live, the first if there are several."""
         return max(self.moments, key=lambda moment: moment.nbytes)

@@ -9,7 +9,7 @@ import collections
 import dataclasses
 import itertools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from rematscope.ir.pretty_print import Line
@@ -179,6 +179,7 @@ class Forms:
         self._numbers: dict[tuple, int] = {}
         self._types: dict[Value, object] = {}
         self._exact: dict[ProgramRow, tuple[int, tuple[int, ...]]] = {}
+        self._mentions: dict[ProgramRow, Sequence[Value]] = {}
         self._rough: dict[ProgramRow, int] = {}
 
     def exact(self, row: ProgramRow) -> tuple[int, tuple[int, ...]]:
@@ -186,6 +187,13 @@ class Forms:
         if (known := self._exact.get(row)) is None:
             form, slices = _form(row, self._types)
             known = self._exact[row] = self._numbers.setdefault(form, len(self._numbers)), slices
+        return known
+
+    def mentions(self, row: ProgramRow) -> Sequence[Value]:
+        """The values that a line mentions. A gradient is alike by its name: they come in an order of their own."""
+        if (known := self._mentions.get(row)) is None:
+            of_code = [part for part in row.line.parts if isinstance(part, Value)]
+            known = self._mentions[row] = of_code if row.returns is None else ()
         return known
 
     def rough(self, row: ProgramRow) -> int:
@@ -232,15 +240,12 @@ class _Search:
             if not row.origin
             for which, value in enumerate(row.defines)
         }
-        # A gradient is alike by its name: arguments, and so gradients, may come in an order of their own.
-        self.reads = [
-            () if row.returns is not None else tuple([made.get(p, -1) for p in row.line.parts if isinstance(p, Value)])
-            for row in rows
-        ]
-        self.back = [
-            (*(None if read < 0 else place - read for read in reads), *slices)
-            for place, (reads, slices) in enumerate(zip(self.reads, self.slices, strict=True))
-        ]
+        self.reads, self.back = [], []
+        for place, (row, slices) in enumerate(zip(rows, self.slices, strict=True)):
+            reads = [made.get(value, -1) for value in forms.mentions(row)]
+            self.reads.append(reads)
+            self.back.append([None if read < 0 else place - read for read in reads])
+            self.back[-1] += slices
         self.block = [0] * len(rows)
 
     def found(self) -> list[Repeat]:

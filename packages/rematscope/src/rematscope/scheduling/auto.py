@@ -12,7 +12,7 @@ from rematscope.choices.build import CostFunction, work
 from rematscope.errors import PlanError
 from rematscope.planning.budget import budget_bytes
 from rematscope.render.progress import progress
-from rematscope.scheduling.blocks import Block
+from rematscope.scheduling.blocks import Block, in_blocks
 from rematscope.scheduling.by_hand import shapes_of
 from rematscope.scheduling.host import Host
 from rematscope.scheduling.linearize import linearize
@@ -171,10 +171,12 @@ def load(path: str | os.PathLike[str], f: Callable[..., Any], *args: Any, **kwar
         structure, chosen, plain = said["structure"], _places(said["kept"]), _plain(said.get("plain"))
         away = _places(said.get("moved", []))
         stops = [(_places([before])[0], _places(there)) for before, there in said.get("stops", ())]
+        segments = [tuple(_places(each)) for each in said.get("segments", ())]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise no_choice from None
     own = f if said.get("checkpoints") else without_checkpoints(f)
-    linearized = linearize(trace(own if plain is None else checkpointed(f, plain), *args, **kwargs))
+    given = own if plain is None else checkpointed(f, plain)
+    linearized = linearize(trace(in_blocks(f, (), segments=segments) if segments else given, *args, **kwargs))
     if digest(linearized) != structure:
         raise PlanError(
             f"{os.fspath(path)} is about another function than {linearized.passes.function} with these arguments, or "

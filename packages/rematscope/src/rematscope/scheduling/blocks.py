@@ -22,6 +22,9 @@ source_info_util.register_exclusion(__file__)
 
 # The operations to go into, one in the other, then the first operation in there, and the one behind the last.
 Block = tuple[int, ...]
+# The operations to go into, the last of them a loop, how many of its turns each checkpoint goes around, and how many
+# turns behind those have none.
+Segments = tuple[int, ...]
 _SAVED = "saved in its block"  # the name of what is
 OPENED = ("jit", "pjit", "shard_map")
 
@@ -39,36 +42,42 @@ def bodies(jaxpr: AnyJaxpr, path: Block = (), turns: int = 1) -> Iterator[tuple[
 
 
 def in_blocks(
-    f: Callable[..., Any], blocks: Sequence[Block], policy: Policy | None = None, saved: Collection[Block] = ()
+    f: Callable[..., Any],
+    blocks: Sequence[Block],
+    policy: Policy | None = None,
+    saved: Collection[Block] = (),
+    segments: Sequence[Segments] = (),
 ) -> Callable[..., Any]:
-    """`f` with a plain checkpoint around each block.
+    """`f` with a plain checkpoint around each block, and around each segment of loops.
 
     Args:
       f: a function.
       blocks: which do not overlap.
-      policy: what each checkpoint saves.
+      policy: what the checkpoint around each block saves.
       saved: operations in blocks whose results are saved, if there is no policy: what to go into, and which in there.
+      segments: of loops.
     """
     policy = jax.checkpoint_policies.save_only_these_names(_SAVED) if saved else policy
+    divisions = {(*path, i): (turns, last) for *path, i, turns, last in segments}
+    changed = [block[:-1] for block in blocks] + [*divisions]
+    opened = {place[:end] for place in changed for end in range(len(place))}
 
-    def divided(path: Block, blocks: Sequence[Block], jaxpr: AnyJaxpr, operands: Sequence[Any]) -> list[Any]:
+    def divided(path: Block, jaxpr: AnyJaxpr, operands: Sequence[Any]) -> list[Any]:
         body, constvars, consts = jax_internals.body_of(jaxpr)
         env = dict(zip((*constvars, *body.invars), (*consts, *operands), strict=True))
-        inside: dict[int, list[Block]] = {}
-        for i, *rest in (block for block in blocks if len(block) > 2):
-            inside.setdefault(i, []).append(tuple(rest))
-
-        place = {eqn: i for i, eqn in enumerate(body.eqns)}
+        place = {eqn: (*path, i) for i, eqn in enumerate(body.eqns)}
 
         def run(eqn: Any, operands: list[Any]) -> list[Any]:
-            i = place[eqn]
-            if i in inside:
-                with_body = _loop if eqn.primitive.name == "scan" else _with_body
-                return with_body(eqn, operands, functools.partial(divided, (*path, i), inside[i]))
+            at = place[eqn]
+            if at in opened or at in divisions:
+                inside = functools.partial(divided, at)
+                is_loop = eqn.primitive.name == "scan"
+                return _loop(eqn, operands, inside, divisions.get(at)) if is_loop else _with_body(eqn, operands, inside)
             results = jax_internals.run(eqn, operands)
-            return [checkpoint_name(v, _SAVED) for v in results] if (*path, i) in saved else results
+            return [checkpoint_name(v, _SAVED) for v in results] if at in saved else results
 
-        for start, end, around in _divided(sorted(block for block in blocks if len(block) == 2), len(body.eqns)):
+        spans = sorted(block[-2:] for block in blocks if block[:-2] == path)
+        for start, end, around in _divided(spans, len(body.eqns)):
             eqns = body.eqns[start:end]
             later = {v for e in body.eqns[end:] for v in e.invars if not is_literal(v)}
             later.update(v for v in body.outvars if not is_literal(v))
@@ -79,7 +88,7 @@ def in_blocks(
             env |= zip(made, stretch([env[v] for v in read]), strict=True)
         return [_read(env, v) for v in body.outvars]
 
-    return _rewritten(f, functools.partial(divided, (), blocks))
+    return _rewritten(f, functools.partial(divided, ()))
 
 
 def in_turns(f: Callable[..., Any], depth: int = 0, policy: Policy | None = None) -> Callable[..., Any]:
@@ -141,17 +150,37 @@ def _rewritten(f: Callable[..., Any], run: Callable[[AnyJaxpr, Sequence[Any]], l
     return function
 
 
-def _loop(eqn: Any, operands: Sequence[Any], run: Callable[[AnyJaxpr, Sequence[Any]], list[Any]]) -> list[Any]:
-    """A scan whose body is run otherwise."""
+def _loop(
+    eqn: Any,
+    operands: Sequence[Any],
+    run: Callable[[AnyJaxpr, Sequence[Any]], list[Any]],
+    division: tuple[int, int] | None = None,
+) -> list[Any]:
+    """A scan whose body is run otherwise, with a checkpoint around each so many turns, but for the last ones."""
     loop = jax_internals.scan_of(eqn)
     first, carries = loop.consts, loop.carries
 
-    def turn(carry: list[Any], slices: list[Any]) -> tuple[list[Any], list[Any]]:
+    def turn(carry: Any, slices: list[Any]) -> tuple[list[Any], list[Any]]:
         results = run(loop.body, [*operands[:first], *carry, *slices])
         return results[:carries], results[carries:]
 
+    def through(carry: Any, slices: list[Any]) -> Any:
+        return lax.scan(turn, carry, slices, length=None if slices else turns, reverse=loop.reverse)
+
     start, stacks = [*operands[first : first + carries]], [*operands[first + carries :]]
-    end, made = lax.scan(turn, start, stacks, length=loop.length, reverse=loop.reverse)
+    turns, last = division or (0, loop.length)
+    if not turns:
+        end, made = lax.scan(turn, start, stacks, length=loop.length, reverse=loop.reverse)
+        return [*end, *made]
+    count = (loop.length - last) // turns
+    head = slice(last, None) if loop.reverse else slice(None, loop.length - last)
+    tail = slice(None, last) if loop.reverse else slice(loop.length - last, None)
+    folded = [stack[head].reshape(count, turns, *stack.shape[1:]) for stack in stacks]
+    end, made = lax.scan(jax.checkpoint(through), start, folded, length=count, reverse=loop.reverse)
+    made = [stack.reshape(count * turns, *stack.shape[2:]) for stack in made]
+    if last:
+        end, more = lax.scan(turn, end, [stack[tail] for stack in stacks], length=last, reverse=loop.reverse)
+        made = [lax.concatenate(pair[:: -1 if loop.reverse else 1], 0) for pair in zip(made, more, strict=True)]
     return [*end, *made]
 
 

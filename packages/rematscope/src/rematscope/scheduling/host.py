@@ -166,10 +166,10 @@ class HostRows(Rows):
         matrix, least = super()._implied
         x, _, size = self._columns
         rows = [({x[v]: 1.0, h: -1.0}, 0.0) for v, h in self.moves.items()]
-        row = {h: -self._moves.seconds(self._weight(v)) / self._unit for v, h in self.moves.items()}
+        row = {h: -self._moves.seconds(self.weight(v)) / self._unit for v, h in self.moves.items()}
         rows.append((row | {size - 1: 1.0}, -self._moves.hidden / self._unit))
         if self._moves.host.capacity is not None:
-            row = {h: -self._weight(v) / MIB for v, h in self.moves.items()}
+            row = {h: -self.weight(v) / MIB for v, h in self.moves.items()}
             rows.append((row, -self._moves.host.room / MIB))
         more = scipy.sparse.lil_array((len(rows), size))
         for i, (row, _) in enumerate(rows):
@@ -190,13 +190,13 @@ class HostRows(Rows):
     def _bytes(self) -> np.ndarray:
         row = super()._bytes
         for value, h in self.moves.items():
-            row[h] = -self._weight(value) / MIB
+            row[h] = -self.weight(value) / MIB
         return row
 
     @cached_property
     def _objective(self) -> np.ndarray:
         objective = super()._objective
         for value, h in self.moves.items():
-            objective[h] = self._moves.seconds(self._weight(value))
+            objective[h] = self._moves.seconds(self.weight(value))
         objective[-1] = self._unit
         return objective

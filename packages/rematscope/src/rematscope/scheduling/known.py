@@ -2,6 +2,7 @@
 
 import dataclasses
 
+from rematscope.scheduling.blocks import Segments
 from rematscope.scheduling.plain import Plain
 from rematscope.scheduling.proposal import Proposal
 from rematscope.scheduling.structure import places, places_of_stops
@@ -17,6 +18,7 @@ class Known:
       peak: bytes that it takes, compiled, without cotangents of scalars.
       of_own: whether the function had its own checkpoints.
       places, moved: where what is kept, and what of it waits on the host, stands among all values.
+      segments: those of loops that the function had.
       bound: what the rows say that every choice costs at least.
     """
 
@@ -28,6 +30,7 @@ class Known:
     places: tuple[int, ...]
     moved: tuple[int, ...]
     stops: tuple[tuple[int, tuple[int, ...]], ...]
+    segments: tuple[Segments, ...]
     measurement: Measurement
     bound: float
 
@@ -44,6 +47,7 @@ class Known:
             tuple(places(trial.linearized, trial.kept)),
             tuple(places(trial.linearized, trial.moved)),
             places_of_stops(trial.linearized, trial.stops),
+            trial.segments,
             trial.measurement,
             bound,
         )

@@ -12,6 +12,7 @@ from typing import Any
 from rematscope.choices.build import CostFunction, work
 from rematscope.ir.program import Equation, Value
 from rematscope.memory.set_aside import temporary_bytes
+from rematscope.scheduling.blocks import Segments
 from rematscope.scheduling.costs import cost_again, work_in
 from rematscope.scheduling.host import Moves
 from rematscope.scheduling.linearize import Linearized
@@ -62,6 +63,7 @@ class Proposal:
       stops: where the backward pass lets go of what it computed again.
       plain: None if it is scheduled; else the plain checkpoints of JAX's that it has.
       moved: those of what is kept that wait in the host's memory.
+      segments: those of loops that the programs have, if there are some; the function has none.
       measurement: what XLA made of it; None if it was not compiled.
     """
 
@@ -71,6 +73,7 @@ class Proposal:
     stops: tuple[Stop, ...] = ()
     plain: Plain | None = None
     moved: frozenset[Value] = frozenset()
+    segments: tuple[Segments, ...] = ()
     measurement: Measurement | None = None
 
     @cached_property

@@ -21,7 +21,7 @@ from rematscope.render.view import View
 from rematscope.scheduling.by_hand import ByHand, by_hand, everything
 from rematscope.scheduling.host import Host
 from rematscope.scheduling.linearize import Linearized
-from rematscope.scheduling.plain import Plain, in_words
+from rematscope.scheduling.plain import Plain, in_words, segments_in_words
 from rematscope.scheduling.proposal import Proposal
 from rematscope.scheduling.structure import digest, places, places_of_stops
 from rematscope.seconds.devices import Device
@@ -112,6 +112,12 @@ class Auto(Pictured):
             raise PlanError(
                 f"what was chosen for {function} are plain checkpoints, and names do not say where these are: "
                 f"{in_words(f, chosen.plain, *args, **kwargs)}. Write these, or use .function."
+            )
+        if chosen.segments:
+            f, args, kwargs = self._subject
+            raise PlanError(
+                f"what was chosen for {function} are loops in segments, and names do not say where these are: a "
+                f"checkpoint around {segments_in_words(f, chosen.segments, *args, **kwargs)}. Use .function."
             )
         return by_hand(*self._subject, chosen.linearized, chosen.schedule, self.limits_peak, self._cost)
 
@@ -207,6 +213,7 @@ class Auto(Pictured):
             "kept": places(linearized, self._chosen.kept),
             "moved": places(linearized, self._chosen.moved),
             "stops": places_of_stops(linearized, self._chosen.stops),
+            "segments": self._chosen.segments,
         }
         write_whole(path, json.dumps(said))
 
@@ -219,6 +226,11 @@ class Auto(Pictured):
             proven = (
                 "By a dynamic program: no other order of going back through this chain of narrow places computes less "
                 "again with as many bytes of what crosses them, rounded up; how much more room there is, is predicted."
+            )
+        elif self._chosen.segments:
+            proven = (
+                "Loops go in segments, with a checkpoint around each. Nothing is proven: in the 0/1 program all turns "
+                "of a loop keep the same."
             )
         elif self._linearized.closed and self._chosen.plain is not None:
             proven = (

@@ -42,6 +42,7 @@ class Rows:
       fixed: values that are kept in any case. What leads to them is not computed again, and no step asks for more than
         what lies between two of them.
       candidates: the values that may be kept, in the order of the program.
+      cost: what is to be least of all that is computed again.
       moves: of those that may be on the host, the columns that say so; see `rematscope.scheduling.host`.
       waits: how many columns there are, at the end, of what is waited for.
     """
@@ -50,7 +51,7 @@ class Rows:
         self.moves: dict[Value, int] = {}
         self.waits = 0
         self.linearized = linearized
-        self._cost = cost_in(linearized, cost)
+        self.cost, self._cost_of = cost, cost_in(linearized, cost)
         self.fixed = frozenset(fixed)
         self._number_steps()
         self._find_needed()
@@ -190,7 +191,7 @@ class Rows:
 
     # The program
 
-    def _weight(self, value: Value) -> int:
+    def weight(self, value: Value) -> int:
         """Bytes of a value if it is kept, of a loop all iterations' together."""
         loop = self._loop(value)
         return value.device_bytes * (loop.length if loop is not None else 1)
@@ -209,7 +210,7 @@ class Rows:
                 continue
             loop = self._home[equation]
             times = loop.length if loop is not None else 1
-            found[equation] = times * self._cost(equation)
+            found[equation] = times * self._cost_of(equation)
         return found
 
     @cached_property
@@ -307,7 +308,7 @@ class Rows:
             end = self._end.get(value, 0) if loop is None else self._span.get(loop, (0, self._bins - 1))[1]
             i += range(end + 1)
             j += [place] * (end + 1)
-            c += [self._weight(value) / MIB] * (end + 1)
+            c += [self.weight(value) / MIB] * (end + 1)
         for equation in self._nodes:
             nbytes = sum(v.device_bytes for v in equation.outputs if v not in self._fusion.unwritten)
             end = max((self._end.get(v, 0) for v in equation.outputs), default=0)
@@ -323,7 +324,7 @@ class Rows:
     def _bytes(self) -> np.ndarray:
         size = self._columns[2]
         row = np.zeros(size)
-        row[: len(self.candidates)] = [self._weight(v) / MIB for v in self.candidates]
+        row[: len(self.candidates)] = [self.weight(v) / MIB for v in self.candidates]
         return row
 
     def cheapest(
@@ -344,9 +345,9 @@ class Rows:
         return None if found is None else (found[0], found[2])
 
     def best(
-        self, *, peak: float | None = None, kept: float | None = None, gap: float = 1e-2
+        self, *, peak: float | None = None, kept: float | None = None, gap: float = 1e-2, price: float = 0
     ) -> tuple[frozenset[Value], frozenset[Value], float] | None:
-        """The same, with those of the values that are on the host."""
+        """The same, with those of the values that are on the host; each byte that is kept may have a price."""
         rows, given = self._peaks
         limited = []
         if peak is not None:
@@ -357,7 +358,7 @@ class Rows:
             return None if peak is not None and (given > peak / MIB).any() else (self.fixed, frozenset(), 0.0)
         unit = self._objective.max(initial=0.0) or 1.0
         # Of equal choices the one that keeps less; the solver stops at differences of 1e-6.
-        less = 1e-4 * np.abs(self._bytes) / max(np.abs(self._bytes).sum(), 1e-9)
+        less = np.abs(self._bytes) * (price * MIB / unit + 1e-4 / max(np.abs(self._bytes).sum(), 1e-9))
         result = self._solved(self._objective / unit + less, limited, gap=gap)
         if result.x is None:
             return None

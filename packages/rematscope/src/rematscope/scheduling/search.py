@@ -31,6 +31,7 @@ from rematscope.scheduling.proposal import Proposal, Subject
 from rematscope.scheduling.revolve import Tour, Tours
 from rematscope.scheduling.rows import Rows
 from rematscope.scheduling.schedule import Stop
+from rematscope.scheduling.segments import Segmented
 from rematscope.scheduling.structure import digest, stops_at, values_at
 from rematscope.seconds.devices import Device
 from rematscope.tracing.checkpoints import checkpoints, jaxpr_of, without_checkpoints
@@ -96,6 +97,7 @@ class Search:
         whole = self.linearized.passes.cost
         self.subject = Subject(f, target, cost, whole.flops + whole.transcendentals, self.moves)
         self.fixed = _fixed(self.linearized)
+        self._segmented = Segmented(self.subject, args, kwargs, self.rows[0])
 
     def within_peak(self, limit: int) -> tuple[Proposal, float]:
         """The best trial whose compiled peak is within a limit; and what every choice costs at least in the rows."""
@@ -219,7 +221,7 @@ class Search:
             self._aims.append(aim)
             for rows in self.rows:
                 self._solve(rows, aim)
-            found += [(trial, 0.0) for trial in self._tours(aim)]
+            found += [(trial, 0.0) for trial in (*self._tours(aim), *self._segmented.within(aim))]
             if not any(_NEAR * aim <= trial.predicted <= aim for trial, _ in found):
                 found += [(trial, 0.0) for rows in self.rows for trial in self._keeping(rows, aim)]
         return min(found, key=lambda one: (max(one[0].predicted - most, 0), one[0].recomputed), default=None)
@@ -349,9 +351,10 @@ class Search:
             trial = self._with(known.plain)
         else:
             linearized = self.own if known.of_own and self.own is not None else self.linearized
+            linearized = self._segmented.linearized(known.segments) if known.segments else linearized
             stops = stops_at(linearized, known.stops)
             kept, moved = (values_at(linearized, said) for said in (known.places, known.moved))
-            trial = self._trial(linearized, kept, stops, moved=moved)
+            trial = Proposal(self.subject, linearized, kept, stops, moved=moved, segments=known.segments)
         trial.measurement = known.measurement
         self.trials.append(trial)
         return trial

@@ -1,0 +1,86 @@
+"""Loops in segments: less memory than with a checkpoint around each turn, and no more is computed again."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from zoo import normal
+
+from rematscope import PlanError, auto, load, measure, trace
+from rematscope.scheduling.blocks import in_blocks
+from rematscope.scheduling.segments import worth_dividing
+from rematscope.tracing.checkpoints import jaxpr_of
+
+P = {"x": normal(900, 8, 128) / 4, "h": normal(901, 64, 128) / 8}
+XS = normal(902, 96, 128, 8)
+
+
+def cell(p, h, x):
+    gate, new = jnp.split(x @ p["x"] + h @ p["h"], 2, -1)
+    gate = jax.nn.sigmoid(gate)
+    h = gate * h + (1 - gate) * jnp.tanh(new)
+    return h, jnp.mean(h * h)
+
+
+def recurrent(p, xs, checkpoint=lambda step: step, reverse=False):
+    step = checkpoint(lambda h, x: cell(p, h, x))
+    return jnp.sum(lax.scan(step, jnp.zeros((128, 64)), xs, reverse=reverse)[1] ** 2)
+
+
+def each_turn(p, xs):
+    return recurrent(p, xs, jax.checkpoint)
+
+
+def again(f):
+    cost = trace(f, P, XS).recompute_cost
+    return cost.flops + cost.transcendentals
+
+
+def test_a_loop_of_many_turns_takes_less_than_a_checkpoint_around_each_and_computes_no_more(tmp_path):
+    turns, work = measure(each_turn, P, XS), again(each_turn)
+    fixed = turns.peak_bytes - turns.temp_bytes
+    less = auto(recurrent, P, XS, peak=fixed + int(0.7 * turns.temp_bytes))
+    assert less.recomputed <= 1.01 * work
+    assert "segments" in less.certificate
+    with pytest.raises(PlanError, match=r"a checkpoint around 4 turns at a time of the loop at test_segments.py:\d+"):
+        print(less.by_hand)
+    more = auto(recurrent, P, XS, peak=turns.peak_bytes)
+    assert more.recomputed < 0.85 * work
+    less.save(tmp_path / "less.json")
+    loaded = load(tmp_path / "less.json", recurrent, P, XS)
+    assert measure(loaded, P, XS).temp_bytes == less.measurement.temp_bytes
+    again_within = auto(recurrent, P, XS, peak=less.limit)  # it is known
+    assert again_within.measurement.peak_bytes == less.measurement.peak_bytes and len(again_within.trials) == 1
+
+
+def test_gradients_of_segments_are_the_function_s_to_rounding():
+    with jax.enable_x64(True):
+        args = jax.tree.map(lambda a: jnp.asarray(np.asarray(a), jnp.float64), (P, XS))
+        turns = measure(each_turn, *args)
+        found = auto(recurrent, *args, peak=turns.peak_bytes)
+        assert "segments" in found.certificate
+        gradients, expected = (jax.jit(jax.grad(f, (0, 1)))(*args) for f in (found.function, recurrent))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14), gradients, expected)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("turns", "last"), [(6, 0), (8, 16), (1, 12)])
+def test_segments_are_a_loop_whose_turns_come_in_the_same_order(turns, last, reverse):
+    def f(p, xs):
+        def step(h, x):
+            return cell(p, h, x)[0], h[:, :3]
+
+        return lax.scan(step, jnp.zeros((128, 64)), xs, reverse=reverse)
+
+    (place,) = [i for i, eqn in enumerate(jaxpr_of(f, P, XS).eqns) if eqn.primitive.name == "scan"]
+    divided = in_blocks(f, (), segments=[(place, turns, last)])
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), divided(P, XS), f(P, XS))
+
+
+def test_loops_of_few_turns_or_large_ones_are_not_divided():
+    def layers(ws, x):
+        return jnp.mean(lax.scan(lambda x, w: (x + jnp.tanh(x @ w) @ w.T, None), x, ws)[0])
+
+    assert not worth_dividing(layers, jnp.ones((8, 16, 256)), jnp.ones((32, 16)))
+    assert worth_dividing(recurrent, P, XS)

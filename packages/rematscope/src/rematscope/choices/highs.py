@@ -27,6 +27,9 @@ _NODES = 10_000  # of branch and bound, after which HiGHS says how far it is: co
 # machine finds the same
 _SECONDS = 600  # after which it stops at all events
 
+_OPEN = 150  # variables that are decided about near a choice that is known
+_FAR = 0.1  # of what is found, that it is above the bound: better ones may be elsewhere
+
 _PRINTED = b"HighsMipSolverData::"  # how the one line begins that HiGHS prints whatever it is told
 _TURN = threading.Lock()  # of those who hold standard output back
 
@@ -91,6 +94,58 @@ def milp(objective: np.ndarray, **program: Any) -> Any:
     """
     with _held_back():
         return scipy.optimize.milp(objective, **program)
+
+
+def milp_near(
+    objective: np.ndarray,
+    *,
+    integrality: np.ndarray,
+    bounds: scipy.optimize.Bounds,
+    constraints: Sequence[scipy.optimize.LinearConstraint],
+    options: dict[str, Any],
+) -> Any:
+    """The same of a program with many variables that have to be whole, near the best choice where they need not be.
+
+    Nearly all of them are whole there anyway, and where they are, and a change would cost, they stay as they are: so
+    HiGHS decides about the others alone (relaxation induced neighbourhoods; Danna, Rothberg and Le Pape, 2005). Its
+    bound is then that of the choice whose variables need not be whole. Where what is found is far above it, HiGHS
+    decides about all.
+    """
+    program = {"bounds": bounds, "constraints": constraints}
+    whole = integrality > 0
+    if np.count_nonzero(whole) > 2 * _OPEN:
+        rows = [side for each in constraints for side in _at_most(each)]
+        relaxed = scipy.optimize.linprog(
+            objective,
+            A_ub=scipy.sparse.vstack([row for row, _ in rows], format="csc"),
+            b_ub=np.concatenate([most for _, most in rows]),
+            bounds=np.stack(np.broadcast_arrays(bounds.lb, bounds.ub, objective)[:2], axis=1),
+            method="highs",
+        )
+        if relaxed.status == 2:  # nothing is within the limits
+            relaxed.x = relaxed.mip_dual_bound = None
+            return relaxed
+        if relaxed.x is not None:
+            nearest = np.round(relaxed.x)
+            change = np.abs(relaxed.lower.marginals + relaxed.upper.marginals)
+            change[np.abs(relaxed.x - nearest) > 1e-6] = -1
+            change[~whole] = np.inf
+            fixed = whole.copy()
+            fixed[np.argsort(change, kind="stable")[:_OPEN]] = False
+            near = scipy.optimize.Bounds(np.where(fixed, nearest, bounds.lb), np.where(fixed, nearest, bounds.ub))
+            found = milp(objective, integrality=integrality, options=options, **(program | {"bounds": near}))
+            if found.x is not None and found.fun - relaxed.fun <= _FAR * abs(found.fun):
+                found.mip_dual_bound = relaxed.fun
+                return found
+    return milp(objective, integrality=integrality, options=options, **program)
+
+
+def _at_most(constraint: scipy.optimize.LinearConstraint) -> Iterator[tuple[Any, np.ndarray]]:
+    """A constraint as rows that are at most so much."""
+    for sign, limit in ((1, constraint.ub), (-1, constraint.lb)):
+        most = np.broadcast_to(sign * np.asarray(limit, float), constraint.A.shape[:1])
+        if np.isfinite(most).any():
+            yield sign * constraint.A, most
 
 
 @contextlib.contextmanager

@@ -10,6 +10,8 @@ import jax
 
 from rematscope.choices.build import CostFunction, work
 from rematscope.errors import PlanError
+from rematscope.ir.garbage import collected_later
+from rematscope.ir.jax_internals import remat3
 from rematscope.planning.budget import budget_bytes
 from rematscope.render.progress import progress
 from rematscope.scheduling.blocks import Block, in_blocks
@@ -23,7 +25,7 @@ from rematscope.scheduling.scheduled import keeping
 from rematscope.scheduling.search import COMPILES, Search
 from rematscope.scheduling.structure import digest, stops_at, values_at
 from rematscope.seconds.devices import DEVICES, Device, cost_meant, device_called
-from rematscope.tracing.checkpoints import without_checkpoints
+from rematscope.tracing.checkpoints import called_once, without_checkpoints
 from rematscope.tracing.trace import trace
 from rematscope.xla.compiling import check_target
 
@@ -105,8 +107,9 @@ def auto(
     limit = budget_bytes(asked, what)
     check_target(target)
     meant = cost_meant(cost, device) if host is None else _weighed(host, cost, device, target, peak is not None)
-    search = Search(f, args, kwargs, target, compiles, meant, host)
-    with progress() as tell:
+    with progress() as tell, collected_later():
+        tell("tracing", 0)
+        search = Search(f, args, kwargs, target, compiles, meant, host)
         search.tell = tell
         trial, bound = search.within_peak(limit) if peak is not None else search.within_budget(limit)
     subject = f, *shapes_of((args, kwargs))  # the arrays may go
@@ -174,9 +177,10 @@ def load(path: str | os.PathLike[str], f: Callable[..., Any], *args: Any, **kwar
         segments = [tuple(_places(each)) for each in said.get("segments", ())]
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise no_choice from None
-    own = f if said.get("checkpoints") else without_checkpoints(f)
-    given = own if plain is None else checkpointed(f, plain)
-    linearized = linearize(trace(in_blocks(f, (), segments=segments) if segments else given, *args, **kwargs))
+    once = f if remat3() else called_once(f, args, kwargs)
+    own = once if said.get("checkpoints") else without_checkpoints(once)
+    given = own if plain is None else checkpointed(once, plain)
+    linearized = linearize(trace(in_blocks(once, (), segments=segments) if segments else given, *args, **kwargs))
     if digest(linearized) != structure:
         raise PlanError(
             f"{os.fspath(path)} is about another function than {linearized.passes.function} with these arguments, or "

@@ -15,8 +15,7 @@ from jax.extend.core import jaxpr_as_fun
 
 from rematscope.ir import jax_internals
 from rematscope.ir.jax_internals import AnyJaxpr, Policy, is_literal
-from rematscope.tracing.arguments import flattened
-from rematscope.tracing.checkpoints import without_checkpoints
+from rematscope.tracing.checkpoints import traced, without_checkpoints
 
 source_info_util.register_exclusion(__file__)
 
@@ -143,9 +142,8 @@ def _rewritten(f: Callable[..., Any], run: Callable[[AnyJaxpr, Sequence[Any]], l
 
     @functools.wraps(f)
     def function(*args: Any, **kwargs: Any) -> Any:
-        flat, leaves = flattened(without_checkpoints(f), args, kwargs)
-        jaxpr, out = jax.make_jaxpr(flat, return_shape=True)(*leaves)
-        return jax.tree.unflatten(jax.tree.structure(out), run(jaxpr, leaves))
+        once, leaves = traced(without_checkpoints(f), args, kwargs)
+        return once.returning(run(once.jaxpr, leaves))
 
     return function
 

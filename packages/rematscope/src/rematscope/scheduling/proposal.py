@@ -29,6 +29,7 @@ class Subject:
 
     Attributes:
       f: the function.
+      once: the same for what is looked at and compiled, so that it is called once.
       target: what is compiled for.
       cost: what is to be least of all that is computed again.
       least: what both passes compute at all events, in FLOPs and transcendentals.
@@ -36,6 +37,7 @@ class Subject:
     """
 
     f: Callable[..., Any]
+    once: Callable[..., Any]
     target: str
     cost: CostFunction
     least: int
@@ -84,9 +86,11 @@ class Proposal:
     @cached_property
     def function(self) -> Callable[..., Any]:
         """What computes and differentiates so."""
-        if self.plain is not None:
-            return checkpointed(self.subject.f, self.plain)
-        return keeping(self.subject.f, self.linearized, self.schedule)
+        return self.of(self.subject.f)
+
+    def of(self, f: Callable[..., Any]) -> Callable[..., Any]:
+        """The same of a function with the same program."""
+        return keeping(f, self.linearized, self.schedule) if self.plain is None else checkpointed(f, self.plain)
 
     @property
     def _programs(self) -> Schedule | Passes:

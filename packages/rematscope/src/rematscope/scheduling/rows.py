@@ -21,7 +21,7 @@ import numpy as np
 import scipy
 
 from rematscope.choices.build import CostFunction, work
-from rematscope.choices.highs import milp
+from rematscope.choices.highs import milp_near
 from rematscope.ir import jax_internals
 from rematscope.ir.program import Equation, Value
 from rematscope.scheduling.costs import cost_in
@@ -402,7 +402,7 @@ class Rows:
         integral, upper = np.zeros(len(objective)), np.ones(len(objective))
         integral[[*range(len(self.candidates)), *self.moves.values()]] = whole
         upper[len(objective) - more - self.waits :] = np.inf
-        return milp(
+        return milp_near(
             objective,
             integrality=integral,
             bounds=scipy.optimize.Bounds(0, upper),

@@ -17,6 +17,7 @@ import jax
 
 from rematscope.choices.build import CostFunction, work
 from rematscope.errors import PlanError
+from rematscope.ir.jax_internals import remat3
 from rematscope.ir.program import Value, nbytes
 from rematscope.render.units import bytes_text
 from rematscope.scheduling.chain import Chain
@@ -34,7 +35,7 @@ from rematscope.scheduling.schedule import Stop
 from rematscope.scheduling.segments import Segmented
 from rematscope.scheduling.structure import digest, stops_at, values_at
 from rematscope.seconds.devices import Device
-from rematscope.tracing.checkpoints import checkpoints, jaxpr_of, without_checkpoints
+from rematscope.tracing.checkpoints import called_once, checkpoints, jaxpr_of, without_checkpoints
 from rematscope.tracing.trace import trace
 from rematscope.xla.measure import measure
 
@@ -74,18 +75,19 @@ class Search:
         cost: CostFunction = work,
         host: Host | None = None,
     ):
-        self.f, self.args, self.kwargs = f, args, kwargs
-        self.target, self.cost = target, cost
-        self.compiles = compiles
+        self.args, self.kwargs, self.target = args, kwargs, target
+        self.cost, self.compiles = cost, compiles
         self.trials: list[Proposal] = []
         self._found: list[tuple[Proposal, float]] = []  # in the rows, for any aim, with their bounds
         self._aims: list[float] = []  # that they were solved for
         self._asked: dict[Rows, list[tuple[float, int]]] = {}  # limits, and what programs foretell of the best
+        self._with_plain: dict[Plain, Proposal] = {}
         self._table: Tours | None = None  # of the chain, for a limit near the one that is looked at
         self.tell: Callable[[str, float], None] = lambda text, done: None
-        self.linearized = linearize(trace(without_checkpoints(f), *args, **kwargs))
-        has_own = any(checkpoints(jaxpr_of(f, *args, **kwargs)))
-        self.own = linearize(trace(f, *args, **kwargs)) if has_own else None
+        once = f if remat3() else called_once(f, args, kwargs)  # remat3's checkpoints would be others then
+        self.linearized = linearize(trace(without_checkpoints(once), *args, **kwargs))
+        has_own = any(checkpoints(jaxpr_of(once, *args, **kwargs)))
+        self.own = linearize(trace(once, *args, **kwargs)) if has_own else None
         counted = repr(cost) if isinstance(cost, Device) else cost if isinstance(cost, Hashable) else object()
         self.key = digest(self.linearized), digest(self.own) if self.own else "", target, counted, compiles, host
         self.cuts = [*itertools.islice(kept_at_cuts(self.linearized), _CUTS)]
@@ -93,9 +95,9 @@ class Search:
         self.moves = Moves.of(self.linearized, self.own, host, cost) if host and isinstance(cost, Device) else None
         cuts = self.cuts[:_SOLVED] if self.moves is None else []  # it is for what is not kept otherwise, too, to move
         self.rows = [self._rows(kept) for kept in cuts or [frozenset()]]
-        self._plains = Plains(f, args, kwargs, has_own, self.linearized.closed, target, self._with)
+        self._plains = Plains(once, args, kwargs, has_own, self.linearized.closed, target, self._with)
         whole = self.linearized.passes.cost
-        self.subject = Subject(f, target, cost, whole.flops + whole.transcendentals, self.moves)
+        self.subject = Subject(f, once, target, cost, whole.flops + whole.transcendentals, self.moves)
         self.fixed = _fixed(self.linearized)
         self._segmented = Segmented(self.subject, args, kwargs, self.rows[0])
 
@@ -321,9 +323,11 @@ class Search:
         return min(alike or [self._least_of_rows], key=lambda trial: trial.recomputed)
 
     def _with(self, plain: Plain) -> Proposal:
-        same = {Plain(): self.linearized, Plain(own=True): self.own}.get(plain)
-        linearized = same or linearize(trace(checkpointed(self.f, plain), *self.args, **self.kwargs))
-        return self._trial(linearized, linearized.kept, plain=plain)
+        if plain not in self._with_plain:
+            same = {Plain(): self.linearized, Plain(own=True): self.own}.get(plain)
+            linearized = same or linearize(trace(checkpointed(self.subject.once, plain), *self.args, **self.kwargs))
+            self._with_plain[plain] = self._trial(linearized, linearized.kept, plain=plain)
+        return self._with_plain[plain]
 
     @functools.cached_property
     def _least_of_rows(self) -> Proposal:
@@ -374,7 +378,7 @@ class Search:
 
     def _compile(self, trial: Proposal) -> Proposal:
         self.tell(f"compiling with {bytes_text(trial.schedule.kept_bytes)} kept", 0)
-        made = trial.measurement = measure(trial.function, *self.args, target=self.target, **self.kwargs)
+        made = trial.measurement = measure(trial.of(self.subject.once), *self.args, target=self.target, **self.kwargs)
         if not made.out_of_memory:
             self.fixed = int(trial.peak_bytes) - made.temp_bytes
         self.trials.append(trial)

@@ -43,7 +43,7 @@ class Segmented:
     def linearized(self, segments: tuple[Segments, ...]) -> Linearized:
         """The function in such segments."""
         if segments not in self._linearized:
-            divided = in_blocks(self._subject.f, (), segments=segments)
+            divided = in_blocks(self._subject.once, (), segments=segments)
             self._linearized[segments] = linearize(trace(divided, *self._args, **self._kwargs))
         return self._linearized[segments]
 
@@ -87,7 +87,7 @@ class Segmented:
     @cached_property
     def _loops(self) -> list[tuple[Block, int]]:
         in_work = self._subject.cost == work  # of another cost it is not known what a segment takes again
-        return worth_dividing(self._subject.f, *self._args, **self._kwargs) if in_work else []
+        return worth_dividing(self._subject.once, *self._args, **self._kwargs) if in_work else []
 
     @cached_property
     def _price(self) -> float:

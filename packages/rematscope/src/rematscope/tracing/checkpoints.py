@@ -73,17 +73,15 @@ def with_policies(f: Callable[..., Any], instead: Callable[[Policy | None], Poli
 
 def without_checkpoints(f: Callable[..., Any]) -> Callable[..., Any]:
     """Returns `f` without the checkpoints that `with_policy` reaches."""
+    if isinstance(f, CalledOnce):
+        return f.without_checkpoints
 
     @functools.wraps(f)
     def plain(*args: Any, **kwargs: Any) -> Any:
         once, leaves = _once(f, args, kwargs)
         if once is None:
             return replacing(f, without_checkpoints)(*args, **kwargs)
-        jaxpr = jax_internals.rewritten(
-            once.jaxpr,
-            lambda eqn, _: [jax_internals.eqn_without_checkpoint(eqn) if jax_internals.is_checkpoint(eqn) else eqn],
-        )
-        return once.run(jaxpr, leaves)
+        return once.run(once.without_checkpoints.jaxpr, leaves)
 
     return plain
 
@@ -109,7 +107,20 @@ class CalledOnce:
 
     def run(self, jaxpr: ClosedJaxpr, leaves: Sequence[Any]) -> Any:
         """What it returns if this is its program."""
-        return jax.tree.unflatten(self._out, jaxpr_as_fun(jaxpr)(*leaves))
+        return self.returning(jaxpr_as_fun(jaxpr)(*leaves))
+
+    def returning(self, results: Sequence[Any]) -> Any:
+        """What it returns if these are its program's results."""
+        return jax.tree.unflatten(self._out, results)
+
+    @functools.cached_property
+    def without_checkpoints(self) -> "CalledOnce":
+        """The same without its checkpoints."""
+        without = jax_internals.rewritten(
+            self.jaxpr,
+            lambda eqn, _: [jax_internals.eqn_without_checkpoint(eqn) if jax_internals.is_checkpoint(eqn) else eqn],
+        )
+        return self if without is self.jaxpr else CalledOnce(self.function, without, self.returning(without.out_avals))
 
     @functools.cached_property
     def with_checkpoint(self) -> ClosedJaxpr:
@@ -156,6 +167,14 @@ def _once(
         pass
     if _takes_step(flat, leaves):
         return None, leaves
+    return traced(f, args, kwargs)
+
+
+def traced(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[CalledOnce, Sequence[Any]]:
+    """A function that is called once, now if it was not before, whatever it does; and the leaves of its arguments."""
+    flat, leaves = flattened(f, args, kwargs)
+    if isinstance(f, CalledOnce):
+        return f, leaves
     return CalledOnce(f, *jax.make_jaxpr(flat, return_shape=True)(*leaves)), leaves
 
 
@@ -231,5 +250,4 @@ def checkpoints(jaxpr: AnyJaxpr) -> Iterator[JaxprEqn]:
 
 def jaxpr_of(f: Callable[..., Any], *args: Any, **kwargs: Any) -> ClosedJaxpr:
     """The jaxpr of `f` on the leaves of its arguments, arrays or `jax.ShapeDtypeStruct`s."""
-    flat, leaves = flattened(f, args, kwargs)
-    return f.jaxpr if isinstance(f, CalledOnce) else jax.make_jaxpr(flat)(*leaves)
+    return traced(f, args, kwargs)[0].jaxpr

@@ -1,0 +1,78 @@
+"""Programs too large to be solved whole: what is chosen near the best choice whose variables need not be whole."""
+
+import numpy as np
+import pytest
+import scipy
+
+from rematscope.choices import highs
+
+OPTIONS = {"mip_rel_gap": 1e-2, "node_limit": 100, "time_limit": 60}
+
+
+def knapsacks(rng, count=400, bins=8):
+    """What to keep of many things where several limits hold, so that the rest costs least; a row says x + r ≥ 1."""
+    size = rng.integers(1, 1000, (bins, count)) * (rng.random((bins, count)) < 0.5)
+    cost = rng.integers(1, 1000, count).astype(float)
+    kept, again = np.eye(count), np.eye(count)
+    rows = scipy.optimize.LinearConstraint(scipy.sparse.csc_array(np.hstack([kept, again])), 1, np.inf)
+    limit = 0.4 * size.sum(1)
+    fits = scipy.optimize.LinearConstraint(
+        scipy.sparse.csc_array(np.hstack([size, np.zeros_like(size)])), -np.inf, limit
+    )
+    return {
+        "objective": np.concatenate([np.zeros(count), cost]),
+        "integrality": np.repeat([1.0, 0.0], count),
+        "bounds": scipy.optimize.Bounds(0, np.ones(2 * count)),
+        "constraints": [rows, fits],
+        "options": OPTIONS,
+    }
+
+
+def asked_of(monkeypatch):
+    """How many variables the solver was free to choose, each time."""
+    free, solve = [], highs.milp
+
+    def asked(objective, **program):
+        low, high = np.broadcast_arrays(program["bounds"].lb, program["bounds"].ub, objective)[:2]
+        free.append(np.count_nonzero((low < high) & (program["integrality"] > 0)))
+        return solve(objective, **program)
+
+    monkeypatch.setattr(highs, "milp", asked)
+    return free
+
+
+def test_of_many_variables_few_are_decided_about_and_what_is_found_is_nearly_the_best(seed, monkeypatch):
+    program = knapsacks(np.random.default_rng(seed))
+    free = asked_of(monkeypatch)
+    found, best = highs.milp_near(**program), scipy.optimize.milp(program["objective"], **_rest(program))
+    assert free == [150]
+    assert found.mip_dual_bound <= best.fun * (1 + 1e-6)  # nothing is better than that
+    assert best.mip_dual_bound * (1 - 1e-6) <= found.fun <= 1.02 * best.fun
+    assert (found.x[:400].round() == pytest.approx(found.x[:400])) and (found.x[:400] + found.x[400:] >= 1 - 1e-6).all()
+    (_, fits) = program["constraints"]
+    assert (fits.A @ found.x <= fits.ub * (1 + 1e-6)).all()
+
+
+def test_where_nothing_near_is_good_enough_all_are_decided_about(monkeypatch):
+    count = 400  # things alike, of which none fits whole
+    size = np.full((1, count), 10.0)
+    program = knapsacks(np.random.default_rng(0), count, 1)
+    program["constraints"][1] = scipy.optimize.LinearConstraint(
+        scipy.sparse.csc_array(np.hstack([size, 0 * size])), -np.inf, 9.0
+    )
+    program["objective"] = np.repeat([0.0, 1.0], count)
+    monkeypatch.setattr(highs, "_FAR", 1e-4)
+    free = asked_of(monkeypatch)
+    found = highs.milp_near(**program)
+    assert free == [150, 400] and found.fun == pytest.approx(count)
+
+
+def test_what_nothing_fits_is_not_solved_at_all(monkeypatch):
+    program = knapsacks(np.random.default_rng(0))
+    program["constraints"][1].ub = np.full(8, -1.0)
+    free = asked_of(monkeypatch)
+    assert highs.milp_near(**program).x is None and not free
+
+
+def _rest(program):
+    return {key: value for key, value in program.items() if key != "objective"}

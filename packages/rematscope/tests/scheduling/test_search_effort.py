@@ -1,0 +1,73 @@
+"""What a search does not do twice."""
+
+import jax.numpy as jnp
+from jax import lax
+from zoo import normal
+
+from rematscope import auto, load, measure, trace
+from rematscope.scheduling import search
+
+WS, X = [normal(400 + i, 16, 16) / 4 for i in range(8)], normal(410, 256, 16)
+
+
+def counted(f):
+    """`f`, and the times that it is called."""
+    calls = []
+
+    def called(*args):
+        calls.append(None)
+        return f(*args)
+
+    return called, calls
+
+
+def net(ws, x):
+    for w in ws:
+        x = jnp.tanh(x @ w) * jnp.exp(x)
+    return jnp.mean(x**2)
+
+
+def nested(ws, x):
+    """A loop in a loop, into which no schedule reaches."""
+
+    def outer(x, w):
+        x, _ = lax.scan(lambda x, _: (jnp.tanh(x @ w) * jnp.exp(x), None), x, None, length=3)
+        return jnp.sin(x @ w), None
+
+    return jnp.mean(lax.scan(outer, x, jnp.stack(ws))[0] ** 2)
+
+
+def limit(part, net=net):
+    """The peak without a checkpoint, with a part of its temporaries; another one than before, for choices are known."""
+    plain = measure(net, WS, X)
+    return plain.peak_bytes - int((1 - part) * plain.temp_bytes)
+
+
+def test_a_function_is_called_once_however_much_is_tried_of_it(tmp_path):
+    f, calls = counted(net)
+    found = auto(f, WS, X, peak=limit(0.6))
+    assert len(found.trials) > 1 and len(calls) == 1
+    found.save(tmp_path / "choice.json")
+    f, calls = counted(net)
+    load(tmp_path / "choice.json", f, WS, X)
+    assert len(calls) == 1
+
+
+def test_like_checkpoints_are_traced_once(monkeypatch):
+    traced = []
+
+    def noted(f, plain):
+        traced.append(plain)
+        return checkpointed(f, plain)
+
+    checkpointed = search.checkpointed
+    monkeypatch.setattr(search, "checkpointed", noted)
+    auto(nested, WS, X, peak=limit(0.5, nested))
+    assert len(traced) == len({*traced}) > 0
+
+
+def test_what_is_compiled_is_what_is_returned():
+    found = auto(net, WS, X, peak=limit(0.5))
+    again = measure(found.function, WS, X)
+    assert (again.peak_bytes, again.cost.flops) == (found.measurement.peak_bytes, found.measurement.cost.flops)
+    assert trace(found.function, WS, X).saved_bytes() == found.measurement.passes.saved_bytes()

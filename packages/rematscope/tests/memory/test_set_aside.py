@@ -213,6 +213,32 @@ def experts(count, tokens, width, hidden):
     return loss, {name: array(*size) for name, size in sizes.items()}, array(tokens, width)
 
 
+def quotients(layers, rows, width):
+    """Each layer is divided by a root for each row; then by one that is repeated along rows before it is taken."""
+
+    def loss(ws, x):
+        for w in ws:
+            x = jax.nn.relu(x @ w)
+            x = jax.nn.relu((x - x.mean(-1, keepdims=True)) / jnp.sqrt(x.var(-1, keepdims=True) + 1e-5))
+            x = x * lax.rsqrt(jnp.broadcast_to(jnp.mean(x**2, -1, keepdims=True), x.shape) + 1e-5)
+        return jnp.mean(x**2)
+
+    return loss, [array(width, width)] * layers, array(rows, width)
+
+
+def tied(words, width, batch, length):
+    """One matrix for the words of two texts and for logits, which have a bias and are kept small; the last is cut."""
+
+    def loss(p, first, second):
+        x = jnp.tanh(p["words"][first] + p["words"][second])
+        logits = (x @ p["words"].T + p["bias"])[:, :-1]
+        small = 1e-4 * jnp.mean(jax.nn.logsumexp(logits, -1) ** 2)
+        return optax.softmax_cross_entropy_with_integer_labels(logits, first[:, 1:]).mean() + small
+
+    tokens = jax.ShapeDtypeStruct((batch, length), jnp.int32)
+    return loss, {"words": array(words, width), "bias": array(words)}, tokens, tokens
+
+
 def perceptron(layers, rows, width):
     def loss(ws, x):
         for w in ws:
@@ -331,6 +357,8 @@ MODELS = {
     "halves": halves(3, 512, 64),
     "physics": physics(64, 1024),
     "perceptron": perceptron(4, 1024, 64),
+    "quotients": quotients(3, 1024, 64),
+    "tied": tied(1024, 32, 4, 64),
     "step": stepping(*transformer(64, 4, 64, wrap=jax.checkpoint), donate=False),
     "step_divided": divided(*stepping(*perceptron(4, 4096, 128), donate=False)),
     "step_donated": stepping(*perceptron(4, 1024, 64), donate=True),

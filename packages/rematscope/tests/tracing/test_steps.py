@@ -135,6 +135,26 @@ def test_a_step_under_jit_is_one_too_and_stays_as_it_is_in_jax_s_cache(before):
     assert "rematscope" not in str(step.trace(PARAMETERS, STATE, BATCH).jaxpr)
 
 
+def test_what_is_no_gradient_of_a_step_need_not_have_one_though_a_library_says_so_in_its_own_way():
+    @jax.custom_jvp
+    def rounded(w):
+        return jnp.round(w)
+
+    @rounded.defjvp
+    def refuse(*_):
+        raise RuntimeError("there is no derivative of rounding")
+
+    @jax.jit
+    def step(parameters, state, x):
+        parameters, state = updated(parameters, state, by_grad(parameters, x))
+        return jax.tree.map(rounded, parameters), state
+
+    step.trace(PARAMETERS, STATE, BATCH)  # so that its gradient is not seen while it is traced once more
+    assert figures(trace(step, PARAMETERS, STATE, BATCH)) == expected()
+    with pytest.raises(RuntimeError, match="no derivative of rounding"):
+        trace(lambda x: rounded(x).sum(), BATCH)
+
+
 @pytest.mark.parametrize("step", [with_scan, with_fori_loop], ids=lambda step: step.__name__)
 def test_of_microbatches_the_passes_of_one_are_shown(step):
     passes = trace(step, PARAMETERS, STATE, array(4, ROWS, D))

@@ -9,7 +9,7 @@
   and what is cheap is computed with the reshape, beside what reads it as it is.
 * What is put together or taken from somewhere, as by a gather, is computed where it is read by one alone.
 * Of a sum of padded parts (every second number, say) that several read, the parts are written; each reader adds them.
-* What is scattered into zeros and then added to something is scattered into that.
+* What is scattered into zeros and then added to something is scattered into that, and what is scattered twice once.
 """
 
 import collections
@@ -17,11 +17,12 @@ import dataclasses
 import itertools
 import math
 from collections.abc import Collection, Iterable, Sequence
+from typing import Any
 
 from rematscope.ir.cost_rules import RULES
 from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.memory.by_library import by_library
-from rematscope.memory.lowered import MIXED, VIEWS, is_another_name
+from rematscope.memory.lowered import MIXED, VIEWS, alike, is_another_name
 from rematscope.memory.multiplied import has_batch_of_one
 
 ELEMENTWISE = frozenset(name for name, rule in RULES.items() if rule in (RULES["add"], RULES["exp"])) | frozenset(
@@ -108,7 +109,7 @@ def fused(equations: Sequence[Equation], written: Iterable[Value], target: str =
         if all(fusible) and (len(reading) <= 1 or cheap):
             found.absent[value] = equation
             kernels[value] = set(itertools.islice(anywhere, 2))
-        elif cheap and any(fusible):
+        elif cheap and any(fusible) and equation.primitive != "pad":
             found.anew[value] = equation
             kernels[value] = set(itertools.islice({equation, *anywhere}, 2))
     found.by_library.update(together)
@@ -132,39 +133,57 @@ def _readers(
 
 
 def scattered_into(program: Program, target: str = "cpu") -> Program:
-    """The program where XLA scatters into a summand instead of into zeros that are added to it.
+    """The program where XLA scatters into a summand instead of into zeros, or what else there is, that are added to it.
 
-    A CPU adds numbers of two bytes as numbers of four, so that no summand is one to scatter into.
+    Where both summands are scattered into, what is scattered is put together and scattered into their sum, if it is
+    less than that. A CPU adds numbers of two bytes as numbers of four, so that no summand is one to scatter into.
     """
-    equations = program.equations
-    same = _same(equations)
-    makers = {e.outputs[0]: e for e in equations if len(e.outputs) == 1}
+    same = _same(program.equations)
+    makers: dict[Value, Equation] = {}
     readers = collections.Counter(_of(v, same) for v in program.outputs if not isinstance(v, Literal))
-    for equation in equations:
+    for equation in program.equations:
         if not is_another_name(equation):
             readers.update({_of(v, same) for v in equation.inputs if not isinstance(v, Literal)})
 
-    def is_of_zeros(value: Value) -> bool:
-        if (scatter := makers.get(value)) is None or scatter.primitive != "scatter-add" or readers[value] > 1:
-            return False
-        zeros = makers.get(_of(scatter.inputs[0], same))
-        return zeros is not None and zeros.primitive == "broadcast_in_dim" and zeros.inputs[0].name in ("0", "0.0")
+    def scatter_of(value: Value | Literal) -> Equation | None:
+        """What scatters into a summand that nothing else reads."""
+        maker = None if isinstance(value, Literal) or readers[_of(value, same)] > 1 else makers.get(_of(value, same))
+        short = target == "cpu" and value.dtype.itemsize == 2
+        return maker if maker is not None and maker.primitive == "scatter-add" and not short else None
 
-    added: dict[Equation, Equation] = {}
+    def is_of_zeros(value: Value | Literal) -> bool:
+        maker = None if isinstance(value, Literal) else makers.get(_of(value, same))
+        return maker is not None and maker.primitive == "broadcast_in_dim" and maker.inputs[0].name in ("0", "0.0")
+
+    equations: list[Equation] = []
+
+    def write(primitive: str, inputs: Sequence[Value | Literal], like: Equation, **changed: Any) -> Value:
+        value = alike(inputs[0], **changed)
+        makers[value] = Equation(primitive, tuple(inputs), (value,), {}, like.eqn, role=like.role)
+        readers[value] = 1
+        equations.append(makers[value])
+        return value
+
     gone: set[Equation] = set()
-    for equation in equations:
-        if equation.primitive in ("add", "add_any") and len(equation.inputs) == 2:
-            one, other = equation.inputs
-            if not is_of_zeros(other):
-                one, other = other, one
-            short = target == "cpu" and other.dtype.itemsize == 2
-            if is_of_zeros(other) and not isinstance(one, Literal) and one is not other and not short:
-                scatter = makers[other]
-                gone.add(scatter)
-                added[equation] = dataclasses.replace(
-                    scatter, inputs=(one, *scatter.inputs[1:]), outputs=equation.outputs
-                )
-    return dataclasses.replace(program, equations=[added.get(e, e) for e in equations if e not in gone])
+    for equation in program.equations:
+        scatters: list[Equation] = []
+        if equation.primitive in ("add", "add_any") and equation.inputs[0] is not equation.inputs[-1]:
+            scatters = [scatter for v in equation.inputs if (scatter := scatter_of(v)) is not None]
+        count = sum(math.prod(scatter.inputs[-1].shape) for scatter in scatters)
+        if len(scatters) == 1 or 0 < count < math.prod(equation.outputs[0].shape):
+            gone.update(scatters)
+            summands = [v for v in equation.inputs if scatter_of(v) is None]
+            summands += [scatter.inputs[0] for scatter in scatters]
+            summands = [v for v in summands if not is_of_zeros(v)] or summands[:1]
+            into = summands[0] if len(summands) == 1 else write("add", summands, equation)
+            places = [v for scatter in scatters for v in scatter.inputs[1:-1]]
+            values = [scatter.inputs[-1] for scatter in scatters]
+            if len(scatters) > 1:
+                values = [write("concatenate", values, equation, shape=(count,))]
+            equation = dataclasses.replace(scatters[0], inputs=(into, *places, *values), outputs=equation.outputs)
+        makers.update(dict.fromkeys(equation.outputs, equation))
+        equations.append(equation)
+    return dataclasses.replace(program, equations=[e for e in equations if e not in gone])
 
 
 def with_flattened(program: Program, target: str = "cpu") -> Program:
@@ -192,7 +211,8 @@ def with_flattened(program: Program, target: str = "cpu") -> Program:
             continue
         if together is None:
             together = by_library(program.equations, readers, there, same) if target == "cpu" else ()
-        if any(r in together or r.primitive == "dot_general" for r in reading if r not in flattened):
+        others = [r for r in reading if r not in flattened]
+        if makers[value].primitive == "pad" or any(r in together or r.primitive == "dot_general" for r in others):
             copy = Value(value.aval, value.name)
             copy.placed = value.placed
             maker = makers[value]

@@ -2,10 +2,11 @@
 
 XLA computes what is equal once (`HloCSE`), unless a barrier stands between. What a checkpoint computes again counts as
 asked for, barrier or not: where XLA undoes a checkpoint, that shows as the error. An operand that is repeated along an
-axis is an operation of its own. A quotient by a number is a product. Of a choice whose branches are cheap both are
-computed, and one of each two results is chosen (`ConditionalSimplifier`). Turns of a scan may stand one after the
-other; see `rematscope.memory.unrolled`. A product that contracts an axis of one number is one of numbers. Of what is
-gathered from places that may not be there, it is chosen afterwards what stays. On a CPU there is more:
+axis is an operation of its own. A quotient by a number is a product, and so is one by what is repeated along an axis.
+Of a choice whose branches are cheap both are computed, and one of each two results is chosen (`ConditionalSimplifier`).
+Turns of a scan may stand one after the other; see `rematscope.memory.unrolled`. A product that contracts an axis of one
+number is one of numbers. Of what is gathered from places that may not be there, it is chosen afterwards what stays. On
+a CPU there is more:
 
 * A product by XLA's own routines, or by a library's, is one of rows and columns, of batches if need be. An operand with
   several axes that are contracted, or that are kept, in another order is copied first (`DotDecomposer`), and so is one
@@ -20,10 +21,11 @@ gathered from places that may not be there, it is chosen afterwards what stays. 
 * There is no product by groups: what is multiplied stands once for each group, zeros where another group's is.
 """
 
+import collections
 import dataclasses
 import math
 import operator
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -67,22 +69,30 @@ def lowered(program: Program, target: str, elementwise: frozenset[str]) -> Progr
     Returns:
       A program of the same values and a few more. What is merged is given the other name by a `name` equation.
     """
-    lowering = _Lowering(target, elementwise)
+    lowering = _Lowering(target, elementwise, _scalars_read(program))
     for equation in program.equations:
         lowering.add(equation)
     return dataclasses.replace(program, equations=lowering.equations)
 
 
+def _scalars_read(program: Program) -> collections.Counter[Value]:
+    """How often each number is read."""
+    read = (v for e in program.equations for v in e.inputs if not isinstance(v, Literal) and not v.shape)
+    return collections.Counter(read)
+
+
 class _Lowering:
     """Writes equations one after the other, all on one level."""
 
-    def __init__(self, target: str, elementwise: frozenset[str]):
+    def __init__(self, target: str, elementwise: frozenset[str], readers: Mapping[Value, int]):
         self.equations: list[Equation] = []
         self._target = target
         self._elementwise = elementwise
+        self._readers = readers
         self._table = NumberTable()
         self._numbers: dict[Value, Any] = {}  # scalars that are known
         self._transposed: dict[Value, tuple[Value, Sequence[int]]] = {}  # how its axes come from another's
+        self._repeated: dict[Value, Equation] = {}  # along an axis, and by what
         self._again: set[Value] = set()  # what is computed again
         self._kept: dict[Hashable, Value] = {}  # what a value is, by its number or by what it is made of → the first
 
@@ -129,6 +139,8 @@ class _Lowering:
                 return
             if equation.primitive == "transpose" and not isinstance(equation.inputs[0], Literal):
                 self._transposed[equation.outputs[0]] = equation.inputs[0], equation.params["permutation"]
+            if equation.primitive == "broadcast_in_dim" and not _is_reshaped(equation):
+                self._repeated[equation.outputs[0]] = equation
             equation = self._spelled_out(self._gathered(equation))
         self.equations.append(equation)
 
@@ -179,7 +191,7 @@ class _Lowering:
         key = self._key(primitive, inputs, like), *map(str, changed.items())
         if key not in self._kept:
             first = inputs[0]
-            value = _alike(first, **changed)
+            value = alike(first, **changed)
             (self._kept[key],) = self._write(primitive, inputs, value, like).outputs
         return self._kept[key]
 
@@ -196,11 +208,11 @@ class _Lowering:
         return dataclasses.replace(equation, inputs=tuple(inputs))
 
     def _spelled_out(self, equation: Equation) -> Equation:
-        if equation.primitive == "div" and isinstance(equation.inputs[1], Literal):
+        if equation.primitive == "div" and self._is_inverted(equation.inputs[1], equation.outputs[0]):
             equation = dataclasses.replace(equation, primitive="mul")  # by one over it, which is cheap
         if equation.primitive == "gather" and equation.params["mode"] == GatherScatterMode.FILL_OR_DROP:
             (result,) = equation.outputs
-            found = _alike(result)
+            found = alike(result)
             self.equations.append(dataclasses.replace(equation, outputs=(found,)))
             return Equation("select_n", (found,), (result,), {}, equation.eqn, role=equation.role)
         if equation.primitive == "dot_general" and is_outer(equation):
@@ -222,8 +234,34 @@ class _Lowering:
                 case "random_bits" if str(equation.inputs[0].dtype) == "key<fry>":
                     return self._drawn(equation)
         if equation.primitive in self._elementwise and len(equation.outputs) == 1:
-            return self._spread(equation)
+            return self._repeated_later(equation) or self._spread(equation)
         return equation
+
+    def _repeated_later(self, equation: Equation) -> Equation | None:
+        """What is computed of arrays that are repeated along the same axes, and of numbers, is repeated afterwards."""
+        if equation.primitive in _MOVED | {"broadcast_in_dim", "copy", "slice"}:
+            return None
+        arrays = [v for v in equation.inputs if not isinstance(v, Literal) and v.shape]
+        repeats = [self._repeated[v] for v in arrays if v in self._repeated]
+        large = [e for e in repeats if e.inputs[0].shape]
+        if not large or len(repeats) < len(arrays) or any(e.params != large[0].params for e in large):
+            return None
+        before = {e.outputs[0]: e.inputs[0] for e in repeats}
+        (result,) = equation.outputs
+        small = alike(result, shape=large[0].inputs[0].shape)
+        small.placed = large[0].inputs[0].placed
+        inputs = tuple(before.get(v, v) for v in equation.inputs)
+        self.equations.append(dataclasses.replace(equation, inputs=inputs, outputs=(small,)))
+        self._repeated[result] = dataclasses.replace(large[0], inputs=(small,), outputs=(result,), role=equation.role)
+        return self._repeated[result]
+
+    def _is_inverted(self, divisor: Value | Literal, result: Value) -> bool:
+        """Whether one over a divisor is multiplied by: it is repeated, and read by no other if it is one number."""
+        if not isinstance(divisor, Literal) and divisor in self._repeated:
+            (divisor,) = self._repeated[divisor].inputs
+        if isinstance(divisor, Literal):
+            return True
+        return divisor.shape != result.shape and (divisor.shape != () or self._readers[divisor] == 1)
 
     def _spread(self, equation: Equation) -> Equation:
         """What an operation repeats along an axis is another operation's result."""
@@ -300,7 +338,7 @@ class _Lowering:
         if not turned[2]:
             return convolution
         (result,) = equation.outputs
-        raw = _alike(result)
+        raw = alike(result)
         self.equations.append(dataclasses.replace(convolution, outputs=(raw,)))
         return Equation("copy", (raw,), (result,), {}, equation.eqn, role=equation.role)
 
@@ -308,12 +346,12 @@ class _Lowering:
         """The derivative of a pooling: the place of each window's maximum is found, and what comes scattered there."""
         source, operand = equation.inputs
         axes = [self._numbered(operand, axis, equation) for axis in range(len(operand.shape))]
-        found = [_alike(source, dtype=np.dtype(np.int32)) for _ in axes]
-        selected = (_alike(source), *found)
+        found = [alike(source, dtype=np.dtype(np.int32)) for _ in axes]
+        selected = (alike(source), *found)
         self.equations.append(Equation("select", (operand, *axes), selected, {}, equation.eqn, role=equation.role))
         places = Value(found[0].aval.update(shape=(*source.on_device.shape, len(axes))), source.name)
         self._write("concatenate", found, places, equation)
-        zeros = _alike(operand)
+        zeros = alike(operand)
         self._write("zeros", (), zeros, equation)
         return dataclasses.replace(equation, primitive="scatter", inputs=(zeros, places, source))
 
@@ -321,12 +359,12 @@ class _Lowering:
         """Which place along an axis each number has, once for values of a shape."""
         key = "iota", value.shape, axis
         if key not in self._kept:
-            (self._kept[key],) = self._write("iota", (), _alike(value, dtype=np.dtype(np.int32)), like).outputs
+            (self._kept[key],) = self._write("iota", (), alike(value, dtype=np.dtype(np.int32)), like).outputs
         return self._kept[key]
 
     def _drawn(self, equation: Equation) -> Equation:
         """Random bits: two integers for each number are counted out, mixed in a loop, and made one."""
-        made = [[_alike(v, dtype=np.dtype(np.uint32)) for v in equation.outputs * 2] for _ in range(2)]
+        made = [[alike(v, dtype=np.dtype(np.uint32)) for v in equation.outputs * 2] for _ in range(2)]
         for value in made[0]:
             self._write("count", equation.inputs, value, equation)
         self.equations.append(dataclasses.replace(equation, primitive=MIXED, inputs=(*made[0],), outputs=(*made[1],)))
@@ -351,7 +389,7 @@ class _Lowering:
         return self._made("select_n", [value, mask], equation, shape=shape)
 
 
-def _alike(value: Value, **changed: Any) -> Value:
+def alike(value: Value, **changed: Any) -> Value:
     """Another value of its type, but for what is changed of that."""
     made = Value(value.aval.update(**changed), value.name)
     if "shape" not in changed:
@@ -360,8 +398,8 @@ def _alike(value: Value, **changed: Any) -> Value:
 
 
 def _is_reshaped(equation: Equation) -> bool:
-    """Whether a sum is over axes of one number each."""
-    return all(equation.inputs[0].shape[axis] == 1 for axis in equation.params["axes"])
+    """Whether a sum is over axes of one number each, or something is repeated along such axes."""
+    return math.prod(equation.inputs[0].shape) == math.prod(equation.outputs[0].shape)
 
 
 def _part_of_a_power(equation: Equation) -> str | None:

@@ -236,7 +236,7 @@ def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, 
                 return _differentiated(called(f), stopped_at_gradients(flat), leaves, paths, stop=True)
             except GradientInside:
                 pass
-            except TraceError:  # an optimizer may do what has no derivative; what else there is, is explained already
+            except Exception:  # an optimizer, or a gradient, may do what has no derivative; what else there is, is said
                 with contextlib.suppress(Exception):
                     if (step := _as_it_stands(called(f), flat.updating, leaves, paths, is_step)) is not None:
                         return step

@@ -1,5 +1,6 @@
 """The checkpoints that a function has, and the same function with another policy in them."""
 
+import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -133,23 +134,37 @@ class CalledOnce:
         return jax.make_jaxpr(jax.checkpoint(jaxpr_as_fun(self.jaxpr)))(*self.jaxpr.in_avals)
 
 
-def called_once(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
-    """`f` for arguments of these shapes alone, which calls it no more; see `CalledOnce`.
+class KnownStep:
+    """A training step, which is called whenever it is traced, for there its gradient is changed: known for one."""
 
-    A function that takes a gradient stays as it is, for that is where it is changed; so does one that cannot be traced.
+    def __init__(self, f: Callable[..., Any]):
+        functools.update_wrapper(self, f)
+        self.__name__ = called(f)
+        self.function = f
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.function(*args, **kwargs)
+
+
+def called_once(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Callable[..., Any]:
+    """`f` for arguments of these shapes alone, which calls it no more; see `CalledOnce`, of a step `KnownStep`.
+
+    What cannot be traced stays as it is, and so does what takes a gradient and is no step.
     """
-    flat, leaves = flattened(f, args, kwargs)
+    flattened(f, args, kwargs)
     try:
         with jax_internals.default_remat():
-            jaxpr, out = jax.make_jaxpr(stopped_at_gradients(flat), return_shape=True)(*leaves)
-    except Exception:  # a gradient inside, or an error of the user's, which `trace` explains
+            once, _ = _once(f, args, kwargs)
+    except Exception:  # of the user's, which `trace` explains
         return f
-    return f if has_gradient(jaxpr) else CalledOnce(f, jaxpr, out)
+    if once is None:
+        return KnownStep(as_given(f))
+    return f if has_gradient(once.jaxpr) else once
 
 
 def as_given(f: Callable[..., Any]) -> Callable[..., Any]:
     """What `called_once` was given."""
-    return f.function if isinstance(f, CalledOnce) else f
+    return f.function if isinstance(f, CalledOnce | KnownStep) else f
 
 
 def _once(
@@ -159,6 +174,8 @@ def _once(
     flat, leaves = flattened(f, args, kwargs)
     if isinstance(f, CalledOnce):
         return f, leaves
+    if isinstance(f, KnownStep):
+        return None, leaves
     try:
         jaxpr, out = jax.make_jaxpr(stopped_at_gradients(flat), return_shape=True)(*leaves)
         if not has_gradient(jaxpr):
@@ -213,7 +230,7 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
         def seen(*primals: Any, **settings: Any) -> Any:
             inner, given = flattened(loss, primals, settings)
             jaxpr: Any
-            jaxpr, out = jax.make_jaxpr(inner, return_shape=True)(*given)  # it may be called once, as nnx's may
+            jaxpr = jax.make_jaxpr(inner)(*given)  # it may be called once, as nnx's may
             read = [isinstance(x, jax.core.Tracer) for x in jaxpr.consts]
 
             def alone(*leaves: Any) -> Any:
@@ -224,11 +241,12 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
             values = [*(x for x, taken in zip(jaxpr.consts, read, strict=True) if taken), *given]
             shapes = [_shape(jax.typeof(x), like(x)) for x in values]
             found.append(mapped_again(alone, values) if manual_axes() else (alone, shapes))
-            return jax.tree.unflatten(jax.tree.structure(out), jaxpr_as_fun(jaxpr)(*given))
+            raise GradientInside  # what else the step does is not asked for
 
         return seen
 
-    jax.make_jaxpr(replacing(flat, look))(*leaves)
+    with contextlib.suppress(GradientInside):
+        jax.make_jaxpr(replacing(flat, look))(*leaves)
     loss, shapes = found[0]
     loss.__name__ = called(f)
     return called_once(loss, shapes, {}), shapes, {}

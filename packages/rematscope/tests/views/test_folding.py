@@ -1,6 +1,7 @@
 """Like layers are shown once, however many there are: in a text with how often, in a page to be opened."""
 
 import re
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -10,7 +11,7 @@ from jax.ad_checkpoint import checkpoint_name
 from rematscope import FwdBwd, ResidualTable, residual_table, trace
 from rematscope.ir.pretty_print import code
 from rematscope.render.view import plain_text
-from rematscope.views.folding import repeats
+from rematscope.views.folding import Forms, repeats
 from rematscope.views.program_rows import backward, forward
 
 W, X = jax.ShapeDtypeStruct((8, 8), jnp.float32), jax.ShapeDtypeStruct((4, 8), jnp.float32)
@@ -329,3 +330,29 @@ def test_a_table_of_layers_that_all_differ_has_two_hundred_lines_at_most():
         assert sum(row.nbytes for row in table.rows) == table.nbytes
     assert "64 × f32[4,8…71]" in " ".join(text.split()) and "a page has them" not in text
     assert "a page has them" in plain_text(residual_table(f, X), 80)
+
+
+def test_a_line_is_compared_with_earlier_ones_once_or_twice_and_known_by_what_it_does_only_once():
+    """Several layers at a time are alike too, and so are the lines before the first that repeats."""
+
+    def f(x, ws):
+        for w, key in zip(ws, jax.random.split(jax.random.key(0), len(ws)), strict=True):
+            for k in jax.random.split(key):
+                x = jnp.where(jax.random.bernoulli(k, 0.9, x.shape), jnp.tanh(x) @ w, 0.0)
+        return x.sum()
+
+    rows, forms = forward(trace(f, X, [W] * 32), (), {}).rows, Forms()
+    calls = []
+
+    def profile(frame, event, _):
+        calls.append(frame.f_code.co_name if event == "call" else "")
+
+    for again in (False, True):
+        calls.clear()
+        sys.setprofile(profile)
+        try:
+            found = repeats(rows, forms=forms)
+        finally:
+            sys.setprofile(None)
+        assert [repeat.times for repeat in found] == [32, 31] and again == ("_form" not in calls)
+        assert calls.count("comes_again") <= 2 * len(rows)

@@ -251,8 +251,9 @@ class _Search:
     def found(self) -> list[Repeat]:
         later, size = _later(self.forms), self.size
         found, start = [], 0
+        stops: dict[int, int] = {}  # where lines came again no more, so many lines later
         while start < size:
-            best = Repeat(start, 1, 1)
+            best, stopped = Repeat(start, 1, 1), start
             place = start
             for _ in range(_TRIES):
                 place = later[place]
@@ -261,14 +262,20 @@ class _Search:
                     break
                 if self.forms[place : place + (_TIMES - 1) * period] != self.forms[start:place] * (_TIMES - 1):
                     continue
+                # So far at most, where it cannot go on; a longer block goes on less often than a part of it.
+                known = [at for at in (stops.get(period, size), stopped) if place <= at < size]
+                far = min([at for at in known if not self.comes_again(start, at, period)], default=size)
+                if far - start < period * _TIMES or far - place <= best.period * (best.times - 1):
+                    continue
                 end = place
                 while end < size and self.comes_again(start, end, period):
                     end += 1
+                stops[period] = end
                 times = (end - start) // period
                 hidden = period * (times - 1)
                 if times >= _TIMES and hidden >= max(_HIDDEN, best.period * (best.times - 1) + 1):
                     rest = (end - start) % period
-                    best = Repeat(start, period, times, rest if rest >= _HIDDEN else 0)
+                    best, stopped = Repeat(start, period, times, rest if rest >= _HIDDEN else 0), end
             if best.times > 1:
                 again = zip(self.exact[best.start : best.end], self.exact[best.shown : best.end], strict=False)
                 exact = self.exact is self.forms or all(first == second for first, second in again)

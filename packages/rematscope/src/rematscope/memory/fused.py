@@ -10,10 +10,14 @@
 * What is put together or taken from somewhere, as by a gather, is computed where it is read by one alone.
 * Of a sum of padded parts (every second number, say) that several read, the parts are written; each reader adds them.
 * What is scattered into zeros and then added to something is scattered into that, and what is scattered twice once.
+
+A TPU computes more where it is read: also what products and convolutions read, however much that takes, and with each
+of these what is made of its result elementwise and nothing else.
 """
 
 import collections
 import dataclasses
+import heapq
 import itertools
 import math
 from collections.abc import Collection, Iterable, Sequence
@@ -39,6 +43,7 @@ _REDUCES = frozenset(name for name in RULES if name.startswith("reduce_") or nam
 _MOVES = frozenset("concatenate dynamic_update_slice pad rev slice split".split())
 # What is moved from one place to another is computed where one alone reads it, and in no two places.
 _MOVED_ONCE = frozenset("concatenate dynamic_slice gather".split())
+PRODUCTS = frozenset({"conv_general_dilated", "dot_general"})
 READS_IN_PLACE = ELEMENTWISE | VIEWS | _REDUCES | _MOVED_ONCE | {"dynamic_update_slice", "transpose"}
 
 
@@ -50,11 +55,13 @@ class Fused:
       absent: values that are computed where they are read, and what makes them.
       anew: values that are written for some that read them, and computed again where others do.
       by_library: equations that a library computes with the sum that they are for.
+      products: what is written in place of a product's result, and that product.
     """
 
     absent: dict[Value, Equation] = dataclasses.field(default_factory=dict)
     anew: dict[Value, Equation] = dataclasses.field(default_factory=dict)
     by_library: set[Equation] = dataclasses.field(default_factory=set)
+    products: dict[Equation, Equation] = dataclasses.field(default_factory=dict)
 
 
 def fused(equations: Sequence[Equation], written: Iterable[Value], target: str = "cpu") -> Fused:
@@ -69,7 +76,10 @@ def fused(equations: Sequence[Equation], written: Iterable[Value], target: str =
     readers, there = _readers(equations, written, same)
     found = Fused()
     together = by_library(equations, readers, there, same) if target == "cpu" else {}
-    in_place = READS_IN_PLACE
+    in_place = READS_IN_PLACE | PRODUCTS if is_tpu(target) else READS_IN_PLACE
+    ends = _ends(equations, readers, there, same) if is_tpu(target) else {}
+    found.products.update(ends)
+    found.absent.update((product.outputs[0], product) for product in ends.values())
     spread = _spread(equations, same)
     paths = _Paths(equations, same, readers, together)
     padded, parts = _padded(equations), set[Value]()
@@ -82,12 +92,14 @@ def fused(equations: Sequence[Equation], written: Iterable[Value], target: str =
         if equation.primitive not in ELEMENTWISE | _MOVED_ONCE | {"transpose"} or len(equation.outputs) != 1:
             continue
         (value,) = equation.outputs
-        if value in there or value in same:
+        if value in there or value in same or equation in ends:
             continue
         reading = readers.get(value, [])
         flattened = [reader for reader in reading if _is_flattened(value, reader)]
         once = _unary(equation, spread) or len(flattened) == len(reading)
         expensive = equation.primitive in _EXPENSIVE | _MOVED_ONCE
+        if is_tpu(target) and equation.primitive in ELEMENTWISE:
+            once, expensive = True, False
         cheap = not expensive and once
         fusible = [reader.primitive in in_place and reader not in together for reader in reading]
         if equation in padded and all(fusible) and (len(reading) > 1 or value in parts):
@@ -114,6 +126,53 @@ def fused(equations: Sequence[Equation], written: Iterable[Value], target: str =
             kernels[value] = set(itertools.islice({equation, *anywhere}, 2))
     found.by_library.update(together)
     return found
+
+
+def is_tpu(target: str) -> bool:
+    """Whether a target is a TPU, here or not."""
+    return target == "tpu" or target.startswith("tpu ")
+
+
+def _ends(
+    equations: Sequence[Equation],
+    readers: dict[Value, list[Equation]],
+    written: set[Value],
+    same: dict[Value, Value],
+) -> dict[Equation, Equation]:
+    """What is written in place of a product's result, and that product: of several the last one.
+
+    It is the last elementwise result, no larger, that all goes into which is read of the product.
+    """
+    places = {equation: place for place, equation in enumerate(equations)}
+
+    def end(first: Value) -> Equation | None:
+        found = None
+        unread = {first: len(readers.get(first, ()))}  # of what depends on it, by how many that are not reached
+        pending = [places[reader] for reader in readers.get(first, ())]
+        heapq.heapify(pending)
+        while pending and written.isdisjoint(unread):
+            equation = equations[place := heapq.heappop(pending)]
+            while pending and pending[0] == place:
+                heapq.heappop(pending)
+            if equation.primitive not in ELEMENTWISE or len(equation.outputs) != 1:
+                break
+            for operand in {_of(v, same) for v in equation.inputs if not isinstance(v, Literal)} & unread.keys():
+                unread[operand] -= 1
+                if not unread[operand]:
+                    del unread[operand]
+            (value,) = equation.outputs
+            unread[value] = len(readers.get(value, ()))
+            if len(unread) == 1 and value.device_bytes <= first.device_bytes:
+                found = equation
+            for reader in readers.get(value, ()):
+                heapq.heappush(pending, places[reader])
+        return found
+
+    ends: dict[Equation, Equation] = {}
+    for equation in reversed(equations):
+        if equation.primitive in PRODUCTS and (last := end(equation.outputs[0])) is not None:
+            ends.setdefault(last, equation)
+    return ends
 
 
 def _readers(

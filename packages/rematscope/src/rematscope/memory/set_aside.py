@@ -9,12 +9,12 @@ rules that XLA has on every target:
   barrier, into or out of a loop, or to the caller, is written.
 * A slice of a stack is taken where it is first read, and what a loop stacks is written where it stays. A reshape is no
   copy, nor is a product's transposition.
-* What a product, a convolution or a sort reads is there for as long as that runs. In another order than a CPU's, what a
-  product reads is there until the next has run, for either may come first.
+* What a product, a convolution or a sort reads is there for as long as that runs. In a GPU's order, what a product
+  reads is there until the next has run, for either may come first.
 * An elementwise result takes the room of an operand that nobody else reads. What is scattered into, or carried round a
   loop, takes the room of what is written over, and no other's.
-* Results are set aside from the start. Until they are made, others may lie in their room: in a donated argument's, that
-  a result takes, as soon as it is read no more.
+* Results are set aside from the start. Until they are made, others may lie in their room, but on a TPU: in a donated
+  argument's, that a result takes, as soon as it is read no more.
 * What is written over before all that read it have run is copied, a donated argument at the start; see
   `rematscope.memory.copies`.
 
@@ -34,10 +34,12 @@ from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.memory.copies import UPDATES, copied, updated, with_copies
 from rematscope.memory.fused import (
     ELEMENTWISE,
+    PRODUCTS,
     READS_IN_PLACE,
     WRITES_OVER,
     Fused,
     fused,
+    is_tpu,
     scattered_into,
     with_flattened,
 )
@@ -165,6 +167,7 @@ class _Written(Lives):
         self._fused.absent.update(found.absent)
         self._fused.anew.update(found.anew)
         self._fused.by_library.update(found.by_library)
+        self._fused.products.update(found.products)
         if self._target == "cpu":
             self._known = {}  # values have no other names yet, and get them in the order that is to be found
             order = breadth_first(program.equations, found.absent, self._operands)
@@ -210,15 +213,17 @@ class _Written(Lives):
         step = len(self.steps)
         in_place = equation.primitive in WRITES_OVER and equation not in self._fused.by_library
         in_place = in_place and self._updated.isdisjoint(equation.outputs)
+        product = self._fused.products.get(equation)
+        waiting = self._shared.union(*self._operands(product)) if product else self._shared
         for i, values in enumerate(self._operands(equation)):
             for value in values:
-                over = in_place and self.array(value) not in self._shared
+                over = in_place and self.array(value) not in waiting
                 self.read(value, step if over or (equation.primitive in UPDATES and i == 0) else step + 1)
         self.make(equation.outputs)
         if equation.primitive in UPDATES or equation.primitive == "gather":
             self._shared.update(equation.outputs)  # what is gathered has axes more, which its readers take out
-        if equation.primitive in ("dot_general", "conv_general_dilated"):
-            for value in self._before if self._target != "cpu" else ():
+        if equation.primitive in PRODUCTS:
+            for value in self._before if self._target == "gpu" else ():
                 self.read(value, step + 1)
             self._before = equation.inputs
             self._products.update(equation.outputs)
@@ -253,7 +258,7 @@ class _Written(Lives):
             for v, argument in overwritten.items()
             if v in self._made
         )
-        rooms = Rooms([*own, *donated])
+        rooms = Rooms(donated if is_tpu(self._target) else [*own, *donated])
         changes = [0] * (end + 2)
 
         def add(start: int, stop: int, size: int) -> None:
@@ -274,7 +279,7 @@ class _Written(Lives):
 def lowered_otherwise(passes: Passes, target: str) -> list[str]:
     """What a target makes of operations in a way of its own that takes room, in sentences."""
     programs = [passes.forward, passes.backward] if passes.step is None else [passes.step.program]
-    if target == "tpu" or target.startswith("tpu "):
+    if is_tpu(target):
         return []
     there = {e.primitive for program in programs for e, _ in program.walk()}
     found = []
@@ -293,7 +298,7 @@ def lowered_otherwise(passes: Passes, target: str) -> list[str]:
 
 def _room(equation: Equation, target: str) -> int:
     """Bytes that an operation needs while it runs, beside what it reads and makes."""
-    if target == "tpu" or target.startswith("tpu "):
+    if is_tpu(target):
         return 0
     if equation.primitive == "ragged_dot_general" and target != "cpu":
         return _dense_groups(equation)

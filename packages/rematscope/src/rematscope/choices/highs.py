@@ -27,7 +27,8 @@ _NODES = 10_000  # of branch and bound, after which HiGHS says how far it is: co
 # machine finds the same
 _SECONDS = 600  # after which it stops at all events
 
-_OPEN = 150  # variables that are decided about near a choice that is known
+_MANY = 600  # variables that have to be whole: of fewer the best choice is found soon enough
+_OPEN = 150  # of more, those that are decided about near a choice that is known
 _FAR = 0.1  # of what is found, that it is above the bound: better ones may be elsewhere
 
 _PRINTED = b"HighsMipSolverData::"  # how the one line begins that HiGHS prints whatever it is told
@@ -113,7 +114,7 @@ def milp_near(
     """
     program = {"bounds": bounds, "constraints": constraints}
     whole = integrality > 0
-    if np.count_nonzero(whole) > 2 * _OPEN:
+    if np.count_nonzero(whole) > _MANY:
         rows = [side for each in constraints for side in _at_most(each)]
         relaxed = scipy.optimize.linprog(
             objective,

@@ -239,10 +239,10 @@ def tied(words, width, batch, length):
     return loss, {"words": array(words, width), "bias": array(words)}, tokens, tokens
 
 
-def perceptron(layers, rows, width):
+def perceptron(layers, rows, width, activation=jax.nn.gelu):
     def loss(ws, x):
         for w in ws:
-            x = jax.nn.gelu(x @ w)
+            x = activation(x @ w)
         return jnp.mean(x**2)
 
     return loss, [array(width, width)] * layers, array(rows, width)
@@ -317,6 +317,25 @@ def preferred(words, width, length, layers=4):
     return loss, parameters, jax.ShapeDtypeStruct((2, length), jnp.int32)
 
 
+def followed(layers, rows, width):
+    """A net learns what another one says of the same and of what came with it, and that one follows."""
+    _, parameters, x = perceptron(layers, rows, width)
+
+    def said(ws, x):
+        for w in ws:
+            x = jax.nn.relu(x @ w)
+        return x.sum(-1)
+
+    def step(ws, others, x, reward):
+        wanted = jax.lax.stop_gradient(reward + 0.9 * said(others, x) * reward)
+        gradients = jax.grad(lambda ws: jnp.mean((said(ws, x) - wanted) ** 2))(ws)
+        norm = optax.tree.norm(gradients)
+        ws = jax.tree.map(lambda w, g: w - g / (1 + norm), ws, gradients)
+        return ws, jax.tree.map(lambda o, w: 0.99 * o + 0.01 * w, others, ws)
+
+    return jax.jit(step, donate_argnums=(0, 1)), parameters, parameters, x, array(rows)
+
+
 def divided(step, parameters, state, batch):
     """The step on eight devices: each has an eighth of the batch and of every matrix's rows, and gathers the rest."""
     over = meshes.mesh(d=8)
@@ -357,6 +376,7 @@ MODELS = {
     "halves": halves(3, 512, 64),
     "physics": physics(64, 1024),
     "perceptron": perceptron(4, 1024, 64),
+    "exact": perceptron(4, 1024, 64, functools.partial(jax.nn.gelu, approximate=False)),
     "quotients": quotients(3, 1024, 64),
     "tied": tied(1024, 32, 4, 64),
     "step": stepping(*transformer(64, 4, 64, wrap=jax.checkpoint), donate=False),
@@ -367,6 +387,7 @@ MODELS = {
     "step_muon": stepping(*perceptron(2, 16, 256), donate=True, optimizer=optax.contrib.muon(1e-3)),
     "step_clipped": stepping(*perceptron(4, 16, 256), donate=True, optimizer=CLIPPED),
     "step_accumulated": stepping(*perceptron(4, 16, 256), donate=True, optimizer=optax.MultiSteps(CLIPPED, 4)),
+    "step_followed": followed(3, 16, 256),
     "step_preferred": stepping(*preferred(1024, 128, 256), donate=True),
 }
 

@@ -71,13 +71,12 @@ def copied(
     readers = dict.fromkeys(aliased.values(), 0)  # of each argument, a bit for each equation that reads it
     before: dict[Value, int] = {}  # of each value, the bits of what has run when it is written
     behind: dict[Value, int] = {}  # of each value, the bits of what has run when it is there
-    same: dict[Value, Value] = {}
+    made_of: dict[Value, set[Value]] = {}  # what is written of what has another name
     bits = 0
     for equation in equations:
-        found = {same.get(v, v) for values in reads(equation) for v in values}
+        found = {part for values in reads(equation) for v in values for part in made_of.get(v, [v])}
         if is_another_name(equation):
-            if not isinstance(equation.inputs[0], Literal) and len(found) == 1:
-                same[equation.outputs[0]] = found.pop()
+            made_of[equation.outputs[0]] = found
             continue
         known = 0
         own = 0
@@ -93,5 +92,5 @@ def copied(
     return [
         argument
         for result, argument in aliased.items()
-        if readers[argument] & ~before.get(same.get(result, result), readers[argument])
+        if any(readers[argument] & ~before.get(v, readers[argument]) for v in made_of.get(result, [result]))
     ]

@@ -26,17 +26,18 @@ from typing import Any
 from rematscope.ir.cost_rules import RULES
 from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.memory.by_library import by_library
-from rematscope.memory.lowered import MIXED, VIEWS, alike, is_another_name
+from rematscope.memory.lowered import MIXED, VIEWS, is_another_name
 from rematscope.memory.multiplied import has_batch_of_one
+from rematscope.memory.repeated import alike
 
 ELEMENTWISE = frozenset(name for name, rule in RULES.items() if rule in (RULES["add"], RULES["exp"])) | frozenset(
-    "bitcast_convert_type broadcast_in_dim clamp convert_element_type copy integer_pow iota pad rev "
+    "bitcast_convert_type broadcast_in_dim clamp convert_element_type copy integer_pow iota pad polynomial rev "
     "select_n slice".split()
 )
 # XLA computes none of these twice (`InstructionFusion::IsExpensive`); sines and cosines of real numbers it does.
 _FUNCTIONS = frozenset(name for name, rule in RULES.items() if rule is RULES["exp"]) - {"sin", "cos", "tan"}
 _EXPENSIVE = _FUNCTIONS | {"div", "rem"}
-_OF_ITSELF = frozenset({"integer_pow", "one_minus_square", "square"})  # products of an array with itself
+_OF_ITSELF = frozenset({"integer_pow", "one_minus_square", "polynomial", "square"})  # products of an array with itself
 WRITES_OVER = ELEMENTWISE - {"copy"} | {MIXED}
 _REDUCES = frozenset(name for name in RULES if name.startswith("reduce_") or name in ("argmax", "argmin")) | {"reduce"}
 # XLA limits how often it computes what is read at several places (`CodeDuplicationTooHigh`).
@@ -118,7 +119,7 @@ def fused(equations: Sequence[Equation], written: Iterable[Value], target: str =
         anywhere = {kernel for reader in reading for kernel in kernels.get(reader.outputs[0], (reader,))}
         if expensive and len(anywhere) > 1:
             continue
-        if all(fusible) and (len(reading) <= 1 or cheap):
+        if all(fusible) and (len(anywhere) <= 1 or cheap):
             found.absent[value] = equation
             kernels[value] = set(itertools.islice(anywhere, 2))
         elif cheap and any(fusible) and equation.primitive != "pad":

@@ -2,7 +2,7 @@
 
 XLA computes what is equal once (`HloCSE`), unless a barrier stands between. What a checkpoint computes again counts as
 asked for, barrier or not: where XLA undoes a checkpoint, that shows as the error. An operand that is repeated along an
-axis is an operation of its own. A quotient by a number is a product, and so is one by what is repeated along an axis.
+axis is an operation of its own. See `rematscope.memory.repeated` for quotients by it, and what is computed of it.
 Of a choice whose branches are cheap both are computed, and one of each two results is chosen (`ConditionalSimplifier`).
 Turns of a scan may stand one after the other; see `rematscope.memory.unrolled`. A product that contracts an axis of one
 number is one of numbers. Of what is gathered from places that may not be there, it is chosen afterwards what stays. On
@@ -21,11 +21,9 @@ a CPU there is more:
 * There is no product by groups: what is multiplied stands once for each group, zeros where another group's is.
 """
 
-import collections
 import dataclasses
 import math
-import operator
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
 import jax
@@ -37,20 +35,11 @@ from rematscope.ir.number_table import NumberTable
 from rematscope.ir.program import CASTS, Equation, Literal, Program, Value
 from rematscope.ir.propagation import read_as
 from rematscope.memory.multiplied import has_batch_of_one, is_copied, is_outer, is_swapped
+from rematscope.memory.repeated import Repeated, alike
 from rematscope.memory.unrolled import unrolled
 
 LEAST = 4096  # numbers: on a CPU, of as many a library computes sums and what is around them
 SUMS = frozenset({"reduce_sum", "reduce_max", "reduce_min"})
-# What is asked of scalars before a program runs: JAX's variance asks whether there is more than one number.
-_SCALARS: dict[str, Callable[..., Any]] = {
-    "name": lambda x: x,
-    "convert_element_type": lambda x: x,
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "gt": operator.gt,
-    "lt": operator.lt,
-}
 MIXED = "threefry2x32"  # the loop in which random bits are made
 # What a branch may have in it for both to be computed (`ConditionalSimplifier`), beside what is elementwise.
 _CHEAP = SUMS | frozenset("concatenate dynamic_slice name reduce_and reduce_or reduce_prod split".split())
@@ -69,30 +58,22 @@ def lowered(program: Program, target: str, elementwise: frozenset[str]) -> Progr
     Returns:
       A program of the same values and a few more. What is merged is given the other name by a `name` equation.
     """
-    lowering = _Lowering(target, elementwise, _scalars_read(program))
+    lowering = _Lowering(target, elementwise, Repeated(program))
     for equation in program.equations:
         lowering.add(equation)
     return dataclasses.replace(program, equations=lowering.equations)
 
 
-def _scalars_read(program: Program) -> collections.Counter[Value]:
-    """How often each number is read."""
-    read = (v for e in program.equations for v in e.inputs if not isinstance(v, Literal) and not v.shape)
-    return collections.Counter(read)
-
-
 class _Lowering:
     """Writes equations one after the other, all on one level."""
 
-    def __init__(self, target: str, elementwise: frozenset[str], readers: Mapping[Value, int]):
+    def __init__(self, target: str, elementwise: frozenset[str], repeated: Repeated):
         self.equations: list[Equation] = []
         self._target = target
         self._elementwise = elementwise
-        self._readers = readers
+        self._repeated = repeated
         self._table = NumberTable()
-        self._numbers: dict[Value, Any] = {}  # scalars that are known
         self._transposed: dict[Value, tuple[Value, Sequence[int]]] = {}  # how its axes come from another's
-        self._repeated: dict[Value, Equation] = {}  # along an axis, and by what
         self._again: set[Value] = set()  # what is computed again
         self._kept: dict[Hashable, Value] = {}  # what a value is, by its number or by what it is made of → the first
 
@@ -103,9 +84,10 @@ class _Lowering:
             return
         if equation.role == roles.RECOMPUTED:
             self._again.update(equation.outputs)
-        self._compute(equation)
+        self._repeated.note(equation)
         if (operand := self._result_of(equation)) is not None:
             equation = dataclasses.replace(equation, primitive="name", inputs=(operand,))
+            self._repeated.note(equation)
         elif equation.primitive in SUMS and _is_reshaped(equation):
             equation = dataclasses.replace(equation, primitive="reshape")
         if equation.primitive == "name" or equation.primitive in CASTS:
@@ -128,7 +110,7 @@ class _Lowering:
             if keys and all(key in self._kept for key in keys):
                 for key, value in zip(keys, equation.outputs, strict=True):
                     if self._kept[key] is not value:  # a schedule has one value in both passes
-                        self._write("name", [self._kept[key]], value, equation)
+                        self._repeated.note(self._write("name", [self._kept[key]], value, equation))
                 return
             self._kept.update(zip(keys, equation.outputs, strict=True))
             if part[0][0] is not None:
@@ -139,26 +121,20 @@ class _Lowering:
                 return
             if equation.primitive == "transpose" and not isinstance(equation.inputs[0], Literal):
                 self._transposed[equation.outputs[0]] = equation.inputs[0], equation.params["permutation"]
-            if equation.primitive == "broadcast_in_dim" and not _is_reshaped(equation):
-                self._repeated[equation.outputs[0]] = equation
             equation = self._spelled_out(self._gathered(equation))
         self.equations.append(equation)
 
-    def _compute(self, equation: Equation) -> None:
-        """Notes what a scalar is that is known before the program runs."""
-        if len(equation.outputs) == 1 and not equation.outputs[0].shape and equation.primitive in _SCALARS:
-            literals = (np.asarray(v.value).item() if isinstance(v, Literal) else None for v in equation.inputs)
-            numbers = [self._numbers.get(v, n) for v, n in zip(equation.inputs, literals, strict=True)]
-            if all(number is not None for number in numbers):
-                self._numbers[equation.outputs[0]] = _SCALARS[equation.primitive](*numbers)
-
     def _result_of(self, equation: Equation) -> Value | None:
-        """The operand that is an operation's result: of a choice that is known, or a maximum with what is below all."""
+        """The operand that is an operation's result: of a choice that is known, a sum with 0, a maximum with −∞."""
         match equation.primitive:
-            case "select_n" if equation.inputs[0] in self._numbers:
-                return equation.inputs[1 + int(self._numbers[equation.inputs[0]])]
+            case "select_n" if (chosen := self._repeated.number(equation.inputs[0])) is not None:
+                return equation.inputs[1 + int(chosen)]
             case "max" if isinstance(equation.inputs[0], Literal) and equation.inputs[0].name == "-inf":
                 return equation.inputs[1]
+            case "add" if equation.outputs[0].shape:
+                for value, other in (equation.inputs, equation.inputs[::-1]):
+                    if self._repeated.number(value) == 0 and other.shape == equation.outputs[0].shape:
+                        return other
         return None
 
     def _is_choice(self, equation: Equation) -> bool:
@@ -208,7 +184,7 @@ class _Lowering:
         return dataclasses.replace(equation, inputs=tuple(inputs))
 
     def _spelled_out(self, equation: Equation) -> Equation:
-        if equation.primitive == "div" and self._is_inverted(equation.inputs[1], equation.outputs[0]):
+        if equation.primitive == "div" and self._repeated.is_inverted(*equation.inputs[1:], *equation.outputs):
             equation = dataclasses.replace(equation, primitive="mul")  # by one over it, which is cheap
         if equation.primitive == "gather" and equation.params["mode"] == GatherScatterMode.FILL_OR_DROP:
             (result,) = equation.outputs
@@ -234,34 +210,11 @@ class _Lowering:
                 case "random_bits" if str(equation.inputs[0].dtype) == "key<fry>":
                     return self._drawn(equation)
         if equation.primitive in self._elementwise and len(equation.outputs) == 1:
-            return self._repeated_later(equation) or self._spread(equation)
+            if (later := self._repeated.later(equation)) is None:
+                return self._spread(equation)
+            self.equations += later[:-1]
+            return later[-1]
         return equation
-
-    def _repeated_later(self, equation: Equation) -> Equation | None:
-        """What is computed of arrays that are repeated along the same axes, and of numbers, is repeated afterwards."""
-        if equation.primitive in _MOVED | {"broadcast_in_dim", "copy", "slice"}:
-            return None
-        arrays = [v for v in equation.inputs if not isinstance(v, Literal) and v.shape]
-        repeats = [self._repeated[v] for v in arrays if v in self._repeated]
-        large = [e for e in repeats if e.inputs[0].shape]
-        if not large or len(repeats) < len(arrays) or any(e.params != large[0].params for e in large):
-            return None
-        before = {e.outputs[0]: e.inputs[0] for e in repeats}
-        (result,) = equation.outputs
-        small = alike(result, shape=large[0].inputs[0].shape)
-        small.placed = large[0].inputs[0].placed
-        inputs = tuple(before.get(v, v) for v in equation.inputs)
-        self.equations.append(dataclasses.replace(equation, inputs=inputs, outputs=(small,)))
-        self._repeated[result] = dataclasses.replace(large[0], inputs=(small,), outputs=(result,), role=equation.role)
-        return self._repeated[result]
-
-    def _is_inverted(self, divisor: Value | Literal, result: Value) -> bool:
-        """Whether one over a divisor is multiplied by: it is repeated, and read by no other if it is one number."""
-        if not isinstance(divisor, Literal) and divisor in self._repeated:
-            (divisor,) = self._repeated[divisor].inputs
-        if isinstance(divisor, Literal):
-            return True
-        return divisor.shape != result.shape and (divisor.shape != () or self._readers[divisor] == 1)
 
     def _spread(self, equation: Equation) -> Equation:
         """What an operation repeats along an axis is another operation's result."""
@@ -387,14 +340,6 @@ class _Lowering:
         ends = [self._made(name, [groups], equation, shape=shape, dtype=np.dtype(bool)) for name in ("ge", "lt")]
         mask = self._made("and", ends, equation)
         return self._made("select_n", [value, mask], equation, shape=shape)
-
-
-def alike(value: Value, **changed: Any) -> Value:
-    """Another value of its type, but for what is changed of that."""
-    made = Value(value.aval.update(**changed), value.name)
-    if "shape" not in changed:
-        made.placed = value.placed
-    return made
 
 
 def _is_reshaped(equation: Equation) -> bool:

@@ -1,0 +1,103 @@
+"""What is repeated along an axis, and which numbers are known before a program runs.
+
+XLA computes before it repeats: what is computed of arrays that are repeated along the same axes, and of numbers, is
+repeated afterwards. It multiplies by one over what is repeated in place of dividing by it.
+"""
+
+import collections
+import dataclasses
+import math
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from rematscope.ir.program import CASTS, Equation, Literal, Program, Value
+
+# What is asked of scalars before a program runs: JAX's variance asks whether there is more than one number.
+_SCALARS: dict[str, Callable[..., Any]] = {
+    "convert_element_type": lambda x: x,
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "square": lambda x: x * x,
+    "gt": operator.gt,
+    "lt": operator.lt,
+}
+_MOVED = frozenset("broadcast_in_dim copy iota pad rev slice".split())
+
+
+class Repeated:
+    """What is repeated of a program whose equations are noted one after the other."""
+
+    def __init__(self, program: Program):
+        read = (v for e in program.equations for v in e.inputs if not isinstance(v, Literal) and not v.shape)
+        self._readers = collections.Counter(read)
+        self._numbers: dict[Value, Any] = {}  # scalars that are known
+        self._repeats: dict[Value, Equation] = {}
+
+    def note(self, equation: Equation) -> None:
+        """Notes what an equation repeats, or that it is a number."""
+        if len(equation.outputs) != 1 or equation.bodies or not equation.inputs:
+            return
+        operand, (result,) = equation.inputs[0], equation.outputs
+        if equation.primitive == "name" or equation.primitive in CASTS:
+            if not isinstance(operand, Literal) and operand in self._repeats:
+                self._repeats[result] = dataclasses.replace(self._repeats[operand], outputs=(result,))
+            if (number := self.number(operand)) is not None:
+                self._numbers[result] = number
+        elif equation.primitive == "broadcast_in_dim" and math.prod(operand.shape) < math.prod(result.shape):
+            self._repeats[result] = equation
+        elif equation.primitive in _SCALARS and not result.shape:
+            numbers = list(map(self.number, equation.inputs))
+            if all(number is not None for number in numbers):
+                self._numbers[result] = _SCALARS[equation.primitive](*numbers)
+
+    def number(self, value: Value | Literal) -> Any:
+        """The number that a value is, or is full of, if that is known."""
+        if not isinstance(value, Literal) and value in self._repeats:
+            value = self._repeats[value].inputs[0]
+        if isinstance(value, Literal):
+            return None if value.shape else np.asarray(value.value).item()
+        return self._numbers.get(value)
+
+    def is_inverted(self, divisor: Value | Literal, result: Value) -> bool:
+        """Whether one over a divisor is multiplied by: it is repeated, and read by no other if it is one number."""
+        if not isinstance(divisor, Literal) and divisor in self._repeats:
+            divisor = self._repeats[divisor].inputs[0]
+        if isinstance(divisor, Literal):
+            return True
+        return divisor.shape != result.shape and (divisor.shape != () or self._readers[divisor] == 1)
+
+    def later(self, equation: Equation) -> list[Equation] | None:
+        """An elementwise equation as one on what its operands repeat, and one that repeats its result; None if none."""
+        arrays = [v for v in equation.inputs if not isinstance(v, Literal) and v.shape]
+        repeats = [self._repeats[v] for v in arrays if v in self._repeats]
+        large = [e for e in repeats if e.inputs[0].shape] or repeats
+        if equation.primitive in _MOVED or not large or len(repeats) < len(arrays):
+            return None
+        first, source = large[0], large[0].inputs[0]
+        if any(e.params != first.params for e in large):
+            return None
+        before = {e.outputs[0]: e.inputs[0] for e in repeats}
+        (result,) = equation.outputs
+        small = alike(result, shape=source.shape)
+        if not isinstance(source, Literal):
+            small.placed = source.placed
+        inputs = tuple(before.get(v, v) for v in equation.inputs)
+        found = [
+            dataclasses.replace(equation, inputs=inputs, outputs=(small,)),
+            dataclasses.replace(first, inputs=(small,), outputs=(result,), role=equation.role),
+        ]
+        for each in found:
+            self.note(each)
+        return found
+
+
+def alike(value: Value, **changed: Any) -> Value:
+    """Another value of its type, but for what is changed of that."""
+    made = Value(value.aval.update(**changed), value.name)
+    if "shape" not in changed:
+        made.placed = value.placed
+    return made

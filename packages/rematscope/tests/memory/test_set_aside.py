@@ -15,6 +15,8 @@ from releases import since
 
 from rematscope import measure, trace
 from rematscope.ir.program import Literal
+from rematscope.memory.fused import ELEMENTWISE
+from rematscope.memory.lowered import lowered
 from rematscope.memory.order import breadth_first
 
 
@@ -424,3 +426,10 @@ def test_what_a_loop_is_given_and_makes_takes_two_turns_more():
     (late,) = (e for e in order if e.primitive == "dot_general" and not set(loop.outputs).isdisjoint(e.inputs))
     assert found.index("scan") == 1  # its tuple takes the first turn, as the first of four products does
     assert [e for e in order if e.primitive in ("scan", "dot_general")].index(late) >= 4
+
+
+@pytest.mark.parametrize(("dtype", "becomes"), [(jnp.float32, "select_n"), (jnp.bfloat16, "mul")])
+def test_a_product_with_a_mask_is_a_choice_where_it_need_not_be_widened(dtype, becomes):
+    passes = trace(lambda x: x * (x > 0).astype(x.dtype), jax.ShapeDtypeStruct((8, 8), dtype))
+    (product,) = (e for e in lowered(passes.forward, "cpu", ELEMENTWISE).equations if e.outputs == passes.outputs)
+    assert product.primitive == becomes

@@ -4,9 +4,9 @@ XLA computes what is equal once (`HloCSE`), unless a barrier stands between. Wha
 asked for, barrier or not: where XLA undoes a checkpoint, that shows as the error. An operand that is repeated along an
 axis is an operation of its own. See `rematscope.memory.repeated` for quotients by it, and what is computed of it.
 Of a choice whose branches are cheap both are computed, and one of each two results is chosen (`ConditionalSimplifier`).
-Turns of a scan may stand one after the other; see `rematscope.memory.unrolled`. A product that contracts an axis of one
-number is one of numbers. Of what is gathered from places that may not be there, it is chosen afterwards what stays. On
-a CPU there is more:
+A product with a mask is a choice. Turns of a scan may stand one after the other; see `rematscope.memory.unrolled`. A
+product that contracts an axis of one number is one of numbers. Of what is gathered from places that may not be there,
+it is chosen afterwards what stays. On a CPU there is more:
 
 * A product by XLA's own routines, or by a library's, is one of rows and columns, of batches if need be. An operand with
   several axes that are contracted, or that are kept, in another order is copied first (`DotDecomposer`), and so is one
@@ -74,6 +74,7 @@ class _Lowering:
         self._repeated = repeated
         self._table = NumberTable()
         self._transposed: dict[Value, tuple[Value, Sequence[int]]] = {}  # how its axes come from another's
+        self._masks: dict[Value, Value | Literal] = {}  # numbers that are 0 or 1, and where they are 1
         self._again: set[Value] = set()  # what is computed again
         self._kept: dict[Hashable, Value] = {}  # what a value is, by its number or by what it is made of → the first
 
@@ -121,6 +122,8 @@ class _Lowering:
                 return
             if equation.primitive == "transpose" and not isinstance(equation.inputs[0], Literal):
                 self._transposed[equation.outputs[0]] = equation.inputs[0], equation.params["permutation"]
+            if equation.primitive == "convert_element_type" and equation.inputs[0].dtype == bool:
+                self._masks[equation.outputs[0]] = equation.inputs[0]
             equation = self._spelled_out(self._gathered(equation))
         self.equations.append(equation)
 
@@ -186,6 +189,8 @@ class _Lowering:
     def _spelled_out(self, equation: Equation) -> Equation:
         if equation.primitive == "div" and self._repeated.is_inverted(*equation.inputs[1:], *equation.outputs):
             equation = dataclasses.replace(equation, primitive="mul")  # by one over it, which is cheap
+        if equation.primitive == "mul":
+            equation = self._masked(equation)
         if equation.primitive == "gather" and equation.params["mode"] == GatherScatterMode.FILL_OR_DROP:
             (result,) = equation.outputs
             found = alike(result)
@@ -215,6 +220,14 @@ class _Lowering:
             self.equations += later[:-1]
             return later[-1]
         return equation
+
+    def _masked(self, product: Equation) -> Equation:
+        """A product with a mask as a choice of what is masked, or 0; numbers of two bytes are widened before."""
+        one, other = product.inputs
+        mask, value = (other, one) if other in self._masks else (one, other)
+        if mask not in self._masks or mask.shape != product.outputs[0].shape or mask.dtype.itemsize == 2:
+            return product
+        return dataclasses.replace(product, primitive="select_n", inputs=(self._masks[mask], value))
 
     def _spread(self, equation: Equation) -> Equation:
         """What an operation repeats along an axis is another operation's result."""

@@ -1,6 +1,7 @@
 """The plan is the best choice of names, as is known by hand; what cannot be planned says why."""
 
 import functools
+import gc
 from fractions import Fraction
 
 import jax
@@ -14,7 +15,7 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.experimental import io_callback
 
-from rematscope import PlanError, cost_of, lint, plan
+from rematscope import PlanError, cost_of, lint, plan, trace
 from rematscope.choices.enumeration import every_choice
 from rematscope.ir import jax_internals
 
@@ -74,6 +75,22 @@ def test_a_function_is_called_once_however_often_it_is_traced(look):
 
     shown = str(look(f, jnp.ones((8, 8)), jnp.ones((8, 8))))
     assert "h" in shown and len(calls) == 1
+
+
+@pytest.mark.parametrize("look", [trace, lint, functools.partial(plan, budget=0.5)])
+def test_garbage_is_collected_when_all_is_traced(look):
+    """Programs of many thousand equations are looked through again and again else."""
+    collects = []
+
+    def f(x):
+        collects.append(gc.isenabled())
+        return jnp.sin(checkpoint_name(jnp.sin(x), "h"))
+
+    look(f, jnp.ones(4))
+    assert not any(collects) and gc.isenabled()
+    with pytest.raises(ZeroDivisionError):
+        look(lambda x: f(x) / (1 // 0), jnp.ones(4))
+    assert gc.isenabled()
 
 
 @without_remat3

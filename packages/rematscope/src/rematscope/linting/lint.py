@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from rematscope.ir import jax_internals
+from rematscope.ir.garbage import collected_later
 from rematscope.ir.source import Source
 from rematscope.linting.checkpoint_rules import checkpoint_findings
 from rematscope.linting.finding import LintFinding, LintKind, Place
@@ -115,7 +116,7 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
       [('argument', 'h')]
     """
     __tracebackhide__ = True
-    with jax_internals.default_remat(), working("looking at names and checkpoints"):
+    with jax_internals.default_remat(), working("looking at names and checkpoints"), collected_later():
         subject = Subject(f, args, kwargs)
         names = names_of(subject)
         findings = [*checkpoint_findings(subject, names.graph), *name_findings(names)]

@@ -15,6 +15,7 @@ from rematscope.choices.recompute_graph import RecomputeGraph
 from rematscope.choices.zero_one import zero_one
 from rematscope.errors import PlanError
 from rematscope.ir import jax_internals
+from rematscope.ir.garbage import collected_later
 from rematscope.ir.source import common_path
 from rematscope.linting.finding import LintFinding
 from rematscope.linting.lint import no_names
@@ -85,7 +86,7 @@ def plan(
     """
     __tracebackhide__ = True
     meant = cost_meant(cost, device)
-    with working("planning"):
+    with working("planning"), collected_later():
         once = called_once(f, args, kwargs)
         found = candidates(once, *args, cost=meant, **kwargs)
         if isinstance(budget, float):

@@ -230,7 +230,7 @@ def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, 
         )
     check_differentiable(leaves)
     paths = argument_paths(f, args, kwargs)
-    with working("tracing"):
+    with working("tracing"), collected_later():
         if differentiate is None:
             try:
                 return _differentiated(called(f), stopped_at_gradients(flat), leaves, paths, stop=True)
@@ -288,22 +288,21 @@ def _differentiated(
             raise
         raise explained from None
 
-    with collected_later():
-        inline = Inliner()
-        arguments = [Value(v.aval, path) for v, path in zip(forward_jaxpr.invars, paths, strict=True)]
-        fwd = inline.program(forward_jaxpr, arguments)
-        outputs = fwd.outputs[: len(cotangents)]
-        crossing = fwd.outputs[len(cotangents) :]
-        incoming = tuple(Value(v.aval) for v in backward_jaxpr.invars[len(crossing) :])
-        bwd = inline.program(backward_jaxpr, [*crossing, *incoming])
+    inline = Inliner()
+    arguments = [Value(v.aval, path) for v, path in zip(forward_jaxpr.invars, paths, strict=True)]
+    fwd = inline.program(forward_jaxpr, arguments)
+    outputs = fwd.outputs[: len(cotangents)]
+    crossing = fwd.outputs[len(cotangents) :]
+    incoming = tuple(Value(v.aval) for v in backward_jaxpr.invars[len(crossing) :])
+    bwd = inline.program(backward_jaxpr, [*crossing, *incoming])
 
-        shardings = [getattr(leaf, "sharding", None) for leaf in leaves]
-        meshes = inline.meshes + placement.give_shardings(fwd.inputs, shardings)
-        mesh = _placed(fwd, bwd, outputs, incoming, meshes)
-        equal = roles.assign_roles(fwd, bwd, incoming)
-        name_values(function, fwd, bwd, incoming, equal.forward_value_of)
-        saved = residuals_of(fwd, bwd, crossing, outputs)
-        return Passes(function, fwd, bwd, saved, incoming, equal.forward_value_of, equal.alike, equal.undecided, mesh)
+    shardings = [getattr(leaf, "sharding", None) for leaf in leaves]
+    meshes = inline.meshes + placement.give_shardings(fwd.inputs, shardings)
+    mesh = _placed(fwd, bwd, outputs, incoming, meshes)
+    equal = roles.assign_roles(fwd, bwd, incoming)
+    name_values(function, fwd, bwd, incoming, equal.forward_value_of)
+    saved = residuals_of(fwd, bwd, crossing, outputs)
+    return Passes(function, fwd, bwd, saved, incoming, equal.forward_value_of, equal.alike, equal.undecided, mesh)
 
 
 def _as_it_stands(

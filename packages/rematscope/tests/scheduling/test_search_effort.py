@@ -1,11 +1,13 @@
 """What a search does not do twice."""
 
 import jax.numpy as jnp
+import pytest
 from jax import lax
 from zoo import normal
 
 from rematscope import auto, load, measure, trace
 from rematscope.scheduling import search
+from rematscope.scheduling.plains import Plains
 
 WS, X = [normal(400 + i, 16, 16) / 4 for i in range(8)], normal(410, 256, 16)
 
@@ -64,6 +66,36 @@ def test_like_checkpoints_are_traced_once(monkeypatch):
     monkeypatch.setattr(search, "checkpointed", noted)
     auto(nested, WS, X, peak=limit(0.5, nested))
     assert len(traced) == len({*traced}) > 0
+
+
+def test_whoever_stops_a_search_is_told_what_it_has(monkeypatch):
+    room = limit(0.45)
+    compiled, compile_both = [], search.measure
+
+    def stopped(*args, **kwargs):
+        if compiled:
+            raise KeyboardInterrupt
+        compiled.append(compile_both(*args, **kwargs))
+        return compiled[-1]
+
+    monkeypatch.setattr(search, "measure", stopped)
+    with pytest.raises(KeyboardInterrupt) as noted:
+        auto(net, WS, X, peak=room)
+    (note,) = noted.value.__notes__
+    assert note.startswith("1 of at most 4 choices for net were compiled, and ")
+    assert ("compiles=1 stops there" in note) == (compiled[0].peak_bytes - 4 <= room)
+
+
+def test_plain_checkpoints_are_not_looked_at_where_the_rows_prove_that_nothing_is_better(monkeypatch):
+    asked, within = [], Plains.within
+
+    def noted(self, *args):
+        asked.append(args)
+        return within(self, *args)
+
+    monkeypatch.setattr(Plains, "within", noted)
+    found = auto(net, WS, X, peak=limit(0.48))
+    assert found.recomputed > 0 and found.bound > 0.98 * found.recomputed and not asked
 
 
 def test_what_is_compiled_is_what_is_returned():

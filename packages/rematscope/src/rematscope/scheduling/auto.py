@@ -14,6 +14,7 @@ from rematscope.ir.garbage import collected_later
 from rematscope.ir.jax_internals import remat3
 from rematscope.planning.budget import budget_bytes
 from rematscope.render.progress import progress
+from rematscope.render.units import bytes_text
 from rematscope.scheduling.blocks import Block, in_blocks
 from rematscope.scheduling.by_hand import shapes_of
 from rematscope.scheduling.host import Host
@@ -111,9 +112,26 @@ def auto(
         tell("tracing", 0)
         search = Search(f, args, kwargs, target, compiles, meant, host)
         search.tell = tell
-        trial, bound = search.within_peak(limit) if peak is not None else search.within_budget(limit)
+        try:
+            trial, bound = search.within_peak(limit) if peak is not None else search.within_budget(limit)
+        except KeyboardInterrupt as stopped:
+            stopped.add_note(_so_far(search, limit))
+            raise
     subject = f, *shapes_of((args, kwargs))  # the arrays may go
     return Auto(search.linearized, trial, search.trials, limit, peak is not None, target, bound, meant, subject, host)
+
+
+def _so_far(search: Search, limit: int) -> str:
+    """What was compiled until somebody stopped a search, and how to have it."""
+    fits = [trial for trial in search.trials if trial.fits(limit)]
+    which = f"{len(search.trials)} of at most {search.compiles} choices for {search.name} were compiled"
+    if not search.trials:
+        return f"Nothing had been compiled for {search.name}."
+    if not fits:
+        least = min(trial.peak_bytes for trial in search.trials)
+        return f"{which}, and none takes {bytes_text(limit)} or less: the smallest takes {bytes_text(least)}."
+    least = min(trial.peak_bytes for trial in fits)
+    return f"{which}, and one takes {bytes_text(least)}: compiles={len(search.trials)} stops there."
 
 
 def _weighed(host: Any, cost: Any, device: Any, target: str, limits_peak: bool) -> Device:

@@ -58,7 +58,6 @@ _SOLVED = 2  # of them, with a 0/1 program of what is kept besides
 _AGAIN = 4  # times the work of a whole chain: what computes more again is not proposed, for it takes long to compile
 _POLICIES = [getattr(jax.checkpoint_policies, name) for name in POLICIES]
 
-
 _KNOWN: dict[tuple[Any, ...], tuple[Known, ...]] = {}
 
 
@@ -203,10 +202,11 @@ class Search:
         least_taken = min(((t.peak_bytes - self.fixed) / max(t.predicted, 1) for t in self.trials), default=1)
         room = limit - self.fixed
         used = max((t.peak_bytes - self.fixed for t in self.trials if t.fits(limit)), default=0)
-        aim = room / least_taken if least_taken else 0
-        chosen = self._chosen(aim, aim) if least_taken and used < _ENOUGH * room else None
+        chosen = self._chosen(aim := room / least_taken, aim) if least_taken and used < _ENOUGH * room else None
         least = min((t.recomputed for t in self.trials if t.fits(limit)), default=math.inf)
-        asked = self.linearized.closed or 2 * least > max((t.recomputed for t in proposals), default=0)  # slow
+        proven = min((bound for _, bound in self._found if bound), default=0)
+        hopeless = _WORTH * least <= proven or 2 * least <= max((t.recomputed for t in proposals), default=0)
+        asked = self.linearized.closed or not hopeless  # for it is slow
         plain = self._plains.within(room, self.fixed, self.trials) if asked else None
         for trial in filter(None, (plain, chosen and chosen[0], *proposals)):
             least = min((t.recomputed for t in self.trials if t.fits(limit)), default=math.inf)
@@ -377,7 +377,7 @@ class Search:
         return not any(t.is_like(trial) for t in self.trials)
 
     def _compile(self, trial: Proposal) -> Proposal:
-        self.tell(f"compiling with {bytes_text(trial.schedule.kept_bytes)} kept", 0)
+        self.tell(f"compile {len(self.trials) + 1} of {self.compiles}, {bytes_text(trial.schedule.kept_bytes)} kept", 0)
         made = trial.measurement = measure(trial.of(self.subject.once), *self.args, target=self.target, **self.kwargs)
         if not made.out_of_memory:
             self.fixed = int(trial.peak_bytes) - made.temp_bytes

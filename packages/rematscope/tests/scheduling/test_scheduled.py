@@ -9,7 +9,7 @@ from jax.ad_checkpoint import checkpoint_name
 from releases import since
 from zoo import CASES, normal
 
-from rematscope import PlanError, TraceError, liveness, measure, scheduled, trace
+from rematscope import PlanError, TargetError, TraceError, liveness, measure, scheduled, trace
 from rematscope.scheduling.linearize import linearize
 from rematscope.tracing.arguments import flattened
 from rematscope.tracing.checkpoints import with_policy
@@ -168,6 +168,32 @@ def test_kept_masks_are_kept_and_not_what_they_are_made_of():
     measured = measure(scheduled(layers, masks_and_layers), ws, x)
     assert measured.passes.bytes_by_kind()["computed"] == 6 * 256 * 128 + 5 * 4 * 256 * 16
     assert measured.temp_bytes < 6 * 4 * 256 * 128  # numbers of all six
+
+
+def test_for_a_tpu_nothing_holds_what_its_products_compute():
+    def f(ws, x):
+        for up, down in ws:
+            x = x + jax.nn.gelu(x @ up) @ down
+        return x.sum()
+
+    ws, x = [(normal(0, 8, 32), normal(1, 32, 8))] * 3, normal(2, 4, 8)
+    held = {}
+    for target in ("cpu", "tpu v5e"):
+        late = scheduled(f, target=target)
+        equations = trace(late, ws, x).backward.equations
+        makers = {v: e.primitive for e in equations for v in e.outputs if e.primitive != "optimization_barrier"}
+        barriers = [e for e in equations if e.primitive == "optimization_barrier"]
+        held[target] = [makers.get(v) for e in barriers for v in e.inputs if v.shape == (4, 32)]
+        assert_same(gradients(late, (ws, x), {}), gradients(f, (ws, x), {}))
+    # What came again, and the cotangent that it goes with; of a TPU's neither is written for it.
+    assert len(held["cpu"]) > len(held["tpu v5e"])
+    assert "tanh" in held["cpu"]
+    assert "tanh" not in held["tpu v5e"]
+
+
+def test_what_it_is_compiled_for_has_to_be_there_to_compile_for():
+    with pytest.raises(TargetError, match="nothing to compile for"):
+        scheduled(jnp.sin, target="abacus")
 
 
 def test_what_has_no_backward_pass_is_refused_in_a_sentence():

@@ -193,6 +193,7 @@ def load(path: str | os.PathLike[str], f: Callable[..., Any], *args: Any, **kwar
         away = _places(said.get("moved", []))
         stops = [(_places([before])[0], _places(there)) for before, there in said.get("stops", ())]
         segments = [tuple(_places(each)) for each in said.get("segments", ())]
+        target = str(said.get("target", "cpu"))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise no_choice from None
     once = f if remat3() else called_once(f, args, kwargs)
@@ -208,7 +209,7 @@ def load(path: str | os.PathLike[str], f: Callable[..., Any], *args: Any, **kwar
         return checkpointed(f, plain)
     try:
         kept, moved = values_at(linearized, chosen), values_at(linearized, away)
-        made = schedule(linearized, kept, stops_at(linearized, stops), moved)
+        made = schedule(linearized, kept, stops_at(linearized, stops), moved, target)
     except IndexError:  # there are not so many values
         raise no_choice from None
     return keeping(f, linearized, made)

@@ -81,7 +81,7 @@ class Proposal:
     @cached_property
     def schedule(self) -> Schedule:
         """Its two programs."""
-        return schedule(self.linearized, self.kept, self.stops, self.moved)
+        return schedule(self.linearized, self.kept, self.stops, self.moved, self.subject.target)
 
     @cached_property
     def function(self) -> Callable[..., Any]:

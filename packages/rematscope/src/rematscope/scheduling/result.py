@@ -214,6 +214,7 @@ class Auto(Pictured):
             "moved": places(linearized, self._chosen.moved),
             "stops": places_of_stops(linearized, self._chosen.stops),
             "segments": self._chosen.segments,
+            "target": self._chosen.subject.target,
         }
         write_whole(path, json.dumps(said))
 

@@ -5,7 +5,8 @@ each operation that comes again stands directly before the first one that reads 
 forward pass, or do it early, if nothing hindered it: what it reads of the forward pass goes through an optimization
 barrier together with the newest cotangent, so that it is there no sooner. So does what came again before the latest
 matrix product, or what else takes long, and is read now to compute more again, unless XLA would rather compute it there
-than write it down; and so does whatever such a product reads, for XLA copies operands to turn them around. Cotangents
+than write it down; and so does whatever such a product reads, for XLA copies operands to turn them around. On a TPU, which
+computes elementwise operations with the products around them, such a product's operands alone do. Cotangents
 that are read behind the next such operation go through the barrier too: XLA would add those of all layers up in each
 place that reads their sum, and keep the summands for that until the end. And a weight's gradient goes through one with
 the cotangent that the next such operation reads: XLA would compute it when all else is done, and keep what it is made
@@ -28,7 +29,7 @@ import jax.numpy as jnp
 from rematscope.ir import jax_internals
 from rematscope.ir.inline import without_dead_code
 from rematscope.ir.program import Equation, Literal, Program, Value
-from rematscope.memory.fused import is_fused
+from rematscope.memory.fused import is_fused, is_tpu
 from rematscope.scheduling.fusion import ELEMENTWISE
 from rematscope.scheduling.linearize import Linearized, free_values, reading, substituted
 
@@ -78,7 +79,11 @@ class Schedule:
 
 
 def schedule(
-    linearized: Linearized, kept: Collection[Value], stops: Sequence[Stop] = (), moved: Collection[Value] = ()
+    linearized: Linearized,
+    kept: Collection[Value],
+    stops: Sequence[Stop] = (),
+    moved: Collection[Value] = (),
+    target: str = "cpu",
 ) -> Schedule:
     """Both passes, if these values are kept.
 
@@ -89,8 +94,9 @@ def schedule(
         the one before, what has effects) all that it needs is.
       stops: where the backward pass lets go of what it computed again, in its order.
       moved: those of what is kept that wait in the host's memory.
+      target: what it is compiled for.
     """
-    making = _Making(linearized, frozenset(kept).difference(moved), frozenset(moved))
+    making = _Making(linearized, frozenset(kept).difference(moved), frozenset(moved), target)
     primal, backward = linearized.primal, linearized.backward
     equations, used = making.late(backward, primal, [c for c in backward.inputs if _flows(c)], stops=stops)
     inputs = (*used, *primal.inputs, *backward.inputs)
@@ -117,8 +123,9 @@ def _program(
 class _Making:
     """Both passes as they are made."""
 
-    def __init__(self, linearized: Linearized, kept: frozenset[Value], moved: frozenset[Value]):
+    def __init__(self, linearized: Linearized, kept: frozenset[Value], moved: frozenset[Value], target: str):
         self.linearized = linearized
+        self.on_tpu = is_tpu(target)
         moves = [_moves(v, linearized) for v in moved]
         self.sends = {e.inputs[0]: e for e, _ in moves}
         self.fetches = {e.outputs[0]: e for _, e in moves}
@@ -182,14 +189,18 @@ class _Making:
                 return True
             return value not in made or made[value] in there
 
-        def is_early(value: Value) -> bool:
+        def is_early(value: Value, reader: Equation) -> bool:
             """Whether a value was there, or last held by a barrier, before the latest heavy operation."""
             given = value in used or value in leaves or value in held
             if value not in since:
                 return given
             if value in made and made[value].primitive == "iota":
                 return since[value] < 0
-            return since[value] < heavy and (given or not is_fused(made[value]))
+            if given or since[value] >= heavy:
+                return since[value] < heavy
+            if self.on_tpu:  # what a barrier holds is written, and its products write what is made of their results
+                return _is_heavy(reader) and made[value].primitive not in ELEMENTWISE
+            return not is_fused(made[value])
 
         def is_light(value: Value) -> bool:
             """Whether a value is kept that XLA would rather compute where it is read, and keep more that it is of.
@@ -209,7 +220,7 @@ class _Making:
                 equations.append(Equation("optimization_barrier", asked, asked, {}, equation.eqn))
 
         def fence(equation: Equation) -> None:
-            asked = [v for v in reading(equation) if is_early(v) and _fences(v)]
+            asked = [v for v in reading(equation) if is_early(v, equation) and _fences(v)]
             if asked and last is not None:
                 since.update(dict.fromkeys(asked, heavy))
                 flown = [v for v in waiting if v is not last and crossing[v] > heavy]

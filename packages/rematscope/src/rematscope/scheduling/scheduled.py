@@ -19,11 +19,12 @@ from rematscope.scheduling.schedule import Schedule, schedule
 from rematscope.tracing.arguments import called, check_arrays, described, flattened
 from rematscope.tracing.checkpoints import checkpoints, jaxpr_of, nothing, with_policy
 from rematscope.tracing.trace import trace
+from rematscope.xla.compiling import check_target
 
 source_info_util.register_exclusion(__file__)
 
 
-def scheduled(f: Callable[..., Any], policy: Policy | None = None) -> Callable[..., Any]:
+def scheduled(f: Callable[..., Any], policy: Policy | None = None, *, target: str = "cpu") -> Callable[..., Any]:
     """`f` with its checkpoints' choice of what to keep, and a backward pass that computes the rest as late as it may.
 
     What a checkpoint goes around is computed again as a whole before any of it is used. Here each operation comes
@@ -34,6 +35,7 @@ def scheduled(f: Callable[..., Any], policy: Policy | None = None) -> Callable[.
       f: a function of pytrees of arrays, differentiable in reverse mode. If it has checkpoints, they stay where they
         are; if it has none, one around all of it is meant.
       policy: what to keep, for all checkpoints, as for `jax.checkpoint`; None keeps nothing.
+      target: what it is compiled for, as for `measure`. A TPU would write what other targets have to be held back from.
 
     Returns:
       A function with `f`'s values and derivatives. It can be differentiated in forward and reverse mode and again, and
@@ -59,6 +61,7 @@ def scheduled(f: Callable[..., Any], policy: Policy | None = None) -> Callable[.
     """
 
     chosen = None if policy is None else _asked(policy)
+    check_target(target)
 
     @functools.wraps(f)
     def function(*args: Any, **kwargs: Any) -> Any:
@@ -75,7 +78,7 @@ def scheduled(f: Callable[..., Any], policy: Policy | None = None) -> Callable[.
                 "device. Give jax.checkpoint that policy, scheduled one that saves what fits, or auto a host=."
             )
         linearized = linearize(passes)
-        late = schedule(linearized, linearized.kept)
+        late = schedule(linearized, linearized.kept, target=target)
         made = keeping(converted, linearized, late)
         jaxpr = jaxpr_of(converted, *leaves)
         if not any(checkpoints(jaxpr)) and any(eqn.primitive.name == "scan" for eqn, _ in everything(jaxpr)):
@@ -83,7 +86,7 @@ def scheduled(f: Callable[..., Any], policy: Policy | None = None) -> Callable[.
             # is handed from one iteration to the next, each of them can compute its own again instead.
             plain = linearize(trace(converted, *leaves))
             saved = plain.saved_by(chosen or nothing)
-            if (inside := schedule(plain, saved)).kept_bytes <= late.kept_bytes:
+            if (inside := schedule(plain, saved, target=target)).kept_bytes <= late.kept_bytes:
                 made = keeping(converted, plain, inside)
         return made(*leaves)
 

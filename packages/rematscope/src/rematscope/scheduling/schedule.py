@@ -5,12 +5,12 @@ each operation that comes again stands directly before the first one that reads 
 forward pass, or do it early, if nothing hindered it: what it reads of the forward pass goes through an optimization
 barrier together with the newest cotangent, so that it is there no sooner. So does what came again before the latest
 matrix product, or what else takes long, and is read now to compute more again, unless XLA would rather compute it there
-than write it down; and so does whatever such a product reads, for XLA copies operands to turn them around. On a TPU, which
-computes elementwise operations with the products around them, such a product's operands alone do. Cotangents
-that are read behind the next such operation go through the barrier too: XLA would add those of all layers up in each
-place that reads their sum, and keep the summands for that until the end. And a weight's gradient goes through one with
-the cotangent that the next such operation reads: XLA would compute it when all else is done, and keep what it is made
-of until then.
+than write it down; and so does whatever such a product reads, for XLA copies operands to turn them around. On a TPU,
+which computes elementwise operations with the products around them, such a product's operands alone do. Cotangents that
+are read behind the next such operation go through the barrier too: XLA would add those of all layers up in each place
+that reads their sum, and keep the summands for that until the end. And a weight's gradient goes through one with the
+cotangent that the next such operation reads: XLA would compute it when all else is done, and keep what it is made of
+until then.
 
 What is moved to the host's memory goes there as soon as it is made, each iteration's part of a loop's stack in that
 iteration, and is fetched where it would else be computed again.

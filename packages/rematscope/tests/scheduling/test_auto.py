@@ -413,6 +413,25 @@ def test_after_two_that_took_too_much_something_nearer_than_the_smallest_is_comp
     assert first.peak_bytes <= limit and first.recomputed < search._smallest([]).recomputed
 
 
+def test_what_lies_between_a_choice_that_fits_and_one_that_took_too_much_is_compiled_too(monkeypatch):
+    """Also where another kind of choice took too much though less was foretold of it."""
+    search = Search(deep, (WS, X), {}, "cpu", 4)
+    limit, aims = 100, []
+
+    def tried(predicted, taken, recomputed):
+        fits = taken <= limit
+        return mock.Mock(predicted=predicted, recomputed=recomputed, plain=None, fits=lambda _: fits)
+
+    fits, worse, above = tried(100, 80, 50), tried(104, 110, 60), tried(140, 120, 30)
+    search.trials += [fits, worse, above]
+    between = mock.Mock(recomputed=40)
+    monkeypatch.setattr(search, "_chosen", lambda aim, most: aims.append(aim) or (between, 0.0))
+    monkeypatch.setattr(search, "_is_new", lambda trial: True)
+    assert search._between(limit) is between and aims == [120]
+    between.recomputed = 50
+    assert search._between(limit) is None  # it spares nothing
+
+
 def test_what_both_passes_compute_alike_is_foretold_as_one():
     """The last cast of a loss runs in both: it reads what is kept, and no barrier stands before it."""
 

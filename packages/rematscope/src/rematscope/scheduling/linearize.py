@@ -21,7 +21,7 @@ from functools import cached_property
 from rematscope.errors import PlanError
 from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.jax_internals import Policy
-from rematscope.ir.program import Equation, Literal, Program, Value
+from rematscope.ir.program import Equation, Literal, Program, Value, nbytes
 from rematscope.scheduling.factors import factored
 from rematscope.tracing.trace import Passes
 
@@ -59,6 +59,13 @@ class Linearized:
         levels = [self.primal, *(loop.bodies[0] for loop in dict.fromkeys(self.loops.values()))]
         equations = (e for level in levels for e in level.equations if e.primitive != "optimization_barrier")
         return made | {v: e for e in equations for v in e.outputs}
+
+    @cached_property
+    def fixed_bytes(self) -> int:
+        """Bytes of arguments, constants, cotangents, outputs and gradients."""
+        given = [*self.passes.forward.inputs, *self.primal.constants, *self.passes.cotangents]
+        returned = [*self.primal.outputs, *self.passes.backward.outputs]
+        return sum(v.device_bytes for v in given) + sum(nbytes(v.on_device) for v in returned)
 
     @cached_property
     def closed(self) -> bool:

@@ -18,20 +18,19 @@ import jax
 from rematscope.choices.build import CostFunction, work
 from rematscope.errors import PlanError
 from rematscope.ir.jax_internals import remat3
-from rematscope.ir.program import Value, nbytes
+from rematscope.ir.program import Value
 from rematscope.render.units import bytes_text
 from rematscope.scheduling.chain import Chain
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.cuts import kept_at_cuts
 from rematscope.scheduling.host import Host, HostRows, Moves
 from rematscope.scheduling.known import Known
-from rematscope.scheduling.linearize import Linearized, linearize
+from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.plain import POLICIES, Plain, checkpointed
 from rematscope.scheduling.plains import Plains
 from rematscope.scheduling.proposal import Proposal, Subject
 from rematscope.scheduling.revolve import Tour, Tours
 from rematscope.scheduling.rows import Rows
-from rematscope.scheduling.schedule import Stop
 from rematscope.scheduling.segments import Segmented
 from rematscope.scheduling.structure import digest, stops_at, values_at
 from rematscope.seconds.devices import Device
@@ -97,7 +96,8 @@ class Search:
         self._plains = Plains(once, args, kwargs, has_own, self.linearized.closed, target, self._with)
         whole = self.linearized.passes.cost
         self.subject = Subject(f, once, target, cost, whole.flops + whole.transcendentals, self.moves)
-        self.fixed = _fixed(self.linearized)
+        self._trial = functools.partial(Proposal, self.subject)
+        self.fixed = self.linearized.fixed_bytes
         self._segmented = Segmented(self.subject, args, kwargs, self.rows[0])
 
     def within_peak(self, limit: int) -> tuple[Proposal, float]:
@@ -214,6 +214,18 @@ class Search:
                 continue
             if trial is plain or trial.predicted * least_taken <= room:
                 self._compile(trial)
+        while len(self.trials) < self.compiles and (found := self._between(limit)) is not None:
+            self._compile(found)
+
+    def _between(self, limit: int) -> Proposal | None:
+        """What is foretold to take more than all that fits, and less than what took too much, if it is worth it."""
+        late = [t for t in self.trials if t.plain is None]
+        least = min((t.recomputed for t in self.trials if t.fits(limit)), default=math.inf)
+        under = max((t.predicted for t in late if t.fits(limit)), default=0)
+        above = [t.predicted for t in late if not t.fits(limit) and t.predicted > under and t.recomputed < least]
+        aim = (under + min(above)) / 2 if under and above else 0
+        found = self._chosen(aim, aim) if aim else None
+        return found[0] if found and found[0].recomputed < _WORTH * least and self._is_new(found[0]) else None
 
     def _chosen(self, aim: float, most: float) -> tuple[Proposal, float] | None:
         """What is best in the rows, solved for an aim, of what is predicted to take no more than so much."""
@@ -358,20 +370,10 @@ class Search:
             linearized = self._segmented.linearized(known.segments) if known.segments else linearized
             stops = stops_at(linearized, known.stops)
             kept, moved = (values_at(linearized, said) for said in (known.places, known.moved))
-            trial = Proposal(self.subject, linearized, kept, stops, moved=moved, segments=known.segments)
+            trial = self._trial(linearized, kept, stops, moved=moved, segments=known.segments)
         trial.measurement = known.measurement
         self.trials.append(trial)
         return trial
-
-    def _trial(
-        self,
-        linearized: Linearized,
-        kept: frozenset[Value],
-        stops: tuple[Stop, ...] = (),
-        plain: Plain | None = None,
-        moved: frozenset[Value] = frozenset(),
-    ) -> Proposal:
-        return Proposal(self.subject, linearized, kept, stops, plain, moved)
 
     def _is_new(self, trial: Proposal) -> bool:
         return not any(t.is_like(trial) for t in self.trials)
@@ -410,11 +412,3 @@ def _limit(asked: list[tuple[float, int]], aim: float) -> float:
     if low:
         return low * aim / max(under, 1)
     return high * min(0.98, aim / over) if over else aim
-
-
-def _fixed(linearized: Linearized) -> int:
-    """Bytes of arguments, constants, cotangents, outputs and gradients."""
-    passes = linearized.passes
-    given = [*passes.forward.inputs, *linearized.primal.constants, *passes.cotangents]
-    returned = [*linearized.primal.outputs, *passes.backward.outputs]
-    return sum(v.device_bytes for v in given) + sum(nbytes(v.on_device) for v in returned)

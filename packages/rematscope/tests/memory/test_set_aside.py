@@ -228,6 +228,18 @@ def quotients(layers, rows, width):
     return loss, [array(width, width)] * layers, array(rows, width)
 
 
+def points(clouds, count, width):
+    """The most of each cloud of points: its derivative is shared by those that are equal to it."""
+
+    def loss(ws, x):
+        for w, b in ws:
+            x = jax.nn.relu(x) @ w + b
+        return jnp.mean(x.max(1) ** 2)
+
+    sizes = [(width, 2 * width), (2 * width, 8 * width)]
+    return loss, [(array(*size), array(size[1])) for size in sizes], array(clouds, count, width)
+
+
 def tied(words, width, batch, length):
     """One matrix for the words of two texts and for logits, which have a bias and are kept small; the last is cut."""
 
@@ -380,6 +392,7 @@ MODELS = {
     "perceptron": perceptron(4, 1024, 64),
     "exact": perceptron(4, 1024, 64, functools.partial(jax.nn.gelu, approximate=False)),
     "quotients": quotients(3, 1024, 64),
+    "points": points(32, 32, 16),
     "tied": tied(1024, 32, 4, 64),
     "step": stepping(*transformer(64, 4, 64, wrap=jax.checkpoint), donate=False),
     "step_divided": divided(*stepping(*perceptron(4, 4096, 128), donate=False)),

@@ -71,6 +71,9 @@ def by_library(
                 end = reading[0]
                 group[end] = None
                 grown = True
+        while end.primitive == "broadcast_in_dim":  # for whoever reads it, and that is no library
+            del group[end]
+            (end,) = (maker for v in operands(end) if (maker := makers[v]) in group)
         last.update(dict.fromkeys(group, end))
     return last
 

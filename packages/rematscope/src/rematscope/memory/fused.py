@@ -78,6 +78,7 @@ def fused(equations: Sequence[Equation], written: Iterable[Value], target: str =
     found = Fused()
     together = by_library(equations, readers, there, same) if target == "cpu" else {}
     in_place = READS_IN_PLACE | PRODUCTS if is_tpu(target) else READS_IN_PLACE
+    fusing, at_a_price = ELEMENTWISE | _MOVED_ONCE | {"transpose"}, _EXPENSIVE | _MOVED_ONCE
     ends = _ends(equations, readers, there, same) if is_tpu(target) else {}
     found.products.update(ends)
     found.absent.update((product.outputs[0], product) for product in ends.values())
@@ -90,7 +91,7 @@ def fused(equations: Sequence[Equation], written: Iterable[Value], target: str =
             if together[equation] is not equation:
                 found.absent[equation.outputs[0]] = equation
             continue
-        if equation.primitive not in ELEMENTWISE | _MOVED_ONCE | {"transpose"} or len(equation.outputs) != 1:
+        if equation.primitive not in fusing or len(equation.outputs) != 1:
             continue
         (value,) = equation.outputs
         if value in there or value in same or equation in ends:
@@ -98,7 +99,7 @@ def fused(equations: Sequence[Equation], written: Iterable[Value], target: str =
         reading = readers.get(value, [])
         flattened = [reader for reader in reading if _is_flattened(value, reader)]
         once = _unary(equation, spread) or len(flattened) == len(reading)
-        expensive = equation.primitive in _EXPENSIVE | _MOVED_ONCE
+        expensive = equation.primitive in at_a_price
         if is_tpu(target) and equation.primitive in ELEMENTWISE:
             once, expensive = True, False
         cheap = not expensive and once

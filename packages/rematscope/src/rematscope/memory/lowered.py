@@ -21,6 +21,7 @@ it is chosen afterwards what stays. On a CPU there is more:
 * There is no product by groups: what is multiplied stands once for each group, zeros where another group's is.
 """
 
+import copy
 import dataclasses
 import math
 from collections.abc import Hashable, Iterable, Sequence
@@ -33,7 +34,7 @@ from jax.lax import GatherScatterMode
 from rematscope.ir import roles
 from rematscope.ir.number_table import NumberTable
 from rematscope.ir.program import CASTS, Equation, Literal, Program, Value
-from rematscope.ir.propagation import read_as
+from rematscope.ir.propagation import PRODUCTS, read_as
 from rematscope.memory.multiplied import has_batch_of_one, is_copied, is_outer, is_swapped
 from rematscope.memory.repeated import Repeated, alike
 from rematscope.memory.unrolled import unrolled
@@ -179,6 +180,8 @@ class _Lowering:
 
         What was gathered to compute something again is there for the backward pass too.
         """
+        if equation.primitive not in PRODUCTS:
+            return copy.copy(equation)  # as all here: a schedule has one equation in both passes
         inputs = list(equation.inputs)
         for i, (value, needed) in enumerate(zip(inputs, read_as(equation), strict=True)):
             if needed.shape != value.placement.shape:

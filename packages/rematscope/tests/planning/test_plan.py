@@ -77,6 +77,24 @@ def test_a_function_is_called_once_however_often_it_is_traced(look):
     assert "h" in shown and len(calls) == 1
 
 
+@without_remat3
+def test_a_step_is_asked_once_whether_it_is_one():
+    """And then its loss is called once a trace: of what saves nothing, of what saves everything, and of the plan."""
+    calls = []
+
+    def loss(w, x):
+        calls.append(1)
+        for _ in range(3):
+            x = jnp.sin(checkpoint_name(x @ w, "h"))
+        return x.sum()
+
+    def step(w, x):
+        return w - 0.1 * jax.grad(loss)(w, x)
+
+    plan(step, jnp.ones((8, 8)), jnp.ones((8, 8)), budget=0.5)
+    assert len(calls) == 4
+
+
 @pytest.mark.parametrize("look", [trace, lint, functools.partial(plan, budget=0.5)])
 def test_garbage_is_collected_when_all_is_traced(look):
     """Programs of many thousand equations are looked through again and again else."""

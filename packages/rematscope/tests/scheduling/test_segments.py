@@ -1,5 +1,7 @@
 """Loops in segments: less memory than with a checkpoint around each turn, and no more is computed again."""
 
+from unittest import mock
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -8,8 +10,9 @@ from jax import lax
 from zoo import normal
 
 from rematscope import PlanError, auto, load, measure, trace
+from rematscope.choices.build import work
 from rematscope.scheduling.blocks import in_blocks
-from rematscope.scheduling.segments import worth_dividing
+from rematscope.scheduling.segments import Segmented, worth_dividing
 from rematscope.tracing.checkpoints import jaxpr_of
 
 P = {"x": normal(900, 8, 128) / 4, "h": normal(901, 64, 128) / 8}
@@ -62,6 +65,13 @@ def test_gradients_of_segments_are_the_function_s_to_rounding():
         assert "segments" in found.certificate
         gradients, expected = (jax.jit(jax.grad(f, (0, 1)))(*args) for f in (found.function, recurrent))
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14), gradients, expected)
+
+
+def test_as_many_turns_are_not_computed_again_as_there_is_room_for(monkeypatch):
+    """Copies of what is stacked come with the first of them, so less fits than the line from none to all says."""
+    segmented = Segmented(mock.Mock(f=recurrent, once=recurrent, cost=work), (P, XS), {}, mock.Mock())
+    monkeypatch.setattr(segmented, "_with", lambda share: mock.Mock(predicted=100 + 400 * share + 60 * bool(share)))
+    assert max(t.predicted for t in segmented.within(230) if t.predicted <= 230) > 230 - 400 / 24
 
 
 @pytest.mark.parametrize("reverse", [False, True])

@@ -56,18 +56,18 @@ class Segmented:
         if not self._loops:
             return
         yield (least := self._with(0.0))
-        lower, upper = (0.0, least.predicted), (1.0, self._with(1.0).predicted)
-        tried = {least}
+        most = max(length // turns for (*_, turns), length in self._loops)
+        lower, upper = (0, least.predicted), (most, self._with(1.0).predicted)
         for _ in range(_NEARER):
-            share = lower[0] + (upper[0] - lower[0]) * (aim - lower[1]) / max(upper[1] - lower[1], 1)
-            if not 0 < share < 1 or (made := self._with(share)) in tried:
+            if not lower[1] <= aim < upper[1] or upper[0] - lower[0] < 2:
                 return
-            tried.add(made)
-            yield made
+            count = lower[0] + int((upper[0] - lower[0]) * (aim - lower[1]) / (upper[1] - lower[1]))
+            count = min(max(count, lower[0] + 1), upper[0] - 1)  # of segments that are not computed again
+            yield (made := self._with(count / most))
             if made.predicted > aim:
-                upper = share, made.predicted
+                upper = count, made.predicted
             else:
-                lower = share, made.predicted
+                lower = count, made.predicted
 
     def _with(self, share: float) -> Proposal:
         """The choice by which such a share of the turns is not computed again."""

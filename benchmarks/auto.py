@@ -6,12 +6,13 @@
     python benchmarks/auto.py --chains
 
 For each model both are compiled; `auto` is given the peak of the checkpoints, and then one with 80 % of their
-temporaries. Printed are the temporaries of both and what both compute again: FLOPs and transcendentals beyond those of
-the function without checkpoints. `--times` runs both steps, of the same peak, in turns on this machine, and prints how
-long `auto`'s takes as a part of the other's: the median of the turns and their quartiles. `--sweep` gives three models
-twelve limits each, from the peak without a checkpoint down. `--chains` gives chains of 16, 64 and 256 layers the peaks
-of a checkpoint around each, of √n segments and of checkpoints in checkpoints. What is computed again is counted in
-layers there, beside Revolve's count for as many values as `auto` keeps.
+temporaries. For a TPU, whose fast memory holds what small models need, they are wider and in bfloat16. Printed are the
+temporaries of both and what both compute again: FLOPs and transcendentals beyond those of the function without
+checkpoints. `--times` runs both steps, of the same peak, in turns on this machine, and prints how long `auto`'s takes
+as a part of the other's: the median of the turns and their quartiles. `--sweep` gives three models twelve limits each,
+from the peak without a checkpoint down. `--chains` gives chains of 16, 64 and 256 layers the peaks of a checkpoint
+around each, of √n segments and of checkpoints in checkpoints. What is computed again is counted in layers there, beside
+Revolve's count for as many values as `auto` keeps.
 """
 
 import functools
@@ -27,8 +28,8 @@ from jax import lax
 from rematscope import PlanError, auto, measure
 
 
-def shape(*lengths):
-    return jax.ShapeDtypeStruct(lengths, jnp.float32)
+def shape(*lengths, dtype=jnp.float32):
+    return jax.ShapeDtypeStruct(lengths, dtype)
 
 
 def norm(x, scale):
@@ -71,10 +72,14 @@ def mixer_layer(x, p):
     return x + jax.nn.silu(norm(x, p["s2"]) @ p["up"]) @ p["down"]
 
 
-def block_parameters(d, tokens=None):
+def block_parameters(d, tokens=None, shape=shape):
     p = {n: shape(d, d) for n in "qkvo"} | {"up": shape(d, 4 * d), "down": shape(4 * d, d)}
     p |= {"s1": shape(d), "s2": shape(d)}
     return p | ({"memory": shape(*tokens)} if tokens else {})
+
+
+def expert_parameters(d, shape=shape):
+    return {"gate": shape(d, 4), "up": shape(4, d, d), "down": shape(4, d, d), "s1": shape(d)}
 
 
 def unrolled(layer, checkpoint):
@@ -97,7 +102,7 @@ def scanned(layer, checkpoint):
 
 
 def stacked(p, count):
-    return jax.tree.map(lambda s: shape(count, *s.shape), p)
+    return jax.tree.map(lambda s: shape(count, *s.shape, dtype=s.dtype), p)
 
 
 def selective_layer(x, p):
@@ -120,7 +125,7 @@ def lstm(checkpoint):
 
     def model(p, xs):
         each = functools.partial(step, p)
-        zero = jnp.zeros((xs.shape[1], p["u"].shape[0]))
+        zero = jnp.zeros((xs.shape[1], p["u"].shape[0]), xs.dtype)
         return jnp.mean(lax.scan(jax.checkpoint(each) if checkpoint else each, (zero, zero), xs)[1] ** 2)
 
     return model
@@ -179,7 +184,7 @@ def in_microbatches(checkpoint):
     return model
 
 
-def in_equinox():
+def in_equinox(d, x):
     """A model of a library that keeps its parameters in objects, with layers that others wrote."""
     import equinox as eqx
 
@@ -189,9 +194,9 @@ def in_equinox():
         mlp: eqx.nn.MLP
 
         def __init__(self, key):
-            self.attention = eqx.nn.MultiheadAttention(4, D, key=key)
-            self.norms = [eqx.nn.LayerNorm(D)] * 2
-            self.mlp = eqx.nn.MLP(D, D, 4 * D, 1, jax.nn.gelu, key=key)
+            self.attention = eqx.nn.MultiheadAttention(4, d, key=key, dtype=x.dtype)
+            self.norms = [eqx.nn.LayerNorm(d, dtype=x.dtype)] * 2
+            self.mlp = eqx.nn.MLP(d, d, 4 * d, 1, jax.nn.gelu, key=key, dtype=x.dtype)
 
         def __call__(self, x):
             y = jax.vmap(self.norms[0])(x)
@@ -210,18 +215,19 @@ def in_equinox():
 
         return model
 
-    return make, (arrays, X)
+    return make, (arrays, x)
 
 
-def in_flax():
+def in_flax(d, x):
     """The same of Flax, whose `remat` is the checkpoint."""
     from flax import linen
 
     class Layer(linen.Module):
         @linen.compact
         def __call__(self, x):
-            x = x + linen.MultiHeadDotProductAttention(4)(linen.LayerNorm()(x))
-            return x + linen.Dense(D)(linen.gelu(linen.Dense(4 * D)(linen.LayerNorm()(x))))
+            dense, norm = (functools.partial(kind, dtype=x.dtype) for kind in (linen.Dense, linen.LayerNorm))
+            x = x + linen.MultiHeadDotProductAttention(4, dtype=x.dtype)(norm()(x))
+            return x + dense(d)(linen.gelu(dense(4 * d)(norm()(x))))
 
     def net(checkpoint):
         kind = linen.remat(Layer) if checkpoint else Layer
@@ -230,7 +236,7 @@ def in_flax():
     def make(checkpoint):
         return lambda variables, x: jnp.mean(net(checkpoint).apply(variables, x) ** 2)
 
-    return make, (jax.eval_shape(net(False).init, jax.random.key(0), X), X)
+    return make, (jax.eval_shape(net(False).init, jax.random.key(0), x), x)
 
 
 D, X = 128, shape(8, 128, 128)
@@ -243,7 +249,7 @@ MODELS = {
     ),
     "experts, 4 layers": (
         functools.partial(unrolled, moe_layer),
-        ([{"gate": shape(D, 4), "up": shape(4, D, D), "down": shape(4, D, D), "s1": shape(D)}] * 4, X),
+        ([expert_parameters(D)] * 4, X),
     ),
     "residual convolutions, 6 blocks": (
         functools.partial(unrolled, conv_layer),
@@ -286,9 +292,27 @@ MODELS = {
         ),
     ),
     "GPT, 4 layers in 4 microbatches": (in_microbatches, ([block_parameters(D)] * 4, shape(4, 4, 128, D))),
-    "Equinox, 4 layers": in_equinox(),
-    "Flax, 4 layers": in_flax(),
+    "Equinox, 4 layers": in_equinox(D, X),
+    "Flax, 4 layers": in_flax(D, X),
 }
+
+
+def wide(d=1024, batch=64):
+    """Some of the models, so large that a TPU has them in its memory."""
+    of = functools.partial(shape, dtype=jnp.bfloat16)
+    x, block = of(batch, 512, d), functools.partial(block_parameters, d, shape=of)
+    mixer = stacked(block() | {"tokens": of(512, d), "back": of(d, 512)}, 6)
+    cells = {"w": of(d, 4 * d), "u": of(d, 4 * d), "b": of(4 * d)}
+    return {
+        "GPT, 4 layers": (functools.partial(unrolled, gpt_layer), ([block()] * 4, x)),
+        "GPT, 8 layers in a scan": (functools.partial(scanned, gpt_layer), (stacked(block(), 8), x)),
+        "cross attention, 4 layers": (functools.partial(unrolled, cross_layer), ([block((batch, 256, d))] * 4, x)),
+        "experts, 4 layers": (functools.partial(unrolled, moe_layer), ([expert_parameters(d, of)] * 4, x)),
+        "mixer, 6 layers in a scan": (functools.partial(scanned, mixer_layer), (mixer, x)),
+        "LSTM, 96 steps": (lstm, (cells, of(96, 16 * batch, d))),
+        "Equinox, 4 layers": in_equinox(d, x),
+        "Flax, 4 layers": in_flax(d, x),
+    }
 
 
 def again(passes):
@@ -411,8 +435,9 @@ def times(*names, turns=21):
 def main(target="cpu", *names):
     print(f"| {target} | temporaries, a checkpoint a layer | `auto` | computed again | `auto` | seconds |")
     print("|---|---:|---:|---:|---:|---:|")
-    for name in names or MODELS:
-        make, args = MODELS[name]
+    models = MODELS if target == "cpu" else wide()
+    for name in names or models:
+        make, args = models[name]
         layers = measure(make(True), *args, target=target)
         work = again(layers.passes)
         for part in (1, 0.8):

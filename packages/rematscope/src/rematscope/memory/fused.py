@@ -25,6 +25,7 @@ from typing import Any
 
 from rematscope.ir.cost_rules import RULES
 from rematscope.ir.program import Equation, Literal, Program, Value
+from rematscope.ir.propagation import PRODUCTS
 from rematscope.memory.by_library import by_library
 from rematscope.memory.lowered import MIXED, VIEWS, is_another_name
 from rematscope.memory.multiplied import has_batch_of_one
@@ -44,7 +45,6 @@ _REDUCES = frozenset(name for name in RULES if name.startswith("reduce_") or nam
 _MOVES = frozenset("concatenate dynamic_update_slice pad rev slice split".split())
 # What is moved from one place to another is computed where one alone reads it, and in no two places.
 _MOVED_ONCE = frozenset("concatenate dynamic_slice gather".split())
-PRODUCTS = frozenset({"conv_general_dilated", "dot_general"})
 READS_IN_PLACE = ELEMENTWISE | VIEWS | _REDUCES | _MOVED_ONCE | {"dynamic_update_slice", "transpose"}
 
 

@@ -31,10 +31,10 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 
 from rematscope.ir.program import Equation, Literal, Program, Value
+from rematscope.ir.propagation import PRODUCTS
 from rematscope.memory.copies import UPDATES, copied, updated, with_copies
 from rematscope.memory.fused import (
     ELEMENTWISE,
-    PRODUCTS,
     READS_IN_PLACE,
     WRITES_OVER,
     Fused,

@@ -231,6 +231,15 @@ def test_numbers_that_are_compared_are_brought_together(seed):
     assert verdict.findings[0].kind == "costs more", verdict
 
 
+def in_segments_of_five(fs, k):
+    return sqrt_chain(fs, k - 1 if len(fs) // k == 5 and k > 1 else k)
+
+
+@pytest.mark.parametrize("seed", [3, 16])  # at which no such structure but one segment of five was met
+def test_a_quotient_that_is_written_is_asked_for_before_what_is_not(seed):
+    assert not grade(in_segments_of_five, "sqrt_chain", seed).passed
+
+
 def test_what_is_compared_is_seen_with_what_comes_of_it():
     def answer(x, k):
         return [keeps_all, right][len(x) == k] if k > x.shape[0] + 3 else right

@@ -101,8 +101,8 @@ def milp_near(
     objective: np.ndarray,
     *,
     integrality: np.ndarray,
-    bounds: scipy.optimize.Bounds,
-    constraints: Sequence[scipy.optimize.LinearConstraint],
+    bounds: "scipy.optimize.Bounds",
+    constraints: "Sequence[scipy.optimize.LinearConstraint]",
     options: dict[str, Any],
 ) -> Any:
     """The same of a program with many variables that have to be whole, near the best choice where they need not be.
@@ -141,7 +141,7 @@ def milp_near(
     return milp(objective, integrality=integrality, options=options, **program)
 
 
-def _at_most(constraint: scipy.optimize.LinearConstraint) -> Iterator[tuple[Any, np.ndarray]]:
+def _at_most(constraint: "scipy.optimize.LinearConstraint") -> Iterator[tuple[Any, np.ndarray]]:
     """A constraint as rows that are at most so much."""
     for sign, limit in ((1, constraint.ub), (-1, constraint.lb)):
         most = np.broadcast_to(sign * np.asarray(limit, float), constraint.A.shape[:1])

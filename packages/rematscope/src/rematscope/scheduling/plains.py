@@ -14,6 +14,7 @@ from rematscope.scheduling.plain import Plain, ways
 from rematscope.scheduling.proposal import Proposal
 from rematscope.scheduling.saving import worth_saving
 
+_NEAR = 1.2  # times the least that is predicted: what a TPU takes may be as far off
 _HALVED = 4  # times that what may be saved is halved for one limit
 _recomputed, _predicted = operator.attrgetter("recomputed"), operator.attrgetter("predicted")
 
@@ -48,8 +49,15 @@ class Plains:
 
     @cached_property
     def smallest(self) -> Proposal:
-        """The author's checkpoints, or one around each layer, as JAX makes them."""
-        return min(self.all, key=_predicted)
+        """The author's checkpoints, or one around each layer, as JAX makes them.
+
+        That is what is predicted to take least; of a target of which less is known, what keeps least of those near it.
+        """
+        first = min(self.all, key=_predicted)
+        if self._target == "cpu":
+            return first
+        near = (trial for trial in self.all if trial.predicted <= _NEAR * first.predicted)
+        return min(near, key=lambda trial: trial.schedule.kept_bytes)
 
     def within(self, room: float, fixed: int, trials: Sequence[Proposal]) -> Proposal | None:
         """The one that computes least again, of those that are expected to fit and were not compiled; None without.

@@ -85,15 +85,7 @@ def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work
         return nothing
 
     with jax_internals.default_remat():  # the next one forgets the names that it does not save
-        try:
-            passes = trace(with_policies(f, saving_nothing), *args, **kwargs)
-        except NotImplementedError as error:
-            if "Effects not supported" not in str(error):
-                raise
-            raise PlanError(
-                f"{getattr(f, '__name__', 'the function')} calls back to Python in a way that a checkpoint may not "
-                "repeat, such as io_callback. Put checkpoints around the parts that do not."
-            ) from None
+        passes = trace(with_policies(f, saving_nothing), *args, **kwargs)
     policies = [policy for policy in own if policy not in (None, jax.checkpoint_policies.nothing_saveable)]
     return dataclasses.replace(graph_of(passes, cost), policies=tuple(dict.fromkeys(policies)))
 
@@ -113,7 +105,7 @@ def graph_of(passes: Passes, cost: CostFunction = work, saved: Collection[Equati
     """
     nodes = _nodes_of(passes, cost, saved)
     roots = nodes.reading(passes.backward.outputs)
-    roots += [node for node in nodes.all if node.equation and jax_internals.has_effects(node.equation.eqn)]
+    roots += [node for node in nodes.all if node.equation and jax_internals.effects_of(node.equation.eqn)]
     for node in nodes.all:
         if node.name in nodes.barred:
             node.name, node.array, node.nbytes = None, None, 0
@@ -287,6 +279,8 @@ class _Nodes:
         """Branches are as many nodes as they have operations. All count, for which is taken is not in the program."""
         for body in equation.bodies:
             self.add_program(body, times, (*around, equation))
+        if jax_internals.effects_of(equation.eqn):  # what is printed in a branch needs what tells which branch it is
+            self._add(Node(self.reading(equation.inputs[:1]), equation=equation, loops=frozenset(around)), [])
         for value, *results in zip(equation.outputs, *(body.outputs for body in equation.bodies), strict=True):
             node = Node(self.reading([equation.inputs[0], *results]), loops=frozenset(around))
             self._add(node, [value])

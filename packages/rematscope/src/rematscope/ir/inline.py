@@ -179,7 +179,7 @@ def without_dead_code(equations: Sequence[Equation], outputs: Sequence[Value]) -
             fenced = tuple(v for v in equation.inputs if v in needed)
             if fenced:
                 live.append(dataclasses.replace(equation, inputs=fenced, outputs=fenced))
-        elif jax_internals.has_effects(equation.eqn) or not needed.isdisjoint(equation.outputs):
+        elif jax_internals.effects_of(equation.eqn) or not needed.isdisjoint(equation.outputs):
             if equation.primitive in ("scan", "shard_map"):
                 equation = _without_dead_stacks(equation, needed)
             live.append(equation)

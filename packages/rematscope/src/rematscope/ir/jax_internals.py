@@ -386,12 +386,12 @@ def shard_map_of(eqn: JaxprEqn) -> ShardMap:
     return ShardMap(params["jaxpr"], mesh, axes, params["in_specs"], params["out_specs"], params["check_vma"])
 
 
-def has_effects(eqn: JaxprEqn) -> bool:
-    """True for a print, a callback and the like, which must run though nothing reads a result of theirs.
+def effects_of(eqn: JaxprEqn) -> set[str]:
+    """Kinds of its effects, `DebugEffect` of a print: it must run though nothing reads a result of it.
 
     That a collective is about an axis of a mesh is written down as an effect too, and is none.
     """
-    return any(type(effect).__name__ != "NamedAxisEffect" for effect in eqn.effects)
+    return {type(effect).__name__ for effect in eqn.effects} - {"NamedAxisEffect"}
 
 
 def branches_of(eqn: JaxprEqn) -> tuple[ClosedJaxpr, ...]:

@@ -48,7 +48,7 @@ class NumberTable:
 
     def results(self, equation: Equation) -> list[int]:
         """The numbers of an operation's results."""
-        if jax_internals.has_effects(equation.eqn):  # a print or a callback is never "the same value again"
+        if jax_internals.effects_of(equation.eqn):  # a print or a callback is never "the same value again"
             return [self.intern("effect", equation, i) for i in range(len(equation.outputs))]
         if equation not in self._params:
             self._params[equation] = _frozen(equation.params)

@@ -105,7 +105,8 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
 
     Raises:
       TraceError: as `trace` does.
-      PlanError: if `f` takes the gradient of a function that has a checkpoint.
+      PlanError: if `f` takes the gradient of a function that has a checkpoint, or calls back to Python in a way that
+        none may repeat.
 
     Example:
       >>> import jax.numpy as jnp

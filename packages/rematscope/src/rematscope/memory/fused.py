@@ -117,7 +117,11 @@ def fused(equations: Sequence[Equation], written: Iterable[Value], target: str =
                 paths.once.add(value)
         if len(reading) > 1 and target == "cpu" and value.dtype.itemsize == 2 and value not in spread:
             cheap = False  # what is computed in four bytes and rounded is not computed twice
-        anywhere = {kernel for reader in reading for kernel in kernels.get(reader.outputs[0], (reader,))}
+        anywhere = {
+            kernel
+            for reader in reading
+            for kernel in kernels.get(reader.outputs[0] if reader.outputs else value, (reader,))
+        }
         if expensive and len(anywhere) > 1:
             continue
         if all(fusible) and (len(anywhere) <= 1 or cheap):

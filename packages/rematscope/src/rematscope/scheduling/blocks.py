@@ -71,7 +71,8 @@ def in_blocks(
             if at in opened or at in divisions:
                 inside = functools.partial(divided, at)
                 is_loop = eqn.primitive.name == "scan"
-                return _loop(eqn, operands, inside, divisions.get(at)) if is_loop else _with_body(eqn, operands, inside)
+                division = divisions.get(at) if _may_repeat([eqn]) else None
+                return _loop(eqn, operands, inside, division) if is_loop else _with_body(eqn, operands, inside)
             results = jax_internals.run(eqn, operands)
             return [checkpoint_name(v, _SAVED) for v in results] if at in saved else results
 
@@ -83,7 +84,7 @@ def in_blocks(
             made = [v for e in eqns for v in e.outvars if v in later]
             read = [v for v in dict.fromkeys(v for e in eqns for v in e.invars if not is_literal(v)) if v in env]
             stretch: Callable[..., Any] = functools.partial(_run, eqns, read, made, run)
-            stretch = jax.checkpoint(stretch, policy=policy) if around else stretch
+            stretch = jax.checkpoint(stretch, policy=policy) if around and _may_repeat(eqns) else stretch
             env |= zip(made, stretch([env[v] for v in read]), strict=True)
         return [_read(env, v) for v in body.outvars]
 
@@ -107,8 +108,9 @@ def in_turns(f: Callable[..., Any], depth: int = 0, policy: Policy | None = None
         body = jax_internals.scan_of(eqn).body
         if depth > 0 and loops_deep(body) > 0:
             return _loop(eqn, operands, functools.partial(opened, depth=depth - 1))
-        turn = jax.checkpoint(lambda given: jaxpr_as_fun(body)(*given), policy=policy)
-        return _loop(eqn, operands, lambda _, given: turn(given))
+        turn: Callable[..., Any] = jaxpr_as_fun(body)
+        turn = jax.checkpoint(turn, policy=policy) if _may_repeat([eqn]) else turn
+        return _loop(eqn, operands, lambda _, given: turn(*given))
 
     def opened(jaxpr: AnyJaxpr, operands: Sequence[Any], depth: int) -> list[Any]:
         body, constvars, consts = jax_internals.body_of(jaxpr)
@@ -116,6 +118,11 @@ def in_turns(f: Callable[..., Any], depth: int = 0, policy: Policy | None = None
         return _run(body.eqns, (*constvars, *body.invars), body.outvars, functools.partial(run, depth=depth), given)
 
     return _rewritten(f, functools.partial(opened, depth=depth))
+
+
+def _may_repeat(eqns: Sequence[Any]) -> bool:
+    """Whether a checkpoint may go around operations: it does not take io_callback, nor give mutable arrays back."""
+    return all(jax_internals.effects_of(eqn) <= {"DebugEffect", "OrderedDebugEffect"} for eqn in eqns)
 
 
 def loops_deep(jaxpr: AnyJaxpr) -> int:

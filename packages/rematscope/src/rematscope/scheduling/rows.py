@@ -179,7 +179,7 @@ class Rows:
 
         A cotangent's factor is made of what the backward pass mostly reads besides.
         """
-        if value in self.fixed or jax_internals.has_effects(equation.eqn) or not value.device_bytes:
+        if value in self.fixed or jax_internals.effects_of(equation.eqn) or not value.device_bytes:
             return False
         if equation in self.linearized.late and equation.primitive in ELEMENTWISE:
             return False
@@ -289,7 +289,7 @@ class Rows:
         if value in x:
             row[x[value]] = 1.0
         made = self._made.get(value)
-        if made is not None and made in self._first and not jax_internals.has_effects(made.eqn):
+        if made is not None and made in self._first and not jax_internals.effects_of(made.eqn):
             there = self._r(made, bin_)
             if there is not None:
                 row[there] = row.get(there, 0) + 1.0

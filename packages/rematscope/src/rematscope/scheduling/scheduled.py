@@ -45,7 +45,7 @@ def scheduled(f: Callable[..., Any], policy: Policy | None = None, *, target: st
     Raises:
       TraceError: when it is called, as `trace` does.
       PlanError: if `policy` is no function; when it is called, if it makes policies and is none, moves values to the
-        host, or if a checkpoint of `f` is differentiated in it.
+        host, or if a checkpoint of `f` is differentiated in it, or has to repeat an effect that none may.
 
     Example:
       >>> import jax, jax.numpy as jnp

@@ -40,7 +40,8 @@ def with_policy(f: Callable[..., Any], policy: Policy | None) -> Callable[..., A
       policy: what `jax.checkpoint` takes: None saves nothing.
 
     Raises:
-      PlanError: when the function is called, if a checkpoint of `f` is differentiated in it.
+      PlanError: when the function is called, if a checkpoint of `f` is differentiated in it, or if it has an effect
+        that none may go around.
     """
     return with_policies(f, lambda _: policy)
 
@@ -67,7 +68,15 @@ def with_policies(f: Callable[..., Any], instead: Callable[[Policy | None], Poli
                 f"{getattr(f, '__name__', 'the function')} takes the gradient of a function that has a checkpoint, and "
                 "names can only be chosen before that. Give the function itself and not its gradient."
             )
-        return once.run(jax_internals.jaxpr_with_policies(once.with_checkpoint, instead), leaves)
+        try:
+            return once.run(jax_internals.jaxpr_with_policies(once.with_checkpoint, instead), leaves)
+        except NotImplementedError as error:
+            if "Effects not supported" not in str(error):
+                raise
+            raise PlanError(
+                f"{called(f)} calls back to Python in a way that a checkpoint may not repeat, such as io_callback. Put "
+                "checkpoints around the parts that do not."
+            ) from None
 
     return planned
 

@@ -1,0 +1,92 @@
+"""`auto`, `plan` and `scheduled` of functions that print, call back to Python or change an array in place."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import io_callback
+
+from rematscope import PlanError, auto, lint, measure, plan, scheduled
+
+WS = [0.1 * w for w in jax.random.normal(jax.random.key(0), (4, 64, 64))]
+X = jax.random.normal(jax.random.key(1), (256, 64))
+
+
+def net(ws, x, between=lambda x: x):
+    for w in ws:
+        x = between(x + jnp.tanh(jax.nn.gelu(x @ w)))
+    return jnp.mean(x**2)
+
+
+def printing(x):
+    jax.debug.print("{}", jnp.linalg.norm(x))
+    return x
+
+
+def printing_in_a_branch(x):
+    jax.lax.cond(jnp.sin(x @ x.T)[0, 0] > 2, lambda: jax.debug.print("large"), lambda: None)
+    return x
+
+
+def calling_back(x):
+    one = io_callback(np.ones_like, jax.ShapeDtypeStruct((), x.dtype), jax.lax.stop_gradient(x[0, 0]))
+    return x * one
+
+
+def with_a_counter(ws, x):
+    seen = jax.new_ref(jnp.zeros(()))
+
+    def count(x):
+        seen[...] += jax.lax.stop_gradient(x[0, 0])
+        return x
+
+    return net(ws, x, count) + jax.lax.stop_gradient(seen[...])
+
+
+FUNCTIONS = {
+    "prints": lambda ws, x: net(ws, x, printing),
+    "prints in a branch": lambda ws, x: net(ws, x, printing_in_a_branch),
+    "calls back": lambda ws, x: net(ws, x, calling_back),
+    "a mutable array": with_a_counter,
+}
+
+
+@pytest.mark.parametrize("part", [0.5, 0.8])
+@pytest.mark.parametrize("f", FUNCTIONS.values(), ids=FUNCTIONS)
+def test_auto(f, part):
+    plain = measure(f, WS, X)
+    limit = plain.peak_bytes - int((1 - part) * plain.temp_bytes)
+    found = auto(f, WS, X, peak=limit)
+    made = jax.jit(jax.value_and_grad(found.function, (0, 1))).lower(WS, X).compile().memory_analysis()
+    assert made.argument_size_in_bytes + made.output_size_in_bytes + made.temp_size_in_bytes <= limit
+    expected, actual = (jax.jit(jax.value_and_grad(g, (0, 1)))(WS, X) for g in (f, found.function))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), expected, actual)
+
+
+def test_what_calls_back_does_so_as_often():
+    called = []
+
+    def f(ws, x):
+        def counted(x):
+            io_callback(lambda _: called.append(1), None, jax.lax.stop_gradient(x[0, 0]))
+            return x
+
+        return net(ws, x, counted)
+
+    plain = measure(f, WS, X)
+    found = auto(f, WS, X, peak=plain.peak_bytes - plain.temp_bytes // 2)
+    jax.block_until_ready(jax.grad(found.function)(WS, X))
+    jax.effects_barrier()
+    assert len(called) == len(WS)
+
+
+def test_a_branch_that_prints_is_planned():
+    """What tells whether it prints is computed again for that alone."""
+    made = plan(FUNCTIONS["prints in a branch"], WS, X, budget=0)
+    assert made.saved_bytes == 0 and made.cost > plan(net, WS, X, budget=0).cost
+
+
+@pytest.mark.parametrize("ask", [lint, lambda f, *args: jax.grad(scheduled(f))(*args)], ids=["lint", "scheduled"])
+def test_what_a_checkpoint_may_not_repeat_is_refused_in_a_sentence(ask):
+    with pytest.raises(PlanError, match="in a way that a checkpoint may not repeat, such as io_callback"):
+        ask(FUNCTIONS["calls back"], WS, X)

@@ -8,6 +8,7 @@ from zoo import normal
 from rematscope import auto, load, measure, trace
 from rematscope.scheduling import search
 from rematscope.scheduling.plains import Plains
+from rematscope.xla import hlo_proto
 
 WS, X = [normal(400 + i, 16, 16) / 4 for i in range(8)], normal(410, 256, 16)
 
@@ -103,3 +104,16 @@ def test_what_is_compiled_is_what_is_returned():
     again = measure(found.function, WS, X)
     assert (again.peak_bytes, again.cost.flops) == (found.measurement.peak_bytes, found.measurement.cost.flops)
     assert trace(found.function, WS, X).saved_bytes() == found.measurement.passes.saved_bytes()
+
+
+def test_of_what_is_compiled_only_the_sizes_are_read_until_somebody_asks(monkeypatch):
+    read, module = [], hlo_proto.Module
+
+    def noted(data):
+        read.append(data)
+        return module(data)
+
+    monkeypatch.setattr(hlo_proto, "Module", noted)
+    found = auto(net, WS, X, peak=limit(0.55))
+    assert found.measurement.peak_bytes and not read
+    assert found.measurement.cost.flops and found.measurement.compiled and len(read) == 1

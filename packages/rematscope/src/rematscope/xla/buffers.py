@@ -8,7 +8,7 @@ import numpy as np
 
 from rematscope.memory.timeline import BANDS, Moment, Timeline
 from rematscope.xla.hlo import Module
-from rematscope.xla.hlo_proto import BufferAssignment, Instruction
+from rematscope.xla.hlo_proto import BufferAllocation, BufferAssignment, Instruction
 
 _PAINTED = ["other", "recomputed", "residuals"]  # where buffers of several bands share a place, the last one shows
 
@@ -51,6 +51,21 @@ def allocation(module: Module, record: bytes, title: str) -> Timeline | None:
     moments.insert(turn, dataclasses.replace(moments[max(0, turn - 1)], operation="turn", source=None))
     start = Moment("start", None, arguments=moments[0].arguments)
     return Timeline(title, [start, *moments, moment("end", len(schedule.steps))], turn + 1)
+
+
+def given_bytes(record: bytes) -> int | None:
+    """Bytes of a program's arguments and constants, of its `BufferAssignmentProto`; None if the record is empty."""
+    blocks = BufferAssignment(record).buffer_allocations
+    return sum(block.size for block in blocks if _holds_arrays(block) and _is_given(block)) if blocks else None
+
+
+def _holds_arrays(block: BufferAllocation) -> bool:
+    addresses = block.is_tuple and len(block.assigned) <= 1
+    return not (block.is_thread_local or addresses)
+
+
+def _is_given(block: BufferAllocation) -> bool:
+    return bool(block.is_entry_computation_parameter or block.is_constant)
 
 
 @dataclasses.dataclass
@@ -199,9 +214,9 @@ def _live_bytes(assignment: BufferAssignment, schedule: Schedule, bands: dict[in
     size = len(schedule.steps) + 1
     totals = {band: np.zeros(size, np.int64) for band in BANDS}
     for block in assignment.buffer_allocations:
-        if block.is_thread_local or (block.is_tuple and len(block.assigned) <= 1):  # a tuple is one of addresses
+        if not _holds_arrays(block):
             continue
-        if block.is_entry_computation_parameter or block.is_constant:
+        if _is_given(block):
             totals["arguments"] += block.size
             continue
         buffers = [part for part in block.assigned if part.logical_buffer_id in schedule.ranges]

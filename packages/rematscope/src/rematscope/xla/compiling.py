@@ -31,13 +31,16 @@ from rematscope.xla.out_of_memory import OutOfMemory, out_of_memory
 PRESENT = ("cpu", "gpu", "tpu")
 
 
+_last_read = functools.lru_cache(maxsize=1)(read)  # one, for a program takes much more room than its bytes
+
+
 @dataclasses.dataclass(frozen=True)
 class Compiled:
     """What XLA made of both passes, for each device of a mesh.
 
     Attributes:
       memory: XLA's sizes in bytes, by their names; none where it finds no room.
-      module: the optimised program; None where there is none.
+      serialized: the optimised program, an `HloModuleProto`; empty where there is none.
       lowered: the program before anything was optimised; None on one device.
       record: XLA's record of its buffers, empty where it gives none.
       run: runs it once, and returns how many seconds that took.
@@ -45,11 +48,16 @@ class Compiled:
     """
 
     memory: dict[str, int]
-    module: Module | None
+    serialized: bytes
     lowered: Module | None
     record: bytes
     run: Callable[[], float]
     full: OutOfMemory | None = None
+
+    @property
+    def module(self) -> Module:
+        """The optimised program."""
+        return _last_read(self.serialized)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -181,7 +189,7 @@ def _compiled(
     (module,) = executable.hlo_modules()
     memory = {name: getattr(analysis, name, 0) for name in _SIZES}
     record = analysis.serialized_buffer_assignment_proto
-    return Compiled(memory, read(module.as_serialized_hlo_module_proto()), lowered, record, run)
+    return Compiled(memory, module.as_serialized_hlo_module_proto(), lowered, record, run)
 
 
 def _no_room(passes: Passes, target: str, lowered: Module | None, full: OutOfMemory) -> Compiled:
@@ -191,7 +199,7 @@ def _no_room(passes: Passes, target: str, lowered: Module | None, full: OutOfMem
             "or divide it over several chips."
         )
 
-    return Compiled({}, None, lowered, b"", run, full)
+    return Compiled({}, b"", lowered, b"", run, full)
 
 
 _SIZES = [
@@ -261,7 +269,7 @@ def _elsewhere(passes: Passes, target: str, subject: _Subject) -> Compiled:
                 f"{advice if platform == 'tpu' else 'Leave out what it names.'}"
             )
         memory = json.loads((folder / "memory").read_text())
-        module, record = read((folder / "module").read_bytes()), (folder / "record").read_bytes()
+        module, record = ((folder / name).read_bytes() for name in ("module", "record"))
 
     def run() -> float:
         if target == "cpu":

@@ -22,12 +22,11 @@ from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import Seconds, seconds_of
 from rematscope.tracing.arguments import flattened
 from rematscope.tracing.trace import Passes, trace
-from rematscope.xla.buffers import allocation
+from rematscope.xla.buffers import allocation, given_bytes
 from rematscope.xla.collectives import collectives_in
 from rematscope.xla.compiling import Compiled, check_target, compile_both, spelled
 from rematscope.xla.hlo import Module
 from rematscope.xla.hlo_cost import cost, uncounted
-from rematscope.xla.out_of_memory import OutOfMemory
 
 _MESSAGE = "XLA's message"
 _SET_ASIDE = "what is written"
@@ -160,74 +159,86 @@ class Measurement(View):
         self.passes = passes
         self.out_of_memory = made.full
         self.roofline = roofline
-        self.notes: list[str]
+        self._made = made
         # Figures of the compiled program; None where there is no room for one.
-        self.compiled: Timeline | None
-        self.cost: Any
         self.argument_bytes: Any
         self.output_bytes: Any
         self.overwritten_bytes: Any
         self.temp_bytes: Any
         self.peak_bytes: Any
-        self.peak_with_vmem_bytes: int | None
+        self.host_bytes: int
+        self.peak_with_vmem_bytes: int | None = None
         if made.full is not None:
-            self._without_room(made.full)
-        else:
-            self._with_room(made)
-        if passes.cost.uncounted:
-            self.notes.append(f"Of the operations predicted, some are {passes.cost.uncounted_text}.")
-        self.notes += lowered_otherwise(passes, target)
-        if self.peak_with_vmem_bytes is not None:
-            self.notes.append("XLA's own peak of a TPU has the memory of the cores, VMEM, in it: temporaries that fit.")
-        if passes.host_bytes() and not self.host_bytes and made.full is None:
-            moved = bytes_text(passes.host_bytes())
-            ignored = f"Offloading is ignored for {spelled(target)}"
-            self.notes.append(f"{ignored}: {moved} that the trace moves to the host stay on the device.")
-        if passes.undivided:
-            self.notes.append(
-                "Under automatic axes the compiler chooses how work is divided and what is exchanged for it. The "
-                "prediction divides each result as what it is computed from, gathers what a product cannot take in "
-                "parts, and counts of exchanges only what sharding constraints ask for."
-            )
-        if roofline is not None:
-            self.notes.insert(0, str(roofline))
-        self._run = made.run
+            self.argument_bytes = self.output_bytes = self.overwritten_bytes = None
+            self.host_bytes = 0
+            self.temp_bytes = self.peak_bytes = made.full.needed_bytes
+            return
+        memory = made.memory
+        self.argument_bytes = memory["argument_size_in_bytes"]
+        self.output_bytes = memory["output_size_in_bytes"]
+        self.temp_bytes = memory["temp_size_in_bytes"]
+        self.host_bytes = memory.get("host_temp_size_in_bytes", 0)
+        self.overwritten_bytes = memory["alias_size_in_bytes"]
+        given = given_bytes(made.record)
+        given = self.argument_bytes if given is None else given
+        self.peak_bytes = given + self.output_bytes - self.overwritten_bytes + self.temp_bytes
+        if target.startswith("tpu"):
+            self.peak_with_vmem_bytes = memory["peak_memory_in_bytes"]
+
+    # Of a long program these take a while, so they are found out when somebody asks.
 
     @cached_property
-    def predicted(self) -> Timeline:  # found out when somebody asks: of a long program it takes a while
+    def predicted(self) -> Timeline:
         return live_bytes(self.passes)
 
     @cached_property
     def predicted_peak_bytes(self) -> int:
         return set_aside_bytes(self.passes, self.target)
 
-    def _with_room(self, made: Compiled) -> None:
-        memory, module = made.memory, made.module
-        assert module is not None, "what finds room is a program"
-        self.compiled = allocation(module, made.record, f"{self.function}: bytes live, compiled for {self.target}")
-        self.argument_bytes = memory["argument_size_in_bytes"]
-        self.output_bytes = memory["output_size_in_bytes"]
-        self.temp_bytes = memory["temp_size_in_bytes"]
-        self.host_bytes = memory.get("host_temp_size_in_bytes", 0)
-        given = self.compiled.moments[0].arguments if self.compiled else self.argument_bytes  # constants too
-        self.overwritten_bytes = memory["alias_size_in_bytes"]
-        self.peak_bytes = given + self.output_bytes - self.overwritten_bytes + self.temp_bytes
-        self.peak_with_vmem_bytes = memory["peak_memory_in_bytes"] if self.target.startswith("tpu") else None
-        self.cost = cost(module)
-        self.exchanges = _exchanges(self.passes, made, module)
-        self.notes = uncounted(module)
-        if any(i.custom_call_target == "AsyncCollectiveStart" for i in module.by_id.values()):
-            self.notes.append("Some collectives run in steps beside other work: of these each step counts as one.")
+    @cached_property
+    def compiled(self) -> Timeline | None:
+        if self.out_of_memory is not None:
+            return None
+        title = f"{self.function}: bytes live, compiled for {self.target}"
+        return allocation(self._made.module, self._made.record, title)
 
-    def _without_room(self, full: OutOfMemory) -> None:
-        self.compiled = self.cost = self.peak_with_vmem_bytes = None
-        self.argument_bytes = self.output_bytes = self.overwritten_bytes = None
-        self.host_bytes, self.exchanges = 0, ()
-        self.temp_bytes = self.peak_bytes = full.needed_bytes
-        self.notes = [
-            f"It does not fit into a {spelled(self.target)}: {full.text}. Save less, make the batch smaller, or divide "
-            "it over several chips."
-        ]
+    @cached_property
+    def cost(self) -> Any:
+        return None if self.out_of_memory is not None else cost(self._made.module)
+
+    @cached_property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        return () if self.out_of_memory is not None else _exchanges(self.passes, self._made, self._made.module)
+
+    @cached_property
+    def notes(self) -> list[str]:
+        passes, target, full = self.passes, self.target, self.out_of_memory
+        notes = [] if self.roofline is None else [str(self.roofline)]
+        if full is None:
+            notes += uncounted(self._made.module)
+            if any(i.custom_call_target == "AsyncCollectiveStart" for i in self._made.module.by_id.values()):
+                notes.append("Some collectives run in steps beside other work: of these each step counts as one.")
+        else:
+            notes.append(
+                f"It does not fit into a {spelled(target)}: {full.text}. Save less, make the batch smaller, or divide "
+                "it over several chips."
+            )
+        if passes.cost.uncounted:
+            notes.append(f"Of the operations predicted, some are {passes.cost.uncounted_text}.")
+        notes += lowered_otherwise(passes, target)
+        if self.peak_with_vmem_bytes is not None:
+            notes.append("XLA's own peak of a TPU has the memory of the cores, VMEM, in it: temporaries that fit.")
+        if passes.host_bytes() and not self.host_bytes and full is None:
+            moved = bytes_text(passes.host_bytes())
+            ignored = f"Offloading is ignored for {spelled(target)}"
+            notes.append(f"{ignored}: {moved} that the trace moves to the host stay on the device.")
+        if passes.undivided:
+            notes.append(
+                "Under automatic axes the compiler chooses how work is divided and what is exchanged for it. The "
+                "prediction divides each result as what it is computed from, gathers what a product cannot take in "
+                "parts, and counts of exchanges only what sharding constraints ask for."
+            )
+        return notes
 
     def time(self, runs: int = 10) -> RunTimes:
         """Runs both passes on the target, once to warm up and then `runs` times.
@@ -237,8 +248,8 @@ class Measurement(View):
         Raises:
           TargetError: if the target is not here.
         """
-        self._run()
-        return RunTimes(tuple(self._run() for _ in range(runs)))
+        self._made.run()
+        return RunTimes(tuple(self._made.run() for _ in range(runs)))
 
     @property
     def rows(self) -> tuple[MeasuredRow, ...]:

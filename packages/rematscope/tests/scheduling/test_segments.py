@@ -94,3 +94,37 @@ def test_loops_of_few_turns_or_large_ones_are_not_divided():
 
     assert not worth_dividing(layers, jnp.ones((8, 16, 256)), jnp.ones((32, 16)))
     assert worth_dividing(recurrent, P, XS)
+
+
+def test_a_loop_in_a_shard_map_is_divided_as_one_device_s():
+    mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
+    whole, divided = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(None, "data")
+
+    def loss(p, xs):
+        steps = lax.scan(lambda h, x: cell(p, h, x), jnp.zeros_like(xs[0] @ p["x"][:, :64]), xs)[1]
+        return lax.pmean(jnp.sum(steps**2), "data")
+
+    def mapped(p, xs):
+        return jax.shard_map(loss, mesh=mesh, in_specs=(whole, divided), out_specs=whole)(p, xs)
+
+    (((*_, turns), length),) = worth_dividing(mapped, P, XS)
+    (((*_, alone), _),) = worth_dividing(recurrent, P, XS)  # four times the batch, so as many turns
+    assert turns == alone and length == len(XS)
+    compiled = jax.jit(jax.value_and_grad(mapped)).lower(P, XS).compile().memory_analysis()
+    limit = compiled.argument_size_in_bytes + compiled.output_size_in_bytes + compiled.temp_size_in_bytes // 2
+    found = auto(mapped, P, XS, peak=limit)
+    gradients, expected = (jax.jit(jax.grad(f))(P, XS) for f in (found.function, mapped))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), gradients, expected)
+
+
+def test_a_loop_of_no_turns_is_no_obstacle():
+    def f(ws, x):
+        x = lax.scan(lambda x, w: (jnp.sin(x @ w), x), x, ws[:0])[0]
+        for w in ws:
+            x = jnp.sin(x @ w)
+        return jnp.mean(x * x)
+
+    args = normal(903, 4, 16, 16) / 4, normal(904, 256, 16)
+    plain = measure(f, *args)
+    found = auto(f, *args, peak=plain.peak_bytes - plain.temp_bytes // 3)
+    assert found.recomputed and jnp.allclose(jax.grad(found.function)(*args), jax.grad(f)(*args), rtol=1e-5, atol=1e-6)

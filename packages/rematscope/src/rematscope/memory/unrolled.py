@@ -110,7 +110,7 @@ class _Turns:
 
     def _concatenate(self, parts: Iterable[Sequence[Value]], results: Iterable[Value]) -> None:
         for values, result in zip(parts, results, strict=True):
-            self._write("concatenate" if len(values) > 1 else "reshape", values, result)
+            self._write("empty" if not values else "reshape" if len(values) == 1 else "concatenate", values, result)
 
 
 def _copies(equations: Iterable[Equation], stands_for: dict[Value, Value]) -> Iterator[Equation]:

@@ -35,8 +35,7 @@ def bodies(jaxpr: AnyJaxpr, path: Block = (), turns: int = 1) -> Iterator[tuple[
     for i, eqn in enumerate(body.eqns):
         if eqn.primitive.name in OPENED:
             yield from bodies(jax_internals.bodies(eqn)[0], (*path, i), turns)
-        elif eqn.primitive.name == "scan":
-            loop = jax_internals.scan_of(eqn)
+        elif eqn.primitive.name == "scan" and (loop := jax_internals.scan_of(eqn)).length:
             yield from bodies(loop.body, (*path, i), turns * loop.length)
 
 

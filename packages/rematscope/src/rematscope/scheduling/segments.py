@@ -15,12 +15,14 @@ from jax.extend.core import jaxpr_as_fun
 
 from rematscope.choices.build import work
 from rematscope.ir import jax_internals
+from rematscope.ir.jax_internals import ShardMap
 from rematscope.ir.program import nbytes
 from rematscope.scheduling.blocks import OPENED, Block, Segments, in_blocks
 from rematscope.scheduling.linearize import Linearized, linearize
 from rematscope.scheduling.proposal import Proposal, Subject
 from rematscope.scheduling.rows import Rows
 from rematscope.tracing.checkpoints import jaxpr_of, without_checkpoints
+from rematscope.tracing.one_device import mapped
 from rematscope.tracing.trace import trace
 
 _WORTH = 0.9  # of what a loop takes with a checkpoint around each turn: segments that take more are not looked at
@@ -105,26 +107,30 @@ def worth_dividing(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tup
     """
     found: list[tuple[Block, int]] = []
 
-    def look(jaxpr: Any, path: Block) -> None:
+    def look(jaxpr: Any, path: Block, around: ShardMap | None) -> None:
         for i, eqn in enumerate(jax_internals.body_of(jaxpr)[0].eqns):
             if eqn.primitive.name in OPENED:
-                look(jax_internals.bodies(eqn)[0], (*path, i))
-            elif eqn.primitive.name == "scan" and (turns := _turns(eqn)):
+                inner = jax_internals.shard_map_of(eqn) if eqn.primitive.name == "shard_map" else around
+                look(jax_internals.bodies(eqn)[0], (*path, i), inner)
+            elif eqn.primitive.name == "scan" and (turns := _turns(eqn, around)):
                 found.append(((*path, i, turns), jax_internals.scan_of(eqn).length))
 
-    look(jaxpr_of(without_checkpoints(f), *args, **kwargs), ())
+    look(jaxpr_of(without_checkpoints(f), *args, **kwargs), (), None)
     return found
 
 
-def _turns(eqn: Any) -> int:
-    """How many turns of a loop had better be in a segment; none if segments are not worth it."""
+def _turns(eqn: Any, around: ShardMap | None) -> int:
+    """How many turns of a loop, in a shard_map maybe, had better be in a segment; 0 if segments are not worth it."""
     loop = jax_internals.scan_of(eqn)
     avals: list[Any] = [v.aval for v in jax_internals.body_of(loop.body)[0].invars]
     given = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
     handed = sum(map(nbytes, avals[loop.consts : loop.consts + loop.carries]))
     if loop.length < 4 or not handed:
         return 0
-    made = sum(r.value.nbytes for r in trace(jaxpr_as_fun(loop.body), *given).residuals if r.kind == "computed")
+    turn: Callable[..., Any] = jaxpr_as_fun(loop.body)
+    if around is not None:
+        turn, given = mapped(loop.body, around.mesh, around.axes, around.check_vma)
+    made = sum(r.device_bytes for r in trace(turn, *given).residuals if r.kind == "computed")
     stacked = sum(nbytes(v.aval) for v in (*eqn.invars[loop.consts + loop.carries :], *eqn.outvars[loop.carries :]))
 
     def taken(turns: int) -> float:

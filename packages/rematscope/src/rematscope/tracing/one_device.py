@@ -25,18 +25,32 @@ def manual_axes() -> dict[str, int]:
 def mapped_again(f: Callable[..., Any], parts: Sequence[Any]) -> tuple[Callable[..., Any], list[Any]]:
     """A function that calls `f` in a `shard_map` of its own, and the shapes of its arguments.
 
-    To be called inside the `shard_map` around `f`. What differs from device to device is divided along its first
-    dimension there, so that each device has what it had; a scalar that differs is a number of an array.
+    To be called inside the `shard_map` around `f`.
 
     Args:
       f: a function of flat arguments that returns such, and reads no values from around it.
       parts: its arguments, as one device has them.
     """
     sizes = manual_axes()
-    names = tuple(sizes)
-    checked = bool(varying(jax.typeof(lax.axis_index(names[0]))))  # else nobody knows what differs
+    checked = bool(varying(jax.typeof(lax.axis_index(next(iter(sizes))))))  # else nobody knows what differs
     mesh: Any = jax.sharding.get_abstract_mesh()
-    mesh = mesh.update_axis_types(dict.fromkeys(names, AxisType.Auto))  # a new mesh would not be for the same devices
+    mesh = mesh.update_axis_types(dict.fromkeys(sizes, AxisType.Auto))  # a new mesh would not be for the same devices
+    return mapped(jax.make_jaxpr(f)(*parts), mesh, sizes, checked)
+
+
+def mapped(jaxpr: Any, mesh: Any, sizes: dict[str, int], checked: bool) -> tuple[Callable[..., Any], list[Any]]:
+    """A function that runs what one device does in a `shard_map` of its own, and the shapes of its arguments.
+
+    What differs from device to device is divided along its first dimension there, so that each device has what it had;
+    a scalar that differs is a number of an array.
+
+    Args:
+      jaxpr: what one device does, closed.
+      mesh: that of the devices.
+      sizes: the axes of it that are divided along, and how long each is.
+      checked: whether types say what differs.
+    """
+    names = tuple(sizes)
 
     def over(aval: Any) -> tuple[str, ...]:
         return tuple(name for name in names if not checked or name in varying(aval))
@@ -53,15 +67,14 @@ def mapped_again(f: Callable[..., Any], parts: Sequence[Any]) -> tuple[Callable[
             shape = (first * math.prod(sizes[name] for name in axes), *rest)
         return make(shape, aval.dtype, weak_type=getattr(aval, "weak_type", False))
 
-    given: list[Any] = [jax.typeof(part) for part in parts]
-    jaxpr: Any = jax.make_jaxpr(f)(*parts)
+    given: list[Any] = jaxpr.in_avals
 
     def on_each(*parts: Any) -> list[Any]:
         numbers = (x if x.shape == aval.shape else x.reshape(()) for x, aval in zip(parts, given, strict=True))
         results = zip(jaxpr_as_fun(jaxpr)(*numbers), jaxpr.out_avals, strict=True)
         return [x.reshape(1) if over(aval) and not aval.shape else x for x, aval in results]
 
-    mapped = jax.shard_map(
+    function = jax.shard_map(
         on_each,
         mesh=mesh,
         in_specs=tuple(map(spec, given)),
@@ -69,4 +82,4 @@ def mapped_again(f: Callable[..., Any], parts: Sequence[Any]) -> tuple[Callable[
         axis_names=set(names),
         check_vma=checked,
     )
-    return mapped, list(map(whole, given))
+    return function, list(map(whole, given))

@@ -37,6 +37,14 @@ def test_as_much_is_computed_again_as_by_revolve_where_all_links_are_alike(links
     assert tours.best(0) is None
 
 
+def test_the_fewest_slots_for_less_work_are_found_at_once():
+    tours = Tours([Link(8 * (i > 0), 1, 0, 1, 0, 0) for i in range(16)], limit=256)
+    for most in (20, 30, 60):
+        fewest = tours.fewest(most)
+        assert tours.best(fewest).work < most <= tours.best(fewest - 1).work
+    assert tours.fewest(0) is None
+
+
 def layer(x, w):
     return jnp.sin(x @ w)
 

@@ -1,13 +1,19 @@
 """What a search does not do twice."""
 
+import jax
 import jax.numpy as jnp
 import pytest
 from jax import lax
 from zoo import normal
 
 from rematscope import auto, load, measure, trace
+from rematscope.choices.build import work
 from rematscope.scheduling import search
+from rematscope.scheduling.linearize import linearize
+from rematscope.scheduling.plain import Plain, ways
 from rematscope.scheduling.plains import Plains
+from rematscope.scheduling.proposal import Proposal, Subject
+from rematscope.scheduling.search import Search
 from rematscope.xla import hlo_proto
 
 WS, X = [normal(400 + i, 16, 16) / 4 for i in range(8)], normal(410, 256, 16)
@@ -97,6 +103,46 @@ def test_plain_checkpoints_are_not_looked_at_where_the_rows_prove_that_nothing_i
     monkeypatch.setattr(Plains, "within", noted)
     found = auto(net, WS, X, peak=limit(0.48))
     assert found.recomputed > 0 and found.bound > 0.98 * found.recomputed and not asked
+
+
+def scanned(ws, x):
+    return jnp.mean(lax.scan(lambda x, w: (jnp.tanh(x @ w) * jnp.exp(x), None), x, jnp.stack(ws))[0] ** 2)
+
+
+@pytest.mark.parametrize("f", [net, scanned, nested])
+@pytest.mark.parametrize("target", ["cpu", "tpu v5e"])
+def test_what_is_held_in_any_case_is_no_more_than_what_is_foretold(f, target):
+    linearized = linearize(trace(f, WS, X))
+    for kept in (linearized.kept, linearized.saved_by(jax.checkpoint_policies.dots_saveable), frozenset()):
+        one = Proposal(Subject(f, f, target, work, 0), linearized, kept)
+        assert one.held <= one.predicted
+
+
+def test_of_what_holds_more_than_there_is_room_for_nothing_is_foretold(monkeypatch):
+    def narrow(ws, x):  # what is given and returned is small, so that nothing can lie in its room
+        x = jnp.broadcast_to(x, X.shape)
+        for w in ws:
+            x = jnp.sin(x @ w)
+        return jnp.mean(x)
+
+    proposed, proposals = [], Search._proposals
+
+    def noted(self):
+        proposed.extend(proposals(self))
+        return proposed
+
+    monkeypatch.setattr(Search, "_proposals", noted)
+    plain = measure(narrow, WS, X[0])
+    found = auto(narrow, WS, X[0], peak=plain.peak_bytes - int(0.65 * plain.temp_bytes))
+    large = [one for one in proposed[1:] if one.held > found.limit]
+    assert large and not any("predicted" in vars(one) for one in large)
+
+
+def test_where_there_is_no_loop_no_checkpoint_goes_around_turns():
+    places = [*ways(net, False, False, WS, X)]
+    assert places and all(place.blocks for place in places)
+    assert [*ways(lambda x: jnp.sin(x), False, False, X)] == [Plain()]
+    assert Plain(depth=0) in ways(scanned, False, False, WS, X)
 
 
 def test_what_is_compiled_is_what_is_returned():

@@ -28,7 +28,7 @@ _NODES = 10_000  # of branch and bound, after which HiGHS says how far it is: co
 _SECONDS = 600  # after which it stops at all events
 
 _MANY = 600  # variables that have to be whole: of fewer the best choice is found soon enough
-_OPEN = 150  # of more, those that are decided about near a choice that is known
+_OPEN = 150, 600, 1200  # of more, those that are decided about near a choice that is known: few, and then more
 _FAR = 0.1  # of what is found, that it is above the bound: better ones may be elsewhere
 
 _PRINTED = b"HighsMipSolverData::"  # how the one line begins that HiGHS prints whatever it is told
@@ -109,8 +109,8 @@ def milp_near(
 
     Nearly all of them are whole there anyway, and where they are, and a change would cost, they stay as they are: so
     HiGHS decides about the others alone (relaxation induced neighbourhoods; Danna, Rothberg and Le Pape, 2005). Its
-    bound is then that of the choice whose variables need not be whole. Where what is found is far above it, HiGHS
-    decides about all.
+    bound is then that of the choice whose variables need not be whole. Where nothing is found, or what is far above it,
+    HiGHS decides about more of them: about all of a thousand takes seconds, also where there is nothing to find.
     """
     program = {"bounds": bounds, "constraints": constraints}
     whole = integrality > 0
@@ -131,13 +131,16 @@ def milp_near(
             change = np.abs(relaxed.lower.marginals + relaxed.upper.marginals)
             change[np.abs(relaxed.x - nearest) > 1e-6] = -1
             change[~whole] = np.inf
-            fixed = whole.copy()
-            fixed[np.argsort(change, kind="stable")[:_OPEN]] = False
-            near = scipy.optimize.Bounds(np.where(fixed, nearest, bounds.lb), np.where(fixed, nearest, bounds.ub))
-            found = milp(objective, integrality=integrality, options=options, **(program | {"bounds": near}))
-            if found.x is not None and found.fun - relaxed.fun <= _FAR * abs(found.fun):
-                found.mip_dual_bound = relaxed.fun
-                return found
+            order = np.argsort(change, kind="stable")
+            for count in _OPEN:
+                fixed = whole.copy()
+                fixed[order[:count]] = False
+                near = scipy.optimize.Bounds(np.where(fixed, nearest, bounds.lb), np.where(fixed, nearest, bounds.ub))
+                found = milp(objective, integrality=integrality, options=options, **(program | {"bounds": near}))
+                if found.x is not None and found.fun - relaxed.fun <= _FAR * abs(found.fun):
+                    break
+            found.mip_dual_bound = relaxed.fun
+            return found
     return milp(objective, integrality=integrality, options=options, **program)
 
 

@@ -104,8 +104,9 @@ def ways(f: Callable[..., Any], has_own: bool, closed: bool, *args: Any, **kwarg
     for blocks in partitions(f, *args, **kwargs)[: _PARTITIONS if closed else 1]:
         # The last one is gone back through at once: it, or its second half, is computed again for nothing.
         found += blocks, blocks[:-1], (*blocks[:-1], first_half(f, blocks[-1], *args, **kwargs))
-    depth = loops_deep(jaxpr_of(without_checkpoints(f), *args, **kwargs)) if closed else 1
-    places = [*(Plain(blocks) for blocks in dict.fromkeys(found) if blocks), *(Plain(depth=i) for i in range(depth))]
+    deep = loops_deep(jaxpr_of(without_checkpoints(f), *args, **kwargs))
+    turns = (Plain(depth=i) for i in range(deep if closed else min(deep, 1)))
+    places = [*(Plain(blocks) for blocks in dict.fromkeys(found) if blocks), *turns] or [Plain()]
     for place in places:
         yield place
         yield from (dataclasses.replace(place, policy=policy) for policy in POLICIES if closed)

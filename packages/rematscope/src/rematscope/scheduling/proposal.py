@@ -10,7 +10,8 @@ from functools import cached_property
 from typing import Any
 
 from rematscope.choices.build import CostFunction, work
-from rematscope.ir.program import Equation, Value
+from rematscope.ir.program import Equation, Value, nbytes
+from rematscope.ir.propagation import PRODUCTS
 from rematscope.memory.set_aside import temporary_bytes
 from rematscope.scheduling.blocks import Segments
 from rematscope.scheduling.costs import cost_again, work_in
@@ -105,6 +106,16 @@ class Proposal:
         return temporary_bytes([programs.forward, programs.backward], returned, self.subject.target)
 
     @cached_property
+    def held(self) -> int:
+        """Bytes that the programs say at least, which is seen at once: products that are kept, and what loops stack,
+        are there when the backward pass begins, but for what lies in results' rooms until these are made."""
+        made, maker_of = self.schedule, self.linearized.maker_of
+        kept = (v for v, own in zip(made.kept, made.values, strict=True) if _is_written(v, own, maker_of.get(own)))
+        returned = {*self.linearized.primal.outputs, *made.backward.outputs}
+        rooms = sum(nbytes(v.on_device) for v in returned)
+        return sum(v.device_bytes for v in kept if v.memory == "device") - rooms
+
+    @cached_property
     def recomputed(self) -> float:
         """What both passes compute beyond what they do where everything is kept: FLOPs and transcendentals, or in the
         unit of another cost what the backward pass computes again."""
@@ -157,3 +168,8 @@ class Proposal:
     def fits(self, limit: int) -> bool:
         """Whether that is no more than a limit."""
         return self.taken <= limit
+
+
+def _is_written(kept: Value, value: Value, maker: Equation | None) -> bool:
+    """Whether what is kept of a value is there for sure: a stack, or a product's result."""
+    return kept is not value or (maker is not None and maker.primitive in PRODUCTS)

@@ -109,6 +109,11 @@ class Tours:
             self._rest[first] = np.min(self._parts(first), axis=(0, 1))
             self._behind[first] = _later(self._rest[[first]], self._enters[[first]])[0]
 
+    def fewest(self, work: float) -> int | None:
+        """The fewest slots within which less than so much is computed again; None if there are not so many."""
+        enough = np.flatnonzero(self._rest[0] < work)
+        return int(enough[0]) if len(enough) else None
+
     def best(self, slots: int) -> Tour | None:
         """What computes least again within so many slots; None if nothing is within them."""
         if not np.isfinite(work := float(self._rest[0][slots])):

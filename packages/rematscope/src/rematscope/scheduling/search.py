@@ -184,12 +184,13 @@ class Search:
             found = None
         fits = found is not None and found[0].predicted <= most and (left > 1 or not above)
         if self.linearized.closed or not (within or (fits and not above)):
-            plain = self._plains.within(room, self.fixed, self.trials)
-            if plain and plain.recomputed < (min(least, found[0].recomputed) if found and fits else least):
+            less = min(least, found[0].recomputed) if found and fits else least
+            asked = self.linearized.closed or not self._is_proven(less, most)
+            if asked and (plain := self._plains.within(room, self.fixed, self.trials)) and plain.recomputed < less:
                 return plain, 0.0
-            smallest = self._plains.smallest
-            near = found is None or smallest.predicted <= max(room / _SAFE, ratio * found[0].predicted)
-            if near and not (within or fits) and self._is_new(smallest):
+            smallest = None if within or fits else self._plains.smallest
+            much = math.inf if found is None else max(room / _SAFE, ratio * found[0].predicted)
+            if smallest and smallest.predicted <= much and self._is_new(smallest):
                 return smallest, 0.0
         if within:
             return found if found is not None and found[0].recomputed < least else None
@@ -202,20 +203,25 @@ class Search:
         least_taken = min(((t.peak_bytes - self.fixed) / max(t.predicted, 1) for t in self.trials), default=1)
         room = limit - self.fixed
         used = max((t.peak_bytes - self.fixed for t in self.trials if t.fits(limit)), default=0)
-        chosen = self._chosen(aim := room / least_taken, aim) if least_taken and used < _ENOUGH * room else None
+        aim = room / least_taken if least_taken else math.inf
+        chosen = self._chosen(aim, aim) if least_taken and used < _ENOUGH * room else None
         least = min((t.recomputed for t in self.trials if t.fits(limit)), default=math.inf)
-        proven = min((bound for _, bound in self._found if bound), default=0)
-        hopeless = _WORTH * least <= proven or 2 * least <= max((t.recomputed for t in proposals), default=0)
+        hopeless = self._is_proven(least, aim) or 2 * least <= max((t.recomputed for t in proposals), default=0)
         asked = self.linearized.closed or not hopeless  # for it is slow
         plain = self._plains.within(room, self.fixed, self.trials) if asked else None
         for trial in filter(None, (plain, chosen and chosen[0], *proposals)):
             least = min((t.recomputed for t in self.trials if t.fits(limit)), default=math.inf)
             if len(self.trials) == self.compiles or trial.recomputed >= _WORTH * least or not self._is_new(trial):
                 continue
-            if trial is plain or trial.predicted * least_taken <= room:
+            if trial is plain or (trial.held <= aim and trial.predicted <= aim):
                 self._compile(trial)
         while len(self.trials) < self.compiles and (found := self._between(limit)) is not None:
             self._compile(found)
+
+    def _is_proven(self, least: float, aim: float) -> bool:
+        """Whether the rows, solved for what takes about as much as an aim, say that nothing computes much less."""
+        near = (bound for trial, bound in self._found if bound and _NEAR * aim <= trial.predicted <= aim)
+        return _WORTH * least <= min(near, default=0)
 
     def _between(self, limit: int) -> Proposal | None:
         """What is foretold to take more than all that fits, and less than what took too much, if it is worth it."""
@@ -262,16 +268,19 @@ class Search:
 
         In the rows all that runs again in a bin is there at once: of a long stretch they foretell too much.
         """
-        least, most = 0.0, aim
-        for _ in range(_HALVED):
+        least, most, before = 0.0, aim, math.inf
+        for left in reversed(range(_HALVED)):
             if (solved := rows.best(kept=(least + most) / 2)) is None:
                 break
             trial = self._trial(self.linearized, solved[0], moved=solved[1])
             if trial.predicted <= aim:
                 yield trial
                 least = (least + most) / 2
+            elif not least and trial.predicted - left * (before - trial.predicted) > aim:
+                break  # if each further half spares as much as this one, it is too much in the end
             else:
                 most = (least + most) / 2
+            before = trial.predicted
 
     def _tours(self, aim: float) -> Iterator[Proposal]:
         """Ways through the chain, of which the last are predicted to take about so much."""
@@ -281,22 +290,19 @@ class Search:
         if self._table is None or not 1 / 3 < aim / (self._table.slots * self._table.slot) < 1:
             self._table = Tours(chain.links, 1.5 * aim)
         tours = self._table
-        slots, most = round(aim / tours.slot), _AGAIN * sum(link.forward for link in chain.links)
         again = min((trial.recomputed for trial, _ in self._found if trial.predicted <= aim), default=math.inf)
-        if (least := tours.best(tours.slots)) is None or least.work >= again:
-            return  # with more room than there is, no less is computed again
-        tried = set[Tour]()
+        most = min(_WORTH * again, _AGAIN * sum(link.forward for link in chain.links))
+        if (fewest := tours.fewest(most)) is None:
+            return
+        slots, tried = round(aim / tours.slot), set[Tour]()
         for _ in range(_NEARER):
-            while (tour := tours.best(slots)) is None or tour.work > most:
-                slots += 1
-                if slots > tours.slots:
-                    return
-            if tour in tried:
+            tour = tours.best(max(slots, fewest))  # with fewer too much is computed again
+            if tour is None or tour in tried:
                 return
             tried.add(tour)
             trial = self._trial(self.linearized, *chain.choice(tour))
             yield trial
-            slots += math.floor((aim - trial.predicted) / tours.slot)
+            slots = max(slots, fewest) + math.floor((aim - trial.predicted) / tours.slot)
             slots = min(max(slots, 0), tours.slots)
 
     def within_budget(self, limit: int) -> tuple[Proposal, float]:

@@ -48,6 +48,19 @@ def gpt_layer(x, p):
     return x + jax.nn.gelu(norm(x, p["s2"]) @ p["up"]) @ p["down"]
 
 
+def float32_layer(x, p):
+    """A layer of a GPT in bfloat16 that computes norms and softmax in float32, with 8 heads."""
+
+    def wide_norm(x, scale):
+        return norm(x.astype(jnp.float32), 1.0).astype(x.dtype) * scale
+
+    y = wide_norm(x, p["s1"])
+    q, k, v = ((y @ p[n]).reshape(*y.shape[:2], 8, -1).swapaxes(1, 2) for n in "qkv")
+    scores = (q @ k.swapaxes(-1, -2)).astype(jnp.float32) / q.shape[-1] ** 0.5
+    x = x + (jax.nn.softmax(scores).astype(x.dtype) @ v).swapaxes(1, 2).reshape(x.shape) @ p["o"]
+    return x + jax.nn.gelu(wide_norm(x, p["s2"]) @ p["up"]) @ p["down"]
+
+
 def cross_layer(x, p):
     x = x + attention(p, norm(x, p["s1"]), p["memory"], 4)
     return x + jax.nn.gelu(norm(x, p["s2"]) @ p["up"]) @ p["down"]
@@ -305,6 +318,10 @@ def wide(d=1024, batch=64):
     cells = {"w": of(d, 4 * d), "u": of(d, 4 * d), "b": of(4 * d)}
     return {
         "GPT, 4 layers": (functools.partial(unrolled, gpt_layer), ([block()] * 4, x)),
+        "GPT, 4 layers, softmax in float32": (
+            functools.partial(unrolled, float32_layer),
+            ([block()] * 4, of(batch // 4, 512, d)),
+        ),
         "GPT, 8 layers in a scan": (functools.partial(scanned, gpt_layer), (stacked(block(), 8), x)),
         "cross attention, 4 layers": (functools.partial(unrolled, cross_layer), ([block((batch, 256, d))] * 4, x)),
         "experts, 4 layers": (functools.partial(unrolled, moe_layer), ([expert_parameters(d, of)] * 4, x)),

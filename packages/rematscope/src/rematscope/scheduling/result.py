@@ -12,6 +12,7 @@ from rematscope.choices.build import CostFunction, work
 from rematscope.errors import PlanError
 from rematscope.ir.program import Equation, Program, Value, type_text
 from rematscope.ir.source import Source, each_of_common_path, numberless
+from rematscope.memory.fused import is_tpu
 from rematscope.memory.liveness import live_bytes
 from rematscope.memory.timeline import Timeline
 from rematscope.render.files import write_whole
@@ -223,10 +224,16 @@ class Auto(Pictured):
         """What was proven, what was compiled, and what is assumed."""
         measured = self.measurement
         gap = f"{100 * (self.recomputed - self.bound) / self.recomputed:.1f} %" if self.recomputed else "0"
-        if self._chosen.stops:
+        if self._chosen.stops and not is_tpu(self._chosen.subject.target):
             proven = (
                 "By a dynamic program: no other order of going back through this chain of narrow places computes less "
                 "again with as many bytes of what crosses them, rounded up; how much more room there is, is predicted."
+            )
+        elif self._chosen.stops:
+            proven = (
+                "What is between places where all that leads on is kept comes again at once, for so a TPU's compiler "
+                "lays it close together. Nothing is proven: of products those that cost most for their bytes are kept, "
+                "the last ones first."
             )
         elif self._chosen.segments:
             proven = (

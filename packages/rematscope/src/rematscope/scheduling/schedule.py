@@ -16,7 +16,8 @@ What is moved to the host's memory goes there as soon as it is made, each iterat
 iteration, and is fetched where it would else be computed again.
 
 What came again may come once more: a backward pass may let go of it at some stops, where it says what is to be there.
-So a long chain is gone back through with few values in memory (`rematscope.scheduling.chain`).
+So a long chain is gone back through with few values in memory (`rematscope.scheduling.chain`). On a TPU all that is
+read before the next stop comes again at once, behind one barrier (`rematscope.scheduling.at_once`).
 """
 
 import dataclasses
@@ -41,7 +42,7 @@ class Stop:
     Attributes:
       before: how many of its operations come before.
       there: values of the primal program. Those that are not there are computed again, one after the other; all else
-        that came again is let go, and comes once more where it is read.
+        that came again is let go, and comes once more where it is read; on a TPU here, if that is before the next stop.
     """
 
     before: int
@@ -177,6 +178,8 @@ class _Making:
         done: list[Value] = []  # those since the last heavy operation
         waiting = [v for v in newest if v in crossing]  # cotangents that no barrier has held since they were made
 
+        at_once = self.on_tpu and bool(stops)
+
         def is_given(value: Value) -> bool:
             """Whether a value is there without being computed again; notes that it is used."""
             if (
@@ -220,7 +223,7 @@ class _Making:
                 equations.append(Equation("optimization_barrier", asked, asked, {}, equation.eqn))
 
         def fence(equation: Equation) -> None:
-            asked = [v for v in reading(equation) if is_early(v, equation) and _fences(v)]
+            asked = [v for v in reading(equation) if not at_once and is_early(v, equation) and _fences(v)]
             if asked and last is not None:
                 since.update(dict.fromkeys(asked, heavy))
                 flown = [v for v in waiting if v is not last and crossing[v] > heavy]
@@ -246,26 +249,47 @@ class _Making:
                     if equation is not None:
                         fence(equation)
                         add(equation)
-                        if equation in ran:
+                        if equation in ran or at_once:
                             equations[-1] = self._copied(equations[-1])
                         ran.add(equation)
                         # XLA would take numbers that depend on nothing from the forward pass, with all made of them.
                         since.update(dict.fromkeys(equation.outputs, -1 if equation.primitive == "iota" else heavy))
 
+        def again(stretch: Sequence[Equation], start: int) -> None:
+            """Has all come again that a stretch reads, and what came since a start behind one barrier."""
+            demand(v for e in stretch for v in reading(e))
+            read = dict.fromkeys(v for e in (*equations[start:], *stretch) for v in reading(e))
+            asked = tuple(v for v in read if (v in used or v in leaves) and _fences(v))
+            if asked and last is not None:
+                together = (*asked, last)
+                equations.insert(start, Equation("optimization_barrier", together, together, {}, stretch[0].eqn))
+
         coming = deque(stops)
+        opened = dict[Equation, Equation]()
         for i, equation in enumerate(backward.equations):
+            start = len(equations)
+            stopped = at_once and not i
             while coming and coming[0].before <= i:
                 held = coming.popleft().there
                 demand(held)
                 there.intersection_update(made[v] for v in held)
+                stopped = at_once
+            if stopped:
+                stretch = backward.equations[i : coming[0].before if coming else None]
+                opened |= {e: self._loop(e) for e in stretch if e in self.linearized.loops}
+                again([opened.get(e, e) for e in stretch], start)
             if equation in self.linearized.loops:
-                equation = self._loop(equation)
+                equation = opened.get(equation) or self._loop(equation)
             demand(reading(equation))
-            if _is_heavy(equation):
+            if at_once:
+                pass
+            elif _is_heavy(equation):
                 fence(equation)  # XLA turns its operands around, and would do that early
             else:
                 write(equation)
-            if equation in gradients:
+            if at_once:
+                pass
+            elif equation in gradients:
                 done += [v for v in equation.outputs if _flows(v)]
             elif _is_heavy(equation):
                 behind = [v for v in reading(equation) if v in flowing]

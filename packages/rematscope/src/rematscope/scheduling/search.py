@@ -20,6 +20,7 @@ from rematscope.errors import PlanError
 from rematscope.ir.jax_internals import remat3
 from rematscope.ir.program import Value
 from rematscope.render.units import bytes_text
+from rematscope.scheduling.at_once import AtOnce
 from rematscope.scheduling.chain import Chain
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.cuts import kept_at_cuts
@@ -73,8 +74,7 @@ class Search:
         cost: CostFunction = work,
         host: Host | None = None,
     ):
-        self.args, self.kwargs, self.target = args, kwargs, target
-        self.cost, self.compiles = cost, compiles
+        self.args, self.kwargs, self.target, self.cost, self.compiles = args, kwargs, target, cost, compiles
         self.trials: list[Proposal] = []
         self._found: list[tuple[Proposal, float]] = []  # in the rows, for any aim, with their bounds
         self._aims: list[float] = []  # that they were solved for
@@ -99,6 +99,7 @@ class Search:
         self._trial = functools.partial(Proposal, self.subject)
         self.fixed = self.linearized.fixed_bytes
         self._segmented = Segmented(self.subject, args, kwargs, self.rows[0])
+        self._at_once = AtOnce(self.subject, self.linearized, self.cuts)
 
     def within_peak(self, limit: int) -> tuple[Proposal, float]:
         """The best trial whose compiled peak is within a limit; and what every choice costs at least in the rows."""
@@ -148,8 +149,7 @@ class Search:
 
     def _next(self, limit: int, proposals: list[Proposal]) -> tuple[Proposal, float] | None:
         """What to compile next, with the bound of the rows; None if there is nothing better in them."""
-        room = limit - self.fixed
-        left = self.compiles - len(self.trials)
+        room, left = limit - self.fixed, self.compiles - len(self.trials)
         within = [t for t in self.trials if t.fits(limit)]
         above = [t for t in self.trials if not t.fits(limit)]
         least = min((t.recomputed for t in within), default=math.inf)
@@ -180,9 +180,9 @@ class Search:
             aim = min([aim, *(_SAFE * room * t.predicted / max(t.peak_bytes - self.fixed, 1) for t in made)])
         most = _OVER * aim if left > 2 and not above else aim
         found = self._chosen(aim, most)
-        if found is not None and not self._is_new(found[0]):
-            found = None
-        fits = found is not None and found[0].predicted <= most and (left > 1 or not above)
+        found = found if found is not None and self._is_new(found[0]) else None
+        slack = self._at_once.slack if left > 2 and not above else 1
+        fits = found is not None and found[0].predicted <= slack * most and (left > 1 or not above)
         if self.linearized.closed or not (within or (fits and not above)):
             less = min(least, found[0].recomputed) if found and fits else least
             asked = self.linearized.closed or not self._is_proven(less, most)
@@ -236,31 +236,30 @@ class Search:
     def _chosen(self, aim: float, most: float) -> tuple[Proposal, float] | None:
         """What is best in the rows, solved for an aim, of what is predicted to take no more than so much."""
         self.tell("choosing", 0)
+        found = self._found
         if not any(_ALIKE * aim <= other <= aim / _ALIKE for other in self._aims):
             self._aims.append(aim)
-            for rows in self.rows:
+            for rows in self.rows if not (at_once := [*self._at_once.within(aim)]) else ():
                 self._solve(rows, aim)
-            self._found += [(trial, 0.0) for trial in (*self._tours(aim), *self._segmented.within(aim))]
-            if not any(_NEAR * aim <= trial.predicted <= aim for trial, _ in self._found):
-                self._found += [(trial, 0.0) for rows in self.rows for trial in self._keeping(rows, aim)]
-        return min(self._found, key=lambda one: (max(one[0].predicted - most, 0), one[0].recomputed), default=None)
+            found += [(trial, 0.0) for trial in at_once or (*self._tours(aim), *self._segmented.within(aim))]
+            if not at_once and not any(_NEAR * aim <= trial.predicted <= aim for trial, _ in found):
+                found += [(trial, 0.0) for rows in self.rows for trial in self._keeping(rows, aim)]
+        return min(found, key=lambda one: (max(one[0].predicted - most, 0), one[0].recomputed), default=None)
 
     def _solve(self, rows: Rows, aim: float) -> None:
         """Solves some rows for limits nearer and nearer to the one for which the programs foretell an aim."""
-        asked, before, low = self._asked.setdefault(rows, []), -1, 0.0
+        asked, before = self._asked.setdefault(rows, []), -1
         for _ in range(_NEARER):
-            solved = rows.best(peak=(limit := max(low, _limit(asked, aim))))
+            solved = rows.best(peak=(limit := _limit(asked, aim)))
             # Where others do with less, there is nothing for these rows to win.
             least = min((bound for trial, bound in self._found if bound and trial.predicted <= aim), default=math.inf)
-            if solved is None and not low and (low := rows.least) not in dict(asked):
-                continue  # the programs may foretell less than the rows
             if solved is None or solved[2] >= least:
                 return
             trial = self._trial(self.linearized, solved[0], moved=solved[1])
             self._found.append((trial, solved[2]))
             asked.append((limit, trial.predicted))
             near = _ENOUGH * aim <= trial.predicted <= aim or (trial.predicted <= aim and not trial.recomputed)
-            if near or trial.predicted == before or (limit == low and trial.predicted > aim):
+            if near or trial.predicted == before:
                 return
             before = trial.predicted
 
@@ -416,4 +415,6 @@ def _limit(asked: list[tuple[float, int]], aim: float) -> float:
     high, over = min((pair for pair in asked if pair[1] > aim), default=(math.inf, 0))
     if 0 < low < high < math.inf:  # what programs foretell jumps, as tensors are large
         return low + (high - low) * min(max(0.1, (aim - under) / (over - under)), 0.9)
-    return (low * aim / max(under, 1) if low else high * min(0.98, aim / max(over, 1))) if asked else aim
+    if low:
+        return low * aim / max(under, 1)
+    return high * min(0.98, aim / over) if over else aim

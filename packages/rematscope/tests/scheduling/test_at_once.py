@@ -1,0 +1,135 @@
+"""What `auto` has for a TPU: blocks that come again at once. No TPU is needed, nor a compiler for one."""
+
+import functools
+import types
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+from zoo import normal
+
+from rematscope import auto, load, trace
+from rematscope.memory.set_aside import temporary_bytes
+from rematscope.scheduling.search import Search
+
+TPU = "tpu v5e"
+D, TOKENS = 32, (2, 16)
+
+
+def norm(x):
+    return (x - x.mean(-1, keepdims=True)) * lax.rsqrt(x.var(-1, keepdims=True) + 1e-5)
+
+
+def layer(x, w):
+    q, k, v = (norm(x) @ w[n] for n in "qkv")
+    x = x + jax.nn.softmax(q @ k.swapaxes(-1, -2)) @ v
+    return x + jax.nn.gelu(norm(x) @ w["up"]) @ w["down"]
+
+
+def model(checkpoint, ws, x):
+    for w in ws:
+        x = (jax.checkpoint(layer) if checkpoint else layer)(x, w)
+    return jnp.mean(x**2)
+
+
+net, checkpoints = functools.partial(model, False), functools.partial(model, True)
+SIZES = dict.fromkeys("qkv", (D, D)) | {"up": (D, 4 * D), "down": (4 * D, D)}
+WS = [{n: normal(20 * i + j, *size) / 6 for j, (n, size) in enumerate(SIZES.items())} for i in range(3)]
+X = normal(99, *TOKENS, D)
+
+
+@functools.cache
+def looked_at():
+    """A search that has compiled nothing yet."""
+    return Search(net, (WS, X), {}, TPU, 4)
+
+
+def within(aim):
+    """What keeps most of what is foretold to take no more than an aim."""
+    return min(looked_at()._at_once.within(aim), key=lambda trial: trial.recomputed)
+
+
+def barriers(trial):
+    equations = trial.schedule.backward.equations
+    return [(at, e) for at, e in enumerate(equations) if e.primitive == "optimization_barrier"]
+
+
+def same(f, g):
+    for a, b in zip(*(jax.tree.leaves(jax.jit(jax.grad(each, (0, 1)))(WS, X)) for each in (f, g)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("aim", [0, 100_000])
+def test_the_gradient_is_the_same(aim):
+    same(within(aim).function, net)
+
+
+def test_a_block_comes_again_behind_one_barrier_that_holds_nothing_which_came_again():
+    trial = within(0)
+    held = barriers(trial)
+    assert 2 < len(held) <= len(trial.stops)
+    given = {*trial.schedule.backward.inputs, *trial.linearized.primal.inputs, *trial.linearized.primal.constants}
+    flown = {v for e in trial.linearized.backward.equations for v in e.outputs} | {*trial.linearized.backward.inputs}
+    for _, barrier in held:
+        *before, newest = barrier.inputs
+        assert given.issuperset(before)
+        assert newest in flown
+
+
+def test_what_reductions_make_is_kept_for_all_that_is_elementwise_in_between():
+    trial = within(0)
+    assert trial.schedule.forward.count("reduce_max") == len(WS)
+    assert trial.schedule.backward.count("reduce_max") == 0
+    plain = trace(checkpoints, WS, X).backward
+    assert plain.count("reduce_max") == len(WS)
+
+
+def test_of_products_those_of_the_last_block_are_kept_first_where_they_take_no_more():
+    least = min(looked_at()._at_once.within(0), key=lambda trial: trial.predicted)
+    products = [e.outputs[0] for e in least.linearized.primal.equations if e.primitive == "dot_general"]
+    of_last = products[-len(products) // len(WS) :]
+    kept = [v for v in least.schedule.values if v in products]
+    assert kept
+    assert {*of_last}.issuperset(kept)
+    again = trace(checkpoints, WS, X).recompute_cost
+    assert least.recomputed < 0.8 * (again.flops + again.transcendentals)
+
+
+def test_for_a_cpu_nothing_of_the_kind_is_looked_at():
+    assert not [*Search(net, (WS, X), {}, "cpu", 4)._at_once.within(1e9)]
+
+
+def foretold(f, *args):
+    passes = trace(f, *args)
+    return temporary_bytes([passes.forward, passes.backward], [*passes.outputs, *passes.backward.outputs], TPU)
+
+
+def test_at_the_peak_of_checkpoints_less_is_computed_again_and_the_choice_can_be_loaded(monkeypatch, tmp_path):
+    fixed = looked_at().linearized.fixed_bytes
+    compiled = []
+
+    def measured(f, *args, target):
+        compiled.append(target)
+        sizes = dict.fromkeys(("output_bytes", "overwritten_bytes", "out_of_memory"), 0)
+        taken = foretold(f, *args)
+        return types.SimpleNamespace(peak_bytes=fixed + taken, temp_bytes=taken, argument_bytes=fixed, **sizes)
+
+    monkeypatch.setattr("rematscope.scheduling.search.measure", measured)
+    plain = trace(checkpoints, WS, X)
+    found = auto(net, WS, X, peak=fixed + 2 * foretold(checkpoints, WS, X), target=TPU)
+    assert found.recomputed < 0.5 * (plain.recompute_cost.flops + plain.recompute_cost.transcendentals)
+    assert {*compiled} == {TPU}
+    assert len(compiled) <= 4
+    found.save(tmp_path / "choice.json")
+    same(load(tmp_path / "choice.json", net, WS, X), net)
+
+
+def test_of_checkpoints_that_are_foretold_alike_those_that_keep_least_are_the_smallest():
+    """A TPU's compiler may take a fifth more or less than is foretold."""
+    of = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.bfloat16)
+    sizes = dict.fromkeys("qkv", (1024, 1024)) | {"up": (1024, 4096), "down": (4096, 1024)}
+    args = [{n: of(size) for n, size in sizes.items()}] * 3, of((16, 512, 1024))
+    smallest = Search(net, args, {}, TPU, 4)._plains.smallest
+    assert smallest.schedule.kept_bytes <= trace(checkpoints, *args).bytes_by_kind()["computed"]

@@ -120,6 +120,21 @@ def in_turns(steps, unroll, batch, width):
     return loss, {name: array(width, width) for name in "wu"}, array(steps, batch, width)
 
 
+def between_numbers(steps, width):
+    """Arrays full of one number around a loop."""
+
+    def loss(ws, x):
+        low, high, one = (lax.full((width, width), number) for number in (-0.5, 0.5, 1.0))
+
+        def turn(x, w):
+            y = x @ w
+            return lax.select(y > one, low, lax.select(y < low, high, y)), None
+
+        return jnp.sum(lax.scan(turn, x, ws)[0])
+
+    return loss, array(steps, width, width), array(width, width)
+
+
 def spectral(width, batch, side, modes=6, layers=2):
     """Products of frequencies, and a last one whose derivative contracts an axis of one number."""
 
@@ -402,6 +417,7 @@ MODELS = {
     "step_muon": stepping(*perceptron(2, 16, 256), donate=True, optimizer=optax.contrib.muon(1e-3)),
     "step_clipped": stepping(*perceptron(4, 16, 256), donate=True, optimizer=CLIPPED),
     "step_accumulated": stepping(*perceptron(4, 16, 256), donate=True, optimizer=optax.MultiSteps(CLIPPED, 4)),
+    "numbers": between_numbers(4, 256),
     "step_followed": followed(3, 16, 256),
     "step_preferred": stepping(*preferred(1024, 128, 256), donate=True),
 }

@@ -394,6 +394,20 @@ def test_rows_are_solved_between_limits_that_foretold_too_little_and_too_much(mo
     assert len(asked) == 4
 
 
+def test_where_the_rows_foretell_more_than_the_programs_they_are_solved_for_the_least_that_they_can_do(monkeypatch):
+    search, asked = Search(deep, (WS, X), {}, "cpu", 1), []
+    chosen = frozenset(search.cuts[0])
+
+    def best(peak):
+        asked.append(peak)
+        return (chosen, frozenset(), 1.0) if peak > 130 else None
+
+    monkeypatch.setattr(search, "_trial", lambda *_, **__: types.SimpleNamespace(predicted=99, recomputed=1.0))
+    search._solve(mock.Mock(best=best, least=131), 100)
+    assert asked == [100, 131]
+    assert [trial.predicted for trial, _ in search._found] == [99]
+
+
 def test_after_two_that_took_too_much_something_nearer_than_the_smallest_is_compiled(monkeypatch):
     taken = iter([1.2, 1.4])
 

@@ -9,6 +9,7 @@ import pytest
 from rematscope import trace
 from rematscope.choices.build import work
 from rematscope.scheduling.costs import cost_in
+from rematscope.scheduling.fusion import Fusion
 from rematscope.scheduling.linearize import linearize, reading
 from rematscope.scheduling.rows import Rows
 
@@ -58,3 +59,22 @@ def test_within_kept_bytes_no_choice_computes_less_again(f):
         least = min(cost for nbytes, cost in choices if nbytes <= budget)
         assert sum(v.nbytes for v in kept) <= budget
         assert again(linearized, kept) == least and bound == pytest.approx(least, rel=1e-3, abs=1e-3 * choices[0][1])
+
+
+def test_what_a_loop_reads_of_repeated_numbers_is_in_no_memory():
+    """JAX makes the numbers of a mask outside of the loop, and of another type."""
+
+    def masked(ws, x):
+        mask = x > x.T
+
+        def turn(x, w):
+            return jnp.tanh(jnp.where(mask, x @ w, -1e9)), None
+
+        return jnp.sum(jax.lax.scan(turn, x, ws)[0])
+
+    shapes = [jax.ShapeDtypeStruct(s, jnp.float32) for s in ((4, 16, 16), (16, 16))]
+    primal = linearize(trace(masked, *shapes)).primal
+    (loop,) = (e for e in primal.equations if e.primitive == "scan")
+    equations = [e for e in primal.equations if e is not loop] + loop.bodies[0].equations
+    repeated = [v for e in primal.equations if e.primitive == "broadcast_in_dim" for v in e.outputs]
+    assert repeated and Fusion([equations], primal.outputs).unwritten.issuperset(repeated)

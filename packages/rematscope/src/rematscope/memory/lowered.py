@@ -5,8 +5,9 @@ asked for, barrier or not: where XLA undoes a checkpoint, that shows as the erro
 axis is an operation of its own. See `rematscope.memory.repeated` for quotients by it, and what is computed of it.
 Of a choice whose branches are cheap both are computed, and one of each two results is chosen (`ConditionalSimplifier`).
 A product with a mask is a choice. Turns of a scan may stand one after the other; see `rematscope.memory.unrolled`. A
-product that contracts an axis of one number is one of numbers. Of what is gathered from places that may not be there,
-it is chosen afterwards what stays. On a CPU there is more:
+product that contracts an axis of one number is one of numbers. A number that is repeated around a loop is repeated in
+its body (`SinkConstantsToControlFlow`). Of what is gathered from places that may not be there, it is chosen afterwards
+what stays. On a CPU there is more:
 
 * A product by XLA's own routines, or by a library's, is one of rows and columns, of batches if need be. An operand with
   several axes that are contracted, or that are kept, in another order is copied first (`DotDecomposer`), and so is one
@@ -37,7 +38,7 @@ from rematscope.ir.program import CASTS, Equation, Literal, Program, Value
 from rematscope.ir.propagation import PRODUCTS, read_as
 from rematscope.memory.multiplied import has_batch_of_one, is_copied, is_outer, is_swapped
 from rematscope.memory.repeated import Repeated, alike
-from rematscope.memory.unrolled import unrolled
+from rematscope.memory.unrolled import copied, unrolled
 
 LEAST = 4096  # numbers: on a CPU, of as many a library computes sums and what is around them
 SUMS = frozenset({"reduce_sum", "reduce_max", "reduce_min"})
@@ -98,6 +99,7 @@ class _Lowering:
             self._choose(equation)
             return
         elif equation.bodies:
+            equation = self._with_numbers(equation)
             bodies = tuple(lowered(body, self._target, self._elementwise) for body in equation.bodies)
             equation = dataclasses.replace(equation, bodies=bodies)
         elif equation.primitive == "optimization_barrier":  # what has passed it is like nothing before
@@ -140,6 +142,19 @@ class _Lowering:
                     if self._repeated.number(value) == 0 and other.shape == equation.outputs[0].shape:
                         return other
         return None
+
+    def _with_numbers(self, loop: Equation) -> Equation:
+        """A loop whose body repeats numbers itself that are repeated around it."""
+        around = loop.inputs[: loop.first_carry]
+        numbers = {v: equation for v in around if (equation := self._repeated.of_number(v)) is not None}
+        if loop.primitive != "scan" or not numbers:
+            return loop
+        inside = {v: alike(v) for v in numbers}
+        body = copied(loop.bodies[0], inside)
+        body.equations[:0] = [dataclasses.replace(e, outputs=(inside[v],)) for v, e in numbers.items()]
+        rest = tuple(v for v in around if v not in numbers)
+        inputs = (*rest, *loop.inputs[loop.first_carry :])
+        return dataclasses.replace(loop, inputs=inputs, first_carry=len(rest), bodies=(body,))
 
     def _is_choice(self, equation: Equation) -> bool:
         """Whether both branches are cheap: then both are computed, and one of each two results is chosen."""

@@ -62,6 +62,11 @@ class Repeated:
             return None if value.shape else np.asarray(value.value).item()
         return self._numbers.get(value)
 
+    def of_number(self, value: Value | Literal) -> Equation | None:
+        """What repeats a number that is known, if a value is made so."""
+        known = not isinstance(value, Literal) and value in self._repeats and self.number(value) is not None
+        return self._repeats[value] if known else None
+
     def is_inverted(self, divisor: Value | Literal, result: Value) -> bool:
         """Whether one over a divisor is multiplied by: it is repeated, and read by no other if it is one number."""
         if not isinstance(divisor, Literal) and divisor in self._repeats:

@@ -122,11 +122,12 @@ def _copies(equations: Iterable[Equation], stands_for: dict[Value, Value]) -> It
         else:
             outputs = tuple(map(_like, equation.outputs))
             stands_for.update(zip(equation.outputs, outputs, strict=True))
-        bodies = tuple(_copy(body, stands_for) for body in equation.bodies)
+        bodies = tuple(copied(body, stands_for) for body in equation.bodies)
         yield dataclasses.replace(equation, inputs=inputs, outputs=outputs, bodies=bodies)
 
 
-def _copy(body: Program, around: Mapping[Value, Value]) -> Program:
+def copied(body: Program, around: Mapping[Value, Value]) -> Program:
+    """A loop's body with values of its own, reading others in place of some around it."""
     own = tuple(map(_like, body.inputs))
     stands_for = {**around, **dict(zip(body.inputs, own, strict=True))}
     equations = list(_copies(body.equations, stands_for))

@@ -39,6 +39,7 @@ class Fusion:
         self._made: dict[Value, Equation] = {}
         between: dict[Equation, tuple[int, int]] = {}  # the program, and how many heavy operations came before in it
         readers: dict[Value, list[Equation]] = {}
+        numbers = set[Value]()
         for i, equations in enumerate(programs):
             heavy = 0
             for equation in equations:
@@ -46,6 +47,8 @@ class Fusion:
                     continue
                 between[equation] = i, heavy
                 heavy += equation.primitive in HEAVY
+                if equation.primitive in ELEMENTWISE and all(v in numbers for v in reading(equation)):
+                    numbers.update(v for v in equation.outputs if not v.shape)
                 self._made.update(dict.fromkeys(equation.outputs, equation))
                 for value in reading(equation):
                     readers.setdefault(value, []).append(equation)
@@ -56,7 +59,7 @@ class Fusion:
             here, _ = between[equation]
             near = all(place == between[equation] for place in places if place[0] == here)
             once = len({place for place in places if place[0] != here}) <= 1
-            number = not reading(equation)  # which costs nothing to have anywhere
+            number = all(v in numbers for v in reading(equation))  # which costs nothing to have anywhere
             return equation.primitive in ELEMENTWISE and (number or (near and once)) and all(map(_fuses, by))
 
         self.unwritten = {

@@ -13,6 +13,7 @@ is computed again once and the order is that of `rematscope.scheduling.schedule`
 variables as there are values times the bins in which they can first be asked for.
 """
 
+import math
 from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import Any
@@ -366,17 +367,21 @@ class Rows:
         moved = frozenset(v for v, h in self.moves.items() if result.x[h] > 0.5)
         return chosen | self.fixed, moved, max(0.0, (result.mip_dual_bound - less.sum()) * unit)
 
-    def smallest(self) -> tuple[frozenset[Value], frozenset[Value]]:
-        """Values to keep so that the peak is near the least, in this model, and those of them on the host."""
+    @cached_property
+    def least(self) -> float:
+        """About the least limit of the peak that some choice keeps to in this model, in bytes; infinite without one."""
         rows, given = self._peaks
         level = scipy.sparse.csc_array(np.full((self._bins, 1), -1.0))  # one column more: the peak itself
         above = scipy.sparse.hstack([rows, level], format="csc")
         result = self._solved(np.append(np.zeros(rows.shape[1]), 1.0), [(above, -given)], whole=False)
-        # What parts of values would do is less than whole ones can: the first limit above that some choice keeps to.
-        for more in (1.02, 1.1, 1.25, 1.5, 2.0) if result.x is not None else ():
-            if (found := self.best(peak=more * result.fun * MIB)) is not None:
-                return found[0], found[1]
-        return self.fixed, frozenset()
+        # What parts of values would do is less than whole ones can.
+        limits = (more * result.fun * MIB for more in (1.02, 1.05, 1.1, 1.25, 1.5, 2.0) if result.x is not None)
+        return next((limit for limit in limits if self.best(peak=limit) is not None), math.inf)
+
+    def smallest(self) -> tuple[frozenset[Value], frozenset[Value]]:
+        """Values to keep so that the peak is near the least, in this model, and those of them on the host."""
+        found = self.best(peak=self.least) if math.isfinite(self.least) else None
+        return (found[0], found[1]) if found is not None else (self.fixed, frozenset())
 
     @cached_property
     def _objective(self) -> np.ndarray:

@@ -236,30 +236,31 @@ class Search:
     def _chosen(self, aim: float, most: float) -> tuple[Proposal, float] | None:
         """What is best in the rows, solved for an aim, of what is predicted to take no more than so much."""
         self.tell("choosing", 0)
-        found = self._found
         if not any(_ALIKE * aim <= other <= aim / _ALIKE for other in self._aims):
             self._aims.append(aim)
             for rows in self.rows if not (at_once := [*self._at_once.within(aim)]) else ():
                 self._solve(rows, aim)
-            found += [(trial, 0.0) for trial in at_once or (*self._tours(aim), *self._segmented.within(aim))]
-            if not at_once and not any(_NEAR * aim <= trial.predicted <= aim for trial, _ in found):
-                found += [(trial, 0.0) for rows in self.rows for trial in self._keeping(rows, aim)]
-        return min(found, key=lambda one: (max(one[0].predicted - most, 0), one[0].recomputed), default=None)
+            self._found += [(t, 0.0) for t in at_once or (*self._tours(aim), *self._segmented.within(aim))]
+            if not at_once and not any(_NEAR * aim <= trial.predicted <= aim for trial, _ in self._found):
+                self._found += [(trial, 0.0) for rows in self.rows for trial in self._keeping(rows, aim)]
+        return min(self._found, key=lambda one: (max(one[0].predicted - most, 0), one[0].recomputed), default=None)
 
     def _solve(self, rows: Rows, aim: float) -> None:
         """Solves some rows for limits nearer and nearer to the one for which the programs foretell an aim."""
-        asked, before = self._asked.setdefault(rows, []), -1
+        asked, before, low = self._asked.setdefault(rows, []), -1, 0.0
         for _ in range(_NEARER):
-            solved = rows.best(peak=(limit := _limit(asked, aim)))
+            solved = rows.best(peak=(limit := max(low, _limit(asked, aim))))
             # Where others do with less, there is nothing for these rows to win.
             least = min((bound for trial, bound in self._found if bound and trial.predicted <= aim), default=math.inf)
+            if solved is None and not low and (low := rows.least) not in dict(asked):
+                continue  # the programs may foretell less than the rows
             if solved is None or solved[2] >= least:
                 return
             trial = self._trial(self.linearized, solved[0], moved=solved[1])
             self._found.append((trial, solved[2]))
             asked.append((limit, trial.predicted))
             near = _ENOUGH * aim <= trial.predicted <= aim or (trial.predicted <= aim and not trial.recomputed)
-            if near or trial.predicted == before:
+            if near or trial.predicted == before or (limit == low and trial.predicted > aim):
                 return
             before = trial.predicted
 
@@ -415,6 +416,4 @@ def _limit(asked: list[tuple[float, int]], aim: float) -> float:
     high, over = min((pair for pair in asked if pair[1] > aim), default=(math.inf, 0))
     if 0 < low < high < math.inf:  # what programs foretell jumps, as tensors are large
         return low + (high - low) * min(max(0.1, (aim - under) / (over - under)), 0.9)
-    if low:
-        return low * aim / max(under, 1)
-    return high * min(0.98, aim / over) if over else aim
+    return (low * aim / max(under, 1) if low else high * min(0.98, aim / max(over, 1))) if asked else aim

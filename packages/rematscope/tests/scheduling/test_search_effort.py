@@ -138,6 +138,26 @@ def test_of_what_holds_more_than_there_is_room_for_nothing_is_foretold(monkeypat
     assert large and not any("predicted" in vars(one) for one in large)
 
 
+def test_before_what_computes_all_again_more_than_once_checkpoints_are_compiled(monkeypatch):
+    def often(self, aim, most):
+        """A way through the chain of layers within half of the room."""
+        ways = [one for one in self._tours(aim / 2) if one.predicted <= aim]
+        return (max(ways, key=lambda one: one.recomputed), 0.0) if ways else None
+
+    def layer(x, w):
+        return jnp.tanh(x @ w) * jnp.exp(x)
+
+    def layers(ws, x, layer=layer):
+        for w in ws:
+            x = layer(x, w)
+        return jnp.mean(x**2)
+
+    room = measure(lambda ws, x: layers(ws, x, jax.checkpoint(layer)), WS, X).peak_bytes
+    monkeypatch.setattr(Search, "_chosen", often)
+    found = auto(layers, WS, X, peak=room)
+    assert found.trials[0].plain is not None and found.trials[0].fits(room)
+
+
 def test_where_there_is_no_loop_no_checkpoint_goes_around_turns():
     places = [*ways(net, False, False, WS, X)]
     assert places and all(place.blocks for place in places)

@@ -183,7 +183,8 @@ class Search:
         found = found if found is not None and self._is_new(found[0]) else None
         slack = self._at_once.slack if left > 2 and not above else 1
         fits = found is not None and found[0].predicted <= slack * most and (left > 1 or not above)
-        if self.linearized.closed or not (within or (fits and not above)):
+        once = found is not None and found[0].recomputed <= max((t.recomputed for t in proposals), default=math.inf)
+        if self.linearized.closed or not (within or (fits and once and not above)):
             less = min(least, found[0].recomputed) if found and fits else least
             asked = self.linearized.closed or not self._is_proven(less, most)
             if asked and (plain := self._plains.within(room, self.fixed, self.trials)) and plain.recomputed < less:

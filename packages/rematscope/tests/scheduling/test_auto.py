@@ -385,7 +385,7 @@ def test_rows_are_solved_between_limits_that_foretold_too_little_and_too_much(mo
     def trial(*_, **__):
         return types.SimpleNamespace(predicted=90 if asked[-1] < 105 else 120, recomputed=1.0)
 
-    monkeypatch.setattr(search, "_trial", trial)
+    monkeypatch.setattr(search._segmented, "in_rows", trial)
     search._solve(mock.Mock(best=best), 100)
     low, high, between = asked
     assert low < between < high
@@ -402,7 +402,9 @@ def test_where_the_rows_foretell_more_than_the_programs_they_are_solved_for_the_
         asked.append(peak)
         return (chosen, frozenset(), 1.0) if peak > 130 else None
 
-    monkeypatch.setattr(search, "_trial", lambda *_, **__: types.SimpleNamespace(predicted=99, recomputed=1.0))
+    monkeypatch.setattr(
+        search._segmented, "in_rows", lambda *_, **__: types.SimpleNamespace(predicted=99, recomputed=1.0)
+    )
     search._solve(mock.Mock(best=best, least=131), 100)
     assert asked == [100, 131]
     assert [trial.predicted for trial, _ in search._found] == [99]

@@ -23,6 +23,7 @@ from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.jax_internals import Policy
 from rematscope.ir.program import Equation, Literal, Program, Value, nbytes
 from rematscope.scheduling.factors import factored
+from rematscope.scheduling.in_place import added_in_place, begun
 from rematscope.tracing.trace import Passes
 
 
@@ -224,6 +225,11 @@ class _Sorting:
             backward.append(equation)
         backward, factors = factored(backward, self._all(outputs), self.on_cotangents, readable.__contains__)
         late += factors
+        made = {v: e for e in late for v in e.outputs}
+        outputs, maker = self._all(outputs), lambda v: made.get(v) or self.made.get(v)
+        backward, begun_before = begun(added_in_place(backward, outputs, maker), outputs, maker)
+        for loop, before in begun_before.items():
+            self.loops |= {loop: self.loops.pop(before)} if before in self.loops else {}
         self.only_backward += late
         return backward, late
 

@@ -138,7 +138,7 @@ class Proposal:
         while rest and dropped < most and rest[-1][0] not in ends and (not dropped or rest[-1][0].nbytes <= most):
             dropped += rest.pop()[0].nbytes
         kept = self.moved.union(value for _, value in rest)
-        return Proposal(self.subject, self.linearized, kept, moved=self.moved)
+        return dataclasses.replace(self, kept=kept, measurement=None)
 
     def is_like(self, other: "Proposal") -> bool:
         """Whether both keep the same, scheduled alike."""

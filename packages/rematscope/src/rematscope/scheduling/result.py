@@ -117,8 +117,8 @@ class Auto(Pictured):
         if chosen.segments:
             f, args, kwargs = self._subject
             raise PlanError(
-                f"what was chosen for {function} are loops in segments, and names do not say where these are: a "
-                f"checkpoint around {segments_in_words(f, chosen.segments, *args, **kwargs)}. Use .function."
+                f"what was chosen for {function} are loops in segments, and names do not say where these are: "
+                f"{segments_in_words(f, chosen.segments, *args, **kwargs)}. Use .function."
             )
         return by_hand(*self._subject, chosen.linearized, chosen.schedule, self.limits_peak, self._cost)
 
@@ -235,7 +235,7 @@ class Auto(Pictured):
                 "lays it close together. Nothing is proven: of products those that cost most for their bytes are kept, "
                 "the last ones first."
             )
-        elif self._chosen.segments:
+        elif any(turns > 1 for *_, turns, _ in self._chosen.segments):
             proven = (
                 "Loops go in segments, with a checkpoint around each. Nothing is proven: in the 0/1 program all turns "
                 "of a loop keep the same."
@@ -247,6 +247,7 @@ class Auto(Pictured):
             )
         else:
             where = f", where {_CLOSED}" if self._linearized.closed else ""
+            where += ", where the last turn of a loop stands behind the others" if self._chosen.segments else ""
             proven = (
                 f"Proven in the 0/1 program{where}: no choice computes less than "
                 f"{self._amount(self.bound, 'operations')} again, a gap of {gap}; it computes each value again once at "

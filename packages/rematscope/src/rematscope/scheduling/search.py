@@ -100,6 +100,7 @@ class Search:
         self.fixed = self.linearized.fixed_bytes
         self._segmented = Segmented(self.subject, args, kwargs, self.rows[0])
         self._at_once = AtOnce(self.subject, self.linearized, self.cuts)
+        self.rows += self._segmented.rows
 
     def within_peak(self, limit: int) -> tuple[Proposal, float]:
         """The best trial whose compiled peak is within a limit; and what every choice costs at least in the rows."""
@@ -118,8 +119,7 @@ class Search:
             self._known(min(_KNOWN[self.key], key=lambda one: one.peak))
         found = best or min(self.trials, key=lambda t: t.peak_bytes)
         if found.measurement is not None and math.isfinite(found.peak_bytes):
-            reached = limit if best else int(found.peak_bytes)
-            one = Known.of(found, reached, found.linearized is self.own, bound)
+            one = Known.of(found, limit if best else int(found.peak_bytes), found.linearized is self.own, bound)
             _KNOWN[self.key] = (*_KNOWN.get(self.key, ())[-_REMEMBERED:], one)
         if best is None:
             raise PlanError(self._refused(limit, found.peak_bytes))
@@ -257,7 +257,7 @@ class Search:
                 continue  # the programs may foretell less than the rows
             if solved is None or solved[2] >= least:
                 return
-            trial = self._trial(self.linearized, solved[0], moved=solved[1])
+            trial = self._segmented.in_rows(rows, *solved[:2])
             self._found.append((trial, solved[2]))
             asked.append((limit, trial.predicted))
             near = _ENOUGH * aim <= trial.predicted <= aim or (trial.predicted <= aim and not trial.recomputed)
@@ -274,7 +274,7 @@ class Search:
         for left in reversed(range(_HALVED)):
             if (solved := rows.best(kept=(least + most) / 2)) is None:
                 break
-            trial = self._trial(self.linearized, solved[0], moved=solved[1])
+            trial = self._segmented.in_rows(rows, *solved[:2])
             if trial.predicted <= aim:
                 yield trial
                 least = (least + most) / 2
@@ -337,7 +337,7 @@ class Search:
     def _smallest(self, proposals: list[Proposal]) -> Proposal:
         """What is predicted to take least, of the rows and of proposals; of what takes as much what computes least."""
         known = (self._least_of_rows, *self._least_of_chain, *(trial for trial, _ in self._found), *proposals)
-        fresh = [t for t in known if self._is_new(t)]
+        fresh = [*filter(self._is_new, known)]
         least = min((t.predicted for t in fresh), default=0)
         alike = [t for t in fresh if t.predicted <= least / _ENOUGH]
         return min(alike or [self._least_of_rows], key=lambda trial: trial.recomputed)

@@ -1,10 +1,10 @@
 """What `auto` compiles, one after the other, until something keeps to the limit and uses it.
 
-What to keep is chosen among all values by a 0/1 program whose rows are what is there at each step; then it is compiled,
-for a compiler fuses and orders as it likes. Where the compiled peak is not what was predicted, the limit in the rows is
-set anew by the line through what was compiled; what took hardly too much keeps a little less. Where nothing in them
-fits, or others compute less again, others are compiled too: JAX's policies, the author's checkpoints, what crosses a
-net's narrow places, chains of these run again more than once, and plain checkpoints around its blocks.
+What to keep is chosen among all values by a 0/1 program whose rows are what is there at each step; then it is compiled.
+Where the compiled peak is not what was predicted, the limit in the rows is set anew by the line through what was
+compiled; what took hardly too much keeps a little less. Where nothing in them fits, or others compute less again,
+others are compiled too: JAX's policies, the author's checkpoints, what crosses a net's narrow places, chains of these
+run again more than once, and plain checkpoints around its blocks.
 """
 
 import functools
@@ -249,7 +249,7 @@ class Search:
     def _solve(self, rows: Rows, aim: float) -> None:
         """Solves some rows for limits nearer and nearer to the one for which the programs foretell an aim."""
         asked, before, low = self._asked.setdefault(rows, []), -1, 0.0
-        for _ in range(_NEARER):
+        for count in range(1, _NEARER + 3):  # more where nothing is within the aim
             solved = rows.best(peak=(limit := max(low, _limit(asked, aim))))
             # Where others do with less, there is nothing for these rows to win.
             least = min((bound for trial, bound in self._found if bound and trial.predicted <= aim), default=math.inf)
@@ -257,11 +257,11 @@ class Search:
                 continue  # the programs may foretell less than the rows
             if solved is None or solved[2] >= least:
                 return
-            trial = self._segmented.in_rows(rows, *solved[:2])
-            self._found.append((trial, solved[2]))
+            self._found.append(((trial := self._segmented.in_rows(rows, *solved[:2])), solved[2]))
             asked.append((limit, trial.predicted))
-            near = _ENOUGH * aim <= trial.predicted <= aim or (trial.predicted <= aim and not trial.recomputed)
-            if near or trial.predicted == before or (limit == low and trial.predicted > aim):
+            near = trial.predicted <= aim and (_ENOUGH * aim <= trial.predicted or not trial.recomputed)
+            enough = count >= _NEARER and any(foretold <= aim for _, foretold in asked)
+            if near or enough or trial.predicted == before or (limit == low and trial.predicted > aim):
                 return
             before = trial.predicted
 
@@ -336,8 +336,8 @@ class Search:
 
     def _smallest(self, proposals: list[Proposal]) -> Proposal:
         """What is predicted to take least, of the rows and of proposals; of what takes as much what computes least."""
-        known = (self._least_of_rows, *self._least_of_chain, *(trial for trial, _ in self._found), *proposals)
-        fresh = [*filter(self._is_new, known)]
+        found = (trial for trial, _ in self._found)
+        fresh = [*filter(self._is_new, (self._least_of_rows, *self._least_of_chain, *found, *proposals))]
         least = min((t.predicted for t in fresh), default=0)
         alike = [t for t in fresh if t.predicted <= least / _ENOUGH]
         return min(alike or [self._least_of_rows], key=lambda trial: trial.recomputed)

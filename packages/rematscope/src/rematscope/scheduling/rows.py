@@ -51,6 +51,7 @@ class Rows:
     def __init__(self, linearized: Linearized, fixed: Collection[Value] = (), cost: CostFunction = work):
         self.moves: dict[Value, int] = {}
         self.waits = 0
+        self.gap = 1e-2  # how far above the bound the solver may stop, as a part of what it found
         self.linearized = linearized
         self.cost, self._cost_of = cost, cost_in(linearized, cost)
         self.fixed = frozenset(fixed)
@@ -329,14 +330,14 @@ class Rows:
         return row
 
     def cheapest(
-        self, *, peak: float | None = None, kept: float | None = None, gap: float = 1e-2
+        self, *, peak: float | None = None, kept: float | None = None, gap: float | None = None
     ) -> tuple[frozenset[Value], float] | None:
         """The values to keep so that least is computed again.
 
         Args:
           peak: bytes that may be there in any bin; None does not limit them.
           kept: bytes that may be kept; None does not limit them.
-          gap: how far above the bound it may stop, as a part of it.
+          gap: how far above the bound it may stop; the rows' own where there is none.
 
         Returns:
           The values, and a bound: what every choice within the limits costs at least in this model. None if the solver
@@ -346,7 +347,7 @@ class Rows:
         return None if found is None else (found[0], found[2])
 
     def best(
-        self, *, peak: float | None = None, kept: float | None = None, gap: float = 1e-2, price: float = 0
+        self, *, peak: float | None = None, kept: float | None = None, gap: float | None = None, price: float = 0
     ) -> tuple[frozenset[Value], frozenset[Value], float] | None:
         """The same, with those of the values that are on the host; each byte that is kept may have a price."""
         rows, given = self._peaks
@@ -360,7 +361,7 @@ class Rows:
         unit = self._objective.max(initial=0.0) or 1.0
         # Of equal choices the one that keeps less; the solver stops at differences of 1e-6.
         less = np.abs(self._bytes) * (price * MIB / unit + 1e-4 / max(np.abs(self._bytes).sum(), 1e-9))
-        result = self._solved(self._objective / unit + less, limited, gap=gap)
+        result = self._solved(self._objective / unit + less, limited, gap=self.gap if gap is None else gap)
         if result.x is None:
             return None
         chosen = frozenset(v for v, on in zip(self.candidates, result.x, strict=False) if on > 0.5)

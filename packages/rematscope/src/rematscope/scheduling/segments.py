@@ -31,6 +31,9 @@ from rematscope.tracing.trace import trace
 
 _WORTH = 0.9  # of what a loop takes with a checkpoint around each turn: segments that take more are not looked at
 _FEW = 16  # turns: of more a single one is not worth programs of its own
+_GAP = (
+    0.03  # from the bound: the last turn has operations of its own to decide about, and they are as dear as the others
+)
 _NEARER = 3  # times that the last turns are counted anew for one aim
 
 
@@ -64,7 +67,11 @@ class Segmented:
     @cached_property
     def rows(self) -> list[Rows]:
         """The 0/1 program with these last turns for themselves, if there are any."""
-        return [Rows(self.linearized(self.parted), cost=self._rows.cost)] if self.parted else []
+        if not self.parted:
+            return []
+        rows = Rows(self.linearized(self.parted), cost=self._rows.cost)
+        rows.gap = _GAP
+        return [rows]
 
     def in_rows(self, rows: Rows, kept: frozenset[Value], moved: frozenset[Value]) -> Proposal:
         """A choice that was made in these rows or in those of the function without segments."""

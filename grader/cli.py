@@ -215,6 +215,10 @@ def batch(
             print("They were graded as root, whose threads Linux does not count: grade as another user to bound them.")
     if lost:
         print(f"{lost} were lost with the machines that were to grade them: add --resume to grade them.")
+    if killed := report.not_the_answers:
+        which = f'--regrade "{Outcome.NOT_JUDGED}"'
+        print(f"{killed} could not be judged for a reason outside the answer: grade them again with {which}.")
+    if lost or killed:
         raise typer.Exit(2)
 
 

@@ -16,6 +16,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from typing import Protocol
 
 from grader.classroom.collect import Class, Listed, Refused, Submission
+from grader.classroom.control import Control
 from grader.classroom.executors import Unfit
 from grader.classroom.grade import Grade
 from grader.classroom.report import Report, completed
@@ -110,6 +111,7 @@ class _Rounds:
         self.lost = 0
         self._run, self._place, self._tell = run, place, tell
         self._spent: dict[str, float] = defaultdict(float)  # seconds, by learner
+        self._control = Control(self._graded_now, run.forget_these)
 
     def grade(self, missing: Sequence[Listed], meanwhile: Callable[[Sequence[Grade]], None]) -> None:
         self._tell(0)
@@ -162,8 +164,10 @@ class _Rounds:
                     self._spent[answer.learner] += 0 if hurry is Hurry.GREAT else grade.seconds
                     if killed is not None and any(f.kind == FindingKind.MACHINE for f in grade.verdict.findings):
                         killed.add(answer.digest)
+                        self._control.note(answer.digest, grade)
                     else:
                         self._add(self._run.keep(answer.digest, grade))
+                        self._control.note(answer.digest, grade)
 
         def submit(answer: Listed) -> Future:
             self._run.begin_with(answer.digest, alone=killed is None)
@@ -186,6 +190,18 @@ class _Rounds:
             for future in pending:
                 future.cancel()
         return slow
+
+    def _graded_now(self, submission: Submission) -> Grade | None:
+        settings = self._run.settings
+        says_nothing: tuple[type[BaseException], ...] = (NotDone, CancelledError, *self._place.losses)
+        while True:
+            promised = self._place.submit(submission, settings["seed"], settings["secret"], Hurry.SOME)
+            try:
+                return self._place.grade_of(promised)
+            except Unfit:
+                continue
+            except says_nothing:  # hostile answers can keep the processors busy
+                return None
 
     def _add(self, grade: Grade) -> None:
         self.graded.append(grade)

@@ -75,6 +75,11 @@ class Report:
         names = file_names(dict.fromkeys(grade.learner for grade in self.grades))
         return {learner: f"{PAGES}/{name}.html" for learner, name in names.items()}
 
+    @property
+    def not_the_answers(self) -> int:
+        """How many grades are missing for a reason outside the answer: its process was killed, for example."""
+        return sum(any(f.kind == FindingKind.MACHINE for f in grade.verdict.findings) for grade in self.grades)
+
     def csv(self) -> str:
         """A table with one row for each grade."""
         return spreadsheet.csv(self._table())

@@ -6,7 +6,7 @@ import fcntl
 import json
 import os
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -113,10 +113,15 @@ class Run:
     def forget(self, outcome: Outcome) -> int:
         """Throws away the grades with this outcome, so that they are made anew, and returns how many they were."""
         with self._writing():
-            found = [path for path in (self.folder / _RESULTS).glob("*.json") if self._outcome(path.stem) == outcome]
-            for path in found:
-                path.unlink()
+            every = (path.stem for path in (self.folder / _RESULTS).glob("*.json"))
+        self.forget_these(found := [digest for digest in every if self._outcome(digest) == outcome])
         return len(found)
+
+    def forget_these(self, digests: Sequence[str]) -> None:
+        """Delete the grades of these submissions, so that they are graded again. Raises RunError."""
+        with self._writing():
+            for digest in digests:
+                self._place(digest).unlink(missing_ok=True)
 
     def _outcome(self, digest: str) -> Outcome | None:
         grade = self._read(digest)

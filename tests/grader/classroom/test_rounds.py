@@ -4,7 +4,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from grader.classroom import collect, executors, grade_class, run_folder
+from grader.classroom import collect, control, executors, grade_class, run_folder
 from grader.classroom.grade import Grade
 from grader.isolation.limits import Hurry, NotDone
 from grader.verdicts.kinds import FindingKind, Outcome
@@ -95,7 +95,7 @@ def test_one_learner_has_so_much_time_and_no_more(handed_in, graded):
     long = unjudged(FindingKind.NOT_JUDGED, seconds=60)
     place = Place(lambda text, hurry: NotDone("…") if hurry else long, ahead=1)
     grades = graded(class_, place)
-    some = [learner for learner, _, hurry, _ in place.asked if hurry is Hurry.SOME]
+    some = [learner for learner, _, hurry, _ in place.asked if learner and hurry is Hurry.SOME]  # "" has the control
     assert sorted(some) == ["ada", "ben"], "whose first one takes long has no more of them tried before others'"
     tried = [learner for learner, _, hurry, _ in place.asked if not hurry]
     assert tried.count("ada") == grade_class.LEARNERS_SECONDS / 60 + 1 and tried.count("ben") == 1
@@ -176,3 +176,30 @@ def test_two_runs_do_not_write_into_one_folder(tmp_path):
         pass
     with run_folder.locked(tmp_path / "out"):
         pass
+
+
+MANY = {f"learner{number:02}": [str(number)] for number in range(12)}
+
+
+@pytest.mark.parametrize("kind", [FindingKind.NOT_JUDGED, FindingKind.MACHINE])
+def test_a_machine_that_judges_nothing_stops_the_run_and_resume_grades_everything(handed_in, graded, kind):
+    class_ = handed_in(**MANY)
+    with pytest.raises(run_folder.RunError, match=r"5 answers in a row .* worked solution.*this machine.*--resume"):
+        graded(class_, place := Place(lambda *_: unjudged(kind)))
+    assert len(place.asked) < 12
+    grades = graded(class_, again := Place(lambda *_: PASSED))
+    assert sorted(text for _, text, _, _ in again.asked) == sorted(text for (text,) in MANY.values())
+    assert len(grades) == 12 and all(grade.verdict.passed for grade in grades.values())
+
+
+def test_hostile_answers_do_not_stop_the_run(handed_in, graded):
+    class_ = handed_in(**MANY)
+    worked = control.solution().decode()
+    place = Place(lambda text, _: PASSED if text == worked else unjudged(FindingKind.NOT_JUDGED))
+    assert len(graded(class_, place)) == 12
+    assert sum(text == worked for _, text, _, _ in place.asked) == 12 // control.IN_A_ROW
+
+
+def test_a_busy_machine_does_not_stop_the_run(handed_in, graded):
+    place = Place(lambda text, hurry: NotDone("…") if hurry is Hurry.SOME else unjudged(FindingKind.NOT_JUDGED))
+    assert len(graded(handed_in(**MANY), place)) == 12

@@ -1,0 +1,52 @@
+"""Stop a run on a machine that cannot judge any answer, in place of blaming the class for it.
+
+A hostile answer can make one verdict impossible, but not that of others. So when several answers in a row could not be
+judged, a worked solution is graded as a control. If it does not pass, the machine is at fault.
+"""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from grader.classroom.collect import Submission
+from grader.classroom.grade import Grade
+from grader.classroom.run_folder import RunError
+from grader.verdicts.kinds import Outcome
+
+IN_A_ROW = 5
+_EXERCISE = "checkpoint_dot_policy"
+
+
+class Control:
+    """Counts the answers in a row that could not be judged.
+
+    Args:
+      grade: grades a submission at once, and returns its grade; None if it took too long, which says nothing.
+      forget: deletes the saved grades of submissions, by digest.
+    """
+
+    def __init__(self, grade: Callable[[Submission], Grade | None], forget: Callable[[Sequence[str]], None]):
+        self._grade, self._forget = grade, forget
+        self._row: list[str] = []
+
+    def note(self, digest: str, grade: Grade) -> None:
+        """Take note of a grade. Raises RunError if it is one of many and the control could not be judged either."""
+        if grade.verdict.outcome != Outcome.NOT_JUDGED:
+            self._row = []
+            return
+        self._row.append(digest)
+        if len(self._row) < IN_A_ROW:
+            return
+        control = self._grade(Submission("", "control.py", solution(), _EXERCISE))
+        if control and not control.verdict.passed:
+            self._forget(self._row)
+            raise RunError(
+                f"{len(self._row)} answers in a row could not be judged, and neither could a worked solution: "
+                f"{control.reason} The cause is this machine, not the answers. The grades before them are kept: run "
+                "`python -m grader doctor`, repair what it names, and add --resume."
+            )
+        self._row = []
+
+
+def solution() -> bytes:
+    """Return the source of a worked solution, which passes on every machine that can grade."""
+    return (Path(__file__).resolve().parents[2] / "solutions" / f"{_EXERCISE}.py").read_bytes()

@@ -21,6 +21,7 @@ from grader.learner import pages
 ROOT = Path(__file__).parents[1]
 HERE = Path(__file__).parent
 TEXTS = [
+    *(f"docs/{path.name}" for path in sorted((ROOT / "docs").glob("*.md"))),
     "README.md", "benchmarks/README.md", "packages/rematscope/README.md", "packages/rematscope/CHANGELOG.md",
     "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md", "LICENSE", "CITATION.cff",
 ]  # fmt: skip
@@ -46,7 +47,8 @@ def gather(source: Path) -> None:
     for name in TEXTS:
         (source / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(ROOT / name, source / name)
-    shutil.copytree(ROOT / "docs", source / "as_it_is" / "docs")  # README's pictures, which stand in HTML there
+    pictures = shutil.ignore_patterns("*.md")  # README refers to its pictures in HTML, which Sphinx does not follow
+    shutil.copytree(ROOT / "docs", source / "as_it_is" / "docs", ignore=pictures)
     for page in [*pages.to_read(), *pages.exercises()]:  # as they came, whatever readers have made of theirs
         place = source / page.path.relative_to(pages.ROOT)
         place.parent.mkdir(exist_ok=True)

@@ -10,7 +10,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 README, ARCHITECTURE = ((ROOT / name).read_text() for name in ("README.md", "ARCHITECTURE.md"))
 PAPERS = sorted(
-    paper for folder in (".", "packages/rematscope", "benchmarks") for paper in (ROOT / folder).glob("*.md")
+    paper for folder in (".", "docs", "packages/rematscope", "benchmarks") for paper in (ROOT / folder).glob("*.md")
 )
 
 
@@ -18,17 +18,39 @@ def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
 
-def test_the_ten_lines_run():
-    block, *others = [text for text in re.findall(r"```python\n(.*?)```", README, re.DOTALL) if "rematscope" in text]
+def python_blocks(paper: Path) -> list[str]:
+    blocks = re.findall(r"```python\n(.*?)```", paper.read_text(), re.DOTALL)
+    return [block for block in blocks if "rematscope import" in block]
+
+
+def test_readme_s_ten_lines_run():
+    (block,) = python_blocks(ROOT / "README.md")
     assert len([line for line in block.splitlines() if line.strip() and "import" not in line]) <= 10
     with contextlib.redirect_stdout(io.StringIO()) as out:
-        here = {}
-        exec(block, here)
-        for other in others:
-            exec(other, here)
+        exec(block, {})
     assert "block saves" in out.getvalue() and "Cost(flops=" in out.getvalue()
-    assert "{'all-gather': Tally(count=2, link_bytes=" in out.getvalue()
-    assert "named: no findings" in out.getvalue() and "named: save" in out.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "printed"),
+    [
+        ("instrument", ["named: no findings", "named: save", "step"]),
+        ("devices", ["{'all-gather': Tally(count=2, link_bytes="]),
+        ("auto", ["mlp: "]),
+    ],
+)
+def test_the_examples_of_the_docs_run(name, printed):
+    blocks = python_blocks(ROOT / "docs" / f"{name}.md")
+    assert blocks
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        namespace = {}
+        for block in blocks:
+            exec(block, namespace)
+    assert [text for text in printed if text not in out.getvalue()] == []
+
+
+def test_readme_is_short():
+    assert len(README.encode()) <= 12_000
 
 
 def headings(paper: Path) -> set[str]:

@@ -235,6 +235,10 @@ def test_arguments_that_are_none_are_refused_by_all_who_take_some(name):
         ({"arithmetic": -1.0}, r"^arithmetic of x cannot be -1\.0 a second"),
         ({"transcendentals": True}, r"^transcendentals of x cannot be True a second"),
         ({"link": -1}, r"^link of x cannot be -1 a second\. Give 0, for none, or more\.$"),
+        ({"host": -1}, r"^host of x cannot be -1 a second\. Give 0, for none, or more\.$"),
+        ({"memory": "16 GiB"}, r"^memory of x cannot be '16 GiB'\. Give 0, for none, or more\.$"),
+        ({"links": 0}, r"^links of x cannot be 0\. Give a whole number, 1 or more\.$"),
+        ({"axes": 1.5}, r"^axes of x cannot be 1\.5\. Give a whole number, 1 or more\.$"),
         ({"name": None}, r"^a device called None has no name"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 
 from rematscope import explore, frontier, lint, liveness, plan, recompute_graph, trace
 from rematscope.choices.build import FLOPS_PER_LINK_BYTE, cost_again
+from rematscope.seconds.devices import DEVICES
 from rematscope.tracing.checkpoints import with_policy
 
 PLANNED = [
@@ -36,13 +37,18 @@ def test_a_byte_over_links_costs_what_is_computed_in_that_time():
     assert graph.evaluate(())[1] == cost.flops + cost.transcendentals + FLOPS_PER_LINK_BYTE * cost.link_bytes
 
 
+def test_the_price_of_a_byte_follows_from_the_table_of_devices():
+    device = DEVICES["tpu v5e"]
+    assert pytest.approx(device.products["bfloat16"] / device.ring(), abs=0.5) == FLOPS_PER_LINK_BYTE
+
+
 def test_a_plan_is_for_the_bytes_of_a_device():
     f, shapes = meshes.tensor_parallel(meshes.under("nothing"))
     made = plan(f, *shapes, budget=1.0)
     assert made.saved_bytes == made.passes.device_bytes_by_kind()["computed"]
     assert made.certificate.verify(f, *shapes) == made.cost
     assert "2.5 KiB of 2.5 KiB on each of 8 devices" in str(made)
-    assert "again, a byte over links as 4,377 operations;" in " ".join(str(made).split())
+    assert f"again, a byte over links as {FLOPS_PER_LINK_BYTE:,} operations;" in " ".join(str(made).split())
 
 
 def test_frontier_lint_and_liveness_speak_of_one_device():

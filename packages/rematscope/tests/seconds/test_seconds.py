@@ -5,6 +5,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
+import meshes
 import pytest
 from blocks import BLOCKS
 from jax import lax
@@ -40,26 +41,74 @@ def product(x, w):
     return jnp.sum(jnp.sin(checkpoint_name(x @ w, "h")))
 
 
-def test_every_device_has_a_source_and_figures_that_agree_with_each_other():
-    for name, device in DEVICES.items():
-        assert device.name == name and device.source
-        assert device.rate(jnp.bfloat16.dtype) >= device.rate(jnp.float32.dtype) > 1e13
-        assert device.rate(jnp.int8.dtype) >= device.rate(jnp.bfloat16.dtype)
-        assert device.rate(jnp.float32.dtype) > device.bandwidth > 1e12 > device.link > 1e10 or name == "tpu v5e"
-    assert set(ABSENT) <= set(DEVICES), "what measure compiles for has rates"
+FIGURES = ("bandwidth", "link", "links", "axes", "host", "memory", "products", "arithmetic")
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=lambda device: device.name)
+def test_every_figure_of_a_device_has_a_source_or_says_that_it_has_none(device):
+    defaults = {field.name: field.default for field in dataclasses.fields(Device)}
+    said = [name for part in device.source.split("; ") for name in part.partition(": ")[0].split(", ")]
+    for name in FIGURES:
+        if getattr(device, name) != defaults[name]:
+            assert name in said, f"{name} of {device.name} has no source"
+    assert device.host or ("host: " in device.source and "not confirmed" in device.source)
+
+
+@pytest.mark.parametrize("device", DEVICES.values(), ids=lambda device: device.name)
+def test_figures_of_a_device_agree_with_each_other(device):
+    assert DEVICES[device.name] is device
+    assert device.rate(jnp.bfloat16.dtype) >= device.rate(jnp.float32.dtype) > 1e13
+    assert device.rate(jnp.int8.dtype) >= device.rate(jnp.dtype("float8_e5m2")) >= device.rate(jnp.bfloat16.dtype)
+    assert device.rate(jnp.float32.dtype) > device.bandwidth > device.ring(device.axes) > device.host
+    assert device.ring() > 5e10 and 10e9 < device.memory < 300e9
+
+
+def test_what_measure_compiles_for_has_rates():
+    assert set(ABSENT) == {name for name, device in DEVICES.items() if device.absent} and "tpu v5e" in ABSENT
+
+
+@pytest.mark.parametrize(
+    ("name", "axes", "sent"),
+    [("tpu v4", 3, 2 * 45e9), ("tpu v5e", 2, 2 * 45e9), ("tpu v5p", 3, 2 * 90e9), ("tpu v6e", 2, 2 * 90e9)],
+)
+def test_a_ring_over_an_axis_of_a_torus_sends_both_ways_and_axes_add_up(name, axes, sent):
+    device = DEVICES[name]
+    assert device.axes == axes
+    assert [device.ring(n) for n in range(1, axes + 1)] == [n * sent for n in range(1, axes + 1)]
+    with pytest.raises(TargetError, match=rf"{name} has {axes} axes of links, so a ring cannot .* axes={axes + 1}"):
+        device.ring(axes + 1)
+
+
+def test_a_ring_of_gpus_uses_all_their_links_in_one_direction():
+    """NVIDIA's sheets add up both directions of all links: 600, 900 and 1,800 GB/s."""
+    totals = {"a100": 600e9, "h100": 900e9, "h200": 900e9, "b200": 1800e9, "gb200": 1800e9}
+    assert {name: 2 * DEVICES[name].ring() for name in totals} == totals
+    with pytest.raises(TargetError, match="h100 has 1 axis of links"):
+        DEVICES["h100"].ring(2)
+
+
+def test_a_collective_takes_its_bytes_over_the_ring():
+    f, shapes = meshes.fsdp(meshes.under("nothing"))
+    passes = trace(f, *shapes)
+    device = dataclasses.replace(SLOW, links=2)
+    found = seconds_of(passes, SLOW).step - seconds_of(passes, device).step
+    assert found == pytest.approx(passes.cost.link_bytes / SLOW.ring() - passes.cost.link_bytes / device.ring())
+    assert found == pytest.approx(passes.cost.link_bytes / 2e3)
 
 
 def test_devices_are_spelled_as_targets_are():
     assert device_called("TPU v5e:2x4") == device_called("tpu v5e") == DEVICES["tpu v5e"]
     assert device_called(SLOW) is SLOW
-    with pytest.raises(TargetError, match=r"no rates for 'tpu v9'. Give one of tpu v4, .*, b200; calibrate"):
+    with pytest.raises(TargetError, match=r"no rates for 'tpu v9'. Give one of tpu v4, .*, gb200; calibrate"):
         seconds_of(trace(product, X, W), "tpu v9")
 
 
 def test_a_dtype_that_is_not_listed_takes_the_rate_of_one_as_wide():
     gpu = DEVICES["a100"]
     assert gpu.rate(jnp.dtype("float16")) == gpu.rate(jnp.dtype("bfloat16"))
-    assert gpu.rate(jnp.dtype("float8_e5m2")) == gpu.products["int8"]
+    assert gpu.rate(jnp.dtype("float8_e5m2")) == gpu.products["bfloat16"], "an A100 has no FP8 units"
+    assert DEVICES["h100"].rate(jnp.dtype("float8_e5m2")) == DEVICES["h100"].products["float8_e4m3fn"]
+    assert gpu.rate(jnp.dtype("int4")) == gpu.products["int8"]
     assert DEVICES["tpu v4"].rate(jnp.dtype("float64")) == DEVICES["tpu v4"].products["float32"]
 
 

@@ -29,14 +29,15 @@ from rematscope.ir.cost import cost_of
 from rematscope.ir.cost_rules import is_closed
 from rematscope.ir.jax_internals import Policy
 from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
-from rematscope.seconds.devices import Device
+from rematscope.seconds.devices import DEVICES, Device
 from rematscope.seconds.roofline import seconds_in
 from rematscope.tracing.checkpoints import nothing, with_policies
 from rematscope.tracing.trace import Passes, trace
 
-# What a TPU v5e computes while one of its links carries a byte: 197 TFLOP/s in bfloat16, and 45 GB/s one way ("How to
-# Scale Your Model", Austin et al., 2025, chapter 2). As if nothing were computed meanwhile.
-FLOPS_PER_LINK_BYTE = 197_000 // 45
+# The price of a byte over links, in FLOPs: those of bfloat16 matmuls that a TPU v5e does while a ring over one axis of
+# its links sends the byte. The price assumes that communication does not overlap with compute.
+_PRICED = DEVICES["tpu v5e"]
+FLOPS_PER_LINK_BYTE = round(_PRICED.products["bfloat16"] / _PRICED.ring())
 
 CostFunction = Callable[[Equation], float] | Device  # a device: the seconds that an equation takes on it
 
@@ -56,7 +57,7 @@ def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work
         for, whatever policies they have; if it has none, one checkpoint around all of it is.
       *args, **kwargs: its arguments, as for `trace`.
       cost: what computing an equation again takes; FLOPs and transcendentals by default, and for each byte that goes
-        over a device's links the 4,377 FLOPs that a TPU v5e does in that time.
+        over a device's links `FLOPS_PER_LINK_BYTE`, what a TPU v5e does in that time.
 
     Returns:
       The graph; `graph.evaluate(names)` gives the bytes that a choice keeps and the cost of what it computes again.

@@ -1,15 +1,19 @@
-"""What devices compute, read and send in a second, by their vendors.
+"""The table of devices: peak FLOP/s, memory, and links to other devices and to the host, each with its source.
 
-TPUs: Google Cloud's pages "TPU v4", "TPU v5e", "TPU v5p" and "TPU v6e" (docs.cloud.google.com/tpu/docs), each per chip;
-links, and int8 of v5p, by "How to Scale Your Model" (Austin et al., 2025, jax-ml.github.io/scaling-book/tpus, "TPU
-specs"), one link in one direction. A product of float32 numbers runs as one of bfloat16 there unless JAX is asked for
-more. GPUs: NVIDIA's data sheets "A100 Tensor Core GPU" (SXM, 80 GB), "H100 Tensor Core GPU" (SXM), "H200 Tensor Core
-GPU" (SXM) and "HGX B200", without sparsity; links are NVLink in one direction, half of what the sheets add up. A
-product of float32 numbers runs in TF32 there unless JAX is asked for more. These are peaks, which no program reaches;
-what they say of shares is nearer to the truth.
+All figures are per chip (TPU) or per GPU, and are peaks that no program reaches; shares of time are more reliable than
+times. Rates are in FLOP/s and bytes/s, memory is in bytes. FLOP/s of GPUs are without sparsity, which is half of what
+NVIDIA's data sheets print where they say "with sparsity". A matmul of float32 operands runs in bfloat16 on a TPU and in
+TF32 on a GPU unless JAX is asked for more precision, and the table has those rates.
 
-Read again in November 2026: Google's pages and the book themselves; of NVIDIA's sheets of A100 and H100 what pages that
-quote them say (glennklockwood.com/garden/processors), and that H200 computes as H100 does, with 4.8 TB/s.
+**Links.** A TPU is a node of a torus: along each axis it has one link to each of two neighbors, so a ring over one axis
+sends in both directions, 2 × `link`. That holds where the axis wraps around (on v5e and v6e 16 chips, on v4, v5p and
+TPU7x a multiple of 4); without the wraparound a collective takes up to twice as long. A collective that is laid over
+several axes of the torus has the bandwidth of all of them. All NVLinks of a GPU go to switches, so that any ring may
+use all of them: one axis.
+
+Google's pages print 400 GB/s (v5e), 800 GB/s (v6e) and 1,200 GB/s (v5p, TPU7x) for all links of a chip in both
+directions, which is 50 and 100 GB/s per link and direction. The table has the 45 and 90 GB/s of "How to Scale Your
+Model", which its authors use for estimates. Checked in November 2026.
 """
 
 import dataclasses
@@ -24,19 +28,25 @@ from rematscope.errors import PlanError, TargetError
 
 @dataclasses.dataclass(frozen=True)
 class Device:
-    """What a device does in a second.
+    """The peak rates of a device.
 
     Attributes:
-      name: what it is called, `"tpu v5e"`.
-      products: FLOPs of matrix products and convolutions, by the dtype of their operands.
-      bandwidth: bytes read from memory or written to it.
-      arithmetic: FLOPs of all other operations; infinite where nobody says: then what they move counts alone.
-      transcendentals: elements that a function such as `exp` is applied to; infinite where nobody says.
-      link: bytes sent over a link to another device, in one direction; 0 where there is none.
-      source: where these figures come from.
+      name: its name, `"tpu v5e"`.
+      products: FLOP/s of matmuls and convolutions, by the dtype of their operands.
+      bandwidth: bytes/s read from memory or written to it.
+      arithmetic: FLOP/s of all other operations; infinite where no source says, and then only the bytes moved count.
+      transcendentals: elements per second for functions such as `exp`; infinite where no source says.
+      link: bytes/s over one link to another device, in one direction; 0 where there is none.
+      links: the number of links that a ring over one axis sends on: 2 in a torus, all of a GPU's.
+      axes: the number of axes of links: 2 or 3 in a torus, 1 where all links go to switches.
+      host: bytes/s to the host's memory, and as many from it; 0 where no source says.
+      memory: bytes of the device's memory; 0 where no source says.
+      absent: for a TPU that libtpu compiles for without one: the smallest topology of several chips, and the
+        accelerator type of its machines; None for other devices.
+      source: the source of each figure, and which figures no source confirms.
 
     Raises:
-      TargetError: if a figure is no number above 0, or there is none of products.
+      TargetError: if a rate is not a positive number, or there is none for matmuls.
     """
 
     name: str
@@ -45,6 +55,11 @@ class Device:
     arithmetic: float = float("inf")
     transcendentals: float = float("inf")
     link: float = 0
+    links: int = 1
+    axes: int = 1
+    host: float = 0
+    memory: float = 0
+    absent: tuple[tuple[int, ...], str] | None = None
     source: str = ""
 
     def __post_init__(self) -> None:
@@ -55,60 +70,149 @@ class Device:
                 f"{self.name} says of no dtype how fast its products are. Give FLOPs a second, {{'float32': 1e12}}."
             )
         for dtype in self.products:
-            _width(dtype)
+            _dtype(dtype)
         rates = {f"products of {dtype}": rate for dtype, rate in self.products.items()}
-        rates |= {each: getattr(self, each) for each in ("bandwidth", "arithmetic", "transcendentals", "link")}
+        optional = ("link", "host", "memory")
+        rates |= {each: getattr(self, each) for each in ("bandwidth", "arithmetic", "transcendentals", *optional)}
         for what, rate in rates.items():
             is_number = type(rate) is not bool and isinstance(rate, numbers.Real)
-            if not is_number or not (rate > 0 or (what == "link" and rate == 0)):
-                least = "0, for none, or more" if what == "link" else "a number above 0"
-                raise TargetError(f"{what} of {self.name} cannot be {rate!r} a second. Give {least}.")
+            if not is_number or not (rate > 0 or (what in optional and rate == 0)):
+                least = "0, for none, or more" if what in optional else "a number above 0"
+                per_second = "" if what == "memory" else " a second"
+                raise TargetError(f"{what} of {self.name} cannot be {rate!r}{per_second}. Give {least}.")
+        for what in ("links", "axes"):
+            count = getattr(self, what)
+            if type(count) is not int or count < 1:
+                raise TargetError(f"{what} of {self.name} cannot be {count!r}. Give a whole number, 1 or more.")
 
     def rate(self, dtype: Any) -> float:
-        """FLOPs a second of products of a dtype; of one that is not listed, those of the nearest that is as wide."""
+        """Return the FLOP/s of matmuls of a dtype.
+
+        A dtype that the table does not list runs at the rate of the fastest listed one of its kind (floats, or
+        integers) that is at least as wide: a device without FP8 units multiplies FP8 operands as bfloat16.
+        """
         name = str(dtype)
         if name in self.products:
             return self.products[name]
-        width = getattr(dtype, "itemsize", 4)
-        wider = [rate for known, rate in self.products.items() if _width(known) >= width]
-        return max(wider, default=min(self.products.values()))
+        width, inexact = getattr(dtype, "itemsize", 4), _is_inexact(dtype)
+        wide = {_dtype(known): rate for known, rate in self.products.items() if _dtype(known).itemsize >= width}
+        like = [rate for known, rate in wide.items() if _is_inexact(known) == inexact]
+        return max(like or wide.values(), default=min(self.products.values()))
+
+    def ring(self, axes: int = 1) -> float:
+        """Return the bytes/s that a device sends in a ring: links per axis × axes × `link`.
+
+        Args:
+          axes: how many axes of links the devices that exchange data are laid over.
+
+        Raises:
+          TargetError: if the device has fewer axes.
+
+        Example:
+          >>> from rematscope.seconds.devices import DEVICES
+          >>> DEVICES["tpu v5p"].ring() / 1e9, DEVICES["tpu v5p"].ring(axes=3) / 1e9
+          (180.0, 540.0)
+        """
+        if type(axes) is not int or not 1 <= axes <= self.axes:
+            raise TargetError(
+                f"{self.name} has {self.axes} {'axis' if self.axes == 1 else 'axes'} of links, so a ring cannot be "
+                f"laid over axes={axes!r}. Give a number from 1 to {self.axes}."
+            )
+        return self.links * axes * self.link
 
 
-def _width(dtype: str) -> int:
-    """Bytes of a number of the dtype that has this name."""
+def _dtype(name: str) -> Any:
     try:
-        return jnp.dtype(str(dtype)).itemsize
+        return jnp.dtype(str(name))
     except TypeError:
-        raise TargetError(f"products of {dtype!r} are of no dtype. Write it as JAX does: 'bfloat16'.") from None
+        raise TargetError(f"products of {name!r} are of no dtype. Write it as JAX does: 'bfloat16'.") from None
 
 
-def _tpu(name: str, bfloat16: float, int8: float, bandwidth: float, link: float) -> Device:
-    products = {"bfloat16": bfloat16, "float32": bfloat16, "int8": int8}
-    page = f"Google Cloud, {name.replace('tpu', 'TPU')}; link: How to Scale Your Model, chapter 2"
-    return Device(name, products, bandwidth, link=link, source=page)
+def _is_inexact(dtype: Any) -> bool:
+    return bool(jnp.issubdtype(dtype, jnp.inexact))
 
 
-def _gpu(name: str, bfloat16: float, tf32: float, fp64: float, fp32: float, int8: float, *moved: float) -> Device:
-    products = {"bfloat16": bfloat16, "float16": bfloat16, "float32": tf32, "float64": fp64, "int8": int8}
-    bandwidth, link = moved
-    sheet = "HGX B200" if name == "b200" else f"{name.upper()} Tensor Core GPU"
-    return Device(name, products, bandwidth, arithmetic=fp32, link=link, source=f"NVIDIA, data sheet {sheet}")
+_T, _G, _GIB = 1e12, 1e9, 2**30
+_GOOGLE = "https://docs.cloud.google.com/tpu/docs/"
+_BOOK = '"How to Scale Your Model" (Austin et al., 2025), https://jax-ml.github.io/scaling-book/tpus, "TPU specs"'
+_PCIE = "host: its PCIe of 16 lanes, one of two directions, less 2 bits in 130 for the code"
 
 
-_T, _G = 1e12, 1e9
+def _tpu(name: str, page: str, bfloat16: float, sources: str = "", **figures: Any) -> Device:
+    """One row of a TPU: `products` are those besides bfloat16, in FLOP/s, and `page` is Google's."""
+    products = {"bfloat16": bfloat16, "float32": bfloat16} | figures.pop("products")
+    source = f"products, bandwidth, memory: {_GOOGLE}{page}; link, links, axes: {_BOOK}; {sources}"
+    return Device(name, products, links=2, source=source, **figures)
+
+
+def _gpu(name: str, sheet: str, bfloat16: float, tf32: float, sources: str = "", **figures: Any) -> Device:
+    """One row of a GPU: `products` are those besides bfloat16, float16 and float32; `sheet` is NVIDIA's data sheet."""
+    products = {"bfloat16": bfloat16, "float16": bfloat16, "float32": tf32} | figures.pop("products")
+    source = f"products, bandwidth, arithmetic, memory, link, links, axes: NVIDIA, data sheet {sheet}; {sources}"
+    return Device(name, products, source=source, **figures)
+
+
+# One row for each device: nothing else in the package has a figure of one. NVIDIA's sheets of A100, H100 and H200 were
+# checked through pages that quote them (glennklockwood.com/garden/processors); so was that of Blackwell.
 DEVICES = {
     device.name: device
     for device in (
-        _tpu("tpu v4", 275 * _T, 275 * _T, 1200 * _G, 45 * _G),
-        _tpu("tpu v5e", 197 * _T, 393 * _T, 819 * _G, 45 * _G),
-        _tpu("tpu v5p", 459 * _T, 918 * _T, 2765 * _G, 90 * _G),
-        _tpu("tpu v6e", 918 * _T, 1836 * _T, 1638 * _G, 90 * _G),
-        _gpu("a100", 312 * _T, 156 * _T, 19.5 * _T, 19.5 * _T, 624 * _T, 2039 * _G, 300 * _G),
-        _gpu("h100", 989 * _T, 494 * _T, 67 * _T, 67 * _T, 1979 * _T, 3350 * _G, 450 * _G),
-        _gpu("h200", 989 * _T, 494 * _T, 67 * _T, 67 * _T, 1979 * _T, 4800 * _G, 450 * _G),
-        _gpu("b200", 2250 * _T, 1100 * _T, 37 * _T, 75 * _T, 4500 * _T, 7700 * _G, 900 * _G),
+        _tpu(
+            "tpu v4", "v4", 275 * _T, products={"int8": 275 * _T}, bandwidth=1200 * _G, memory=32 * _GIB,
+            link=45 * _G, axes=3, host=16 * _G, absent=((2, 2, 1), "v4-8"),
+            sources='host: the same chapter, "TPU networking", 16 GB/s each way',
+        ),
+        _tpu(
+            "tpu v5e", "v5e", 197 * _T, products={"int8": 393 * _T}, bandwidth=819 * _G, memory=16 * _GIB,
+            link=45 * _G, axes=2, host=15 * _G, absent=((2, 2), "v5litepod-4"),
+            sources="host: the same table, about 1.5e10 (in later editions 1.6e10)",
+        ),
+        _tpu(
+            "tpu v5p", "v5p", 459 * _T, products={"int8": 918 * _T, "float8_e4m3fn": 459 * _T}, bandwidth=2765 * _G,
+            memory=95 * _GIB, link=90 * _G, axes=3, host=15 * _G, absent=((2, 2, 1), "v5p-8"),
+            sources="int8: the same table; host: the same table, about 1.5e10 (in later editions 1.6e10)",
+        ),
+        _tpu(
+            "tpu v6e", "v6e", 918 * _T, products={"int8": 1836 * _T, "float8_e4m3fn": 918 * _T}, bandwidth=1638 * _G,
+            memory=32 * _GIB, link=90 * _G, axes=2, host=32 * _G, absent=((2, 2), "v6e-4"),
+            sources=f"float8: {_GOOGLE}tpu7x; host: the same table, 3.2e10",
+        ),
+        _tpu(  # a chip, which JAX sees as two devices
+            "tpu7x", "tpu7x", 2307 * _T, products={"int8": 4614 * _T, "float8_e4m3fn": 4614 * _T},
+            bandwidth=7380 * _G, memory=192 * _GIB, link=90 * _G, axes=3,
+            sources="int8: the same table; host: not confirmed, left out",
+        ),
+        _gpu(
+            "a100", "A100 Tensor Core GPU (SXM, 80 GB)", 312 * _T, 156 * _T,
+            products={"float64": 19.5 * _T, "int8": 624 * _T}, bandwidth=2039 * _G, arithmetic=19.5 * _T,
+            memory=80 * _G, link=25 * _G, links=12, host=31.5 * _G, sources=_PCIE,
+        ),
+        _gpu(
+            "h100", "H100 Tensor Core GPU (SXM)", 989 * _T, 494 * _T,
+            products={"float64": 67 * _T, "int8": 1979 * _T, "float8_e4m3fn": 1979 * _T}, bandwidth=3350 * _G,
+            arithmetic=67 * _T, memory=80 * _G, link=25 * _G, links=18, host=63 * _G,
+            sources=_PCIE,
+        ),
+        _gpu(
+            "h200", "H200 Tensor Core GPU (SXM)", 989 * _T, 494 * _T,
+            products={"float64": 67 * _T, "int8": 1979 * _T, "float8_e4m3fn": 1979 * _T}, bandwidth=4800 * _G,
+            arithmetic=67 * _T, memory=141 * _G, link=25 * _G, links=18, host=63 * _G,
+            sources=_PCIE,
+        ),
+        _gpu(
+            "b200", "Blackwell, column HGX B200", 2250 * _T, 1100 * _T,
+            products={"float64": 37 * _T, "int8": 4500 * _T, "float8_e4m3fn": 4500 * _T}, bandwidth=7700 * _G,
+            arithmetic=75 * _T, memory=180 * _G, link=50 * _G, links=18, host=63 * _G,
+            sources=_PCIE,
+        ),
+        _gpu(
+            "gb200", "Blackwell, column GB200 NVL72", 2500 * _T, 1250 * _T,
+            products={"float64": 40 * _T, "int8": 5000 * _T, "float8_e4m3fn": 5000 * _T}, bandwidth=8000 * _G,
+            arithmetic=80 * _T, memory=186 * _G, link=50 * _G, links=18,
+            sources="host: NVLink-C2C, whose share of one GPU is not confirmed, left out",
+        ),
     )
-}
+}  # fmt: skip
 
 
 def device_called(device: Device | str) -> Device:

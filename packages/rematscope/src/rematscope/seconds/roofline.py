@@ -1,11 +1,11 @@
 """How long each operation takes: the roofline (Williams, Waterman and Patterson, CACM 2009).
 
 An operation takes as long as its arithmetic or as what it moves through memory, whichever is longer, and then as long
-as what it sends over links; operations take place one after the other. Compilers fuse: an operation that makes each
-number of its result from a few of its operands' (element-wise ones, casts, broadcasts, selections) is computed where it
-is read, by its like or by a reduction. So it moves only what it reads of arrays that stand in memory, and writes only
-what something else reads, such as a product. What stands in memory: arguments, and what products, reductions, sorts and
-the like make.
+as what it sends over links, in a ring over one axis of them (`Device.ring`); operations take place one after the other.
+Compilers fuse: an operation that makes each number of its result from a few of its operands' (element-wise ones, casts,
+broadcasts, selections) is computed where it is read, by its like or by a reduction. So it moves only what it reads of
+arrays that stand in memory, and writes only what something else reads, such as a product. What stands in memory:
+arguments, and what products, reductions, sorts and the like make.
 
 For the backward pass to cost the same whatever is saved, what it computes again is looked at where the forward pass
 computes it.
@@ -163,7 +163,7 @@ def roofline(device: Device, equation: Equation, moved: int) -> float:
         arithmetic = cost.flops / device.rate(equation.inputs[0].dtype)
     else:
         arithmetic = cost.flops / device.arithmetic + cost.transcendentals / device.transcendentals
-    sent = cost.link_bytes / device.link if cost.link_bytes and device.link else 0.0
+    sent = cost.link_bytes / device.ring() if cost.link_bytes and device.link else 0.0
     return max(arithmetic, moved / device.bandwidth) + sent
 
 

@@ -11,13 +11,10 @@ import pathlib
 import re
 from typing import Any
 
-# Generation → the smallest topology of several chips, and what its machines call themselves.
-ABSENT = {
-    "tpu v4": ((2, 2, 1), "v4-8"),
-    "tpu v5e": ((2, 2), "v5litepod-4"),
-    "tpu v5p": ((2, 2, 1), "v5p-8"),
-    "tpu v6e": ((2, 2), "v6e-4"),
-}
+from rematscope.seconds.devices import DEVICES
+
+# TPUs that libtpu compiles for without one → the smallest topology of several chips, and the accelerator type.
+ABSENT = {device.name: device.absent for device in DEVICES.values() if device.absent is not None}
 
 
 def generation(target: str) -> str | None:

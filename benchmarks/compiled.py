@@ -55,7 +55,7 @@ WAYS = {
     "none": chain(layer),
     "full: each layer": chain(jax.checkpoint(layer)),
     "dots": chain(jax.checkpoint(layer, policy=policies.dots_saveable)),
-    "names: the first product": chain(jax.checkpoint(layer, policy=policies.save_only_these_names("hidden"))),
+    "names: the first matmul": chain(jax.checkpoint(layer, policy=policies.save_only_these_names("hidden"))),
     "√n segments": segments,
     "recursive": recursive,
 }

@@ -78,11 +78,19 @@ class Values:
         return [self._maker[v] for v in _closure([value], self._from) if v in self._maker and v not in self._from]
 
     def origin(self, value: Value) -> Equation | None:
-        """The operation that computed a value, before names and moves of data; None if it was given."""
-        while makers := self.makers(value):
-            if makers[0].primitive not in MOVES:
-                return makers[0]
-            value = makers[0].inputs[0]
+        """Return the operation that computed a value, skipping names and moves of data; None if it was given.
+
+        A loop may carry a value that it only moves. Its move then reads its own result, so each move is followed once.
+        """
+        followed: set[Equation] = set()
+        pending = self.makers(value)[::-1]
+        while pending:
+            maker = pending.pop()
+            if maker.primitive not in MOVES:
+                return maker
+            if maker not in followed:
+                followed.add(maker)
+                pending += self.makers(maker.inputs[0])[::-1]
         return None
 
     def softmax_input(self, exp: Equation) -> Value | None:

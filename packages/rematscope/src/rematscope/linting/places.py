@@ -80,11 +80,14 @@ def _handed_over(equation: Equation, values: Values) -> Equation | None:
 
     None if a library makes something else of it, or several things.
     """
+    followed = {equation}
     while not _in_hand(equation, values):
         readers = values.readers(equation.outputs[0])
-        if len(readers) != 1 or readers[0].primitive not in _AS_GOOD:
+        # In a loop, the only reader may be an operation that was already followed: the next iteration's.
+        if len(readers) != 1 or readers[0].primitive not in _AS_GOOD or readers[0] in followed:
             return None
         (equation,) = readers
+        followed.add(equation)
     return equation
 
 

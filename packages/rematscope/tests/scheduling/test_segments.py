@@ -12,9 +12,6 @@ from zoo import normal
 from rematscope import PlanError, auto, load, measure, trace
 from rematscope.choices.build import work
 from rematscope.scheduling.blocks import in_blocks
-from rematscope.scheduling.linearize import linearize
-from rematscope.scheduling.schedule import schedule
-from rematscope.scheduling.scheduled import keeping
 from rematscope.scheduling.segments import Segmented, worth_dividing
 from rematscope.tracing.checkpoints import jaxpr_of
 
@@ -167,25 +164,3 @@ def test_gradients_with_a_last_layer_for_itself_are_the_function_s_to_rounding()
         assert "stands behind" in found.certificate
         gradients, expected = (jax.jit(jax.grad(f, (0, 1)))(*args) for f in (found.function, layers))
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14), gradients, expected)
-
-
-def test_what_a_loop_reads_a_part_of_has_its_gradient_in_place():
-    """Neither zeros of the size of all are added to it each turn, nor is what was made before added to it behind."""
-
-    def indexed(ws, x):
-        def layer(x, i):
-            return x + jnp.tanh(x @ ws[i]), None
-
-        x, _ = lax.scan(layer, x, jnp.arange(7))
-        return jnp.sum(jnp.tanh(x @ ws[7]))
-
-    ws, x = jnp.asarray(normal(906, 8, 256, 256) / 32), normal(907, 16, 256)
-    linearized = linearize(trace(indexed, ws, x))
-    (loop,) = linearized.loops
-    (total,) = (v for v in loop.initial if v.shape == ws.shape)
-    assert total in {v for e in linearized.backward.equations if e.primitive == "pad" for v in e.outputs}
-    assert not [e for e in loop.bodies[0].equations if e.primitive == "add_any" and e.outputs[0].shape == ws.shape]
-    late = keeping(indexed, linearized, schedule(linearized, ()))
-    assert measure(late, ws, x).temp_bytes < 0.5 * ws.nbytes
-    gradients, expected = (jax.grad(f)(ws, x) for f in (late, indexed))
-    np.testing.assert_allclose(gradients, expected, rtol=1e-5, atol=1e-5)  # of up to 6

@@ -22,8 +22,6 @@ from rematscope.errors import PlanError
 from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.jax_internals import Policy
 from rematscope.ir.program import Equation, Literal, Program, Value, nbytes
-from rematscope.scheduling.factors import factored
-from rematscope.scheduling.in_place import added_in_place, begun
 from rematscope.tracing.trace import Passes
 
 
@@ -175,7 +173,7 @@ class _Sorting:
         top = {*forward.inputs, *forward.constants, *self.made}
         kept = frozenset(r.value for r in self.passes.residuals if r.kind == "computed")
         readable = top | backward.constants.keys()
-        equations, late = self._split(backward.equations, top, readable, backward.outputs)
+        equations, late = self._split(backward.equations, top, readable)
         longer = {loop: self._longer(loop) for loop in dict.fromkeys(self.loops.values())}
         for loop in longer:
             stacks = zip(loop.outputs[loop.carries :], loop.bodies[0].outputs[loop.carries :], strict=True)
@@ -193,7 +191,7 @@ class _Sorting:
         )
 
     def _split(
-        self, equations: Iterable[Equation], known: set[Value], readable: set[Value], outputs: Iterable[Value]
+        self, equations: Iterable[Equation], known: set[Value], readable: set[Value]
     ) -> tuple[list[Equation], list[Equation]]:
         """Those that depend on a cotangent, and those that are new to the primal program.
 
@@ -201,7 +199,6 @@ class _Sorting:
           equations: of the backward program, or of a loop's body in it.
           known: values of the primal program that can be read here.
           readable: what a new equation of the primal program may read.
-          outputs: what is needed of the equations.
         """
         backward, late = [], []
         readable = set(readable)
@@ -223,13 +220,6 @@ class _Sorting:
             if (loop := self._primal_loop(equation)) is not None:
                 equation = self._paired(equation, loop)
             backward.append(equation)
-        backward, factors = factored(backward, self._all(outputs), self.on_cotangents, readable.__contains__)
-        late += factors
-        made = {v: e for e in late for v in e.outputs}
-        outputs, maker = self._all(outputs), lambda v: made.get(v) or self.made.get(v)
-        backward, begun_before = begun(added_in_place(backward, outputs, maker), outputs, maker)
-        for loop, before in begun_before.items():
-            self.loops |= {loop: self.loops.pop(before)} if before in self.loops else {}
         self.only_backward += late
         return backward, late
 
@@ -255,7 +245,7 @@ class _Sorting:
         early = {*self.passes.forward.inputs, *self.passes.forward.constants, *self.passes.backward.constants}
         early.update(v for e in before for v in e.outputs)
         own = _own(primal) | {v for e in self.late.get(loop, ()) for v in e.outputs}
-        inner, late = self._split(body.equations, own | early, own | early, body.outputs)
+        inner, late = self._split(body.equations, own | early, own | early)
         self.late.setdefault(loop, []).extend(late)
         slices = [part for _, part in others]
         around = equation.inputs[: equation.first_carry]

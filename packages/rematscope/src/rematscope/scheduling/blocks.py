@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from jax.extend import source_info_util
@@ -23,7 +22,7 @@ source_info_util.register_exclusion(__file__)
 # The operations to go into, one in the other, then the first operation in there, and the one behind the last.
 Block = tuple[int, ...]
 # The operations to go into, the last of them a loop, how many of its turns each checkpoint goes around, and how many
-# turns behind those have none. Around one turn at a time there is none either: what comes behind is for itself then.
+# turns behind those have none.
 Segments = tuple[int, ...]
 _SAVED = "saved in its block"  # the name of what is
 OPENED = ("jit", "pjit", "shard_map")
@@ -174,8 +173,6 @@ def _loop(
 
     start, stacks = [*operands[first : first + carries]], [*operands[first + carries :]]
     turns, last = division or (0, loop.length)
-    if turns == 1:
-        return _parted(loop, turn, start, stacks, last)
     if not turns:
         end, made = lax.scan(turn, start, stacks, length=loop.length, reverse=loop.reverse)
         return [*end, *made]
@@ -189,28 +186,6 @@ def _loop(
         end, more = lax.scan(turn, end, [stack[tail] for stack in stacks], length=last, reverse=loop.reverse)
         made = [lax.concatenate(pair[:: -1 if loop.reverse else 1], 0) for pair in zip(made, more, strict=True)]
     return [*end, *made]
-
-
-def _parted(
-    loop: Any, turn: Callable[[Any, list[Any]], tuple[list[Any], list[Any]]], carry: Any, stacks: list[Any], last: int
-) -> list[Any]:
-    """A scan in two parts, the last turns behind the others; both read the whole stacks, for a part would be a copy."""
-
-    def at(carry: Any, i: Any) -> tuple[list[Any], list[Any]]:
-        return turn(carry, [lax.dynamic_index_in_dim(stack, i, keepdims=False) for stack in stacks])
-
-    order = [*range(loop.length)][:: -1 if loop.reverse else 1]
-    made = []
-    for part in (order[:-last], order[-last:]):
-        if len(part) == 1:
-            carry, results = turn(carry, [stack[part[0]] for stack in stacks])
-            results = [lax.expand_dims(result, (0,)) for result in results]
-        else:
-            indices = jnp.arange(min(part), max(part) + 1, dtype=jnp.uint32)
-            carry, results = lax.scan(at, carry, indices, reverse=loop.reverse)
-        made.append(results)
-    parts = zip(*made[:: -1 if loop.reverse else 1], strict=True)
-    return [*carry, *(lax.concatenate(pair, 0) for pair in parts)]
 
 
 def _with_body(eqn: Any, operands: Sequence[Any], run: Callable[[AnyJaxpr, Sequence[Any]], list[Any]]) -> list[Any]:

@@ -69,11 +69,8 @@ def segments_in_words(f: Callable[..., Any], segments: Sequence[Segments], *args
     found = []
     for *path, i, turns, last in segments:
         loop = f"the loop at {_lines_of(f, [(*path, i, i + 1)], *args, **kwargs)}"
-        if turns == 1:
-            found.append(f"the last {f'{last} turns' if last > 1 else 'turn'} of {loop} behind the others")
-        else:
-            behind = f", but for the last {last}" if last else ""
-            found.append(f"a checkpoint around {turns} turns at a time of {loop}{behind}")
+        behind = f", but for the last {last}" if last else ""
+        found.append(f"a checkpoint around {turns} turns at a time of {loop}{behind}")
     return "; ".join(found)
 
 

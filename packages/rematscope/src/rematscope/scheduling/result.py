@@ -235,7 +235,7 @@ class Auto(Pictured):
                 "lays it close together. Nothing is proven: of products those that cost most for their bytes are kept, "
                 "the last ones first."
             )
-        elif any(turns > 1 for *_, turns, _ in self._chosen.segments):
+        elif self._chosen.segments:
             proven = (
                 "Loops go in segments, with a checkpoint around each. Nothing is proven: in the 0/1 program all turns "
                 "of a loop keep the same."
@@ -247,7 +247,6 @@ class Auto(Pictured):
             )
         else:
             where = f", where {_CLOSED}" if self._linearized.closed else ""
-            where += ", where the last turn of a loop stands behind the others" if self._chosen.segments else ""
             proven = (
                 f"Proven in the 0/1 program{where}: no choice computes less than "
                 f"{self._amount(self.bound, 'operations')} again, a gap of {gap}; it computes each value again once at "

@@ -4,9 +4,6 @@ One checkpoint goes around each segment, and none around the last turns, where a
 handed from turn to turn is kept once a segment then, and what a segment makes is there while it is gone back through:
 both are least at √n turns, as many as there are bytes in the one for the other (Chen et al., 2016). The last turns, as
 many as there is room for, are not computed again: what they made is gone before the first segment is computed again.
-
-A loop of few turns, such as one of layers, has its last turn for itself: that is gone back through at once, so that
-what it made is there in any case, and need not be computed again.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,21 +16,16 @@ from jax.extend.core import jaxpr_as_fun
 from rematscope.choices.build import work
 from rematscope.ir import jax_internals
 from rematscope.ir.jax_internals import ShardMap
-from rematscope.ir.program import Value, nbytes
+from rematscope.ir.program import nbytes
 from rematscope.scheduling.blocks import OPENED, Block, Segments, in_blocks
 from rematscope.scheduling.linearize import Linearized, linearize
 from rematscope.scheduling.proposal import Proposal, Subject
 from rematscope.scheduling.rows import Rows
-from rematscope.scheduling.saving import computes
 from rematscope.tracing.checkpoints import jaxpr_of, without_checkpoints
 from rematscope.tracing.one_device import mapped
 from rematscope.tracing.trace import trace
 
 _WORTH = 0.9  # of what a loop takes with a checkpoint around each turn: segments that take more are not looked at
-_FEW = 16  # turns: of more a single one is not worth programs of its own
-_GAP = (
-    0.03  # from the bound: the last turn has operations of its own to decide about, and they are as dear as the others
-)
 _NEARER = 3  # times that the last turns are counted anew for one aim
 
 
@@ -56,27 +48,6 @@ class Segmented:
             divided = in_blocks(self._subject.once, (), segments=segments)
             self._linearized[segments] = linearize(trace(divided, *self._args, **self._kwargs))
         return self._linearized[segments]
-
-    @cached_property
-    def parted(self) -> tuple[Segments, ...]:
-        """Loops of few turns, the last turn for itself; none on other targets, where what it takes was not measured."""
-        if self._subject.target != "cpu" or self._subject.moves is not None:
-            return ()
-        return tuple((*path, 1, 1) for path in worth_parting(self._subject.once, *self._args, **self._kwargs))
-
-    @cached_property
-    def rows(self) -> list[Rows]:
-        """The 0/1 program with these last turns for themselves, if there are any."""
-        if not self.parted:
-            return []
-        rows = Rows(self.linearized(self.parted), cost=self._rows.cost)
-        rows.gap = _GAP
-        return [rows]
-
-    def in_rows(self, rows: Rows, kept: frozenset[Value], moved: frozenset[Value]) -> Proposal:
-        """A choice that was made in these rows or in those of the function without segments."""
-        segments = self.parted if rows in self.rows else ()
-        return Proposal(self._subject, rows.linearized, kept, moved=moved, segments=segments)
 
     def within(self, aim: float) -> Iterator[Proposal]:
         """Choices with segments, of which the last are predicted to take about so much, if any takes so little.
@@ -136,26 +107,6 @@ def worth_dividing(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tup
     """
     loops = [(path, eqn, _turns(eqn, around)) for path, eqn, around in _loops(f, *args, **kwargs)]
     return [((*path, turns), jax_internals.scan_of(eqn).length) for path, eqn, turns in loops if turns]
-
-
-def worth_parting(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Block]:
-    """Loops of `f` whose last turn had better be for itself.
-
-    Args:
-      f: a function. Loops in loops are not looked at, nor in a `shard_map`, which is one operation to the rows.
-      *args, **kwargs: its arguments.
-    """
-    found = []
-    for path, eqn, around in _loops(f, *args, **kwargs):
-        loop = jax_internals.scan_of(eqn)
-        if (
-            around is None
-            and loop.carries
-            and 2 < loop.length <= _FEW
-            and any(map(computes, jax_internals.body_of(loop.body)[0].eqns))
-        ):
-            found.append(path)
-    return found
 
 
 def _loops(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Iterator[tuple[Block, Any, ShardMap | None]]:

@@ -9,7 +9,7 @@ from typing import Any
 from grader.classroom.collect import Submission
 from grader.classroom.grade import Grade
 from grader.classroom.run_folder import RunError
-from grader.isolation.limits import Hurry, NotDone
+from grader.isolation.limits import NotDone
 from grader.util.versions import versions
 
 SECONDS_TO_CONNECT = 20  # to a scheduler, at first and when it has been lost
@@ -62,7 +62,7 @@ class Here:
         self,
         executor: ThreadPoolExecutor,
         ahead: int,
-        grade: Callable[[Submission, int, int, Hurry], Grade],
+        grade: Callable[[Submission, int, int, float], Grade],
     ):
         self.ahead = ahead
         self.without_groups: str | None = None
@@ -70,9 +70,9 @@ class Here:
         self.set_aside: dict[str, str] = {}
         self._executor, self._grade = executor, grade
 
-    def submit(self, submission: Submission, seed: int, secret: int, hurry: Hurry) -> Future:
+    def submit(self, submission: Submission, seed: int, secret: int, seconds: float) -> Future:
         """Has a submission graded."""
-        return self._executor.submit(self._grade, submission, seed, secret, hurry)
+        return self._executor.submit(self._grade, submission, seed, secret, seconds)
 
     def grade_of(self, future: Future) -> Grade:
         """The grade that `submit` promised. Raises what grading raised."""
@@ -125,11 +125,11 @@ class Cluster:
         self.uncounted = False
         self._client, self._scheduler, self._sandboxed = client, scheduler, sandboxed
 
-    def submit(self, submission: Submission, seed: int, secret: int, hurry: Hurry) -> Future:
+    def submit(self, submission: Submission, seed: int, secret: int, seconds: float) -> Future:
         """Has a submission graded. Raises RunError if there is no worker left to do it, or the scheduler is gone."""
         from distributed.comm import CommClosedError
 
-        asked = (submission.learner, submission.name, submission.content, submission.exercise), seed, secret, int(hurry)
+        asked = (submission.learner, submission.name, submission.content, submission.exercise), seed, secret, seconds
         with self._scheduler_needed(CommClosedError, TimeoutError):
             options: dict[str, Any] = {}
             if self.set_aside:
@@ -158,7 +158,9 @@ class Cluster:
             self.set_aside[said["worker"]] = said["unfit"]
             raise Unfit(said["worker"])
         if "not done" in said:
-            raise NotDone(said["not done"])
+            late = NotDone(said["not done"])
+            late.seconds = said["seconds"]
+            raise late
         return Grade.from_dict(said["grade"])
 
     @contextlib.contextmanager
@@ -187,7 +189,7 @@ def _by_value(function: Any) -> Callable[..., dict[str, Any]]:
     return copy
 
 
-def _graded_there(submission, seed, secret, hurry, needed, sandboxed):
+def _graded_there(submission, seed, secret, seconds, needed, sandboxed):
     # Plain data in, plain data out, and nothing of this module: see `_by_value`.
     import os
 
@@ -209,8 +211,8 @@ def _graded_there(submission, seed, secret, hurry, needed, sandboxed):
     except (ImportError, TypeError) as error:
         return {"worker": worker, "unfit": f"it has not this workbook ({error})"}
     try:
-        return {"grade": there.grade(Submission(*submission), seed, secret, hurry, sandboxed).to_dict()}
+        return {"grade": there.grade(Submission(*submission), seed, secret, seconds, sandboxed).to_dict()}
     except NotDone as error:
-        return {"not done": str(error)}
+        return {"not done": str(error), "seconds": error.seconds}
     except SandboxError as error:
         return {"worker": worker, "unfit": str(error)}

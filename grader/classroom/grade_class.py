@@ -1,18 +1,26 @@
-"""Grade all that a class handed in: each grade is written down when it is there, so that a run can be resumed.
+"""Grade a class: each grade is saved as soon as it is known, so that a run can be resumed.
 
-Learners take turns, in an order that is drawn, and nobody waits for what takes long:
+One rule decides which answer is graded next: the learner who was served least goes first, counted to the middle of the
+try that comes next. Learners are charged with the seconds of every try, and a try that takes too long is cut off:
 
-    first     everybody's answers, in a great hurry: what takes longer than most is put off
-    then      what was put off, with some seconds each, and after that with all the time that there is; but only so
-              much of it for one learner
-    at last   what may have ended a run or a process before, one by one. What has ended a run alone is named in the
-              report before it is tried once more, and not tried for ever
+    the first try    may take 1.5 times as long as the median learner's longest answer. Each learner has one vote, so
+                     the answers of a hostile minority cannot raise the median.
+    later tries      may each take twice as long as the one before; when that is a quarter of an answer's limits, the
+                     next try has all of them
+
+An answer that was being graded when a run or its process ended is graded alone, with no other in progress. After three
+runs that ended while it was graded alone, it is not tried again.
 """
 
+import itertools
+import math
 import random
-from collections import defaultdict
+import statistics
+import time
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
+from dataclasses import replace
 from typing import Protocol
 
 from grader.classroom.collect import Class, Listed, Refused, Submission
@@ -20,13 +28,17 @@ from grader.classroom.control import Control
 from grader.classroom.executors import Unfit
 from grader.classroom.grade import Grade
 from grader.classroom.report import Report, completed
-from grader.classroom.run_folder import Run
-from grader.isolation.limits import Hurry, NotDone
+from grader.classroom.run_folder import Run, Tries
+from grader.isolation.limits import FOR_BATCH, NotDone
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
 from rematscope.render.progress import progress
 
-LEARNERS_SECONDS = 300  # for one learner's answers that take long, all together
+_FIRST_SECONDS = 1.0  # of a try while nothing has been graded
+_TIMES_THE_MEDIAN = 1.5
+_RUNS_ENDED = 3  # while one answer was graded alone. A run killed from outside seldom hits the same answer 3 times.
+_SECONDS_BETWEEN_REPORTS = 600
+_CONTROL_SECONDS = 8.0  # for a worked solution
 
 
 class Place(Protocol):
@@ -42,8 +54,8 @@ class Place(Protocol):
     losses: tuple[type[Exception], ...]
     set_aside: dict[str, str]
 
-    def submit(self, submission: Submission, seed: int, secret: int, hurry: Hurry) -> Future:
-        """Has a submission graded, see `SandboxGrader.grade`. Raises RunError if nobody is left to do it."""
+    def submit(self, submission: Submission, seed: int, secret: int, seconds: float) -> Future:
+        """Has a submission graded, see `SandboxGrader.grade`. Raises RunError if no machine is left to do it."""
 
     def grade_of(self, future: Future) -> Grade:
         """The grade that `submit` promised. Raises Unfit if another machine is to be asked, NotDone, `losses`."""
@@ -52,20 +64,20 @@ class Place(Protocol):
 def grade_class(
     handed_in: Class, run: Run, place: Place, meanwhile: Callable[[Report], None] = lambda report: None
 ) -> tuple[Report, int]:
-    """Grades what is not graded yet, and shows how far it is.
+    """Grade the answers that have no grade yet, and show the progress.
 
     Args:
       handed_in: what the class handed in.
-      run: where grades are kept.
+      run: where grades are saved.
       place: where submissions are graded.
-      meanwhile: is given a report with all rows before what has ended the run is tried again.
+      meanwhile: is given a report with a row for every answer, every 10 minutes and before an answer is tried again
+        that has ended the run.
 
     Returns:
-      The report, and how many submissions were lost. Their grades say so, and are not kept: whoever resumes the run
-      grades them.
+      The report, and how many submissions were lost. Their grades say so, and are not saved: a resumed run grades them.
 
     Raises:
-      RunError: nobody is left to grade, or grades cannot be written down.
+      RunError: no machine is left to grade, or grades cannot be saved.
     """
     exercise = run.settings["exercise"]
     there = handed_in.answers(exercise)
@@ -89,113 +101,130 @@ def grade_class(
         return Report(settings["seed"], settings["sandboxed"], best, others, handed_in.learners, run.picture_of)
 
     with progress(total=len(missing) or None) as tell:
-        rounds = _Rounds(run, place, lambda count: tell(f"grading {count} of {len(missing)}", count))
-        rounds.grade(missing, lambda grades: meanwhile(report(grades)))
-    return report(rounds.graded), rounds.lost
+        turns = _Turns(run, place, graded, lambda count: tell(f"grading {count} of {len(missing)}", count))
+        turns.grade(missing, lambda grades: meanwhile(report(grades)))
+    return report(turns.graded), turns.lost
 
 
 def _is_another_s(grade: Grade) -> bool:
     return any(finding.kind == FindingKind.ANOTHER_EXERCISE for finding in grade.verdict.findings)
 
 
-class _Rounds:
-    """Grades answers in rounds.
+class _Turns:
+    """Grades answers; the learner who was served least goes first.
 
     Attributes:
       graded: the grades.
       lost: how many of them are none, since machines were lost.
     """
 
-    def __init__(self, run: Run, place: Place, tell: Callable[[int], None]):
+    def __init__(self, run: Run, place: Place, before: Sequence[Grade], tell: Callable[[int], None]):
         self.graded: list[Grade] = []
         self.lost = 0
         self._run, self._place, self._tell = run, place, tell
-        self._spent: dict[str, float] = defaultdict(float)  # seconds, by learner
+        self._tries = defaultdict(Tries, run.tries)  # by digest
+        self._waiting: dict[str, deque[Listed]] = {}  # by learner
+        self._pending: dict[Future, Listed] = {}
+        self._served: dict[str, float] = defaultdict(float)  # seconds, by learner
+        self._longest: dict[str, float] = defaultdict(float)  # seconds that an answer took, by learner
+        self._first = _FIRST_SECONDS  # of an answer's first try
         self._control = Control(self._graded_now, run.forget_these)
+        for grade in before:
+            self._charge(grade)
 
     def grade(self, missing: Sequence[Listed], meanwhile: Callable[[Sequence[Grade]], None]) -> None:
         self._tell(0)
-        times = self._run.suspects
-        suspects = [answer for digest in times for answer in missing if answer.digest == digest]
-        first = [answer for answer in missing if answer.digest not in times]
-        killed: set[str] = set()
-        slow = {answer.digest for answer in first}
-        for hurry in sorted(Hurry, reverse=True):
-            slow = self._round([answer for answer in first if answer.digest in slow], self._place.ahead, hurry, killed)
-        alone = [*(answer for answer in first if answer.digest in killed), *suspects]
-        for place, answer in enumerate(alone):
-            if (ended := times.get(answer.digest, 0)) >= _TIMES_ALONE:
-                self._add(self._run.keep(answer.digest, _ended_the_run(answer, ended)))
-            else:
-                if ended:
-                    left = alone[place:]  # in the order of how often they did
-                    meanwhile([*self.graded, *(_ended_the_run(each, times[each.digest]) for each in left)])
-                self._round([answer], 1, Hurry.NONE, None)
-
-    def _round(self, answers: Sequence[Listed], ahead: int, hurry: Hurry, killed: set[str] | None) -> set[str]:
-        """Grades answers, learners taking turns, and returns what was not done in such a hurry, by digest.
-
-        Args:
-          answers: what to grade.
-          ahead: how many to hand over before their grades are there.
-          hurry: what takes longer is put off.
-          killed: gets what was ended from outside, by digest, to be tried again; None where it is tried again, alone.
-        """
-        slow: set[str] = set()
-        late: set[str] = set()  # learners
-        pending: dict[Future, Listed] = {}
-        gone: tuple[type[BaseException], ...] = (CancelledError, *self._place.losses)
-
-        def take() -> None:
-            for future in wait(pending, return_when=FIRST_COMPLETED).done:
-                answer = pending.pop(future)
-                try:
-                    grade = self._place.grade_of(future)
-                except NotDone:
-                    slow.add(answer.digest)
-                    late.add(answer.learner)
-                    self._run.put_off(answer.digest)
-                except Unfit:
-                    pending[submit(answer)] = answer
-                except gone as error:
-                    self.lost += 1
-                    self._add(_without(answer, f"what was to grade it was lost ({type(error).__name__})"))
-                else:
-                    self._spent[answer.learner] += 0 if hurry is Hurry.GREAT else grade.seconds
-                    if killed is not None and any(f.kind == FindingKind.MACHINE for f in grade.verdict.findings):
-                        killed.add(answer.digest)
-                        self._control.note(answer.digest, grade)
-                    else:
-                        self._add(self._run.keep(answer.digest, grade))
-                        self._control.note(answer.digest, grade)
-
-        def submit(answer: Listed) -> Future:
-            self._run.begin_with(answer.digest, alone=killed is None)
-            settings = self._run.settings
-            return self._place.submit(answer.read(), settings["seed"], settings["secret"], hurry)
-
+        # The order cannot be known beforehand, or hostile learners would choose names that come first.
+        learners = sorted({answer.learner for answer in missing})
+        random.Random(self._run.settings["secret"]).shuffle(learners)
+        self._waiting = {learner: deque() for learner in learners}
+        for answer in missing:
+            self._waiting[answer.learner].append(answer)
+            self._served[answer.learner] += self._tries[answer.digest].seconds
+        reported = time.monotonic()
         try:
-            for answer in _in_turns(answers, self._run.settings["secret"]):
-                if len(pending) >= ahead:
-                    take()
-                if hurry is Hurry.SOME and answer.learner in late:
-                    slow.add(answer.digest)  # one learner's, however many, do not hold up what others have put off
-                elif self._spent[answer.learner] > LEARNERS_SECONDS:
-                    self._add(self._run.keep(answer.digest, _without(answer, _SPENT)))
-                else:
-                    pending[submit(answer)] = answer
-            while pending:
-                take()
+            while self._waiting or self._pending:
+                if (chosen := self._next()) is None:
+                    self._take()
+                    continue
+                if self._tries[chosen.digest].alone or time.monotonic() - reported > _SECONDS_BETWEEN_REPORTS:
+                    meanwhile([*self.graded, *self._not_yet()])
+                    reported = time.monotonic()
+                self._begin(chosen)
         finally:
-            for future in pending:
+            for future in self._pending:
                 future.cancel()
-        return slow
+
+    def _next(self) -> Listed | None:
+        """The answer to begin with now; None if one that is under way comes to its end before that."""
+        if not self._waiting or any(self._tries[answer.digest].alone for answer in self._pending.values()):
+            return None
+        votes = self._longest.values()
+        self._first = _TIMES_THE_MEDIAN * statistics.median(votes) if votes else _FIRST_SECONDS
+        answer = min((answers[0] for answers in self._waiting.values()), key=self._served_then)
+        most = 1 if self._tries[answer.digest].interrupted else self._place.ahead
+        return answer if len(self._pending) < most else None
+
+    def _served_then(self, answer: Listed) -> float:
+        """The seconds that an answer's learner will have been served in the middle of its next try."""
+        return self._served[answer.learner] + self._seconds(self._tries[answer.digest]) / 2
+
+    def _seconds(self, before: Tries) -> float:
+        """The seconds of an answer's next try."""
+        seconds = max(self._first, before.last if before.interrupted else 2 * before.last)
+        return seconds if 4 * seconds < FOR_BATCH.seconds else FOR_BATCH.seconds
+
+    def _begin(self, answer: Listed) -> None:
+        self._waiting[answer.learner].popleft()
+        if not self._waiting[answer.learner]:
+            del self._waiting[answer.learner]
+        before = self._tries[answer.digest]
+        if before.alone >= _RUNS_ENDED:
+            self._add(self._run.keep(answer.digest, _ended_the_run(answer, before.alone)))
+            return
+        # The seconds are charged now, so that the next run finds them if this one ends, and corrected in the end.
+        seconds, alone = self._seconds(before), before.alone + before.interrupted
+        self._note(answer, Tries(before.seconds + seconds, seconds, interrupted=True, alone=alone))
+        self._submit(answer)
+
+    def _submit(self, answer: Listed) -> None:
+        seconds, settings = self._tries[answer.digest].last, self._run.settings
+        limit = seconds if seconds < FOR_BATCH.seconds else math.inf  # the answer's limits say more than seconds
+        self._pending[self._place.submit(answer.read(), settings["seed"], settings["secret"], limit)] = answer
+
+    def _take(self) -> None:
+        """Waits for a try that is under way, and takes note of how it ended."""
+        gone: tuple[type[BaseException], ...] = (CancelledError, *self._place.losses)
+        for future in wait(self._pending, return_when=FIRST_COMPLETED).done:
+            answer = self._pending.pop(future)
+            tries = self._tries[answer.digest]
+            before = tries.seconds - tries.last
+            try:
+                grade = self._place.grade_of(future)
+            except NotDone as error:
+                self._longest[answer.learner] = max(self._longest[answer.learner], tries.last)
+                self._put_back(answer, Tries(before + error.seconds, tries.last))
+            except Unfit:
+                self._submit(answer)
+            except gone as error:
+                self.lost += 1
+                self._add(_without(answer, f"the machine that was to grade it was lost ({type(error).__name__})"))
+            else:
+                grade = replace(grade, seconds=before + grade.seconds)
+                killed = any(finding.kind == FindingKind.MACHINE for finding in grade.verdict.findings)
+                if killed and not tries.alone:
+                    self._put_back(answer, Tries(grade.seconds, tries.last, interrupted=True))
+                else:
+                    self._served[answer.learner] -= tries.seconds
+                    self._charge(grade)
+                    self._add(self._run.keep(answer.digest, grade))
+                self._control.note(answer.digest, grade)
 
     def _graded_now(self, submission: Submission) -> Grade | None:
         settings = self._run.settings
         says_nothing: tuple[type[BaseException], ...] = (NotDone, CancelledError, *self._place.losses)
         while True:
-            promised = self._place.submit(submission, settings["seed"], settings["secret"], Hurry.SOME)
+            promised = self._place.submit(submission, settings["seed"], settings["secret"], _CONTROL_SECONDS)
             try:
                 return self._place.grade_of(promised)
             except Unfit:
@@ -203,29 +232,29 @@ class _Rounds:
             except says_nothing:  # hostile answers can keep the processors busy
                 return None
 
+    def _put_back(self, answer: Listed, tries: Tries) -> None:
+        self._note(answer, tries)
+        self._waiting.setdefault(answer.learner, deque()).append(answer)  # after the learner's other answers
+
+    def _note(self, answer: Listed, tries: Tries) -> None:
+        self._served[answer.learner] += tries.seconds - self._tries[answer.digest].seconds
+        self._tries[answer.digest] = tries
+        self._run.note(answer.digest, tries)
+
+    def _charge(self, grade: Grade) -> None:
+        self._served[grade.learner] += grade.seconds
+        if grade.verdict.outcome in (Outcome.PASSED, Outcome.NOT_PASSED):  # a page without an answer takes no time
+            self._longest[grade.learner] = max(self._longest[grade.learner], grade.seconds)
+
+    def _not_yet(self) -> Iterator[Grade]:
+        """What a report says of answers without a grade while the run goes on."""
+        for answer in itertools.chain(*self._waiting.values(), self._pending.values()):
+            ended = self._tries[answer.digest].alone
+            yield _ended_the_run(answer, ended) if ended else _without(answer, "the run has not graded it yet")
+
     def _add(self, grade: Grade) -> None:
         self.graded.append(grade)
         self._tell(len(self.graded))
-
-
-# What ended the run this often while nothing else was graded is not tried again. Nobody knows that it was the reason:
-# a run may be ended from outside, and then seldom three times for the same answer.
-_TIMES_ALONE = 3
-_SPENT = f"this learner's answers before it took more than {LEARNERS_SECONDS} s"
-
-
-def _in_turns(answers: Sequence[Listed], secret: int) -> Iterator[Listed]:
-    """Everybody's first answer, then everybody's second, and so on.
-
-    In an order that nobody can know: hostile answers would all come first otherwise, under names that do.
-    """
-    of_learners: dict[str, list[Listed]] = defaultdict(list)
-    for answer in answers:
-        of_learners[answer.learner].append(answer)
-    learners = sorted(of_learners)
-    random.Random(secret).shuffle(learners)
-    for place in range(max(map(len, of_learners.values()), default=0)):
-        yield from (of_learners[learner][place] for learner in learners if place < len(of_learners[learner]))
 
 
 def _without(answer: Listed | Refused, reason: str, kind: FindingKind = FindingKind.NOT_JUDGED) -> Grade:
@@ -234,6 +263,6 @@ def _without(answer: Listed | Refused, reason: str, kind: FindingKind = FindingK
 
 
 def _ended_the_run(answer: Listed, times: int) -> Grade:
-    again = "once" if times == 1 else f"{times} times"
-    reason = f"the run ended {again} while it was graded, and nothing else was"
+    often = "once" if times == 1 else f"{times} times"
+    reason = f"the run ended {often} while it was graded, and nothing else was"
     return _without(answer, reason, FindingKind.MACHINE)

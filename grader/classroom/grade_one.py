@@ -4,10 +4,10 @@ A submission becomes evidence in a sandboxed process of its own (`grader.isolati
 programs run in another one (`grader.isolation.remote_execution`), and what they return is compared here.
 """
 
-import collections
 import dataclasses
 import hashlib
 import json
+import math
 import tempfile
 import threading
 import time
@@ -22,7 +22,7 @@ from grader.classroom.seeds import cases_for, number, seed_of_inputs, seed_of_sh
 from grader.classroom.verdict_cache import VerdictCache
 from grader.exercises import registry
 from grader.isolation.check_file import check_file
-from grader.isolation.limits import FOR_BATCH, CheckLimits, Hurry, Killed, NotDone, Unjudged
+from grader.isolation.limits import FOR_BATCH, CheckLimits, Killed, NotDone, Unjudged
 from grader.isolation.remote_capture import RemoteCapture, not_judged, safe
 from grader.isolation.remote_execution import RemoteExecution
 from grader.isolation.sandbox import SandboxError, Zygote
@@ -30,12 +30,6 @@ from grader.judging import illustrate, judge
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict, better
 
-# In a great hurry an answer may take this many times as long as nine in ten of those before it, and the first ones a
-# second. What is put off has some seconds then: an honest answer to a heavy exercise must not wait for what never ends.
-_PATIENCE = 1.5
-_FIRST_SECONDS = 1.0
-_LEAST_SECONDS = 0.25
-_SOME_SECONDS = 8.0
 _MAX_TEXT = 1000  # characters of one text of a verdict
 # The zygote may be lost, to the system's memory running out say, and with it what is graded at the same time.
 _ATTEMPTS = 3
@@ -55,7 +49,6 @@ class SandboxGrader:
         self._verdicts = VerdictCache()
         self._zygote: Zygote | None = None
         self._starting = threading.Lock()
-        self._took: collections.deque[float] = collections.deque(maxlen=50)  # seconds to trace an answer
 
     def __enter__(self) -> "SandboxGrader":
         return self
@@ -77,14 +70,14 @@ class SandboxGrader:
                 self._zygote.close()
                 self._zygote = None
 
-    def grade(self, submission: Submission, seed: int, secret: int = 0, hurry: Hurry = Hurry.NONE) -> Grade:
+    def grade(self, submission: Submission, seed: int, secret: int = 0, seconds: float = math.inf) -> Grade:
         """Grades a submission.
 
         Args:
           submission: what was handed in.
           seed: seeds the shapes, together with the learner's name.
           secret: seeds the inputs, together with the seed and the evidence.
-          hurry: others wait: what takes longer is not waited for.
+          seconds: how long it may take, if that is less than its limits allow.
 
         Returns:
           The grade, whatever the submission does. Of the verdict, what only shows its findings is left out. Where
@@ -92,24 +85,26 @@ class SandboxGrader:
           `FindingKind.MACHINE`.
 
         Raises:
-          NotDone: `hurry` was asked for, and it takes long.
+          NotDone: it takes longer than `seconds`.
           SandboxError: there is no sandbox to be had here.
         """
         start = time.monotonic()
-        seconds = min(self._patience(hurry), self._limits.seconds)
+        deadline = start + seconds
         for _ in range(_ATTEMPTS):
             zygote, printed = self.begin(), ""
             try:
-                remote = RemoteCapture(zygote, dataclasses.replace(self._limits, seconds=seconds))
+                limits = dataclasses.replace(self._limits, seconds=min(seconds, self._limits.seconds))
+                remote = RemoteCapture(zygote, limits)
                 try:
-                    verdict, picture = self._graded(zygote, remote, submission, (seed, secret), seconds)
+                    verdict, picture = self._graded(zygote, remote, submission, (seed, secret), deadline)
                 finally:
                     printed = remote.end()
                 break
             except SandboxError:
                 self._give_up(zygote)
             except NotDone as error:
-                if hurry:
+                if seconds < math.inf:
+                    error.seconds = time.monotonic() - start
                     raise
                 verdict, picture = _unjudged(submission, error), None
                 break
@@ -124,14 +119,6 @@ class SandboxGrader:
             verdict, picture = _machines(lost), None
         return Grade(submission.learner, submission.name, verdict, printed, time.monotonic() - start, picture)
 
-    def _patience(self, hurry: Hurry) -> float:
-        if hurry is not Hurry.GREAT:
-            return _SOME_SECONDS if hurry else self._limits.seconds
-        took = sorted(self._took)
-        if len(took) < 5:
-            return _FIRST_SECONDS
-        return max(_LEAST_SECONDS, _PATIENCE * took[len(took) * 9 // 10])
-
     def _give_up(self, zygote: Zygote) -> None:
         with self._starting:
             if self._zygote is zygote:  # another thread may have started a new one
@@ -139,18 +126,17 @@ class SandboxGrader:
                 self._zygote = None
 
     def _graded(
-        self, zygote: Zygote, remote: RemoteCapture, submission: Submission, seeds: tuple[int, int], seconds: float
+        self, zygote: Zygote, remote: RemoteCapture, submission: Submission, seeds: tuple[int, int], deadline: float
     ) -> tuple[Verdict, Picture | None]:
-        shapes, start = seed_of_shapes(seeds[0], submission.learner), time.monotonic()
-        in_time = seconds < self._limits.seconds
+        shapes = seed_of_shapes(seeds[0], submission.learner)
+        in_time = deadline < math.inf
 
         def verdict_on(captured: tuple[str, str] | Verdict) -> Verdict:
             if not isinstance(captured, Verdict):
-                captured = self._judged(zygote, *captured, shapes, seeds, seconds)
+                captured = self._judged(zygote, *captured, shapes, seeds, deadline)
             return _cleaned(captured)
 
         captured = remote.capture(submission.name, submission.content, submission.exercise, shapes)
-        self._took.append(time.monotonic() - start)
         verdict, which = verdict_on(captured), 0
         if not verdict.passed:
             try:
@@ -163,7 +149,7 @@ class SandboxGrader:
         return verdict, _drawn(remote, verdict, which, in_time)
 
     def _judged(
-        self, zygote: Zygote, exercise: str, text: str, shapes: int, seeds: tuple[int, int], seconds: float
+        self, zygote: Zygote, exercise: str, text: str, shapes: int, seeds: tuple[int, int], deadline: float
     ) -> Verdict:
         seed, secret = seeds
         try:
@@ -175,7 +161,7 @@ class SandboxGrader:
 
             def judged() -> Verdict:
                 inputs = seed_of_inputs(seed, evidence, secret)
-                with RemoteExecution(zygote, seconds) as remote:
+                with RemoteExecution(zygote, deadline) as remote:
                     return judge.judge_text(decisive, cases, exercise, inputs, remote.execute)
 
             verdict = self._verdicts(hashlib.sha256(repr((decisive, shapes, seed, secret)).encode()).digest(), judged)
@@ -191,9 +177,9 @@ class SandboxGrader:
             return _failed(exercise, error)
 
 
-def grade_unsandboxed(submission: Submission, seed: int, secret: int = 0, hurry: Hurry = Hurry.NONE) -> Grade:
-    """As `SandboxGrader.grade`, without a sandbox: the answer has the rights of whoever grades, and is trusted. It has
-    all the time that there is, even if others wait."""
+def grade_unsandboxed(submission: Submission, seed: int, secret: int = 0, seconds: float = math.inf) -> Grade:
+    """As `SandboxGrader.grade`, without a sandbox: the answer has the rights of whoever grades, and is trusted. It may
+    take the time that its limits allow, whatever `seconds` are."""
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / safe(submission.name)

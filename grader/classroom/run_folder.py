@@ -7,7 +7,7 @@ import json
 import os
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,23 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
+class Tries:
+    """What is known of a submission that was tried and has no grade yet.
+
+    Attributes:
+      seconds: how long all tries took together.
+      last: how long the last one could have taken.
+      interrupted: whether the run, or the submission's process, ended during the last one. It may be the cause.
+      alone: how many runs ended while it was graded and nothing else was.
+    """
+
+    seconds: float = 0.0
+    last: float = 0.0
+    interrupted: bool = False
+    alone: int = 0
+
+
+@dataclass(frozen=True)
 class Run:
     """Grades on their way, in a folder of their own: what they are made with, and those that are there.
 
@@ -50,14 +67,12 @@ class Run:
       folder: where they are.
       settings: seed, exercise, sandboxed and versions, which must be the same for all of them; and a secret, which is
         here and nowhere else, from which inputs are drawn.
-      suspects: digests of the submissions that were being graded when the run ended before its time. One of them may
-        have ended it. Those come last that ended it alone, and of equals those that were begun last. For each, how
-        often the run ended while it alone was being graded.
+      tries: what is known of submissions that were tried before the run ended and have no grade, by digest.
     """
 
     folder: Path
     settings: dict[str, Any]
-    suspects: dict[str, int] = field(default_factory=dict)
+    tries: dict[str, Tries] = field(default_factory=dict)
 
     @classmethod
     def begin(cls, folder: Path, seed: int | None, exercise: str | None, sandboxed: bool) -> "Run":
@@ -101,9 +116,7 @@ class Run:
                 f"The grades in {folder} were not begun with the same {' and '.join(changed)}: resume them as they "
                 "were begun, or name another folder."
             )
-        begun = {path.name: path.stat() for path in (folder / _BEGUN).iterdir()}
-        found = sorted((mark.st_size, mark.st_mtime_ns, digest) for digest, mark in begun.items())
-        return cls(folder, settings, {digest: times for times, _, digest in found})
+        return cls(folder, settings, {path.stem: _tries(path) for path in (folder / _BEGUN).glob("*.json")})
 
     def grade_of(self, digest: str) -> Grade | None:
         """The grade of the submission with this digest that is written down, without its picture, or None."""
@@ -132,27 +145,16 @@ class Run:
         whole = self._read(grade.digest) if grade.digest else None
         return whole.picture if whole else None
 
-    def begin_with(self, digest: str, alone: bool = False) -> None:
-        """Notes that a submission is being graded, and if nothing else is, until `keep` or `put_off`. Raises RunError
-        if that cannot be done."""
+    def note(self, digest: str, tries: Tries) -> None:
+        """Saves what is known of a submission without a grade, until `keep`. Raises RunError if that cannot be done."""
         with self._writing():
-            mark = self.folder / _BEGUN / digest
-            mark.touch()
-            if alone:  # a byte each time: there is no half of it, whenever the run ends
-                with mark.open("ab") as file:
-                    file.write(b".")
-
-    def put_off(self, digest: str) -> None:
-        """Notes that a submission is not being graded for now: it cannot be what ends the run. Raises RunError if that
-        cannot be done."""
-        with self._writing():
-            (self.folder / _BEGUN / digest).unlink(missing_ok=True)
+            write_whole(self._mark(digest), json.dumps(asdict(tries)))
 
     def keep(self, digest: str, grade: Grade) -> Grade:
         """Writes a grade down, and returns it as `grade_of` would. Raises RunError if that cannot be done."""
         with self._writing():
             write_whole(self._place(digest), json.dumps(replace(grade, code=self._code).to_dict()))
-        self.put_off(digest)
+            self._mark(digest).unlink(missing_ok=True)
         return replace(grade, digest=digest, code=self._code, picture=None)
 
     @property
@@ -195,3 +197,13 @@ class Run:
 
     def _place(self, digest: str) -> Path:
         return self.folder / _RESULTS / f"{digest}.json"
+
+    def _mark(self, digest: str) -> Path:
+        return self.folder / _BEGUN / f"{digest}.json"
+
+
+def _tries(mark: Path) -> Tries:
+    try:
+        return Tries(**json.loads(mark.read_text()))
+    except (OSError, ValueError, TypeError):  # the machine lost power
+        return Tries(interrupted=True)

@@ -3,11 +3,10 @@
 from grader.classroom.collect import Submission
 from grader.classroom.grade import Grade
 from grader.classroom.grade_one import SandboxGrader, grade_unsandboxed
-from grader.isolation.limits import Hurry
 
 _GRADER = SandboxGrader()
 
 
-def grade(submission: Submission, seed: int, secret: int, hurry: int, sandboxed: bool) -> Grade:
+def grade(submission: Submission, seed: int, secret: int, seconds: float, sandboxed: bool) -> Grade:
     """As `SandboxGrader.grade`, or without a sandbox."""
-    return (_GRADER.grade if sandboxed else grade_unsandboxed)(submission, seed, secret, Hurry(hurry))
+    return (_GRADER.grade if sandboxed else grade_unsandboxed)(submission, seed, secret, seconds)

@@ -1,6 +1,5 @@
 """What a check may use, and why there is no verdict where it used more."""
 
-import enum
 import signal
 from dataclasses import dataclass
 
@@ -14,14 +13,6 @@ class CheckLimits:
     seconds: float = 60
     processor_seconds: int = 60
     memory: int = 2 * 2**30
-
-
-class Hurry(enum.IntEnum):
-    """How long others may be kept waiting for an answer."""
-
-    NONE = 0  # as long as its limits allow
-    SOME = 1  # some seconds
-    GREAT = 2  # hardly longer than for most
 
 
 class Unjudged(Exception):
@@ -39,7 +30,13 @@ class Unjudged(Exception):
 
 
 class NotDone(Unjudged):
-    """Time was up."""
+    """Time was up.
+
+    Attributes:
+      seconds: how long grading took until then.
+    """
+
+    seconds: float = 0.0
 
 
 class Killed(Unjudged):

@@ -8,6 +8,8 @@ expected nor whose programs they are. On the other `RemoteExecution`, with the i
 import contextlib
 import copy
 import functools
+import math
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,6 +37,10 @@ class RemoteExecution:
     A process that ran the next answer's too would save a seventh of the time. But programs are not known to leave the
     process that runs them as it was: a sort whose comparison contradicts itself reads and writes where it should not.
 
+    Args:
+      zygote: what it is forked from. The process begins with the first request.
+      deadline: by when the last reply must have come, as `time.monotonic` counts.
+
     Attributes:
       forward, backward: the two programs, once `execute` has read them.
       seconds: how long each reply may take.
@@ -43,10 +49,13 @@ class RemoteExecution:
     forward: StableHloProgram
     backward: StableHloProgram
 
-    def __init__(self, zygote: Zygote, seconds: float = SECONDS):
-        """Begins with the first request; each reply may take so many seconds."""
-        self._zygote, self.seconds = zygote, min(seconds, SECONDS)
+    def __init__(self, zygote: Zygote, deadline: float = math.inf):
+        self._zygote, self._deadline, self.seconds = zygote, deadline, float(SECONDS)
         self._is_shadow = False
+
+    @property
+    def _left(self) -> float:
+        return max(min(self.seconds, self._deadline - time.monotonic()), 1e-3)
 
     @functools.cached_property
     def _inmate(self) -> Inmate:
@@ -125,7 +134,7 @@ class RemoteExecution:
         return self._reply(protocol.PeakBytes)[0].nbytes
 
     def _tell(self, request: protocol.Read | protocol.OnArrays, arrays: Sequence[np.ndarray] = ()) -> None:
-        self._inmate.line.settimeout(self.seconds)
+        self._inmate.line.settimeout(self._left)
         try:
             messages.send(self._inmate.line, request, arrays)
         except OSError as error:
@@ -134,7 +143,7 @@ class RemoteExecution:
     def _reply[Reply](self, *kinds: type[Reply]) -> tuple[Reply, list[np.ndarray]]:
         expected: list[type[Reply | protocol.Refused]] = [*kinds, protocol.Refused]
         try:
-            reply, arrays = messages.receive(self._inmate.line, MAX_MESSAGE, expected, self.seconds)
+            reply, arrays = messages.receive(self._inmate.line, MAX_MESSAGE, expected, self._left)
         except (OSError, messages.WireError) as error:
             raise self._lost(error) from None
         if isinstance(reply, protocol.Refused):
@@ -143,7 +152,7 @@ class RemoteExecution:
 
     def _lost(self, error: Exception) -> Exception:
         if isinstance(error, messages.HungUp):
-            self._inmate.wait(self.seconds)
+            self._inmate.wait(self._left)
         ended = self._inmate.end()
         if isinstance(error, TimeoutError) or ended.how() == "SIGXCPU":
             return NotDone(f"its two programs were not done after {self.seconds:g} s")

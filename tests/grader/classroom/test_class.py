@@ -129,7 +129,7 @@ from grader.classroom import collect, executors, grade_class, run_folder
 from grader.classroom.grade import Grade
 from grader.verdicts import verdict
 
-def grade(submission, seed, secret, hurry):
+def grade(submission, seed, secret, seconds):
     time.sleep(0.01)
     number = hashlib.sha256(repr((seed, submission)).encode()).digest()[0]
     outcome = "passed" if number % 2 else "not passed"
@@ -189,9 +189,9 @@ def test_what_ends_every_run_comes_last_and_alone_and_has_a_row_of_its_own(tmp_p
     (tmp_path / "in").mkdir()
     for number in range(30):
         (tmp_path / "in" / f"learner {number:02}.py").write_text("# poison" if number == 3 else f"# {number}")
-    kills = "def grade(submission, seed, secret, hurry):\n    if submission.content == b'# poison':\n        "
+    kills = "def grade(submission, seed, secret, seconds):\n    if submission.content == b'# poison':\n        "
     script = STAND_IN.replace("import hashlib,", "import hashlib, os,").replace(
-        "def grade(submission, seed, secret, hurry):\n", kills + "time.sleep(0.2), os.kill(os.getpid(), 9)\n"
+        "def grade(submission, seed, secret, seconds):\n", kills + "time.sleep(0.2), os.kill(os.getpid(), 9)\n"
     )
     command = [sys.executable, "-c", script, tmp_path / "in", tmp_path / "out"]
 
@@ -334,7 +334,7 @@ def test_what_inputs_are_drawn_from_is_in_no_file_but_the_instructor_s_own(tmp_p
     def graded_with(run):
         given = []
 
-        def grade(submission, seed, secret, hurry):
+        def grade(submission, seed, secret, seconds):
             given.append((seed, secret))
             return Grade(submission.learner, submission.name, Verdict("either", Outcome.NOT_PASSED))
 

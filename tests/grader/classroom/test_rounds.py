@@ -1,18 +1,24 @@
 """Learners take turns, what takes long comes last, and what ended a run or a process before comes alone."""
 
+import itertools
+import math
+import random
+import statistics
+import types
 from concurrent.futures import Future
 
 import pytest
 
 from grader.classroom import collect, control, executors, grade_class, run_folder
 from grader.classroom.grade import Grade
-from grader.isolation.limits import Hurry, NotDone
+from grader.isolation.limits import FOR_BATCH, NotDone
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
 
 
 class Place:
-    """Grades at once; `does` says how, by the text of a submission. Notes what it was asked, and how much at a time."""
+    """Grades at once; `does` says how, by the text of a submission and its seconds. Notes what it was asked, and how
+    much at a time."""
 
     losses = ()
 
@@ -20,21 +26,27 @@ class Place:
         self.does, self.ahead, self.set_aside = does, ahead, {}
         self.asked, self.waiting = [], 0
 
-    def submit(self, submission, seed, secret, hurry):
+    def submit(self, submission, seed, secret, seconds):
         self.waiting += 1
         text = submission.content.decode()
-        self.asked.append((submission.learner, text, hurry, self.waiting))
+        self.asked.append((submission.learner, text, seconds, self.waiting))
         future = Future()
-        future.set_result((submission, hurry))
+        future.set_result((submission, seconds))
         return future
 
     def grade_of(self, future):
         self.waiting -= 1
-        submission, hurry = future.result()
-        found = self.does(submission.content.decode(), hurry)
+        submission, seconds = future.result()
+        found = self.does(submission.content.decode(), seconds)
         if isinstance(found, BaseException):
             raise found
         return Grade(submission.learner, submission.name, *found)
+
+
+def late(seconds):
+    error = NotDone("…")
+    error.seconds = seconds
+    return error
 
 
 PASSED = (Verdict("either", Outcome.PASSED, (), ("Right.",)),)
@@ -67,17 +79,27 @@ def graded(tmp_path):
     return graded
 
 
-def test_learners_take_turns_and_nobody_waits_for_what_takes_long(handed_in, graded):
-    class_ = handed_in(ada=["1", "slow 2", "3"], ben=["very slow 4"], cy=["5"])
-    patience = {"slow": Hurry.SOME, "very": Hurry.NONE}
-    place = Place(lambda text, hurry: NotDone("…") if hurry > patience.get(text.split()[0], hurry) else PASSED)
+def test_everybody_s_first_answer_comes_first_and_what_takes_long_is_cut_off(handed_in, graded):
+    class_ = handed_in(ada=["1", "5 long", "3"], ben=["40 long"], cy=["2"])
+
+    def does(text, seconds):
+        takes = float(text.split()[0]) / 10
+        return late(seconds) if takes > seconds else (*PASSED, "", takes)
+
+    place = Place(does, ahead=1)
     grades = graded(class_, place)
-    asked = [(text, hurry) for _, text, hurry, _ in place.asked]
-    great, some, none = sorted(Hurry, reverse=True)
-    assert {*asked[:3]} == {("1", great), ("very slow 4", great), ("5", great)}, "everybody's first answer"
-    assert asked[3:5] == [("slow 2", great), ("3", great)]
-    assert sorted(asked[5:-1]) == [("slow 2", some), ("very slow 4", some)] and asked[-1] == ("very slow 4", none)
-    assert len(grades) == 5 and all(grade.verdict.passed for grade in grades.values())
+    asked = [(text, seconds) for _, text, seconds, _ in place.asked]
+    assert {text for text, _ in asked[:3]} == {"1", "40 long", "2"}, "everybody's first answer"
+    of_ben = [seconds for text, seconds in asked if text == "40 long"]
+    assert of_ben[0] < 4 and all(later >= 2 * seconds for seconds, later in itertools.pairwise(of_ben))
+    assert asked[-1][0] == "40 long" and all(grade.verdict.passed for grade in grades.values()) and len(grades) == 5
+
+
+def test_the_last_try_has_all_the_time_that_an_answer_may_have(handed_in, graded):
+    place = Place(lambda text, seconds: late(seconds) if seconds < math.inf else PASSED, ahead=1)
+    assert graded(handed_in(ada=["1"]), place)["ada", "0.py"].verdict.passed
+    assert sum(seconds for _, _, seconds, _ in place.asked[:-1]) < FOR_BATCH.seconds
+    assert [seconds for _, _, seconds, _ in place.asked].count(math.inf) == 1
 
 
 def test_no_name_comes_first_in_every_run(handed_in, tmp_path):
@@ -90,29 +112,20 @@ def test_no_name_comes_first_in_every_run(handed_in, tmp_path):
     assert sorted(orders[0]) == sorted(orders[1]) != orders[0] != orders[1]
 
 
-def test_one_learner_has_so_much_time_and_no_more(handed_in, graded):
-    class_ = handed_in(ada=[f"slow {n}" for n in range(40)], ben=["slow"])
-    long = unjudged(FindingKind.NOT_JUDGED, seconds=60)
-    place = Place(lambda text, hurry: NotDone("…") if hurry else long, ahead=1)
-    grades = graded(class_, place)
-    some = [learner for learner, _, hurry, _ in place.asked if learner and hurry is Hurry.SOME]  # "" has the control
-    assert sorted(some) == ["ada", "ben"], "whose first one takes long has no more of them tried before others'"
-    tried = [learner for learner, _, hurry, _ in place.asked if not hurry]
-    assert tried.count("ada") == grade_class.LEARNERS_SECONDS / 60 + 1 and tried.count("ben") == 1
-    assert sum("more than 300 s" in grade.reason for grade in grades.values()) == 40 - tried.count("ada")
-
-
 def test_what_was_killed_is_tried_again_alone_and_kept_only_if_that_repeats(handed_in, graded, tmp_path):
     class_ = handed_in(ada=["killed once"], ben=["killed"], cy=["1"], dee=["2"])
     killed, tries = unjudged(FindingKind.MACHINE), []
 
-    def does(text, hurry):
+    def does(text, seconds):
         tries.append(text)
         return PASSED if text.isdigit() or (tries.count(text) > 1 and "once" in text) else killed
 
     place = Place(does)
     grades = graded(class_, place)
-    assert [(text, waiting) for _, text, _, waiting in place.asked[4:]] == [("killed once", 1), ("killed", 1)]
+    assert [(text, waiting) for _, text, _, waiting in place.asked[4:]] in (
+        [("killed once", 1), ("killed", 1)],
+        [("killed", 1), ("killed once", 1)],
+    )
     assert grades["ada", "0.py"].verdict.passed
     assert grades["ben", "0.py"].verdict.findings[0].kind == FindingKind.MACHINE
     again = Place(does)
@@ -122,7 +135,7 @@ def test_what_was_killed_is_tried_again_alone_and_kept_only_if_that_repeats(hand
 def test_a_run_that_crashed_begins_with_the_others(handed_in, graded, tmp_path):
     class_ = handed_in(ada=["crashes"], ben=["1"], cy=["2"], dee=["3"])
 
-    def does(text, hurry):
+    def does(text, seconds):
         return MemoryError() if text == "crashes" else PASSED
 
     asked = []
@@ -138,17 +151,20 @@ def test_a_run_that_crashed_begins_with_the_others(handed_in, graded, tmp_path):
     assert not any((tmp_path / "out" / "begun").iterdir())
 
 
-def test_what_was_put_off_when_a_run_crashed_is_no_suspect(handed_in, graded, tmp_path):
+def test_what_was_cut_off_before_a_run_crashed_is_no_suspect_and_stays_charged(handed_in, graded, tmp_path):
     class_ = handed_in(**{f"learner{number}": [f"slow {number}"] for number in range(20)}, eve=["crashes"])
 
-    def does(text, hurry):
-        return NotDone("…") if hurry is Hurry.GREAT else MemoryError() if text == "crashes" else PASSED
+    def does(text, seconds):
+        return late(seconds) if seconds < math.inf else MemoryError() if text == "crashes" else PASSED
 
     with pytest.raises(MemoryError):
-        graded(class_, Place(does, ahead=2))
-    assert len(run_folder.Run.resume(tmp_path / "out", None, None, True).suspects) <= 2, "what was in flight, no more"
+        graded(class_, first := Place(does, ahead=2))
+    tries = run_folder.Run.resume(tmp_path / "out", None, None, True).tries
+    suspects = {digest for digest, each in tries.items() if each.interrupted}
+    assert len(suspects) <= 2 < len(tries), "what was under way, no more"
     graded(class_, place := Place(lambda *_: PASSED, ahead=2))
-    assert sum(hurry is Hurry.NONE for _, _, hurry, _ in place.asked) <= 2
+    before = {text: seconds for _, text, seconds, _ in first.asked}
+    assert all(seconds >= before[text] for _, text, seconds, _ in place.asked), "no try is made twice"
 
 
 def test_an_unfit_machine_is_asked_no_more(handed_in, graded):
@@ -160,7 +176,7 @@ def test_an_unfit_machine_is_asked_no_more(handed_in, graded):
 def test_what_could_not_be_judged_can_be_graded_anew(handed_in, graded, tmp_path):
     class_ = handed_in(ada=["1"], ben=["2"])
     unlucky = unjudged(FindingKind.NOT_JUDGED)
-    graded(class_, Place(lambda text, hurry: PASSED if text == "1" else unlucky))
+    graded(class_, Place(lambda text, seconds: PASSED if text == "1" else unlucky))
     run = run_folder.Run.resume(tmp_path / "out", None, None, True)
     assert (run.forget(Outcome.NOT_JUDGED), run.forget(Outcome.NOT_JUDGED)) == (1, 0)
     grades = graded(class_, place := Place(lambda *_: PASSED))
@@ -201,5 +217,97 @@ def test_hostile_answers_do_not_stop_the_run(handed_in, graded):
 
 
 def test_a_busy_machine_does_not_stop_the_run(handed_in, graded):
-    place = Place(lambda text, hurry: NotDone("…") if hurry is Hurry.SOME else unjudged(FindingKind.NOT_JUDGED))
+    worked = control.solution().decode()
+    place = Place(lambda text, seconds: late(9) if text == worked else unjudged(FindingKind.NOT_JUDGED))
     assert len(graded(handed_in(**MANY), place)) == 12
+
+
+# A class of 300. Honest answers take about half a second; hostile ones take all the time that they get.
+HOSTILE = 60
+CRASHES = 3  # of the run, at random moments
+
+
+class Clock:
+    """A machine that grades two answers at a time, by a clock of its own. `until`: when the run is ended."""
+
+    losses, ahead, set_aside = (), 4, {}
+
+    def __init__(self, takes, monkeypatch):
+        self.takes, self.now, self.until, self.free = takes, 0.0, math.inf, [0.0, 0.0]
+        self.ends, self.graded = {}, {}
+        monkeypatch.setattr(grade_class, "wait", self.wait)
+
+    def submit(self, submission, seed, secret, seconds):
+        whole = self.takes.get((submission.learner, submission.name), 0.3)  # of the control
+        begins = max(self.now, min(self.free))
+        self.free[self.free.index(min(self.free))] = begins + min(whole, seconds)
+        future = Future()
+        self.ends[future] = begins + min(whole, seconds)
+        future.set_result((submission, whole, seconds))
+        return future
+
+    def wait(self, pending, return_when):
+        first = min(pending, key=self.ends.__getitem__)
+        self.now = max(self.now, self.ends[first])
+        if self.now > self.until:
+            raise KeyboardInterrupt
+        return types.SimpleNamespace(done=[first])
+
+    def grade_of(self, future):
+        submission, whole, seconds = future.result()
+        if whole > seconds:
+            raise late(seconds)
+        self.graded.setdefault((submission.learner, submission.name), self.now)
+        verdict = PASSED[0] if whole < 30 else unjudged(FindingKind.NOT_JUDGED)[0]
+        return Grade(submission.learner, submission.name, verdict, seconds=whole)
+
+
+def class_of(draw, kind):
+    """Seconds that each answer takes, by learner and name."""
+    takes = {}
+    scale = 3.0 if kind == "slow" else 0.3
+    for number in range(300 - HOSTILE):
+        answers = draw.randrange(1, 5) if kind == "several answers" else 1
+        takes |= {(f"honest{number}", f"{n}.py"): scale * draw.lognormvariate(0, 0.5) for n in range(answers)}
+    return takes
+
+
+def mean_wait(takes, folder, draw, crashes, monkeypatch):
+    """The mean of the times at which honest learners' last answers are graded; and the order of all grades."""
+    for learner, name in takes:
+        (folder / "in" / learner).mkdir(parents=True, exist_ok=True)
+        (folder / "in" / learner / name).touch()
+    monkeypatch.setattr(run_folder.secrets, "randbits", draw.getrandbits)
+    clock, class_ = Clock(takes, monkeypatch), collect.collect(folder / "in")
+    honest = [answer for answer in takes if answer[0].startswith("honest")]
+    for moment in [*sorted(draw.uniform(0, 150) for _ in range(crashes)), math.inf]:
+        clock.until, clock.free = moment, [clock.now] * 2
+        run = run_folder.Run.resume(folder / "out", None, None, True)
+        try:
+            report, _ = grade_class.grade_class(class_, run, clock)
+        except KeyboardInterrupt:
+            clock.now = moment
+    assert {(grade.learner, grade.name) for grade in (*report.grades, *report.others)} == takes.keys()
+    last = {}
+    for learner, name in honest:
+        last[learner] = max(last.get(learner, 0), clock.graded[learner, name])
+    return statistics.mean(last.values()), list(clock.graded.items())
+
+
+@pytest.mark.parametrize(("seed", "crashes"), [(1, 0), (1, CRASHES), (2, CRASHES)])
+@pytest.mark.parametrize("hostile", ["all the time", "many answers", "just in time"])
+@pytest.mark.parametrize("kind", ["one answer", "several answers", "slow"])
+def test_honest_learners_wait_little_longer_next_to_hostile_ones(kind, hostile, seed, crashes, tmp_path, monkeypatch):
+    honest = class_of(random.Random(seed), kind)
+    scale = 3.0 if kind == "slow" else 0.3
+    takes = dict(honest)
+    for number in range(HOSTILE):
+        answers = 1 if hostile == "all the time" else 5
+        for n in range(answers):  # those that end just in time would raise what an average says
+            seconds = scale * 1.4 * 1.05**n if hostile == "just in time" else 60.0
+            takes[f"a hostile{number}", f"{n}.py"] = seconds
+    alone, _ = mean_wait(honest, tmp_path / "alone", random.Random(seed), crashes, monkeypatch)
+    beside, order = mean_wait(takes, tmp_path / "beside", random.Random(seed), crashes, monkeypatch)
+    assert beside <= 1.5 * alone, (beside, alone)
+    if (kind, hostile, crashes) == ("one answer", "many answers", CRASHES):
+        assert mean_wait(takes, tmp_path / "again", random.Random(seed), crashes, monkeypatch) == (beside, order)

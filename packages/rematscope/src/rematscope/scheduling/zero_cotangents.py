@@ -1,0 +1,164 @@
+"""A backward program where some outputs have no cotangent: what only those lead to is left out, as JAX leaves it out.
+
+`jax.grad(f, has_aux=True)` has a cotangent for the loss alone, and JAX computes nothing for the other outputs. Arrays
+of zeros in the place of their cotangents would give the same gradient only where every derivative is finite: 0 * inf is
+NaN, for example if an auxiliary output is the square root of 0.
+
+A value of the backward program is a *symbolic zero* if it depends on cotangents that are absent and on none that is
+given: every operation of it is linear in them. What computes symbolic zeros alone is left out, a loop's carries
+included. `add_any`, with which JAX sums cotangents, returns its other operand. Any other operation that reads a
+symbolic zero together with other values, such as one of a custom rule, is given an array of zeros, as JAX does it.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from rematscope.ir.dependence import mark_dependence
+from rematscope.ir.inline import without_dead_code
+from rematscope.ir.jax_internals import body_of
+from rematscope.ir.program import Equation, Literal, Program, Value
+from rematscope.scheduling.linearize import free_values, reading, substituted
+
+_GIVEN, _ABSENT = 1, 2
+
+
+def for_some_cotangents(program: Program, outputs: int) -> Callable[..., list[Any]]:
+    """A backward program that may be given None in the place of a cotangent.
+
+    Args:
+      program: a backward program, whose last inputs are the cotangents.
+      outputs: how many cotangents there are.
+    """
+    made: dict[tuple[bool, ...], Callable[..., list[Any]]] = {}
+
+    def backward(*arrays: Any) -> list[Any]:
+        absent = tuple(array is None for array in arrays[len(arrays) - outputs :])
+        if absent not in made:
+            cotangents = program.inputs[len(program.inputs) - outputs :]
+            missing = [v for v, is_absent in zip(cotangents, absent, strict=True) if is_absent]
+            made[absent] = jax.jit(without_cotangents(program, outputs, missing).__call__)
+        return made[absent](*(array for array in arrays if array is not None))
+
+    return backward
+
+
+def without_cotangents(program: Program, outputs: int, absent: Sequence[Value]) -> Program:
+    """A backward program where some of its cotangents are absent, and no inputs any more.
+
+    Args:
+      program, outputs: as for `for_some_cotangents`.
+      absent: the cotangents that are left out.
+    """
+    if not absent:
+        return program
+    cotangents = program.inputs[len(program.inputs) - outputs :]
+    marks = {v: _ABSENT if v in set(absent) else _GIVEN for v in cotangents}
+    mark_dependence(program, marks)
+    level = _Level(marks, {})
+    equations = level.pruned(program.equations)
+    results = tuple(map(level.array, program.outputs))
+    inputs = tuple(v for v in program.inputs if v not in set(absent))
+    return Program(inputs, without_dead_code([*equations, *level.new], results), results, program.constants)
+
+
+class _Level:
+    """A program, or a loop's body or a branch in it, as it is pruned."""
+
+    def __init__(self, marks: Mapping[Value, int], instead: dict[Value, Value]):
+        """Args:
+        marks: which cotangents each value depends on.
+        instead: value → the one that stands for it.
+        """
+        self._marks, self._instead = marks, instead
+        self.new: list[Equation] = []  # arrays of zeros that were asked for
+
+    def is_zero(self, value: Value) -> bool:
+        """Whether a value is a symbolic zero."""
+        return self._marks.get(value, 0) == _ABSENT
+
+    def array(self, value: Value) -> Value:
+        """A value, or the one that stands for it; an array of zeros for a symbolic zero."""
+        if self.is_zero(value) and value not in self._instead:
+            self._instead[value] = self._zeros(value)
+        return self._instead.get(value, value)
+
+    def pruned(self, equations: Iterable[Equation]) -> list[Equation]:
+        """The operations without those of symbolic zeros alone."""
+        found: list[Equation] = []
+        for equation in equations:
+            if equation.primitive == "optimization_barrier":
+                fenced = (self._instead.get(v, v) for v in equation.inputs if not self.is_zero(v))
+                if kept := tuple(v for v in dict.fromkeys(fenced) if not isinstance(v, Literal)):
+                    found.append(dataclasses.replace(equation, inputs=kept, outputs=kept))
+                continue
+            if equation.outputs and all(map(self.is_zero, equation.outputs)):
+                continue
+            zeros = [v for v in reading(equation) if self.is_zero(v)]
+            if zeros and equation.primitive == "add_any":
+                (other,) = (v for v in equation.inputs if not self.is_zero(v))
+                self._instead[equation.outputs[0]] = self._instead.get(other, other)
+                continue
+            if equation.primitive == "scan":
+                equation = self._scan(equation)
+            elif equation.primitive == "cond":
+                equation = self._cond(equation)
+            else:
+                for value in zeros:
+                    self.array(value)
+                equation = substituted(equation, self._instead) if self._instead else equation
+            found += self.new
+            found.append(equation)
+            self.new.clear()
+        return found
+
+    def _body(self, body: Program, inputs: tuple[Value, ...], kept: Sequence[int]) -> Program:
+        """A loop's body or a branch with some of its inputs and results."""
+        inside = _Level(self._marks, dict(self._instead))
+        equations = inside.pruned(body.equations)
+        outputs = tuple(inside.array(body.outputs[i]) for i in kept)
+        return Program(inputs, [*equations, *inside.new], outputs)
+
+    def _cond(self, equation: Equation) -> Equation:
+        kept = [i for i, v in enumerate(equation.outputs) if not self.is_zero(v)]
+        bodies = tuple(self._body(body, (), kept) for body in equation.bodies)
+        around = dict.fromkeys(v for body in bodies for v in free_values(body))
+        return dataclasses.replace(
+            equation,
+            inputs=(self.array(equation.inputs[0]), *around),
+            outputs=tuple(equation.outputs[i] for i in kept),
+            bodies=bodies,
+        )
+
+    def _scan(self, equation: Equation) -> Equation:
+        (body,) = equation.bodies
+        kept = [i for i, v in enumerate(equation.outputs) if not self.is_zero(v)]
+        carried = [i for i in kept if i < equation.carries]
+        initial = tuple(self.array(equation.initial[i]) for i in carried)
+        slices = zip(equation.stacked_inputs, body.inputs[equation.carries :], strict=True)
+        read = [(self.array(stack), part) for stack, part in slices if not self.is_zero(part)]
+        inner = self._body(body, (*(body.inputs[i] for i in carried), *(part for _, part in read)), kept)
+        around = free_values(inner)
+        return dataclasses.replace(
+            equation,
+            inputs=(*around, *initial, *(stack for stack, _ in read)),
+            outputs=tuple(equation.outputs[i] for i in kept),
+            first_carry=len(around),
+            carries=len(carried),
+            bodies=(inner,),
+        )
+
+    def _zeros(self, value: Value) -> Value:
+        """An array of zeros like a value."""
+        number = np.zeros((), value.dtype)
+        if not value.shape:
+            return Literal(jax.ShapeDtypeStruct((), value.dtype), number)
+        (eqn,) = body_of(jax.make_jaxpr(lambda: jnp.zeros(value.shape, value.dtype))())[0].eqns
+        made = Value(value.aval)
+        literal = Literal(jax.ShapeDtypeStruct((), value.dtype), number)
+        self.new.append(Equation(eqn.primitive.name, (literal,), (made,), dict(eqn.params), eqn))
+        return made

@@ -19,8 +19,10 @@ import typer
 
 from grader.answers import find, submission_file
 from grader.exercises import new_exercise, registry
+from grader.isolation import control_groups
 from grader.learner import board, hand_in, in_terminal, pages, update
 from grader.learner.progress import Progress, default_path
+from grader.util import environment
 from grader.verdicts.kinds import Outcome
 from grader.verdicts.verdict_view import VerdictView
 
@@ -152,12 +154,16 @@ def batch(
     scheduler: Annotated[
         str | None, typer.Option(metavar="ADDRESS", help="grade on a Dask cluster: its scheduler, tcp://…")
     ] = None,
+    without_groups: Annotated[
+        bool,
+        typer.Option(
+            "--without-control-groups", help="grade although no control group limits an answer's memory on this machine"
+        ),
+    ] = False,
     unsandboxed: Annotated[bool, typer.Option("--unsandboxed", help="run answers with your own rights")] = False,
 ):
     """Grade a class: every answer in a sandbox of its own. Exit status: 0, or 2 if there are no grades, or not all."""
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")  # evidence is exported for the CPU, and compared there
-    # Products are small. Threads that share one would wait for a processor that another job has.
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    os.environ.update(environment.ASSIGNED)
     from grader.classroom import collect, executors, grade_class, run_folder
     from grader.classroom.report import Report
     from grader.isolation import sandbox, what_is_shown  # imports JAX
@@ -176,7 +182,8 @@ def batch(
                 )
         handed_in = collect.collect(submissions)
         begin = run_folder.Run.resume if resume or regrade else run_folder.Run.begin
-        where = executors.on_cluster(scheduler, not unsandboxed) if scheduler else executors.here(jobs, not unsandboxed)
+        how = not unsandboxed, not without_groups
+        where = executors.on_cluster(scheduler, *how) if scheduler else executors.here(jobs, *how)
         with where as place, run_folder.locked(out):
             run = begin(out, seed, name, not unsandboxed)
             if regrade:
@@ -208,9 +215,7 @@ def batch(
     elif without == "":
         print("Each answer had a control group of its own.")
     elif without:
-        print(
-            f"No control groups limited what the kernel keeps for an answer: {without}. See `python -m grader doctor`."
-        )
+        print(f"No control group limited an answer's memory: {without}. See `python -m grader doctor`.")
         if place.uncounted:
             print("They were graded as root, whose threads Linux does not count: grade as another user to bound them.")
     if lost:
@@ -227,7 +232,7 @@ def doctor(
     jobs: Annotated[int, typer.Option(min=1, help="how many are to be graded at a time")] = os.cpu_count() or 1,
 ):
     """Say what this machine can promise where strangers' answers are graded. Exit status: 1 if that is not advised."""
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ.update(environment.ASSIGNED)
     from grader.isolation import doctor  # imports JAX
 
     promises = doctor.examine(jobs)
@@ -387,11 +392,16 @@ def _end(error: Exception) -> NoReturn:
     raise typer.Exit(1)
 
 
+_NO_GROUPS = {"--unsandboxed", "--without-control-groups", "--scheduler"}
 _NOT_SAID = 74  # EX_IOERR of sysexits.h, which Windows' Python has not
 
 
 def main() -> None:
     """Runs the command line. Where what it prints can be written nowhere, that is said, and what it did stays."""
+    if sys.argv[1:2] in (["batch"], ["doctor"]):
+        environment.start_again()
+        if not _NO_GROUPS & {*sys.argv}:
+            control_groups.start_in_a_scope()
     try:
         try:
             app(prog_name="python -m grader")

@@ -1,7 +1,7 @@
 """Evidence: what an answer does, as two programs that can be judged without a line of the answer's code."""
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -27,6 +27,10 @@ class FailureKind(StrEnum):
     CHANGED = "changed"  # the answer did something else when it was tried again
 
 
+RAISES_STUB = "it raises NotImplementedError"
+RETURNS_NONE = "Your answer returns None: there is no return, or nothing behind it."
+
+
 @dataclass(frozen=True)
 class Failure:
     """What happened in a case that left no programs.
@@ -40,6 +44,14 @@ class Failure:
     kind: FailureKind
     text: str
     source: str | None = None
+
+    def attempted(self) -> "Failure":
+        """Return the failure of an answer that is no stub."""
+        if self.kind is not FailureKind.NOT_ATTEMPTED:
+            return self
+        if self.text.startswith(RAISES_STUB):
+            return replace(self, kind=FailureKind.RAISED, text=self.text.removeprefix("it raises "))
+        return replace(self, kind=FailureKind.RETURNED, text=RETURNS_NONE)
 
 
 @dataclass(frozen=True)
@@ -89,6 +101,11 @@ class Evidence:
     backward: str
     cases: tuple[Traced, ...]
     besides: tuple[Structure, ...] = ()
+
+    def attempted(self) -> "Evidence":
+        """Return the evidence of an answer that is no stub, whatever its process claims."""
+        cases = (replace(traced, failure=traced.failure and traced.failure.attempted()) for traced in self.cases)
+        return replace(self, cases=tuple(cases))
 
     def to_json(self) -> str:
         """The evidence as text, which `from_json` reads."""

@@ -12,7 +12,7 @@ from pathlib import Path
 import jax
 
 import rematscope
-from grader.answers.evidence import Failure, FailureKind
+from grader.answers.evidence import RAISES_STUB, RETURNS_NONE, Failure, FailureKind
 from rematscope.ir.source import place_of
 
 
@@ -33,7 +33,7 @@ def refuse_none(function: Callable, output: object) -> None:
     if output is None:
         if _does_nothing(function):
             raise Unusable("its body is empty", FailureKind.NOT_ATTEMPTED)
-        raise Unusable("Your answer returns None: there is no return, or nothing behind it.")
+        raise Unusable(RETURNS_NONE)
 
 
 def _does_nothing(function: Callable) -> bool:
@@ -51,7 +51,7 @@ def failure_of(error: BaseException) -> Failure:
     own = [frame for frame in frames if not frame.filename.startswith(_LIBRARIES)]
     # JAX raises NotImplementedError too; a stub is one that the learner's own line raises.
     if isinstance(error, NotImplementedError) and own and frames[-1] is own[-1]:
-        return Failure(FailureKind.NOT_ATTEMPTED, "it raises NotImplementedError", _source(own[-1]))
+        return Failure(FailureKind.NOT_ATTEMPTED, RAISES_STUB, _source(own[-1]))
     return Failure(FailureKind.RAISED, message_of(error), _source(own[-1]) if own else None)
 
 

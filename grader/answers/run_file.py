@@ -25,7 +25,7 @@ class Answer:
 
 
 def tries(
-    path: Path, exercise: str | None, found: Callable[[str], None] = lambda exercise: None
+    path: Path, exercise: str | None, found: Callable[[find.SlicedAnswer], None] = lambda answer: None
 ) -> Iterator[Answer | Verdict]:
     """Runs a file as far as its answer needs; then, if asked for more, all of it that comes before the answer's check.
 
@@ -35,7 +35,7 @@ def tries(
     Args:
       path: a notebook or a Python file.
       exercise: which exercise's answer to look for; None for the one that there is.
-      found: told the exercise's name before anything of the learner's runs.
+      found: called with the sliced answer before anything of the learner's runs.
 
     Yields:
       The answer, or the verdict that there is none: once, and once more if more statements may make a difference.
@@ -50,7 +50,7 @@ def tries(
     except find.NoAnswer as error:
         yield Verdict(exercise or path.stem, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, str(error)),))
         return
-    found(sliced.exercise)
+    found(sliced)
     if devices := getattr(registry.task(sliced.exercise), "devices", None):
         with contextlib.suppress(RuntimeError):  # JAX has begun with fewer: what needs more says so
             jax.config.update("jax_num_cpu_devices", devices)

@@ -261,11 +261,13 @@ def is_script(statement: ast.stmt) -> bool:
 
 
 def is_stub(statement: ast.stmt) -> bool:
-    """Whether a definition is a function that does nothing yet: a docstring, `...`, `pass`, NotImplementedError."""
+    """Whether a definition is a function that does nothing yet: a docstring, `...`, `pass`, `return`,
+    NotImplementedError."""
     if not isinstance(statement, ast.FunctionDef):
         return False
     return all(
         isinstance(line, ast.Pass)
+        or (isinstance(line, ast.Return) and ast.unparse(line) in ("return", "return None"))
         or (isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant))
         or (isinstance(line, ast.Raise) and line.exc is not None and "NotImplementedError" in ast.unparse(line.exc))
         for line in statement.body

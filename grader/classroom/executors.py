@@ -20,15 +20,20 @@ class Unfit(Exception):
 
 
 @contextlib.contextmanager
-def here(jobs: int, sandboxed: bool) -> Iterator["Here"]:
+def here(jobs: int, sandboxed: bool, needs_groups: bool) -> Iterator["Here"]:
     """This machine, so many submissions at a time.
+
+    Args:
+      jobs: how many.
+      sandboxed: False runs answers with the rights of whoever grades.
+      needs_groups: whether each answer must have a control group.
 
     Raises:
       SandboxError: there is no sandbox to be had here.
     """
     from grader.classroom.grade_one import SandboxGrader, grade_unsandboxed  # imports JAX
 
-    grader = SandboxGrader()
+    grader = SandboxGrader(needs_groups=needs_groups)
     zygote = grader.begin() if sandboxed else None
     # Threads, not processes: what takes time runs in processes of its own already.
     executor = ThreadPoolExecutor(jobs)
@@ -81,12 +86,13 @@ class Here:
 
 
 @contextlib.contextmanager
-def on_cluster(scheduler: str, sandboxed: bool) -> Iterator["Cluster"]:
+def on_cluster(scheduler: str, sandboxed: bool, needs_groups: bool) -> Iterator["Cluster"]:
     """A Dask cluster.
 
     Args:
       scheduler: its address, such as `"tcp://10.0.0.1:8786"`.
       sandboxed: False runs answers with the rights of the workers.
+      needs_groups: whether each answer must have a control group.
 
     Raises:
       RunError: Dask is not installed, or it cannot be reached.
@@ -103,7 +109,7 @@ def on_cluster(scheduler: str, sandboxed: bool) -> Iterator["Cluster"]:
     except (OSError, ValueError) as error:
         raise RunError(f"No Dask scheduler answers at {scheduler} ({error}): check that it runs.") from None
     with client:
-        yield Cluster(client, scheduler, sandboxed)
+        yield Cluster(client, scheduler, sandboxed, needs_groups)
 
 
 class Cluster:
@@ -113,9 +119,10 @@ class Cluster:
       client: Dask's.
       scheduler: its address.
       sandboxed: False runs answers with the rights of the workers.
+      needs_groups: whether each answer must have a control group.
     """
 
-    def __init__(self, client: Any, scheduler: str, sandboxed: bool):
+    def __init__(self, client: Any, scheduler: str, sandboxed: bool, needs_groups: bool):
         import distributed
 
         self.ahead = max(4 * sum(client.nthreads().values()), 64)  # workers may come later
@@ -123,7 +130,8 @@ class Cluster:
         self.set_aside: dict[str, str] = {}
         self.without_groups: str | None = None  # each machine has its own
         self.uncounted = False
-        self._client, self._scheduler, self._sandboxed = client, scheduler, sandboxed
+        self._client, self._scheduler = client, scheduler
+        self._how = sandboxed, needs_groups
 
     def submit(self, submission: Submission, seed: int, secret: int, seconds: float) -> Future:
         """Has a submission graded. Raises RunError if there is no worker left to do it, or the scheduler is gone."""
@@ -139,7 +147,7 @@ class Cluster:
                     raise RunError(f"No worker is left that can grade ({why}). The grades so far are kept.")
                 options = {"workers": workers, "allow_other_workers": False}
             executor = self._client.get_executor(pure=False, **options)
-            future: Future = executor.submit(_by_value(_graded_there), *asked, versions(), self._sandboxed)
+            future: Future = executor.submit(_by_value(_graded_there), *asked, versions(), *self._how)
             return future
 
     def grade_of(self, future: Future) -> Grade:
@@ -189,15 +197,22 @@ def _by_value(function: Any) -> Callable[..., dict[str, Any]]:
     return copy
 
 
-def _graded_there(submission, seed, secret, seconds, needed, sandboxed):
+def _graded_there(submission, seed, secret, seconds, needed, sandboxed, needs_groups):
     # Plain data in, plain data out, and nothing of this module: see `_by_value`.
     import os
+    import sys
 
     import distributed
 
     worker = distributed.get_worker().address
     # What workers call imports JAX there, on the processor, as it is here: evidence is exported for that.
-    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    if "jax" in sys.modules:
+        sys.modules["jax"].config.update("jax_platforms", "cpu")
+    ours = ("JAX_PLATFORMS", "JAX_REMAT3")
+    settings = [name for name in os.environ if name.startswith(("JAX_", "XLA_", "NPY_")) and name not in ours]
+    if settings:
+        return {"worker": worker, "unfit": f"its environment sets {', '.join(settings)}: start it without"}
     try:
         from grader.util.versions import versions
 
@@ -211,7 +226,8 @@ def _graded_there(submission, seed, secret, seconds, needed, sandboxed):
     except (ImportError, TypeError) as error:
         return {"worker": worker, "unfit": f"it has not this workbook ({error})"}
     try:
-        return {"grade": there.grade(Submission(*submission), seed, secret, seconds, sandboxed).to_dict()}
+        how = sandboxed, needs_groups
+        return {"grade": there.grade(Submission(*submission), seed, secret, seconds, *how).to_dict()}
     except NotDone as error:
         return {"not done": str(error), "seconds": error.seconds}
     except SandboxError as error:

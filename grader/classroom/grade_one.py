@@ -25,7 +25,7 @@ from grader.isolation.check_file import check_file
 from grader.isolation.limits import FOR_BATCH, CheckLimits, Killed, NotDone, Unjudged
 from grader.isolation.remote_capture import RemoteCapture, not_judged, safe
 from grader.isolation.remote_execution import RemoteExecution
-from grader.isolation.sandbox import SandboxError, Zygote
+from grader.isolation.sandbox import NoControlGroups, SandboxError, Zygote
 from grader.judging import illustrate, judge
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict, better
@@ -42,10 +42,11 @@ class SandboxGrader:
 
     Args:
       limits: what each submission may use.
+      needs_groups: whether to grade nothing where answers have no control groups.
     """
 
-    def __init__(self, limits: CheckLimits = FOR_BATCH):
-        self._limits = limits
+    def __init__(self, limits: CheckLimits = FOR_BATCH, needs_groups: bool = False):
+        self._limits, self._needs_groups = limits, needs_groups
         self._verdicts = VerdictCache()
         self._zygote: Zygote | None = None
         self._starting = threading.Lock()
@@ -60,7 +61,11 @@ class SandboxGrader:
         """Starts the sandbox, if it does not run, and returns what processes are forked from. Raises SandboxError."""
         with self._starting:
             if self._zygote is None:
-                self._zygote = Zygote()
+                zygote = Zygote()
+                if self._needs_groups and zygote.without_groups:
+                    zygote.close()
+                    raise NoControlGroups(zygote.without_groups)
+                self._zygote = zygote
             return self._zygote
 
     def close(self) -> None:
@@ -111,7 +116,7 @@ class SandboxGrader:
             except Killed as error:
                 verdict, picture = _machines(_unjudged(submission, error)), None
                 break
-            except Exception as error:  # no memory for it, perhaps
+            except Exception as error:
                 verdict, picture = _machines(_failed(submission.exercise, error)), None
                 break
         else:
@@ -133,7 +138,7 @@ class SandboxGrader:
 
         def verdict_on(captured: tuple[str, str] | Verdict) -> Verdict:
             if not isinstance(captured, Verdict):
-                captured = self._judged(zygote, *captured, shapes, seeds, deadline)
+                captured = self._judged(zygote, *captured, remote.stub, shapes, seeds, deadline)
             return _cleaned(captured)
 
         captured = remote.capture(submission.name, submission.content, submission.exercise, shapes)
@@ -149,13 +154,14 @@ class SandboxGrader:
         return verdict, _drawn(remote, verdict, which, in_time)
 
     def _judged(
-        self, zygote: Zygote, exercise: str, text: str, shapes: int, seeds: tuple[int, int], deadline: float
+        self, zygote: Zygote, exercise: str, text: str, stub: bool, shapes: int, seeds: tuple[int, int], deadline: float
     ) -> Verdict:
         seed, secret = seeds
         try:
             evidence = Evidence.from_json(text)
             if evidence.exercise != exercise:
                 raise EvidenceError(f"the evidence is not that of {exercise}.")
+            evidence = evidence if stub else evidence.attempted()
             cases = cases_for(exercise, shapes, json.dumps(evidence.besides))
             decisive = without_lines(evidence).to_json()
 
@@ -189,6 +195,10 @@ def grade_unsandboxed(submission: Submission, seed: int, secret: int = 0, second
 
 
 def _failed(exercise: str | None, error: Exception) -> Verdict:
+    if isinstance(error, OSError | MemoryError):
+        why = f"the machine refused what grading needs ({failures.message_of(error)})."
+        advice = "Too little memory, disk space, processes or open files? `ulimit -a` and `df` say which there are."
+        return Verdict(exercise or "", Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, why, next=advice),))
     why = f"the grader itself failed, with {failures.message_of(error)}."
     advice = "That is a defect of the grader's: please report it, with the answer that brought it about."
     return Verdict(exercise or "", Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, why, next=advice),))

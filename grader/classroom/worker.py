@@ -1,12 +1,15 @@
 """What grades in a Dask worker: one sandbox for all that the worker is given, which ends with it."""
 
+import functools
+
 from grader.classroom.collect import Submission
 from grader.classroom.grade import Grade
 from grader.classroom.grade_one import SandboxGrader, grade_unsandboxed
 
-_GRADER = SandboxGrader()
+_grader = functools.cache(lambda needs_groups: SandboxGrader(needs_groups=needs_groups))
 
 
-def grade(submission: Submission, seed: int, secret: int, seconds: float, sandboxed: bool) -> Grade:
+def grade(submission: Submission, seed: int, secret: int, seconds: float, sandboxed: bool, needs_groups: bool) -> Grade:
     """As `SandboxGrader.grade`, or without a sandbox."""
-    return (_GRADER.grade if sandboxed else grade_unsandboxed)(submission, seed, secret, seconds)
+    graded = _grader(needs_groups).grade if sandboxed else grade_unsandboxed
+    return graded(submission, seed, secret, seconds)

@@ -12,6 +12,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from grader.util import environment
+
 _TEMPORARY = "TMPDIR", "TEMP", "TMP"  # where Python makes temporary files
 
 
@@ -84,13 +86,8 @@ def child() -> CheckChild:
 
 
 def _environment() -> dict[str, str]:
-    """The caller's environment, without what sets JAX, XLA or Python's warnings up otherwise than they come."""
-    theirs = {name: value for name, value in os.environ.items() if not _sets_up(name)}
+    """The caller's environment, without settings that change what JAX, XLA or Python does."""
     # glibc sets aside 64 MB of addresses per thread otherwise, which a memory limit would count; and products are so
     # small that NumPy's threads would wait for each other.
-    return theirs | {"JAX_PLATFORMS": "cpu", "MALLOC_ARENA_MAX": "4", "OPENBLAS_NUM_THREADS": "1"}
-
-
-def _sets_up(name: str) -> bool:
-    # The next rematerialization traces other programs; a learner who has it on is checked with it.
-    return name != "JAX_REMAT3" and (name.startswith(("JAX_", "XLA_")) or name == "PYTHONWARNINGS")
+    ours = {"JAX_PLATFORMS": "cpu", "MALLOC_ARENA_MAX": "4", "OPENBLAS_NUM_THREADS": "1"}
+    return environment.without_settings(os.environ) | ours

@@ -10,7 +10,7 @@ from grader.isolation.inside.lockdown import THREADS
 from grader.isolation.limits import FOR_BATCH
 from grader.isolation.sandbox import SandboxError, Zygote
 
-_A_SUBMISSION = FOR_BATCH.memory + remote_execution.LIMITS.memory  # bytes that its two processes may have at most
+_A_SUBMISSION = FOR_BATCH.resident + remote_execution.LIMITS.resident  # bytes that its two processes may have at most
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,9 @@ def examine(jobs: int) -> list[Promise]:
 
 def _counted(groups: str) -> Promise:
     if groups:
-        text = f"What the kernel keeps for an answer is bounded by the list of system calls alone: {groups}. Try"
-        return Promise("control groups", False, f"{text} `{HOW}`.", needed=False)
+        text = f"`batch` refuses, unless you add --without-control-groups: {groups}. Else"
+        advice = f"try `{HOW}`."
+        return Promise("control groups", False, f"{text} {advice}")
     text = "The kernel counts an answer's memory, tasks and processor time, and ends that answer alone."
     return Promise("control groups", True, text)
 

@@ -8,11 +8,13 @@ from grader.isolation.inside.protocol import IDLE, IDLE_SECONDS
 
 @dataclass(frozen=True)
 class CheckLimits:
-    """What a check may use: wall-clock and processor seconds, and bytes of memory beyond what JAX itself takes."""
+    """What a check may use: wall-clock and processor seconds, and bytes beyond what JAX itself takes: of addresses
+    (`memory`), and in the sandbox of memory that is really there (`resident`)."""
 
     seconds: float = 60
     processor_seconds: int = 60
     memory: int = 2 * 2**30
+    resident: int = 512 * 2**20
 
 
 class Unjudged(Exception):
@@ -49,7 +51,7 @@ FOR_BATCH = CheckLimits(processor_seconds=30)  # one answer of a class; its prog
 
 def why_no_verdict(status: int | None, limits: CheckLimits, ran_out_of_memory: bool = False) -> tuple[str, str]:
     """Why there is no verdict, and the question that leads on, by a process's exit status (None if time was up), and
-    whether the kernel said that it took too much memory."""
+    whether it was ended since it had too much memory."""
     if status is None:
         return f"it was not done after {limits.seconds} s", "Is there a loop that does not end?"
     if status == IDLE:
@@ -61,14 +63,14 @@ def why_no_verdict(status: int | None, limits: CheckLimits, ran_out_of_memory: b
             return used, "Is there a loop that does not end?"
         if ran_out_of_memory:
             return (
-                f"it took more memory than it may have ({limits.memory // 2**20} MiB beyond JAX's own)",
+                f"it took more memory than it may have ({limits.resident // 2**20} MiB beyond JAX's own)",
                 "Does the answer make an array that is larger than its arguments call for?",
             )
-        return (
-            f"its process ended with {name}, as it does when memory runs out (the limit is "
-            f"{limits.memory // 2**20} MiB beyond JAX's own)",
-            "Does the answer make an array that is larger than its arguments call for?",
-        )
+        if name == "SIGKILL":
+            return "its process was ended from outside (SIGKILL)", "Did the machine run out of memory?"
+        if name == "SIGSYS":
+            return "it asked the kernel for something that the sandbox refuses (SIGSYS)", "Does it call C code?"
+        return f"its process crashed ({name}: {signal.strsignal(-status)})", "Does it recurse, or call C code?"
     return (
         f"its process ended by itself (exit status {status}) before there was a verdict",
         "Does something call exit()?",

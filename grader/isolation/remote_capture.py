@@ -35,6 +35,10 @@ _MAX_DRAWING = 2 * 2**20
 class RemoteCapture:
     """A process of its own for one submission's code, which begins when this is made. `end` it.
 
+    Attributes:
+      stub: whether the file has the exercise's stub in place of an answer, known once `capture` has returned. The
+        process says so before it runs the learner's code; what it says afterwards is the learner's claim.
+
     Args:
       zygote: what it is forked from.
       limits: what it may use.
@@ -44,9 +48,10 @@ class RemoteCapture:
     """
 
     def __init__(self, zygote: Zygote, limits: CheckLimits):
+        self.stub = False
         self._limits = limits
         self._seconds = limits.seconds  # that are left
-        self._inmate = zygote.start("capture", ProcessLimits(limits.processor_seconds, limits.memory))
+        self._inmate = zygote.start("capture", ProcessLimits(limits.processor_seconds, limits.memory, limits.resident))
 
     def end(self) -> str:
         """Ends the process, and returns what it printed, shortened in the middle. Raises SandboxError if it never
@@ -77,7 +82,7 @@ class RemoteCapture:
                 if isinstance(outcome, Found):
                     if outcome.exercise not in registry.names():
                         raise messages.WireError("no exercise")
-                    exercise, outcome, found = outcome.exercise, None, True
+                    exercise, self.stub, outcome, found = outcome.exercise, outcome.stub, None, True
                     left = deadline - time.monotonic()
                     outcome, _ = messages.receive(line, _MAX_MESSAGE, [Captured, NoEvidence], left)
         except TimeoutError:

@@ -156,7 +156,9 @@ class RemoteExecution:
         ended = self._inmate.end()
         if isinstance(error, TimeoutError) or ended.how() == "SIGXCPU":
             return NotDone(f"its two programs were not done after {self.seconds:g} s")
-        if ended.how() == "SIGKILL" and not self._inmate.ran_out_of_memory:
+        if self._inmate.ran_out_of_memory:
+            return ProgramError(f"its two programs took more memory than they may have ({LIMITS.resident >> 20} MiB).")
+        if ended.how() == "SIGKILL":
             return Killed("the process that ran its two programs was ended from outside (SIGKILL)")
         return ProgramError(f"its two programs took the process along that ran them ({ended.how()}).")
 

@@ -15,9 +15,9 @@ from collections.abc import Iterator
 from dataclasses import asdict
 
 from grader.isolation import what_is_shown
-from grader.isolation.control_groups import ControlGroup, ControlGroups, NotDelegated
+from grader.isolation.control_groups import HOW, ControlGroup, ControlGroups, NotDelegated
 from grader.isolation.inside import messages, system_calls
-from grader.isolation.inside.lockdown import ProcessLimits
+from grader.isolation.inside.lockdown import THREADS, ProcessLimits
 from grader.isolation.inside.protocol import ITS_TURN, OUR_TURN, Ended, Job, NotStarted, Ready
 
 _START_SECONDS = 120
@@ -27,11 +27,22 @@ class SandboxError(Exception):
     """There is no sandbox to be had here; the message says why and what to do."""
 
 
+class NoControlGroups(SandboxError):
+    """There is a sandbox, but no control groups for its processes."""
+
+    def __init__(self, why: str):
+        super().__init__(
+            f"No control group limits how much memory an answer takes here: {why}. Start grading with `{HOW}`, use "
+            "another machine, or add --without-control-groups. Then the memory of each answer is only looked at every "
+            "0.02 s, and not all that the kernel keeps for it is counted: see `python -m grader doctor`."
+        )
+
+
 class Inmate:
     """A process in the sandbox; `line` is the connection to it.
 
     Attributes:
-      ran_out_of_memory: whether its control group had no more memory for it; known once it has ended.
+      ran_out_of_memory: whether it was ended since it had too much memory; known once it has ended.
     """
 
     def __init__(self, line: socket.socket, guard: socket.socket, group: ControlGroup | None):
@@ -62,6 +73,7 @@ class Inmate:
             if isinstance(how, NotStarted):
                 raise SandboxError(_no_sandbox(how.problem))
             self._how = how
+            self.ran_out_of_memory |= how.too_much_memory
         return self._how
 
     @contextlib.contextmanager
@@ -106,6 +118,7 @@ class Zygote:
                 "The sandbox needs bubblewrap: install it with `apt install bubblewrap` or `dnf install bubblewrap`, "
                 "or grade with --unsandboxed."
             )
+        _raise_limits()
         self._lock = threading.Lock()
         self._groups: ControlGroups | None = None
         self.without_groups = ""
@@ -218,6 +231,31 @@ class Zygote:
                     group.remove()
                 raise SandboxError(_no_sandbox("its first process is gone")) from None
         return Inmate(line, guard, group)
+
+
+def _raise_limits() -> None:
+    """Raise this process's own limits to what the sandbox needs: its processes inherit them. Raises SandboxError if
+    whoever started this process has set one that is too low: answers would be blamed for it."""
+    import resource  # which Windows does not have
+
+    needed = [
+        ("u", resource.RLIMIT_NPROC, THREADS + 64, 1),
+        ("n", resource.RLIMIT_NOFILE, 512, 1),
+        ("s", resource.RLIMIT_STACK, 8 * 2**20, 1024),
+        ("v", resource.RLIMIT_AS, 16 * 2**30, 1024),
+        ("d", resource.RLIMIT_DATA, 16 * 2**30, 1024),
+        ("f", resource.RLIMIT_FSIZE, 2**30, 1024),
+        ("t", resource.RLIMIT_CPU, 3600, 1),
+    ]
+    for letter, what, least, unit in needed:
+        soft, hard = (2**64 if limit == resource.RLIM_INFINITY else limit for limit in resource.getrlimit(what))
+        if hard < least:
+            raise SandboxError(
+                f"A limit of this machine's is too low: `ulimit -H{letter}` is {hard // unit:,}, and grading needs "
+                f"{least // unit:,}. Raise it where this shell is started, or grade on another machine."
+            )
+        if soft < least:
+            resource.setrlimit(what, (least, resource.getrlimit(what)[1]))
 
 
 def _no_sandbox(why: str) -> str:

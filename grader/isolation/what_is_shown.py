@@ -10,7 +10,7 @@ import sysconfig
 from pathlib import Path
 
 import rematscope
-from grader.isolation.inside.lockdown import FOLDER
+from grader.isolation.inside.lockdown import DEVICES, FOLDER
 from grader.util.versions import versions
 
 _GRADER = Path(__file__).resolve().parents[1]
@@ -133,8 +133,8 @@ def options(as_root: bool) -> list[str]:
     for pattern in _SHOWN:
         for file in sorted(_GRADER.glob(pattern)):
             put("--ro-bind", file, file)
-    for name in ("null", "zero", "random", "urandom"):
-        put("--dev-bind", f"/dev/{name}", f"/dev/{name}")
+    for device in DEVICES:
+        put("--dev-bind", device, device)
     options.extend(["--proc", "/proc", "--dir", FOLDER, "--chdir", FOLDER])
     for place in (*hidden, "/"):  # whatever one process leaves there the next one would find
         options.extend(["--remount-ro", place])

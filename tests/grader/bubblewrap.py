@@ -24,6 +24,10 @@ needed = pytest.mark.skipif(
 )
 
 
+# For `batch`: grade also where there are no control groups.
+UNGROUPED = "--without-control-groups"
+
+
 def answers(pids: set[int]) -> list[int]:
     """Of some processes those in which an answer may run by now: their system calls are filtered."""
     found = []

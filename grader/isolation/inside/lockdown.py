@@ -13,6 +13,7 @@ from grader.isolation.inside import libc, system_calls
 
 THREADS = 256  # at most
 _NOBODY = 65534
+DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom")  # the machine's own; nobody may make others
 FOLDER = "/learner"  # home and temporary folder; not /tmp, for this project may be there
 
 
@@ -23,11 +24,13 @@ class ProcessLimits:
     Attributes:
       processor_seconds: seconds of processor time, all threads together.
       memory: bytes of addresses beyond those that it begins with.
+      resident: bytes of pages and page tables beyond those that it begins with.
       disk: bytes of its temporary folder, and of the largest file in it.
     """
 
     processor_seconds: int
     memory: int
+    resident: int = 512 * 2**20
     disk: int = 64 * 2**20
 
 
@@ -63,6 +66,7 @@ def lock(limits: ProcessLimits) -> None:
     _last_in_line()  # this and the limits are in /proc
     _limit(limits)
     _mount(FOLDER, f"size={limits.disk},nr_inodes=4096,mode=0700")
+    _protect_devices()
     _hide_processes()
     os.chdir(FOLDER)
     libc.end_with_parent()
@@ -101,7 +105,9 @@ def _limit(limits: ProcessLimits):
             resource.setrlimit(what, (most, most))
 
 
-_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT = 1, 2, 4, 8, 32
+_MS_RDONLY, _MS_NOSUID, _MS_NODEV, _MS_NOEXEC, _MS_REMOUNT, _MS_BIND = 1, 2, 4, 8, 32, 4096
+# A mount's flags as statvfs(3) and as mount(2) have them: nosuid, noexec, noatime, nodiratime, relatime.
+_ST_TO_MS = {2: 2, 8: 8, 1024: 1024, 2048: 2048, 4096: 1 << 21}
 _PR_SET_DUMPABLE, _PR_CAPBSET_DROP, _PR_SET_NO_NEW_PRIVS, _PR_SET_THP_DISABLE = 4, 24, 38, 41
 _PR_SET_MEMORY_MERGE = 67
 
@@ -109,6 +115,16 @@ _PR_SET_MEMORY_MERGE = 67
 def _mount(place: str, options: str, flags: int = 0):
     flags |= _MS_NOSUID | _MS_NODEV | _MS_NOEXEC
     libc.call("mount", b"tmpfs", place.encode(), b"tmpfs", ctypes.c_ulong(flags), options.encode())
+
+
+def _protect_devices():
+    """Make the devices' mode and times read-only: the machine has them too, and the next answer would find them
+    changed. On a read-only mount a device is written to as before, and reading it changes no time."""
+    for device in DEVICES:
+        there = os.statvfs(device).f_flag  # they must stay as they are
+        kept = sum(flag for seen, flag in _ST_TO_MS.items() if there & seen)
+        flags = _MS_REMOUNT | _MS_BIND | _MS_RDONLY | kept
+        libc.call("mount", None, device.encode(), None, ctypes.c_ulong(flags), None)
 
 
 def _hide_processes():

@@ -36,12 +36,13 @@ class NotStarted:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a process ended: its exit status (minus the signal's number if that ended it), processor seconds, and what it
-    printed, shortened in the middle."""
+    """How a process ended: its exit status (minus the signal's number if that ended it), processor seconds, what it
+    printed, shortened in the middle, and whether it was ended since it had too much memory."""
 
     status: int
     seconds: float
     output: str
+    too_much_memory: bool
 
     def how(self) -> str:
         """In words that follow on "it ended with"."""
@@ -70,9 +71,11 @@ class Capture:
 
 @dataclass(frozen=True)
 class Found:
-    """The exercise that the file answers; said before anything of the learner's runs."""
+    """The exercise that the file answers, and whether the answer is still the stub that the page came with; said before
+    anything of the learner's runs."""
 
     exercise: str
+    stub: bool
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,7 @@ _ALLOWED = """
 
     getpid 39 172, getppid 110 173, getuid 102 174, geteuid 107 175, getgid 104 176, getegid 108 177,
     getgroups 115 158, getpgid 121 155, getpgrp 111 -, getsid 124 156, getpriority 140 141, prctl 157 167,
-    arch_prctl 158 -, prlimit64 302 261, getrlimit 97 163, uname 63 160, sysinfo 99 179,
+    arch_prctl 158 -, prlimit64 302 261, getrlimit 97 163, uname 63 160,
     getrandom 318 278
 """
 # What Python has names for, and says more plainly with EPERM (PermissionError): there must be one process only, whose
@@ -64,7 +64,7 @@ class _Only:
     Attributes:
       argument: which one, counted from 0; its lower 32 bits are looked at, and the kernel looks at no others.
       values: what it may be; none if it must be a null pointer, of which all bits are looked at.
-      bit: what it must have instead (or must not have, if negative).
+      bit: the bit that it must have set instead; if negative, bits of which it must have none.
     """
 
     argument: int
@@ -75,7 +75,9 @@ class _Only:
 _ONLY = {
     "clone": _Only(0, bit=0x10000),  # CLONE_THREAD. Without clone3 threads are made with it, and its flags can be seen
     "socket": _Only(0, values=(1,)),  # AF_UNIX
-    "mmap": _Only(3, bit=-0x40000),  # not MAP_HUGETLB: those pages are set aside for somebody else
+    # No MAP_SHARED and no MAP_HUGETLB. Shared memory stays when all but one page of it is unmapped, and no limit counts
+    # it. Huge pages are reserved for other programs.
+    "mmap": _Only(3, bit=-0x40001),
     # What allocators and threads' stacks ask for: MADV_NORMAL, RANDOM, SEQUENTIAL, WILLNEED, DONTNEED, FREE, DONTFORK,
     # DOFORK, HUGEPAGE (which stay off), NOHUGEPAGE, DONTDUMP, DODUMP, GUARD_INSTALL, GUARD_REMOVE. Not MERGEABLE: how
     # long a write to a merged page takes says whether a neighbour has the same.

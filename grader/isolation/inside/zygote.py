@@ -13,6 +13,7 @@ import contextlib
 import gc
 import importlib
 import os
+import re
 import resource
 import select
 import signal
@@ -31,7 +32,7 @@ import numpy as np
 from jax.extend import source_info_util
 from jax.interpreters import mlir
 
-from grader.answers import asking, draw, run_file
+from grader.answers import asking, draw, find, run_file
 from grader.answers.evidence import Evidence
 from grader.exercises import registry
 from grader.exercises.spec import Case, Question
@@ -58,7 +59,8 @@ from grader.stablehlo import interpreter, reader
 from grader.util import garbage
 from grader.verdicts.verdict import Verdict
 
-_LOOK = 0.5  # seconds between two looks at what a process has used
+_LOOK = 0.02  # seconds between two looks at what a process has used
+_BUSY = 1.0  # seconds between them if the machine is busy
 _AWAKE = 0.02  # seconds of processor time; what waits uses none
 _OUTPUT = 4_000  # bytes that are kept of the beginning of what is printed, and as many of the end
 _REQUEST = 64 * 2**20
@@ -151,6 +153,7 @@ def _guard(job: Job, asker: socket.socket, line: socket.socket, joining: list[in
         return
     reader, writer = os.pipe()
     there, says = os.pipe()
+    memory = Memory(limits.resident)
     worker = os.fork()
     if worker == 0:
         _work(_WORK[job.work], limits, line, writer, joining, says)  # does not return
@@ -162,17 +165,54 @@ def _guard(job: Job, asker: socket.socket, line: socket.socket, joining: list[in
         asker.sendall(messages.encode(NotStarted("no control group can be joined any more")))
         return
     os.close(there)
-    status, seconds, output = _watch(worker, asker, reader)
+    memory.of(worker)
+    status, seconds, output = _watch(worker, asker, reader, memory)
     # The first process of a namespace does not see SIGXCPU; by the kernel's clock, which is coarser, its time was up.
     # How much coarser depends on what else is running. Besides, only a system out of memory would kill it.
     if status == -signal.SIGKILL and seconds > 0.5 * limits.processor_seconds:
         status = -signal.SIGXCPU
-    asker.sendall(messages.encode(Ended(status, seconds, output)))
+    asker.sendall(messages.encode(Ended(status, seconds, output, memory.too_much)))
 
 
-def _watch(worker: int, asker: socket.socket, reader: int) -> tuple[int, float, str]:
-    """Waits for the worker's end, which comes at once when the asker hangs up, and when the worker does nothing though
-    it is its turn; keeps what it prints at both ends."""
+class Memory:
+    """The memory of a process that is about to be forked from this one: its pages and its page tables.
+
+    Args:
+      most: how many bytes it may have beyond those that this process has now.
+
+    Attributes:
+      too_much: whether it had more when it was looked at.
+    """
+
+    def __init__(self, most: int):
+        self.too_much = False
+        self._processes = os.open("/proc", os.O_PATH)  # the process covers the folder that has this name
+        self._most = _counted(self._open("self")) + most
+
+    def of(self, process: int) -> None:
+        """Says which process that is."""
+        self._status = self._open(process)
+
+    def look(self) -> bool:
+        """Whether it has more now."""
+        self.too_much |= _counted(self._status) > self._most
+        return self.too_much
+
+    def _open(self, process: int | str) -> int:
+        return os.open(f"{process}/status", os.O_RDONLY, dir_fd=self._processes)
+
+
+def _counted(status: int) -> int:
+    counted = _COUNTED.findall(os.pread(status, 1 << 14, 0))  # nothing of a process that has ended
+    return 1024 * sum(map(int, counted))
+
+
+_COUNTED = re.compile(rb"^(?:VmRSS|VmPTE):\s*(\d+) kB$", re.MULTILINE)
+
+
+def _watch(worker: int, asker: socket.socket, reader: int, memory: Memory) -> tuple[int, float, str]:
+    """Waits for the worker's end, which comes at once when the asker hangs up, when it has too much memory, and when
+    the worker does nothing though it is its turn; keeps what it prints at both ends."""
     clock, spent, since = ~worker << 3 | 2, 0.0, None  # the process's clock (CPUCLOCK_SCHED), all threads together
     looked, idle = 0.0, False
     head, tail, left_out = bytearray(), bytearray(), 0
@@ -182,7 +222,7 @@ def _watch(worker: int, asker: socket.socket, reader: int) -> tuple[int, float, 
         poll.register(source, select.POLLIN)
     over = False
     while not over:
-        for source, _ in poll.poll(None if since is None else 1000 * _LOOK):
+        for source, _ in poll.poll(1000 * _LOOK):
             if source == reader:
                 piece = os.read(reader, 1 << 16)
                 if not piece:
@@ -202,9 +242,11 @@ def _watch(worker: int, asker: socket.socket, reader: int) -> tuple[int, float, 
                 os.kill(worker, signal.SIGKILL)
                 poll.unregister(asker)
                 since = None
+        if not over and memory.look():
+            os.kill(worker, signal.SIGKILL)
         if since is not None and not over:
             now, used = time.monotonic(), time.clock_gettime(clock)
-            since += max(now - looked - 2 * _LOOK, 0)  # where this process had no turn either, the machine is busy
+            since += max(now - looked - _BUSY, 0)  # where this process had no turn either, the machine is busy
             looked = now
             if used - spent > _AWAKE:
                 spent, since = used, now
@@ -266,7 +308,11 @@ def _capture(line: socket.socket) -> None:
     folder.mkdir()
     path = folder / asked.name
     path.write_bytes(text.tobytes())
-    tries = run_file.tries(path, asked.exercise, lambda name: messages.send(line, Found(name)))
+
+    def found(answer: find.SlicedAnswer) -> None:
+        messages.send(line, Found(answer.exercise, answer.is_stub()))
+
+    tries = run_file.tries(path, asked.exercise, found)
     tried: list[tuple[run_file.Answer, Sequence[Case | Question]] | None] = []
     wanted: Again | Draw = Again()
     while isinstance(wanted, Again):

@@ -14,6 +14,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import bubblewrap
 import distributed
 import pytest
 
@@ -230,7 +231,7 @@ def handed_in(tmp_path_factory):
 def grades(handed_in, tmp_path_factory):
     """The class's grades, graded here without interruption."""
     out = tmp_path_factory.mktemp("grades")
-    with executors.here(2, True) as place:
+    with executors.here(2, True, False) as place:
         run = run_folder.Run.begin(out, 3, NAME, True)
         report, lost = grade_class.grade_class(collect.collect(handed_in), run, place)
     assert lost == 0
@@ -243,6 +244,7 @@ def grades(handed_in, tmp_path_factory):
 def test_a_class_is_resumed_after_a_kill_and_an_interrupt_and_nothing_is_left_running(handed_in, grades, tmp_path):
     out = tmp_path / "grades"
     command = [sys.executable, "-m", "grader", "batch", handed_in, "--out", out, "--exercise", NAME, "--jobs", "2"]
+    command.append(bubblewrap.UNGROUPED)
     process = subprocess.Popen([*command, "--seed", "3"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=ROOT)
     results = out / "results"
     until(lambda: results.exists() and len(list(results.glob("*.json"))) > 1, process)
@@ -366,7 +368,7 @@ def test_without_dask_a_cluster_is_refused_in_a_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)  # as where the extra `cluster` is not installed
     with (
         pytest.raises(run_folder.RunError, match=r"takes Dask, .*\[cluster\]"),
-        executors.on_cluster("tcp://127.0.0.1:9", True),
+        executors.on_cluster("tcp://127.0.0.1:9", True, False),
     ):
         pass
 
@@ -420,7 +422,7 @@ def test_a_cluster_that_loses_workers_and_has_unfit_ones_gives_the_same_grades(
         fit[0].kill()
 
     monkeypatch.setattr(executors, "SECONDS_TO_CONNECT", 5)
-    with executors.on_cluster(address, True) as cluster:
+    with executors.on_cluster(address, True, False) as cluster:
         run = run_folder.Run.begin(tmp_path / "grades", 3, NAME, True)
         loser = threading.Thread(target=lose_one)
         loser.start()

@@ -31,7 +31,8 @@ HEAD = f"""
 import ctypes, errno, gc, glob, itertools, json, os, pickle, resource, signal, socket, struct, sys, threading, time
 import urllib.request
 import jax, jax.export, jax.numpy as jnp, numpy as np
-import grader.answers.capture, grader.answers.run_file, grader.isolation.inside.messages, grader.verdicts.verdict
+import grader.exercises.registry, grader.answers.capture, grader.answers.run_file
+import grader.isolation.inside.messages, grader.verdicts.verdict
 from grader.isolation.inside.protocol import Captured, NoEvidence
 
 def plainly(w1, w2, x):
@@ -283,6 +284,21 @@ attack(
     os._exit(0)
     """.replace("NAME", repr(NAME)),
 )  # fmt: skip
+attack(
+    "evidence that nothing was attempted", NOT_PASSED, "raises NotImplementedError",
+    """
+    cases = grader.exercises.registry.task(NAME).cases(np.random.default_rng(0))
+    failure = {"kind": "not attempted", "text": "it raises NotImplementedError", "source": None}
+    case = {"output": "", "outputs": 0, "sources": [], "undifferentiated": 0, "data": None, "failure": failure}
+    evidence = {"exercise": NAME, "parameters": [], "forward": "", "backward": "", "besides": []}
+    evidence["cases"] = [case | {"case": each.name} for each in cases]
+    grader.isolation.inside.messages.send(socket.socket(fileno=3), Captured(json.dumps(evidence)))
+    os._exit(0)
+    """.replace("NAME", repr(NAME)),
+)  # fmt: skip
+attack("a stub in part", NOT_PASSED, "NotImplementedError", "if x.shape[0]: raise NotImplementedError")
+attack("a jump to nowhere", NOT_JUDGED, "crashed (SIGSEGV: Segmentation fault)", "ctypes.string_at(1)")
+attack("a division in C", NOT_JUDGED, "crashed (SIG", "ctypes.CDLL(None).abort()")
 # Messages of its own: of what an answer's process may say, nothing leaves out its row, or has others wait for it.
 says = """
 verdict = {"exercise": NAME, "outcome": OUTCOME, "findings": [FINDING]}
@@ -333,11 +349,11 @@ attack(
 )  # fmt: skip
 if os.uname().machine == "x86_64":
     attack(
-        "the system calls of 32 bits", NOT_JUDGED, "ended with SIGSYS",
+        "the system calls of 32 bits", NOT_JUDGED, "the sandbox refuses (SIGSYS)",
         """
         import mmap
         code = bytes.fromhex("b814000000cd80c3")  # getpid by int 0x80
-        page = mmap.mmap(-1, 4096, prot=7)
+        page = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, 7)
         page[: len(code)] = code
         ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
         """,

@@ -36,4 +36,6 @@ def test_what_is_held_and_what_is_not_is_said_with_what_to_do(user, monkeypatch)
     assert {name: promise.held for name, promise in promises.items()} == held
     assert groups or control_groups.HOW in promises["control groups"].text
     assert "--jobs" in promises["memory"].text and all(len(str(p).splitlines()) < 6 for p in promises.values())
-    assert {name for name, promise in promises.items() if promise.needed} == {"sandbox", "system calls", "threads"}
+    assert {name for name, promise in promises.items() if promise.needed} == {
+        *("sandbox", "system calls", "control groups", "threads")
+    }

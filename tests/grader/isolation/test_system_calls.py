@@ -112,7 +112,7 @@ def test_pages_are_not_handed_on_to_pipes_where_no_limit_counts_them(grader):
     number = {"x86_64": 278, "aarch64": 75}[os.uname().machine]
     handed_on = 0
     for _ in range(100):
-        page = mmap.mmap(-1, 4096)
+        page = mmap.mmap(-1, 4096, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         page[0] = 1
         where = ctypes.addressof(ctypes.c_char.from_buffer(page))
         vector = struct.pack("PP", where, 4096)

@@ -9,6 +9,8 @@ from pathlib import Path
 import bubblewrap
 import pytest
 
+from grader.isolation import control_groups
+
 NAME = "checkpoint_dot_policy"
 ROOT = Path(__file__).parents[3]
 NOBODY = 65534
@@ -52,12 +54,28 @@ def test_a_user_without_rights_grades_a_class():
             )  # fmt: skip
 
         examined = grader("doctor")
-        assert (examined.returncode, examined.stderr) == (0, "") and "may be graded here" in examined.stdout
+        without = "NOT HELD  control groups" in examined.stdout
+        assert (examined.returncode, examined.stderr) == (int(without), "")
+        assert ("may be graded here" in examined.stdout) is not without
         assert "held      threads" in examined.stdout
-        graded = grader("batch", handed_in, "--out", out)
+        graded = grader("batch", handed_in, "--out", out, bubblewrap.UNGROUPED)
         assert (graded.returncode, graded.stderr) == (0, ""), graded
         assert [line.split(",")[2] for line in (out / "grades.csv").read_text().splitlines()] == [
             "verdict",
             "passed",
             "could not be judged",
         ]
+
+
+@pytest.mark.skipif(not control_groups.why_none(), reason="there are control groups here")
+@bubblewrap.needed
+def test_without_control_groups_nothing_is_graded_unless_told_to(tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "ada.py").write_text(f"import os\ndef {NAME}(w1, w2, x): os._exit(0)\n")
+    command = [sys.executable, "-m", "grader", "batch", tmp_path / "in", "--out", tmp_path / "out"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, cwd=ROOT)
+    said = " ".join(done.stderr.split())
+    assert (done.returncode, done.stdout) == (2, "") and control_groups.why_none() in said
+    assert control_groups.HOW in said and bubblewrap.UNGROUPED in said and not (tmp_path / "out").exists()
+    done = subprocess.run([*command, bubblewrap.UNGROUPED], capture_output=True, text=True, timeout=180, cwd=ROOT)
+    assert done.returncode == 0 and "No control group limited" in done.stdout

@@ -30,7 +30,7 @@ def differentiable(
       f: a function of arrays that returns a list of arrays.
       forward: the same outputs, and then what is kept.
       backward: of what is kept, the arguments and a cotangent for each output, to a cotangent for each argument. That
-        of an integer is a float0, and None that of an output that nothing is differentiated through.
+        of an integer is a float0.
     """
 
     @jax.custom_jvp
@@ -123,9 +123,7 @@ def _jvp(primals: Arrays, dots: Arrays, **params: Any) -> tuple[list[Any], list[
 
 
 def _transpose(cotangents: Arrays, *operands: Any, back: Callable[..., Arrays], fixed: int, **_: Any) -> list[Any]:
-    if all(type(ct) is ad.Zero for ct in cotangents):
-        return [None] * len(operands)
-    given = [None if type(ct) is ad.Zero else ct for ct in cotangents]
+    given = [ad.instantiate_zeros(ct) for ct in cotangents]
     return [None] * fixed + list(back(*operands[:fixed], *given))
 
 

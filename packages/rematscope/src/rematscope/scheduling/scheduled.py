@@ -2,7 +2,6 @@
 
 import functools
 import inspect
-from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,17 +10,15 @@ import jax.numpy as jnp
 from jax.extend import source_info_util
 
 from rematscope.errors import PlanError
-from rematscope.ir.jax_internals import Policy, body_of, is_repeatable, saving_unrepeatable
-from rematscope.ir.program import Program
+from rematscope.ir.jax_internals import Policy
 from rematscope.linting.subject import everything
 from rematscope.render.units import bytes_text
 from rematscope.scheduling.differentiable import differentiable
 from rematscope.scheduling.linearize import Linearized, linearize
 from rematscope.scheduling.schedule import Schedule, schedule
-from rematscope.scheduling.zero_cotangents import for_some_cotangents
 from rematscope.tracing.arguments import called, check_arrays, described, flattened
-from rematscope.tracing.checkpoints import checkpoints, jaxpr_of, nothing, with_policy, without_checkpoints
-from rematscope.tracing.trace import Passes, trace
+from rematscope.tracing.checkpoints import checkpoints, jaxpr_of, nothing, with_policy
+from rematscope.tracing.trace import trace
 from rematscope.xla.compiling import check_target
 
 source_info_util.register_exclusion(__file__)
@@ -74,11 +71,7 @@ def scheduled(f: Callable[..., Any], policy: Policy | None = None, *, target: st
         converted, closed_over = jax.closure_convert(flat, *leaves)
         converted.__name__ = called(f)
         leaves += closed_over
-        jaxpr = jaxpr_of(converted, *leaves)
-        repeatable = all(is_repeatable(eqn, prints=True) for eqn in body_of(jaxpr)[0].eqns)
-        passes = trace(with_policy(converted, chosen if repeatable else saving_unrepeatable(chosen)), *leaves)
-        if not repeatable:
-            _check_runs_once(converted, passes, leaves)
+        passes = trace(with_policy(converted, chosen), *leaves)
         if moved := sum(r.value.nbytes for r in passes.residuals if r.kind == "computed" and r.memory == "host"):
             raise PlanError(
                 f"a policy moves {bytes_text(moved)} of {called(f)} to the host, and a schedule keeps all on the "
@@ -87,6 +80,7 @@ def scheduled(f: Callable[..., Any], policy: Policy | None = None, *, target: st
         linearized = linearize(passes)
         late = schedule(linearized, linearized.kept, target=target)
         made = keeping(converted, linearized, late)
+        jaxpr = jaxpr_of(converted, *leaves)
         if not any(checkpoints(jaxpr)) and any(eqn.primitive.name == "scan" for eqn, _ in everything(jaxpr)):
             # A checkpoint around a loop has all of that run again before any of it is used. Where the policy saves what
             # is handed from one iteration to the next, each of them can compute its own again instead.
@@ -125,19 +119,6 @@ def _asked(policy: Policy) -> Policy:
     return asked
 
 
-def _check_runs_once(f: Callable[..., Any], passes: Passes, leaves: list[Any]) -> None:
-    """Raises PlanError if a checkpoint recomputes an operation whose second run may give another result."""
-
-    def unrepeatable(backward: Program) -> Counter[str]:
-        return Counter(e.primitive for e, _ in backward.walk() if not is_repeatable(e.eqn, prints=True))
-
-    if more := unrepeatable(passes.backward) - unrepeatable(trace(without_checkpoints(f), *leaves).backward):
-        raise PlanError(
-            f"{called(f)} has {', '.join(more)} inside a loop or branch that a checkpoint recomputes as a whole, and a "
-            "second run may give another result. Use jax.random with a key, or leave it outside of the checkpoint."
-        )
-
-
 def _takes(f: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
     try:
         inspect.signature(f).bind(*args, **kwargs)
@@ -155,8 +136,7 @@ def keeping(f: Callable[..., Any], linearized: Linearized, programs: Schedule) -
       programs: both passes, if these values are kept.
     """
     shapes = [(v.shape, v.dtype) for v in linearized.passes.forward.inputs]
-    forward = jax.jit(programs.forward.__call__)
-    backward = for_some_cotangents(programs.backward, len(linearized.passes.cotangents))
+    forward, backward = (jax.jit(program.__call__) for program in (programs.forward, programs.backward))
 
     @functools.wraps(f)
     def function(*args: Any, **kwargs: Any) -> Any:

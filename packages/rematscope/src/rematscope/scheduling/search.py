@@ -35,13 +35,7 @@ from rematscope.scheduling.rows import Rows
 from rematscope.scheduling.segments import Segmented
 from rematscope.scheduling.structure import digest, stops_at, values_at
 from rematscope.seconds.devices import Device
-from rematscope.tracing.checkpoints import (
-    called_once,
-    checkpoints,
-    jaxpr_of,
-    repeats_what_may_differ,
-    without_checkpoints,
-)
+from rematscope.tracing.checkpoints import called_once, checkpoints, jaxpr_of, without_checkpoints
 from rematscope.tracing.trace import trace
 from rematscope.xla.measure import measure
 
@@ -90,8 +84,7 @@ class Search:
         self.tell: Callable[[str, float], None] = lambda text, done: None
         once = f if remat3() else called_once(f, args, kwargs)  # remat3's checkpoints would be others then
         self.linearized = linearize(trace(without_checkpoints(once), *args, **kwargs))
-        written = jaxpr_of(once, *args, **kwargs)
-        has_own = any(checkpoints(written)) and not repeats_what_may_differ(written)
+        has_own = any(checkpoints(jaxpr_of(once, *args, **kwargs)))
         self.own = linearize(trace(once, *args, **kwargs)) if has_own else None
         counted = repr(cost) if isinstance(cost, Device) else cost if isinstance(cost, Hashable) else object()
         self.key = digest(self.linearized), digest(self.own) if self.own else "", target, counted, compiles, host

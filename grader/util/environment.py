@@ -1,0 +1,61 @@
+"""The environment variables of a process that grades: none of the caller's decides a grade."""
+
+import importlib.util
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+# Assigned, whatever the caller's values are. Evidence is exported for the CPU and compared there. Matrices are small:
+# threads that share one would wait for a processor that another job has.
+ASSIGNED = {
+    "JAX_PLATFORMS": "cpu",
+    "OPENBLAS_NUM_THREADS": "1",
+    "OMP_NUM_THREADS": "1",
+    "PYTHONHASHSEED": "0",
+    "LC_ALL": "C.UTF-8",
+}
+# Passed on: where files and programs are, what a terminal shows, how to reach systemd and a cluster. JAX_REMAT3 changes
+# what is traced; a grade names it among its versions.
+_PASSED = (
+    *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH"),
+    *("TERM", "COLUMNS", "LINES", "COLORTERM", "NO_COLOR", "FORCE_COLOR"),
+    *("XDG_RUNTIME_DIR", "XDG_DATA_HOME", "DBUS_SESSION_BUS_ADDRESS", "JAX_REMAT3"),
+)
+# Settings of JAX, XLA, NumPy, their threads and Python. Python's own search path is where packages are.
+_SETTINGS = ("JAX_", "XLA_", "TF_", "NPY_", "OMP_", "OPENBLAS_", "MKL_", "LIBTPU_", "PYTHON")
+_NO_SETTINGS = ("JAX_REMAT3", "PYTHONPATH", "PYTHONHOME")
+
+
+def for_grading(caller: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for a process that grades a class, from its caller's."""
+    places = (_folder_of(name) for name in ("grader", "rematscope"))
+    passed = {"PYTHONPATH": os.pathsep.join(map(str, places))}
+    passed |= {name: caller[name] for name in _PASSED if name in caller}
+    cluster = {name: value for name, value in caller.items() if name.startswith("DASK_")}
+    return passed | cluster | ASSIGNED
+
+
+def _folder_of(package: str) -> Path:
+    spec = importlib.util.find_spec(package)
+    assert spec and spec.origin
+    return Path(spec.origin).parents[1]
+
+
+def without_settings(caller: Mapping[str, str]) -> dict[str, str]:
+    """Return the caller's environment without the settings of JAX, XLA, NumPy, their threads and Python."""
+    return {name: value for name, value in caller.items() if not is_setting(name)}
+
+
+def is_setting(name: str) -> bool:
+    """Whether a variable sets up JAX, XLA, NumPy, their threads or Python."""
+    return name.startswith(_SETTINGS) and name not in _NO_SETTINGS
+
+
+def start_again() -> None:
+    """Start this command again in the environment for grading, unless it runs in it. Python and its libraries read most
+    variables when they start."""
+    wanted = for_grading(os.environ)
+    if dict(os.environ) != wanted or sys.flags.optimize or sys.warnoptions:
+        sys.stdout.flush()
+        os.execve(sys.executable, [sys.executable, "-m", "grader", *sys.argv[1:]], wanted)

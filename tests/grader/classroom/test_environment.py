@@ -1,0 +1,97 @@
+"""No variable of the environment, and no limit of the shell, decides a grade."""
+
+import csv
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import bubblewrap
+import pytest
+
+from grader.util import environment
+
+NAME = "checkpoint_dot_policy"
+ROOT = Path(__file__).parents[3]
+RIGHT = (ROOT / "solutions" / f"{NAME}.py").read_text()
+ODD = {
+    "JAX_PLATFORMS": "tpu",
+    "JAX_ENABLE_X64": "1",
+    "JAX_DEBUG_NANS": "1",
+    "JAX_NO_SUCH": "1",
+    "XLA_FLAGS": "--no_such_flag=1",
+    "TF_XLA_FLAGS": "--no_such_flag=1",
+    "NPY_PROMOTION_STATE": "weak_and_warn",
+    "PYTHONOPTIMIZE": "2",
+    "PYTHONWARNINGS": "error",
+    "PYTHONSTARTUP": "/nonexistent",
+    "PYTHONIOENCODING": "ascii",
+    "LD_PRELOAD": "/nonexistent.so",
+    "LANG": "tr_TR.ISO-8859-9",
+    "LC_ALL": "C",
+    "TZ": "Mars/Olympus",
+    "HOME": "/nonexistent",
+    "OMP_NUM_THREADS": "no number",
+    "MALLOC_PERTURB_": "7",
+}
+
+
+def batch(tmp_path, answers, environment=(), shell="exec", *options):
+    (tmp_path / "in").mkdir(exist_ok=True)
+    for learner, text in answers.items():
+        (tmp_path / "in" / f"{learner}.py").write_text(text)
+    command = ["bash", "-c", f'{shell} "$@"', "bash", sys.executable, "-m", "grader", "batch", tmp_path / "in", "--out"]
+    command += [tmp_path / "out", "--exercise", NAME, bubblewrap.UNGROUPED, *options]
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=300, cwd=ROOT, env=os.environ | dict(environment)
+    )
+
+
+def verdicts(tmp_path):
+    with (tmp_path / "out" / "grades.csv").open(newline="") as file:
+        return {row["learner"]: row["verdict"] for row in csv.DictReader(file)}
+
+
+@bubblewrap.needed
+def test_an_odd_environment_changes_no_grade(tmp_path):
+    wrong = RIGHT.replace("jax.checkpoint(", "(lambda f, policy: f)(")
+    done = batch(tmp_path, {"ada": RIGHT, "ben": wrong}, ODD)
+    assert done.returncode == 0, done
+    assert verdicts(tmp_path) == {"ada": "passed", "ben": "not passed"}
+
+
+def test_an_allow_list_is_passed_on_and_the_rest_is_assigned():
+    given = ODD | {"A_SECRET": "1", "DASK_DISTRIBUTED__COMM__TLS__CA_FILE": "ca", "JAX_REMAT3": "1", "PATH": "/bin"}
+    passed = environment.for_grading(given)
+    assert environment.for_grading(passed) == passed, "or the command would start itself for ever"
+    assert environment.ASSIGNED.items() <= passed.items() and "A_SECRET" not in passed
+    assert {"PATH", "HOME", "JAX_REMAT3", "DASK_DISTRIBUTED__COMM__TLS__CA_FILE"} <= {*passed}
+    assert {*passed} & {*ODD} == {"HOME", *environment.ASSIGNED} & {*ODD}
+
+
+def test_a_check_keeps_places_and_drops_settings():
+    given = ODD | {"PYTHONPATH": "/x", "PYTHONHOME": "/y", "A_NAME": "1", "JAX_REMAT3": "1", "SYSTEMROOT": "z"}
+    kept = environment.without_settings(given)
+    assert {"PYTHONPATH", "PYTHONHOME", "A_NAME", "JAX_REMAT3", "SYSTEMROOT", "HOME"} <= {*kept}
+    assert not {"JAX_PLATFORMS", "XLA_FLAGS", "PYTHONOPTIMIZE", "PYTHONWARNINGS", "NPY_PROMOTION_STATE"} & {*kept}
+
+
+@pytest.mark.parametrize(
+    ("shell", "named"),
+    [
+        ("ulimit -u 20; exec", "`ulimit -Hu` is 20"),
+        ("ulimit -n 64; exec", "`ulimit -Hn` is 64"),
+        ("ulimit -v 8000000; exec", "`ulimit -Hv` is 8,000,000"),
+        ("ulimit -f 2000; exec", "`ulimit -Hf` is 2,000"),
+    ],
+)
+@bubblewrap.needed
+def test_a_limit_that_is_too_low_is_named_and_nothing_is_graded(shell, named, tmp_path):
+    done = batch(tmp_path, {"ada": RIGHT}, (), shell)
+    assert done.returncode == 2 and named in done.stderr and not (tmp_path / "out").exists(), done
+
+
+@bubblewrap.needed
+def test_limits_that_may_be_raised_are(tmp_path):
+    done = batch(tmp_path, {"ada": RIGHT}, (), "ulimit -S -n 64; ulimit -S -s 512; ulimit -S -u 20; exec")
+    assert done.returncode == 0 and verdicts(tmp_path) == {"ada": "passed"}, done

@@ -1,0 +1,115 @@
+"""Nothing passes from one answer to the next, and nothing of the machine's is changed."""
+
+import ast
+import os
+import textwrap
+
+import bubblewrap
+import pytest
+
+from grader.classroom.collect import Submission
+from grader.isolation import what_is_shown
+from grader.isolation.inside.lockdown import DEVICES
+
+NAME = "checkpoint_dot_policy"
+HEAD = f"""
+import ctypes, os, random, socket, stat, sys, time
+DEVICES = {DEVICES!r}
+
+def tries(action, *arguments, **options):
+    try:
+        action(*arguments, **options)
+        return "done"
+    except OSError as error:
+        return type(error).__name__
+
+def finds(what):
+    print(repr(what), flush=True)
+    os._exit(0)
+"""
+
+
+def found(body, grader):
+    text = f"{HEAD}\ndef {NAME}(w1, w2, x):\n{textwrap.indent(textwrap.dedent(body), '    ')}\n"
+    graded = grader.grade(Submission("a learner", "answer.py", text.encode()), seed=1)
+    assert "exit status 0" in graded.reason and graded.printed, graded
+    return ast.literal_eval(graded.printed)
+
+
+def state(path):
+    seen = os.stat(path)
+    return seen.st_mode, seen.st_uid, seen.st_atime_ns, seen.st_mtime_ns, seen.st_ctime_ns
+
+
+CHANGES = """
+done = []
+for device in DEVICES:
+    done += [tries(os.utime, device), tries(os.utime, device, (1, 1)), tries(os.chmod, device, 0o640)]
+    done += [tries(os.utime, os.open(device, os.O_RDONLY)), tries(os.chmod, os.open(device, os.O_RDONLY), 0o640)]
+    open(device, "rb").read(10)
+open("/dev/null", "wb").write(b"something")
+finds({*done} - {"OSError", "PermissionError"})
+"""
+
+
+@pytest.mark.parametrize("as_root", [True, False])
+@bubblewrap.needed
+def test_the_machines_devices_stay_as_they_are(as_root, monkeypatch, grader_in_sandbox):
+    if not as_root:  # as in a container whose root may not become another user
+        options = what_is_shown.options
+        monkeypatch.setattr(what_is_shown, "options", lambda as_root: ["--none-such"] if as_root else options(False))
+        from grader.classroom.grade_one import SandboxGrader
+
+        grader = SandboxGrader()
+    else:
+        grader = grader_in_sandbox()
+    before = {device: state(device) for device in DEVICES}
+    try:
+        assert found(CHANGES, grader) == set()
+    finally:
+        if not as_root:
+            grader.close()
+    assert {device: state(device) for device in DEVICES} == before
+
+
+LEAVES = """
+left = []
+for folder in ["/", "/tmp", "/dev", "/dev/shm", "/proc", "/etc", "/usr", *sys.path]:
+    if not folder or folder.startswith("/learner"):
+        continue  # its own
+    left += [tries(os.mkdir, folder + "/left"), tries(os.utime, folder), tries(os.chmod, folder, 0o777)]
+    left += [tries(open, folder + "/left", "w")]
+line = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+left += [tries(line.bind, "\\0left"), tries(line.bind, "/learner/left"), tries(line.connect, "\\0left")]
+finds({*left})
+"""
+SEES = """
+seen = {}
+for folder in ["/", "/tmp", "/dev", "/etc", "/learner", *sys.path]:
+    if os.path.isdir(folder) and not folder.startswith("/learner/"):
+        at = os.stat(folder)
+        seen[folder] = hash(tuple(sorted(os.listdir(folder)))), at.st_mode, folder != "/learner" and at.st_mtime_ns
+finds(seen)
+"""
+
+
+@bubblewrap.needed
+def test_the_next_answer_finds_what_the_one_before_found(grader_in_sandbox):
+    grader = grader_in_sandbox()
+    before = found(SEES, grader)
+    made = found(LEAVES, grader)
+    assert found(SEES, grader) == before
+    assert made <= {"OSError", "PermissionError", "FileNotFoundError", "NotADirectoryError"}, (
+        "but in a folder of its own"
+    )
+
+
+@bubblewrap.needed
+def test_how_busy_the_machine_is_is_told_by_no_system_call(grader_in_sandbox):
+    body = """
+    number = {"x86_64": 99, "aarch64": 179}[os.uname().machine]
+    libc, room = ctypes.CDLL(None, use_errno=True), ctypes.create_string_buffer(512)
+    told = libc.syscall(ctypes.c_long(number), room)
+    finds((told, set(bytes(room)), tries(os.getloadavg), os.path.exists("/proc/meminfo"), os.path.exists("/sys")))
+    """
+    assert found(body, grader_in_sandbox()) == (-1, {0}, "OSError", False, False)

@@ -1,0 +1,139 @@
+"""No answer takes much of the machine's memory, whatever it asks the kernel for, also without control groups."""
+
+import textwrap
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import bubblewrap
+import pytest
+
+from grader.classroom.collect import Submission
+from grader.isolation import remote_execution
+from grader.isolation.limits import FOR_BATCH
+
+NAME = "checkpoint_dot_policy"
+ROOT = Path(__file__).parents[3]
+HEAD = """
+import ctypes, mmap, os, threading
+libc = ctypes.CDLL(None, use_errno=True)
+libc.mmap.restype = libc.mremap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]
+FAILED, SHARED, PRIVATE, ANONYMOUS, FIXED = 2**64 - 1, 1, 2, 32, 0x100000
+
+def mapped(size, flags, file=-1, where=None):
+    place = libc.mmap(where, size, 3, flags, file, 0)
+    return None if place == FAILED else place
+"""
+TOO_MUCH = "more memory than it may have (512 MiB"
+# Each would take 1.5 GiB, and no more, if nothing ended it.
+ATTACKS = {
+    "shared pages, all but one unmapped": ("refused", """
+        for _ in range(6):
+            if not (place := mapped(2**28, SHARED | ANONYMOUS)):
+                raise OSError("refused")
+            ctypes.memset(place, 1, 2**28)
+            libc.munmap(ctypes.c_void_p(place + 4096), ctypes.c_size_t(2**28 - 4096))
+        """),
+    "shared pages of /dev/zero": ("refused", """
+        zero = os.open("/dev/zero", os.O_RDWR)
+        for _ in range(6):
+            if not (place := mapped(2**28, SHARED, zero)):
+                raise OSError("refused")
+            ctypes.memset(place, 1, 2**28)
+            libc.munmap(ctypes.c_void_p(place + 4096), ctypes.c_size_t(2**28 - 4096))
+        """),
+    "shared pages of a file": ("refused", """
+        file = open("/learner/large", "w+b")
+        file.truncate(2**20)
+        if not mapped(2**20, SHARED, file.fileno()) and not mapped(2**20, 3, file.fileno()):
+            raise OSError("refused")
+        """),
+    "a second view of the same pages": ("refused", """
+        place = mapped(2**20, PRIVATE | ANONYMOUS)
+        if libc.mremap(ctypes.c_void_p(place), ctypes.c_size_t(0), ctypes.c_size_t(2**20), 1) == FAILED:
+            raise OSError("refused")
+        """),
+    "pages, one after the other": (TOO_MUCH, "held = [os.urandom(2**20) for _ in range(1500)]"),
+    "pages, in many threads": (TOO_MUCH, """
+        held = []
+        def take():
+            for _ in range(48):
+                held.append(bytearray(b"1") * 2**20)
+        threads = [threading.Thread(target=take) for _ in range(32)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        """),
+    # 12 KiB each: a page, a table of pages and one of tables.
+    "pages far apart": (TOO_MUCH, """
+        for number in range(120_000):
+            if place := mapped(4096, PRIVATE | ANONYMOUS | FIXED, where=2**40 + number * 2**30):
+                ctypes.memset(place, 1, 1)
+            else:
+                break
+        held = bytearray(b"1") * (400 * 2**20)
+        """),
+}  # fmt: skip
+
+
+class Watched:
+    """How much less memory the machine had at worst while this lasted: `taken`, in bytes."""
+
+    def __enter__(self):
+        self._over, self._least = threading.Event(), _available()
+        self._before = self._least
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+        return self
+
+    def _look(self):
+        while not self._over.wait(0.01):
+            self._least = min(self._least, _available())
+
+    def __exit__(self, *_):
+        self._over.set()
+        self._thread.join()
+        self.taken = self._before - self._least
+
+
+def _available():
+    line = next(line for line in Path("/proc/meminfo").read_text().splitlines() if line.startswith("MemAvailable"))
+    return int(line.split()[1]) * 1024
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+@bubblewrap.needed
+def test_an_answer_takes_no_more_memory_than_it_may_have(name, grader_in_sandbox):
+    reason, body = ATTACKS[name]
+    text = f"{HEAD}\ndef {NAME}(w1, w2, x):\n{textwrap.indent(textwrap.dedent(body), '    ')}"
+    text += "\n    print('it has all', flush=True)\n    os._exit(0)\n"
+    with Watched() as watched:
+        graded = grader_in_sandbox().grade(Submission("a learner", "answer.py", text.encode()), seed=1)
+    assert reason in graded.reason and "it has all" not in graded.printed, graded
+    assert watched.taken < 1.3 * 2**30, "of others' processes there is some 0.3 GiB"
+
+
+@bubblewrap.needed
+def test_files_that_are_open_and_deleted_count_too(grader_in_sandbox):
+    body = """
+    held = []
+    for number in range(100):
+        held.append(open(f"/learner/{number}", "w+b"))
+        os.unlink(f"/learner/{number}")
+        held[-1].write(bytes(2**21)), held[-1].flush()
+    """
+    text = f"{HEAD}\ndef {NAME}(w1, w2, x):\n{textwrap.indent(textwrap.dedent(body), '    ')}"
+    graded = grader_in_sandbox().grade(Submission("a learner", "answer.py", text.encode()), seed=1)
+    assert "No space left on device" in graded.reason, graded
+
+
+@bubblewrap.needed
+def test_what_runs_programs_has_such_a_limit_too(grader_in_sandbox, monkeypatch):
+    right = (ROOT / "solutions" / f"{NAME}.py").read_bytes()
+    monkeypatch.setattr(remote_execution, "LIMITS", replace(remote_execution.LIMITS, resident=2**20))
+    graded = grader_in_sandbox().grade(Submission("a learner", "answer.py", right), seed=91)
+    assert "its two programs took more memory than they may have (1 MiB)" in graded.reason, graded
+
+
+def test_two_processes_of_an_answer_have_a_gibibyte():
+    assert FOR_BATCH.resident + remote_execution.LIMITS.resident == 2**30

@@ -1,0 +1,158 @@
+"""Text that an answer's process may send, by the thousand: what reads it takes it or refuses it, soon and in words.
+
+Each example begins with a file of `corpus/` and changes it. Hypothesis keeps what failed in `found/`, which is checked
+in, and tries that first. The suite runs some hundred examples. For minutes, and with examples that nobody has seen:
+
+    FUZZ_SECONDS=300 pytest -n 0 tests/grader/fuzzing
+"""
+
+import contextlib
+import os
+import re
+import secrets
+import socket
+import threading
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import strategies as st
+from hypothesis.database import DirectoryBasedExampleDatabase
+
+from grader.answers.evidence import Evidence, EvidenceError
+from grader.isolation.inside import messages, protocol
+from grader.stablehlo import interpreter, reader
+from grader.stablehlo.numpy_operations import Uninterpreted
+from grader.stablehlo.types import ProgramError
+
+HERE = Path(__file__).parent
+SECONDS = float(os.environ.get("FUZZ_SECONDS", "0"))
+SLOW = 20  # seconds of processor time for one example
+SETTINGS = settings(
+    max_examples=1000 if SECONDS else 100,
+    database=DirectoryBasedExampleDatabase(HERE / "found"),
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+
+
+def corpus(kind):
+    return [path.read_bytes() for path in sorted((HERE / "corpus" / kind).iterdir())]
+
+
+# Numbers, names, brackets and the like: what a change takes out, puts in or puts in another place.
+TOKEN = re.compile(rb"[%@#]?\w+(?:\.\w+)*|\s+|.", re.DOTALL)
+STRANGE = [b"0", b"-1", b"18446744073709551616", b"1e999", b"nan", b"?", b"null", b"{}", b"[]", b"\x00", b"\xff", b'"']
+STRANGE += [
+    b"[" * 2000,
+    b"tensor<?xf32>",
+    b"tensor<99999999x99999999xf32>",
+    b"tensor<0xf32>",
+    b"complex<f32>",
+    b"token",
+]
+
+
+@st.composite
+def changed(draw, kind):
+    """A file of the corpus with some changes, and other files' tokens in it."""
+    files = [TOKEN.findall(file) for file in corpus(kind)]
+    tokens, other = list(draw(st.sampled_from(files))), draw(st.sampled_from(files))
+    for _ in range(draw(st.integers(0, 6))):
+        place = draw(st.integers(0, max(len(tokens) - 1, 0)))
+        length = draw(st.sampled_from([1, 1, 1, 2, 5, 30, 300]))
+        source = draw(st.integers(0, max(len(other) - 1, 0)))
+        what = draw(st.sampled_from(["drop", "repeat", "copy", "own", "strange", "byte"]))
+        piece = tokens[place : place + length]
+        if what == "drop":
+            tokens[place : place + length] = []
+        elif what == "repeat":
+            tokens[place:place] = piece * draw(st.sampled_from([1, 2, 50]))
+        elif what == "copy":
+            tokens[place : place + length] = other[source : source + length]
+        elif what == "own":
+            tokens[place : place + 1] = tokens[source : source + 1]
+        elif what == "strange":
+            tokens[place : place + 1] = [draw(st.sampled_from(STRANGE))]
+        elif piece and piece[0]:
+            at = draw(st.integers(0, len(piece[0]) - 1))
+            tokens[place] = piece[0][:at] + bytes([draw(st.integers(0, 255))]) + piece[0][at + 1 :]
+    return b"".join(tokens)[: 2**20]
+
+
+KINDS = [kind for kind in vars(protocol).values() if isinstance(kind, type) and hasattr(kind, "__dataclass_fields__")]
+
+
+def read_messages(content):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        thread = threading.Thread(target=_send, args=(ours, content))
+        thread.start()
+        try:
+            message, arrays = messages.receive(theirs, 10**6, KINDS, 30)
+        except messages.WireError:
+            return
+        finally:
+            theirs.close()
+            thread.join()
+    assert type(message) in KINDS and all(array.nbytes <= 10**6 for array in arrays)
+
+
+def _send(line, content):
+    with contextlib.suppress(OSError):
+        line.sendall(content)
+    line.close()
+
+
+def read_evidence(content):
+    try:
+        evidence = Evidence.from_json(content.decode(errors="surrogateescape"))
+    except EvidenceError:
+        return
+    assert Evidence.from_json(evidence.to_json()) == evidence
+
+
+def read_stablehlo(content):
+    text = content.decode(errors="replace")
+    try:
+        program = reader.read(text, max_trip_count=100)
+        inputs = [np.ones(of.shape, of.dtype) for of in program.input_types]
+        interpreter.run(program.text or text, inputs)
+    except (ProgramError, Uninterpreted):
+        return
+
+
+READERS = {"messages": read_messages, "evidence": read_evidence, "stablehlo": read_stablehlo}
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_whatever_comes_is_taken_or_refused(kind):
+    @SETTINGS
+    @seed(int(os.environ.get("REMAT_SEED", "0")) if not SECONDS else secrets.randbits(64))
+    @given(changed(kind))
+    def tried(content):
+        start = time.process_time()
+        READERS[kind](content)
+        assert time.process_time() - start < SLOW
+
+    end = time.monotonic() + SECONDS / len(READERS)
+    tried()
+    while time.monotonic() < end:
+        tried()
+
+
+@pytest.mark.parametrize("kind", READERS)
+def test_the_corpus_itself_is_taken(kind):
+    """Else all that the changes could find is how it is refused."""
+    for content in corpus(kind):
+        if kind == "messages":
+            ours, theirs = socket.socketpair()
+            with ours, theirs:
+                ours.sendall(content)
+                assert type(messages.receive(theirs, 10**6, KINDS, 30)[0]) in KINDS
+        elif kind == "evidence":
+            assert Evidence.from_json(content.decode()).exercise
+        else:
+            assert reader.read(content.decode(), 100).outputs

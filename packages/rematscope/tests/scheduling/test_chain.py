@@ -13,12 +13,13 @@ from zoo import normal
 
 from rematscope import auto, load, measure, trace
 from rematscope.choices.build import work
+from rematscope.scheduling.captured import captured
 from rematscope.scheduling.chain import Chain
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.linearize import linearize
+from rematscope.scheduling.planned import keeping
 from rematscope.scheduling.revolve import Link, Tours
 from rematscope.scheduling.schedule import schedule
-from rematscope.scheduling.scheduled import keeping
 
 
 def forward_steps(links, slots):
@@ -110,6 +111,6 @@ def test_loops_and_random_numbers_in_a_chain_come_again_as_they_were():
     tours = Tours(chained.links, limit=sum(link.enters + link.least for link in chained.links))
     few = next(tour for tour in map(tours.best, range(tours.slots)) if tour)
     assert any(len(there) > 0 for _, there in few.stops)
-    again = keeping(net, linearized, schedule(linearized, *chained.choice(few)))
+    again = keeping(captured(net, args, {}), schedule(linearized, *chained.choice(few)))
     gradients, expected = (jax.jit(jax.grad(f, (0, 1)))(*args) for f in (again, net))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), gradients, expected)

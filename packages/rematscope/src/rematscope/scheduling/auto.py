@@ -11,22 +11,23 @@ import jax
 from rematscope.choices.build import CostFunction, work
 from rematscope.errors import PlanError
 from rematscope.ir.garbage import collected_later
-from rematscope.ir.jax_internals import remat3
 from rematscope.planning.budget import budget_bytes
 from rematscope.render.progress import progress
 from rematscope.render.units import bytes_text
 from rematscope.scheduling.blocks import Block, in_blocks
 from rematscope.scheduling.by_hand import shapes_of
+from rematscope.scheduling.captured import captured
 from rematscope.scheduling.host import Host
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.plain import POLICIES, Plain, checkpointed
+from rematscope.scheduling.planned import scheduled_as, with_checkpoints
 from rematscope.scheduling.result import Auto
 from rematscope.scheduling.schedule import schedule
-from rematscope.scheduling.scheduled import keeping
 from rematscope.scheduling.search import COMPILES, Search
 from rematscope.scheduling.structure import digest, stops_at, values_at
 from rematscope.seconds.devices import DEVICES, Device, cost_meant, device_called
-from rematscope.tracing.checkpoints import called_once, without_checkpoints
+from rematscope.tracing.checkpoints import without_checkpoints
+from rematscope.tracing.signature import Signature
 from rematscope.tracing.trace import trace
 from rematscope.xla.compiling import check_target
 
@@ -72,13 +73,17 @@ def auto(
         memory of a CPU is the host's.
 
     Returns:
-      The best of what was compiled. Its `.function` takes arguments of the same shapes, and is differentiated in
-      reverse mode as was chosen; in other ways it is `f`.
+      The best of what was compiled. Its `.function` computes and differentiates what `f` does, in reverse mode as was
+      chosen. Value and derivatives all come from one trace of `f`, made by this call: variables that `f` closes over
+      keep the values that they had then. A call for which `jax.jit` would trace `f` again is refused: another pytree
+      structure, static value, shape, dtype, weak type or explicit sharding of the arguments, or another setting of
+      JAX. It can be transformed by `jit`, `vmap` and further derivatives.
 
     Raises:
-      PlanError: if the limit cannot be read or kept, with the smallest peak that was reached; if nothing may be
-        compiled; if nothing of `f` can move to a `host`, or does so already; if `f` is a training step, which takes
-        gradients itself; or if only one of `cost="seconds"` and `device` is given.
+      PlanError: if the limit cannot be read or kept, with the smallest peak that was reached; if `f` changes the state
+        of an object, such as a module of Flax's nnx, or closes over a traced value; if nothing may be compiled; if
+        nothing of `f` can move to a `host`, or does so already; if `f` is a training step, which takes gradients
+        itself; or if only one of `cost="seconds"` and `device` is given.
       TraceError, TargetError: as `measure` does.
 
     Example:
@@ -166,10 +171,11 @@ def load(path: str | os.PathLike[str], f: Callable[..., Any], *args: Any, **kwar
       *args, **kwargs: its arguments, as for `trace`.
 
     Returns:
-      What `auto(f, …).function` is.
+      A function like `auto(f, …).function`: it computes what `f` does when it is loaded, with the variables that `f`
+      closes over then, and refuses a call for which `jax.jit` would trace `f` again.
 
     Raises:
-      PlanError: if the file is about another function, or holds no choice.
+      PlanError: if the file is about another function, or holds no choice; if `f` changes the state of an object.
       OSError: if it cannot be read.
 
     Example:
@@ -196,7 +202,7 @@ def load(path: str | os.PathLike[str], f: Callable[..., Any], *args: Any, **kwar
         target = str(said.get("target", "cpu"))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise no_choice from None
-    once = f if remat3() else called_once(f, args, kwargs)
+    once, signature = captured(f, args, kwargs), Signature(f, args, kwargs)
     own = once if said.get("checkpoints") else without_checkpoints(once)
     given = own if plain is None else checkpointed(once, plain)
     linearized = linearize(trace(in_blocks(once, (), segments=segments) if segments else given, *args, **kwargs))
@@ -206,13 +212,13 @@ def load(path: str | os.PathLike[str], f: Callable[..., Any], *args: Any, **kwar
             "JAX writes it down otherwise now. Let auto choose again."
         )
     if plain is not None:
-        return checkpointed(f, plain)
+        return with_checkpoints(once, signature, plain)
     try:
         kept, moved = values_at(linearized, chosen), values_at(linearized, away)
         made = schedule(linearized, kept, stops_at(linearized, stops), moved, target)
     except IndexError:  # there are not so many values
         raise no_choice from None
-    return keeping(f, linearized, made)
+    return scheduled_as(once, signature, made)
 
 
 def _places(said: Any) -> list[int]:

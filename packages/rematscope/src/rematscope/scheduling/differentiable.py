@@ -5,6 +5,7 @@ the given backward program; its value, which forward mode asks for, and its own 
 of the function itself; under `vmap` both go together.
 """
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -19,18 +20,24 @@ from jax.interpreters import ad, batching, mlir
 source_info_util.register_exclusion(__file__)
 
 Arrays = Sequence[Any]
+_Back = Callable[[tuple[bool, ...]], Callable[..., Arrays]]
 
 
 def differentiable(
-    f: Callable[..., Arrays], forward: Callable[..., Arrays], backward: Callable[..., Arrays]
+    f: Callable[..., Arrays],
+    forward: Callable[..., Arrays],
+    backward: Callable[[tuple[bool, ...]], Callable[..., Arrays]],
+    outputs: int,
 ) -> Callable[..., Arrays]:
     """`f` with another way to its cotangents.
 
     Args:
       f: a function of arrays that returns a list of arrays.
       forward: the same outputs, and then what is kept.
-      backward: of what is kept, the arguments and a cotangent for each output, to a cotangent for each argument. That
-        of an integer is a float0.
+      backward: of what is known to be zero, one truth for each output, a function of what is kept, the arguments and a
+        cotangent for each other output. It returns a cotangent for each argument; that of an integer is a float0.
+      outputs: how many `f` has.
+      outputs: how many there are.
     """
 
     @jax.custom_jvp
@@ -39,7 +46,8 @@ def differentiable(
 
     def rule(primals: Arrays, tangents: Arrays) -> tuple[Arrays, Arrays]:
         asked = [i for i, t in enumerate(tangents) if not isinstance(t, SymbolicZero)]
-        *results, kept = _divided(forward(*primals), jax.eval_shape(lambda: tuple(f(*primals))))
+        both = forward(*primals)
+        results, kept = both[:outputs], both[outputs:]
         flows = [jnp.issubdtype(o.dtype, jnp.inexact) for o in results]
         zeros = [np.zeros(o.shape, jax.dtypes.float0) for o in results]
 
@@ -55,12 +63,20 @@ def differentiable(
             dots = jax.jvp(of, [given[i] for i in asked], list(dots))[1]
             return tuple(dots)
 
-        def back(*operands: Any) -> Arrays:
-            given, kept = operands[: len(primals)], operands[len(primals) : len(operands) - sum(flows)]
-            flowing = iter(operands[len(operands) - sum(flows) :])
-            cotangents = [next(flowing) if flow else zero for flow, zero in zip(flows, zeros, strict=True)]
-            found = backward(*kept, *given, *cotangents)
-            return tuple(found[i] for i in asked)
+        def back(none: tuple[bool, ...]) -> Callable[..., Arrays]:
+            """The way back where some of the cotangents that flow are zero."""
+            flown = iter(none)
+            zero = tuple(flow and next(flown) for flow in flows)
+
+            def pulled(*operands: Any) -> Arrays:
+                given, kept = operands[: len(primals)], operands[len(primals) : len(operands) - none.count(False)]
+                flowing = iter(operands[len(operands) - none.count(False) :])
+                pairs = zip(flows, zero, zeros, strict=True)
+                cotangents = [next(flowing) if flow else nothing for flow, no, nothing in pairs if not no]
+                found = backward(zero)(*kept, *given, *cotangents)
+                return tuple(found[i] for i in asked)
+
+            return pulled
 
         if not asked or not any(flows):
             return tuple(results), tuple(
@@ -82,11 +98,6 @@ def differentiable(
 
     function.defjvp(rule, symbolic_zeros=True)
     return function
-
-
-def _divided(flat: Arrays, outputs: Arrays) -> list[Any]:
-    """The outputs one by one, and the rest as a list."""
-    return [*flat[: len(outputs)], list(flat[len(outputs) :])]
 
 
 # `tangent(*fixed, *tangents)` is linear in the tangents; what is kept is among the fixed for its transpose alone.
@@ -122,9 +133,10 @@ def _jvp(primals: Arrays, dots: Arrays, **params: Any) -> tuple[list[Any], list[
     return results, list(jax.jvp(of, [primals[i] for i in moving], [dots[i] for i in moving])[1])
 
 
-def _transpose(cotangents: Arrays, *operands: Any, back: Callable[..., Arrays], fixed: int, **_: Any) -> list[Any]:
-    given = [ad.instantiate_zeros(ct) for ct in cotangents]
-    return [None] * fixed + list(back(*operands[:fixed], *given))
+def _transpose(cotangents: Arrays, *operands: Any, back: _Back, fixed: int, **_: Any) -> list[Any]:
+    none = tuple(type(ct) is ad.Zero for ct in cotangents)
+    given = [ct for ct, zero in zip(cotangents, none, strict=True) if not zero]
+    return [None] * fixed + list(back(none)(*operands[:fixed], *given))
 
 
 def _batch(operands: Arrays, dims: Sequence[Any], **params: Any) -> tuple[list[Any], list[int]]:
@@ -136,9 +148,14 @@ def _batch(operands: Arrays, dims: Sequence[Any], **params: Any) -> tuple[list[A
         for x, d in zip(operands[fixed:], dims[fixed:], strict=True)
     ]
     params["straight"] = jax.vmap(params["straight"], (*axes, *[0] * len(tangents)))
-    params["back"] = jax.vmap(params["back"], (*axes, *[0] * len(types)))
+    params["back"] = functools.partial(_mapped_back, params["back"], axes)
     params["types"] = tuple(aval.update(shape=(size, *aval.shape)) for aval in types)
     return _tangent.bind(*operands[:fixed], *tangents, **params), [0] * len(types)
+
+
+def _mapped_back(back: _Back, axes: tuple[Any, ...], none: tuple[bool, ...]) -> Callable[..., Arrays]:
+    mapped: Callable[..., Arrays] = jax.vmap(back(none), (*axes, *[0] * none.count(False)))
+    return mapped
 
 
 ad.primitive_jvps[_tangent] = _jvp

@@ -5,9 +5,7 @@ Each of these takes a while to find out in a long program, so it is found out wh
 
 import dataclasses
 import math
-from collections.abc import Callable
 from functools import cached_property
-from typing import Any
 
 from rematscope.choices.build import CostFunction, work
 from rematscope.ir.program import Equation, Value, nbytes
@@ -17,9 +15,11 @@ from rematscope.scheduling.blocks import Segments
 from rematscope.scheduling.costs import cost_again, work_in
 from rematscope.scheduling.host import Moves
 from rematscope.scheduling.linearize import Linearized
-from rematscope.scheduling.plain import Plain, checkpointed
+from rematscope.scheduling.plain import Plain
+from rematscope.scheduling.planned import Planned, scheduled_as, with_checkpoints
 from rematscope.scheduling.schedule import Schedule, Stop, schedule
-from rematscope.scheduling.scheduled import keeping
+from rematscope.tracing.checkpoints import CalledOnce
+from rematscope.tracing.signature import Signature
 from rematscope.tracing.trace import Passes
 from rematscope.xla.measure import Measurement
 
@@ -29,16 +29,16 @@ class Subject:
     """What is chosen for.
 
     Attributes:
-      f: the function.
-      once: the same for what is looked at and compiled, so that it is called once.
+      once: the function, as it was traced.
+      signature: the call that it was traced for.
       target: what is compiled for.
       cost: what is to be least of all that is computed again.
       least: what both passes compute at all events, in FLOPs and transcendentals.
       moves: what may wait on the host, if anything may.
     """
 
-    f: Callable[..., Any]
-    once: Callable[..., Any]
+    once: CalledOnce
+    signature: Signature
     target: str
     cost: CostFunction
     least: int
@@ -85,13 +85,12 @@ class Proposal:
         return schedule(self.linearized, self.kept, self.stops, self.moved, self.subject.target)
 
     @cached_property
-    def function(self) -> Callable[..., Any]:
+    def function(self) -> Planned:
         """What computes and differentiates so."""
-        return self.of(self.subject.f)
-
-    def of(self, f: Callable[..., Any]) -> Callable[..., Any]:
-        """The same of a function with the same program."""
-        return keeping(f, self.linearized, self.schedule) if self.plain is None else checkpointed(f, self.plain)
+        subject = self.subject
+        if self.plain is not None:
+            return with_checkpoints(subject.once, subject.signature, self.plain)
+        return scheduled_as(subject.once, subject.signature, self.schedule)
 
     @property
     def _programs(self) -> Schedule | Passes:

@@ -23,6 +23,7 @@ from rematscope.scheduling.by_hand import ByHand, by_hand, everything
 from rematscope.scheduling.host import Host
 from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.plain import Plain, in_words, segments_in_words
+from rematscope.scheduling.planned import Unpickled
 from rematscope.scheduling.proposal import Proposal
 from rematscope.scheduling.structure import digest, places, places_of_stops
 from rematscope.seconds.devices import Device
@@ -53,7 +54,7 @@ class Line:
     when: tuple[float, float] | None = None
 
 
-class Auto(Pictured):
+class Auto(Unpickled, Pictured):
     """A function within a limit of memory, and how it keeps to it. Displays itself as a picture with its numbers.
 
     Attributes:

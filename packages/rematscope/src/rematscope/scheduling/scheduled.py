@@ -6,18 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 from jax.extend import source_info_util
+from jax.extend.core import jaxpr_as_fun
 
 from rematscope.errors import PlanError
-from rematscope.ir.jax_internals import Policy
+from rematscope.ir.jax_internals import Policy, body_of, varying
 from rematscope.linting.subject import everything
 from rematscope.render.units import bytes_text
-from rematscope.scheduling.differentiable import differentiable
-from rematscope.scheduling.linearize import Linearized, linearize
-from rematscope.scheduling.schedule import Schedule, schedule
-from rematscope.tracing.arguments import called, check_arrays, described, flattened
-from rematscope.tracing.checkpoints import checkpoints, jaxpr_of, nothing, with_policy
+from rematscope.scheduling.captured import traced_for_a_plan
+from rematscope.scheduling.linearize import linearize
+from rematscope.scheduling.planned import keeping
+from rematscope.scheduling.schedule import schedule
+from rematscope.tracing.arguments import called, described
+from rematscope.tracing.checkpoints import CalledOnce, checkpoints, nothing, with_policy
 from rematscope.tracing.trace import trace
 from rematscope.xla.compiling import check_target
 
@@ -40,12 +41,13 @@ def scheduled(f: Callable[..., Any], policy: Policy | None = None, *, target: st
     Returns:
       A function with `f`'s values and derivatives. It can be differentiated in forward and reverse mode and again, and
       transformed by `jit` and `vmap`; the schedule is that of reverse mode, and second order computes the first as
-      plain JAX. Call it under `jax.jit`: each call traces `f` anew.
+      plain JAX. Each call traces `f` again, with the variables that it closes over now: call it under `jax.jit`.
 
     Raises:
       TraceError: when it is called, as `trace` does.
       PlanError: if `policy` is no function; when it is called, if it makes policies and is none, moves values to the
-        host, or if a checkpoint of `f` is differentiated in it, or has to repeat an effect that none may.
+        host, if `f` changes the state of an object, such as a module of Flax's nnx, or if a checkpoint of `f` is
+        differentiated in it, or has to repeat an effect that none may.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -65,13 +67,8 @@ def scheduled(f: Callable[..., Any], policy: Policy | None = None, *, target: st
 
     @functools.wraps(f)
     def function(*args: Any, **kwargs: Any) -> Any:
-        flat, leaves = flattened(f, args, kwargs)
-        check_arrays(leaves)
-        # What is differentiated around and f closes over becomes an argument: f itself would hide it.
-        converted, closed_over = jax.closure_convert(flat, *leaves)
-        converted.__name__ = called(f)
-        leaves += closed_over
-        passes = trace(with_policy(converted, chosen), *leaves)
+        once, leaves = _with_outer_values(traced_for_a_plan(f, args, kwargs), jax.tree.leaves((args, kwargs)))
+        passes = trace(with_policy(once, chosen), *leaves)
         if moved := sum(r.value.nbytes for r in passes.residuals if r.kind == "computed" and r.memory == "host"):
             raise PlanError(
                 f"a policy moves {bytes_text(moved)} of {called(f)} to the host, and a schedule keeps all on the "
@@ -79,15 +76,14 @@ def scheduled(f: Callable[..., Any], policy: Policy | None = None, *, target: st
             )
         linearized = linearize(passes)
         late = schedule(linearized, linearized.kept, target=target)
-        made = keeping(converted, linearized, late)
-        jaxpr = jaxpr_of(converted, *leaves)
-        if not any(checkpoints(jaxpr)) and any(eqn.primitive.name == "scan" for eqn, _ in everything(jaxpr)):
+        made = keeping(once, late)
+        if not any(checkpoints(once.jaxpr)) and any(e.primitive.name == "scan" for e, _ in everything(once.jaxpr)):
             # A checkpoint around a loop has all of that run again before any of it is used. Where the policy saves what
             # is handed from one iteration to the next, each of them can compute its own again instead.
-            plain = linearize(trace(converted, *leaves))
+            plain = linearize(trace(once, *leaves))
             saved = plain.saved_by(chosen or nothing)
             if (inside := schedule(plain, saved, target=target)).kept_bytes <= late.kept_bytes:
-                made = keeping(converted, plain, inside)
+                made = keeping(once, inside)
         return made(*leaves)
 
     return function
@@ -127,29 +123,28 @@ def _takes(f: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:
     return True
 
 
-def keeping(f: Callable[..., Any], linearized: Linearized, programs: Schedule) -> Callable[..., Any]:
-    """`f` with a backward pass that keeps some values and computes the others again late.
+def _with_outer_values(once: CalledOnce, leaves: list[Any]) -> tuple[CalledOnce, list[Any]]:
+    """A function of the leaves of its arguments and of what it closes over of a transformation around; and all these.
 
-    Args:
-      f: a function.
-      linearized: its two programs, from a trace with arguments like those that it is called with.
-      programs: both passes, if these values are kept.
+    What is differentiated or mapped around the function and only closed over would be hidden from its derivative.
     """
-    shapes = [(v.shape, v.dtype) for v in linearized.passes.forward.inputs]
-    forward, backward = (jax.jit(program.__call__) for program in (programs.forward, programs.backward))
+    jaxpr: Any = once.jaxpr
+    is_outer = [isinstance(const, jax.core.Tracer) for const in jaxpr.consts]
+    values = [*(const for const, outer in zip(jaxpr.consts, is_outer, strict=True) if outer), *leaves]
+    made = (v.aval for eqn in body_of(jaxpr)[0].eqns for v in eqn.outvars)
+    if axes := sorted(frozenset[str]().union(*map(varying, (*map(jax.typeof, values), *made)))):
+        raise PlanError(
+            f"{called(once.function)} is called inside a shard_map over {', '.join(map(repr, axes))} that checks what "
+            "differs between devices (check_vma=True), and scheduled programs do not say that. Put the shard_map into "
+            "the function that you give to scheduled, or pass check_vma=False to the shard_map."
+        )
+    if not any(is_outer):
+        return once, leaves
 
-    @functools.wraps(f)
-    def function(*args: Any, **kwargs: Any) -> Any:
-        flat, leaves = flattened(f, args, kwargs)
-        check_arrays(leaves)
-        given = [(jnp.shape(leaf), jax.typeof(leaf).dtype) for leaf in leaves]
-        if given != shapes:
-            raise PlanError(
-                f"what to keep of {called(f)} was chosen for other shapes or dtypes of its arguments. Choose again for "
-                "these."
-            )
-        tree = jax.tree.structure(jax.eval_shape(f, *args, **kwargs))
-        result = differentiable(lambda *leaves: jax.tree.leaves(flat(*leaves)), forward, backward)(*leaves)
-        return jax.tree.unflatten(tree, result)
+    def with_outer(*operands: Any) -> Any:
+        rest = iter(operands)
+        consts = [next(rest) if outer else const for const, outer in zip(jaxpr.consts, is_outer, strict=True)]
+        return jaxpr_as_fun(jaxpr.replace(consts=consts))(*rest)
 
-    return function
+    longer = jax.make_jaxpr(with_outer)(*values)
+    return CalledOnce(once.function, longer, once.returning(jaxpr.out_avals)), values

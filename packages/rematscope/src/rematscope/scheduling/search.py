@@ -17,10 +17,10 @@ import jax
 
 from rematscope.choices.build import CostFunction, work
 from rematscope.errors import PlanError
-from rematscope.ir.jax_internals import remat3
 from rematscope.ir.program import Value
 from rematscope.render.units import bytes_text
 from rematscope.scheduling.at_once import AtOnce
+from rematscope.scheduling.captured import captured
 from rematscope.scheduling.chain import Chain
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.cuts import kept_at_cuts
@@ -35,7 +35,8 @@ from rematscope.scheduling.rows import Rows
 from rematscope.scheduling.segments import Segmented
 from rematscope.scheduling.structure import digest, stops_at, values_at
 from rematscope.seconds.devices import Device
-from rematscope.tracing.checkpoints import called_once, checkpoints, jaxpr_of, without_checkpoints
+from rematscope.tracing.checkpoints import checkpoints, jaxpr_of, without_checkpoints
+from rematscope.tracing.signature import Signature
 from rematscope.tracing.trace import trace
 from rematscope.xla.measure import measure
 
@@ -82,7 +83,7 @@ class Search:
         self._with_plain: dict[Plain, Proposal] = {}
         self._table: Tours | None = None  # of the chain, for a limit near the one that is looked at
         self.tell: Callable[[str, float], None] = lambda text, done: None
-        once = f if remat3() else called_once(f, args, kwargs)  # remat3's checkpoints would be others then
+        once = captured(f, args, kwargs)
         self.linearized = linearize(trace(without_checkpoints(once), *args, **kwargs))
         has_own = any(checkpoints(jaxpr_of(once, *args, **kwargs)))
         self.own = linearize(trace(once, *args, **kwargs)) if has_own else None
@@ -95,7 +96,9 @@ class Search:
         self.rows = [self._rows(kept) for kept in cuts or [frozenset()]]
         self._plains = Plains(once, args, kwargs, has_own, self.linearized.closed, target, self._with)
         whole = self.linearized.passes.cost
-        self.subject = Subject(f, once, target, cost, whole.flops + whole.transcendentals, self.moves)
+        self.subject = Subject(
+            once, Signature(f, args, kwargs), target, cost, whole.flops + whole.transcendentals, self.moves
+        )
         self._trial = functools.partial(Proposal, self.subject)
         self.fixed = self.linearized.fixed_bytes
         self._segmented = Segmented(self.subject, args, kwargs, self.rows[0])
@@ -387,7 +390,7 @@ class Search:
 
     def _compile(self, trial: Proposal) -> Proposal:
         self.tell(f"compile {len(self.trials) + 1} of {self.compiles}, {bytes_text(trial.schedule.kept_bytes)} kept", 0)
-        made = trial.measurement = measure(trial.of(self.subject.once), *self.args, target=self.target, **self.kwargs)
+        made = trial.measurement = measure(trial.function, *self.args, target=self.target, **self.kwargs)
         if not made.out_of_memory:
             self.fixed = int(trial.peak_bytes) - made.temp_bytes
         self.trials.append(trial)

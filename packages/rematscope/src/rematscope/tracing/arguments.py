@@ -67,21 +67,39 @@ def shapes_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]
     return shapes
 
 
-def check_arrays(leaves: Sequence[Any]) -> None:
-    """Raises TraceError unless all leaves are arrays, or stand for some."""
-    for leaf in leaves:
+def check_arrays(arguments: Any) -> None:
+    """Raises TraceError unless all leaves of a pytree are arrays, or stand for some."""
+    for leaf in jax.tree.leaves(arguments):
         try:
             jax.typeof(leaf)
         except TypeError:
             raise TraceError(
                 f"an argument holds {described(leaf)}, and only arrays, numbers and jax.ShapeDtypeStructs can be "
-                "traced. Bind it first: functools.partial(f, name=value)."
+                f"traced. {_how_to_bind(arguments)}"
             ) from None
 
 
-def check_differentiable(leaves: Sequence[Any]) -> None:
-    """Raises TraceError unless all leaves are arrays, or stand for some, and there is one to differentiate for."""
-    check_arrays(leaves)
+def _how_to_bind(arguments: Any) -> str:
+    """How to keep what is no array out of the arguments."""
+    modules = [node for node in jax.tree.leaves(arguments, is_leaf=_is_equinox) if _is_equinox(node)]
+    if not modules:
+        return "Bind it first: functools.partial(f, name=value)."
+    return (
+        f"Split the {type(modules[0]).__name__} first, params, static = eqx.partition(model, eqx.is_array), and "
+        "give a function of params that calls eqx.combine(params, static)."
+    )
+
+
+def _is_equinox(node: object) -> bool:
+    """Whether a value is a module of Equinox."""
+    return any(each.__name__ == "Module" and each.__module__.startswith("equinox.") for each in type(node).__mro__)
+
+
+def check_differentiable(arguments: Any) -> None:
+    """Raises TraceError unless all leaves of a pytree are arrays, or stand for some, and there is one to differentiate
+    for."""
+    check_arrays(arguments)
+    leaves = jax.tree.leaves(arguments)
     if not leaves:
         raise TraceError("there are no arguments to differentiate with respect to. Pass f's arguments after f.")
     if not any(jnp.issubdtype(jax.typeof(leaf).dtype, np.inexact) for leaf in leaves):
@@ -107,7 +125,7 @@ def argument_paths(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[s
         names = [f"arg{i}" for i in range(len(args))]
     with_paths, _ = jax.tree.flatten_with_path((tuple(args), dict(kwargs)))
     return [
-        (first.key if which.idx else names[first.idx]) + "".join(map(_step, rest))
+        (first.key if which.idx else names[first.idx]) + "".join(map(step_of_path, rest))
         for (which, first, *rest), _ in with_paths
     ]
 
@@ -119,7 +137,7 @@ def called(f: Callable[..., Any]) -> str:
     return getattr(f, "__name__", type(f).__name__)
 
 
-def _step(key: Any) -> str:
+def step_of_path(key: Any) -> str:
     """One step of a path into a pytree: `.w` for a field or a dictionary's plain key, `.0` for a place, `['a b']`."""
     text = jax.tree_util.keystr((key,), simple=True)
     return f".{text}" if text.isidentifier() or text.isdecimal() else f"[{getattr(key, 'key', text)!r}]"

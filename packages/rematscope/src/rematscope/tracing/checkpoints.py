@@ -220,7 +220,7 @@ def loss_inside(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str,
     is taken to lie as the step's arguments of its shape, if these lie alike.
     """
     flat, leaves = flattened(f, args, kwargs)
-    check_differentiable(leaves)
+    check_differentiable((args, kwargs))
     if (once := _once(f, args, kwargs)[0]) is not None:
         return once, args, kwargs
     found: list[tuple[Any, list[Any]]] = []

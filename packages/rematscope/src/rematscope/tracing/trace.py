@@ -228,7 +228,7 @@ def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, 
             f"differentiate={differentiate!r} is neither True, to take the gradient of {called(f)}, nor False, to look "
             "at the gradient that it takes itself. Leave it out where that can be told."
         )
-    check_differentiable(leaves)
+    check_differentiable((args, kwargs))
     paths = argument_paths(f, args, kwargs)
     with working("tracing"), collected_later():
         if differentiate is None:
@@ -387,6 +387,12 @@ def _explained(error: Exception, function: str, leaves: Sequence[Any]) -> TraceE
         return TraceError(
             f"{function} changes an object that it was not given, such as a module of Flax's nnx. Make that an "
             "argument, step(model, optimizer, batch): what a function puts into its arguments is looked at."
+        )
+    if isinstance(error, NameError) and "unbound axis name" in text:
+        axis = text.partition("unbound axis name:")[2].partition(".")[0].strip()
+        return TraceError(
+            f"{function} uses the axis {axis!r}, which only the shard_map, vmap or pmap around it names. Give the "
+            f"function that has this around {function}."
         )
     if "Reverse-mode differentiation does not work" in text:
         return TraceError(

@@ -1,0 +1,171 @@
+"""A function as one trace found it, so that its value and its derivatives come from the same program.
+
+`jax.jit` traces a function again when a call has another pytree structure, static value, array type or setting of JAX;
+what is planned from one trace refuses such a call. What neither sees, such as a variable that the function closes over,
+is what it was when the function was traced.
+"""
+
+import contextlib
+import functools
+import types
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import jax
+from jax.extend import source_info_util
+
+from rematscope.errors import PlanError
+from rematscope.ir.jax_internals import body_of, remat3
+from rematscope.scheduling.linearize import linearize
+from rematscope.tracing.arguments import called, check_differentiable, described, flattened
+from rematscope.tracing.checkpoints import CalledOnce, KnownStep, called_once, traced
+from rematscope.tracing.trace import trace
+
+source_info_util.register_exclusion(__file__)
+
+_SEARCHED = 20_000  # objects that a function reaches: more are not looked at
+_LIBRARIES = ("jax", "jaxlib", "numpy", "builtins", "rematscope")
+
+
+def captured(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> CalledOnce:
+    """`f` as it is now, traced for these arguments, with what it closes over.
+
+    Raises:
+      TraceError: as `trace` does.
+      PlanError: if it is a training step, or changes the state of an object that it is given or closes over, so that
+        calling what was traced would not do what calling it does; or if it closes over a value of a transformation that
+        it is planned in.
+    """
+    once = traced_for_a_plan(f, args, kwargs)
+    if any(isinstance(each, jax.core.Tracer) for each in once.jaxpr.consts):
+        raise PlanError(
+            f"{called(f)} closes over a value that a transformation around the plan is tracing, such as jit or grad. "
+            "Make it an argument, or plan outside of that transformation."
+        )
+    return once
+
+
+def traced_for_a_plan(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> CalledOnce:
+    """The same for a plan that is used at once: what `f` closes over may belong to a transformation around."""
+    flattened(f, args, kwargs)
+    check_differentiable((args, kwargs))
+    if isinstance(f, CalledOnce):
+        return f
+    changed: list[object] = []
+    watched = _watched(f, changed)
+    before = {id(each): each for each in _tracers(f)}
+    once = called_once(watched, args, kwargs)
+    if isinstance(once, KnownStep):
+        linearize(trace(f, *args, **kwargs))  # which says why that cannot be planned
+    if (
+        not isinstance(once, CalledOnce) or remat3()
+    ):  # it takes a gradient, or cannot be traced; or has other checkpoints
+        try:
+            once, _ = traced(watched, args, kwargs)
+        except Exception as error:
+            if "different trace level" in str(error):  # as Flax says it
+                raise _keeps_state(f, "a module of Flax's nnx that it closes over") from None
+            trace(f, *args, **kwargs)  # which explains what it can
+            raise
+    if changed:
+        raise _keeps_state(f, f"its argument, {described(changed[0])}")
+    if any(id(each) not in before for each in _tracers(f)):
+        raise _keeps_state(f, "an object that outlives the call, and now holds a value of the trace (a leaked tracer)")
+    body, constvars, _ = body_of(once.jaxpr)
+    if any(type(v.aval).__name__ == "AbstractRef" for v in (*body.invars, *constvars)):
+        raise _keeps_state(f, "a mutable array (jax.new_ref) that was made outside of it")
+    return CalledOnce(f, once.jaxpr, once.returning(once.jaxpr.out_avals))
+
+
+def _keeps_state(f: Callable[..., Any], what: str) -> PlanError:
+    return PlanError(
+        f"{called(f)} changes {what}, and a plan is for a function without side effects: the change would be lost. "
+        "Return the new state as a second result, and use jax.value_and_grad(…, has_aux=True). Of a module of Flax's "
+        "nnx, graph, params, state = nnx.split(model, nnx.Param, ...) outside of the function; inside of it "
+        "model = nnx.merge(graph, params, state), and at its end nnx.state(model, ...) without the parameters."
+    )
+
+
+def _watched(f: Callable[..., Any], changed: list[object]) -> Callable[..., Any]:
+    """`f`, which notes the objects among its arguments whose leaves it replaces.
+
+    A dictionary or a list is none of these objects: `jax.jit` gives a function a copy of its own to change.
+    """
+
+    @functools.wraps(f, updated=())
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        nodes = [node for node in jax.tree.leaves((args, kwargs), is_leaf=_is_object) if _is_object(node)]
+        before = [jax.tree.leaves(node) for node in nodes]
+        returned = f(*args, **kwargs)
+        for node, then in zip(nodes, before, strict=True):
+            now = jax.tree.leaves(node)
+            if len(now) != len(then) or any(one is not other for one, other in zip(then, now, strict=True)):
+                changed.append(node)
+        return returned
+
+    return watched
+
+
+def _is_object(node: object) -> bool:
+    """Whether a node of a pytree may keep a state that its owner sees: it is no container of Python's, and no leaf."""
+    return not (node is None or isinstance(node, dict | list | tuple) or jax.tree_util.all_leaves([node]))
+
+
+def _tracers(f: Callable[..., Any]) -> Iterator[Any]:
+    """The tracers in objects that a function reaches: what it closes over, its globals, its object, what these hold."""
+    seen: dict[int, Any] = {}
+    queue = deque[Any]([f])
+    while queue and len(seen) < _SEARCHED:
+        each = queue.popleft()
+        if id(each) in seen:
+            continue
+        seen[id(each)] = each
+        if isinstance(each, jax.core.Tracer):
+            yield each
+        else:
+            queue.extend(_held(each))
+
+
+def _held(value: Any) -> Iterator[Any]:
+    """What a value of Python's holds."""
+    kind = type(value)
+    if isinstance(value, types.ModuleType) or kind in (str, int, float, bool, bytes, complex, type(None)):
+        return
+    if isinstance(value, dict):
+        yield from value.values()
+    elif isinstance(value, list | tuple | set | frozenset | deque):
+        yield from value
+    elif isinstance(value, types.FunctionType):
+        yield from _held_by_function(value)
+    elif isinstance(value, functools.partial):
+        yield from (value.func, *value.args, *value.keywords.values())
+    elif isinstance(value, types.MethodType):
+        yield from (value.__func__, value.__self__)
+    elif not _is_library((value if isinstance(value, type) else kind).__module__):
+        yield from getattr(value, "__dict__", {}).values()
+        slots = getattr(kind, "__slots__", ())
+        yield from (getattr(value, name, None) for name in ([slots] if isinstance(slots, str) else slots))
+
+
+def _held_by_function(f: types.FunctionType) -> Iterator[Any]:
+    """What a function of Python's closes over, its defaults, and what it has names of globals for."""
+    for cell in f.__closure__ or ():
+        with contextlib.suppress(ValueError):  # one that is still empty
+            yield cell.cell_contents
+    yield from (*(f.__defaults__ or ()), *(f.__kwdefaults__ or {}).values(), *f.__dict__.values())
+    if _is_library(f.__module__):
+        return
+    codes, names = [f.__code__], set[str]()
+    while codes:
+        code = codes.pop()
+        names.update(code.co_names)
+        codes += [const for const in code.co_consts if isinstance(const, types.CodeType)]
+    for found in (f.__globals__[name] for name in names & f.__globals__.keys()):
+        yield found
+        if isinstance(found, types.ModuleType) and not _is_library(found.__name__):
+            yield from (vars(found)[name] for name in names & vars(found).keys())
+
+
+def _is_library(module: str | None) -> bool:
+    return (module or "").partition(".")[0] in _LIBRARIES

@@ -1,0 +1,200 @@
+"""What a call has in common with every other call that one trace is good for: `jax.jit`'s cache key, made explicit."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+from jax.extend import source_info_util
+from jax.sharding import AxisType
+
+from rematscope.errors import PlanError
+from rematscope.ir.jax_internals import varying
+from rematscope.ir.program import type_text
+from rematscope.tracing.arguments import argument_paths, called, check_arrays, flattened, step_of_path
+
+source_info_util.register_exclusion(__file__)
+
+# JAX's settings that decide what a trace computes. The name of an attribute of jax.config; not every release has all.
+_SETTINGS = (
+    "jax_enable_x64",
+    "jax_default_matmul_precision",
+    "jax_default_prng_impl",
+    "jax_softmax_custom_jvp",
+    "jax_threefry_partitionable",
+    "jax_random_seed_offset",
+)
+_LONGEST = 60  # characters of a static value in a sentence
+
+
+class _Type(NamedTuple):
+    """The type of one array, as far as a trace depends on it.
+
+    Attributes:
+      shape, dtype: the array's.
+      weak: whether JAX promotes it as it does a Python number.
+      spec: how explicit mesh axes divide it; None where there are none.
+      varies: the manual mesh axes along which JAX knows that it differs.
+    """
+
+    shape: tuple[int, ...]
+    dtype: Any  # NumPy's, or one of JAX's extended dtypes
+    weak: bool
+    spec: Any
+    varies: frozenset[str]
+
+    @classmethod
+    def of(cls, leaf: Any) -> "_Type":
+        aval: Any = jax.typeof(leaf)
+        sharding: Any = getattr(aval, "sharding", None)
+        explicit = sharding is not None and AxisType.Explicit in getattr(sharding.mesh, "axis_types", ())
+        weak = bool(getattr(aval, "weak_type", False))
+        spec = sharding.spec if explicit and any(sharding.spec) else None
+        return cls(aval.shape, aval.dtype, weak, spec, varying(aval))
+
+    def __str__(self) -> str:
+        return type_text(self)
+
+
+class Signature:
+    """The pytree structure, static values and array types of a call, and the settings of JAX that it was traced with.
+
+    Args:
+      f: the function that is called.
+      args, kwargs: its arguments.
+    """
+
+    def __init__(self, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]):
+        _, leaves = flattened(f, args, kwargs)
+        self._f = f
+        self._tree: Any = jax.tree.structure((tuple(args), dict(kwargs)))
+        self._types = tuple(map(_Type.of, leaves))
+        self._settings = _settings()
+        self._call = _call_text(f, args, kwargs)
+
+    def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Refuse a call for which `jax.jit` would trace the function again.
+
+        Raises:
+          PlanError: if it differs from the planned one.
+          TraceError: if an argument is no array.
+        """
+        _, leaves = flattened(self._f, args, kwargs)
+        check_arrays((tuple(args), dict(kwargs)))
+        if (differs := self._difference(leaves, args, kwargs)) is not None:
+            raise PlanError(f"{called(self._f)} was planned for another call: {differs}")
+
+    def _difference(self, leaves: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+        for name, before in self._settings.items():
+            if (now := getattr(jax.config, name)) != before:
+                return f"{name} was {before!r} then, and is {now!r} now. Restore it, or plan again."
+        if jax.tree.structure((tuple(args), dict(kwargs))) != self._tree:
+            return self._other_tree(args, kwargs)
+        types = tuple(map(_Type.of, leaves))
+        if types == self._types:
+            return None
+        paths = argument_paths(self._f, args, kwargs)
+        for path, before, now in zip(paths, self._types, types, strict=True):
+            if now.varies != before.varies:
+                axes = ", ".join(map(repr, sorted(now.varies ^ before.varies)))
+                return (
+                    f"`{path}` is one device's part of an array along the mesh axis {axes}, inside a shard_map that "
+                    "checks this (check_vma=True), and the plan was made outside of it. Put the shard_map into the "
+                    "function and plan that, or pass check_vma=False to the shard_map."
+                )
+            if (now.shape, now.dtype) != (before.shape, before.dtype):
+                return f"`{path}` was {before} then, and is {now} now. Plan again for these arguments."
+            if now.weak != before.weak:
+                kinds = "a Python number (weakly typed)", f"an array of {now.dtype}"
+                then, given = kinds if before.weak else kinds[::-1]
+                convert = "Plan again" if before.weak else f"Pass jnp.asarray(value, jnp.{now.dtype}), or plan again"
+                return f"`{path}` was {then} then, and is {given} now, which JAX promotes differently. {convert}."
+            if now.spec != before.spec:
+                return (
+                    f"`{path}` was sharded as {before.spec} then, and is sharded as {now.spec} over explicit mesh axes "
+                    "now. Plan again with arrays that are sharded like these."
+                )
+        return None
+
+    def _other_tree(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+        """Say where the pytree of a call differs from the planned one."""
+        call = _call_text(self._f, args, kwargs)
+        if call != self._call:
+            return f"that was called as {self._call}, and this as {call}. Call it as planned, or plan again."
+        positional, named = self._tree.children()
+        names = [*_names(self._f, args), *sorted(kwargs)]
+        given = [*args, *(kwargs[name] for name in sorted(kwargs))]
+        for name, planned, value in zip(names, [*positional.children(), *named.children()], given, strict=True):
+            for path, then, now in _differences(planned, value, name):
+                return f"`{path}` was {then} then, and is {now} now. Plan again for these arguments."
+        return "the pytree of its arguments has another structure or other static values now. Plan again."
+
+
+def _settings() -> dict[str, Any]:
+    return {name: getattr(jax.config, name) for name in _SETTINGS if hasattr(jax.config, name)}
+
+
+def _names(f: Callable[..., Any], args: Sequence[Any]) -> list[str]:
+    """What the positional arguments of a call are called."""
+    names: list[str] = []
+    try:
+        for name, parameter in inspect.signature(f).parameters.items():
+            if parameter.kind is parameter.VAR_POSITIONAL:
+                names += [f"{name}[{i}]" for i in range(len(args) - len(names))]
+            elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
+                names.append(name)
+    except (TypeError, ValueError):
+        pass
+    return [*names[: len(args)], *(f"arg{i}" for i in range(len(names), len(args)))]
+
+
+def _call_text(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    return f"{called(f)}({', '.join([*_names(f, args), *(f'{name}=…' for name in sorted(kwargs))])})"
+
+
+def _differences(planned: Any, value: Any, path: str) -> Iterator[tuple[str, str, str]]:
+    """Where a value's structure is not the planned one, the innermost place first: a path, and what is there."""
+    given: Any = jax.tree.structure(value)
+    if planned == given:
+        return
+    before, now = planned.node_data(), given.node_data()
+    if before is not None and now is not None and before[0] is now[0]:
+        if before[1] == now[1] and planned.num_nodes and len(planned.children()) == len(given.children()):
+            children = jax.tree.flatten_with_path(value, is_leaf=lambda node: node is not value)[0]
+            for child, (keys, part) in zip(planned.children(), children, strict=False):
+                yield from _differences(child, part, path + "".join(map(step_of_path, keys)))
+        if before[1] != now[1]:
+            then, new = _apart(before[1], now[1])
+            if then != new:
+                which = "" if before[0] in (dict, list, tuple) else f" in the static part of {before[0].__name__}"
+                yield path, f"{then}{which}", f"{new}{which}"
+        yield path, f"a {before[0].__name__}", f"a {now[0].__name__} with another structure or other static values"
+    yield path, _node_text(planned), _node_text(given)
+
+
+def _apart(before: Any, now: Any) -> tuple[str, str]:
+    """The innermost parts of two static values that differ, as text."""
+    pair = type(before) is type(now) and isinstance(before, tuple | list) and len(before) == len(now)
+    if pair:
+        for one, other in zip(before, now, strict=True):
+            if one != other:
+                return _apart(one, other)
+    return _text(before), _text(now)
+
+
+def _text(value: object) -> str:
+    text = re.sub(r" at 0x[0-9a-f]+", "", repr(value))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _node_text(tree: Any) -> str:
+    data = tree.node_data()
+    if data is None:
+        return "an array"
+    kind, aux = data
+    if kind is type(None):
+        return "None"
+    if kind is dict:
+        return f"a dict with the keys {_text(aux)}"
+    return f"a {kind.__name__} of {tree.num_leaves} arrays" if tree.num_leaves != 1 else f"a {kind.__name__} of 1 array"

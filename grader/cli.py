@@ -165,7 +165,7 @@ def batch(
     """Grade a class: every answer in a sandbox of its own. Exit status: 0, or 2 if there are no grades, or not all."""
     os.environ.update(environment.ASSIGNED)
     from grader.classroom import collect, executors, grade_class, run_folder
-    from grader.classroom.report import Report
+    from grader.classroom.report import NOT_GRADED, Report, some
     from grader.isolation import sandbox, what_is_shown  # imports JAX
 
     name = _find(exercise).name if exercise else None
@@ -204,8 +204,8 @@ def batch(
         print(f"{count:>6}  {outcome}")
     count = len(handed_in.learners)
     print(f"The grades of {count} learner{'s' * (count != 1)} are in {out / 'grades.csv'}; the seed was {report.seed}.")
-    if handed_in.aside:
-        print(f"Not looked at, since it is nobody's: {', '.join(handed_in.aside)}.")
+    if not_graded := [f"{each.learner}/{each.path}".lstrip("/") for each in report.not_graded]:
+        print(f"Not graded, for the reasons in {out / NOT_GRADED}: {some(not_graded)}.")
     for machine, why in place.set_aside.items():
         print(f"The worker {machine} was set aside: {why}.")
     if unsandboxed:

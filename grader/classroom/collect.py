@@ -4,8 +4,8 @@
     ada.ipynb                                                or a file with the learner's name
     submitted/ada/recompute/page.ipynb                       or nbgrader's folders
 
-Nothing is lost in silence: what is there but cannot be read has a reason, and what is no answer is listed. All that may
-be an answer is read once, when it is found, into a file without a name: what becomes of the folder changes nothing.
+Every file is either graded, or reported with the reason why it is not. All files that may hold answers are read once,
+when they are found, into a file without a name: later changes to the folder make no difference.
 """
 
 import contextlib
@@ -14,17 +14,28 @@ import os
 import tempfile
 import weakref
 import zipfile
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from grader.answers import submission_file
-from grader.classroom.found_files import LITTER, InZip, NoRoom, OnDisk, TooLarge, Unreadable, entries, readable
+from grader.classroom.found_files import (
+    Aside,
+    Entry,
+    InZip,
+    NoRoom,
+    OnDisk,
+    TooLarge,
+    Unreadable,
+    entries,
+    readable,
+)
 
 MAX_ANSWERS = 100  # of one learner's; there are fewer exercises
 MAX_BYTES = 100 * 2**20  # of one learner's files, all together
 _KINDS = (".ipynb", ".py", ".json")
+_NO_ANSWER = "it is no notebook, Python file or file of `submit`"
 
 
 class CollectError(Exception):
@@ -101,11 +112,23 @@ class _Kept:
 
 @dataclass(frozen=True)
 class File:
-    """A file that was handed in: whose it is, its name there, and its content, or why that is not read."""
+    """A file that was handed in: whose it is, its name, its content or why that is not read, and its path in the
+    learner's folder."""
 
     learner: str
     name: str
     content: _Kept | Unreadable
+    path: str
+
+
+@dataclass(frozen=True)
+class NotGraded:
+    """A file, or a folder with all that is in it, that has no grade of its own, and why. `learner`: "" if it is in no
+    learner's folder."""
+
+    learner: str
+    path: str
+    reason: str
 
 
 @dataclass
@@ -113,14 +136,14 @@ class Class:
     """What a class handed in.
 
     Attributes:
-      learners: everybody who has a file or a folder there, with the names of what is no answer.
+      learners: the learners who have a file or a folder.
       files: the files that may hold answers.
-      aside: what belongs to nobody.
+      not_graded: all others.
     """
 
-    learners: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    learners: list[str] = field(default_factory=list)
     files: list[File] = field(default_factory=list)
-    aside: list[str] = field(default_factory=list)
+    not_graded: list[NotGraded] = field(default_factory=list)
 
     @property
     def unreadable(self) -> dict[str, str]:
@@ -131,20 +154,33 @@ class Class:
             if isinstance(file.content, Unreadable)
         }
 
-    def answers(self, exercise: str | None = None) -> list["Listed | Refused"]:
-        """What the files hold, one answer after the other, or why that cannot be had.
+    def answers(self, exercise: str | None = None) -> list["Listed | Refused | NotGraded"]:
+        """The answers in the files, or why there are none: every file is in the list.
 
         Args:
-          exercise: what answers this one only; None for all of them.
+          exercise: which exercise's answers; None for all of them.
         """
         count: Counter[str] = Counter()
-        found: list[Listed | Refused] = []
+        listed: set[str] = set()
+        found: list[Listed | Refused | NotGraded] = []
         for file in self.files:
+            why = f"it has no answer to {exercise}" if exercise else "it has no answer"
             for each in _read(file, exercise):
+                why = ""
                 count[file.learner] += 1
                 if count[file.learner] > MAX_ANSWERS:
+                    why = f"only {MAX_ANSWERS} answers of each learner are graded"
                     break
-                found.append(each if isinstance(each, Refused) else Listed.of(each, file))
+                answer = each if isinstance(each, Refused) else Listed.of(each, file)
+                if isinstance(answer, Refused):
+                    found.append(answer)
+                elif answer.digest in listed:
+                    why = f"another file of this learner's is called {answer.name} too and has the same content"
+                else:
+                    listed.add(answer.digest)
+                    found.append(answer)
+            if why:
+                found.append(NotGraded(file.learner, file.path, why))
         found += [
             Refused(learner, "", f"there are more than {MAX_ANSWERS} answers; the others were not graded")
             for learner, number in count.items()
@@ -191,37 +227,41 @@ def collect(place: Path) -> Class:
     Raises:
       CollectError: it is neither, or cannot be read.
     """
+    found, snapshot = Class(), _Snapshot()
+    sizes: Counter[str] = Counter()
+    learners: dict[str, None] = {}
     try:
-        there = entries(place)
+        for entry in entries(place):
+            _add(found, learners, sizes, snapshot, entry)
     except FileNotFoundError:
         raise CollectError(f"There is no {place}: check its name and the folder you are in.") from None
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
         raise CollectError(f"{place} is neither a folder nor a zip that can be read: name one of those.") from None
-    found, snapshot = Class(), _Snapshot()
-    sizes: Counter[str] = Counter()
-    for entry in there:
-        parts, content = entry.parts, entry.content
-        if parts[0] in LITTER or parts[0].startswith("."):
-            if parts[0] not in LITTER:
-                found.aside.append(readable(parts[0]))
-            continue
-        alone = len(parts) == 1 and content is not None
-        learner = readable(PurePosixPath(parts[0]).stem if alone else parts[0])
-        others = found.learners[learner]
-        if content is None or LITTER.intersection(parts):
-            continue
-        name = parts[-1]
-        known = PurePosixPath(name).suffix in _KINDS or isinstance(content, Unreadable)
-        if known and not name.startswith("."):
+    if not learners:
+        raise CollectError(f"{place} holds no learner's folder or file: name the folder that those are in.")
+    found.learners = list(learners)
+    return found
+
+
+def _add(found: Class, learners: dict[str, None], sizes: Counter[str], snapshot: _Snapshot, entry: Entry) -> None:
+    """Adds a file or folder to what was found. `sizes`: bytes of each learner's files."""
+    parts, content = list(map(readable, entry.parts)), entry.content
+    if isinstance(content, Aside) and len(parts) == 1:
+        found.not_graded.append(NotGraded("", parts[0], content.reason))
+        return
+    alone = len(parts) == 1 and content is not None
+    learner = readable(PurePosixPath(entry.parts[0]).stem) if alone else parts[0]
+    learners[learner] = None
+    path = "/".join(parts[0 if alone else 1 :])
+    if isinstance(content, Aside):
+        found.not_graded.append(NotGraded(learner, path, content.reason))
+    elif content is not None:
+        if PurePosixPath(entry.parts[-1]).suffix in _KINDS or isinstance(content, Unreadable):
             kept, taken = _kept(content, snapshot, MAX_BYTES - sizes[learner])
             sizes[learner] += taken
-            found.files.append(File(learner, readable(name), kept))
+            found.files.append(File(learner, parts[-1], kept, path))
         else:
-            others.append(readable(name))
-    if not found.learners:
-        raise CollectError(f"{place} holds no learner's folder or file: name the folder that those are in.")
-    found.aside = sorted({*found.aside})
-    return found
+            found.not_graded.append(NotGraded(learner, path, _NO_ANSWER))
 
 
 def _kept(content: OnDisk | InZip | Unreadable, snapshot: _Snapshot, room: int) -> tuple[_Kept | Unreadable, int]:

@@ -9,6 +9,7 @@ from pathlib import Path
 import jinja2
 from markupsafe import Markup
 
+from grader.classroom.collect import NotGraded
 from grader.classroom.grade import Grade, Picture
 from grader.util.versions import versions
 from grader.verdicts.verdict_view import VerdictView
@@ -27,7 +28,7 @@ def feedback_page(
     learner: str,
     grades: Sequence[Grade],
     others: Sequence[Grade],
-    unread: Sequence[str],
+    not_graded: Sequence[NotGraded],
     picture_of: Callable[[Grade], Picture | None],
     note: str,
 ) -> str:
@@ -37,12 +38,12 @@ def feedback_page(
       learner: whose it is.
       grades: the learner's.
       others: further answers of the learner's, which do not count.
-      unread: the names of what is no answer.
+      not_graded: the learner's files that have no grade.
       picture_of: looks up a grade's picture.
       note: what stands below all grades.
     """
     parts = [_part(grade, picture_of(grade), others) for grade in grades]
-    return _template().render(learner=learner, parts=parts, unread=unread, note=note)
+    return _template().render(learner=learner, parts=parts, not_graded=not_graded, note=note)
 
 
 @dataclass(frozen=True)

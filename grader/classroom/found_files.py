@@ -9,7 +9,7 @@ import os
 import stat
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -17,8 +17,12 @@ from typing import IO
 MAX_FILE = 20 * 2**20  # bytes; a page with its pictures has less than one million
 MAX_ENTRIES = 10_000  # files of one learner's, whatever they are
 MAX_DEPTH = 40  # folders in folders
-# What systems leave behind beside the files that people made.
+# Files and folders that systems and editors create.
 LITTER = {".DS_Store", ".ipynb_checkpoints", "Thumbs.db", "__MACOSX", "__pycache__", "desktop.ini"}
+
+# What nbgrader keeps in a course's folder next to `submitted`.
+_NBGRADER = {"autograded", "feedback", "gradebook.db", "nbgrader_config.py", "release", "source"}
+_SUBMITTED = "submitted"
 
 
 @dataclass(frozen=True)
@@ -97,6 +101,16 @@ class Unreadable:
     reason: str
 
 
+@dataclass(frozen=True)
+class Aside:
+    """Something that is not looked at, and why; if it is a folder, with all that is in it."""
+
+    reason: str
+
+
+_IS_NBGRADERS = Aside("it belongs to nbgrader's course folder, not to a learner")
+_IS_LITTER = Aside("a system or an editor created it")
+_IS_HIDDEN = Aside("its name begins with a dot")
 _LINK = Unreadable("it is a link, and links are not followed")
 _NO_FILE = Unreadable("it is not a file")
 _LEADS_OUT = Unreadable("its place in the zip leads out of the folder")
@@ -107,20 +121,41 @@ _PACKED = Unreadable("it is a zip in the folder: unpack it there")
 
 @dataclass(frozen=True)
 class Entry:
-    """One thing that is there: its place, in parts, the first of which is a learner's; and its content, None for a
+    """One file or folder: its path, in parts, the first of which is a learner's; and its content, None for a
     folder."""
 
     parts: tuple[str, ...]
-    content: OnDisk | InZip | Unreadable | None
+    content: OnDisk | InZip | Unreadable | Aside | None
 
 
 def entries(place: Path) -> Iterator[Entry]:
-    """Everything in a folder or a zip, in the folder `submitted` if there is one, as nbgrader has it.
+    """Everything in a folder or a zip. In nbgrader's course folder, the learners are in the folder `submitted`.
 
     Raises:
       OSError, ValueError, NotImplementedError, zipfile.BadZipFile: it is neither, or cannot be read.
     """
-    return _in_folder(place) if place.is_dir() else _in_zip(place)
+    told = set()
+    for entry in _in_folder(place) if place.is_dir() else _in_zip(place):
+        if (aside := _aside(entry)) is None:
+            yield entry
+        elif aside.parts not in told:
+            told.add(aside.parts)
+            yield aside
+
+
+def _aside(entry: Entry) -> Entry | None:
+    """The file or folder on the way to an entry that is not looked at; None if there is none."""
+    for place, part in enumerate(entry.parts):
+        if part in LITTER or part.startswith("."):
+            return Entry(entry.parts[: place + 1], _IS_LITTER if part in LITTER else _IS_HIDDEN)
+    return None
+
+
+def _is_nbgraders(names: Iterable[str], folders: Container[str]) -> bool:
+    """Whether these are in the course folder of nbgrader. A learner's folder may also be called `submitted`."""
+    others = [name for name in names if name != _SUBMITTED and name not in _NBGRADER]
+    folder = [name for name in others if not (name in LITTER or name.startswith("."))]
+    return _SUBMITTED in folders and not folder
 
 
 def readable(name: str) -> str:
@@ -144,24 +179,25 @@ def _whole(file: IO[bytes], size: int, room: int) -> bytes:
 
 def _in_folder(folder: Path) -> Iterator[Entry]:
     root = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)  # the instructor's own words: this may be a link
-    with contextlib.suppress(OSError):
-        inner = os.open("submitted", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=root)
-        os.close(root)
-        root = inner
     try:
         names = sorted(os.listdir(root))
-    except OSError:
-        os.close(root)
-        raise
-    return _walk(root, names)
-
-
-def _walk(root: int, names: list[str]) -> Iterator[Entry]:
-    try:
+        folders = {name for name in names if _is_folder(root, name)}
+        if _is_nbgraders(names, folders):
+            yield from (Entry((name,), _IS_NBGRADERS) for name in names if name != _SUBMITTED)
+            inner = os.open(_SUBMITTED, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=root)
+            os.close(root)
+            root = inner
+            names = sorted(os.listdir(root))
         for name in names:
             yield from _of_learner(root, name)
     finally:
         os.close(root)
+
+
+def _is_folder(root: int, name: str) -> bool:
+    with contextlib.suppress(OSError):  # it is gone
+        return stat.S_ISDIR(os.stat(name, dir_fd=root, follow_symlinks=False).st_mode)
+    return False
 
 
 def _of_learner(root: int, name: str) -> Iterator[Entry]:
@@ -184,7 +220,7 @@ def _of_learner(root: int, name: str) -> Iterator[Entry]:
             place = *parts, parts[-1]
             if len(parts) > MAX_DEPTH:
                 yield Entry(place, _TOO_DEEP)
-            elif not parts[-1].startswith("."):
+            elif not _aside(Entry(parts, None)):
                 with _opened(root, parts) as folder:
                     todo += [(*parts, inner) for inner in sorted(os.listdir(folder), reverse=True)]
         except OSError as error:  # a name too long, no permission, a link where a folder was
@@ -203,12 +239,22 @@ _Members = list[tuple[PurePosixPath, zipfile.ZipInfo]]
 
 
 def _in_zip(place: Path) -> Iterator[Entry]:
-    archive = zipfile.ZipFile(place)
-    members = [(PurePosixPath(_name(info).replace("\\", "/")), info) for info in archive.infolist()]
-    tops = {path.parts[0] for path, _ in members if path.parts} - LITTER
-    if tops == {place.stem}:  # whoever packs a folder gets that folder in the zip
-        members = _inside(place.stem, members)
-    return _members(archive, _inside("submitted", members) or members)
+    with zipfile.ZipFile(place) as archive:
+        members = [(PurePosixPath(_name(info).replace("\\", "/")), info) for info in archive.infolist()]
+        tops, folders = _tops(members)
+        if folders - LITTER == {place.stem} == tops - LITTER:  # whoever packs a folder gets that folder in the zip
+            members = _opened_up(place.stem, members)
+            tops, folders = _tops(members)
+        if _is_nbgraders(tops, folders):
+            yield from (Entry((name,), _IS_NBGRADERS) for name in sorted(tops - {_SUBMITTED}))
+            members = _opened_up(_SUBMITTED, members)
+        yield from _each(archive, members)
+
+
+def _tops(members: _Members) -> tuple[set[str], set[str]]:
+    """The names at the top of a zip, and those of them that are folders and nothing else."""
+    tops = {path.parts[0] for path, _ in members if path.parts}
+    return tops, tops - {path.parts[0] for path, info in members if len(path.parts) == 1 and not info.is_dir()}
 
 
 def _name(info: zipfile.ZipInfo) -> str:
@@ -216,13 +262,11 @@ def _name(info: zipfile.ZipInfo) -> str:
     return info.orig_filename if "\0" in info.orig_filename else info.filename
 
 
-def _inside(folder: str, members: _Members) -> _Members:
-    return [(path.relative_to(folder), info) for path, info in members if path.parts[:1] == (folder,) != path.parts]
-
-
-def _members(archive: zipfile.ZipFile, members: _Members) -> Iterator[Entry]:
-    with archive:
-        yield from _each(archive, members)
+def _opened_up(folder: str, members: _Members) -> _Members:
+    """What is in a folder, and next to it what is not looked at anyway."""
+    aside = [member for member in members if member[0].parts and _aside(Entry(member[0].parts[:1], None))]
+    inside = [(path.relative_to(folder), info) for path, info in members if path.parts[:1] == (folder,) != path.parts]
+    return aside + inside
 
 
 def _each(archive: zipfile.ZipFile, members: _Members) -> Iterator[Entry]:

@@ -23,7 +23,7 @@ from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from dataclasses import replace
 from typing import Protocol
 
-from grader.classroom.collect import Class, Listed, Refused, Submission
+from grader.classroom.collect import Class, Listed, NotGraded, Refused, Submission
 from grader.classroom.control import Control
 from grader.classroom.executors import Unfit
 from grader.classroom.grade import Grade
@@ -82,6 +82,7 @@ def grade_class(
     exercise = run.settings["exercise"]
     there = handed_in.answers(exercise)
     graded = [_without(refused, refused.reason) for refused in there if isinstance(refused, Refused)]
+    not_graded = [*handed_in.not_graded, *(each for each in there if isinstance(each, NotGraded))]
     missing: list[Listed] = []
     for answer in there:
         if isinstance(answer, Listed):
@@ -91,14 +92,14 @@ def grade_class(
                 missing.append(answer)
 
     def report(grades: Sequence[Grade]) -> Report:
-        asked = [grade for grade in (*graded, *grades) if not _is_another_s(grade)]
-        best = completed(
-            asked, handed_in.learners, [exercise] if exercise else [], handed_in.learners, handed_in.unreadable
-        )
+        every = [*graded, *grades]
+        to_others = [NotGraded(grade.learner, grade.name, grade.reason) for grade in every if _is_another_s(grade)]
+        asked, without = [grade for grade in every if not _is_another_s(grade)], [*not_graded, *to_others]
+        best = completed(asked, handed_in.learners, [exercise] if exercise else [], without, handed_in.unreadable)
         counted = set(map(id, best))
         others = sorted((g for g in asked if id(g) not in counted), key=lambda g: (g.learner, g.name, g.reason))
         settings = run.settings
-        return Report(settings["seed"], settings["sandboxed"], best, others, handed_in.learners, run.picture_of)
+        return Report(settings["seed"], settings["sandboxed"], best, others, without, run.picture_of)
 
     with progress(total=len(missing) or None) as tell:
         turns = _Turns(run, place, graded, lambda count: tell(f"grading {count} of {len(missing)}", count))

@@ -6,13 +6,14 @@ import hashlib
 import itertools
 import json
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from grader.classroom import spreadsheet
+from grader.classroom.collect import NotGraded
 from grader.classroom.feedback_page import feedback_page, note
 from grader.classroom.grade import Grade, Picture
 from grader.exercises import registry
@@ -23,6 +24,7 @@ from grader.verdicts.verdict_view import VerdictView
 from rematscope.render.files import write_whole
 
 CSV, XLSX, JSON, PAGES, GRADESCOPE = "grades.csv", "grades.xlsx", "grades.json", "feedback", "gradescope"
+NOT_GRADED = "not_graded.csv"
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class Report:
       sandboxed: False if answers ran with the rights of whoever graded.
       grades: one for every learner and exercise, see `completed`.
       others: further answers to the same exercises, which do not count.
-      unread: for each learner, the names of what is no answer.
+      not_graded: the files that have no grade.
       in_groups: whether each answer had a control group of its own; None if nobody knows.
       picture_of: looks up a grade's picture where `grades` go without: a thousand of them are much to remember.
     """
@@ -43,12 +45,13 @@ class Report:
     sandboxed: bool
     grades: Sequence[Grade]
     others: Sequence[Grade] = ()
-    unread: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    not_graded: Sequence[NotGraded] = ()
     picture_of: Callable[[Grade], Picture | None] = lambda grade: grade.picture
     in_groups: bool | None = None
 
     def write(self, folder: Path, gradescope: bool = False):
-        """Writes grades.csv, .xlsx and .json and the learners' pages into a folder, for Gradescope its results too."""
+        """Writes grades.csv, .xlsx and .json, not_graded.csv and the learners' pages into a folder, for Gradescope its
+        results too."""
         folder.mkdir(parents=True, exist_ok=True)
         write_whole(folder / CSV, self.csv())
         write_whole(folder / XLSX, spreadsheet.xlsx(self._table()))
@@ -59,8 +62,10 @@ class Report:
         content["control_groups"] = self.in_groups
         content["grades"] = [_entry(grade) | {"feedback": self._pages[grade.learner]} for grade in self.grades]
         content["others"] = [_entry(grade) for grade in self.others]
-        content["not_looked_at"] = {learner: list(files) for learner, files in self.unread.items() if files}
+        content["not_graded"] = [asdict(each) for each in self.not_graded]
         write_whole(folder / JSON, json.dumps(content, indent=2) + "\n")
+        rows = [["learner", "file", "reason"], *([f.learner, f.path, f.reason] for f in self.not_graded)]
+        write_whole(folder / NOT_GRADED, spreadsheet.csv(rows))
         (folder / PAGES).mkdir(exist_ok=True)
         for learner, grades in of_learners.items():
             write_whole(folder / self._pages[learner], self.page(learner, grades))
@@ -118,8 +123,8 @@ class Report:
     def page(self, learner: str, grades: Sequence[Grade]) -> str:
         """One learner's feedback: a page of HTML that needs nothing else, and in which nothing can run."""
         others = [grade for grade in self.others if grade.learner == learner]
-        unread = self.unread.get(learner, ())
-        return feedback_page(learner, grades, others, unread, self.picture_of, self._note)
+        not_graded = [each for each in self.not_graded if each.learner == learner]
+        return feedback_page(learner, grades, others, not_graded, self.picture_of, self._note)
 
     @property
     def _note(self) -> str:
@@ -130,7 +135,7 @@ def completed(
     graded: Iterable[Grade],
     learners: Iterable[str],
     asked: Iterable[str] = (),
-    unread: Mapping[str, Sequence[str]] | None = None,
+    not_graded: Iterable[NotGraded] = (),
     unreadable: Mapping[str, str] | None = None,
 ) -> list[Grade]:
     """One grade for every learner and every exercise that was asked for, or that anybody answers: the best one.
@@ -141,7 +146,7 @@ def completed(
       graded: all grades.
       learners: everybody who must have grades.
       asked: exercises that everybody must have a grade for.
-      unread: for each learner, the names of what is no answer.
+      not_graded: the files that have no grade.
       unreadable: for some learners, what could not be read and why: an answer may be in it.
     """
     order = [Outcome.NOT_ATTEMPTED, Outcome.NOT_JUDGED, Outcome.NOT_PASSED, Outcome.PASSED]
@@ -155,11 +160,13 @@ def completed(
         if key not in best or order.index(grade.verdict.outcome) > order.index(best[key].verdict.outcome):
             best[key] = grade
     found = {exercise for _, exercise, _ in best if exercise in known} | set(asked)
+    files: dict[str, list[str]] = defaultdict(list)
+    for each in not_graded:
+        files[each.learner].append(f"{each.path} ({each.reason})")
     for learner in learners:
-        files = (unread or {}).get(learner, ())
         text = "There is no answer to this exercise."
-        if files:
-            text += f" What is there is no notebook, Python file or file of `submit`: {_some(files)}."
+        if files[learner]:
+            text += f" Not graded: {some(files[learner])}."
         outcome, kind = Outcome.NOT_ATTEMPTED, FindingKind.NOT_ATTEMPTED
         if reason := (unreadable or {}).get(learner):
             outcome, kind = Outcome.NOT_JUDGED, FindingKind.NOT_JUDGED
@@ -171,7 +178,8 @@ def completed(
     return [best[key] for key in sorted(best)]
 
 
-def _some(files: Sequence[str], most: int = 5) -> str:
+def some(files: Sequence[str], most: int = 5) -> str:
+    """The first files of many, and how many more there are."""
     more = f" and {len(files) - most:,} more" if len(files) > most else ""
     return ", ".join(files[:most]) + more
 

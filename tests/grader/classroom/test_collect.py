@@ -10,7 +10,7 @@ import pytest
 
 from grader.answers import submission_file
 from grader.classroom import collect, found_files
-from grader.classroom.collect import CollectError, Refused
+from grader.classroom.collect import CollectError, NotGraded, Refused
 
 
 @pytest.fixture
@@ -42,7 +42,11 @@ def packed(tmp_path):
 
 def submissions(place):
     """(learner, file, exercise): its content, or why there is none."""
-    items = [i if isinstance(i, Refused) else i.read() for i in collect.collect(place).answers()]
+    items = [
+        i if isinstance(i, Refused) else i.read()
+        for i in collect.collect(place).answers()
+        if not isinstance(i, NotGraded)
+    ]
     return {(i.learner, i.name, i.exercise): i.reason if isinstance(i, Refused) else i.content.decode() for i in items}
 
 
@@ -80,7 +84,13 @@ def test_learners_and_files_are_found_in_every_layout(put, packed, kind, files):
         ("Zoë 李", "Zoë 李.py", None): "4",
     }
     seen = collect.collect(place)
-    assert seen.learners == {"ada": [], "ben b.": [], "Zoë 李": [], "cy": ["x.txt"]} and seen.aside == []
+    assert {*seen.learners} == {"ada", "ben b.", "Zoë 李", "cy"}
+    text = "x.txt" if files is PLAIN else "week 1/x.txt"
+    aside = {".DS_Store"} if files is PLAIN else {"source", "gradebook.db"}
+    aside |= {"__MACOSX"} if kind != "folder" else set()
+    assert sorted((each.learner, each.path) for each in seen.not_graded) == sorted(
+        [("cy", text), *(("", name) for name in aside)]
+    )
 
 
 def test_a_file_of_submit_is_as_many_submissions_as_it_has_answers(put):
@@ -106,7 +116,8 @@ def test_what_cannot_be_read_has_a_reason(put):
     with (place / "big.ipynb").open("wb") as file:
         file.truncate(500 * 2**20)
     seen = collect.collect(place)
-    assert seen.learners["ada"] == [".hidden.py", "notes"] and seen.aside == [".git"]
+    aside = [(each.learner, each.path) for each in seen.not_graded]
+    assert sorted(aside) == [("", ".git"), ("ada", ".hidden.py"), ("ada", "notes")]
     found = submissions(place)
     link = "it is a link, and links are not followed"
     assert found == {
@@ -176,7 +187,7 @@ if os.geteuid() == 0:  # who may read all
     os.setgid(65534)
     os.setuid(65534)
 class_ = collect.collect(Path("."))
-rows = report.completed([], class_.learners, ["either"], class_.learners, class_.unreadable)
+rows = report.completed([], class_.learners, ["either"], class_.not_graded, class_.unreadable)
 print([(grade.learner, grade.verdict.outcome.value, "Permission denied" in grade.reason) for grade in rows])
 """
     command = [sys.executable, "-c", script, place]

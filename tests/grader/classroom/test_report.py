@@ -8,6 +8,7 @@ import json
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 
+from grader.classroom.collect import NotGraded
 from grader.classroom.grade import Grade, Picture
 from grader.classroom.report import Report, completed, file_names
 from grader.verdicts.verdict import Effect, Finding, Verdict
@@ -35,9 +36,10 @@ LOST = Grade("ben", "=link.py", Verdict("", "could not be judged", (Finding("cou
 @pytest.fixture
 def report():
     graded = [FAILED, PASSED, LOST, dataclasses.replace(FAILED, learner="ben")]
-    learners = {"=ada": [], "ben": ["notes.txt"], "cy": ["x.txt"] * 7}
-    best = completed(graded, learners, unread=learners)
-    return Report(5, True, best, [grade for grade in graded if grade not in best], learners)
+    files = [("", ".git"), ("ben", "notes.txt"), *[("cy", "x.txt")] * 7]
+    not_graded = [NotGraded(learner, path, "it is no notebook") for learner, path in files]
+    best = completed(graded, ["=ada", "ben", "cy"], not_graded=not_graded)
+    return Report(5, True, best, [grade for grade in graded if grade not in best], not_graded)
 
 
 def test_a_spreadsheet_takes_every_cell_for_text(report):
@@ -51,7 +53,7 @@ def test_a_spreadsheet_takes_every_cell_for_text(report):
         ["ben", NAME, "passed", "1", "It saves x @ w1."],
         ["cy", NAME, "not attempted", "0", rows[4][4]],
     ]
-    assert "x.txt and 2 more" in rows[4][4]
+    assert "x.txt (it is no notebook) and 2 more" in rows[4][4]
     assert "without a sandbox" in dataclasses.replace(report, sandboxed=False).csv()
 
 
@@ -61,7 +63,10 @@ def test_json_and_gradescopes_results_have_every_grade(report, tmp_path):
     assert (content["seed"], content["sandboxed"]) == (5, True)
     assert [grade["learner"] for grade in content["grades"]] == ["=ada", "ben", "ben", "cy"]
     assert [grade["learner"] for grade in content["others"]] == ["ben"]
-    assert content["not_looked_at"]["ben"] == ["notes.txt"]
+    ben = {"learner": "ben", "path": "notes.txt", "reason": "it is no notebook"}
+    assert content["not_graded"][1] == ben and len(content["not_graded"]) == 9
+    table = list(csv.reader(io.StringIO((tmp_path / "not_graded.csv").read_text())))
+    assert table[2] == list(ben.values()) and len(table) == 10
     assert all((tmp_path / grade["feedback"]).is_file() for grade in content["grades"])
     results = json.loads((tmp_path / "gradescope" / "ben" / "results.json").read_text())
     assert results["score"] == sum(test["score"] for test in results["tests"]) == 1

@@ -287,6 +287,55 @@ def nested(wrap):
     return f, [like(over, "model", shape=(16, 64)), like(over, "data", shape=(8, 16))]
 
 
+def fsdp_unrolled(wrap, layers=3, width=16, batch=8):
+    """A stack of such layers, one after the other."""
+    over = mesh(d=8)
+
+    def body(weights, x):
+        for w1, w2 in weights:
+            x = wrap(lambda w1, w2, x: x + mlp(gathered(w1), gathered(w2), x))(w1, w2, x)
+        return lax.pmean(jnp.mean(x**2), "d")
+
+    f = jax.shard_map(body, mesh=over, in_specs=(P("d"), P("d")), out_specs=P())
+    weights = [tuple(like(over, "d", shape=s) for s in ((width, 4 * width), (4 * width, width))) for _ in range(layers)]
+    return f, [weights, like(over, "d", shape=(batch, width))]
+
+
+def fsdp_nested(wrap, layers=(2, 3), width=16, batch=8):
+    """A stack of such layers, in a scan of scans."""
+    over = mesh(d=8)
+
+    def body(ws, us, x):
+        layer = wrap(lambda w1, w2, x: x + mlp(gathered(w1), gathered(w2), x))
+
+        def group(x, w):
+            return lax.scan(lambda x, w: (layer(*w, x), None), x, w)[0], None
+
+        return lax.pmean(jnp.mean(lax.scan(group, x, (ws, us))[0] ** 2), "d")
+
+    split = P(None, None, "d")
+    f = jax.shard_map(body, mesh=over, in_specs=(split, split, P("d")), out_specs=P())
+    ws, us = ((*layers, *shape) for shape in ((width, 4 * width), (4 * width, width)))
+    return f, [*(like(over, None, None, "d", shape=s) for s in (ws, us)), like(over, "d", shape=(batch, width))]
+
+
+def microbatches(loss, shapes, count=4):
+    """A training step that adds up the gradients of microbatches in a scan."""
+    *weights, x = shapes
+    batch = like(x.sharding.mesh, None, "d", shape=(count, *x.shape))
+
+    def step(weights, batch):
+        def one(sums, x):
+            return jax.tree.map(jnp.add, sums, jax.grad(lambda w: loss(*w, x))(weights)), None
+
+        sums, _ = lax.scan(one, jax.tree.map(jnp.zeros_like, weights), batch)
+        return jax.tree.map(lambda w, g: w - 0.1 * g, weights, sums)
+
+    return step, [weights, batch]
+
+
+LAYERS = [fsdp_unrolled, fsdp_layers, fsdp_nested]
+
 PROGRAMS = [
     fsdp, fsdp_layers, data_parallel, tensor_parallel, sequence_parallel, expert_parallel, pipeline, ring_attention,
     two_axes, mapped_layers, unchecked, some_axes, explicit, nested,

@@ -28,6 +28,7 @@ from rematscope import (
     seconds_of,
     trace,
 )
+from rematscope.choices.build import FLOPS_PER_LINK_BYTE
 from rematscope.seconds.devices import DEVICES, device_called
 from rematscope.xla.elsewhere import ABSENT
 
@@ -251,3 +252,26 @@ def test_calibration_gives_a_device(monkeypatch):
     assert here.bandwidth == 2 * 8 * 2**28 and here.rate(jnp.float32.dtype) == 2 * 1024**3
     assert here.arithmetic > here.transcendentals > 0 and "calibrate()" in here.source
     assert dataclasses.replace(here, name="mine").name == "mine"
+
+
+@pytest.mark.parametrize("cost", ["FLOPs", "seconds"])
+def test_a_plan_of_a_step_costs_what_all_microbatches_recompute(cost):
+    f, shapes = meshes.microbatches(*meshes.fsdp_unrolled(meshes.under("nothing")))
+    device = "tpu v5e" if cost == "seconds" else None
+    asked = {"cost": "seconds", "device": device} if device else {}
+    made = plan(f, *shapes, budget=0.0, **asked)
+    again = made.passes.recompute_cost
+    assert again == compare({"": f}, *shapes).rows[0].recompute_cost
+    assert made.passes.collectives("R")["all-gather"].count == 4 * 6
+    if device:
+        assert made.cost == pytest.approx(seconds_of(made.passes, device).again)
+    else:
+        assert made.cost == again.flops + again.transcendentals + FLOPS_PER_LINK_BYTE * again.link_bytes
+    assert made.certificate.verify(f, *shapes, **asked) == pytest.approx(made.cost)
+
+
+def test_a_page_of_a_step_says_that_its_figures_are_of_all_microbatches(capsys):
+    f, shapes = meshes.microbatches(*meshes.fsdp_unrolled(meshes.under("nothing")))
+    print_fwd_bwd(f, *shapes)
+    passes, shown = trace(f, *shapes), " ".join(capsys.readouterr().out.split())
+    assert f"recomputes {4 * passes.backward.count(role='R')} (" in shown and "; all 4 microbatches" in shown

@@ -1,8 +1,10 @@
 """Collectives and bytes of functions for many devices, in the trace and in what XLA is given and makes of it."""
 
+import collections
 import functools
 import importlib.util
 import os
+import re
 import subprocess
 
 import jax
@@ -15,7 +17,10 @@ from jax.sharding import PartitionSpec as P
 from releases import since
 
 from rematscope import TargetError, fit, measure, trace
-from rematscope.ir.collectives import link_bytes
+from rematscope.ir.collectives import collectives_of, link_bytes, tallied
+from rematscope.ir.cost import program_cost
+from rematscope.memory.invariant import with_moved
+from rematscope.seconds.devices import DEVICES
 from rematscope.xla.collectives import collectives_in
 from rematscope.xla.elsewhere import generation, topology
 from rematscope.xla.hlo import read
@@ -31,6 +36,135 @@ def test_collectives_and_their_bytes_are_those_of_unoptimised_hlo(program, polic
     found = passes.collectives()
     assert found == collectives_in(module, passes.devices)
     assert sum(tally.link_bytes for tally in found.values()) == passes.cost.link_bytes > 0
+
+
+def executions(text):
+    """How often each kind of collective runs, by the text of an optimised program: loops times their trip counts."""
+    computations = {m[1]: m[2] for m in re.finditer(r"^(?:ENTRY )?%(\S+) \(.*?\{\n(.*?)^\}", text, re.M | re.S)}
+    entry = re.search(r"^ENTRY %(\S+) \(", text, re.M)[1]
+
+    def count(name):
+        found = collections.Counter()
+        for line in computations[name].splitlines():
+            if called := re.search(r" (all-gather|reduce-scatter|all-reduce)(?:-start)?\(", line):
+                found[called[1]] += 1
+            elif " while(" in line:
+                times = int(re.search(r'"known_trip_count":\{"n":"(\d+)"', line)[1])
+                for kind, runs in count(re.search(r"body=%(\S+?)[,\s]", line)[1]).items():
+                    found[kind] += times * runs
+            elif called := re.search(r" (?:call|fusion)\(.*(?:to_apply|calls)=%(\S+?)[,\s]", line):
+                found += count(called[1])
+        return found
+
+    return count(entry)
+
+
+@pytest.mark.parametrize("how", ["loss", "microbatches"])
+@pytest.mark.parametrize("policy", ["plain", "nothing"])
+@pytest.mark.parametrize("layers", meshes.LAYERS, ids=lambda program: program.__name__)
+def test_loops_multiply_collectives(layers, policy, how):
+    """Layers unrolled, in a scan, or in nested scans; alone, or in a scan over microbatches."""
+    f, shapes = layers(meshes.under(policy))
+    microbatches = 4 if how == "microbatches" else 1
+    if how == "microbatches":
+        f, shapes = meshes.microbatches(f, shapes)
+    found = measure(f, *shapes)
+    exchanges = {e.kind: e for e in found.exchanges}
+    count = 6 if layers is not meshes.fsdp_nested else 12  # weights, each in a layer of its own
+    assert exchanges["all-gather"].predicted.count == microbatches * count * (2 if policy == "nothing" else 1)
+    assert exchanges["reduce-scatter"].predicted.count == microbatches * count
+    assert all(e.predicted == e.lowered for e in found.exchanges)
+    passes = found.passes
+    programs = [passes.forward, passes.backward] if passes.step is None else [passes.step.program]
+    moved = tallied(one for program in programs for one in collectives_of(with_moved(program)))
+    assert {e.kind: e.compiled for e in found.exchanges} == moved
+    fewer = moved["all-gather"].count < exchanges["all-gather"].predicted.count
+    assert fewer == (layers is meshes.fsdp_unrolled and how == "microbatches")
+    said = f"{moved['all-gather'].count:,} in place of {exchanges['all-gather'].predicted.count:,} in all"
+    assert fewer == (said in " ".join(str(found).split()))
+
+
+@pytest.mark.parametrize("layers", meshes.LAYERS, ids=lambda program: program.__name__)
+def test_what_is_read_of_a_compiled_program_is_what_its_text_says(layers):
+    f, shapes = meshes.microbatches(*layers(meshes.under("nothing")))
+    compiled = jax.jit(f).lower(*shapes).compile()
+    (module,) = compiled.runtime_executable().hlo_modules()
+    found = collectives_in(read(module.as_serialized_hlo_module_proto()), 8)
+    assert {kind: tally.count for kind, tally in found.items()} == executions(compiled.as_text())
+
+
+def test_gathers_that_move_out_of_a_loop_are_in_the_predicted_peak():
+    f, shapes = meshes.microbatches(*meshes.fsdp_unrolled(meshes.under("nothing"), layers=6, width=128, batch=256))
+    found = measure(f, *shapes)
+    assert found.predicted_peak_bytes == pytest.approx(found.peak_bytes, rel=0.05)
+
+
+def loop_around_a_sum(condition, step=1):
+    """A step whose update sums over devices in a while loop."""
+    over = meshes.mesh(d=8)
+
+    def update(w):
+        body = lambda state: (state[0] + step, 0.5 * lax.psum(state[1], "d"))  # noqa: E731
+        return lax.while_loop(condition, body, (0, w))[1]
+
+    def f(w, x):
+        gradient = jax.grad(lambda w: jnp.sum(jnp.sin(w * x)))(w)
+        return w - jax.shard_map(update, mesh=over, in_specs=P(), out_specs=P(), check_vma=False)(gradient)
+
+    return f, [meshes.like(over, shape=(16,))] * 2
+
+
+@pytest.mark.parametrize(
+    "condition, step, times",
+    [
+        (lambda s: s[0] < 5, 1, 5),
+        (lambda s: s[0] <= 6, 2, 4),
+        (lambda s: s[0] > -3, -1, 3),
+        (lambda s: s[0] != 9, 3, 3),
+        (lambda s: lax.ge(jnp.int32(7), s[0]), 4, 2),
+    ],
+)
+def test_a_while_loop_that_counts_multiplies(condition, step, times):
+    f, shapes = loop_around_a_sum(condition, step)
+    found = measure(f, *shapes, device="tpu v5e")
+    (exchange,) = found.exchanges
+    assert exchange.predicted.count == exchange.lowered.count == exchange.compiled.count == times
+    assert exchange.predicted.link_bytes == times * 2 * 16 * 4 * 7 // 8
+    assert "not counted" not in " ".join(found.notes)
+    one = measure(*loop_around_a_sum(lambda s: s[0] < 1)[:1], *shapes, device="tpu v5e")
+    sent = DEVICES["tpu v5e"].ring()
+    assert found.roofline.rest - one.roofline.rest >= (times - 1) * exchange.predicted.link_bytes / times / sent * 0.99
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [lambda s: jnp.sum(s[1]) > 1, lambda s: (s[0] < 5) & (jnp.sum(s[1]) > 1), lambda s: s[0] < s[1][0].astype(int)],
+    ids=["until it is small", "at most five", "as long as a value says"],
+)
+def test_of_a_loop_of_unknown_length_one_iteration_counts_and_it_is_said(condition):
+    f, shapes = loop_around_a_sum(condition)
+    found = measure(f, *shapes)
+    (exchange,) = found.exchanges
+    assert exchange.predicted.count == exchange.lowered.count == exchange.compiled.count == 1
+    assert "not counted: while" in " ".join(found.notes)
+    assert "Of a loop of unknown length one iteration counts; the others are not counted." in found.notes
+
+
+def test_of_branches_the_one_that_sends_most_counts():
+    over = meshes.mesh(d=8)
+
+    def body(w, x):
+        twice = lambda w: lax.psum(lax.psum(w, "d") * 0.5, "d")  # noqa: E731
+        return w - 0.1 * lax.cond(
+            x[0] > 0, twice, lambda w: 1.0 * lax.psum(w, "d"), jax.grad(lambda w: jnp.sum(w**2))(w)
+        )
+
+    f = jax.shard_map(body, mesh=over, in_specs=P(), out_specs=P(), check_vma=False)
+    found = measure(f, *[meshes.like(over, shape=(16,))] * 2)
+    (exchange,) = found.exchanges
+    assert exchange.predicted == exchange.lowered == exchange.compiled
+    assert exchange.compiled.count == 2
+    assert program_cost(found.passes.step.program).link_bytes == exchange.predicted.link_bytes
 
 
 @pytest.mark.parametrize(

@@ -143,7 +143,7 @@ def _nodes_of(passes: Passes, cost: CostFunction, saved: Collection[Equation] = 
     each = seconds_in(passes, cost) if isinstance(cost, Device) else cost
     nodes = _Nodes(passes, each, work if isinstance(cost, Device) else each, saved)
     nodes.add_residuals()
-    nodes.add_program(passes.backward, 1, ())
+    nodes.add_program(passes.backward, passes.times, ())
     return nodes
 
 
@@ -297,9 +297,9 @@ def _weighing(passes: Passes, cost: CostFunction) -> str:
 
 
 def _recomputed(equation: Equation, cost: Callable[[Equation], float]) -> float:
-    """What an equation, or an iteration of a dynamic loop with all in it, spends on computing again."""
+    """What an equation, or a while loop with all in it, spends on computing again."""
     if equation.bodies:
-        return sum(_recomputed(inner, cost) for body in equation.bodies for inner in body.equations)
+        return equation.length * sum(_recomputed(inner, cost) for body in equation.bodies for inner in body.equations)
     if equation.role != roles.RECOMPUTED or equation.primitive in BOOKKEEPING:
         return 0
     return cost_said(cost, equation)
@@ -331,7 +331,7 @@ def _uncounted(equation: Equation, cost: Callable[[Equation], float]) -> frozens
     if equation.bodies:
         inside = [inner for body in equation.bodies for inner in body.equations]
         found = frozenset[str]().union(*(_uncounted(inner, cost) for inner in inside))
-        return found | {"while"} if equation.primitive == "while" and any(map(_computes_again, inside)) else found
+        return found | {"while"} if not equation.counted and any(map(_computes_again, inside)) else found
     if equation.role == roles.LATE and is_closed(equation.primitive):
         return frozenset({equation.primitive})  # nobody can tell whether the forward pass computed any of it
     uncounted = cost_of(equation).uncounted if equation.role == roles.RECOMPUTED else frozenset[str]()

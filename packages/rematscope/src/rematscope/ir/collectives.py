@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rematscope.ir.implied import implied
-from rematscope.ir.program import Equation, Program, Value
+from rematscope.ir.program import BOOKKEEPING, Equation, Program, Value
 
 # JAX's primitive → what the compiler calls it. The first names are those that people write.
 KINDS = {
@@ -119,12 +119,30 @@ def tallied(found: Iterable[tuple[str, int, int]]) -> dict[str, Tally]:
     return {name: Tally(counts[name], sizes[name]) for name in sorted(counts)}
 
 
-def collectives_of(program: Program, role: str | None = None) -> Iterator[tuple[str, int, int]]:
-    """For each collective of a program, of one role if given: its kind, how many, bytes over links of all these."""
-    for equation, times in program.walk():
-        if role in (None, equation.role):
+def collectives_of(program: Program, role: str | None = None, times: int = 1) -> Iterator[tuple[str, int, int]]:
+    """Yield for each collective of a program its kind, how often it runs, and the link bytes of all these runs.
+
+    Loops are multiplied by their trip counts; of branches the one that sends most over links counts.
+
+    Args:
+      program: the program.
+      role: only collectives of this role, as of `rematscope.ir.roles`.
+      times: how often the program runs.
+    """
+    for equation in program.equations:
+        if equation.primitive == "cond":
+            yield from most_sent(collectives_of(body, role, times) for body in equation.bodies)
+        elif equation.bodies:
+            for body in equation.bodies:
+                yield from collectives_of(body, role, times * equation.length)
+        elif equation.primitive not in BOOKKEEPING and role in (None, equation.role):
             for name, count, size in exchanges(equation):
                 yield name, times * count, times * size
+
+
+def most_sent(branches: Iterable[Iterable[tuple[str, int, int]]]) -> list[tuple[str, int, int]]:
+    """Return the collectives of the branch that sends most bytes over links."""
+    return max(map(list, branches), key=lambda found: sum(size for _, _, size in found))
 
 
 def _bytes(values: Sequence[Value]) -> int:

@@ -34,7 +34,7 @@ class Cost:
       bytes: bytes read and written if every operation reads its operands and writes its results once.
       link_bytes: bytes that a device sends over its links to others; see `rematscope.ir.collectives`.
       uncounted: primitives whose work is not known, and not in these figures: custom calls, callbacks, operations
-        without a rule; a `while` counts one iteration, for how many there are is not in the program.
+        without a rule; of a `while` loop of unknown length all iterations but one.
     """
 
     flops: int = 0
@@ -107,17 +107,17 @@ def _counted(equation: Equation) -> Cost:
 
 
 def program_cost(program: Program, role: str | None = None) -> Cost:
-    """Sums the cost of every operation, of one role if given, over all iterations of scans.
+    """Sums the cost of every operation, of one role if given, over all iterations of loops.
 
-    A `while_loop` counts one iteration, for its trip count is not in the program, and is among what is uncounted; of a
-    branch the costliest counts.
+    A loop of unknown length counts one iteration, and is among what is uncounted. Of the branches of a `cond` the
+    costliest counts, and the one that sends most over links.
     """
     total = Cost()
     for equation in program.equations:
         bodies = [program_cost(body, role) for body in equation.bodies]
         if equation.primitive == "cond":
             total += _costliest(bodies)
-        elif equation.primitive == "while":
+        elif not equation.counted:
             total += _once(bodies)
         elif equation.bodies:
             total += sum(bodies, Cost()) * equation.length
@@ -130,7 +130,11 @@ def _costliest(branches: Iterable[Cost]) -> Cost:
     """Of branches the costliest, and what none of them counts."""
     branches = list(branches)
     most = max(branches, key=lambda cost: (cost.flops, cost.bytes))
-    return dataclasses.replace(most, uncounted=frozenset().union(*(cost.uncounted for cost in branches)))
+    return dataclasses.replace(
+        most,
+        link_bytes=max(cost.link_bytes for cost in branches),
+        uncounted=frozenset().union(*(cost.uncounted for cost in branches)),
+    )
 
 
 def _once(parts: Iterable[Cost]) -> Cost:

@@ -16,6 +16,7 @@ from rematscope.ir.implemented import implementation
 from rematscope.ir.jax_internals import AnyJaxpr
 from rematscope.ir.placement import give_shardings
 from rematscope.ir.program import Equation, Literal, Program, Value, reads
+from rematscope.ir.trip_counts import trip_count
 
 source_info_util.register_exclusion(__file__)
 
@@ -141,7 +142,19 @@ class Inliner:
             return self._body(eqn, jaxpr, [*captured, *own], own)
 
         bodies = part(loop.condition, inputs[: loop.tested]), part(loop.body, inputs[loop.tested : first])
-        return Equation("while", tuple(inputs), outputs, eqn.params, eqn, bodies, first_carry=first, carries=len(carry))
+        length = trip_count(*bodies, carry)
+        return Equation(
+            "while",
+            tuple(inputs),
+            outputs,
+            eqn.params,
+            eqn,
+            bodies,
+            length=1 if length is None else length,
+            counted=length is not None,
+            first_carry=first,
+            carries=len(carry),
+        )
 
     def _shard_map(self, eqn: JaxprEqn, inputs: list[Value], outputs: tuple[Value, ...]) -> Equation:
         mapped = jax_internals.shard_map_of(eqn)

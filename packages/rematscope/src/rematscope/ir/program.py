@@ -187,7 +187,8 @@ class Equation:
       eqn: JAX's own equation, which this one is made from.
       bodies: loop body or branches, in the order of the primitive's parameters.
       role: in a backward program, `"R"`, `"L"` or `"B"`; see `rematscope.ir.roles`. Empty in a forward program.
-      length: how often the body of a `scan` runs; 1 for everything else.
+      length: how often the body of a loop runs; 1 for everything else, and for a loop of unknown length.
+      counted: False for a `while` whose trip count is not in the program: one iteration stands for all.
       devices: how many devices a collective goes over; 1 for everything else.
       reverse: a `scan` runs from the last slice to the first.
       first_carry, carries: where in `inputs` a loop's carried values start, and how many there are.
@@ -204,6 +205,7 @@ class Equation:
     bodies: tuple["Program", ...] = ()
     role: str = ""
     length: int = 1
+    counted: bool = True
     devices: int = 1
     reverse: bool = False
     first_carry: int = 0
@@ -268,7 +270,7 @@ class Program:
     def walk(self, trip_count: int = 1) -> Iterator[tuple[Equation, int]]:
         """Yields every equation that computes something, bodies included, with its trip count: how often it runs.
 
-        A `while_loop` counts one iteration, for its trip count is not in the program; a branch counts once.
+        A loop of unknown length counts one iteration (see `Equation.counted`); each branch counts once.
         """
         for equation in self.equations:
             if equation.bodies:

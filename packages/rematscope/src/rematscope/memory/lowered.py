@@ -19,6 +19,7 @@ what stays. On a CPU there is more:
 * The derivative of a pooling is a scatter to places, which are found in the forward pass.
 * Random bits (of JAX's usual keys) are two integers for each number until they are used, and two more while they are
   made, in a loop.
+* What no iteration of a loop changes is computed before the loop; see `rematscope.memory.invariant`.
 * There is no product by groups: what is multiplied stands once for each group, zeros where another group's is.
 """
 
@@ -36,6 +37,7 @@ from rematscope.ir import roles
 from rematscope.ir.number_table import NumberTable
 from rematscope.ir.program import CASTS, Equation, Literal, Program, Value
 from rematscope.ir.propagation import PRODUCTS, read_as
+from rematscope.memory.invariant import hoisted
 from rematscope.memory.multiplied import has_batch_of_one, is_copied, is_outer, is_swapped
 from rematscope.memory.repeated import Repeated, alike
 from rematscope.memory.unrolled import copied, unrolled
@@ -85,6 +87,10 @@ class _Lowering:
             for turn in turns:
                 self.add(turn)
             return
+        if self._target == "cpu":
+            moved, equation = hoisted(equation)
+            for each in moved:
+                self.add(each)
         if equation.role == roles.RECOMPUTED:
             self._again.update(equation.outputs)
         self._repeated.note(equation)

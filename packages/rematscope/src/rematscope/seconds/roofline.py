@@ -17,7 +17,7 @@ from typing import Any
 
 from rematscope.errors import TraceError
 from rematscope.ir import roles
-from rematscope.ir.cost import Cost, cost_of
+from rematscope.ir.cost import Cost, cost_of, program_cost
 from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
 from rematscope.render.units import seconds_text
 from rematscope.seconds.devices import Device, device_called
@@ -115,7 +115,8 @@ def seconds_of(passes: Passes, device: Device | str) -> Seconds:
     forward, backward = (sum(spent.get(e, 0.0) for e, _ in p.walk()) for p in (passes.forward, passes.backward))
     again, late = (sum(s for e, s in spent.items() if e.role == role) for role in (roles.RECOMPUTED, roles.LATE))
     rest = 0.0 if passes.step is None else max(0.0, sum(spent.values()) - forward - backward)
-    return Seconds(rates.name, forward, backward, again, late, passes.cost.uncounted, rest)
+    uncounted = passes.cost.uncounted if passes.step is None else program_cost(passes.step.program).uncounted
+    return Seconds(rates.name, forward, backward, again, late, uncounted, rest)
 
 
 def spent_by(passes: Passes, device: Device) -> dict[Equation, float]:

@@ -116,20 +116,25 @@ class Passes:
         """
         return tuple(r for r in self.residuals if self.axes and r.shape and not r.value.placement.decided)
 
+    @property
+    def times(self) -> int:
+        """How often both passes run: once for each microbatch of a step, else 1."""
+        return 1 if self.step is None else self.step.times
+
     @cached_property
     def cost(self) -> Cost:
-        """What both passes cost together."""
-        return program_cost(self.forward) + program_cost(self.backward)
+        """The cost of both passes, over all microbatches of a step."""
+        return (program_cost(self.forward) + program_cost(self.backward)) * self.times
 
     @cached_property
     def recompute_cost(self) -> Cost:
-        """What the backward pass spends on computing again what the forward pass had: the sum over `R`."""
-        return program_cost(self.backward, roles.RECOMPUTED)
+        """The cost of recomputing in the backward pass what the forward pass had, the sum over `R`; see `cost`."""
+        return program_cost(self.backward, roles.RECOMPUTED) * self.times
 
     @cached_property
     def late_cost(self) -> Cost:
-        """What the backward pass computes first although it does not depend on the cotangent: the sum over `L`."""
-        return program_cost(self.backward, roles.LATE)
+        """The cost of what the backward pass computes first, without the cotangent, the sum over `L`; see `cost`."""
+        return program_cost(self.backward, roles.LATE) * self.times
 
     def __repr__(self) -> str:
         return f"<{self.function}: saves {self.saved_bytes():,} bytes, recomputes {self.recompute_cost}>"
@@ -153,11 +158,16 @@ class Passes:
         return tuple(sorted({e.primitive for e, _ in equations if is_closed(e.primitive)}))
 
     def collectives(self, role: str | None = None) -> dict[str, Tally]:
-        """How often devices exchange data, and how many bytes each sends for it, by what the compiler calls it.
+        """Return how often each kind of collective runs, and the bytes that a device sends for it.
+
+        Loops are multiplied by their trip counts. Of a training step, those of the whole step count: of all
+        microbatches, all gradients and the update.
 
         Args:
-          role: only what has this role in the backward pass: `"R"` for what is gathered or summed again.
+          role: only those with this role in the backward pass: `"R"` for recomputed gathers and sums.
         """
+        if self.step is not None:
+            return tallied(collectives_of(self.step.program, role))
         forward = collectives_of(self.forward) if role is None else ()
         return tallied([*forward, *collectives_of(self.backward, role)])
 

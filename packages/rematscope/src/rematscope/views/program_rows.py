@@ -121,13 +121,15 @@ def backward(p: Passes, marked: Collection[Value], spent: Mapping[Value, float])
         rows += [*heading, _row(line, marked, spent, line.role)]
     for argument, value in p.gradients:
         rows.append(ProgramRow("", Line("return d{} = {}", (argument.name, value)), returns=value))
-    recomputed = _work(p.backward.count(role=roles.RECOMPUTED), p.recompute_cost)
-    late = _work(p.backward.count(role=roles.LATE), p.late_cost)
+    recomputed = _work(p.times * p.backward.count(role=roles.RECOMPUTED), p.recompute_cost)
+    late = _work(p.times * p.backward.count(role=roles.LATE), p.late_cost)
+    microbatches = f"; all {p.times:,} microbatches" if p.times > 1 else ""
     unopened = f"; not looked into: {', '.join(p.unopened)}" if p.unopened else ""
     loops = f"{p.undecided} loop{'s' * (p.undecided > 1)}"
     undecided = f"; {loops} not compared, late where in doubt" if p.undecided else ""
     undivided = "; work counts as the compiler should divide it" if p.undivided else ""
-    return Listing("backward", f"recomputes {recomputed}; late {late}{unopened}{undecided}{undivided}", rows)
+    said = f"{microbatches}{unopened}{undecided}{undivided}"
+    return Listing("backward", f"recomputes {recomputed}; late {late}{said}", rows)
 
 
 def _input(value: Value) -> Line:

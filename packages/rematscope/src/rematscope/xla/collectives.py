@@ -1,13 +1,14 @@
 """The collectives of a compiled program, and what each device sends over its links for them."""
 
+import itertools
 import math
 from collections.abc import Iterator
 
 from rematscope.ir import collectives
-from rematscope.ir.collectives import Tally, tallied
+from rematscope.ir.collectives import Tally, most_sent, tallied
 from rematscope.xla.hlo import Module
-from rematscope.xla.hlo_cost import trip_count
 from rematscope.xla.hlo_proto import Instruction, PrimitiveType, Shape
+from rematscope.xla.trip_counts import trip_count
 
 # Bytes of an element, where that is not one.
 _SIZES: dict[int, int] = {
@@ -20,7 +21,9 @@ _KINDS = frozenset(collectives.KINDS.values())
 
 
 def collectives_in(module: Module, devices: int) -> dict[str, Tally]:
-    """How often devices exchange data in a program, and how many bytes each sends, by kind; loops are multiplied out.
+    """Return how often each kind of collective runs in a program, and the bytes that a device sends for it.
+
+    Loops are multiplied by their trip counts where these are known; of branches the one that sends most counts.
 
     Args:
       module: the program of each device, before or after it was optimised.
@@ -40,9 +43,14 @@ def _found(module: Module, computation: int, times: int, devices: int) -> Iterat
             size = collectives.link_bytes(name, operand, result, _together(instruction, devices))
             yield name, times, times * size
             continue  # what it calls adds two numbers
-        inside = times * (trip_count(module, instruction) or 1) if instruction.opcode == "while" else times
-        for called in instruction.called_computation_ids:
-            yield from _found(module, called, inside, devices)
+        inside = times
+        if instruction.opcode == "while" and (known := trip_count(module, instruction)) is not None:
+            inside *= known
+        each = [_found(module, called, inside, devices) for called in instruction.called_computation_ids]
+        if instruction.opcode == "conditional":
+            yield from most_sent(each)
+        else:
+            yield from itertools.chain.from_iterable(each)
 
 
 def _nbytes(shape: Shape) -> int:

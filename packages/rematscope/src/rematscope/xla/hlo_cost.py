@@ -13,6 +13,7 @@ from rematscope.ir.program import Part
 from rematscope.ir.windows import taps
 from rematscope.xla.hlo import Module, backend_config
 from rematscope.xla.hlo_proto import Instruction, PrimitiveType, WindowDimension
+from rematscope.xla.trip_counts import trip_count
 
 _TRANSCENDENTAL = frozenset(
     "cbrt cosine erf exponential exponential-minus-one log log-plus-one logistic power rsqrt sine sqrt tan tanh atan2 "
@@ -49,7 +50,7 @@ def uncounted(module: Module) -> list[str]:
     libraries = {call.custom_call_target for call in calls} - _FREE_CALLS
     sentences = [f"What the library call {name} computes is not counted." for name in sorted(libraries)]
     if any(i.opcode == "while" and trip_count(module, i) is None for i in instructions):
-        sentences.append("A loop of unknown length counts as one iteration.")
+        sentences.append("Of a loop of unknown length one iteration counts; the others are not counted.")
     return sentences
 
 
@@ -63,7 +64,8 @@ def _cost(module: Module, instruction: Instruction) -> Cost:
         case "fusion" | "call" | "async-start":
             return _called(module, instruction)
         case "while":
-            return _called(module, instruction) * (trip_count(module, instruction) or 1)
+            known = trip_count(module, instruction)
+            return _called(module, instruction) * (1 if known is None else known)
         case "conditional":
             branches = [_cost_of(module, branch) for branch in instruction.called_computation_ids]
             return max(branches, key=lambda cost: cost.flops)
@@ -104,16 +106,6 @@ def _cost(module: Module, instruction: Instruction) -> Cost:
 
 def _called(module: Module, instruction: Instruction) -> Cost:
     return sum((_cost_of(module, part) for part in instruction.called_computation_ids), Cost())
-
-
-def trip_count(module: Module, loop: Instruction) -> int | None:
-    """How often a loop runs: as XLA found out, or the one bound that its condition compares with."""
-    if known := backend_config(loop).get("known_trip_count"):
-        return int(known["n"])
-    _, condition = loop.called_computation_ids
-    literals = [i.literal for i in module.computations[condition] if i.opcode == "constant"]
-    bounds = [number for literal in literals for number in (*literal.s32s, *literal.s64s)]
-    return bounds[0] if len(bounds) == 1 else None
 
 
 def _contracted(instruction: Instruction) -> list[int] | None:

@@ -131,6 +131,7 @@ class Instruction(Message):
     backend_config = blob(43)
     replica_groups = messages(49, lambda: ReplicaGroup)
     collective_device_list = message(87, lambda: CollectiveDeviceList)
+    comparison_direction = text(63)
     mesh_axes_replica_group_list = message(93, lambda: MeshAxesReplicaGroupList)
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
 
-from rematscope.ir.collectives import Tally
+from rematscope.ir.collectives import Tally, collectives_of, tallied
 from rematscope.ir.cost import Cost, program_cost
 from rematscope.ir.program import Value
+from rematscope.memory.invariant import with_moved
 from rematscope.memory.liveness import live_bytes
 from rematscope.memory.set_aside import lowered_otherwise, set_aside_bytes
 from rematscope.memory.timeline import Timeline
@@ -105,6 +106,22 @@ def _exchanges(passes: Passes, made: Compiled, module: Module) -> tuple[Exchange
     tallies = passes.collectives(), *(collectives_in(m, passes.devices) for m in (made.lowered, module))
     kinds = sorted(set().union(*tallies))
     return tuple(Exchange(kind, *(tally.get(kind, Tally()) for tally in tallies)) for kind in kinds)
+
+
+def _moved_out(passes: Passes, target: str) -> list[str]:
+    """Sentences on the collectives that XLA may move out of loops: the counts predicted leave them in."""
+    programs = [passes.forward, passes.backward] if passes.step is None else [passes.step.program]
+    left = tallied(found for program in programs for found in collectives_of(with_moved(program)))
+    sentences = []
+    for kind, tally in passes.collectives().items():
+        if (fewer := left[kind].count) < tally.count:
+            peak = "has" if target == "cpu" else "does not have"
+            sentences.append(
+                f"Some {kind}s read nothing that their loop changes. XLA may run them once, before the loop, {fewer:,} "
+                f"in place of {tally.count:,} in all. Their results then stay in memory until the loop ends; the "
+                f"predicted peak {peak} that in it."
+            )
+    return sentences
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,9 +240,10 @@ class Measurement(View):
                 f"It does not fit into a {spelled(target)}: {full.text}. Save less, make the batch smaller, or divide "
                 "it over several chips."
             )
-        if passes.cost.uncounted:
-            notes.append(f"Of the operations predicted, some are {passes.cost.uncounted_text}.")
+        if self._predicted_cost.uncounted:
+            notes.append(f"Of the operations predicted, some are {self._predicted_cost.uncounted_text}.")
         notes += lowered_otherwise(passes, target)
+        notes += _moved_out(passes, target)
         if self.peak_with_vmem_bytes is not None:
             notes.append("XLA's own peak of a TPU has the memory of the cores, VMEM, in it: temporaries that fit.")
         if passes.host_bytes() and not self.host_bytes and full is None:

@@ -1,0 +1,94 @@
+"""The trip count of a while loop that counts: an integer carry with a constant start, step and bound."""
+
+import operator
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from rematscope.ir.program import Literal, Program, Value
+
+_COMPARISONS: dict[str, Callable[[int, int], bool]] = {
+    "lt": operator.lt,
+    "le": operator.le,
+    "gt": operator.gt,
+    "ge": operator.ge,
+    "ne": operator.ne,
+}
+# The comparison with its operands swapped.
+_SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "ne": "ne"}
+
+
+def counted(comparison: str, start: int, bound: int, step: int) -> int | None:
+    """Return how often `while start <comparison> bound: start += step` runs; None if it does not end.
+
+    Args:
+      comparison: `lt`, `le`, `gt`, `ge` or `ne`.
+      start, bound, step: integers that do not overflow on the way.
+    """
+    holds = _COMPARISONS[comparison]
+    if not holds(start, bound):
+        return 0
+    if step == 0:
+        return None
+    distance = bound - start
+    if comparison == "ne":
+        return distance // step if distance % step == 0 and distance // step > 0 else None
+    if (step > 0) != (comparison in ("lt", "le")):
+        return None  # the counter moves away from the bound
+    count = -(-distance // step)
+    return count + 1 if comparison in ("le", "ge") and distance % step == 0 else count
+
+
+def trip_count(condition: Program, body: Program, initial: Sequence[Value]) -> int | None:
+    """Return how often a while loop runs; None where the program does not say.
+
+    Args:
+      condition, body: programs of the loop; the inputs of each are its carries.
+      initial: the carries before the first iteration.
+    """
+    test = next((e for e in condition.equations if e.outputs[:1] == condition.outputs), None)
+    if test is None or test.primitive not in _COMPARISONS or any(v.shape for v in test.inputs):
+        return None
+    carries = list(condition.inputs)
+
+    def constant(value: Value) -> int | None:
+        """The value if it is an integer that no iteration changes."""
+        if value in carries:
+            place = carries.index(value)
+            if body.outputs[place] is not body.inputs[place]:
+                return None
+            value = initial[place]
+        return _integer(value)
+
+    for comparison, counter, bound in (
+        (test.primitive, *test.inputs),
+        (_SWAPPED[test.primitive], *test.inputs[::-1]),
+    ):
+        if counter not in carries:
+            continue
+        place = carries.index(counter)
+        start, end, step = _integer(initial[place]), constant(bound), _step(body, place)
+        if start is None or end is None or step is None:
+            continue
+        return counted(comparison, start, end, step)
+    return None
+
+
+def _step(body: Program, place: int) -> int | None:
+    """The constant that an iteration adds to a carry."""
+    made = body.outputs[place]
+    equation = next((e for e in body.equations if made in e.outputs), None)
+    if equation is None or equation.primitive not in ("add", "sub"):
+        return None
+    first, second = equation.inputs
+    if first is body.inputs[place] and (step := _integer(second)) is not None:
+        return step if equation.primitive == "add" else -step
+    if second is body.inputs[place] and equation.primitive == "add":
+        return _integer(first)
+    return None
+
+
+def _integer(value: Value) -> int | None:
+    if not isinstance(value, Literal) or value.shape or not np.issubdtype(value.dtype, np.integer):
+        return None
+    return int(value.value)

@@ -1,0 +1,127 @@
+"""Loop-invariant code motion, as XLA does it for a CPU (`WhileLoopInvariantCodeMotion`).
+
+An operation in a loop whose operands no iteration changes runs once, before the loop, and its result stays in memory
+until the loop ends. The gather of a whole weight in a loop over microbatches is one. Behind an optimization barrier
+that also holds back a value that changes, nothing moves: the gathers that a checkpoint repeats stay in the loop. XLA
+moves what it can merge into its readers (reshapes, slices, broadcasts, …) only together with an operation that reads
+it. How much moves on a GPU and on a TPU is not known here, so nothing is predicted to.
+"""
+
+import dataclasses
+from collections.abc import Iterator
+
+from rematscope.ir import jax_internals
+from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value, reads
+
+_LOOPS = ("scan", "while")
+_NOT_ALONE = BOOKKEEPING | frozenset("broadcast_in_dim iota rev slice transpose reshape squeeze expand_dims".split())
+
+
+def with_moved(program: Program) -> Program:
+    """Return the program after XLA has moved out of its loops what no iteration changes."""
+    equations: list[Equation] = []
+    for equation in program.equations:
+        if equation.primitive == "shard_map":
+            equations.append(dataclasses.replace(equation, bodies=tuple(map(with_moved, equation.bodies))))
+        else:
+            moved, left = hoisted(equation)
+            equations += [*moved, left]
+    return dataclasses.replace(program, equations=equations)
+
+
+def hoisted(loop: Equation) -> tuple[list[Equation], Equation]:
+    """Return the operations that XLA moves out of a loop and of the loops in it, and the loop that is left.
+
+    Args:
+      loop: any equation; only of a `scan` or a `while` of more than one iteration something is moved.
+    """
+    if loop.primitive not in _LOOPS or (loop.counted and loop.length <= 1):
+        return [], loop
+    *condition, body = loop.bodies
+    body = with_moved(body)
+    loop = dataclasses.replace(loop, bodies=(*condition, body))
+    found = _Invariants(loop)
+    moved = found.worth_moving()
+    if not moved:
+        return [], loop
+    gone = {equation.outputs for equation in moved}
+    bodies = (*condition, _without(body, gone))
+    read = set[Value]().union(*map(reads, bodies))
+    around = (*loop.inputs[: loop.first_carry], *(v for equation in moved for v in equation.outputs))
+    kept = tuple(v for v in around if v in read)
+    inputs = (*kept, *loop.inputs[loop.first_carry :])
+    left = dataclasses.replace(loop, bodies=bodies, inputs=inputs, first_carry=len(kept))
+    stands_for = found.stands_for
+    return [dataclasses.replace(e, inputs=tuple(stands_for.get(v, v) for v in e.inputs)) for e in moved], left
+
+
+def _without(program: Program, gone: set[tuple[Value, ...]]) -> Program:
+    return dataclasses.replace(program, equations=list(_left(program, gone)))
+
+
+def _left(program: Program, gone: set[tuple[Value, ...]]) -> Iterator[Equation]:
+    for equation in program.equations:
+        if equation.primitive == "shard_map":
+            yield dataclasses.replace(equation, bodies=tuple(_without(body, gone) for body in equation.bodies))
+        elif equation.primitive == "optimization_barrier" or equation.outputs not in gone:
+            yield equation
+
+
+class _Invariants:
+    """The operations of a loop's body, those in its shard_maps too, that compute the same in every iteration.
+
+    Attributes:
+      equations: these, in order.
+      stands_for: for an unchanged carry its initial value, for a device's part of an array the array.
+    """
+
+    def __init__(self, loop: Equation):
+        body = loop.bodies[-1]
+        self.equations: list[Equation] = []
+        self.stands_for: dict[Value, Value] = {}
+        self._varying: set[Value] = set(body.inputs)
+        for value, result, initial in zip(body.inputs, body.outputs[: loop.carries], loop.initial, strict=False):
+            if result is value:
+                self._varying.discard(value)
+                self.stands_for[value] = initial
+        self._on_host = False
+        self._add(body)
+
+    def worth_moving(self) -> list[Equation]:
+        """Those that XLA moves: not views and repetitions that no other of them reads."""
+        if self._on_host:
+            return []  # XLA leaves a loop alone that moves something to the host
+        needed: set[Value] = set()
+        moved = []
+        for equation in reversed(self.equations):
+            if equation.primitive not in _NOT_ALONE or not needed.isdisjoint(equation.outputs):
+                moved.append(equation)
+                needed.update(equation.inputs)
+        return moved[::-1]
+
+    def _add(self, program: Program) -> None:
+        for equation in program.equations:
+            self._on_host |= any(value.memory == "host" for value in equation.outputs)
+            if equation.primitive == "optimization_barrier":
+                if any(map(self._varies, equation.inputs)):
+                    self._varying.update(equation.outputs)
+            elif equation.primitive == "shard_map":
+                self._add_shard_map(equation)
+            elif equation.bodies or jax_internals.effects_of(equation.eqn) or any(map(self._varies, equation.inputs)):
+                self._varying.update(equation.outputs)
+            else:
+                self.equations.append(equation)
+
+    def _add_shard_map(self, equation: Equation) -> None:
+        (body,) = equation.bodies
+        for array, part in zip(equation.inputs, body.inputs, strict=True):
+            whole = isinstance(array, Literal) or array.placement.shape != part.placement.shape
+            if whole or self._varies(array):
+                self._varying.add(part)
+            else:
+                self.stands_for[part] = self.stands_for.get(array, array)
+        self._add(body)
+        self._varying.update(equation.outputs)
+
+    def _varies(self, value: Value) -> bool:
+        return not isinstance(value, Literal) and value in self._varying

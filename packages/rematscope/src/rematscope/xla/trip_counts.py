@@ -1,0 +1,119 @@
+"""The trip counts of loops in a compiled program: as XLA found them out, or of loops that count to a constant."""
+
+from typing import NamedTuple
+
+from rematscope.ir import trip_counts
+from rematscope.xla.hlo import Module, backend_config
+from rematscope.xla.hlo_proto import Instruction
+
+_SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le", "ne": "ne"}
+_PASSED_ON = frozenset({"copy", "bitcast", "reshape", "optimization-barrier"})
+
+
+class _Call(NamedTuple):
+    """Where the computation that is read is called from."""
+
+    instruction: Instruction
+    around: "_Call | None"
+
+
+class _Found(NamedTuple):
+    """The origin of a value: an instruction, or a carry of the loop."""
+
+    instruction: Instruction | None
+    around: _Call | None
+    carry: int = -1
+
+
+def trip_count(module: Module, loop: Instruction) -> int | None:
+    """Return how often a loop runs; None where neither XLA says it nor the loop counts to a constant.
+
+    Args:
+      module: the program of the loop, before or after optimization.
+      loop: a `while` instruction.
+    """
+    if known := backend_config(loop).get("known_trip_count"):
+        return int(known["n"])
+    body, condition = (module.by_id[module.roots[number]] for number in loop.called_computation_ids)
+    test = _origin(module, condition, None)
+    if test.instruction is None or test.instruction.opcode != "compare":
+        return None
+    direction = test.instruction.comparison_direction.lower()
+    if direction not in _SWAPPED:
+        return None
+    first, second = (_origin(module, each, test.around) for each in _operands(module, test.instruction))
+    for comparison, counter, bound in ((direction, first, second), (_SWAPPED[direction], second, first)):
+        if counter.instruction is None:
+            start = _constant(_initial(module, loop, counter.carry))
+            end = _constant(bound) if bound.instruction is not None else _unchanged(module, loop, body, bound.carry)
+            step = _step(module, body, counter.carry)
+            if start is not None and end is not None and step is not None:
+                return trip_counts.counted(comparison, start, end, step)
+    return None
+
+
+def _operands(module: Module, instruction: Instruction) -> list[Instruction]:
+    return [module.by_id[number] for number in instruction.operand_ids]
+
+
+def _origin(module: Module, instruction: Instruction, around: _Call | None, element: int | None = None) -> _Found:
+    """Follow a value, or an element of a tuple, back through calls, tuples and copies."""
+    while True:
+        opcode = instruction.opcode
+        if opcode == "parameter" and around is not None:
+            caller = around.instruction
+            instruction, around = _operands(module, caller)[instruction.parameter_number], around.around
+        elif opcode == "parameter":
+            return _Found(None, None, 0 if element is None else element)
+        elif opcode in ("call", "fusion"):
+            around = _Call(instruction, around)
+            instruction = module.by_id[module.roots[instruction.called_computation_ids[0]]]
+        elif opcode == "get-tuple-element" and element is None:
+            element = instruction.tuple_index
+            (instruction,) = _operands(module, instruction)
+        elif opcode == "tuple" and element is not None:
+            instruction, element = _operands(module, instruction)[element], None
+        elif opcode in _PASSED_ON:
+            instruction = _operands(module, instruction)[0]
+        else:
+            return _Found(instruction, around)
+
+
+def _constant(found: _Found) -> int | None:
+    if found.instruction is None or found.instruction.opcode != "constant" or found.instruction.shape.dimensions:
+        return None
+    numbers = (*found.instruction.literal.s32s, *found.instruction.literal.s64s)
+    return int(numbers[0]) if len(numbers) == 1 else None
+
+
+def _initial(module: Module, loop: Instruction, carry: int) -> _Found:
+    (state,) = _operands(module, loop)
+    if not loop.shape.tuple_shapes:
+        return _origin(module, state, None)
+    return _origin(module, state, None, carry)
+
+
+def _carried(module: Module, body: Instruction, carry: int) -> _Found:
+    """The origin of what an iteration hands to the next one."""
+    return _origin(module, body, None, carry if body.shape.tuple_shapes else None)
+
+
+def _unchanged(module: Module, loop: Instruction, body: Instruction, carry: int) -> int | None:
+    """The constant that a carry is in every iteration."""
+    after = _carried(module, body, carry)
+    if after.instruction is not None or after.carry != carry:
+        return None
+    return _constant(_initial(module, loop, carry))
+
+
+def _step(module: Module, body: Instruction, carry: int) -> int | None:
+    """The constant that an iteration adds to a carry."""
+    made = _carried(module, body, carry)
+    if made.instruction is None or made.instruction.opcode not in ("add", "subtract"):
+        return None
+    first, second = (_origin(module, each, made.around) for each in _operands(module, made.instruction))
+    if first.instruction is None and first.carry == carry and (step := _constant(second)) is not None:
+        return step if made.instruction.opcode == "add" else -step
+    if made.instruction.opcode == "add" and second.instruction is None and second.carry == carry:
+        return _constant(first)
+    return None

@@ -60,17 +60,13 @@ def trip_count(condition: Program, body: Program, initial: Sequence[Value]) -> i
             value = initial[place]
         return _integer(value)
 
-    for comparison, counter, bound in (
-        (test.primitive, *test.inputs),
-        (_SWAPPED[test.primitive], *test.inputs[::-1]),
-    ):
-        if counter not in carries:
-            continue
-        place = carries.index(counter)
-        start, end, step = _integer(initial[place]), constant(bound), _step(body, place)
-        if start is None or end is None or step is None:
-            continue
-        return counted(comparison, start, end, step)
+    first, second = test.inputs
+    for comparison, counter, bound in ((test.primitive, first, second), (_SWAPPED[test.primitive], second, first)):
+        if counter in carries:
+            place = carries.index(counter)
+            start, end, step = _integer(initial[place]), constant(bound), _step(body, place)
+            if start is not None and end is not None and step is not None:
+                return counted(comparison, start, end, step)
     return None
 
 

@@ -53,6 +53,7 @@ class Behaviour:
       disguised: finds the FLOPs of each other matmul that the backward pass computes again.
       matmul_flops: FLOPs of all matmuls of both passes.
       reference_flops: FLOPs of each matmul of the reference's two passes, which keep everything.
+      forward_flops: those of its forward pass, the only ones that a backward pass can recompute.
       largest_matmul: FLOPs of one run of the largest matmul of both passes, 0 if there is none.
       negligible: FLOPs of its smallest matmul: what is less in total is no matmul, but a mean that is spelled as one.
       barriers: the number of optimization barriers in the backward pass.
@@ -71,6 +72,7 @@ class Behaviour:
     disguised: Callable[[], tuple[int, ...]]
     matmul_flops: int
     reference_flops: tuple[int, ...]
+    forward_flops: tuple[int, ...]
     largest_matmul: int
     negligible: int
     barriers: int

@@ -55,12 +55,13 @@ def values_of(names: Sequence[str], rng: np.random.Generator, half: bool = False
 
 def alike(rng: np.random.Generator) -> list[str]:
     """A name that is drawn, one of the same letters that differs from it between, and others that do in their
-    beginning, their end (one by a blank), or capital letters."""
+    beginning, their end (one by a blank, one by brackets, which a regular expression reads otherwise), or capital
+    letters."""
     first, second, third, fourth = rng.integers(8, size=4)
-    word = "abcdefgh"[first] + "abcd"[second % 4] + "efgh"[third % 4] + "abcdefgh"[fourth] + "q"
+    word = "abcdefgh"[first] + "ABCD"[second % 4] + "efgh"[third % 4] + "abcdefgh"[fourth] + "q"
     between = f"{word[0]}{word[2]}{word[1]}{word[3:]}"
-    others = [f"{word}_", f"{word}2", f"{word}.out", f"x{word}", f"decoder/layer_0/{word}", f"{word}/{word}", word[:-1]]
-    others += [word[0], word.upper(), f"{word} "]
+    others = [f"{word}[0]", word[0], f"{word}.out", f"x{word}", f"layers/0/{word}", f"{word}/{word}", word[:-1]]
+    others += [word.lower(), word.upper(), f"{word} "]
     return [word, between, *map(str, rng.permutation(others))]
 
 
@@ -70,9 +71,12 @@ def function_of(values: Sequence[Value], weights: int) -> Callable:
 
     Args:
       values: what it names, each by its key.
-      weights: 1, 3 or 5.
+      weights: 0, 1, 3 or 5; without any, x is multiplied by a matrix of its own width that is no argument.
     """
     steps = tuple(values)
+
+    def none(x, *, name):
+        return _steps(steps, (_constant(x.shape[-1], x.dtype),), x, name)
 
     def one(w, x, *, name):
         return _steps(steps, (w,), x, name)
@@ -83,7 +87,7 @@ def function_of(values: Sequence[Value], weights: int) -> Callable:
     def five(a, b, c, d, e, x, *, name):
         return _steps(steps, (a, b, c, d, e), x, name)
 
-    of: dict[int, Callable] = {1: one, 3: three, 5: five}
+    of: dict[int, Callable] = {0: none, 1: one, 3: three, 5: five}
     return of[weights]
 
 
@@ -107,6 +111,11 @@ def _steps(values, weights, x, name):
     return jnp.sum(lax.sin(product(x, weights[-1])))
 
 
+def _constant(width, dtype):
+    sines = np.sin(np.arange(1, width**2 + 1)).reshape(width, width)
+    return np.asarray(sines + 0.3 * np.sign(sines), dtype)
+
+
 def _above(x, bound):
     return lax.gt(x, lax.full_like(x, bound))
 
@@ -118,7 +127,14 @@ CALLED["jax.vmap"] = lambda f, weights: jax.vmap(f, in_axes=(*(None for _ in ran
 
 
 def case_of(
-    name: str, values: Sequence[Value], apply: Callable, rng: np.random.Generator, dtype: str, called: str, **structure
+    name: str,
+    values: Sequence[Value],
+    apply: Callable,
+    rng: np.random.Generator,
+    dtype: str,
+    called: str,
+    weights: int | None = None,
+    **structure,
 ) -> Case:
     """A case of a function of these values.
 
@@ -129,10 +145,11 @@ def case_of(
       rng: draws shapes, and the number of arguments.
       dtype: that of all arguments.
       called: how it is called, one of `CALLED`.
+      weights: how many arguments the function has in addition to `x`; drawn if None.
       structure: what else was drawn.
     """
     rows, width = map(int, rng.permutation([5, 6, 7, 8])[:2])
-    weights = int(rng.choice([1, 3, 5]))
+    weights = int(rng.choice([1, 3, 5])) if weights is None else weights
     function = function_of(values, weights)
     batch = (2,) if called == "jax.vmap" else ()
     more = (2,) * int(rng.integers(2))

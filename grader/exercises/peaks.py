@@ -11,28 +11,30 @@ from grader.verdicts.verdict import Finding
 
 @dataclass(frozen=True)
 class PeakAtMost:
-    """Both passes take no more memory at once than this, besides arguments and results.
+    """Both passes need no more memory at once than this, in addition to arguments and results.
 
-    Residuals do not tell: what is rebuilt, and what waits meanwhile, is in memory too. Most of it is seen without a
-    compiler, in the order in which both passes were traced. A compiler may take more where it runs in another order, or
-    computes once what is written twice; between the turns of a loop it does neither.
+    Residuals do not tell: recomputed values are in memory too. The peak is that of both passes as XLA compiles them, or
+    the one in the order in which they were traced, for which nothing is compiled. XLA can exceed the latter: it may run
+    operations in another order, or merge what is recomputed with what was computed. It does neither across iterations
+    of a loop.
 
     Attributes:
-      most: the most memory, in sizes of the case's arguments, to the nearest one: a few bytes more are buffers'
-        alignment.
-      too_high: the question that leads on from an answer that takes more.
+      most: the highest peak, in sizes of the case's arguments, to the nearest integer: buffers are aligned, which takes
+        a few bytes more.
+      too_high: the question that leads on from an answer that needs more.
       merged: the question that leads on from one that has no barrier, so that XLA merges what is recomputed with what
         was computed; None where loops are recomputed, which it does not merge.
-      unit: the name of the reference's value in whose sizes it is counted; None for the arguments'.
-      compiled: how much XLA may set aside, in the same sizes; None if it is not asked.
-      turns: where each matmul runs so often in loops, XLA is not asked; 0 if it is asked wherever matmuls run.
+      unit: the name of the reference's value in whose sizes the peak is counted; None for the arguments'.
+      compiled: whether the compiled passes count, or the traced ones.
+      turns: in passes whose loops run each matmul so often, a low enough peak of the traced passes is enough, so that
+        nothing needs to be compiled; 0 if loops make no difference.
     """
 
     most: int
     too_high: str
     merged: str | None = None
     unit: str | None = None
-    compiled: int | None = None
+    compiled: bool = False
     turns: int = 0
 
     @property
@@ -40,33 +42,36 @@ class PeakAtMost:
         return (self.unit,) if self.unit else ()
 
     def findings(self, seen: Behaviour) -> Iterator[Finding]:
-        most, peak, how = self.most, self._peak(seen, compiled=False), "One operation after the other"
-        if round(peak) <= most and self.compiled is not None and not 0 < self.turns <= seen.turns:
-            most, peak, how = self.compiled, self._peak(seen, compiled=True), "Compiled"
-        if round(peak) <= most:
+        peak = self._peak(seen)
+        if round(peak) <= self.most:
             return
         arguments = " and ".join(seen.arguments)
+        how = "Compiled" if self.compiled else "One operation after the other"
         what = f"{peak:.1f} times {self.unit}" if self.unit else f"{peak:.1f} vectors of {arguments}'s size"
         text = f"{how}, your two passes have {what} in memory at the worst moment, besides {arguments} and the results."
-        if merged := self.merged and how == "Compiled" and seen.recomputed and not seen.barriers:
+        if merged := self.merged and self.compiled and seen.recomputed and not seen.barriers:
             text += (
-                " Nothing keeps what is computed again apart from the forward pass (prevent_cse=False, perhaps), so "
-                "that XLA computes it once and keeps it."
+                " No barrier keeps the recomputed values apart from the forward pass (prevent_cse=False, perhaps), so "
+                "XLA computes them once and saves them."
             )
         yield Finding(
             FindingKind.PEAK,
             text,
-            expected=f"{most} at most",
+            expected=f"{self.most} at most",
             got=f"{peak:.1f}",
             next=self.merged if merged else self.too_high,
         )
 
-    def _peak(self, seen: Behaviour, compiled: bool) -> float:
-        return seen.peak(compiled) / (seen.wanted[self.unit].nbytes if self.unit else seen.input_bytes)
+    def _peak(self, seen: Behaviour) -> float:
+        size = seen.wanted[self.unit].nbytes if self.unit else seen.input_bytes
+        traced = seen.peak(False) / size
+        if not self.compiled or (round(traced) <= self.most and 0 < self.turns <= seen.turns):
+            return traced
+        return seen.peak(True) / size
 
     def claim(self, seen: Behaviour) -> str:
         what = f"times {self.unit}" if self.unit else "vectors"
-        return f"it has at most {self.most} {what} in memory at once"
+        return f"it has {self._peak(seen):.1f} {what} in memory at the worst moment, and {self.most} are allowed"
 
 
 @dataclass(frozen=True)

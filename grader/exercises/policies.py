@@ -40,17 +40,18 @@ class Operation(NamedTuple):
 
 
 def named(names: Sequence[str], rng: np.random.Generator, ends: bool = True) -> tuple[Operation, ...]:
-    """Operations that give these names, one after the other, to values of five dtypes in turn, of any shape.
+    """Operations that give these names, one after the other, to values of five dtypes in turn, of no to four axes.
 
     Args:
       names: the names.
       rng: draws the shapes.
-      ends: whether the first value is a single number, and the second larger than any that is drawn.
+      ends: whether the first value is a scalar, the second larger than any that is drawn, and the third has four axes,
+        as values of attention do: batch, heads and two more.
     """
     dtypes = itertools.cycle([jnp.float32, jnp.bfloat16, jnp.float16, jnp.int32, jnp.bool_])
-    shapes = [tuple(map(int, rng.integers(1, 10, size=rank))) for rank in rng.integers(4, size=len(names))]
+    shapes = [tuple(map(int, rng.integers(1, 10, size=rank))) for rank in rng.integers(5, size=len(names))]
     if ends:
-        shapes[:2] = (), (4096, 8192)
+        shapes[:3] = (), (4096, 8192), tuple(map(int, rng.integers(2, 10, size=4)))
     # As a policy is asked; a program that is traced has another operation in JAX's next rematerialization.
     values = map(jax.core.ShapedArray, shapes, dtypes)
     return tuple(Operation(name_p, (value,), {"name": name}) for value, name in zip(values, names, strict=True))

@@ -51,19 +51,19 @@ class Requirement(Protocol):
 
 @dataclass(frozen=True)
 class Saves:
-    """The forward pass keeps exactly these computed values, besides arguments and constants, which cost nothing more.
+    """The forward pass saves exactly these computed values, and any arguments and constants, which cost nothing more.
 
     Attributes:
-      names: names of the reference's values, as `expect.reference` gives them.
+      saved: names of the reference's values, as `expect.reference` gives them.
       too_much: the question that leads on from an answer that keeps more.
       too_little: the question that leads on from an answer that keeps less.
       by_hand: True where an answer need not call `jax.checkpoint`, so that nothing leads there.
       on_host: those of the names whose values lie in the host's memory; the others lie on the device.
       unnamed: True where it is for the learner to find out which values are meant: then no finding tells.
-      spare: names of values that may be kept or not, since they are arguments in another shape.
+      spare: names of values that may be saved or not, since they are arguments in another shape.
     """
 
-    names: tuple[str, ...]
+    saved: tuple[str, ...]
     too_much: str
     too_little: str | None = None
     by_hand: bool = False
@@ -71,12 +71,17 @@ class Saves:
     unnamed: bool = False
     spare: tuple[str, ...] = ()
 
+    @property
+    def names(self) -> tuple[str, ...]:
+        # One value can have several names, as in a loop of one iteration: a residual is called by one that is allowed.
+        return *self.saved, *self.spare
+
     def findings(self, seen: Behaviour) -> Iterator[Finding]:
         wanted: dict[str | None, MatchedResidual] = {
             name: dataclasses.replace(seen.wanted[name], memory="pinned_host" if name in self.on_host else "device")
-            for name in self.names
+            for name in self.saved
         }
-        left = Counter[str | None](self.names)
+        left = Counter[str | None](self.saved)
         extra = {}
         for place, residual in enumerate(seen.residuals):
             if residual.kind is not ResidualKind.COMPUTED or residual.name in self.spare:
@@ -88,7 +93,7 @@ class Saves:
             else:
                 extra[place] = residual
         missing = [wanted[name] for name in left.elements()]
-        asked_for, saved = self._listed(seen)
+        asked_for, listed = self._listed(seen)
         moved = {p: r for p, r in extra.items() if left[r.name] > 0 and r.memory != wanted[r.name].memory}
         if moved:
             yield Finding(
@@ -108,7 +113,7 @@ class Saves:
                 f"{bytes_text(sum(residual.nbytes for residual in extra.values()))} that were not asked for."
                 + "".join(_wider(residual, wanted.get(residual.name)) for residual in extra.values()),
                 expected=asked_for,
-                got=saved,
+                got=listed,
                 nbytes=sum(residual.nbytes for residual in extra.values()),
                 source="; ".join(dict.fromkeys(residual.source for residual in extra.values() if residual.source))
                 or None,
@@ -121,19 +126,19 @@ class Saves:
                 FindingKind.NOT_SAVED,
                 f"Your forward pass does not save {self._missing(missing)}.",
                 expected=None if extra else asked_for,
-                got=None if extra else saved,
+                got=None if extra else listed,
                 nbytes=sum(residual.nbytes for residual in missing),
                 next=None if extra else self.too_little,
             )
 
     def _listed(self, seen: Behaviour) -> tuple[str, str]:
         """What is asked for and what is saved. Constants cost nothing more, and are counted apart."""
-        asked = [*seen.arguments, *self.names]
+        asked = [*seen.arguments, *self.saved]
         saved = [r.name or r.type for r in seen.residuals if r.kind is not ResidualKind.CONSTANT]
         constants = len(seen.residuals) - len(saved)
         beside = f"; and {counted(constants, 'constants')}, which does not matter"
         if self.unnamed:
-            expected = f"the arguments and {counted(len(self.names), 'computed values')}"
+            expected = f"the arguments and {counted(len(self.saved), 'computed values')}"
         else:
             expected = f"{counted(len(asked), 'saved values')}: {', '.join(asked)}"
         got = f"{counted(len(saved), 'saved values')}: {', '.join(saved)}{beside if constants else ''}"
@@ -145,9 +150,9 @@ class Saves:
         return "; ".join(map(str, missing))
 
     def claim(self, seen: Behaviour) -> str:
-        if not self.names:
+        if not self.saved:
             return "it saves nothing but arguments"
-        places = [f"{name} (on the host)" if name in self.on_host else name for name in self.names]
+        places = [f"{name} (on the host)" if name in self.on_host else name for name in self.saved]
         return f"besides arguments it saves {' and '.join(places)}, and nothing else"
 
 
@@ -265,7 +270,9 @@ class Recomputes:
     def _is_too_much(self, recomputed: Sequence[int], seen: Behaviour) -> bool:
         flops = sum(recomputed)
         # By FLOPs: a matmul done row by row in a loop is many, but no more work.
-        allowed = sum(sorted(seen.reference_flops, reverse=True)[: self.dots])
+        once = sorted(seen.forward_flops, reverse=True)
+        rounds, more = divmod(self.dots, len(once) or 1)
+        allowed = rounds * sum(once) + sum(once[:more])
         whole = [each for each in recomputed if each >= seen.negligible]
         return (len(whole) > self.dots and flops > allowed) or flops >= allowed + seen.negligible
 

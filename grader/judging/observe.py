@@ -56,6 +56,7 @@ def _behaviour(index: int, trial: Trial, asked: set[str], found: Sequence[Identi
         disguised=functools.cache(lambda: tuple(disguised(trial, index))),
         matmul_flops=sum(matmul.flops for matmul in (*of_forward, *matmuls)),
         reference_flops=tried.wanted_flops,
+        forward_flops=tried.forward_flops,
         largest_matmul=max(flops_of_each((*of_forward, *matmuls)), default=0),
         negligible=tried.negligible,
         barriers=len(barriers),

@@ -29,6 +29,7 @@ class TracedReference:
       function: takes every case's arguments and every case's cotangents; returns each case's output, its gradients, one
         for each argument, and its named values, arrays by name.
       matmul_flops: FLOPs of each single matmul of a case's two passes, which keep everything; case by case.
+      forward_flops: those of its forward pass alone.
       negligible: FLOPs of a case's smallest matmul, case by case; 1 if it has none.
       forward_products: case by case, the places in the text of the products that the output is computed from, and the
         FLOPs of one run of each.
@@ -36,6 +37,7 @@ class TracedReference:
 
     function: Function
     matmul_flops: tuple[tuple[int, ...], ...]
+    forward_flops: tuple[tuple[int, ...], ...]
     negligible: tuple[int, ...]
     forward_products: tuple[dict[int, int], ...]
 
@@ -84,6 +86,10 @@ def traced_reference(
     return TracedReference(
         function,
         matmul_flops=tuple(tuple(flops_of_each(own)) for own in matmuls),
+        forward_flops=tuple(
+            tuple(flops_of_each(matmul for matmul in own if matmul.value in before))
+            for own, before in zip(matmuls, for_output, strict=True)
+        ),
         forward_products=tuple(
             {places[m.value]: m.flops // m.trip_count for m in own if m.value in before and not m.spelled_out}
             for own, before in zip(matmuls, for_output, strict=True)

@@ -69,6 +69,7 @@ class TriedCase:
       wanted_gradients: its gradients for the same cotangent.
       named: the reference's values that findings have names for; the result may be among them.
       wanted_flops: FLOPs of each single matmul of the reference's two passes, which keep everything.
+      forward_flops: those of its forward pass alone.
       negligible: FLOPs of its smallest matmul.
     """
 
@@ -87,6 +88,7 @@ class TriedCase:
     wanted_gradients: Sequence[np.ndarray]
     named: dict[str, np.ndarray]
     wanted_flops: tuple[int, ...]
+    forward_flops: tuple[int, ...]
     negligible: int
 
 
@@ -186,6 +188,7 @@ def try_answer(
                     wanted_gradients=wanted[index][1],
                     named=wanted[index][2],
                     wanted_flops=traced.matmul_flops[index],
+                    forward_flops=traced.forward_flops[index],
                     negligible=traced.negligible[index],
                 )
                 for index, case in enumerate(cases)

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from grader.answers import asking, capture
@@ -29,7 +30,8 @@ class Wrong(NamedTuple):
 
     `words` are in that finding; `cases` are those in which it is seen, or None if they do not matter. `where` takes
     what a question drew, and says whether the answer is wrong there; None if that does not matter. `remat3` is False
-    if it is right with JAX's next rematerialization, which asks policies about names and products alone.
+    if it is right with JAX's next rematerialization, which asks policies about names and products alone. `beyond` names
+    the numeric bound that it just exceeds, and the steps by which that must be looser for the answer to pass.
     """
 
     answer: Callable
@@ -38,6 +40,7 @@ class Wrong(NamedTuple):
     cases: tuple[str, ...] | None
     where: Callable[..., bool] | None = None
     remat3: bool = True
+    beyond: tuple[str, int] | None = None
 
 
 class Right(NamedTuple):
@@ -50,9 +53,10 @@ class Right(NamedTuple):
 class Answers(dict):
     """The answers of a module, by their functions' names."""
 
-    def fails_with(self, kind, *words, cases=None, where=None, remat3=True):
+    def fails_with(self, kind, *words, cases=None, where=None, remat3=True, beyond=None, steps=1):
         def note(answer):
-            self[answer.__name__] = Wrong(answer, kind, words, cases, where, remat3)
+            by = (beyond, steps) if beyond else None
+            self[answer.__name__] = Wrong(answer, kind, words, cases, where, remat3, by)
             return answer
 
         return note
@@ -64,6 +68,20 @@ class Answers(dict):
     def passes_with_advice(self, answer):
         self[answer.__name__] = Right(answer, advised=True)
         return answer
+
+
+def also_run_backward(function: Callable, value: jax.Array, *operands: jax.Array) -> jax.Array:
+    """Return `value`; the backward pass through it also runs `function(*operands)`, to no end."""
+
+    @jax.custom_vjp
+    def unchanged(value, *operands):
+        return value
+
+    def backward(operands, ct):
+        return ct + 0 * jnp.sum(function(*operands)).astype(ct.dtype), *map(jnp.zeros_like, operands)
+
+    unchanged.defvjp(lambda value, *operands: (value, operands), backward)
+    return unchanged(value, *operands)
 
 
 def wrong(slug: str) -> dict[str, Wrong]:

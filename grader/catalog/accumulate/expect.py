@@ -65,6 +65,10 @@ def _of_one(place):
     return of
 
 
+def _dealt_out(array, k):
+    return array.reshape(-1, k, *array.shape[1:]).swapaxes(0, 1).reshape(array.shape)
+
+
 def _value_right(of):
     return lambda *arguments: (_right(*arguments)[0], of(*arguments)[1])
 
@@ -96,6 +100,11 @@ mistakes = (
         "this is the sum of all losses divided by the number of rows, not by their weights",
         _divided_by(lambda batch, k: len(jax.tree.leaves(batch)[0])),
         _MANY,
+    ),
+    Mistake(
+        "this is the value with every k-th row in the same microbatch, not with neighbors",
+        lambda loss, params, batch, k: _right(loss, params, jax.tree.map(lambda array: _dealt_out(array, k), batch), k),
+        "Which rows of the batch are in your first microbatch? Print your reshape of `jnp.arange(6)` for `k = 2`.",
     ),
     Mistake("this is the value of the last microbatch alone", _of_one(-1), _WHICH),
     Mistake("this is the gradient of the last microbatch alone", _value_right(_of_one(-1)), _WHICH, in_gradient=True),
@@ -177,14 +186,14 @@ def requirements(case):
     rows, k = case.structure["r"], case.structure["k"]
     inner, width = case.arguments[0].shape
     if k > 1:
-        # As many as XLA needs, and more: gradients may be in one array, too. Beside few columns, batches are large.
-        wide, most = width == WIDE, most_activations(rows, inner)
-        room = 3 + round(1.4 * most) if wide else round(12 + 5 * inner / rows)
-        single = case.structure["dtype"] == "float32"  # sums of others may be in twice as many bytes
+        wide = width == WIDE
+        most = most_activations(rows, inner)
+        if not wide:  # next to few columns, the batch and the gradients are large
+            most = round(12 + 5 * inner / rows) * (1 if case.structure["dtype"] == "float32" else 2)
         asked.append(
             PeakAtMost(
-                room if single else 2 * room,
-                compiled=most if wide else None,
+                most,
+                compiled=wide,
                 turns=k,
                 too_high="When is the backward pass of the first microbatch run: before the second one's forward "
                 "pass, or behind the last one's?",

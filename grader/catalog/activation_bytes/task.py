@@ -20,11 +20,13 @@ returns = "an integer"
 
 
 def cases(rng):
-    """Each mode with ten sizes: the least and the most, one device, one head a device, and six others."""
+    """Each mode with twelve sizes: the least and the most, one device, one head per device, four at which sums of
+    fractions may round down, and three others."""
     asked = [(sizes, mode) for mode in MODES for sizes in ((1, 1, 1, 1, 1), (4096, 8, 25600, 128, 8))]
     for mode in MODES:
         alone = _sizes(rng, t=1), _sizes(rng, heads=1), _sizes(rng, b=1)
-        asked += [(sizes, mode) for sizes in (*alone, *(_sizes(rng) for _ in range(5)))]
+        few = [_rounded_down(rng, 7, mantissa) for mantissa in (1.1, 1.15, 1.35, 1.7)]
+        asked += [(sizes, mode) for sizes in (*alone, *few, *(_sizes(rng) for _ in range(3)))]
     asked.sort(key=lambda each: math.prod(each[0]))
     return tuple(case(rng, *sizes, mode) for sizes, mode in asked)
 
@@ -45,6 +47,13 @@ def _sizes(rng, b=None, heads=None, t=None):
     t = t or int(rng.integers(2, 9))
     a = t * (heads or _up_to(rng, 128 // t))
     return t * _up_to(rng, 4096 // t), b or int(rng.integers(2, 9)), a * _up_to(rng, 25600 // a), a, t
+
+
+def _rounded_down(rng, t, mantissa):
+    """Sizes at which a formula with fractions such as `int(s * b * h * (m + n / t))` can be one too small: that is so
+    for some mantissas of the product, and few others."""
+    drawn = [_sizes(rng, t=t) for _ in range(50)]
+    return min(drawn, key=lambda sizes: abs(2 * math.frexp(math.prod(sizes[:3]))[0] - mantissa))
 
 
 def _up_to(rng, most):

@@ -21,7 +21,8 @@ signature = "all_but(f, name)"
 def cases(rng):
     """Two functions, and others that name up to eight values, with a name to leave out, at shapes drawn anew.
 
-    All widths of a case differ. The others' names are drawn, and nearly the same; some stand for two values.
+    All widths of a case differ. The others' names are drawn, and nearly the same; some stand for two values. One
+    function has x alone for an argument.
     """
     word, *others = alike(rng)
     prefix, half = f"layer{rng.integers(10**6)}/", others[6 : rng.integers(8, 10)]
@@ -32,7 +33,7 @@ def cases(rng):
         _plain("vmap over x, names drawn anew", _gated, "mlp_gate", rng, batch=(2,), prefix=prefix),
         _case("no value has a name", [], word, rng, "jax.jit"),
         _case("a name that others are like", [*others[:5], *[word] * 3], word, rng, "jax.vmap", no_floats=True),
-        _case("a name that is like others, and not there", [others[0], *others[5:], others[5]], word, rng),
+        _case("a name that is like others, and not there", [others[0], *others[5:], others[5]], word, rng, weights=0),
         _case("half precision, and the empty name", [word, *half], "", rng, "jax.jit", "float16"),
         _case("brain floats", [others[0], *half, word[0]], word[0], rng, dtype="bfloat16"),
     )
@@ -71,7 +72,7 @@ def _plain(case, function, name, rng, batch=(), prefix=""):
     )
 
 
-def _case(case, has, name, rng, called="directly", dtype="float32", no_floats=False):
+def _case(case, has, name, rng, called="directly", dtype="float32", no_floats=False, weights=None):
     """With `no_floats`, the mask and the integers among the values are left out."""
     values = [*values_of([*map(str, has)], rng, half=dtype != "float32")]
     left_out = [place for place, each in enumerate(values) if each.name == name]
@@ -79,7 +80,7 @@ def _case(case, has, name, rng, called="directly", dtype="float32", no_floats=Fa
         for place, other in enumerate([i for i, each in enumerate(values) if each.kind in ("mask", "integer")]):
             own, one = values[left_out[place]], values[other]
             values[left_out[place]], values[other] = own._replace(kind=one.kind), one._replace(kind=own.kind)
-    return case_of(case, values, lambda answer, f: answer(f, name), rng, dtype, called, left_out=name)
+    return case_of(case, values, lambda answer, f: answer(f, name), rng, dtype, called, weights, left_out=name)
 
 
 def _gated(up, gate, down, x, *, name=checkpoint_name):

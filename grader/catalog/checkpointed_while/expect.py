@@ -171,7 +171,7 @@ def requirements(case):
     if most == 58:
         asked.append(
             [
-                PeakAtMost(30, too_high=_TOO_HIGH, compiled=30, turns=most),
+                PeakAtMost(30, too_high=_TOO_HIGH, compiled=True, turns=most),
                 MatmulsAtMost(
                     5,
                     too_many="How often is the first step run, all in all? From which states could the "

@@ -211,11 +211,11 @@ def requirements(case):
     most = 2.2 + 2 * d / rows + 2 * chunks * d / V
     numbers = 4 * chunks / V  # of each row its label and whether it counts, in chunks, and what becomes of these
     peak = PeakAtMost(
-        round((1 if single else 2) * (most + numbers)) + 1,
+        round(most) if large else round((1 if single else 2) * (most + numbers)) + 1,
         too_high="How many chunks does one of your checkpoints hold, and may several of them be run again at the same "
         "time?",
         unit="one chunk's logits",
-        compiled=round(most) if large else None,
+        compiled=large,
         turns=chunks,
     )
     pieces = InPieces(

@@ -24,7 +24,8 @@ signature = "flash_like(q, k, v)"
 
 
 def cases(rng):
-    """Layers with a checkpoint around them and without one: those show names, these what the rule keeps."""
+    """Layers with a checkpoint around them, which show names, and without one, which show what the rule saves. Both are
+    called in every way, at both ends of the sizes."""
     some, d, e = int(rng.integers(5, 12)), *map(int, rng.permutation(np.arange(5, 12))[:2])
     jit, vmap = map(str, rng.permutation(["jax.jit", "jax.vmap"]))
     return (
@@ -32,6 +33,8 @@ def cases(rng):
         _case(some, 24, 2, e, "a checkpoint", rng),
         _case(1, 4 * int(rng.integers(2, 6)), 12, e, "nothing", rng, jit),
         _case(some + 1, 4, d, 12, "a checkpoint", rng, vmap),
+        _case(24, 4 * int(rng.integers(2, 6)), 12, 2, "a checkpoint", rng, jit),
+        _case(some, (4, 24)[rng.integers(2)], 2, 12, "nothing", rng, vmap),
     )
 
 

@@ -147,7 +147,7 @@ def requirements(case):
     large = x.size > 2_000 and x.dtype == "float32"  # half precision XLA computes in full
     peak = PeakAtMost(
         n.bit_length(),
-        compiled=n.bit_length() if large else None,
+        compiled=large,
         too_high="When the half that is wrapped is run again, what is kept of each of its functions?",
         merged="Which option of jax.checkpoint keeps the compiler from doing that, and what is its default?",
     )

@@ -153,6 +153,7 @@ _REQUIREMENTS = (
             "f(w1, w2, x, True)",
             "f(w1, w2, x, False)",
             "f(w, x, True) and then f(w, x, False)",
+            "f(x, True) and then f(x, False), of a scalar",
         ),
         (
             Saves(

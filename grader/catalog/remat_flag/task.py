@@ -42,8 +42,15 @@ def cases(rng):
             function=lambda w, x, *, name: _layer(w, x, True, name=name) + _layer(w, x, False, name=name),
             structure=_as_it_is(2),
         ),
+        Case(
+            "f(x, True) and then f(x, False), of a scalar",
+            _arrays(()),
+            apply=lambda answer: _called(answer(lambda x, sharp: _scalar(x, sharp)), True, False),
+            function=lambda x, *, name: _scalar(x, True) + _scalar(x, False),
+            structure=_as_it_is(1),
+        ),
         _many((6,), (False, True, False), rng),
-        _many((4, 5), (bool(rng.integers(2)),), rng, dtype="float16", called="jax.jit"),
+        _many((4, 5), (bool(rng.integers(2)),), rng, dtype="float16", called="jax.jit", gain=()),
     )
 
 
@@ -62,7 +69,7 @@ def _as_it_is(n):
     return {"n": n, "dtype": "float32", "called": "directly"}
 
 
-def _many(counts, flags, rng, dtype="float32", called="directly"):
+def _many(counts, flags, rng, dtype="float32", called="directly", gain=None):
     """Functions of so many arrays, of which each takes the first ones and x, with each of these flags."""
     rows, width = map(int, rng.permutation([5, 6, 7, 8])[:2])
     calls = {n: _written(n, "causal", _stack) for n in counts}
@@ -77,7 +84,7 @@ def _many(counts, flags, rng, dtype="float32", called="directly"):
         )
 
     most, reference = max(counts), together([calls[n] for n in counts])
-    shapes = [(width,), *[(width, width)] * (most - 2), (2, rows, width)]
+    shapes = [(width,) if gain is None else gain, *[(width, width)] * (most - 2), (2, rows, width)]
     return Case(
         f"{' and '.join(map(str, counts))} arrays, {' and then '.join(map(str, flags))}",
         tuple(jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape in shapes),
@@ -103,7 +110,7 @@ _CALLED: dict[str, Callable] = {
 
 
 def _stack(weights, x, causal):
-    """Returns an array: what is differentiated need not be a number. The first of the weights is a vector."""
+    """Return an array: the function need not return a scalar. The first of the weights is a vector, or a scalar."""
     gain, *matrices = weights
     x = gain * x
     for w in matrices:
@@ -128,6 +135,10 @@ def _layer(w, x, exact, *, name=checkpoint_name):
 
 def _wave(x, soft, *, name=checkpoint_name):
     return jnp.sum(jnp.tanh(x) if soft else name(jnp.exp(x), "exp(x)"))
+
+
+def _scalar(x, sharp):
+    return jnp.sin(jnp.exp(x)) if sharp else jnp.tanh(jnp.sin(x))
 
 
 def _with(function, flag):

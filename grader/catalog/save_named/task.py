@@ -24,7 +24,7 @@ def cases(rng):
     """Two functions, and others that name up to eight values, with as many names to save, at shapes drawn anew.
 
     All widths of a case differ. The others' names are drawn, and nearly the same; some stand for two values, some are
-    given twice, some stand for none.
+    given twice, some stand for none. One function has x alone for an argument.
     """
     word, *others = alike(rng)
     nowhere, prefix = alike(rng), f"layer{rng.integers(10**6)}/"
@@ -37,7 +37,7 @@ def cases(rng):
         _plain("an empty list", _layer, [], rng),
         _case("eight names that it does not have", [], nowhere[:MOST], rng, "jax.jit"),
         _case("a name that others are like", [*first, word, word], [nowhere[0], word], rng, "jax.vmap", type=list),
-        _case("eight names like another one", [last[1], *last, word], [last[1], nowhere[0], *last], rng),
+        _case("eight names like another one", [last[1], *last, word], [last[1], nowhere[0], *last], rng, weights=0),
         # A point in a name is no regular expression's.
         _case("half precision", [*half, f"{word}_out", word], [f"{word}.out", word], rng, "jax.jit", "float16"),
         _case("brain floats", [word, *half], half, rng, dtype="bfloat16", type=list),
@@ -71,7 +71,7 @@ def _plain(name, function, names, rng, batch=(), prefix=""):
     )
 
 
-def _case(case, has, names, rng, called="directly", dtype="float32", type=tuple):
+def _case(case, has, names, rng, called="directly", dtype="float32", type=tuple, weights=None):
     names = type(map(str, names))
     return case_of(
         case,
@@ -80,6 +80,7 @@ def _case(case, has, names, rng, called="directly", dtype="float32", type=tuple)
         rng,
         dtype,
         called,
+        weights,
         n=len(names),
         type=type.__name__,
         names=names,

@@ -12,7 +12,7 @@ def cut(batch, k):
     return jax.tree.map(lambda array: array.reshape(k, -1, *array.shape[1:]), batch)
 
 
-def summed(loss, params, batch, k):
+def summed(loss, params, batch, k, **options):
     """The sums of all microbatches: of losses, of weights, of gradients."""
 
     def body(sums, rows):
@@ -22,7 +22,7 @@ def summed(loss, params, batch, k):
     each = cut(batch, k)
     like = (*jax.eval_shape(loss, params, jax.tree.map(lambda array: array[0], each)), params)
     zeros = jax.tree.map(lambda array: jnp.zeros(array.shape, array.dtype), like)
-    return jax.lax.scan(body, zeros, each)[0]
+    return jax.lax.scan(body, zeros, each, **options)[0]
 
 
 def divided(tree, number):
@@ -85,7 +85,9 @@ def two_microbatches_for_sixteen(loss, params, batch, k):
     return right(loss, params, batch, 2 if k == 16 else k)
 
 
-@fails_with("recomputes", "1.4 times as many", "at most 1 times as many", "forward pass run")
+@fails_with(
+    "recomputes", "1.4 times as many", "at most 1 times as many", "forward pass run", beyond="MatmulsAtMost.times"
+)
 def checkpoints_in_the_loop(loss, params, batch, k):
     def value(params):
         totals, weights = jax.lax.map(jax.checkpoint(lambda rows: loss(params, rows)), cut(batch, k))
@@ -255,3 +257,30 @@ def gradients_in_float32(loss, params, batch, k):
 @fails_with("peak", "times one microbatch's activations", "before the second one's forward pass")
 def all_gradients_first_of_single_rows(loss, params, batch, k):
     return (all_gradients_first if len(batch[0]) == k else right)(loss, params, batch, k)
+
+
+@fails_with("peak", "times one microbatch's activations", "before the second one's", beyond="PeakAtMost.most", steps=2)
+def three_turns_at_once(loss, params, batch, k):
+    total, weight, gradients = summed(loss, params, batch, k, unroll=3)
+    return divided((total, gradients), weight)
+
+
+@fails_with("peak", "takes 16 rows at once", "is that so for every k", beyond="InPieces.rows", steps=8)
+def two_microbatches_at_a_time(loss, params, batch, k):
+    pairs = k // 2
+    end = pairs * 2 * (len(batch[0]) // k)
+    parts = [summed(loss, params, jax.tree.map(lambda array: array[:end], batch), pairs)] if pairs else []
+    parts += [summed(loss, params, jax.tree.map(lambda array: array[end:], batch), 1)] if k % 2 else []
+    total, weight, gradients = jax.tree.map(lambda *each: sum(each), *parts)
+    return divided((total, gradients), weight)
+
+
+@fails_with("wrong value", "every k-th row in the same microbatch", "are in your first microbatch")
+def every_kth_row(loss, params, batch, k):
+    dealt_out = jax.tree.map(lambda array: array.reshape(-1, k, *array.shape[1:]).swapaxes(0, 1), batch)
+    return right(loss, params, jax.tree.map(lambda array, own: own.reshape(array.shape), batch, dealt_out), k)
+
+
+@fails_with("wrong value", "Which step")
+def row_by_row(loss, params, batch, k):
+    return right(loss, params, batch, len(batch[0]))

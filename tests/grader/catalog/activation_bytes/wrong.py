@@ -275,3 +275,21 @@ def a_share_of_the_tokens_for_all(s, b, h, a, t, mode):
 def width_for_heads(s, b, h, a, t, mode):
     more = 5 * (h - a) * s * s * b // t if mode in (TENSOR, SEQUENCE) else 0
     return layer(s, b, h, a, t, mode) + more
+
+
+@fails_with("wrong value", "by what do you divide each of them")
+def terms_of_fractions_cut_to_an_integer(s, b, h, a, t, mode):
+    """Sums of fractions come out one too small at some sizes."""
+    if mode == FULL:
+        return 2 * s * b * h
+    of_width = 34 / t if "sequence" in mode else 10 + 24 / t
+    return int(s * b * h * of_width + (0 if "selective" in mode else 5 * a * s * s * b / t))
+
+
+@fails_with("wrong value", "by what do you divide each of them")
+def formula_of_the_paper_cut_to_an_integer(s, b, h, a, t, mode):
+    if mode == FULL:
+        return 2 * s * b * h
+    outside = 10 / t if "sequence" in mode else 10
+    matrix = 0 if "selective" in mode else 5 * a * s / (h * t)
+    return int(s * b * h * (outside + 24 / t + matrix))

@@ -4,7 +4,7 @@ import re
 
 import jax
 import jax.numpy as jnp
-from sample_answers import Answers
+from sample_answers import Answers, also_run_backward
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
@@ -261,5 +261,42 @@ def a_letter_is_no_name(f, name):
 def the_name_as_a_regular_expression(f, name):
     def policy(operation, *operands, **parameters):
         return operation.name == "name" and re.fullmatch(name, parameters["name"]) is None
+
+    return jax.checkpoint(f, policy=policy)
+
+
+@fails_with("recomputes", "How often does your answer run f", cases=ALL[:1], beyond="Recomputes.dots")
+def first_product_once_more(f, name):
+    def function(*arguments):
+        *weights, x = arguments
+        kept = jax.checkpoint(f, policy=policies.save_any_names_but_these(name))
+        return kept(*weights, also_run_backward(jnp.matmul, x, x, *weights[:1]) if weights else x)
+
+    return function
+
+
+@fails_with("raises", "positional argument")
+def weights_and_x(f, name):
+    kept = jax.checkpoint(f, policy=policies.save_any_names_but_these(name))
+
+    def function(w, *others):
+        *weights, x = others if others else (None,)
+        return kept(w, *weights, x)
+
+    return function
+
+
+@fails_with("also saved", "")
+def names_in_lower_case(f, name):
+    def policy(operation, *_, **parameters):
+        return operation.name == "name" and parameters["name"] != name.lower()
+
+    return jax.checkpoint(f, policy=policy)
+
+
+@fails_with("not saved", "")
+def whatever_the_case(f, name):
+    def policy(operation, *_, **parameters):
+        return operation.name == "name" and parameters["name"].lower() != name.lower()
 
     return jax.checkpoint(f, policy=policy)

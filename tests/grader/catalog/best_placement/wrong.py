@@ -4,7 +4,7 @@ import functools
 import itertools
 
 import jax
-from sample_answers import Answers
+from sample_answers import Answers, also_run_backward
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
@@ -321,3 +321,8 @@ def none_in_every_third_call(stages):
         return (right if len(calls) % 3 else wraps_none)(stages)(x)
 
     return run
+
+
+@fails_with("recomputes", "need the values first", beyond="Recomputes.dots", steps=2)
+def first_stage_once_more(stages):
+    return lambda x: right(stages)(also_run_backward(stages[0], x, x))

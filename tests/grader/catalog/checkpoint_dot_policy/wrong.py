@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.ad_checkpoint import checkpoint_name
-from sample_answers import Answers
+from sample_answers import Answers, also_run_backward
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
@@ -512,3 +512,9 @@ def sums_over_the_last_axis_saved(w1, w2, x):
         return not batch[0] and tuple(summed) == (operands[0].ndim - 1,)
 
     return jax.checkpoint(pipeline, policy=policy)(w1, w2, x)
+
+
+@fails_with("recomputes", "1 matmul again", beyond="Recomputes.dots")
+def first_product_once_more(w1, w2, x):
+    total = jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x)
+    return also_run_backward(jnp.matmul, total, x, w1)

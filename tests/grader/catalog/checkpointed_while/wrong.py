@@ -268,3 +268,24 @@ def pythons_and(cond, body, x, max_steps, c):
         return jax.lax.cond(taken < max_steps and cond(x), lambda: (body(x), taken + 1), lambda: (x, taken)), None
 
     return step_by_step(step, x, max_steps, c)[0]
+
+
+@fails_with("also saved", "as much as", "every segment", beyond="SavesAtMost.spare")
+def a_segment_too_many(cond, body, x, max_steps, c):
+    count = c + (c > 1)
+    return in_segments(cond, body, x, max_steps, count, -(-max_steps // count))
+
+
+@fails_with("peak", "in memory at the worst moment", "30 at most", "run again at once", beyond="PeakAtMost.most")
+def two_segments_for_the_most_steps(cond, body, x, max_steps, c):
+    count = 2 if max_steps == 58 else c
+    return in_segments(cond, body, x, max_steps, count, -(-max_steps // count))
+
+
+@fails_with("recomputes", "times as many", "How often is the first step run", beyond="MatmulsAtMost.times")
+def from_the_start_of_few_segments_for_each_step(cond, body, x, max_steps, c):
+    if max_steps != 58:
+        return right(cond, body, x, max_steps, c)
+    for length in (18, 18, 18, 4):
+        x = from_the_start(cond, body, x, length)
+    return x

@@ -2,7 +2,8 @@
 
 import jax
 import jax.numpy as jnp
-from sample_answers import Answers
+from jax.ad_checkpoint import checkpoint_name
+from sample_answers import Answers, also_run_backward
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
@@ -256,3 +257,51 @@ def one_checkpoint_around_few_rows(hidden, vocabulary, labels, chunks):
 @fails_with("peak", "times one chunk's logits", "How many chunks does one")
 def checkpoint_around_the_scan_unless_12(hidden, vocabulary, labels, chunks):
     return (right if chunks == 12 else checkpoint_around_the_scan)(hidden, vocabulary, labels, chunks)
+
+
+@fails_with("peak", "times one chunk's logits", "be run again at the same time", beyond="PeakAtMost.most")
+def two_turns_at_once(hidden, vocabulary, labels, chunks):
+    each = cut(hidden, chunks), cut(labels, chunks), cut(jnp.ones(len(hidden), hidden.dtype), chunks)
+    zero, of_chunk = jnp.zeros((), hidden.dtype), jax.checkpoint(chunk_loss)
+    total, _ = jax.lax.scan(lambda total, own: (total + of_chunk(vocabulary, *own), None), zero, each, unroll=2)
+    return total / len(hidden)
+
+
+@fails_with("peak", "takes 9 rows at once", "8 rows at most", beyond="InPieces.rows")
+def a_row_too_many_where_it_comes_out_even(hidden, vocabulary, labels, chunks):
+    """Cut from the front, into pieces of that many rows."""
+    rows = len(hidden) // chunks + (len(hidden) > chunks)
+    count = -(-len(hidden) // rows)
+    filled = jnp.pad(hidden, [(0, rows * count - len(hidden)), (0, 0)])
+    counts = jnp.arange(len(filled)) < len(hidden)
+    each = (
+        filled.reshape(count, rows, -1),
+        jnp.pad(labels, (0, len(filled) - len(labels))).reshape(count, rows),
+        counts.astype(hidden.dtype).reshape(count, rows),
+    )
+    zero, of_chunk = jnp.zeros((), hidden.dtype), jax.checkpoint(chunk_loss)
+    total, _ = jax.lax.scan(lambda total, own: (total + of_chunk(vocabulary, *own), None), zero, each)
+    return total / len(hidden)
+
+
+@fails_with("also saved", "as much as", "all of the turn inside a checkpoint", beyond="SavesAtMost.spare")
+def two_numbers_of_each_row(hidden, vocabulary, labels, chunks):
+    def of_chunk(vocabulary, rows, labels, counts):
+        logits = rows @ vocabulary.T
+        largest = checkpoint_name(jnp.max(jax.lax.stop_gradient(logits), axis=-1), "kept")
+        total = checkpoint_name(jnp.sum(jnp.exp(logits - largest[:, None]), axis=-1), "kept")
+        right = jnp.take_along_axis(logits, labels[:, None], axis=-1)[:, 0]
+        return jnp.sum((jnp.log(total) + largest - right) * counts)
+
+    kept = jax.checkpoint(of_chunk, policy=policies.save_only_these_names("kept"))
+    return scanned(kept, hidden, vocabulary, labels, chunks) / len(hidden)
+
+
+@fails_with("recomputes", "in 24 pieces", "make its logits", beyond="Recomputes.dots")
+def logits_once_more(hidden, vocabulary, labels, chunks):
+    @jax.checkpoint
+    def of_chunk(vocabulary, rows, *own):
+        rows = also_run_backward(lambda rows, vocabulary: rows @ vocabulary.T, rows, rows, vocabulary)
+        return chunk_loss(vocabulary, rows, *own)
+
+    return scanned(of_chunk, hidden, vocabulary, labels, chunks) / len(hidden)

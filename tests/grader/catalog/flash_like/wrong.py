@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
-from sample_answers import Answers
+from sample_answers import Answers, also_run_backward
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
@@ -301,3 +301,11 @@ def primal_with_another_scale(q, k, v):
 @fails_with("wrong type", "returns None", "where nobody differentiates it")
 def primal_left_out(q, k, v):
     return flash((q, k, v), primal=lambda q, k, v: None)
+
+
+@fails_with("recomputes", "without a name", beyond="Recomputes.dots")
+def smallest_product_once_more(q, k, v):
+    """The layer's smallest product, so that it is one of the two that a bound of two would allow."""
+    if q.shape[-1] <= v.shape[-1]:
+        return flash((also_run_backward(lambda q, k: q @ k.T, q, q, k), k, v))
+    return flash((q, k, also_run_backward(lambda v: jnp.ones((len(q), len(v))) @ v, v, v)))

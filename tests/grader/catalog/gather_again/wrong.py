@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import AbstractMesh, AxisType
 from jax.sharding import PartitionSpec as P
-from sample_answers import Answers
+from sample_answers import Answers, also_run_backward
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
@@ -195,3 +195,9 @@ def three_arguments(params, x):
 @fails_with("also saved", "the gathered up", "in float16")
 def kept_in_float16(params, x):
     return (layer if x.dtype == jnp.float16 else right)(params, x)
+
+
+@fails_with("recomputes", "Which product is made again", beyond="Recomputes.dots")
+def first_product_once_more(params, x):
+    x = also_run_backward(lambda x, up: x @ jnp.concatenate([up] * 8), x, x, params[0])
+    return right(params, x)

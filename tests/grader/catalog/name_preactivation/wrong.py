@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
-from sample_answers import Answers
+from sample_answers import Answers, also_run_backward
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
@@ -237,3 +237,11 @@ def not_under_jit(x, W1, W2):
 @fails_with("also saved", "saves the divided rows")
 def by_the_sum_of_sizes(x, W1, W2):
     return (divided_rows_named if sum((*x.shape, *W2.shape)) > 40 else product_named)(x, W1, W2)
+
+
+@fails_with("recomputes", "1 matmul again", beyond="Recomputes.dots")
+def first_product_once_more(x, W1, W2):
+    def function(x, W1, W2):
+        return wave(checkpoint_name(x @ W1, "y")) @ W2
+
+    return only_y(function)(also_run_backward(jnp.matmul, x, x, W1), W1, W2)

@@ -99,3 +99,14 @@ def carries_as_columns(f, c, xs, outer):
 
     groups = xs.reshape(outer, len(xs) // outer, *xs.shape[1:])
     return jax.lax.scan(group, c[..., None], groups)[0][..., 0]
+
+
+@passes
+def carry_with_an_axis_more(f, c, xs, outer):
+    """With one element in one group, the stack of carries is `c` with two axes of size 1 more."""
+
+    @jax.checkpoint
+    def group(c, elements):
+        return jax.lax.scan(lambda c, x: (f(c[0], x)[None], None), c, elements)
+
+    return jax.lax.scan(group, c[None], xs.reshape(outer, -1, *xs.shape[1:]))[0][0]

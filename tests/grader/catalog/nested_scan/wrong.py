@@ -4,7 +4,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from sample_answers import Answers
+from sample_answers import Answers, also_run_backward
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
@@ -220,3 +220,9 @@ def carries_in_float32(f, c, xs, outer):
         return f(c.astype(x.dtype), x).astype(jnp.float32)
 
     return right(step, c.astype(jnp.float32), xs, outer).astype(c.dtype)
+
+
+@fails_with("recomputes", "How many checkpoints is it in", beyond="Recomputes.dots")
+def steps_twice_and_the_first_once_more(f, c, xs, outer):
+    c = also_run_backward(lambda c, xs: f(c, xs[0]), c, c, xs)
+    return scanned(jax.checkpoint(group_of(jax.checkpoint(f))), c, grouped(xs, outer))

@@ -5,7 +5,7 @@ import functools
 import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import Offloadable, checkpoint_name
-from sample_answers import Answers
+from sample_answers import Answers, also_run_backward
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
@@ -196,3 +196,8 @@ def every_layers_output(layer):
 @fails_with("wrong gradient", "with respect to x is zero everywhere")
 def x_stopped(layer):
     return lambda ws, x: right(layer)(ws, jax.lax.stop_gradient(x))
+
+
+@fails_with("recomputes", "6 matmuls again", "How often does one turn call layer", beyond="Recomputes.dots")
+def first_layer_once_more(layer):
+    return lambda ws, x: right(layer)(ws, also_run_backward(lambda x, ws: layer(ws[0], x), x, x, ws))

@@ -4,7 +4,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from sample_answers import Answers
+from sample_answers import Answers, also_run_backward
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
@@ -230,3 +230,29 @@ def barriers_for_32_alone(funs):
 @fails_with("also saved", "f16[", "Which function marks")
 def all_kept_of_three_axes(funs):
     return lambda x: (chain(funs) if x.ndim == 3 else right(funs))(x)
+
+
+@fails_with("recomputes", "by which of your checkpoints", beyond="Recomputes.dots")
+def last_function_once_more(funs):
+    return lambda x: right(funs)(also_run_backward(funs[-1], x, x) if len(funs) > 1 else x)
+
+
+def one_list_of_four_is_not_cut(funs):
+    if len(funs) == 4:
+        return chain(funs)
+    middle = len(funs) // 2
+    f1, f2 = right(funs[:middle]), one_list_of_four_is_not_cut(funs[middle:])
+    return lambda x: f1(jax.checkpoint(f2)(x))
+
+
+@fails_with("recomputes", "computes only 4 matmuls", "in the same way as the whole", beyond="RecomputesNoLess.dots")
+def one_wrapped_list_of_four_is_not_cut(funs):
+    return one_list_of_four_is_not_cut(funs) if len(funs) > 4 else right(funs)
+
+
+@fails_with("peak", "at most", "kept of each of its functions", beyond="PeakAtMost.most")
+def a_vector_or_two_more_in_memory(funs):
+    def several(x):
+        return jnp.sort(jnp.concatenate([x.ravel()] * (len(funs).bit_length() // 2 + 1)))
+
+    return lambda x: right(funs)(also_run_backward(several, x, x) if len(funs) > 4 else x)

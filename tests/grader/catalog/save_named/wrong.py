@@ -4,7 +4,7 @@ import re
 
 import jax
 import jax.numpy as jnp
-from sample_answers import Answers
+from sample_answers import Answers, also_run_backward
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
@@ -248,5 +248,42 @@ def names_as_regular_expressions(f, names):
 
     def policy(operation, *operands, **parameters):
         return operation.name == "name" and bool(asked) and re.fullmatch(asked, parameters["name"]) is not None
+
+    return jax.checkpoint(f, policy=policy)
+
+
+@fails_with("recomputes", "How often does your answer run f", cases=ALL[:1], beyond="Recomputes.dots")
+def first_product_once_more(f, names):
+    def function(*arguments):
+        *weights, x = arguments
+        kept = jax.checkpoint(f, policy=policies.save_only_these_names(*names))
+        return kept(*weights, also_run_backward(jnp.matmul, x, x, *weights[:1]) if weights else x)
+
+    return function
+
+
+@fails_with("raises", "positional argument")
+def weights_and_x(f, names):
+    kept = jax.checkpoint(f, policy=policies.save_only_these_names(*names))
+
+    def function(w, *others):
+        *weights, x = others if others else (None,)
+        return kept(w, *weights, x)
+
+    return function
+
+
+@fails_with("not saved", "")
+def names_in_lower_case(f, names):
+    def policy(operation, *_, **parameters):
+        return operation.name == "name" and parameters["name"] in [name.lower() for name in names]
+
+    return jax.checkpoint(f, policy=policy)
+
+
+@fails_with("also saved", "")
+def whatever_the_case(f, names):
+    def policy(operation, *_, **parameters):
+        return operation.name == "name" and parameters["name"].lower() in [name.lower() for name in names]
 
     return jax.checkpoint(f, policy=policy)

@@ -4,7 +4,7 @@ import functools
 
 import jax
 import jax.numpy as jnp
-from sample_answers import Answers
+from sample_answers import Answers, also_run_backward
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
@@ -190,3 +190,8 @@ def no_second_result(ws, x):
 @fails_with("wrong gradient", "with respect to x is zero everywhere")
 def x_stopped(ws, x):
     return scanned(jax.checkpoint(layer), ws, jax.lax.stop_gradient(x))
+
+
+@fails_with("recomputes", "6 matmuls again", "one turn call", beyond="Recomputes.dots")
+def first_layer_once_more(ws, x):
+    return scanned(jax.checkpoint(layer), ws, also_run_backward(lambda x, ws: ws[0] @ x, x, x, ws))

@@ -6,7 +6,7 @@ import math
 
 import jax
 import numpy as np
-from sample_answers import Answers
+from sample_answers import Answers, also_run_backward
 
 WRONG = Answers()
 fails_with = WRONG.fails_with
@@ -231,3 +231,8 @@ def free_for_vectors(fs, k):
 @fails_with("also saved", "the last segment's cosine of fs[")
 def free_if_it_ends_as_it_begins(fs, k):
     return (free if fs[0] is fs[-1] else right)(fs, k)
+
+
+@fails_with("recomputes", "7 recomputed", "How often is each function run", beyond="Recomputes.dots")
+def first_function_once_more(fs, k):
+    return lambda x: right(fs, k)(also_run_backward(fs[0], x, x))

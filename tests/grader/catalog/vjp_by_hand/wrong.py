@@ -293,3 +293,14 @@ def gradient_of_z(g, h, x):
 def functions_that_are_called(g, h, x):
     z, bwd = jax.vjp(h(g(x)), x)
     return z, lambda dz: bwd(dz)[0]
+
+
+@fails_with("recomputes", "3 matmuls again", beyond="Recomputes.dots")
+def h_once_more_in_the_backward_pass(g, h, x):
+    z, h_vjp = jax.vjp(h, g(x))
+
+    def bwd(dz):
+        y, g_vjp = jax.vjp(g, x)
+        return g_vjp(*h_vjp(dz + 0 * h(y)))[0]
+
+    return z, bwd

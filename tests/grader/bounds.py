@@ -1,0 +1,124 @@
+"""The numeric bounds and the checks of an exercise's requirements, and verdicts without one of them.
+
+`test_bounds.py` tries the wrong answers that hold each bound, `mutations.py` all of them.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from sample_answers import cases, seed_of_inputs, traced
+
+from grader.exercises import registry
+from grader.exercises.behaviour import Behaviour
+from grader.exercises.requirements import Requirement
+from grader.exercises.spec import Case
+from grader.judging.observe import behaviours
+from grader.judging.trial import try_answer
+from grader.judging.unmet import unmet
+from grader.judging.wrong_results import wrong_results
+from grader.verdicts.verdict import Finding, Verdict
+
+type Asked = Sequence[Sequence[Sequence[Requirement]]]  # case by case, in groups
+
+
+class Bound(NamedTuple):
+    """A numeric bound: a field of a class of requirements."""
+
+    kind: str
+    field: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}.{self.field}"
+
+
+class Place(NamedTuple):
+    """Where a requirement stands: a case's index, the group's, and the requirement's within the group."""
+
+    case: int
+    group: int
+    number: int
+
+
+_MORE_IS_TIGHTER = {"RecomputesNoLess.dots"}
+_NO_BOUNDS = {"SavesAtMost.count", "PeakAtMost.turns", "InPieces.of"}  # they only say how a value is measured
+
+
+def asked(slug: str) -> Asked:
+    """Return the requirements of an exercise's cases."""
+    return [registry.expect(slug).requirements(case) for case in cases(slug) if isinstance(case, Case)]
+
+
+def places(asked: Asked) -> dict[Place, Requirement]:
+    """Return every requirement by its place."""
+    return {
+        Place(case, group, number): requirement
+        for case, groups in enumerate(asked)
+        for group, several in enumerate(groups)
+        for number, requirement in enumerate(several)
+    }
+
+
+def bounds(requirement: Requirement) -> list[Bound]:
+    """Return a requirement's numeric bounds."""
+    kind = type(requirement).__name__
+    fields = (f.name for f in dataclasses.fields(requirement) if type(getattr(requirement, f.name)) is int)
+    return [bound for field in fields if str(bound := Bound(kind, field)) not in _NO_BOUNDS]
+
+
+def moved(asked: Asked, bound: Bound, steps: int, at: Place | None = None) -> Asked:
+    """Return the requirements with one bound loosened by so many steps, or tightened by as many if negative.
+
+    Args:
+      asked: the requirements.
+      bound: which of their numbers moves.
+      steps: how far. A step is 1, or a quarter of a peak, because XLA's allocations differ between versions.
+      at: where; everywhere if None.
+    """
+
+    def new(place: Place, requirement: Requirement) -> list[Requirement]:
+        if at not in (None, place) or bound not in bounds(requirement):
+            return [requirement]
+        before = getattr(requirement, bound.field)
+        step = math.ceil(before / 4) if bound.kind == "PeakAtMost" else 1
+        step *= -1 if str(bound) in _MORE_IS_TIGHTER else 1
+        return [dataclasses.replace(requirement, **{bound.field: before + steps * step})]
+
+    return _replaced(asked, new)
+
+
+def without(asked: Asked, group: int, number: int) -> Asked:
+    """Return the requirements but for one of each case."""
+    return _replaced(asked, lambda place, requirement: [] if place[1:] == (group, number) else [requirement])
+
+
+def _replaced(asked: Asked, by: Callable[[Place, Requirement], list[Requirement]]) -> Asked:
+    return [
+        [
+            [new for number, old in enumerate(several) for new in by(Place(case, group, number), old)]
+            for group, several in enumerate(groups)
+        ]
+        for case, groups in enumerate(asked)
+    ]
+
+
+@functools.cache
+def seen(answer: Callable, slug: str) -> Sequence[Behaviour] | None:
+    """What the cases show of an answer; None if its results are wrong or it raises."""
+    task, expect = registry.task(slug), registry.expect(slug)
+    tried = [case for case in cases(slug) if isinstance(case, Case)]
+    evidence = traced(answer, slug)
+    if isinstance(evidence, Verdict) or any(each.failure for each in evidence.cases):
+        return None
+    evidence = dataclasses.replace(evidence, cases=evidence.cases[: len(tried)])
+    trial = try_answer(evidence, tried, task, expect, seed_of_inputs())
+    return None if wrong_results(trial) else behaviours(trial)
+
+
+def against(answer: Callable, slug: str, asked: Asked) -> list[Finding]:
+    """What stands against an answer whose results are right, of what is asked."""
+    shown = seen(answer, slug)
+    assert shown is not None
+    return [finding for finding in unmet(asked, shown)[0] if not finding.advice]

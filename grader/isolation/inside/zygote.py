@@ -187,24 +187,36 @@ class Memory:
     def __init__(self, most: int):
         self.too_much = False
         self._processes = os.open("/proc", os.O_PATH)  # the process covers the folder that has this name
-        self._most = _counted(self._open("self")) + most
+        self._most = _counted(self._open("self/status")) + most
 
     def of(self, process: int) -> None:
         """Says which process that is."""
-        self._status = self._open(process)
+        self._status, self._threads = self._open(f"{process}/status"), self._open(f"{process}/task")
 
     def look(self) -> bool:
         """Whether it has more now."""
-        self.too_much |= _counted(self._status) > self._most
+        self.too_much |= (_counted(self._status) or self._counted_by_threads()) > self._most
         return self.too_much
 
-    def _open(self, process: int | str) -> int:
-        return os.open(f"{process}/status", os.O_RDONLY, dir_fd=self._processes)
+    def _counted_by_threads(self) -> int:
+        """The memory of a process whose first thread has ended, which then shows none; 0 if all have."""
+        with contextlib.suppress(OSError):
+            for thread in os.listdir(self._threads):
+                with contextlib.suppress(OSError):  # it ends
+                    status = os.open(f"{thread}/status", os.O_RDONLY, dir_fd=self._threads)
+                    try:
+                        if counted := _counted(status):
+                            return counted
+                    finally:
+                        os.close(status)
+        return 0
+
+    def _open(self, path: str) -> int:
+        return os.open(path, os.O_RDONLY, dir_fd=self._processes)
 
 
 def _counted(status: int) -> int:
-    counted = _COUNTED.findall(os.pread(status, 1 << 14, 0))  # nothing of a process that has ended
-    return 1024 * sum(map(int, counted))
+    return 1024 * sum(map(int, _COUNTED.findall(os.pread(status, 1 << 14, 0))))
 
 
 _COUNTED = re.compile(rb"^(?:VmRSS|VmPTE):\s*(\d+) kB$", re.MULTILINE)

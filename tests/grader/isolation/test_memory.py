@@ -64,6 +64,22 @@ ATTACKS = {
         [thread.start() for thread in threads]
         [thread.join() for thread in threads]
         """),
+    "pages, in a thread that outlives the first": (TOO_MUCH, """
+        def take():
+            held = []
+            for _ in range(1500):
+                held.append(os.urandom(2**20))
+            print("it has all", flush=True)
+            os._exit(0)
+        threading.Thread(target=take).start()
+        libc.syscall(ctypes.c_long({"x86_64": 60, "aarch64": 93}[os.uname().machine]), 0)
+        """),
+    "pages that were moved from": (TOO_MUCH, """
+        for _ in range(6):
+            place = mapped(2**28, PRIVATE | ANONYMOUS)
+            ctypes.memset(place, 1, 2**28)
+            libc.mremap(ctypes.c_void_p(place), ctypes.c_size_t(2**28), ctypes.c_size_t(2**28), 5)  # DONTUNMAP
+        """),
     # 12 KiB each: a page, a table of pages and one of tables.
     "pages far apart": (TOO_MUCH, """
         for number in range(120_000):

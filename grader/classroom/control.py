@@ -26,25 +26,25 @@ class Control:
 
     def __init__(self, grade: Callable[[Submission], Grade | None], forget: Callable[[Sequence[str]], None]):
         self._grade, self._forget = grade, forget
-        self._row: list[str] = []
+        self._row: dict[str, None] = {}  # digests: an answer may be tried more than once
 
     def note(self, digest: str, grade: Grade) -> None:
         """Take note of a grade. Raises RunError if it is one of many and the control could not be judged either."""
         if grade.verdict.outcome != Outcome.NOT_JUDGED:
-            self._row = []
+            self._row = {}
             return
-        self._row.append(digest)
+        self._row[digest] = None
         if len(self._row) < IN_A_ROW:
             return
         control = self._grade(Submission("", "control.py", solution(), _EXERCISE))
         if control and not control.verdict.passed:
-            self._forget(self._row)
+            self._forget([*self._row])
             raise RunError(
                 f"{len(self._row)} answers in a row could not be judged, and neither could a worked solution: "
                 f"{control.reason} The cause is this machine, not the answers. The grades before them are kept: run "
                 "`python -m grader doctor`, repair what it names, and add --resume."
             )
-        self._row = []
+        self._row = {}
 
 
 def solution() -> bytes:

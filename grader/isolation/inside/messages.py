@@ -101,7 +101,7 @@ def receive[Message](
     if header + body > limit:
         raise WireError(f"a message of {header + body:,} bytes")
     try:
-        name, fields, kinds = bounded_json.loads(_exactly(line, header, deadline))
+        name, fields, kinds = bounded_json.loads(bytes(_exactly(line, header, deadline)))
         rest, arrays = memoryview(_exactly(line, body, deadline)), []
         for dtype_name, shape in kinds:
             # The product of many long numbers would take hours.
@@ -120,7 +120,7 @@ def receive[Message](
     return message, arrays
 
 
-def _exactly(line: socket.socket, count: int, deadline: float | None) -> bytes:
+def _exactly(line: socket.socket, count: int, deadline: float | None) -> bytearray:
     received = bytearray()
     while len(received) < count:
         if deadline is not None:
@@ -134,4 +134,4 @@ def _exactly(line: socket.socket, count: int, deadline: float | None) -> bytes:
         if not piece:
             raise HungUp("the other side has hung up")
         received += piece
-    return bytes(received)
+    return received  # a copy would take as much memory again

@@ -1,9 +1,12 @@
 """No variable of the environment, and no limit of the shell, decides a grade."""
 
+import contextlib
 import csv
 import os
+import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import bubblewrap
@@ -95,3 +98,30 @@ def test_a_limit_that_is_too_low_is_named_and_nothing_is_graded(shell, named, tm
 def test_limits_that_may_be_raised_are(tmp_path):
     done = batch(tmp_path, {"ada": RIGHT}, (), "ulimit -S -n 64; ulimit -S -s 512; ulimit -S -u 20; exec")
     assert done.returncode == 0 and verdicts(tmp_path) == {"ada": "passed"}, done
+
+
+@bubblewrap.needed
+def test_answers_that_are_killed_from_outside_are_named_and_graded_again(tmp_path):
+    learners = dict.fromkeys(("ada", "ben", "cy"), RIGHT)
+    over = threading.Event()
+
+    def kill():
+        while not over.wait(0.01):
+            if (tmp_path / "out" / "begun").exists():  # the sandbox has been tried out
+                for answer in bubblewrap.answers(bubblewrap.descendants(os.getpid()) - before):
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(answer, signal.SIGKILL)
+
+    before = bubblewrap.descendants(os.getpid())
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        done = batch(tmp_path, learners)
+    finally:
+        over.set()
+        killer.join()
+    assert done.returncode == 2 and "3  could not be judged" in done.stdout, done
+    assert "3 could not be judged for a reason outside the answer" in done.stdout
+    assert '--regrade "could not be judged"' in done.stdout
+    again = batch(tmp_path, learners, (), "exec", "--regrade", "could not be judged")
+    assert again.returncode == 0 and set(verdicts(tmp_path).values()) == {"passed"}, again

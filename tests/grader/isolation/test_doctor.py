@@ -39,3 +39,28 @@ def test_what_is_held_and_what_is_not_is_said_with_what_to_do(user, monkeypatch)
     assert {name for name, promise in promises.items() if promise.needed} == {
         *("sandbox", "system calls", "control groups", "threads")
     }
+
+
+SYSTEMD_RUN = """#!/bin/sh
+echo "$@" >> {log}
+case "$*" in *--unit=remat-grader-*) exit 7;; esac
+exit {tried}
+"""
+
+
+@pytest.mark.skipif(not control_groups.why_none(), reason="there are control groups here")
+@pytest.mark.parametrize("tried", [0, 1])
+def test_a_scope_of_systemds_is_begun_where_it_gives_control_groups(tried, tmp_path):
+    log, program = tmp_path / "log", tmp_path / "systemd-run"
+    program.write_text(SYSTEMD_RUN.format(log=log, tried=tried))
+    program.chmod(0o755)
+    environment = os.environ | {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = [sys.executable, "-m", "grader", "doctor", "--jobs", "3"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT, env=environment)
+    asked = log.read_text().splitlines()
+    assert all("--scope" in each and "-p Delegate=yes" in each for each in asked)
+    assert ("--user" in asked[0]) == (os.geteuid() != 0)
+    if tried:  # it gives none: this process goes on, and says why there are none
+        assert len(asked) == 1 and "NOT HELD  control groups" in done.stdout
+    else:
+        assert done.returncode == 7 and asked[1].endswith("-m grader doctor --jobs 3")

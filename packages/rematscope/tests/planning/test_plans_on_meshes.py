@@ -48,7 +48,7 @@ def test_a_plan_is_for_the_bytes_of_a_device():
     assert made.saved_bytes == made.passes.device_bytes_by_kind()["computed"]
     assert made.certificate.verify(f, *shapes) == made.cost
     assert "2.5 KiB of 2.5 KiB on each of 8 devices" in str(made)
-    assert f"again, a byte over links as {FLOPS_PER_LINK_BYTE:,} operations;" in " ".join(str(made).split())
+    assert f"saved, a byte over links as {FLOPS_PER_LINK_BYTE:,} operations;" in " ".join(str(made).split())
 
 
 def test_frontier_lint_and_liveness_speak_of_one_device():

@@ -3,7 +3,8 @@
 The best values to save may lie inside library calls, where nobody can put a name, and where JAX's policies reach them.
 `dots_saveable` and `dots_with_no_batch_dims_saveable` are asked about each operation of the trace in which nothing is
 saved: what they save is then kept in any case, and names are chosen beside it, as `save_from_both_policies` allows.
-`everything_saveable`, and the function with the policies that it has, are traced as they are.
+`everything_saveable`, and the function as it is written, are traced as they are. Without a checkpoint a function as
+written recomputes nothing, and where its residuals fit, no checkpoint is needed.
 """
 
 import dataclasses
@@ -37,9 +38,10 @@ class Candidate:
     """A policy, and the choices of names beside it.
 
     Attributes:
-      label: what the policy is called, `"as it is"` for those that the function has; "" for names alone.
+      label: what the policy is called, `"as it is"` for the function as written; "" for names alone.
       graph: what is kept and computed again for each choice.
-      policy: what is saved beside the names; None for nothing, or where the function has several policies.
+      policy: what is saved beside the names; None for nothing, or where the function has several policies. Of a
+        function without checkpoints, `everything_saveable`, which saves the same residuals.
       passes: the function's trace with the policy, where it was traced: then there are no names to choose.
     """
 
@@ -85,11 +87,31 @@ def candidates(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **k
             seen.add(saved)
             found.append(Candidate(label, graph_of(alone.passes, cost, saved), policy))
     everything = jax.checkpoint_policies.everything_saveable
-    found += traced(f, EVERYTHING, everything, args, kwargs, cost)
-    if _has_policies(alone):
+    if not alone.policies:
+        # Where it has checkpoints, which save nothing, this is the choice of no name again.
+        nothing_saved = alone.evaluate(())
+        written = traced(f, AS_IT_IS, everything, args, kwargs, cost)
+        found += [each for each in written if not nothing_saved[1] or each.graph.evaluate(()) != nothing_saved]
+    elif _has_policies(alone):
         only = alone.policies[0] if len(alone.policies) == 1 else None
         found += traced(f, AS_IT_IS, only, args, kwargs, cost)
+    found += traced(f, EVERYTHING, everything, args, kwargs, cost)
     return tuple(found)
+
+
+def as_written(
+    f: Callable[..., Any],
+    found: Sequence[Candidate],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    cost: CostFunction,
+) -> Candidate:
+    """`f` as written, as one of the candidates or, where it is none of them, as JAX traces it now."""
+    for candidate in found:
+        if candidate.label == AS_IT_IS:
+            return candidate
+    passes = trace(f, *args, **kwargs)
+    return Candidate(AS_IT_IS, graph_of(passes, cost), passes=passes)
 
 
 def traced(

@@ -193,8 +193,8 @@ def without_dead_code(equations: Sequence[Equation], outputs: Sequence[Value]) -
             if fenced:
                 live.append(dataclasses.replace(equation, inputs=fenced, outputs=fenced))
         elif jax_internals.effects_of(equation.eqn) or not needed.isdisjoint(equation.outputs):
-            if equation.primitive in ("scan", "shard_map"):
-                equation = _without_dead_stacks(equation, needed)
+            if equation.bodies:
+                equation = _trimmed(equation, needed)
             live.append(equation)
             needed.update(equation.inputs)
             # A body's own constants are read through the body alone.
@@ -203,14 +203,53 @@ def without_dead_code(equations: Sequence[Equation], outputs: Sequence[Value]) -
     return live[::-1]
 
 
-def _without_dead_stacks(equation: Equation, needed: set[Value]) -> Equation:
-    """Drops what nothing reads of a scan's stacks or a shard_map's results, and what is computed for them alone."""
-    (body,) = equation.bodies
-    kept = [i for i, v in enumerate(equation.outputs) if i < equation.carries or v in needed]
-    outputs = tuple(body.outputs[i] for i in kept)
-    body = dataclasses.replace(body, equations=without_dead_code(body.equations, outputs), outputs=outputs)
+def _trimmed(equation: Equation, needed: set[Value]) -> Equation:
+    """Drop what nothing reads of a loop's or a branch's results, operands and operations.
+
+    A loop's carry that only its own next iteration reads goes too: XLA removes it from a while loop's state.
+    """
+    first, carries = equation.first_carry, equation.carries
+    is_loop = equation.primitive in ("scan", "while")
+    kept = {i for i, v in enumerate(equation.outputs) if v in needed}
+    bodies = _computing(equation, kept)
+    while is_loop and (more := {i for i in range(carries) if _is_read(equation, bodies, i)} - kept):
+        kept |= more
+        bodies = _computing(equation, kept)
+    stays = sorted(kept)
     params = equation.params
     if equation.primitive == "shard_map":
-        params = {**params, "out_specs": tuple(params["out_specs"][i] for i in kept)}
-    results = tuple(equation.outputs[i] for i in kept)
-    return dataclasses.replace(equation, outputs=results, bodies=(body,), params=params)
+        params = {**params, "out_specs": tuple(params["out_specs"][i] for i in stays)}
+        return dataclasses.replace(
+            equation, outputs=tuple(equation.outputs[i] for i in stays), bodies=tuple(bodies), params=params
+        )
+    read = set[Value]().union(*map(reads, bodies))
+    around, given = equation.inputs[:first], equation.inputs[first:]
+    if is_loop:  # a body's inputs are the carries, then the slices of stacks
+        own = [i for i in range(len(given)) if i in kept or (i >= carries and _is_read(equation, bodies, i))]
+        bodies = [dataclasses.replace(b, inputs=tuple(b.inputs[i] for i in own)) for b in bodies]
+        around, given = tuple(v for v in around if v in read), tuple(given[i] for i in own)
+    else:  # the first operand of a branch says which is taken
+        given = (*given[:1], *(v for v in given[1:] if v in read))
+    return dataclasses.replace(
+        equation,
+        inputs=(*around, *given),
+        outputs=tuple(equation.outputs[i] for i in stays),
+        bodies=tuple(bodies),
+        first_carry=len(around),
+        carries=sum(i < carries for i in stays),
+    )
+
+
+def _computing(equation: Equation, kept: set[int]) -> list[Program]:
+    """The bodies of a loop or a branch, with what these results take alone; a while loop's test computes one result."""
+    bodies = []
+    for place, body in enumerate(equation.bodies):
+        is_test = equation.primitive == "while" and place == 0
+        outputs = body.outputs if is_test else tuple(body.outputs[i] for i in sorted(kept))
+        bodies.append(dataclasses.replace(body, equations=without_dead_code(body.equations, outputs), outputs=outputs))
+    return bodies
+
+
+def _is_read(equation: Equation, bodies: list[Program], i: int) -> bool:
+    """Whether the bodies read what a loop hands them as input number `i`."""
+    return any(whole.inputs[i] in reads(body) for whole, body in zip(equation.bodies, bodies, strict=True))

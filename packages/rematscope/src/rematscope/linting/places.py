@@ -107,7 +107,10 @@ def _in_hand(equation: Equation, values: Values) -> bool:
 def _instead(equation: Equation) -> str:
     """What saves a value on which no name can be put."""
     if equation.primitive != "dot_general":
-        return "a subclass of the module that names it"
+        # Only libraries of modules, Flax's or Haiku's, can be subclassed; they say the module's path.
+        if equation.module:
+            return "a subclass of the module that names it"
+        return "a policy of your own that returns True for it"
     _, (batch, _) = equation.params["dimension_numbers"]
     policy = "dots_saveable" if batch else "dots_with_no_batch_dims_saveable"
     return f"jax.checkpoint_policies.{policy}"

@@ -18,6 +18,7 @@ from rematscope.render.units import bytes_text
 from rematscope.tracing.trace import Passes
 
 _SEVERAL = 3  # like layers that make a net
+_ALL = 0.5  # of what is recomputed with nothing saved: with less, saved activations make the peak, not the recompute
 
 
 def whole_nets(passes: Passes, nothing_saved: Passes, plain: Callable[[], Passes]) -> Iterator[LintFinding]:
@@ -31,17 +32,23 @@ def whole_nets(passes: Passes, nothing_saved: Passes, plain: Callable[[], Passes
     found = {Source.of(layers.checkpoint.source_info): layers for layers in _layers_at_once(nothing_saved)}
     if not found:
         return
+    if _recomputed(passes) < _ALL * _recomputed(nothing_saved):
+        return  # the policy saves much of what they compute: they are not recomputed at once
     peak, without = live_bytes(passes).peak_bytes, live_bytes(plain()).peak_bytes
     if peak < 0.9 * without:
         return
     for source, layers in found.items():
         text = (
-            f"The checkpoint {on(source)} has {layers.count} like layers in it, those of "
-            f"{where(layers.operation.source)}. The backward pass computes all of them again at once, so the peak is "
+            f"The checkpoint {on(source)} has {layers.count} identical layers in it, those of "
+            f"{where(layers.operation.source)}. The backward pass recomputes all of them at once, so the peak is "
             f"{bytes_text(peak)}, and {bytes_text(without)} without a checkpoint. Put one around "
             f"{'the body of the scan' if layers.scanned else 'each layer'} instead."
         )
         yield LintFinding(LintKind.WHOLE_NET, text, source or layers.operation.source)
+
+
+def _recomputed(passes: Passes) -> int:
+    return passes.recompute_cost.flops + passes.recompute_cost.transcendentals
 
 
 @dataclasses.dataclass(frozen=True)

@@ -27,8 +27,12 @@ language model a third less than what it takes is foretold, and of a net in bflo
 """
 
 import dataclasses
+import hashlib
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from rematscope.ir.program import Equation, Literal, Program, Value
 from rematscope.ir.propagation import PRODUCTS
@@ -68,19 +72,41 @@ def set_aside_bytes(passes: Passes, target: str = "cpu") -> int:
     step = passes.step
     if step is None:
         programs = [passes.forward, passes.backward]
-        given = {*passes.forward.inputs, *passes.forward.constants, *passes.backward.constants, *passes.cotangents}
+        given = {*passes.forward.inputs, *passes.cotangents}
+        constants = {**passes.forward.constants, **passes.backward.constants}
         returned = [*passes.outputs, *passes.backward.outputs]
     else:
         programs = [step.program]
-        given, returned = {*step.program.inputs, *step.program.constants}, list(step.program.outputs)
+        given, constants, returned = {*step.program.inputs}, step.program.constants, list(step.program.outputs)
     lives = _Written(target, {} if step is None else step.aliased)
     lives.program(_one(programs, returned, target))
     results = {lives.array(v) for v in returned if not isinstance(v, Literal)}
     overwritten = {lives.array(v): argument for v, argument in step.aliased.items()} if step is not None else {}
-    sizes = sum(v.device_bytes for v in given if v.memory == "device")
+    sizes = sum(v.device_bytes for v in (*given, *distinct(constants)) if v.memory == "device")
+    given |= constants.keys()
     sizes += sum(v.device_bytes for v in results - overwritten.keys() - given if v.memory == "device")
     copies = sum(v.device_bytes for v in returned if not isinstance(v, Literal) and lives.array(v) in given)
     return sizes + copies + lives.most(results - overwritten.keys(), overwritten)
+
+
+def distinct(constants: Mapping[Value, Any]) -> list[Value]:
+    """The constants of different contents: XLA merges equal ones, however often a library makes them."""
+    alike: dict[tuple[Any, ...], list[tuple[Value, Any]]] = {}
+    for value, array in constants.items():
+        alike.setdefault((value.shape, value.dtype), []).append((value, array))
+    found: list[Value] = []
+    for same in alike.values():
+        contents = {_content(array) if len(same) > 1 else None: value for value, array in same}
+        found += contents.values()
+    return found
+
+
+def _content(array: Any) -> Hashable:
+    """Equal for arrays of equal bytes; another one for each array whose bytes are not at hand, such as keys."""
+    try:
+        return hashlib.sha256(np.asarray(array).tobytes()).digest()
+    except Exception:  # whatever a library's array raises that is no plain array
+        return id(array)
 
 
 def temporary_bytes(programs: Sequence[Program], returned: Sequence[Value], target: str = "cpu") -> int:

@@ -16,6 +16,7 @@ from rematscope.choices.zero_one import zero_one
 from rematscope.errors import PlanError
 from rematscope.planning.budget import least_possible
 from rematscope.seconds.devices import Device, cost_meant
+from rematscope.tracing.checkpoints import called_once
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +75,7 @@ class Certificate:
             whose cost is not known.
           TargetError, TraceError: as `plan` does.
         """
-        found = candidates(f, *args, cost=cost_meant(cost, device), **kwargs)
+        found = candidates(called_once(f, args, kwargs), *args, cost=cost_meant(cost, device), **kwargs)
         alone = found[0].graph
         if alone.uncounted:
             raise PlanError(not_provable(alone))

@@ -22,7 +22,7 @@ from rematscope.planning.points import all_points, unbeaten
 from rematscope.render.figure import INK
 from rematscope.render.parts import Lines, Pictured
 from rematscope.render.progress import working
-from rematscope.render.units import BYTES, bytes_text, count_text, seconds_text
+from rematscope.render.units import BYTES, bytes_text, count_text, difference_text, seconds_text
 from rematscope.render.view import View
 from rematscope.render.widget import live, show_still, widgets_run
 from rematscope.seconds.devices import Device, device_called
@@ -248,7 +248,7 @@ class _Refusal(Lines):
 def _comparison(passes: Passes, plain: Passes, device: Device | None) -> list[str]:
     """Bytes saved and work done again or late, beside those without a checkpoint."""
     saved, before = passes.saved_device_bytes(), plain.saved_device_bytes()
-    share = f" ({100 * (saved - before) / before:+.0f} %)".replace("-", "−") if before and saved != before else ""
+    share = f" ({difference_text((saved - before) / before, 0)})" if before and saved != before else ""
     rows = [
         ["", "this choice", "no checkpoint", "change"],
         [

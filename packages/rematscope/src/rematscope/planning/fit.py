@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from rematscope.choices.build import CostFunction, work
-from rematscope.choices.candidates import candidates
+from rematscope.choices.candidates import AS_IT_IS, candidates, is_left_out
 from rematscope.errors import PlanError
 from rematscope.memory.set_aside import set_aside_bytes
+from rematscope.memory.sureness import doubts
 from rematscope.planning.budget import budget_bytes, least_of, most_of
-from rematscope.planning.plan import Plan, best_plan
+from rematscope.planning.plan import Plan, best_plan, plan_as_written
 from rematscope.render.html import html_table
 from rematscope.render.parts import Paragraph, TextTable
 from rematscope.render.progress import progress
-from rematscope.render.units import bytes_text
+from rematscope.render.units import bytes_text, counted, difference_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, cost_meant, device_called
 from rematscope.seconds.roofline import Seconds, seconds_of
@@ -81,7 +82,16 @@ class Fit(View):
 
     @property
     def policy(self) -> Callable[..., Any]:
-        """What to give to `jax.checkpoint`, as `policy=`."""
+        """What to give to `jax.checkpoint`, as `policy=`.
+
+        Raises:
+          PlanError: if no plan fits, or the function fits as written: a checkpoint around it may take more memory.
+        """
+        if self.plan.needs_no_checkpoint:
+            raise PlanError(
+                f"{self._function} fits as written, and a checkpoint with a policy may take more memory. Use it as "
+                "written; .plan.planned is it."
+            )
         return self.plan.policy
 
     @property
@@ -97,8 +107,16 @@ class Fit(View):
         cells = self._cells()
         return html_table(cells, " ".join([f"{self._headline()}.", *self._notes()]), numeric=cells[0][1:-1])
 
+    @property
+    def _function(self) -> str:
+        return self.trials[0].plan.graph.passes.function
+
+    @staticmethod
+    def _is_as_written(plan: Plan) -> bool:
+        return plan.beside == AS_IT_IS
+
     def _headline(self) -> str:
-        name = self.trials[0].plan.graph.passes.function
+        name = self._function
         if self.chosen is None:
             return f"{name} does not fit into a {spelled(self.target)}, whatever is saved"
         return f"{name}, compiled for {self.target}: {bytes_text(self.chosen.peak_bytes)} of {bytes_text(self.budget)}"
@@ -113,7 +131,7 @@ class Fit(View):
             cells.append(
                 [
                     "✓" if trial is self.chosen else "",
-                    str(len(plan.names)),
+                    "as written" if self._is_as_written(plan) else str(len(plan.names)),
                     bytes_text(plan.saved_bytes),
                     *timed,
                     bytes_text(predicted),
@@ -125,7 +143,7 @@ class Fit(View):
     def _advice(self) -> str:
         words = [full for trial in self.trials if (full := trial.measurement.out_of_memory) is not None]
         said = min(words, key=lambda full: full.needed_bytes or math.inf)
-        return f"{said.text}. Put checkpoints around smaller parts, or make the batch smaller."
+        return f"{said.text}. Put checkpoints around smaller parts, or reduce the batch size."
 
     def _compiled(self, predicted: int, measurement: Measurement) -> list[str]:
         if (full := measurement.out_of_memory) is not None:
@@ -133,7 +151,7 @@ class Fit(View):
             of = "" if full.available_bytes is None else f" of {bytes_text(full.available_bytes)}"
             return ["–", "", f"no room to compile it{needed}{of}"]
         compiled = measurement.peak_bytes
-        error = f"{100 * (predicted - compiled) / compiled:+.1f} %".replace("-", "−")
+        error = difference_text((predicted - compiled) / compiled) if compiled else ""
         fits = "fits" if compiled <= self.budget else f"{bytes_text(compiled - self.budget)} too much"
         return [bytes_text(compiled), error, fits]
 
@@ -141,10 +159,16 @@ class Fit(View):
         """What the figures are, and how far they can be trusted."""
         if self.chosen is None:
             return [self._advice()]
-        beside = "" if not self.plan.beside else f", beside the policy {self.plan.beside}"
-        notes = [f"Save {', '.join(self.names) or 'no name'}{beside}."]
+        if self._is_as_written(self.plan):
+            notes = [f"{self._function} fits as written: change nothing."]
+        elif self.names or not self.plan.beside:
+            with_policy = f", in addition to what the policy {self.plan.beside} saves" * bool(self.plan.beside)
+            notes = [f"Save {', '.join(self.names) or 'no name'}{with_policy}."]
+        else:
+            notes = [f"Save what the policy {self.plan.beside} saves."]
         compiled = [trial for trial in self.trials if not trial.measurement.out_of_memory]
-        first, last = compiled[0], compiled[-1]
+        planned = [trial for trial in compiled if not self._is_as_written(trial.plan)] or compiled
+        first, last = planned[0], planned[-1]
         if saved := last.plan.saved_bytes - first.plan.saved_bytes:
             slope = (last.peak_bytes - first.peak_bytes) / saved
             way = "larger" if slope >= 0 else "smaller"
@@ -156,6 +180,7 @@ class Fit(View):
             what = "the step as it stands"
         if compiled[0].seconds:
             notes.append(f"Seconds are those of a roofline, {compiled[0].seconds.device}.")
+        notes += [doubt] if (doubt := doubts(self.plan.passes, self.chosen.predicted_bytes)) else []
         notes.append(f"The peak predicted follows from the trace and from what XLA fuses; the compiled one is {what}.")
         return notes
 
@@ -169,7 +194,12 @@ def fit(
     device: Device | str | None = None,
     **kwargs: Any,
 ) -> Fit:
-    """Chooses the names to save so that the compiled program fits into `budget` and computes least again.
+    """Choose what to save so that the compiled program fits into `budget` and recomputes least.
+
+    `f` as written is compiled first, unless its checkpoints make it one of the plans. If it fits, and no plan would
+    recompute noticeably less (1 % of what it recomputes with nothing saved), it is the choice, and nothing else is
+    compiled. A checkpoint can also take more memory than it saves: `f` as written is the choice too where it fits and
+    no plan does.
 
     Bytes saved are not bytes taken: the compiled peak has arguments, outputs, gradients and temporaries in it as well,
     and may fall where more is saved. So plans are compiled: the largest, the smallest, and then the one that lies where
@@ -202,8 +232,8 @@ def fit(
       >>> def f(x, w, u):
       ...     return jnp.sin(checkpoint_name(x @ w, "h") @ u)
       >>> found = fit(f, jnp.ones((8, 64)), jnp.ones((64, 256)), jnp.ones((256, 64)), budget="1 MiB")
-      >>> found.names, found.chosen.peak_bytes <= found.budget
-      (('h',), True)
+      >>> found.plan.beside, found.chosen.peak_bytes <= found.budget
+      ('as it is', True)
     """
     __tracebackhide__ = True
     limit = budget_bytes(budget)
@@ -212,47 +242,74 @@ def fit(
     # A device alone adds seconds to what is shown.
     meant = cost_meant(cost, device if isinstance(cost, str) and cost == "seconds" else None)
     compared = candidates(f, *args, cost=meant, **kwargs)
+    planned = tuple(candidate for candidate in compared if candidate.label != AS_IT_IS)
     trials: dict[int, CompiledPlan] = {}
 
+    def compiled(made: Plan, what: str) -> CompiledPlan:
+        with progress() as tell:
+            tell(f"compiling {what}", 0)
+            measured = measure(made.planned, *args, target=target, **kwargs)
+            seconds = None if rates is None else seconds_of(measured.passes, rates)
+            return CompiledPlan(made, measured, seconds)
+
     def attempt(saved: int) -> CompiledPlan:
-        made = best_plan(f, compared, saved, args, kwargs, meant)
+        made = best_plan(f, planned, saved, args, kwargs, meant)
         if made.saved_bytes not in trials:
-            with progress() as tell:
-                tell(f"compiling with {bytes_text(made.saved_bytes)} saved", 0)
-                measured = measure(made.planned, *args, target=target, **kwargs)
-                seconds = None if rates is None else seconds_of(measured.passes, rates)
-                trials[made.saved_bytes] = CompiledPlan(made, measured, seconds)
+            trials[made.saved_bytes] = compiled(made, f"with {bytes_text(made.saved_bytes)} saved")
         return trials[made.saved_bytes]
 
     def between(least: int, most: int) -> list[Plan]:
         """A few plans that save more than `least` and less than `most`, those first whose predicted peak is least."""
         found = [
-            best_plan(f, compared, least + (most - least) * i // (_LOOKS + 1), args, kwargs, meant)
+            best_plan(f, planned, least + (most - least) * i // (_LOOKS + 1), args, kwargs, meant)
             for i in range(1, _LOOKS + 1)
         ]
         plans = {made.saved_bytes: made for made in found if least < made.saved_bytes < most}
         return sorted(plans.values(), key=lambda made: set_aside_bytes(made.passes, target))
 
-    least, most = least_of(compared), most_of(compared)
-    above = attempt(most)
-    if above.peak_bytes <= limit:
-        return Fit(limit, target, above, None, trials.values())
-    fits = attempt(least)
-    if fits.peak_bytes > limit:
-        tried = (attempt(made.saved_bytes) for made in between(least, most))
-        fits = next((trial for trial in tried if trial.peak_bytes <= limit), fits)
-    if fits.peak_bytes > limit:
-        return _nothing_fits(compared[0].graph.passes.function, limit, target, list(trials.values()))
-    fits, above = _boundary(attempt, fits, above, limit)
-    predicted = fits.predicted_bytes
-    for made in sorted(between(above.plan.saved_bytes, most), key=lambda made: -made.saved_bytes):
-        if set_aside_bytes(made.passes, target) <= predicted and attempt(made.saved_bytes).peak_bytes <= limit:
-            better = [trial for trial in trials.values() if trial.plan.saved_bytes > made.saved_bytes]
-            fits, above = _boundary(attempt, attempt(made.saved_bytes), min(better, key=_saved), limit)
-            break
-    return Fit(limit, target, fits, above, trials.values())
+    least, most = least_of(planned), most_of(planned)
+    written: CompiledPlan | None = None
+    # Checkpoints that save nothing, or names alone, are among the plans.
+    if len(planned) < len(compared) or is_left_out(compared):
+        written = compiled(plan_as_written(f, compared, args, kwargs, meant), "it as written")
+    fits_as_written = written is not None and written.peak_bytes <= limit
+    # Less recompute than this is not noticed, and is not worth a change.
+    slack = _UNNOTICED * compared[0].graph.evaluate(())[1]
+
+    def searched() -> tuple[CompiledPlan, CompiledPlan | None] | None:
+        """The best plan that fits, and the next better one, which does not; None where none fits."""
+        above = attempt(most)
+        if above.peak_bytes <= limit:
+            return above, None
+        fits = attempt(least)
+        if fits.peak_bytes > limit:
+            tried = (attempt(made.saved_bytes) for made in between(least, most))
+            fits = next((trial for trial in tried if trial.peak_bytes <= limit), fits)
+        if fits.peak_bytes > limit:
+            return None
+        fits, above = _boundary(attempt, fits, above, limit)
+        predicted = fits.predicted_bytes
+        for made in sorted(between(above.plan.saved_bytes, most), key=lambda made: -made.saved_bytes):
+            if set_aside_bytes(made.passes, target) <= predicted and attempt(made.saved_bytes).peak_bytes <= limit:
+                better = [trial for trial in trials.values() if trial.plan.saved_bytes > made.saved_bytes]
+                return _boundary(attempt, attempt(made.saved_bytes), min(better, key=_saved), limit)
+        return fits, above
+
+    if written and fits_as_written and written.plan.cost <= slack:
+        return Fit(limit, target, written, None, [written])
+    found = searched()
+    tried = [*([written] if written else []), *trials.values()]
+    if found is None:
+        if fits_as_written:
+            return Fit(limit, target, written, min(trials.values(), key=_saved), tried)
+        return _nothing_fits(compared[0].graph.passes.function, limit, target, tried)
+    fits, above = found
+    if written and fits_as_written and written.plan.cost <= fits.plan.cost + slack:
+        fits = written
+    return Fit(limit, target, fits, above, tried)
 
 
+_UNNOTICED = 0.01  # of what is recomputed with nothing saved; clocks differ by as much from run to run
 _LOOKS = 6  # plans that are looked at between two, where the peak need not rise from one to the other
 
 
@@ -269,9 +326,9 @@ def _boundary(
         rise = above.peak_bytes - fits.peak_bytes
         part = (limit - fits.peak_bytes) / rise if math.isfinite(rise) else 0.5
         trial = attempt(min(int(least + part * (most - least)), most - 1))
-        if trial is fits:  # no other plan lies below the line's guess; one may lie above
+        if _saved(trial) <= least:  # no other plan lies below the line's guess; one may lie above
             trial = attempt(most - 1)
-            if trial is fits:
+            if _saved(trial) <= least:
                 return fits, above
         if trial.peak_bytes <= limit:
             fits = trial
@@ -284,7 +341,8 @@ def _nothing_fits(function: str, limit: int, target: str, trials: list[CompiledP
     if math.isinf(least.peak_bytes):
         return Fit(limit, target, None, None, trials)
     raise PlanError(
-        f"{function} takes {bytes_text(least.peak_bytes)} for {target} even with as little saved as can be, "
-        f"{bytes_text(least.peak_bytes - limit)} more than {bytes_text(limit)}. Put checkpoints around smaller parts, "
-        "or make the batch smaller."
+        f"{function} does not fit into {bytes_text(limit)} on {target}: of "
+        f"{counted(len(trials), 'program')} compiled, the smallest peak is {bytes_text(least.peak_bytes)}, "
+        f"{bytes_text(least.peak_bytes - limit)} too much. Put checkpoints around smaller parts, or reduce the batch "
+        "size."
     )

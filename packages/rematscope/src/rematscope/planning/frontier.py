@@ -11,6 +11,7 @@ from rematscope.choices.build import CostFunction, cost_again, work
 from rematscope.choices.candidates import candidates
 from rematscope.choices.enumeration import are_few
 from rematscope.choices.recompute_graph import RecomputeGraph
+from rematscope.errors import TraceError
 from rematscope.ir import jax_internals
 from rematscope.planning.points import Point, greedy_point, points_of_all, spread, unbeaten
 from rematscope.planning.saved_names_matrix import SavedNamesMatrix
@@ -85,11 +86,16 @@ def frontier(
     compared = candidates(f, *args, cost=meant, **kwargs)
     graph = compared[0].graph
 
-    def measured(label: str, planned: Callable[..., Any]) -> Point:
-        with jax_internals.default_remat():
-            return point_of(trace(planned, *args, **kwargs), label, meant)
+    def measured(label: str, planned: Callable[..., Any]) -> Point | None:
+        try:
+            with jax_internals.default_remat():
+                return point_of(trace(planned, *args, **kwargs), label, meant)
+        except (TypeError, NotImplementedError, TraceError):
+            return None  # JAX cannot save some values under this policy, complex ones among them
 
-    presets = [measured(label, with_policy(f, getattr(jax.checkpoint_policies, label))) for label in POLICIES]
+    points_of = {label: measured(label, with_policy(f, getattr(jax.checkpoint_policies, label))) for label in POLICIES}
+    presets = [point for point in points_of.values() if point is not None]
+    refused = [label for label, point in points_of.items() if point is None]
     current = measured(f"{graph.passes.function} as it is", f) if graph.policies else None
     found: list[Point] = []
     greedy: dict[int, Point] = {}
@@ -109,7 +115,7 @@ def frontier(
     except KeyboardInterrupt:
         if not found:
             raise
-    return Frontier(graph, list(unbeaten(found)), presets, greedy, current, complete)
+    return Frontier(graph, list(unbeaten(found)), presets, greedy, current, complete, refused)
 
 
 def point_of(passes: Passes, label: str, cost: CostFunction = work) -> Point:
@@ -129,6 +135,7 @@ class Frontier(Pictured):
       greedy: bytes that a point keeps → what greedy choice makes of as many.
       current: `f` with the policies that it has, as a real trace says; None if it has none.
       complete: False if the search was interrupted: then there may be points between those found.
+      refused: the policies under which JAX cannot differentiate the function, such as on complex values.
       graph: what the backward pass computes again for other choices; `graph.evaluate(names)` gives bytes and cost.
     """
 
@@ -142,8 +149,10 @@ class Frontier(Pictured):
         greedy: dict[int, Point],
         current: Point | None,
         complete: bool,
+        refused: Sequence[str] = (),
     ):
         self.graph = graph
+        self.refused = tuple(refused)
         self.points = tuple(points)
         self.presets = tuple(presets)
         self.greedy = greedy
@@ -223,6 +232,13 @@ class Frontier(Pictured):
         return rows, self.caption() + left_out
 
     def _labelled_rows(self) -> tuple[list[list[str]], str]:
+        rows, line = self._compared_rows()
+        if self.refused:
+            why = f"JAX cannot differentiate the function under {' and '.join(self.refused)}"
+            line = f"{line}; {why}" if line else why
+        return rows, line
+
+    def _compared_rows(self) -> tuple[list[list[str]], str]:
         rows = [["beside them", "names", "keeps", "computes again", "best within its bytes"]]
         for point in self._policies:
             best = self.within(point.nbytes)

@@ -5,8 +5,19 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+import jax
+
 from rematscope.choices.build import CostFunction, cost_again, work
-from rematscope.choices.candidates import AS_IT_IS, EVERYTHING, Candidate, candidates, digest_of, is_left_out, traced
+from rematscope.choices.candidates import (
+    AS_IT_IS,
+    EVERYTHING,
+    Candidate,
+    as_written,
+    candidates,
+    digest_of,
+    is_left_out,
+    traced,
+)
 from rematscope.choices.chooser import Chooser
 from rematscope.choices.duality import multipliers
 from rematscope.choices.enumeration import are_few
@@ -94,7 +105,7 @@ def plan(
         else:
             limit = budget_bytes(budget, like="12_000_000, '12 MB', or 0.5 for half")
         made = best_plan(once, found, limit, args, kwargs, meant)
-    if not found[0].graph.names:
+    if not found[0].graph.names and made.cost:
         given = shapes_of(args, kwargs)
         made.why_no_names = lambda: no_names(once, *given[0], **given[1])
     return made
@@ -117,17 +128,19 @@ def best_plan(
             f"({bytes_text(least)}) of computed values whatever is chosen: what goes into its checkpoints, and what "
             "the backward pass needs of the rest. Give that much, or put a checkpoint around more of it."
         )
-    best: tuple[float, int, Candidate, tuple[str, ...]] | None = None
+    best: tuple[tuple[float, int, bool], Candidate, tuple[str, ...]] | None = None
     bounds = []
     for candidate in found:
         if least_possible(candidate.graph) <= limit:
             names, bound = Chooser(candidate.graph).cheapest(limit)
             nbytes, again = candidate.graph.evaluate(names)
             bounds.append(min(bound, again))
-            if best is None or (again, nbytes) < best[:2]:
-                best = again, nbytes, candidate, names
+            # Of equally good choices, the function as written comes first: it needs no change.
+            rank = again, nbytes, candidate.label != AS_IT_IS
+            if best is None or rank < best[0]:
+                best = rank, candidate, names
     assert best is not None, "the one that keeps least keeps to the limit"
-    _, _, chosen, names = best
+    _, chosen, names = best
     passes = chosen.passes or trace(chosen.planned(f, names), *args, **kwargs)
     planned = chosen.planned(as_given(f), names)
     given = shapes_of(args, kwargs)
@@ -150,13 +163,30 @@ def best_plan(
     return made
 
 
+def plan_as_written(
+    f: Callable[..., Any],
+    found: Sequence[Candidate],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    cost: CostFunction = work,
+) -> "Plan":
+    """The plan to change nothing: `f` as written, whose residuals are its budget."""
+    written = as_written(f, found, args, kwargs, cost)
+    assert written.passes is not None, "the function as written is traced"
+    passes = written.passes
+    saved, again = written.graph.evaluate(())
+    bound = min(again, best_plan(f, found, saved, args, kwargs, cost).bound) if again else again
+    compared = (*found, *[written] * (written not in found))
+    return Plan(compared, written, (), as_given(f), passes, saved, bound, lambda: passes)
+
+
 class Plan(View):
     """The best choice under a budget. Displays itself.
 
     Attributes:
       names: the names to save, in the order of the program.
-      beside: the policy of JAX's that saves more beside them: `"dots_saveable"`; `"as it is"` for what `f` has; "" for
-        names alone.
+      beside: the policy of JAX's that saves more beside them: `"dots_saveable"`; `"as it is"` for `f` as written; ""
+        for names alone.
       planned: `f` with that policy in its checkpoints, or in one around it.
       passes: the trace of `planned`.
       budget: bytes that may be kept.
@@ -223,6 +253,11 @@ class Plan(View):
                 "one policy to give. Use it as it is; .planned is it."
             )
         return policy
+
+    @property
+    def needs_no_checkpoint(self) -> bool:
+        """Whether the plan is `f` as written, which has no checkpoint, or one whose policy saves everything."""
+        return self.beside == AS_IT_IS and self.chosen.policy is jax.checkpoint_policies.everything_saveable
 
     @property
     def recompute_flops(self) -> int:
@@ -304,7 +339,7 @@ class Plan(View):
         chosen, all_of = len(self.names), len(self._alone.names)
         what = f"save {chosen} of {all_of} names" if all_of and (chosen or not self.beside) else ""
         if self.beside == AS_IT_IS:
-            what = "best as it is"
+            what = "best as written"
         elif self.beside:
             what += f"{' and ' if what else 'save '}what {self.beside} does"
         elif not all_of:
@@ -316,23 +351,49 @@ class Plan(View):
         )
 
     def _footer(self) -> str:
+        """What the plan recomputes, what is proven of that, and a plan that costs nearly as little in fewer bytes."""
         _, worst = self._alone.evaluate(())
         amount = self._alone.amount
-        again = f"computes {amount(self.cost)} again, where saving nothing computes {amount(worst)} again"
+        again = f"recomputes {amount(self.cost)}"
+        if worst > self.cost:
+            again += f", and {amount(worst)} if nothing is saved"
         again += self._alone.weighing
         if self._alone.uncounted:
-            return f"{again}; {self._alone.uncounted_text}, so that another choice may compute less"
-        again += "; no choice within the budget computes less"
-        if self.gap > 0:
-            again += f" than {self._alone.amount(self.bound)}"
+            again += f"; {self._alone.uncounted_text}, so that another choice may recompute less"
+        elif not self.cost:
+            again = f"recomputes nothing; with nothing saved, the backward pass recomputes {amount(worst)}"
+        elif self.gap <= 0:
+            again += "; no choice within the budget recomputes less"
+        elif self.bound > 0:
+            again += f"; no choice within the budget recomputes less than {amount(self.bound)}"
+        else:
+            again += "; the solver stopped before it proved that no choice within the budget recomputes less"
         if is_left_out(self.compared):
             again += ". What moves values to the host is not compared, such as the policy that the function has"
-        return again
+        return again + self._nearly_as_good
+
+    @property
+    def _nearly_as_good(self) -> str:
+        """Names a choice that saves at most half as much and recomputes hardly more; nothing if there is none."""
+        _, worst = self._alone.evaluate(())
+        allowed = self.cost + _HARDLY * worst
+        found = []
+        for candidate in self.compared:
+            graph = candidate.graph
+            if graph.evaluate(graph.names)[1] <= allowed:
+                found.append(graph.evaluate(Chooser(graph).smallest(allowed)))
+        nbytes, again = min(found)
+        if 2 * nbytes > self.saved_bytes or not self.saved_bytes:
+            return ""
+        return (
+            f". Nearly as good: a plan with a budget of {bytes_text(nbytes)} recomputes {self._alone.amount(again)} "
+            f"and saves {bytes_text(self.saved_bytes - nbytes)} less"
+        )
 
     def _cells(self) -> list[list[str]]:
         """A row for each name, what it takes and what it spares where the other choices stay; first the policy's."""
         rows = [["save", "name", "bytes", "spares", "line"]]
-        if self.beside:
+        if self.beside and not self.needs_no_checkpoint:
             kept, again = self._alone.evaluate(self.names)
             amounts = _signed_bytes(self.saved_bytes - kept), self._alone.amount(again - self.cost)
             rows.append(["✓", self.beside, *amounts, "a policy"])
@@ -352,6 +413,10 @@ class Plan(View):
             return []
         without, with_it = (self.graph.walk(frozenset(names)) for names in (others, [*others, name]))
         return sorted(frozenset[str]().union(*(node.uncounted for node in without - with_it)))
+
+
+# Of what saving nothing recomputes: less than this is lost among a clock's differences from run to run.
+_HARDLY = 0.01
 
 
 def _signed_bytes(count: int) -> str:

@@ -39,3 +39,14 @@ def _scaled(count: float, step: int, units: list[str]) -> str:
 def counted(count: int, word: str) -> str:
     """`1 point`, `1,234 points`."""
     return f"{count:,} {word}{'s' * (count != 1)}"
+
+
+_FACTOR = 9  # a difference of +900 %, ten times as much, is the first that is written as a factor
+
+
+def difference_text(difference: float, digits: int = 1) -> str:
+    """Return a relative difference as text: `+3.1 %`, and from ten times as much on a factor, `× 24,000`."""
+    if difference >= _FACTOR:
+        return f"× {difference + 1:,.0f}"
+    text = f"{100 * difference:+.{digits}f} %"
+    return text[1:] if not float(text[:-2]) else text.replace("-", "−")

@@ -224,7 +224,6 @@ class Auto(Unpickled, Pictured):
     def certificate(self) -> str:
         """What was proven, what was compiled, and what is assumed."""
         measured = self.measurement
-        gap = f"{100 * (self.recomputed - self.bound) / self.recomputed:.1f} %" if self.recomputed else "0"
         if self._chosen.stops and not is_tpu(self._chosen.subject.target):
             proven = (
                 "By a dynamic program: no other order of going back through this chain of narrow places computes less "
@@ -248,11 +247,15 @@ class Auto(Unpickled, Pictured):
             )
         else:
             where = f", where {_CLOSED}" if self._linearized.closed else ""
-            proven = (
-                f"Proven in the 0/1 program{where}: no choice computes less than "
-                f"{self._amount(self.bound, 'operations')} again, a gap of {gap}; it computes each value again once at "
-                "most, in this order, and predicts what is fused."
-            )
+            proven = f"The 0/1 program{where} recomputes each value at most once, in this order, and predicts fusion: "
+            least = self._amount(self.bound, "operations")
+            if not self.recomputed:
+                proven += "nothing is recomputed."
+            elif self.bound <= 0:  # every choice recomputes at least nothing: that proves nothing
+                proven += "nothing is proven, since the solver stopped before it found a bound on the recompute."
+            else:
+                gap = 100 * (self.recomputed - self.bound) / self.recomputed
+                proven += f"proven is that no choice recomputes less than {least}, a gap of {gap:.1f} %."
         rates = f" Seconds are those of a roofline of {self._cost.name}." if isinstance(self._cost, Device) else ""
         return (
             f"Compiled for {self.target}: {bytes_text(measured.peak_bytes)} with arguments, outputs and gradients, "

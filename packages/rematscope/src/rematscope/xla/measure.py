@@ -13,11 +13,12 @@ from rematscope.ir.program import Value
 from rematscope.memory.invariant import with_moved
 from rematscope.memory.liveness import live_bytes
 from rematscope.memory.set_aside import lowered_otherwise, set_aside_bytes
+from rematscope.memory.sureness import doubts
 from rematscope.memory.timeline import Timeline
 from rematscope.render.html import html_table
 from rematscope.render.parts import Lines, TextTable
 from rematscope.render.progress import working
-from rematscope.render.units import bytes_text, count_text
+from rematscope.render.units import bytes_text, count_text, difference_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import Seconds, seconds_of
@@ -242,6 +243,7 @@ class Measurement(View):
             )
         if self._predicted_cost.uncounted:
             notes.append(f"Of the operations predicted, some are {self._predicted_cost.uncounted_text}.")
+        notes += [doubt] if (doubt := doubts(passes, self.predicted_peak_bytes)) else []
         notes += lowered_otherwise(passes, target)
         notes += _moved_out(passes, target)
         if self.peak_with_vmem_bytes is not None:
@@ -329,17 +331,20 @@ class Measurement(View):
         cells = [["", "predicted", "compiled", "error", "predicted from", "compiled from"]]
         for row in self.rows:
             figures = ["–" if n is None else _figure(n, row.unit) for n in (row.predicted, row.compiled)]
-            cells.append([row.what, *figures, _percent(row.error), row.predicted_from, row.compiled_from])
+            cells.append(
+                [
+                    row.what,
+                    *figures,
+                    "" if row.error is None else difference_text(row.error),
+                    row.predicted_from,
+                    row.compiled_from,
+                ]
+            )
         return cells
 
 
 def _bytes(values: Iterable[Value]) -> int:
     return sum(v.device_bytes for v in values if v.memory == "device")
-
-
-def _percent(error: float | None) -> str:
-    text = "" if error is None else f"{100 * error:+.1f} %"
-    return "0.0 %" if text[1:] == "0.0 %" else text.replace("-", "−")
 
 
 def _figure(count: int, unit: str) -> str:

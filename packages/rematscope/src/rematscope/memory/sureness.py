@@ -1,0 +1,47 @@
+"""How sure a predicted peak is, from the kinds of operations that a program has."""
+
+from collections.abc import Iterator
+
+from rematscope.ir.decompositions import DECOMPOSITIONS
+from rematscope.ir.program import Program
+from rematscope.memory.set_aside import distinct
+from rematscope.tracing.trace import Passes
+
+# What a compiler gives memory for in a way that does not follow from the trace, and the primitives by which it is told.
+_KINDS = {
+    "loops of unknown length": frozenset({"while"}),
+    "custom calls": frozenset(
+        "custom_call ffi_call io_callback pallas_call pure_callback tpu_custom_call xla_call".split()
+    ),
+    "linear algebra": frozenset(DECOMPOSITIONS) | {"triangular_solve", "custom_linear_solve"},
+    "sorts": frozenset("approx_top_k sort top_k".split()),
+    "FFTs": frozenset({"fft"}),
+}
+_MANY = 0.1  # of the predicted peak: constants that are larger make it unsure, since XLA folds and copies them
+
+
+def doubts(passes: Passes, predicted: int) -> str:
+    """Return a sentence on what makes a predicted peak unsure; "" if nothing is known to.
+
+    Args:
+      passes: the trace that it is predicted from.
+      predicted: the peak in bytes.
+    """
+    programs = [passes.forward, passes.backward] if passes.step is None else [passes.step.program]
+    met = {primitive for program in programs for primitive in _primitives(program)}
+    found = [kind for kind, primitives in _KINDS.items() if not met.isdisjoint(primitives)]
+    constants = {v: array for program in programs for v, array in program.constants.items()}
+    if sum(v.device_bytes for v in distinct(constants)) > _MANY * predicted:
+        found.append("large closed-over constants")
+    if not found:
+        return ""
+    listed = f"{', '.join(found[:-1])} and {found[-1]}" if len(found) > 1 else found[0]
+    return f"The predicted peak is an estimate and may be far off, because the program has {listed}."
+
+
+def _primitives(program: Program) -> Iterator[str]:
+    """Yield the primitive of every operation, loops and branches among them."""
+    for equation in program.equations:
+        yield equation.primitive
+        for body in equation.bodies:
+            yield from _primitives(body)

@@ -1,0 +1,72 @@
+"""What nothing reads of loops and branches is dropped, as XLA drops it, so that graph and trace count the same."""
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+
+from rematscope import frontier, plan, recompute_graph, trace
+from rematscope.choices.build import cost_again
+from rematscope.ir.inline import Inliner
+from rematscope.ir.program import Value
+
+X = jax.ShapeDtypeStruct((16, 16), jnp.float32)
+
+
+def program_of(f, *args):
+    jaxpr = jax.make_jaxpr(f)(*args)
+    return Inliner().program(jaxpr, [Value(v.aval) for v in jaxpr.jaxpr.invars])
+
+
+def both(x):
+    """A second carry that only its own next iteration reads, in a branch."""
+
+    def body(carry, _):
+        value, norm = carry
+        norm = lax.cond(value[0, 0] > 0, lambda: jnp.sum(value @ value) + norm, lambda: norm)
+        return (jnp.sin(value), norm), norm
+
+    return lax.scan(body, (x, 0.0), None, length=3)
+
+
+def test_a_carry_that_nothing_else_reads_is_dropped():
+    program = program_of(lambda x: both(x)[0][0], X)
+    (loop,) = [e for e in program.equations if e.primitive == "scan"]
+    assert (loop.carries, len(loop.outputs), len(loop.bodies[0].inputs)) == (1, 1, 1)
+    assert [e.primitive for e in loop.bodies[0].equations] == ["sin"]
+
+
+def test_a_while_loop_keeps_what_its_test_reads():
+    def f(x):
+        start = 0, x, x
+        return lax.while_loop(lambda c: c[0] < 3, lambda c: (c[0] + 1, jnp.sin(c[1]), jnp.cos(c[2]) @ x), start)[1]
+
+    program = program_of(f, X)
+    (loop,) = [e for e in program.equations if e.primitive == "while"]
+    assert loop.carries == 2
+    assert {e.primitive for body in loop.bodies for e in body.equations} == {"lt", "add", "sin"}
+    assert jnp.allclose(program(jnp.ones((16, 16)))[0], f(jnp.ones((16, 16))))
+
+
+def test_a_branch_drops_a_result_that_nothing_reads():
+    program = program_of(lambda x: lax.cond(x[0, 0] > 0, lambda: (x @ x, x.sum()), lambda: (x, x.max()))[1], X)
+    (branch,) = [e for e in program.equations if e.primitive == "cond"]
+    assert len(branch.outputs) == 1
+    assert {e.primitive for body in branch.bodies for e in body.equations} == {"reduce_sum", "reduce_max"}
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, jax.checkpoint])
+def test_graph_and_trace_count_the_same(wrap):
+    def f(x):
+        (value, norm), norms = both(jnp.tanh(x @ x))
+        return jnp.sum(jnp.sin(value)) + lax.stop_gradient(norm + norms.sum())
+
+    f = wrap(f)
+    graph = recompute_graph(f, X)
+    assert graph.evaluate(()) == (graph.passes.device_bytes_by_kind().get("computed", 0), cost_again(graph.passes))
+    found = frontier(f, X)
+    nothing = next(point for point in found.presets if point.label == "nothing_saveable")
+    assert (found.points[0].nbytes, found.points[0].cost) == (nothing.nbytes, nothing.cost)
+    plan(f, X, budget=0).check()
+    gradient = trace(f, X).backward(*trace(f, X).forward(jnp.ones((16, 16)) / 16)[1:], jnp.float32(1))[0]
+    assert jnp.allclose(gradient, jax.grad(f)(jnp.ones((16, 16)) / 16), rtol=1e-5)

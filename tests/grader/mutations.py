@@ -152,7 +152,7 @@ def codes(code: CodeType) -> Iterator[CodeType]:
 def judged(slug: str, answer: Callable, evidence: Evidence) -> tuple:
     """Return what the tests of an answer look at: its outcome, what it was shown to do, and its findings."""
     verdict = judge(evidence, cases(slug), registry.task(slug), registry.expect(slug), seed_of_inputs())
-    return verdict.outcome, verdict.shown, [(each.kind, each.text, each.cases) for each in verdict.findings]
+    return verdict.outcome, verdict.shown, [(each.kind, each.text, each.next, each.cases) for each in verdict.findings]
 
 
 _QUIETLY = "-q -x -n0 --no-header --no-summary -W ignore::pytest.PytestAssertRewriteWarning".split()

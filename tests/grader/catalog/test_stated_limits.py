@@ -1,0 +1,39 @@
+"""A limit that an exercise's page computes is the one that the grader holds answers to."""
+
+import itertools
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pytest
+
+from grader.exercises import registry
+from grader.exercises.peaks import PeakAtMost
+
+EXERCISES = Path(__file__).parents[3] / "exercises"
+
+
+def of_the_page(page):
+    """Return the page's function `limit`."""
+    cells = nbformat.read(EXERCISES / page, as_version=4).cells
+    (source,) = (cell.source for cell in cells if cell.source.startswith("def limit("))
+    names = {"print": lambda *_: None}
+    exec(source, names)
+    return names["limit"]
+
+
+@pytest.mark.parametrize(
+    ("slug", "page", "sizes"),
+    [
+        ("chunked_loss", "28_chunked_loss.ipynb", lambda case: [case.structure[s] for s in ("n", "d", "V", "chunks")]),
+        ("accumulate", "29_accumulate.ipynb", lambda case: [case.structure["r"], case.arguments[0].shape[0]]),
+    ],
+)
+def test_a_pages_limit_of_memory_is_the_graders(slug, page, sizes, seed):
+    limit, compiled = of_the_page(page), 0
+    for case in registry.task(slug).cases(np.random.default_rng(seed)):
+        for requirement in itertools.chain(*registry.expect(slug).requirements(case)):
+            if isinstance(requirement, PeakAtMost) and requirement.compiled:
+                assert requirement.most == limit(*sizes(case))
+                compiled += 1
+    assert compiled

@@ -319,6 +319,19 @@ def fsdp_nested(wrap, layers=(2, 3), width=16, batch=8):
     return f, [*(like(over, None, None, "d", shape=s) for s in (ws, us)), like(over, "d", shape=(batch, width))]
 
 
+def jit_layers(wrap, layers=3, width=64, batch=64):
+    """A stack of layers in a scan whose weights only the arguments say to be divided: XLA gathers them."""
+    over = mesh(d=8)
+
+    def f(ws, us, x):
+        layer = wrap(lambda w1, w2, x: x + mlp(w1, w2, x))
+        x, _ = lax.scan(lambda x, w: (layer(*w, x), None), x, (ws, us))
+        return jnp.mean(x**2)
+
+    ws, us = (layers, width, 4 * width), (layers, 4 * width, width)
+    return f, [*(like(over, None, "d", shape=s) for s in (ws, us)), like(over, "d", shape=(batch, width))]
+
+
 def microbatches(loss, shapes, count=4):
     """A training step that adds up the gradients of microbatches in a scan."""
     *weights, x = shapes

@@ -38,6 +38,9 @@ def test_collectives_and_their_bytes_are_those_of_unoptimised_hlo(program, polic
     assert sum(tally.link_bytes for tally in found.values()) == passes.cost.link_bytes > 0
 
 
+KINDS = "all-gather|reduce-scatter|all-reduce|all-to-all|collective-permute"
+
+
 def executions(text):
     """How often each kind of collective runs, by the text of an optimised program: loops times their trip counts."""
     computations = {m[1]: m[2] for m in re.finditer(r"^(?:ENTRY )?%(\S+) \(.*?\{\n(.*?)^\}", text, re.M | re.S)}
@@ -46,7 +49,9 @@ def executions(text):
     def count(name):
         found = collections.Counter()
         for line in computations[name].splitlines():
-            if called := re.search(r" (all-gather|reduce-scatter|all-reduce)(?:-start)?\(", line):
+            if called := re.search(
+                r" (all-gather|reduce-scatter|all-reduce|all-to-all|collective-permute)(?:-start)?\(", line
+            ):
                 found[called[1]] += 1
             elif " while(" in line:
                 times = int(re.search(r'"known_trip_count":\{"n":"(\d+)"', line)[1])
@@ -84,7 +89,17 @@ def test_loops_multiply_collectives(layers, policy, how):
     assert fewer == (said in " ".join(str(found).split()))
 
 
-@pytest.mark.parametrize("layers", meshes.LAYERS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("policy", ["plain", "nothing"])
+def test_where_the_compiler_divides_its_loops_multiply_too(policy):
+    f, shapes = meshes.jit_layers(meshes.under(policy), batch=1024)
+    step, given = meshes.microbatches(f, shapes)
+    found = [measure(f, *shapes), measure(step, *given)]
+    one, four = ({e.kind: e.compiled.count for e in m.exchanges} for m in found)
+    assert one["all-gather"] > 0 and four["all-gather"] == 4 * one["all-gather"]
+    assert all("counts of exchanges only what sharding constraints ask for" in " ".join(m.notes) for m in found)
+
+
+@pytest.mark.parametrize("layers", [*meshes.LAYERS, meshes.jit_layers], ids=lambda program: program.__name__)
 def test_what_is_read_of_a_compiled_program_is_what_its_text_says(layers):
     f, shapes = meshes.microbatches(*layers(meshes.under("nothing")))
     compiled = jax.jit(f).lower(*shapes).compile()

@@ -177,10 +177,10 @@ DEVICES = {
             memory=32 * _GIB, link=90 * _G, axes=2, host=32 * _G, absent=((2, 2), "v6e-4"),
             sources=f"float8: {_GOOGLE}tpu7x; host: the same table, 3.2e10",
         ),
-        _tpu(  # a chip, which JAX sees as two devices
+        _tpu(
             "tpu7x", "tpu7x", 2307 * _T, products={"int8": 4614 * _T, "float8_e4m3fn": 4614 * _T},
             bandwidth=7380 * _G, memory=192 * _GIB, link=90 * _G, axes=3,
-            sources="int8: the same table; host: not confirmed, left out",
+            sources="int8: the same table; host: not confirmed, left out; JAX takes half a chip for a device",
         ),
         _gpu(
             "a100", "A100 Tensor Core GPU (SXM, 80 GB)", 312 * _T, 156 * _T,

@@ -31,6 +31,7 @@ from rematscope.ir.jax_internals import Policy
 from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
 from rematscope.seconds.devices import DEVICES, Device
 from rematscope.seconds.roofline import seconds_in
+from rematscope.tracing.arguments import with_own_options
 from rematscope.tracing.checkpoints import nothing, with_policies
 from rematscope.tracing.trace import Passes, trace
 
@@ -49,6 +50,7 @@ def work(equation: Equation) -> int:
     return cost.flops + cost.transcendentals + FLOPS_PER_LINK_BYTE * cost.link_bytes
 
 
+@with_own_options
 def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwargs: Any) -> RecomputeGraph:
     """The graph of what `f`'s backward pass computes again for any choice of names.
 

@@ -10,6 +10,7 @@ These have no public door:
 * The switch between the two is a state that only a private module can set for a while, and so is the one that has types
   in a shard_map say what differs from device to device.
 * How an equation's parameters are handed to its primitive changed between releases (a pair until JAX 0.11).
+* Which backends JAX has started, and whether a machine has a TPU, only private modules say.
 * The names that a policy was made with are only in its closure, or in fields of its own from JAX 0.11 on.
 
 Between releases differ: `jaxprs_in_params` is public from JAX 0.10 on, and from 0.11 on every jaxpr is a closed one,
@@ -20,15 +21,18 @@ Everything here takes a `JaxprEqn` and returns plain data or arrays; a release t
 
 import contextlib
 import functools
+import importlib.metadata
+import importlib.util
 import inspect
+import os
 import re
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
 from jax import ad_checkpoint
-from jax._src import config
+from jax._src import config, hardware_utils, xla_bridge
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 
 try:
@@ -67,6 +71,23 @@ _CALLS = {
 def remat3() -> bool:
     """Whether JAX's next rematerialization is on, `JAX_REMAT3=1`; before JAX 0.10 there was none."""
     return hasattr(config, "remat3") and bool(config.remat3.value)
+
+
+def start_no_absent_tpu() -> None:
+    """Set `jax_platforms` to `cpu` where libtpu is installed, the machine has no TPU, and nothing is chosen yet.
+
+    JAX starts all backends when it needs its first device, as lowering does. Without a TPU libtpu may then wait for
+    minutes, for a metadata server or for other hosts, before JAX goes on with the CPU. Other accelerators have plugins;
+    where one is installed, the choice stays with JAX.
+    """
+    if jax.config.jax_platforms or "JAX_FORCE_TPU_INIT" in os.environ or importlib.util.find_spec("libtpu") is None:
+        return
+    hardware, settings = cast(Any, hardware_utils), cast(Any, jax.config)  # JAX gives these functions no types
+    if xla_bridge.backends_are_initialized() or hardware.num_available_tpu_chips_and_device_id()[0]:
+        return
+    if importlib.util.find_spec("jax_plugins") or importlib.metadata.entry_points(group="jax_plugins"):
+        return
+    settings.update("jax_platforms", "cpu")
 
 
 def body_of(jaxpr: AnyJaxpr) -> tuple[Jaxpr, list[Var], list[Any]]:

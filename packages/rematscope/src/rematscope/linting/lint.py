@@ -15,6 +15,7 @@ from rematscope.render.parts import Lines, Stack, TextTable
 from rematscope.render.progress import working
 from rematscope.render.units import amount_text, bytes_text
 from rematscope.render.view import View
+from rematscope.tracing.arguments import with_own_options
 
 _SHOWN = 10  # places in the table
 
@@ -88,6 +89,7 @@ def _folded(alike: list[LintFinding]) -> str:
     return f"{alike[0].text} So with {', '.join(names[:3])}{more}."
 
 
+@with_own_options
 def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
     """Looks for names that cannot help, policies that save nothing and checkpoints without effect in `f`.
 

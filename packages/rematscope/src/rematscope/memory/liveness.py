@@ -8,10 +8,12 @@ from rematscope.memory.timeline import Timeline
 from rematscope.render.progress import working
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import seconds_of, spent_by
+from rematscope.tracing.arguments import with_own_options
 from rematscope.tracing.step import Step
 from rematscope.tracing.trace import Passes, trace
 
 
+@with_own_options
 def liveness(f: Callable, *args, device: Device | str | None = None, **kwargs) -> Timeline:
     """Tells how many bytes are live after each equation of `f`'s forward and then of its backward pass.
 

@@ -27,7 +27,7 @@ from rematscope.render.view import View
 from rematscope.render.widget import live, show_still, widgets_run
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import seconds_of
-from rematscope.tracing.arguments import flattened
+from rematscope.tracing.arguments import flattened, with_own_options
 from rematscope.tracing.checkpoints import loss_inside
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.linked import Linked
@@ -36,6 +36,7 @@ _SPREAD = 17  # of many names' best choices, each of which takes a solver: as ma
 _NO_CHECKPOINT, _NO_POLICY, _NAMES = "no checkpoint", "no policy", "save_only_these_names"
 
 
+@with_own_options
 def explore(f: Callable, *args, device: Device | str | None = None, **kwargs) -> None:
     """Shows a panel to checkpoint `f` in: with no policy, with each of JAX's, or saving the names that are ticked.
 

@@ -19,6 +19,7 @@ from rematscope.render.units import bytes_text, counted, difference_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, cost_meant, device_called
 from rematscope.seconds.roofline import Seconds, seconds_of
+from rematscope.tracing.arguments import with_own_options
 from rematscope.xla.compiling import check_target, spelled
 from rematscope.xla.measure import Measurement, measure
 
@@ -185,6 +186,7 @@ class Fit(View):
         return notes
 
 
+@with_own_options
 def fit(
     f: Callable[..., Any],
     *args: Any,

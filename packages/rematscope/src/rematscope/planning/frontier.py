@@ -22,6 +22,7 @@ from rematscope.render.theme import COLOURS
 from rematscope.render.units import SECONDS, bytes_text, counted
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, cost_meant
+from rematscope.tracing.arguments import with_own_options
 from rematscope.tracing.checkpoints import called_once, with_policy
 from rematscope.tracing.trace import Passes, trace
 
@@ -33,6 +34,7 @@ _BYTES, _AMOUNTS = ("B", "KiB", "MiB", "GiB", "TiB"), ("", "k", "M", "G", "T", "
 _SHOWN = 20  # points that the table shows
 
 
+@with_own_options
 def frontier(
     f: Callable[..., Any],
     *args: Any,

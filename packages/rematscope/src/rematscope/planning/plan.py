@@ -38,11 +38,12 @@ from rematscope.render.progress import working
 from rematscope.render.units import bytes_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, cost_meant
-from rematscope.tracing.arguments import shapes_of
+from rematscope.tracing.arguments import shapes_of, with_own_options
 from rematscope.tracing.checkpoints import as_given, called_once, without_checkpoints
 from rematscope.tracing.trace import Passes, trace
 
 
+@with_own_options
 def plan(
     f: Callable[..., Any],
     *args: Any,

@@ -26,12 +26,14 @@ from rematscope.scheduling.schedule import schedule
 from rematscope.scheduling.search import COMPILES, Search
 from rematscope.scheduling.structure import digest, stops_at, values_at
 from rematscope.seconds.devices import DEVICES, Device, cost_meant, device_called
+from rematscope.tracing.arguments import with_own_options
 from rematscope.tracing.checkpoints import without_checkpoints
 from rematscope.tracing.signature import Signature
 from rematscope.tracing.trace import trace
 from rematscope.xla.compiling import check_target
 
 
+@with_own_options
 def auto(
     f: Callable[..., Any],
     *args: Any,
@@ -160,6 +162,7 @@ def _weighed(host: Any, cost: Any, device: Any, target: str, limits_peak: bool) 
     return cast(Device, cost_meant(cost, device))
 
 
+@with_own_options
 def load(path: str | os.PathLike[str], f: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
     """The function that `auto` chose once, from a file that its result's `.save("choice.json")` wrote.
 

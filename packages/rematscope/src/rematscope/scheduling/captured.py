@@ -7,6 +7,7 @@ is what it was when the function was traced.
 
 import contextlib
 import functools
+import itertools
 import types
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -82,13 +83,14 @@ def _keeps_state(f: Callable[..., Any], what: str) -> PlanError:
     return PlanError(
         f"{called(f)} changes {what}, and a plan is for a function without side effects: the change would be lost. "
         "Return the new state as a second result, and use jax.value_and_grad(…, has_aux=True). Of a module of Flax's "
-        "nnx, graph, params, state = nnx.split(model, nnx.Param, ...) outside of the function; inside of it "
-        "model = nnx.merge(graph, params, state), and at its end nnx.state(model, ...) without the parameters."
+        "nnx: graph, params, state = nnx.split(model, nnx.Param, ...) outside of the function; in it, "
+        "model = nnx.merge(graph, params, state, copy=True), and at its end nnx.split(model, nnx.Param, ...)[2] is the "
+        "new state."
     )
 
 
 def _watched(f: Callable[..., Any], changed: list[object]) -> Callable[..., Any]:
-    """`f`, which notes the objects among its arguments whose leaves it replaces.
+    """`f`, which notes the objects among its arguments whose leaves it replaces by others that it does not return.
 
     A dictionary or a list is none of these objects: `jax.jit` gives a function a copy of its own to change.
     """
@@ -98,9 +100,12 @@ def _watched(f: Callable[..., Any], changed: list[object]) -> Callable[..., Any]
         nodes = [node for node in jax.tree.leaves((args, kwargs), is_leaf=_is_object) if _is_object(node)]
         before = [jax.tree.leaves(node) for node in nodes]
         returned = f(*args, **kwargs)
+        there = {*map(id, jax.tree.leaves(returned)), *map(id, itertools.chain.from_iterable(before))}
         for node, then in zip(nodes, before, strict=True):
             now = jax.tree.leaves(node)
-            if len(now) != len(then) or any(one is not other for one, other in zip(then, now, strict=True)):
+            if len(now) != len(then) or any(
+                one is not other and id(other) not in there for one, other in zip(then, now, strict=True)
+            ):
                 changed.append(node)
         return returned
 

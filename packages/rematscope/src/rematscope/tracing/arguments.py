@@ -1,9 +1,10 @@
 """The arguments of a function as a flat list of arrays, and what people call the function and each of them."""
 
+import contextvars
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -13,6 +14,10 @@ from jax.extend import source_info_util
 from rematscope.errors import TraceError
 
 source_info_util.register_exclusion(__file__)
+
+_Given = ParamSpec("_Given")
+_Found = TypeVar("_Found")
+_inside: contextvars.ContextVar[bool] = contextvars.ContextVar("_inside", default=False)
 
 
 class FlatFunction:
@@ -52,6 +57,54 @@ def flattened(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, A
         )
     leaves, tree = jax.tree.flatten((tuple(args), dict(kwargs)))
     return FlatFunction(f, tree), leaves
+
+
+def with_own_options(entry: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
+    """A function of rematscope's that passes keyword arguments on to a function, which may have one of the same name.
+
+    A keyword that both could mean is refused: neither would learn that the other was meant.
+
+    Args:
+      entry: takes the function, or several in a mapping, and then its arguments. Its parameters are its options.
+    """
+    own = inspect.signature(entry).parameters.keys() - {"args", "kwargs"} | {"differentiate"}  # which trace takes
+
+    @functools.wraps(entry)
+    def function(*given: _Given.args, **kwargs: _Given.kwargs) -> _Found:
+        __tracebackhide__ = True
+        if _inside.get():  # of another one, which was asked
+            return entry(*given, **kwargs)
+        functions = [each for each in given[:2] if callable(each) or isinstance(each, Mapping)][:1]
+        for f in functions[0].values() if functions and isinstance(functions[0], Mapping) else functions:
+            place = next((i + 1 for i, each in enumerate(given[:2]) if each is f), 1)
+            _refuse_shared(f, given[place:], sorted(own & kwargs.keys()), entry.__name__)
+        token = _inside.set(True)
+        try:
+            return entry(*given, **kwargs)
+        finally:
+            _inside.reset(token)
+
+    return function
+
+
+def _refuse_shared(f: Any, args: Sequence[Any], options: Sequence[str], entry: str) -> None:
+    """Raises TraceError if a function has a parameter with the name of an option, and nothing else gave it a value."""
+    bound = set[str]()
+    inner = f
+    while isinstance(inner, functools.partial):
+        bound |= inner.keywords.keys()
+        inner = inner.func
+    try:
+        parameters = inspect.signature(f).parameters
+        bound |= inspect.signature(f).bind_partial(*args).arguments.keys()
+    except (TypeError, ValueError):
+        return
+    for name in options:
+        if name in parameters and name not in bound:
+            raise TraceError(
+                f"{name}= is an option of {entry}, and also a parameter of {called(f)}. Bind that first: "
+                f"{entry}(functools.partial({called(f)}, {name}=…), …); then {name}= is the option."
+            )
 
 
 def shapes_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:

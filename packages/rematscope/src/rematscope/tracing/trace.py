@@ -27,7 +27,7 @@ from rematscope.ir.propagation import propagate
 from rematscope.ir.source import Source
 from rematscope.ir.value_names import name_values, names_again
 from rematscope.render.progress import working
-from rematscope.tracing.arguments import argument_paths, called, check_differentiable, flattened
+from rematscope.tracing.arguments import argument_paths, called, check_differentiable, flattened, with_own_options
 from rematscope.tracing.residuals import Residual, makers_of, origin_of, residuals_of
 from rematscope.tracing.step import Gradient, Halves, Step, gradients_of, halves_of, is_step, step_of
 
@@ -200,6 +200,7 @@ class Passes:
         return sum(self.device_bytes_by_kind().values())
 
 
+@with_own_options
 def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, **kwargs: Any) -> Passes:
     """Splits `f` into its forward and its backward program, without running either.
 

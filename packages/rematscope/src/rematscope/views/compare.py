@@ -14,7 +14,7 @@ from rematscope.render.units import bytes_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import Seconds, seconds_of
-from rematscope.tracing.arguments import described
+from rematscope.tracing.arguments import described, with_own_options
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.program_rows import work_text
 
@@ -104,6 +104,7 @@ class Comparison(View):
         return f"{text}; seconds are those of a roofline, {device.name}" if device else text
 
 
+@with_own_options
 def compare(ways: Mapping[str, Callable], *args, device: Device | str | None = None, **kwargs) -> Comparison:
     """Lays several ways to compute one thing beside each other: policies, or a layer with and without a checkpoint.
 

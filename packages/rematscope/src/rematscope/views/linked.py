@@ -9,6 +9,7 @@ from rematscope.render.parts import Stack
 from rematscope.render.units import bytes_text
 from rematscope.render.widget import live
 from rematscope.seconds.devices import Device, device_called
+from rematscope.tracing.arguments import with_own_options
 from rematscope.tracing.residuals import Residual
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.program_rows import Listing, ProgramRow
@@ -46,6 +47,7 @@ class Linked(Stack):
         return {"html": page, "notes": _notes(programs, saved, numbers), "idle": _HINT}
 
 
+@with_own_options
 def linked(f: Callable, *args, device: Device | str | None = None, **kwargs) -> None:
     """Shows the residuals of `f` and both its programs, linked.
 

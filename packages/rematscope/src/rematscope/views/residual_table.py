@@ -16,6 +16,7 @@ from rematscope.render.units import bytes_text, seconds_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import seconds_of, spent_by
+from rematscope.tracing.arguments import with_own_options
 from rematscope.tracing.residuals import Residual, makers_of, origin_of
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.program_rows import saved_text
@@ -166,6 +167,7 @@ class ResidualTable(View):
         return cells
 
 
+@with_own_options
 def residual_table(f: Callable, *args, device: Device | str | None = None, **kwargs) -> ResidualTable:
     """Lists what `f`'s forward pass keeps for its backward pass, and what each part of it costs.
 

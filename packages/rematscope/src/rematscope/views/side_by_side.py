@@ -17,6 +17,7 @@ from rematscope.render.units import seconds_text
 from rematscope.render.view import View, show
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import seconds_of, spent_by
+from rematscope.tracing.arguments import with_own_options
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.folding import (
     Forms,
@@ -163,6 +164,7 @@ class FwdBwd(View):
         return repeats(rows, roughly, forms) if self.fold and not self.marked and len(rows) > _LONG else []
 
 
+@with_own_options
 def print_fwd_bwd(f: Callable, *args, device: Device | str | None = None, **kwargs) -> None:
     """Shows what `f`'s forward pass computes and saves beside what its backward pass does with it.
 

@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from rematscope.errors import TargetError
+from rematscope.ir.jax_internals import start_no_absent_tpu
 from rematscope.tracing.arguments import FlatFunction
 from rematscope.tracing.step import Step
 from rematscope.tracing.trace import Passes
@@ -101,7 +102,8 @@ def compile_both(passes: Passes, flat: FlatFunction, leaves: list[Any], target: 
 
 
 def check_target(target: str) -> None:
-    """Raises TargetError unless it is the name of something to compile for."""
+    """Raises TargetError unless it is the name of something to compile for; before JAX starts what is not here."""
+    start_no_absent_tpu()
     if not isinstance(target, str) or (target not in PRESENT and generation(target) is None):
         raise TargetError(
             f"{target!r} is nothing to compile for. Choose one of {', '.join([*PRESENT, *ABSENT])}, of the last ones "

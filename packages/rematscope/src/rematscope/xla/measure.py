@@ -22,7 +22,7 @@ from rematscope.render.units import bytes_text, count_text, difference_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import Seconds, seconds_of
-from rematscope.tracing.arguments import flattened
+from rematscope.tracing.arguments import flattened, with_own_options
 from rematscope.tracing.trace import Passes, trace
 from rematscope.xla.buffers import allocation, given_bytes
 from rematscope.xla.collectives import collectives_in
@@ -351,6 +351,7 @@ def _figure(count: int, unit: str) -> str:
     return bytes_text(count) if unit == "bytes" else count_text(count, "").rstrip()
 
 
+@with_own_options
 def measure(
     f: Callable,
     *args,

@@ -1,0 +1,243 @@
+"""What a function keeps outside of its results: closures are captured, state is refused, a plan is not pickled."""
+
+import copy
+import dataclasses
+import functools
+import itertools
+import pickle
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from flax import nnx
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+from test_other_calls import MAKES, W, X, assert_same, net, value_and_gradients
+
+from rematscope import PlanError, TraceError, auto, load, measure, plan, scheduled, trace
+
+
+class Normalized(nnx.Module):
+    def __init__(self, rngs):
+        self.linear = nnx.Linear(8, 8, rngs=rngs)
+        self.norm = nnx.BatchNorm(8, rngs=rngs)
+        self.dropout = nnx.Dropout(0.5, rngs=rngs)
+
+    def __call__(self, x):
+        return self.dropout(self.norm(self.linear(x)))
+
+
+MODEL = Normalized(nnx.Rngs(0))
+
+
+def stateful(model, x):
+    return (model(x) ** 2).mean()
+
+
+def closed_over(x):
+    return (MODEL(x) ** 2).mean()
+
+
+@functools.partial(jax.tree_util.register_dataclass, data_fields=["w", "mean"], meta_fields=[])
+@dataclasses.dataclass
+class Running:
+    w: jax.Array
+    mean: jax.Array
+
+
+def running(layer, x):
+    h = net(layer.w, x)
+    layer.mean = 0.9 * layer.mean + 0.1 * h.mean(0)
+    return (h**2).sum()
+
+
+class Logger:
+    def __init__(self):
+        self.last = None
+        self.seen = []
+
+
+LOGGER, LOG, CACHE = Logger(), [], {}
+
+
+def logs_in_an_object(w, x):
+    LOGGER.last = net(w, x)
+    return LOGGER.last.sum()
+
+
+def logs_in_a_list(w, x):
+    LOG.append(h := net(w, x))
+    return h.sum()
+
+
+def caches(w, x, cache=CACHE):
+    cache["h"] = net(w, x)
+    return cache["h"].sum()
+
+
+class Method:
+    def loss(self, w, x):
+        self.h = net(w, x)
+        return self.h.sum()
+
+
+COUNT = jax.new_ref(jnp.zeros(()))
+
+
+def counts(w, x):
+    COUNT[...] += 1.0
+    return net(w, x).sum()
+
+
+OBJECT = Method()
+PARTIAL = functools.partial(lambda log, w, x: (log.append(net(w, x)), log[-1].sum())[1], [])
+
+STATEFUL = {
+    "a module of nnx": (stateful, MODEL, X),
+    "a module of nnx that is closed over": (closed_over, X),
+    "a dataclass": (running, Running(W, jnp.zeros(8)), X),
+    "a global object": (logs_in_an_object, W, X),
+    "a global list": (logs_in_a_list, W, X),
+    "a default": (caches, W, X),
+    "its own object": (OBJECT.loss, W, X),
+    "in a partial": (PARTIAL, W, X),
+    "a mutable array": (counts, W, X),
+}
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_what_changes_state_is_refused(name, tmp_path):
+    f, *args = STATEFUL[name]
+    (tmp_path / "choice.json").write_text('{"structure": "", "kept": []}')
+    tries = (
+        lambda: auto(f, *args, peak="1 GiB"),
+        lambda: scheduled(f)(*args),
+        lambda: jax.grad(scheduled(f), allow_int=True)(*args),
+        lambda: load(tmp_path / "choice.json", f, *args),
+    )
+    for each in tries:
+        with pytest.raises(PlanError, match="Return the new state as a second result"):
+            each()
+        LOGGER.last = None
+        for held in (LOG, CACHE, vars(OBJECT), PARTIAL.args[0]):
+            held.clear()
+
+
+def test_the_state_of_nnx_that_is_split_off_is_returned():
+    """As the refusal says it."""
+    graph, params, state = nnx.split(Normalized(nnx.Rngs(1)), nnx.Param, ...)
+
+    def loss(params, state, x):
+        model = nnx.merge(graph, params, state, copy=True)
+        return (model(x) ** 2).mean(), nnx.split(model, nnx.Param, ...)[2]
+
+    found = auto(lambda *args: loss(*args), params, state, X, budget="1 MiB")
+    for _ in range(3):
+        # In a jit of its own, for nnx lets nothing outside of a transformation change in it.
+        expected = jax.jit(jax.value_and_grad(loss, has_aux=True, allow_int=True))(params, state, X)
+        (value, new), gradients = jax.value_and_grad(found.function, has_aux=True, allow_int=True)(params, state, X)
+        assert_same(((value, new), gradients), expected)
+        assert not jnp.array_equal(jax.tree.leaves(new)[0], jax.tree.leaves(state)[0])
+        state = new
+
+
+def test_a_dictionary_is_the_function_s_own_to_change():
+    def loss(batch, w):
+        batch["x"] = batch["x"] * 2
+        return net(w, batch.pop("x")).sum()
+
+    for make in MAKES.values():
+        assert_same(
+            value_and_gradients(make(loss, {"x": X}, W), ({"x": X}, W), {}),
+            value_and_gradients(jax.jit(loss), ({"x": X}, W), {}),
+        )
+
+
+@pytest.mark.parametrize("make", MAKES)
+def test_what_is_closed_over_is_what_it_was_in_value_and_in_derivatives(make):
+    held = {"scale": 2.0, "w": W, "act": jnp.sin}
+
+    def loss(x):
+        return (held["act"](net(held["w"], x)) * held["scale"]).sum()
+
+    made, before = MAKES[make](loss, X), value_and_gradients(loss, (X,), {})
+    held.update(scale=5.0, w=2 * W, act=jnp.exp)
+    assert_same(value_and_gradients(made, (X,), {}), before)
+    assert_same(jax.jit(jax.vmap(made))(X[None]), before[0][None])
+    assert_same(jax.hessian(lambda t: made(t * X))(1.0), jax.hessian(lambda t: (jnp.sin(net(W, t * X)) * 2).sum())(1.0))
+
+
+def test_a_traced_value_that_is_closed_over_is_refused_for_a_plan_and_not_by_scheduled():
+    with pytest.raises(PlanError, match="closes over a value that a transformation around the plan is tracing"):
+        jax.grad(lambda w: auto(lambda x: net(w, x).sum(), X, budget="1 MiB").function(X))(W)
+
+    def outer(make):
+        def f(w, index):
+            inner = make(lambda x: net(w, x)[index].sum() * index)
+            return jax.jvp(inner, (X,), (X,))[1] + jax.grad(inner)(X).sum()
+
+        return jax.jit(jax.value_and_grad(f))(W, 3), jax.vmap(jax.grad(f), (None, 0))(W, jnp.arange(3))
+
+    assert_same(outer(scheduled), outer(lambda f: f))
+
+
+def test_a_plan_is_copied_as_itself_and_not_pickled():
+    found = auto(net_sum, W, X, budget="1 MiB")
+    for each in (found, found.function):
+        assert copy.deepcopy(each) is each
+        assert copy.copy(each) is each
+        with pytest.raises(PlanError, match="cannot be pickled"):
+            pickle.dumps(each)
+
+
+def net_sum(w, x):
+    return net(w, x).sum()
+
+
+def test_an_equinox_module_with_a_function_in_it_is_refused_with_how_to_split_it():
+    model = eqx.nn.MLP(8, 8, 8, 1, key=jax.random.key(0))
+
+    def loss(model, x):
+        return jax.vmap(model)(x).sum()
+
+    for look in (trace, measure, functools.partial(plan, budget=1.0), functools.partial(auto, peak="1 MiB"), scheduled):
+        with pytest.raises(TraceError, match=r"eqx\.partition"):
+            look(loss)(model, X) if look is scheduled else look(loss, model, X)
+    params, static = eqx.partition(model, eqx.is_array)
+    f = functools.partial(lambda static, params, x: loss(eqx.combine(params, static), x), static)
+    assert_same(jax.grad(auto(f, params, X, budget="1 MiB").function)(params, X), eqx.filter_grad(loss)(model, X))
+
+
+def meshes():
+    if len(jax.devices()) < 2:
+        pytest.skip("one device")
+    return [jax.make_mesh((2,), ("d",), axis_types=(kind,)) for kind in (AxisType.Auto, AxisType.Explicit)]
+
+
+def test_on_a_mesh_it_does_what_plain_f_does_or_says_why_not():
+    auto_mesh, explicit = meshes()
+    made = MAKES["a schedule"](net_sum, W, X)
+    part = MAKES["a schedule"](net_sum, W, X[:8])
+    sharded = jax.device_put(X, NamedSharding(auto_mesh, P("d")))
+    assert_same(jax.jit(jax.grad(made))(W, sharded), jax.grad(net_sum)(W, X))
+    with pytest.raises(PlanError, match="explicit mesh axes"):
+        jax.jit(jax.grad(made))(W, jax.device_put(X, NamedSharding(explicit, P("d"))))
+
+    def over(f, check, inside):
+        mapped = functools.partial(jax.shard_map, mesh=auto_mesh, in_specs=(P(), P("d")), check_vma=check)
+        if inside:
+            return mapped(jax.grad(f), out_specs=P("d"))(W, X)
+        return jax.grad(lambda w: mapped(lambda w, x: jax.lax.psum(f(w, x), "d"), out_specs=P())(w, X))(W)
+
+    for f, check, inside in itertools.product((part, scheduled(net_sum)), (True, False), (True, False)):
+        if check:
+            with pytest.raises(PlanError, match="check_vma=False"):
+                over(f, check, inside)
+        else:
+            assert_same(over(f, check, inside), over(net_sum, check, inside))
+    for look in (trace, measure, functools.partial(auto, peak="1 MiB"), lambda f, *args: scheduled(f)(*args)):
+        with pytest.raises(TraceError, match="uses the axis 'd', which only the shard_map"):
+            look(lambda w, x: jax.lax.psum(net_sum(w, x), "d"), W, X)
+    assert np.isfinite(jax.vmap(scheduled(lambda x: jax.lax.psum(net_sum(W, x), "i")), axis_name="i")(X[None])).all()

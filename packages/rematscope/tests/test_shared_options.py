@@ -1,0 +1,68 @@
+"""A function's own keyword that is also an option of rematscope's is refused, until the caller binds it."""
+
+import functools
+import inspect
+
+import jax.numpy as jnp
+import pytest
+
+import rematscope
+from rematscope import TraceError
+
+X = jnp.ones((4, 4))
+ENTRIES = [
+    name
+    for name in rematscope.__all__
+    if inspect.isfunction(entry := getattr(rematscope, name)) and "kwargs" in inspect.signature(entry).parameters
+]
+OPTIONS = [
+    (name, option)
+    for name in ENTRIES
+    for option, parameter in inspect.signature(getattr(rematscope, name)).parameters.items()
+    if parameter.kind is parameter.KEYWORD_ONLY
+] + [(name, "differentiate") for name in ENTRIES]
+VALUES = {"target": "cpu", "device": "tpu v5e", "budget": "1 MiB", "peak": "1 MiB", "compiles": 1}
+
+
+def loss_with(option):
+    """A loss with a parameter of that name."""
+    loss = eval(f"lambda w, {option}=1.0: jnp.sum(jnp.sin(w @ w)) * {option}", {"jnp": jnp})
+    loss.__name__ = "loss"
+    return loss
+
+
+def call(name, f, *args, **kwargs):
+    entry = getattr(rematscope, name)
+    needed = {"plan": {"budget": 1.0}, "fit": {"budget": "1 MiB"}, "auto": {"budget": "1 MiB"}}.get(name, {})
+    if name == "compare":
+        f = {"the loss": f}
+    return entry(*(("file",) if name == "load" else ()), f, *args, **needed | kwargs)
+
+
+def test_all_that_pass_keywords_on_are_here():
+    assert {"trace", "measure", "auto", "load", "plan", "fit", "frontier", "liveness", "compare", "lint"} <= {*ENTRIES}
+
+
+@pytest.mark.parametrize(("name", "option"), OPTIONS)
+def test_a_keyword_that_both_have_is_refused(name, option):
+    with pytest.raises(TraceError, match=f"{option}= is an option of {name}, and also a parameter of loss. Bind that"):
+        call(name, loss_with(option), X, **{option: VALUES.get(option)})
+
+
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [("trace", "differentiate"), ("measure", "target"), ("frontier", "cost"), ("liveness", "device")],
+)
+def test_what_is_bound_or_given_by_position_is_the_function_s(name, option):
+    loss, kwargs = loss_with(option), {option: VALUES[option]} if option in VALUES else {}
+    call(name, functools.partial(loss, **{option: 2.0}), X, **kwargs)
+    call(name, loss, X, 2.0, **kwargs)
+    call(name, loss, X)
+
+
+def test_what_a_function_is_called_in_rematscope_is_a_name_of_its_own():
+    def loss(w, f):
+        return jnp.sum(w * f)
+
+    with pytest.raises(TraceError, match="f= is an option of trace, and also a parameter of loss"):
+        rematscope.trace(loss, X, f=X)

@@ -11,7 +11,7 @@ from jax.sharding import AxisType
 
 from rematscope.errors import PlanError
 from rematscope.ir.jax_internals import varying
-from rematscope.ir.program import type_text
+from rematscope.ir.program import Value, type_text
 from rematscope.tracing.arguments import argument_paths, called, check_arrays, flattened, step_of_path
 
 source_info_util.register_exclusion(__file__)
@@ -36,6 +36,7 @@ class _Type(NamedTuple):
       weak: whether JAX promotes it as it does a Python number.
       spec: how explicit mesh axes divide it; None where there are none.
       varies: the manual mesh axes along which JAX knows that it differs.
+      memory: where it is.
     """
 
     shape: tuple[int, ...]
@@ -43,6 +44,7 @@ class _Type(NamedTuple):
     weak: bool
     spec: Any
     varies: frozenset[str]
+    memory: str
 
     @classmethod
     def of(cls, leaf: Any) -> "_Type":
@@ -51,7 +53,7 @@ class _Type(NamedTuple):
         explicit = sharding is not None and AxisType.Explicit in getattr(sharding.mesh, "axis_types", ())
         weak = bool(getattr(aval, "weak_type", False))
         spec = sharding.spec if explicit and any(sharding.spec) else None
-        return cls(aval.shape, aval.dtype, weak, spec, varying(aval))
+        return cls(aval.shape, aval.dtype, weak, spec, varying(aval), Value(aval).memory)
 
     def __str__(self) -> str:
         return type_text(self)
@@ -106,10 +108,12 @@ class Signature:
             if (now.shape, now.dtype) != (before.shape, before.dtype):
                 return f"`{path}` was {before} then, and is {now} now. Plan again for these arguments."
             if now.weak != before.weak:
-                kinds = "a Python number (weakly typed)", f"an array of {now.dtype}"
+                kinds = f"weakly typed, like a Python number or jnp.full({now.shape}, 1.0)", f"an array of {now.dtype}"
                 then, given = kinds if before.weak else kinds[::-1]
                 convert = "Plan again" if before.weak else f"Pass jnp.asarray(value, jnp.{now.dtype}), or plan again"
                 return f"`{path}` was {then} then, and is {given} now, which JAX promotes differently. {convert}."
+            if now.memory != before.memory:
+                return f"`{path}` was in {before.memory} memory then, and is in {now.memory} memory now. Plan again."
             if now.spec != before.spec:
                 return (
                     f"`{path}` was sharded as {before.spec} then, and is sharded as {now.spec} over explicit mesh axes "

@@ -60,7 +60,12 @@ def _lines(lines: Any, budget: Iterator[int]) -> list[list[tuple[str, str]]]:
 def _piece(text: str, style: str) -> tuple[str, str]:
     if not isinstance(text, str) or style not in _STYLES:
         raise ValueError("not a piece of a view")
-    return "".join(c if c.isprintable() else " " for c in text[:1000]), style
+    return printable(text[:1000]), style
+
+
+def printable(text: str) -> str:
+    """The text, with a space for each character that cannot be printed."""
+    return text if text.isprintable() else "".join(c if c.isprintable() else " " for c in text)
 
 
 @dataclass(frozen=True)

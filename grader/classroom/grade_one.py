@@ -16,7 +16,7 @@ from pathlib import Path
 from grader.answers import failures
 from grader.answers.evidence import Evidence, EvidenceError
 from grader.classroom.collect import Submission
-from grader.classroom.grade import Grade, Picture
+from grader.classroom.grade import Grade, Picture, printable
 from grader.classroom.learners_lines import with_lines, without_lines
 from grader.classroom.seeds import cases_for, number, seed_of_inputs, seed_of_shapes
 from grader.classroom.verdict_cache import VerdictCache
@@ -248,8 +248,7 @@ def _cleaned(verdict: Verdict) -> Verdict:
             return tuple(map(clean, value))
         if not isinstance(value, str) or isinstance(value, FindingKind):
             return value
-        printable = "".join(c if c.isprintable() else " " for c in value[: _MAX_TEXT + 1])
-        return printable if len(value) <= _MAX_TEXT else printable[:_MAX_TEXT] + " …"
+        return printable(value) if len(value) <= _MAX_TEXT else printable(value[:_MAX_TEXT]) + " …"
 
     findings = (
         Finding(**{name: clean(value) for name, value in vars(finding).items()}) for finding in verdict.findings

@@ -176,4 +176,6 @@ def _program(fields: dict) -> StableHloProgram:
 
 
 def _tuples(value):
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+    if not isinstance(value, list):
+        return value
+    return tuple([_tuples(item) if isinstance(item, list) else item for item in value])

@@ -2,11 +2,14 @@
 #
 #     docker build --tag remat-workbook .
 #     docker run --publish 8888:8888 remat-workbook                    JupyterLab; its address is in what it prints
-#     docker run --volume "$PWD/class:/class" remat-workbook \
-#         .venv/bin/python -m grader batch /class/submissions --out /class/grades
+#     docker run --rm --network none --memory 6g --memory-swap 6g --pids-limit 2048 \
+#         --security-opt seccomp=unconfined --security-opt apparmor=unconfined \
+#         --security-opt systempaths=unconfined --volume "$PWD/class:/class" remat-workbook \
+#         .venv/bin/python -m grader batch /class/submissions --out /class/grades --without-control-groups
 #
-# To grade, the container must let bubblewrap make namespaces: SECURITY.md says how, and `python -m grader doctor`
-# whether it does.
+# To grade, the container must let bubblewrap create namespaces, which the security options allow. docs/isolation.md
+# explains each option and what limits an answer's memory then. `.venv/bin/python -m grader doctor`, in place of `batch`,
+# says whether the container allows it.
 FROM python:3.13.1-slim-bookworm
 
 RUN apt-get update \

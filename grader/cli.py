@@ -167,6 +167,7 @@ def batch(
     from grader.classroom import collect, executors, grade_class, run_folder
     from grader.classroom.report import NOT_GRADED, Report, some
     from grader.isolation import sandbox, what_is_shown  # imports JAX
+    from grader.isolation.control_groups import limit_of_all
 
     name = _find(exercise).name if exercise else None
     try:
@@ -216,6 +217,8 @@ def batch(
         print("Each answer had a control group of its own.")
     elif without:
         print(f"No control group limited an answer's memory: {without}. See `python -m grader doctor`.")
+        if limit := limit_of_all():
+            print(f"All processes together had the {limit / 2**30:.1f} GiB of memory of this container.")
         if place.uncounted:
             print("They were graded as root, whose threads Linux does not count: grade as another user to bound them.")
     if lost:

@@ -88,6 +88,17 @@ class ControlGroups:
         return ControlGroup(self._place / f"answer-{os.getpid()}-{next(_COUNT)}", limits)
 
 
+def limit_of_all(root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """The bytes of memory that all processes here may have together, such as those of a container; None if only the
+    machine limits them. `root`: where control groups are mounted. In a container that is the container's own group."""
+    for file in ("memory.max", "memory/memory.limit_in_bytes"):  # version 2, version 1
+        with contextlib.suppress(OSError, ValueError):  # "max" is no number
+            limit = int((root / file).read_text())
+            if limit < os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"):
+                return limit
+    return None
+
+
 def start_in_a_scope() -> None:
     """Start this command again in a scope of its own that systemd delegates, if that gives it control groups. Returns
     where it has some already, and where it cannot have any: whoever needs them says why."""

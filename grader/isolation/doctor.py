@@ -5,7 +5,7 @@ import textwrap
 from dataclasses import dataclass
 
 from grader.isolation import remote_execution
-from grader.isolation.control_groups import HOW
+from grader.isolation.control_groups import HOW, limit_of_all
 from grader.isolation.inside.lockdown import THREADS
 from grader.isolation.limits import FOR_BATCH
 from grader.isolation.sandbox import SandboxError, Zygote
@@ -74,9 +74,11 @@ def _threads(uncounted: bool) -> Promise:
 
 
 def _memory(jobs: int) -> Promise:
-    there = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limit = limit_of_all()
+    there = limit or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     enough = max(1, there // _A_SUBMISSION)
-    text = f"{there / 2**30:.0f} GiB are enough for --jobs {enough}, with {_A_SUBMISSION // 2**30} GiB each."
+    where = "The container's limit for all processes together" if limit else "This machine's memory"
+    text = f"{where}, {there / 2**30:.0f} GiB, is enough for --jobs {enough}, with {_A_SUBMISSION // 2**30} GiB each."
     if jobs > enough:
         text += f" With {jobs} it may run out; then answers end first, and have to be graded again."
     return Promise("memory", jobs <= enough, text, needed=False)

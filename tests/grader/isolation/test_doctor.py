@@ -41,6 +41,19 @@ def test_what_is_held_and_what_is_not_is_said_with_what_to_do(user, monkeypatch)
     }
 
 
+@pytest.mark.parametrize("file", ["memory.max", "memory/memory.limit_in_bytes"])
+def test_the_memory_of_a_container_is_what_all_answers_have_together(file, tmp_path, monkeypatch):
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    for text, limit in [(str(3 * 2**30), 3 * 2**30), ("max", None), (str(2**63 - 4096), None)]:
+        (tmp_path / file).write_text(text + "\n")
+        assert control_groups.limit_of_all(tmp_path) == limit
+    assert control_groups.limit_of_all(tmp_path / "none") is None
+    monkeypatch.setattr(doctor, "limit_of_all", lambda: 3 * 2**30)
+    three, many = doctor._memory(jobs=3), doctor._memory(jobs=4)
+    assert (three.held, many.held) == (True, False), "a submission's two processes may have 1 GiB"
+    assert "container's limit for all processes together, 3 GiB" in three.text and "--jobs 3" in three.text
+
+
 SYSTEMD_RUN = """#!/bin/sh
 echo "$@" >> {log}
 case "$*" in *--unit=remat-grader-*) exit 7;; esac

@@ -45,7 +45,7 @@ from grader.answers import capture, draw
 from grader.classroom.collect import Submission
 from grader.classroom.grade_one import SandboxGrader
 from grader.exercises import registry
-from grader.isolation import sandbox
+from grader.isolation import control_groups, sandbox
 from grader.isolation.inside import messages
 from grader.isolation.inside.lockdown import ProcessLimits
 from grader.isolation.inside.protocol import Ready
@@ -178,6 +178,12 @@ def notebook(answer: str) -> nbformat.NotebookNode:
     cells = [cell(answer, "answer", solution=True), cell(TEST, "test", grade=True, locked=True, points=1)]
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
     return new_notebook(cells=cells, metadata={"kernelspec": kernel})
+
+
+def without_groups(root: Path) -> list[str]:
+    """The option with which a version of the grader grades on a machine without control groups, if it has one."""
+    option = "--without-control-groups"
+    return [option] if control_groups.why_none() and option in (root / "grader" / "cli.py").read_text() else []
 
 
 # Each of these grades what is in a folder, and returns seconds, bytes, and who got full marks, in the learners' order.

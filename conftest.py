@@ -48,24 +48,28 @@ def pytest_unconfigure():
     _progress.cleanup()  # xdist's processes end without Python's own cleaning up
 
 
-# One seed for all that a run draws. The processes of a run find it in the environment, like whoever starts one.
+# One seed for everything that a run draws, the same in every run: whoever runs the suite gets the same result. The
+# processes of a run read it from the environment.
+SEED = 20260
+
+
+def _seed(text: str) -> int:
+    return secrets.randbits(32) if text == "random" else int(text)
 
 
 def pytest_addoption(parser):
-    parser.addoption("--seed", type=int, help="what tests draw from (default: the variable REMAT_SEED, or any number)")
+    parser.addoption("--seed", type=_seed, default=SEED, help=f"a number, or `random`, to draw from (default: {SEED})")
 
 
 def pytest_configure(config):
-    given = config.getoption("seed")
-    if given is not None:
-        os.environ["REMAT_SEED"] = str(given)
-    os.environ.setdefault("REMAT_SEED", str(secrets.randbits(32)))
+    if not hasattr(config, "workerinput"):  # with `random`, pytest-xdist's processes would each draw one
+        os.environ["REMAT_SEED"] = str(config.getoption("seed"))
     if getattr(config.option, "hypothesis_seed", "given") is None:
         config.option.hypothesis_seed = os.environ["REMAT_SEED"]
 
 
 def pytest_report_header():
-    return f"seed: {os.environ['REMAT_SEED']} (--seed={os.environ['REMAT_SEED']} draws the same again)"
+    return f"seed: {os.environ['REMAT_SEED']} (--seed={os.environ['REMAT_SEED']} repeats this run)"
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,6 @@ from grader.answers.alike import Trace, same_programs
 from grader.answers.apply import applied
 from grader.answers.evidence import Failure, FailureKind
 from grader.answers.failures import Unusable, failure_of, refuse_none
-from grader.answers.written import may_have_rules
 from grader.exercises.spec import Case
 from grader.verdicts.error_questions import UNDIFFERENTIATED
 from rematscope.ir.jax_internals import AnyJaxpr
@@ -72,12 +71,10 @@ class Attempt:
         return gradients
 
     def undifferentiated(self, arguments: Sequence[Sequence[jax.Array]]) -> list[list[jax.Array]]:
-        """Each case's outputs where nobody differentiates the answer: what a function with a rule of its own returns
-        then, only the function itself says. Where no rule is in the answer, outputs of one case alone, which is
-        drawn."""
+        """Return each case's outputs where nobody differentiates the answer. A function with a custom rule may return
+        something else then."""
         outputs: list[list[jax.Array]] = [[] for _ in self._cases]
-        has_rules = may_have_rules(self._answer)
-        for index in self._order if has_rules else self._order[:1]:
+        for index in self._order:
             if index in self.outputs and index not in self.failures:
                 try:
                     function = _returning_arrays(applied(self._answer, self._cases[index]))
@@ -90,7 +87,7 @@ class Attempt:
                     self.primal_failures[index] = _of_the_primal(failure_of(error))
         for index, failure in self.failures.items():
             # Under jax.jit JAX traces the function before it looks at its rules, which are no stubs.
-            if has_rules and self.outputs and failure.kind is FailureKind.NOT_ATTEMPTED:
+            if self.outputs and failure.kind is FailureKind.NOT_ATTEMPTED:
                 self.primal_failures[index] = _of_the_primal(failure)
         return outputs
 

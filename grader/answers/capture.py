@@ -26,7 +26,7 @@ from grader.answers.evidence import Evidence, Failure, FailureKind, Traced
 from grader.answers.failures import Unusable, failure_of, message_of, refuse_none
 from grader.answers.memory import may_remember
 from grader.exercises.plain_data import plain
-from grader.exercises.spec import Case, Question, Structure
+from grader.exercises.spec import Case, Question
 from grader.util.jax_settings import as_they_come
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
@@ -99,8 +99,11 @@ def _two_programs(answer: Callable, exercise: str, cases: Sequence[Case], rng: n
         shapes = jax.tree.unflatten(exported_forward.out_tree, exported_forward.out_avals)
         handed_over = [kept for _, kept, _ in shapes], [out for out, _, _ in shapes]
         exported_backward = _export(backward, *handed_over)
-    except CaptureError:
-        if not (leaks := _leaks(answer, cases)):
+    except CaptureError as error:
+        leaks = _leaks(answer, cases)
+        if not leaks and isinstance(error.__cause__, jax.errors.UnexpectedTracerError):
+            leaks = tuple(Traced(case.name, failure=failure_of(error.__cause__)) for case in cases)
+        if not leaks:
             raise
         return Evidence(exercise, parameters(answer), "", "", leaks)
     # Traced already, to be exported.
@@ -143,7 +146,13 @@ def _leaks(answer: Callable, cases: Sequence[Case]) -> tuple[Traced, ...]:
     traced as one; and what it says of a value from an earlier trace, which it says when that has been compiled."""
 
     def gradients(case, *arguments):
-        output, pullback = jax.vjp(applied(answer, case), *arguments)
+        function = applied(answer, case)
+
+        # A value from an earlier trace that is returned as it is raises nothing until something is done with it.
+        def used(*arguments):
+            return jax.tree.map(lambda leaf: leaf * 1, function(*arguments))
+
+        output, pullback = jax.vjp(used, *arguments)
         return pullback(output)
 
     leaks = []
@@ -264,9 +273,7 @@ def _sources(forward, shapes) -> list[tuple[str | None, ...]]:
 
 
 @as_they_come()
-def traced(
-    answer: Callable, exercise: str, cases: Sequence[Case | Question], seed: int = 0, besides: Sequence[Structure] = ()
-) -> Evidence | Verdict:
+def traced(answer: Callable, exercise: str, cases: Sequence[Case | Question], seed: int = 0) -> Evidence | Verdict:
     """An answer's evidence, or the verdict that there is none to be had. This runs the answer.
 
     Args:
@@ -274,9 +281,11 @@ def traced(
       exercise: the exercise's name.
       cases: what to trace it for, or what to ask it.
       seed: seeds the order.
-      besides: which of the cases not everybody is asked; the evidence says so.
     """
     try:
-        return dataclasses.replace(capture(answer, exercise, cases, seed), besides=tuple(besides))
+        return capture(answer, exercise, cases, seed)
+    except MemoryError as error:
+        failed = tuple(Traced(case.name, failure=failure_of(error)) for case in cases)
+        return Evidence(exercise, parameters(answer), "", "", failed)
     except CaptureError as error:
         return Verdict(exercise, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, str(error)),))

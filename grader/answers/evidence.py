@@ -5,7 +5,6 @@ from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from grader.exercises.spec import Structure
 from grader.util import bounded_json
 
 MAX_CHARACTERS = 10_000_000
@@ -91,8 +90,6 @@ class Evidence:
       backward: StableHLO text; takes every case's residuals and cotangents, returns every case's gradients, one for
         each argument. It sees nothing of the forward pass but what that returned.
       cases: how each case's values lie in the two, cases one after the other.
-      besides: structures that the answer was asked about besides what is drawn for everybody, which its own code calls
-        for. They only add: whoever judges draws the rest.
     """
 
     exercise: str
@@ -100,7 +97,6 @@ class Evidence:
     forward: str
     backward: str
     cases: tuple[Traced, ...]
-    besides: tuple[Structure, ...] = ()
 
     def attempted(self) -> "Evidence":
         """Return the evidence of an answer that is no stub, whatever its process claims."""
@@ -120,10 +116,7 @@ class Evidence:
             _refuse_no_text(text)
             fields = bounded_json.loads(text)
             cases = tuple(_traced(case) for case in fields["cases"])
-            parts = {name: tuple(fields[name]) for name in ("parameters", "besides")}
-            evidence = cls(**fields | parts | {"cases": cases})
-            if not all(isinstance(structure, dict) for structure in evidence.besides):
-                raise ValueError(evidence.besides)
+            evidence = cls(**fields | {"parameters": tuple(fields["parameters"]), "cases": cases})
             _refuse_no_text(evidence.exercise, evidence.forward, evidence.backward, *evidence.parameters)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise EvidenceError("the evidence is damaged: it is not what a capture writes.") from error

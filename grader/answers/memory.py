@@ -48,13 +48,8 @@ _JITTED = type(jax.jit(lambda: None))
 
 def may_remember(answer: Any) -> bool:
     """Whether an answer, called twice with the same arguments, may do two things; False only where it cannot."""
-    return caches_of(answer) != []
-
-
-def caches_of(answer: Any) -> "list[functools._lru_cache_wrapper] | None":
-    """The caches in which alone an answer can remember anything, which can be cleared; None if it may elsewhere too."""
     found = _Found()
-    return found.caches if found.add(answer) and not (found.containers and found.changes) else None
+    return not found.add(answer) or (found.containers and found.changes)
 
 
 class _Found:
@@ -63,12 +58,10 @@ class _Found:
     Attributes:
       containers: whether there is one among it that can be changed in place.
       changes: whether something in it changes containers in place, its own perhaps.
-      caches: functions that keep what they have returned.
     """
 
     def __init__(self) -> None:
         self.containers = self.changes = False
-        self.caches: list[functools._lru_cache_wrapper] = []
         self._seen: dict[int, Any] = {}
 
     def add(self, value: Any) -> bool:
@@ -108,9 +101,6 @@ class _Found:
                 return value.fun, value.fwd, value.bwd
             case _JITTED():
                 return (vars(value)["__wrapped__"],)
-            case functools._lru_cache_wrapper():
-                self.caches.append(value)
-                return (value.__wrapped__,)
             case types.FunctionType():
                 return self._parts_of_function(value)
             case types.MethodType():

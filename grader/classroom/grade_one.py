@@ -6,7 +6,6 @@ programs run in another one (`grader.isolation.remote_execution`), and what they
 
 import dataclasses
 import hashlib
-import json
 import math
 import tempfile
 import threading
@@ -162,7 +161,7 @@ class SandboxGrader:
             if evidence.exercise != exercise:
                 raise EvidenceError(f"the evidence is not that of {exercise}.")
             evidence = evidence if stub else evidence.attempted()
-            cases = cases_for(exercise, shapes, json.dumps(evidence.besides))
+            cases = cases_for(exercise, shapes)
             decisive = without_lines(evidence).to_json()
 
             def judged() -> Verdict:

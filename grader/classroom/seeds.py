@@ -7,9 +7,8 @@ page.
 
 import functools
 import hashlib
-import json
 
-from grader.answers.evidence import Evidence, EvidenceError
+from grader.answers.evidence import Evidence
 from grader.exercises import registry
 from grader.exercises.spec import Case, Question
 
@@ -34,18 +33,6 @@ def seed_of_inputs(seed: int, evidence: Evidence, secret: int = 0) -> int:
 
 
 @functools.lru_cache(maxsize=8 * _SETS_OF_SHAPES)
-def cases_for(exercise: str, shapes: int, besides: str = "[]") -> tuple[Case | Question, ...]:
-    """An exercise's cases of these shapes, the same objects each time, so that what is compiled for them is kept.
-
-    Args:
-      exercise: the exercise's name.
-      shapes: seeds them.
-      besides: structures that were asked about too, as JSON.
-
-    Raises:
-      EvidenceError: there are structures that the exercise does not ask about.
-    """
-    try:
-        return registry.cases(exercise, shapes, json.loads(besides))
-    except ValueError as error:
-        raise EvidenceError(f"the evidence does not fit: {error}") from error
+def cases_for(exercise: str, shapes: int) -> tuple[Case | Question, ...]:
+    """An exercise's cases of these shapes, the same objects each time, so that what is compiled for them is kept."""
+    return registry.cases(exercise, shapes)

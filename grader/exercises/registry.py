@@ -3,11 +3,10 @@
 import difflib
 import functools
 import importlib
-from collections.abc import Sequence
 from pathlib import Path
 from typing import cast
 
-from grader.exercises.spec import Case, Expect, Question, Structure, Task
+from grader.exercises.spec import Case, Expect, Question, Task
 
 CATALOG = Path(__file__).parents[1] / "catalog"
 
@@ -40,22 +39,13 @@ def expect(name: str) -> Expect:
     return cast(Expect, importlib.import_module(f"grader.catalog.{name}.expect"))
 
 
-def cases(name: str, seed: int, besides: Sequence[Structure] = ()) -> tuple[Case | Question, ...]:
-    """What an answer to the exercise is tried on, drawn from a seed.
-
-    Args:
-      name: the exercise's name.
-      seed: what is drawn.
-      besides: structures that are asked about too, as `grader.exercises.besides` proposes them.
-
-    Raises:
-      ValueError: the exercise's ranges do not allow one of these.
-    """
+def cases(name: str, seed: int) -> tuple[Case | Question, ...]:
+    """Draw from a seed the cases and questions that every answer to an exercise is tried on."""
     import numpy as np  # late: the command line knows the exercises without it and without JAX
 
-    from grader.exercises.besides import with_besides
+    from grader.exercises.drawing import with_drawn
     from grader.util.jax_settings import as_they_come
 
     with as_they_come():
-        drawn = tuple(task(name).cases(np.random.default_rng(seed)))
-        return with_besides(task(name), drawn, seed, besides) if besides else drawn
+        own = tuple(task(name).cases(np.random.default_rng(seed)))
+        return with_drawn(task(name), own, np.random.default_rng([seed, 2]))

@@ -9,7 +9,7 @@ import numpy as np
 
 import rematscope
 from grader.answers import run_file
-from grader.answers.asking import asked_and_traced
+from grader.answers.capture import traced
 from grader.answers.draw import passes_of, side_by_side
 from grader.exercises import registry
 from grader.exercises.spec import Case, Question, Task
@@ -89,7 +89,8 @@ def grade(answer: Callable, exercise: str, seed: int | None = None) -> Verdict:
     """
     task = registry.task(exercise)
     shapes, inputs = map(int, np.random.SeedSequence(secrets.randbits(64) if seed is None else seed).generate_state(2))
-    cases, evidence = asked_and_traced(answer, exercise, shapes)
+    cases = registry.cases(exercise, shapes)
+    evidence = traced(answer, exercise, cases, shapes)
     if isinstance(evidence, Verdict):
         return evidence
     # Through text, as if someone else were to judge it: what is judged here is what would be judged there.

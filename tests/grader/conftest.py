@@ -1,7 +1,6 @@
 import jax
-import jax.numpy as jnp
-import numpy as np
 import pytest
+import sample_answers
 
 from grader.classroom import grade_one
 from grader.isolation import sandbox
@@ -41,9 +40,5 @@ def remat3(request):
 @pytest.fixture
 def unpatched():
     """Undoes what a test's wrong answers patch."""
-    before = [(module, dict(vars(module))) for module in (np, jnp, np.testing)]
-    yield
-    for module, names in before:
-        for name, value in names.items():
-            if vars(module).get(name) is not value:
-                setattr(module, name, value)
+    with sample_answers.patches_undone():
+        yield

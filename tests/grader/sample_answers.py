@@ -1,27 +1,31 @@
 """The answers that exercises are tested with, `wrong.py` and `right.py` in each one's folder, and their verdicts."""
 
+import contextlib
 import functools
 import importlib
-import json
 import os
 import random
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from grader.answers import asking, capture
+from grader.answers import capture
 from grader.answers.evidence import Evidence
-from grader.classroom.seeds import cases_for
+from grader.classroom.collect import Submission
 from grader.exercises import registry
 from grader.exercises.spec import Case, Question
 from grader.isolation.inside import libc, system_calls
 from grader.judging import judge
 from grader.judging.failed_cases import failures
 from grader.judging.wrong_data import differences
+from grader.stablehlo.execution import Execution
+from grader.stablehlo.types import ProgramError
 from grader.verdicts.verdict import Finding, Verdict
 
 
@@ -92,6 +96,87 @@ def right(slug: str) -> dict[str, Right]:
     return importlib.import_module(f"{slug}.right").RIGHT
 
 
+ROOT = Path(__file__).parents[2]
+
+
+def shipped(slug: str, kind: str) -> dict[str, Callable]:
+    """The shipped answers to an exercise of a kind, by name: worked, right, wrong or keyed."""
+    if kind == "worked":
+        return {slug: getattr(importlib.import_module(f"solutions.{slug}"), slug)}
+    if kind == "keyed":
+        return importlib.import_module("keyed").KEYED.get(slug, {})
+    return {name: each.answer for name, each in {"right": right, "wrong": wrong}[kind](slug).items()}
+
+
+_MARKS = """
+class Answers(dict):
+    def note(self, answer):
+        return self.setdefault(answer.__name__, answer)
+
+    def fails_with(self, *_, **__):
+        return self.note
+
+    passes = passes_with_advice = note
+"""
+
+
+def as_submission(slug: str, kind: str, name: str) -> Submission:
+    """A shipped answer as a learner's file: the whole module that it comes from, and its name bound to the answer."""
+    if kind == "worked":
+        return Submission("a learner", f"{slug}.py", (ROOT / "solutions" / f"{slug}.py").read_bytes(), slug)
+    path, found, of = ("keyed", "KEYED", f"[{slug!r}]") if kind == "keyed" else (f"{slug}/{kind}", kind.upper(), "")
+    module = (ROOT / "tests" / "grader" / "catalog" / f"{path}.py").read_text()
+    module = module.replace("from sample_answers import Answers\n", _MARKS)
+    module = re.sub(r"from solutions\.\w+ import (\w+) as (\w+)\n", _without_import, module)  # the sandbox has none
+    text = f"""
+def shipped(module):
+    namespace = {{"__name__": "shipped"}}
+    exec(compile(module, "shipped", "exec"), namespace)
+    return namespace[{found!r}]{of}[{name!r}]
+
+{slug} = shipped({module!r})
+"""
+    return Submission("a learner", f"{slug}.py", text.encode(), slug)
+
+
+def _without_import(imported: re.Match[str]) -> str:
+    text = (ROOT / "solutions" / f"{imported[1]}.py").read_text()
+    return f"_own = {{}}\nexec({text!r}, _own)\n{imported[2]} = _own[{imported[1]!r}]\n"
+
+
+@contextlib.contextmanager
+def patches_undone() -> Iterator[None]:
+    """Undo at the end what wrong answers have patched in NumPy and JAX."""
+    before = [(module, dict(vars(module))) for module in (np, jnp, np.testing)]
+    yield
+    for module, names in before:
+        for name, value in names.items():
+            if vars(module).get(name) is not value:
+                setattr(module, name, value)
+
+
+class _CompiledAgainstInterpreted(Execution):
+    """XLA runs the answer's programs and NumPy the reference."""
+
+    def run(self, inputs, cotangents, reference):
+        results = super().run(inputs, cotangents, reference)
+        try:
+            own = self.compiled(inputs, cotangents)
+        except ProgramError:  # collectives of several devices, which XLA does not run here
+            own = results[:5]
+        return *own, results[5]
+
+
+def rounded_otherwise(answer: Callable, slug: str, seed: int) -> Verdict | None:
+    """An answer's verdict if the reference is rounded otherwise than the answer, as where two processes or machines run
+    them; None for an answer that is plain data."""
+    asked = cases(slug, seed)
+    evidence = traced(answer, slug, seed)
+    if isinstance(evidence, Verdict) or not evidence.forward:
+        return None
+    return judge.judge_text(evidence.to_json(), asked, slug, seed_of_inputs(seed), _CompiledAgainstInterpreted)
+
+
 def drawn[T](answers: Sequence[T], share: int) -> Sequence[T]:
     """Every second answer, third and so on, by the run's seed and so others in each run: to try all of some thousand
     takes longer than a suite may. All of them where EVERY_ANSWER is set: whoever changes an exercise or the judge does
@@ -134,12 +219,12 @@ def failed_questions(answer: Callable, slug: str) -> list[Question]:
 
 def verdict_on(answer: Callable, slug: str, seed: int = 0) -> Verdict:
     """An answer's verdict; `seed` seeds the shapes and the inputs."""
-    evidence = _asked_and_traced(answer, slug, seed, jax.config.jax_remat3)
+    evidence = _traced(answer, slug, seed, jax.config.jax_remat3)
     return evidence if isinstance(evidence, Verdict) else _judged(evidence.to_json(), slug, seed)
 
 
 def traced(answer: Callable, slug: str, seed: int = 0) -> Evidence | Verdict:
-    """An answer's evidence in what is drawn for everybody: it is asked nothing besides."""
+    """An answer's evidence."""
     return _traced(answer, slug, seed, jax.config.jax_remat3)
 
 
@@ -172,16 +257,10 @@ def with_few_system_calls[Result](function: Callable[..., Result], *arguments: A
 
 
 @functools.cache
-def _asked_and_traced(answer: Callable, slug: str, seed: int, remat3: bool) -> Evidence | Verdict:
-    return with_few_system_calls(asking.asked_and_traced, answer, slug, int(_seeds(seed)[0]))[1]
-
-
-@functools.cache
 def _traced(answer: Callable, slug: str, seed: int, remat3: bool) -> Evidence | Verdict:
     return with_few_system_calls(capture.traced, answer, slug, cases(slug, seed), int(_seeds(seed)[0]))
 
 
 @functools.cache
 def _judged(text: str, slug: str, seed: int) -> Verdict:
-    asked = cases_for(slug, int(_seeds(seed)[0]), json.dumps(json.loads(text)["besides"]))
-    return with_few_system_calls(judge.judge_text, text, asked, slug, seed_of_inputs(seed))
+    return with_few_system_calls(judge.judge_text, text, cases(slug, seed), slug, seed_of_inputs(seed))

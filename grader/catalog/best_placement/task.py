@@ -8,6 +8,7 @@ import numpy as np
 
 from grader.answers.failures import Unusable
 from grader.exercises import calls
+from grader.exercises.operations import mixing_weights
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("stages",)
@@ -74,7 +75,10 @@ def _case(rng, letters, shape, dtype, called, before=0):
 
 def _stages(name, letters, rng, x, before=0, **fields):
     width = x.shape[-1]
-    by_letter = {letter: _stage(_weights(rng, width), _weights(rng, width)) for letter in sorted(set(letters))}
+    by_letter = {
+        letter: _stage(mixing_weights(rng, width, 1.5, "float32"), mixing_weights(rng, width, 1.5, "float32"))
+        for letter in sorted(set(letters))
+    }
     one_argument = {letter: _one_argument(stage) for letter, stage in by_letter.items()}
 
     def function(x, *, name=_unnamed):
@@ -137,8 +141,7 @@ def _unnamed(value, name):
 
 
 def _weights(rng, width):
-    size = 2.5 / width**0.5
-    return (size * rng.uniform(0.5, 1, (width, width)) * rng.choice([-1, 1], (width, width))).astype(np.float32)
+    return [mixing_weights(rng, width, 1.5, "float32") for _ in range(2)]
 
 
 shown = _stages(

@@ -10,7 +10,7 @@ from grader.exercises.requirements import Mistake, Recomputes, Saves
 
 def draw(rng, argument):
     """Numbers whose sines are not about equal to them."""
-    size = rng.uniform(0.5, 1.5, argument.shape)
+    size = rng.uniform(0.2, 0.6, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
 

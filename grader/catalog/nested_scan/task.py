@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from grader.exercises import calls
+from grader.exercises.operations import mixing_weights
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("f", "c", "xs", "outer")
@@ -46,7 +47,7 @@ def case(rng, carry, dtype, n, elements, outer, called):
 
 def _case(n, outer, rng, carry="(d,)", elements="(n,)", dtype="float32", called="as it is", width=None, name=None):
     width = width or int(rng.choice([5, 7, 8]))
-    w = _weights(rng, width, dtype)
+    w = mixing_weights(rng, width, 1.2, dtype)
     inner = n // outer
     sizes = {"n": n, "d": width, "e": 10}
     first, stack = (tuple(sizes[size] for size in shape if size in sizes) for shape in (carry, elements))
@@ -92,11 +93,6 @@ def _case(n, outer, rng, carry="(d,)", elements="(n,)", dtype="float32", called=
 
 
 _ORDINAL = {2: "2nd", 3: "3rd"} | {n: f"{n}th" for n in range(4, 65)}
-
-
-def _weights(rng, width, dtype):
-    size = 1.5 / width**0.5
-    return (size * rng.uniform(0.5, 1, (width, width)) * rng.choice([-1, 1], (width, width))).astype(dtype)
 
 
 shown = _case(64, 8, np.random.default_rng(0), width=256, name="for 64 elements in 8 groups")

@@ -5,7 +5,7 @@ import numpy as np
 from jax import lax
 
 from grader.exercises import calls
-from grader.exercises.operations import product
+from grader.exercises.operations import mixing_weights, product
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("funs",)
@@ -47,7 +47,7 @@ def case(rng, n, axes, dtype, called):
 def _case(n, rng, axes=2, dtype="float32", called="as it is", shape=None, name=None):
     shape = shape or (*(2,) * (axes - 2), *map(int, rng.permutation([5, 6, 7, 8, 9])[: min(axes, 2)]))
     batch = (2,) if called == "under jax.vmap" else ()
-    weights = [_weights(rng, shape[-1], dtype) for _ in range(n)]
+    weights = [mixing_weights(rng, shape[-1], 1.5, dtype) for _ in range(n)]
 
     def function(x, *, name=lambda value, called: value):
         for place in reversed(range(n)):
@@ -73,11 +73,6 @@ _OF = {1: " of vectors", 2: "", 3: " of arrays with three axes"}
 
 def _function(w):
     return lambda x: product(lax.sin(x), w)
-
-
-def _weights(rng, width, dtype):
-    size = 2 / width**0.5
-    return (size * rng.uniform(0.5, 1, (width, width)) * rng.choice([-1, 1], (width, width))).astype(dtype)
 
 
 shown = _case(16, np.random.default_rng(0), shape=(256, 64), name="for 16 functions of the checker's")

@@ -5,7 +5,7 @@ import numpy as np
 from jax import lax
 
 from grader.exercises import calls
-from grader.exercises.operations import product
+from grader.exercises.operations import mixing_weights, product
 from grader.exercises.spec import Case, Integers, OneOf
 
 parameters = ("fs", "k")
@@ -45,7 +45,7 @@ def _case(n, k, rng, axes=2, dtype="float32", called="as it is", twice=False, us
     shape = shape or (*(2,) * (axes - 2), *map(int, rng.permutation([5, 6, 7, 8, 9])[: min(axes, 2)]))
     batch = (2,) if called == "under jax.vmap" else ()
     argument = jax.ShapeDtypeStruct((*batch, *shape), dtype)
-    weights = [_weights(rng, shape[-1], dtype) for _ in range(n)]
+    weights = [mixing_weights(rng, shape[-1], 1.5, dtype) for _ in range(n)]
     functions = [_function(w) for w in weights]
     if twice:
         last = int(rng.choice([n - n // k or n - 1, n - 1]))  # where the last segment begins, or the chain ends
@@ -84,11 +84,6 @@ _OF = {1: " of vectors", 2: "", 3: " of arrays with three axes"}
 
 def _function(w):
     return lambda x: product(lax.sin(x), w)
-
-
-def _weights(rng, width, dtype):
-    size = 2 / width**0.5
-    return (size * rng.uniform(0.5, 1, (width, width)) * rng.choice([-1, 1], (width, width))).astype(dtype)
 
 
 shown = _case(16, 4, np.random.default_rng(0), shape=(256, 64), name="for 16 functions of the checker's in 4 segments")

@@ -32,7 +32,7 @@ import numpy as np
 from jax.extend import source_info_util
 from jax.interpreters import mlir
 
-from grader.answers import asking, draw, find, run_file
+from grader.answers import capture, draw, find, run_file
 from grader.answers.evidence import Evidence
 from grader.exercises import registry
 from grader.exercises.spec import Case, Question
@@ -334,7 +334,8 @@ def _capture(line: socket.socket) -> None:
         if isinstance(answer, Verdict):
             reply = NoEvidence(answer.to_dict())
         elif answer:
-            cases, traced = asking.asked_and_traced(answer.function, answer.exercise, asked.seed)
+            cases = registry.cases(answer.exercise, asked.seed)
+            traced = capture.traced(answer.function, answer.exercise, cases, asked.seed)
             reply = Captured(traced.to_json()) if isinstance(traced, Evidence) else NoEvidence(traced.to_dict())
             tried[-1] = answer, cases
         _flush()

@@ -8,7 +8,6 @@ another one; all of them with
 
 import csv
 import dataclasses
-import inspect
 import json
 import os
 import re
@@ -20,7 +19,7 @@ import bubblewrap
 import pytest
 import sample_answers
 
-from grader.answers import asking
+from grader.answers import capture
 from grader.answers.evidence import Evidence
 from grader.classroom import report, seeds
 from grader.classroom.collect import Submission
@@ -38,38 +37,6 @@ SEED = 5
 @pytest.fixture(scope="module")
 def grader(grader_in_sandbox):
     return grader_in_sandbox()
-
-
-MARKS = """
-class Answers(dict):
-    def note(self, answer):
-        return self.setdefault(answer.__name__, answer)
-
-    def fails_with(self, *_, **__):
-        return self.note
-
-    passes = passes_with_advice = note
-"""
-
-
-def worked(imported):
-    text = (ROOT / "solutions" / f"{imported[1]}.py").read_text()
-    return f"_own = {{}}\nexec({text!r}, _own)\n{imported[2]} = _own[{imported[1]!r}]\n"
-
-
-def of_the_shipped(kind, slug, name):
-    """A shipped answer as a learner's file: all of the module that it stands in, and what has its name there."""
-    module = inspect.getsource(sys.modules[f"{slug}.{kind}"]).replace("from sample_answers import Answers\n", MARKS)
-    module = re.sub(r"from solutions\.\w+ import (\w+) as (\w+)\n", worked, module)  # the sandbox has none
-    text = f"""
-def shipped(module):
-    namespace = {{"__name__": "shipped"}}
-    exec(compile(module, "shipped", "exec"), namespace)
-    return namespace[{kind.upper()!r}][{name!r}]
-
-{slug} = shipped({module!r})
-"""
-    return Submission("a learner", f"{slug}.py", text.encode(), slug)
 
 
 # A value, a wrong value, what is saved and recomputed, host memory, plain data, loops, a compiled peak, no answer.
@@ -95,11 +62,12 @@ def shipped():
 @pytest.mark.parametrize(("slug", "kind", "name"), shipped())
 @bubblewrap.needed
 def test_both_ways_lead_to_the_same_verdict(slug, kind, name, unpatched, grader):
-    submission = of_the_shipped(kind, slug, name)
-    anew: dict = {}  # what ran before in this process may go other ways, and then is asked something else besides
+    submission = sample_answers.as_submission(slug, kind, name)
+    anew: dict = {}
     exec(submission.content, anew)
     shapes = seeds.seed_of_shapes(SEED, "a learner")
-    cases, here = asking.asked_and_traced(anew[slug], slug, shapes)
+    cases = registry.cases(slug, shapes)
+    here = capture.traced(anew[slug], slug, cases, shapes)
     if isinstance(here, Evidence):
         here = judge.judge_text(here.to_json(), cases, slug, seeds.seed_of_inputs(SEED, here))
     there = grader.grade(submission, SEED).verdict

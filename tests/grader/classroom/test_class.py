@@ -49,10 +49,7 @@ def test_feedback_shows_both_programs_and_marks_what_is_wrong(grader_in_sandbox)
 
 
 def counting(last, then):
-    """An answer that says which call of it is made, and does something in one of them.
-
-    The number stands in words: an answer is asked about its own numbers besides.
-    """
+    """An answer that says which call of it is made, and does something in one of them."""
     calls = f"""
 import os, sys
 
@@ -62,7 +59,7 @@ calls = []
 def counted(policy):
     calls.append(policy)
     print("call", len(calls), flush=True)
-    if len(calls) == int("{last}"):
+    if len(calls) == {last}:
         {then}
     return policy
 """

@@ -1,0 +1,49 @@
+"""Every worked answer passes on every path at the run's seed. `python -m tests.sweep --worked` tries other seeds."""
+
+import bubblewrap
+import numpy as np
+import pytest
+import sample_answers
+
+from grader.answers.capture import traced
+from grader.exercises import registry
+from grader.exercises.spec import Case
+from grader.isolation.in_process import grade, grade_file
+from grader.judging.compare import TOLERANCE, as_float
+from grader.judging.trial import try_answer
+
+
+def worked(slug):
+    return sample_answers.shipped(slug, "worked")[slug]
+
+
+@pytest.mark.parametrize("slug", registry.names())
+def test_a_worked_answer_passes_on_a_page_in_a_terminal_and_on_a_machine_that_rounds_otherwise(slug, seed, tmp_path):
+    assert grade(worked(slug), slug, seed).passed
+    path = tmp_path / f"{slug}.py"
+    path.write_bytes(sample_answers.as_submission(slug, "worked", slug).content)
+    assert grade_file(path, slug, seed).passed
+    verdict = sample_answers.rounded_otherwise(worked(slug), slug, seed)
+    assert verdict is None or verdict.passed
+
+
+@bubblewrap.needed
+@pytest.mark.parametrize("slug", registry.names())
+def test_a_worked_answer_passes_in_a_class(slug, seed, grader_in_sandbox):
+    submission = sample_answers.as_submission(slug, "worked", slug)
+    assert grader_in_sandbox().grade(submission, seed, seed).verdict.passed
+
+
+@pytest.mark.parametrize("slug", registry.names())
+def test_no_named_value_of_the_reference_amplifies_rounding_errors(slug, seed):
+    """Otherwise an answer whose programs run in another process than the reference, or on another kind of processor, is
+    told that it saves none of these values."""
+    cases = [case for case in registry.cases(slug, seed) if isinstance(case, Case)]
+    if not cases:
+        return
+    trial = try_answer(traced(worked(slug), slug, cases, seed), cases, registry.task(slug), registry.expect(slug), seed)
+    for tried, shadow in zip(trial.cases, trial.shadow().cases, strict=True):
+        for name, value in tried.named.items():
+            exact = as_float(np.asarray(shadow.named[name]))
+            allowed = 3 * TOLERANCE.get(str(value.dtype), 0.0) * abs(exact).max(initial=0.0)
+            assert abs(as_float(value) - exact).max(initial=0.0) <= allowed, (tried.case.name, name)

@@ -1,0 +1,65 @@
+"""Every answer is also tried on drawn structures, which lie within the ranges of its page."""
+
+import importlib
+
+import numpy as np
+import pytest
+
+from grader.exercises import registry
+from grader.exercises.drawing import drawn, is_allowed, takes_any_structure
+from grader.exercises.spec import Question
+from grader.isolation.in_process import grade
+from solutions.sqrt_chain import sqrt_chain
+
+SLUGS = [slug for slug in registry.names() if takes_any_structure(registry.task(slug))]
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_any_structure_within_the_ranges_makes_a_case_of_that_structure(slug, seed):
+    task, rng = registry.task(slug), np.random.default_rng(seed)
+    for _ in range(5):
+        structure = drawn(task, rng)
+        assert is_allowed(structure, task)
+        made = task.case(rng, **structure).structure
+        assert made.items() >= {s: v for s, v in structure.items() if s in made}.items()
+
+
+@pytest.mark.parametrize("slug", registry.names())
+def test_a_task_s_own_cases_come_first_and_no_two_have_one_name(slug, seed):
+    own = [
+        each.name for each in importlib.import_module(f"grader.catalog.{slug}.task").cases(np.random.default_rng(seed))
+    ]
+    every = registry.cases(slug, seed)
+    names = [each.name for each in every]
+    assert [name for name in names if name in own] == own
+    assert len({*names}) == len(names)
+    assert [isinstance(each, Question) for each in every] == sorted(isinstance(each, Question) for each in every)
+
+
+@pytest.mark.parametrize("slug", SLUGS)
+def test_cases_are_drawn_and_a_structure_comes_twice(slug, seed):
+    task = registry.task(slug)
+    own = task.cases(np.random.default_rng(seed))
+    more = [each for each in registry.cases(slug, seed) if each.name not in {case.name for case in own}]
+    assert more
+    known = [structure for each in own if is_allowed(structure := of_ranges(each, task), task)]
+    assert not known or any(of_ranges(each, task) in known for each in more)
+
+
+def of_ranges(each, task):
+    return {symbol: each.structure.get(symbol) for symbol in task.ranges}
+
+
+@pytest.mark.parametrize(
+    ("key", "outcome"),
+    [(lambda fs, k: (len(fs), k), "not passed"), (lambda fs, k: (*map(id, fs), k), "passed")],
+    ids=["by numbers", "by functions"],
+)
+def test_an_answer_cached_by_numbers_alone_does_not_pass(key, outcome, seed):
+    for step in range(3):
+        known = {}
+
+        def remembers(fs, k, known=known):
+            return known.setdefault(key(fs, k), (sqrt_chain(fs, k), fs))[0]
+
+        assert grade(remembers, "sqrt_chain", seed=seed + step).outcome == outcome

@@ -236,7 +236,7 @@ class Frontier(Pictured):
     def _labelled_rows(self) -> tuple[list[list[str]], str]:
         rows, line = self._compared_rows()
         if self.refused:
-            why = f"JAX cannot differentiate the function under {' and '.join(self.refused)}"
+            why = f"JAX cannot differentiate the function under {', '.join(self.refused)}"
             line = f"{line}; {why}" if line else why
         return rows, line
 

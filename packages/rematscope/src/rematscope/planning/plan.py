@@ -362,7 +362,9 @@ class Plan(View):
         if self._alone.uncounted:
             again += f"; {self._alone.uncounted_text}, so that another choice may recompute less"
         elif not self.cost:
-            again = f"recomputes nothing; with nothing saved, the backward pass recomputes {amount(worst)}"
+            again = "recomputes nothing"
+            if worst:
+                again += f"; with nothing saved, the backward pass recomputes {amount(worst)}"
         elif self.gap <= 0:
             again += "; no choice within the budget recomputes less"
         elif self.bound > 0:

@@ -91,6 +91,15 @@ def counts(w, x):
     return net(w, x).sum()
 
 
+JITTED = []
+
+
+@jax.jit
+def jitted(w, x):
+    JITTED.append(net(w, x))
+    return JITTED[-1].sum()
+
+
 OBJECT = Method()
 PARTIAL = functools.partial(lambda log, w, x: (log.append(net(w, x)), log[-1].sum())[1], [])
 
@@ -103,6 +112,7 @@ STATEFUL = {
     "a default": (caches, W, X),
     "its own object": (OBJECT.loss, W, X),
     "in a partial": (PARTIAL, W, X),
+    "in a jit": (jitted, W, X),
     "a mutable array": (counts, W, X),
 }
 
@@ -121,8 +131,9 @@ def test_what_changes_state_is_refused(name, tmp_path):
         with pytest.raises(PlanError, match="Return the new state as a second result"):
             each()
         LOGGER.last = None
-        for held in (LOG, CACHE, vars(OBJECT), PARTIAL.args[0]):
+        for held in (LOG, CACHE, JITTED, vars(OBJECT), PARTIAL.args[0]):
             held.clear()
+        jitted.clear_cache()
 
 
 def test_the_state_of_nnx_that_is_split_off_is_returned():

@@ -283,7 +283,7 @@ def _only_equation(f: Callable[..., Any], eqn: JaxprEqn) -> JaxprEqn:
 
 def varying(aval: Any) -> frozenset[str]:
     """The axes along which a type in a shard_map says that values may differ; `vma` until JAX 0.9 or so."""
-    return frozenset(aval.mat.varying if hasattr(aval, "mat") else aval.vma)
+    return frozenset(aval.mat.varying if hasattr(aval, "mat") else getattr(aval, "vma", ()))
 
 
 def _like(aval: Any) -> Any:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.extend import source_info_util
 
 from rematscope.errors import PlanError
@@ -147,6 +148,10 @@ def _held(value: Any) -> Iterator[Any]:
         yield from (value.func, *value.args, *value.keywords.values())
     elif isinstance(value, types.MethodType):
         yield from (value.__func__, value.__self__)
+    elif isinstance(value, np.ndarray):
+        yield from value.flat if value.dtype == object else ()
+    elif "__wrapped__" in getattr(value, "__dict__", {}):  # of jax.jit, for one
+        yield value.__wrapped__
     elif not _is_library((value if isinstance(value, type) else kind).__module__):
         yield from getattr(value, "__dict__", {}).values()
         slots = getattr(kind, "__slots__", ())

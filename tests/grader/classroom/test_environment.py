@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 import threading
+import types
 from pathlib import Path
 
 import bubblewrap
+import distributed
 import pytest
 
+from grader.classroom import executors
 from grader.util import environment
 
 NAME = "checkpoint_dot_policy"
@@ -125,3 +128,12 @@ def test_answers_that_are_killed_from_outside_are_named_and_graded_again(tmp_pat
     assert '--regrade "could not be judged"' in done.stdout
     again = batch(tmp_path, learners, (), "exec", "--regrade", "could not be judged")
     assert again.returncode == 0 and set(verdicts(tmp_path).values()) == {"passed"}, again
+
+
+def test_a_worker_whose_environment_changes_programs_is_set_aside(monkeypatch):
+    monkeypatch.setattr(distributed, "get_worker", lambda: types.SimpleNamespace(address="tcp://worker"))
+    monkeypatch.setenv("JAX_PLATFORMS", "tpu")
+    monkeypatch.setenv("XLA_FLAGS", "--xla_cpu_enable_fast_math=true")
+    said = executors._graded_there(("ada", "a.py", b"", None), 1, 2, 3.0, {}, True, False)
+    assert said["worker"] == "tcp://worker" and "its environment sets XLA_FLAGS" in said["unfit"]
+    assert os.environ["JAX_PLATFORMS"] == "cpu"

@@ -415,6 +415,37 @@ def effects_of(eqn: JaxprEqn) -> set[str]:
     return {type(effect).__name__ for effect in eqn.effects} - {"NamedAxisEffect"}
 
 
+# A second run of these may give another result: the next numbers of a device's own generator, the next item of a queue,
+# or whatever Python code returns.
+_MAY_DIFFER = frozenset("rng_uniform infeed outfeed pure_callback io_callback".split())
+_PRINTS = frozenset({"DebugEffect", "OrderedDebugEffect"})
+
+
+def is_repeatable(eqn: JaxprEqn, prints: bool = False) -> bool:
+    """Whether a second run on the same operands gives the same results and has no effect, in all bodies too.
+
+    `rng_bit_generator` and all that is made of PRNG keys is repeatable: the state of the generator is an operand.
+
+    Args:
+      eqn: an operation.
+      prints: whether printing twice is allowed.
+    """
+    if effects_of(eqn) - (_PRINTS if prints else frozenset()) or eqn.primitive.name in _MAY_DIFFER:
+        return False
+    return all(is_repeatable(inner, prints) for body in bodies(eqn) for inner in body_of(body)[0].eqns)
+
+
+def saving_unrepeatable(policy: Policy | None) -> Policy:
+    """A policy that also saves results that a second run may not give; see `is_repeatable`."""
+
+    def asked(primitive: Any, *avals: Any, **params: Any) -> Any:
+        if primitive.name in _MAY_DIFFER:
+            return True
+        return policy is not None and policy(primitive, *avals, **params)
+
+    return asked
+
+
 def branches_of(eqn: JaxprEqn) -> tuple[ClosedJaxpr, ...]:
     """The branches of a `cond`."""
     return tuple(eqn.params["branches"])

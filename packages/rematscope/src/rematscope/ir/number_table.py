@@ -9,7 +9,8 @@ import numpy as np
 from rematscope.ir import jax_internals
 from rematscope.ir.program import Equation, Literal, Value
 
-_COMMUTES = frozenset({"add", "add_any", "mul", "max", "min", "and", "or", "xor", "eq", "ne"})
+# In these a and b can change places: IEEE 754 rounds a + b and b + a alike. XLA's maximum of 0 and -0 is the first one.
+_COMMUTES = frozenset({"add", "add_any", "mul", "and", "or", "xor", "eq", "ne"})
 
 
 class NumberTable:
@@ -48,7 +49,7 @@ class NumberTable:
 
     def results(self, equation: Equation) -> list[int]:
         """The numbers of an operation's results."""
-        if jax_internals.effects_of(equation.eqn):  # a print or a callback is never "the same value again"
+        if not jax_internals.is_repeatable(equation.eqn):  # a second run may give another value
             return [self.intern("effect", equation, i) for i in range(len(equation.outputs))]
         if equation not in self._params:
             self._params[equation] = _frozen(equation.params)
@@ -90,13 +91,15 @@ def is_box(equation: Equation) -> bool:
     return boxes and not equation.inputs[0].shape
 
 
-_PLAIN = frozenset({type(None), bool, int, float, str})
+_PLAIN = frozenset({type(None), int, str})
 
 
 def _frozen(params: Any) -> Hashable:  # a parameter of a primitive may be anything
     """A hashable stand-in for an equation's parameters; jaxprs stand for what they compute."""
     if type(params) in _PLAIN:
         return params  # type: ignore[no-any-return]  # most are: a large model has a hundred thousand
+    if type(params) in (float, bool):
+        return type(params), repr(params)  # 0.0 == -0.0 and 1 == True, and an operation may tell them apart
     if isinstance(params, dict):
         return tuple((key, _frozen(params[key])) for key in sorted(params))
     if isinstance(params, (tuple, list)):

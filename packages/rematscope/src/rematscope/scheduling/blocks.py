@@ -120,8 +120,8 @@ def in_turns(f: Callable[..., Any], depth: int = 0, policy: Policy | None = None
 
 
 def _may_repeat(eqns: Sequence[Any]) -> bool:
-    """Whether a checkpoint may go around operations: it does not take io_callback, nor give mutable arrays back."""
-    return all(jax_internals.effects_of(eqn) <= {"DebugEffect", "OrderedDebugEffect"} for eqn in eqns)
+    """Whether a checkpoint may go around operations: what differs the second time makes its gradient a wrong one."""
+    return all(jax_internals.is_repeatable(eqn, prints=True) for eqn in eqns)
 
 
 def loops_deep(jaxpr: AnyJaxpr) -> int:

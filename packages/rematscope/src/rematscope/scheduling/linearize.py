@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 
 from rematscope.errors import PlanError
+from rematscope.ir import jax_internals
 from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.jax_internals import Policy
 from rematscope.ir.program import Equation, Literal, Program, Value, nbytes
@@ -211,7 +212,7 @@ class _Sorting:
                     self.stands_for.update((v, s) for v, s in zip(equation.outputs, same, strict=True) if s is not None)
                     continue
                 equation = substituted(equation, self.stands_for)
-                if readable.issuperset(reading(equation)):
+                if readable.issuperset(reading(equation)) and jax_internals.is_repeatable(equation.eqn):
                     late.append(equation)
                     readable.update(equation.outputs)
                     continue

@@ -179,9 +179,9 @@ class Rows:
     def _worth_keeping(self, equation: Equation, value: Value) -> bool:
         """Whether no other candidate does as well: what is only moved has as many bytes where it comes from.
 
-        A cotangent's factor is made of what the backward pass mostly reads besides.
+        Nor is a value worth saving that only the backward pass reads: it is made of what that mostly reads besides.
         """
-        if value in self.fixed or jax_internals.effects_of(equation.eqn) or not value.device_bytes:
+        if value in self.fixed or not jax_internals.is_repeatable(equation.eqn) or not value.device_bytes:
             return False
         if equation in self.linearized.late and equation.primitive in ELEMENTWISE:
             return False
@@ -291,7 +291,7 @@ class Rows:
         if value in x:
             row[x[value]] = 1.0
         made = self._made.get(value)
-        if made is not None and made in self._first and not jax_internals.effects_of(made.eqn):
+        if made is not None and made in self._first and jax_internals.is_repeatable(made.eqn):
             there = self._r(made, bin_)
             if there is not None:
                 row[there] = row.get(there, 0) + 1.0

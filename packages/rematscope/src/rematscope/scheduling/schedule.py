@@ -364,7 +364,7 @@ class _Making:
 
     def _once(self, equation: Equation) -> bool:
         """Whether an operation must not run again."""
-        return bool(jax_internals.effects_of(equation.eqn))
+        return not jax_internals.is_repeatable(equation.eqn)
 
 
 def _moves(value: Value, linearized: Linearized) -> tuple[Equation, Equation]:

@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,8 @@ from jax.extend import source_info_util
 from jax.extend.core import jaxpr_as_fun
 
 from rematscope.errors import PlanError
-from rematscope.ir.jax_internals import Policy, body_of, varying
+from rematscope.ir.jax_internals import Policy, body_of, is_repeatable, saving_unrepeatable, varying
+from rematscope.ir.program import Program
 from rematscope.linting.subject import everything
 from rematscope.render.units import bytes_text
 from rematscope.scheduling.captured import traced_for_a_plan
@@ -18,8 +20,8 @@ from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.planned import keeping
 from rematscope.scheduling.schedule import schedule
 from rematscope.tracing.arguments import called, described
-from rematscope.tracing.checkpoints import CalledOnce, checkpoints, nothing, with_policy
-from rematscope.tracing.trace import trace
+from rematscope.tracing.checkpoints import CalledOnce, checkpoints, nothing, with_policy, without_checkpoints
+from rematscope.tracing.trace import Passes, trace
 from rematscope.xla.compiling import check_target
 
 source_info_util.register_exclusion(__file__)
@@ -68,7 +70,10 @@ def scheduled(f: Callable[..., Any], policy: Policy | None = None, *, target: st
     @functools.wraps(f)
     def function(*args: Any, **kwargs: Any) -> Any:
         once, leaves = _with_outer_values(traced_for_a_plan(f, args, kwargs), jax.tree.leaves((args, kwargs)))
-        passes = trace(with_policy(once, chosen), *leaves)
+        repeatable = all(is_repeatable(eqn, prints=True) for eqn in body_of(once.jaxpr)[0].eqns)
+        passes = trace(with_policy(once, chosen if repeatable else saving_unrepeatable(chosen)), *leaves)
+        if not repeatable:
+            _check_runs_once(once, passes, leaves)
         if moved := sum(r.value.nbytes for r in passes.residuals if r.kind == "computed" and r.memory == "host"):
             raise PlanError(
                 f"a policy moves {bytes_text(moved)} of {called(f)} to the host, and a schedule keeps all on the "
@@ -113,6 +118,19 @@ def _asked(policy: Policy) -> Policy:
         return said
 
     return asked
+
+
+def _check_runs_once(f: Callable[..., Any], passes: Passes, leaves: list[Any]) -> None:
+    """Raises PlanError if a checkpoint recomputes an operation whose second run may give another result."""
+
+    def unrepeatable(backward: Program) -> Counter[str]:
+        return Counter(e.primitive for e, _ in backward.walk() if not is_repeatable(e.eqn, prints=True))
+
+    if more := unrepeatable(passes.backward) - unrepeatable(trace(without_checkpoints(f), *leaves).backward):
+        raise PlanError(
+            f"{called(f)} has {', '.join(more)} inside a loop or branch that a checkpoint recomputes as a whole, and a "
+            "second run may give another result. Use jax.random with a key, or leave it outside of the checkpoint."
+        )
 
 
 def _takes(f: Callable[..., Any], *args: Any, **kwargs: Any) -> bool:

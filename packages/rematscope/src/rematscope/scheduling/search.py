@@ -35,7 +35,7 @@ from rematscope.scheduling.rows import Rows
 from rematscope.scheduling.segments import Segmented
 from rematscope.scheduling.structure import digest, stops_at, values_at
 from rematscope.seconds.devices import Device
-from rematscope.tracing.checkpoints import checkpoints, jaxpr_of, without_checkpoints
+from rematscope.tracing.checkpoints import checkpoints, repeats_what_may_differ, without_checkpoints
 from rematscope.tracing.signature import Signature
 from rematscope.tracing.trace import trace
 from rematscope.xla.measure import measure
@@ -85,7 +85,7 @@ class Search:
         self.tell: Callable[[str, float], None] = lambda text, done: None
         once = captured(f, args, kwargs)
         self.linearized = linearize(trace(without_checkpoints(once), *args, **kwargs))
-        has_own = any(checkpoints(jaxpr_of(once, *args, **kwargs)))
+        has_own = any(checkpoints(once.jaxpr)) and not repeats_what_may_differ(once.jaxpr)
         self.own = linearize(trace(once, *args, **kwargs)) if has_own else None
         counted = repr(cost) if isinstance(cost, Device) else cost if isinstance(cost, Hashable) else object()
         self.key = digest(self.linearized), digest(self.own) if self.own else "", target, counted, compiles, host

@@ -275,6 +275,13 @@ def checkpoints(jaxpr: AnyJaxpr) -> Iterator[JaxprEqn]:
             yield from checkpoints(body)
 
 
+def repeats_what_may_differ(jaxpr: AnyJaxpr) -> bool:
+    """Whether a checkpoint goes around an operation whose second run may give another result; see `is_repeatable`."""
+    bodies = (jax_internals.called_body(eqn) for eqn in checkpoints(jaxpr))
+    inside = (eqn for body in bodies if body is not None for eqn in jax_internals.body_of(body)[0].eqns)
+    return not all(jax_internals.is_repeatable(eqn, prints=True) for eqn in inside)
+
+
 def jaxpr_of(f: Callable[..., Any], *args: Any, **kwargs: Any) -> ClosedJaxpr:
     """The jaxpr of `f` on the leaves of its arguments, arrays or `jax.ShapeDtypeStruct`s."""
     return traced(f, args, kwargs)[0].jaxpr

@@ -1,0 +1,132 @@
+"""Operations whose second run may give another result run once: their results are saved, never recomputed."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from rematscope import PlanError, auto, measure, scheduled, trace
+from rematscope.ir.jax_internals import is_repeatable
+from rematscope.tracing.checkpoints import jaxpr_of
+
+WS = 0.3 * jax.random.normal(jax.random.key(0), (4, 32, 32))
+X = jax.random.normal(jax.random.key(1), (64, 32))
+
+
+def drawn(x):
+    """The next numbers of the device's generator, which no key decides."""
+    return lax.rng_uniform(jnp.float32(0.5), jnp.float32(1.5), x.shape)
+
+
+def from_python(x):
+    generator = np.random.default_rng()
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return jax.pure_callback(lambda: generator.uniform(0.5, 1.5, x.shape).astype(np.float32), shape)
+
+
+def layer(x, w, noise):
+    x = jnp.tanh(x @ w) * noise
+    return jax.nn.gelu(x) * x
+
+
+def unrolled(draw, checkpoint=lambda f: f):
+    @checkpoint
+    def drawing(x, w):
+        noise = draw(x)
+        return layer(x, w, noise), noise
+
+    def f(ws, x):
+        noises = []
+        for w in ws:
+            x, noise = drawing(x, w)
+            noises.append(noise)
+        return jnp.sum(x), jnp.stack(noises)
+
+    return f
+
+
+def in_a_scan(draw, checkpoint=lambda f: f):
+    def f(ws, x):
+        def step(x, w):
+            noise = draw(x)
+            return layer(x, w, noise), noise
+
+        x, noises = lax.scan(checkpoint(step), x, ws)
+        return jnp.sum(x), noises
+
+    return f
+
+
+def in_a_branch(draw):
+    return unrolled(lambda x: lax.cond(x[0, 0] > -100, draw, jnp.ones_like, x))
+
+
+FUNCTIONS = {
+    "unrolled": unrolled(drawn),
+    "checkpointed": unrolled(drawn, jax.checkpoint),
+    "scan": in_a_scan(drawn),
+    "checkpointed scan": in_a_scan(drawn, jax.checkpoint),
+    "branch": in_a_branch(drawn),
+    "callback": unrolled(from_python),
+    "callback in a checkpointed scan": in_a_scan(from_python, jax.checkpoint),
+}
+
+
+def assert_gradient_of_the_numbers_drawn(f):
+    """The noises that `f` returns are those that its gradient is of."""
+    gradients, noises = jax.jit(jax.grad(f, (0, 1), has_aux=True))(WS, X)
+
+    def known(ws, x):
+        for w, noise in zip(ws, noises, strict=True):
+            x = layer(x, w, noise)
+        return jnp.sum(x)
+
+    expected = jax.jit(jax.grad(known, (0, 1)))(WS, X)
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5), gradients, expected)
+
+
+def test_a_checkpoint_of_jax_s_draws_twice():
+    """So these tests can fail."""
+    with pytest.raises(AssertionError):
+        assert_gradient_of_the_numbers_drawn(jax.checkpoint(FUNCTIONS["unrolled"]))
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_scheduled_draws_once(name):
+    assert_gradient_of_the_numbers_drawn(scheduled(FUNCTIONS[name]))
+
+
+@pytest.mark.parametrize("name", ["unrolled", "checkpointed", "checkpointed scan", "callback"])
+def test_auto_draws_once(name):
+    f = FUNCTIONS[name]
+    plain = measure(unrolled(drawn), WS, X)
+    found = auto(f, WS, X, peak=plain.peak_bytes - plain.temp_bytes // 5, compiles=3)
+    assert found.recomputed
+    assert_gradient_of_the_numbers_drawn(found.function)
+
+
+def test_what_a_checkpoint_cannot_save_is_refused_in_a_sentence():
+    """JAX asks a policy about no operation in a while_loop."""
+
+    def f(w, x):
+        noise = lax.while_loop(lambda c: c[0] < 2, lambda c: (c[0] + 1, drawn(c[1])), (0, lax.stop_gradient(x)))[1]
+        return jnp.sum(jnp.sin(x @ w) * noise)
+
+    with pytest.raises(PlanError, match="rng_uniform inside a loop or branch that a checkpoint recomputes"):
+        jax.grad(scheduled(f))(WS[0], X)
+
+
+def test_two_draws_are_no_equal_values():
+    passes = trace(jax.checkpoint(lambda x: jnp.sin(x * drawn(x))), X)
+    (again,) = (e.outputs[0] for e in passes.backward.equations if e.primitive == "rng_uniform")
+    assert again not in passes.forward_value_of
+
+
+def test_numbers_drawn_with_a_key_are_repeatable():
+    def f(key, x):
+        return x * jax.random.normal(key, x.shape)
+
+    assert all(map(is_repeatable, jaxpr_of(f, jax.random.key(0), X).eqns))
+    assert all(map(is_repeatable, jaxpr_of(f, jax.random.key(0, impl="rbg"), X).eqns))
+    assert not all(map(is_repeatable, jaxpr_of(FUNCTIONS["scan"], WS, X).eqns))

@@ -13,6 +13,7 @@ from random_programs import arguments, array, dtypes, instructions, program_of, 
 from zoo import normal
 
 from rematscope import scheduled, trace
+from rematscope.scheduling.divided import backward_of, divided, loops_of
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.schedule import Stop, schedule
 from rematscope.scheduling.structure import primal_values
@@ -58,6 +59,18 @@ def choice(linearized, seed):
     return kept, stops
 
 
+def segments(linearized, seed):
+    """Random segments for some of the loops."""
+    draw, found = random.Random(seed), []
+    for i, loop in enumerate(loops_of(linearized)):
+        iterations = draw.randint(1, loop.length)
+        rest = loop.length % iterations
+        last = rest + iterations * draw.randrange(loop.length // iterations)
+        if backward_of(linearized, loop) is not None and draw.random() < 0.7:
+            found.append((i, *draw.choice([(iterations, last), (1, 1)])))
+    return found
+
+
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(instructions, dtypes, vectors(15), vectors(4), st.integers(0, 2**16), st.sampled_from(["cpu", "tpu v5e"]))
 def test_any_schedule_computes_jax_s_gradient_bit_for_bit(steps, dtype, numbers, cotangents, seed, target):
@@ -67,6 +80,7 @@ def test_any_schedule_computes_jax_s_gradient_bit_for_bit(steps, dtype, numbers,
     cotangents = *[(first, second), (first, None), (None, second)][seed % 3], np.zeros((), jax.dtypes.float0)
     expected = of_jax(f, args, cotangents)
     linearized = linearize(trace(f, *args))
+    linearized = divided(linearized, segments(linearized, seed))
     kept, stops = choice(linearized, seed)
     made = schedule(linearized, kept, stops, target=target)
     for got, wanted in zip(of_programs(made, args, cotangents), expected, strict=True):

@@ -11,9 +11,10 @@ from zoo import normal
 
 from rematscope import PlanError, auto, load, measure, trace
 from rematscope.choices.build import work
-from rematscope.scheduling.blocks import in_blocks
+from rematscope.scheduling.divided import divided
+from rematscope.scheduling.linearize import linearize
+from rematscope.scheduling.schedule import schedule
 from rematscope.scheduling.segments import Segmented, worth_dividing
-from rematscope.tracing.checkpoints import jaxpr_of
 
 P = {"x": normal(900, 8, 128) / 4, "h": normal(901, 64, 128) / 8}
 XS = normal(902, 96, 128, 8)
@@ -46,7 +47,9 @@ def test_a_loop_of_many_turns_takes_less_than_a_checkpoint_around_each_and_compu
     less = auto(recurrent, P, XS, peak=fixed + int(0.7 * turns.temp_bytes))
     assert less.recomputed <= 1.01 * work
     assert "segments" in less.certificate
-    with pytest.raises(PlanError, match=r"a checkpoint around 4 turns at a time of the loop at test_segments.py:\d+"):
+    with pytest.raises(
+        PlanError, match=r"a checkpoint around 4 iterations at a time of the loop at test_segments.py:\d+"
+    ):
         print(less.by_hand)
     more = auto(recurrent, P, XS, peak=turns.peak_bytes)
     assert more.recomputed < 0.85 * work
@@ -69,50 +72,62 @@ def test_gradients_of_segments_are_the_function_s_to_rounding():
 
 def test_as_many_turns_are_not_computed_again_as_there_is_room_for(monkeypatch):
     """Copies of what is stacked come with the first of them, so less fits than the line from none to all says."""
-    segmented = Segmented(mock.Mock(f=recurrent, once=recurrent, cost=work), (P, XS), {}, mock.Mock())
+    segmented = Segmented(mock.Mock(cost=work), mock.Mock(linearized=linearize(trace(recurrent, P, XS))))
     monkeypatch.setattr(segmented, "_with", lambda share: mock.Mock(predicted=100 + 400 * share + 60 * bool(share)))
     assert max(t.predicted for t in segmented.within(230) if t.predicted <= 230) > 230 - 400 / 24
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize(("turns", "last"), [(6, 0), (8, 16)])
-def test_segments_are_a_loop_whose_turns_come_in_the_same_order(turns, last, reverse):
+@pytest.mark.parametrize(("iterations", "last"), [(6, 0), (8, 16), (1, 95), (96, 0)])
+def test_iterations_and_their_sums_are_in_the_same_order(iterations, last, reverse):
+    """In float16 another order of adding up 96 gradients of the same weights is seen."""
+
     def f(p, xs):
         def step(h, x):
             return cell(p, h, x)[0], h[:, :3]
 
-        return lax.scan(step, jnp.zeros((128, 64)), xs, reverse=reverse)
+        h, ys = lax.scan(step, jnp.zeros((128, 64), jnp.float16), xs, reverse=reverse)
+        return jnp.sum(h) + jnp.sum(ys)
 
-    (place,) = [i for i, eqn in enumerate(jaxpr_of(f, P, XS).eqns) if eqn.primitive.name == "scan"]
-    divided = in_blocks(f, (), segments=[(place, turns, last)])
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), divided(P, XS), f(P, XS))
+    p, xs = jax.tree.map(lambda a: jnp.asarray(a, jnp.float16), (P, XS))
+    linearized = linearize(trace(f, p, xs))
+    gradients = []
+    for each in (linearized, divided(linearized, [(0, iterations, last)])):
+        made = schedule(each, each.kept)
+        leaves = jax.tree.leaves((p, xs))
+        kept = jax.jit(made.forward.__call__)(*leaves)[1:]
+        gradients.append(jax.jit(made.backward.__call__)(*kept, *leaves, jnp.float16(1)))
+    for got, expected in zip(*gradients, strict=True):
+        np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize("segments", [(1, 2, 0), (0, 5, 0), (0, 0, 0), (0, 2, 97)])
+def test_segments_that_a_loop_does_not_have_are_refused(segments):
+    with pytest.raises(IndexError):
+        divided(linearize(trace(recurrent, P, XS)), [segments])
 
 
 def test_loops_of_few_turns_or_large_ones_are_not_divided():
     def layers(ws, x):
         return jnp.mean(lax.scan(lambda x, w: (x + jnp.tanh(x @ w) @ w.T, None), x, ws)[0])
 
-    assert not worth_dividing(layers, jnp.ones((8, 16, 256)), jnp.ones((32, 16)))
-    assert worth_dividing(recurrent, P, XS)
+    assert not worth_dividing(linearize(trace(layers, jnp.ones((8, 16, 256)), jnp.ones((32, 16)))))
+    assert worth_dividing(linearize(trace(recurrent, P, XS)))
 
 
-def test_a_loop_in_a_shard_map_is_divided_as_one_device_s():
+def test_a_loop_in_a_shard_map_has_a_checkpoint_around_each_iteration():
     mesh = jax.make_mesh((4,), ("data",), axis_types=(jax.sharding.AxisType.Auto,))
-    whole, divided = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(None, "data")
+    whole, parts = jax.sharding.PartitionSpec(), jax.sharding.PartitionSpec(None, "data")
 
-    def loss(p, xs):
-        steps = lax.scan(lambda h, x: cell(p, h, x), jnp.zeros_like(xs[0] @ p["x"][:, :64]), xs)[1]
-        return lax.pmean(jnp.sum(steps**2), "data")
+    def mapped(p, xs, checkpoint=lambda f: f):
+        def loss(p, xs):
+            start = jnp.zeros_like(xs[0] @ p["x"][:, :64])
+            steps = lax.scan(checkpoint(lambda h, x: cell(p, h, x)), start, xs)[1]
+            return lax.pmean(jnp.sum(steps**2), "data")
 
-    def mapped(p, xs):
-        return jax.shard_map(loss, mesh=mesh, in_specs=(whole, divided), out_specs=whole)(p, xs)
+        return jax.shard_map(loss, mesh=mesh, in_specs=(whole, parts), out_specs=whole)(p, xs)
 
-    (((*_, turns), length),) = worth_dividing(mapped, P, XS)
-    (((*_, alone), _),) = worth_dividing(recurrent, P, XS)  # four times the batch, so as many turns
-    assert turns == alone and length == len(XS)
-    compiled = jax.jit(jax.value_and_grad(mapped)).lower(P, XS).compile().memory_analysis()
-    limit = compiled.argument_size_in_bytes + compiled.output_size_in_bytes + compiled.temp_size_in_bytes // 2
-    found = auto(mapped, P, XS, peak=limit)
+    found = auto(mapped, P, XS, peak=measure(lambda p, xs: mapped(p, xs, jax.checkpoint), P, XS).peak_bytes)
     gradients, expected = (jax.jit(jax.grad(f))(P, XS) for f in (found.function, mapped))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), gradients, expected)
 
@@ -128,3 +143,39 @@ def test_a_loop_of_no_turns_is_no_obstacle():
     plain = measure(f, *args)
     found = auto(f, *args, peak=plain.peak_bytes - plain.temp_bytes // 3)
     assert found.recomputed and jnp.allclose(jax.grad(found.function)(*args), jax.grad(f)(*args), rtol=1e-5, atol=1e-6)
+
+
+def layers(ws, x, checkpoint=lambda layer: layer):
+    def layer(x, w):
+        return x + jax.nn.gelu(x @ w["up"]) @ w["down"], None
+
+    return jnp.mean(lax.scan(checkpoint(layer), x, ws)[0] ** 2)
+
+
+def each_layer(ws, x):
+    return layers(ws, x, jax.checkpoint)
+
+
+LAYERS = {"up": normal(903, 6, 64, 256) / 8, "down": normal(904, 6, 256, 64) / 16}, normal(905, 256, 64)
+
+
+def test_the_last_layer_of_a_loop_is_not_computed_again_and_no_stack_is_there_twice(tmp_path):
+    one_each = measure(each_layer, *LAYERS)
+    cost = trace(each_layer, *LAYERS).recompute_cost
+    found = auto(layers, *LAYERS, peak=one_each.peak_bytes)
+    assert found.recomputed < 0.85 * (cost.flops + cost.transcendentals)
+    assert "the last iteration of a loop is unrolled behind the others" in found.certificate
+    with pytest.raises(PlanError, match=r"the last iteration of the loop at test_segments.py:\d+ \(layers\) unrolled"):
+        print(found.by_hand)
+    found.save(tmp_path / "found.json")
+    loaded = load(tmp_path / "found.json", layers, *LAYERS)
+    assert measure(loaded, *LAYERS).temp_bytes == found.measurement.temp_bytes
+
+
+def test_gradients_with_a_last_layer_for_itself_are_the_function_s_to_rounding():
+    with jax.enable_x64(True):
+        args = jax.tree.map(lambda a: jnp.asarray(np.asarray(a), jnp.float64), LAYERS)
+        found = auto(layers, *args, peak=measure(each_layer, *args).peak_bytes)
+        assert "unrolled behind" in found.certificate
+        gradients, expected = (jax.jit(jax.grad(f, (0, 1)))(*args) for f in (found.function, layers))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14), gradients, expected)

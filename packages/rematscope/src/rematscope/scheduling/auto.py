@@ -14,11 +14,13 @@ from rematscope.ir.garbage import collected_later
 from rematscope.planning.budget import budget_bytes
 from rematscope.render.progress import progress
 from rematscope.render.units import bytes_text
-from rematscope.scheduling.blocks import Block, in_blocks
+from rematscope.scheduling.blocks import Block
 from rematscope.scheduling.by_hand import shapes_of
 from rematscope.scheduling.captured import captured
+from rematscope.scheduling.divided import divided
 from rematscope.scheduling.host import Host
 from rematscope.scheduling.linearize import linearize
+from rematscope.scheduling.loop_pairs import Segments
 from rematscope.scheduling.plain import POLICIES, Plain, checkpointed
 from rematscope.scheduling.planned import scheduled_as, with_checkpoints
 from rematscope.scheduling.result import Auto
@@ -201,14 +203,18 @@ def load(path: str | os.PathLike[str], f: Callable[..., Any], *args: Any, **kwar
         structure, chosen, plain = said["structure"], _places(said["kept"]), _plain(said.get("plain"))
         away = _places(said.get("moved", []))
         stops = [(_places([before])[0], _places(there)) for before, there in said.get("stops", ())]
-        segments = [tuple(_places(each)) for each in said.get("segments", ())]
+        segments = [_segments(each) for each in said.get("segments", ())]
         target = str(said.get("target", "cpu"))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise no_choice from None
     once, signature = captured(f, args, kwargs), Signature(f, args, kwargs)
     own = once if said.get("checkpoints") else without_checkpoints(once)
     given = own if plain is None else checkpointed(once, plain)
-    linearized = linearize(trace(in_blocks(once, (), segments=segments) if segments else given, *args, **kwargs))
+    linearized = linearize(trace(given, *args, **kwargs))
+    try:
+        linearized = divided(linearized, segments)
+    except IndexError:
+        raise no_choice from None
     if digest(linearized) != structure:
         raise PlanError(
             f"{os.fspath(path)} is about another function than {linearized.passes.function} with these arguments, or "
@@ -229,6 +235,12 @@ def _places(said: Any) -> list[int]:
     if not isinstance(said, list) or any(type(place) is not int or place < 0 for place in said):
         raise ValueError("these are no places")
     return said
+
+
+def _segments(said: Any) -> Segments:
+    """A loop in segments as it stands in a file."""
+    place, iterations, last = _places(said)
+    return place, iterations, last
 
 
 def _block(said: Any) -> Block:

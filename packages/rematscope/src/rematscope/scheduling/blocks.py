@@ -21,9 +21,6 @@ source_info_util.register_exclusion(__file__)
 
 # The operations to go into, one in the other, then the first operation in there, and the one behind the last.
 Block = tuple[int, ...]
-# The operations to go into, the last of them a loop, how many of its turns each checkpoint goes around, and how many
-# turns behind those have none.
-Segments = tuple[int, ...]
 _SAVED = "saved in its block"  # the name of what is
 OPENED = ("jit", "pjit", "shard_map")
 
@@ -44,21 +41,17 @@ def in_blocks(
     blocks: Sequence[Block],
     policy: Policy | None = None,
     saved: Collection[Block] = (),
-    segments: Sequence[Segments] = (),
 ) -> Callable[..., Any]:
-    """`f` with a plain checkpoint around each block, and around each segment of loops.
+    """`f` with a plain checkpoint around each block.
 
     Args:
       f: a function.
       blocks: which do not overlap.
       policy: what the checkpoint around each block saves.
       saved: operations in blocks whose results are saved, if there is no policy: what to go into, and which in there.
-      segments: of loops.
     """
     policy = jax.checkpoint_policies.save_only_these_names(_SAVED) if saved else policy
-    divisions = {(*path, i): (turns, last) for *path, i, turns, last in segments}
-    changed = [block[:-1] for block in blocks] + [*divisions]
-    opened = {place[:end] for place in changed for end in range(len(place))}
+    opened = {block[:end] for block in blocks for end in range(len(block) - 1)}
 
     def divided(path: Block, jaxpr: AnyJaxpr, operands: Sequence[Any]) -> list[Any]:
         body, constvars, consts = jax_internals.body_of(jaxpr)
@@ -67,11 +60,9 @@ def in_blocks(
 
         def run(eqn: Any, operands: list[Any]) -> list[Any]:
             at = place[eqn]
-            if at in opened or at in divisions:
+            if at in opened:
                 inside = functools.partial(divided, at)
-                is_loop = eqn.primitive.name == "scan"
-                division = divisions.get(at) if _may_repeat([eqn]) else None
-                return _loop(eqn, operands, inside, division) if is_loop else _with_body(eqn, operands, inside)
+                return (_loop if eqn.primitive.name == "scan" else _with_body)(eqn, operands, inside)
             results = jax_internals.run(eqn, operands)
             return [checkpoint_name(v, _SAVED) for v in results] if at in saved else results
 
@@ -158,9 +149,8 @@ def _loop(
     eqn: Any,
     operands: Sequence[Any],
     run: Callable[[AnyJaxpr, Sequence[Any]], list[Any]],
-    division: tuple[int, int] | None = None,
 ) -> list[Any]:
-    """A scan whose body is run otherwise, with a checkpoint around each so many turns, but for the last ones."""
+    """A scan whose body is run otherwise."""
     loop = jax_internals.scan_of(eqn)
     first, carries = loop.consts, loop.carries
 
@@ -168,30 +158,17 @@ def _loop(
         results = run(loop.body, [*operands[:first], *carry, *slices])
         return results[:carries], results[carries:]
 
-    def through(carry: Any, slices: list[Any]) -> Any:
-        return lax.scan(turn, carry, slices, length=None if slices else turns, reverse=loop.reverse)
-
     start, stacks = [*operands[first : first + carries]], [*operands[first + carries :]]
-    turns, last = division or (0, loop.length)
-    if not turns:
-        end, made = lax.scan(turn, start, stacks, length=loop.length, reverse=loop.reverse)
-        return [*end, *made]
-    count = (loop.length - last) // turns
-    head = slice(last, None) if loop.reverse else slice(None, loop.length - last)
-    tail = slice(None, last) if loop.reverse else slice(loop.length - last, None)
-    folded = [stack[head].reshape(count, turns, *stack.shape[1:]) for stack in stacks]
-    end, made = lax.scan(jax.checkpoint(through), start, folded, length=count, reverse=loop.reverse)
-    made = [stack.reshape(count * turns, *stack.shape[2:]) for stack in made]
-    if last:
-        end, more = lax.scan(turn, end, [stack[tail] for stack in stacks], length=last, reverse=loop.reverse)
-        made = [lax.concatenate(pair[:: -1 if loop.reverse else 1], 0) for pair in zip(made, more, strict=True)]
+    end, made = lax.scan(turn, start, stacks, length=loop.length, reverse=loop.reverse)
     return [*end, *made]
 
 
 def _with_body(eqn: Any, operands: Sequence[Any], run: Callable[[AnyJaxpr, Sequence[Any]], list[Any]]) -> list[Any]:
     """A jit or a `shard_map` whose body is run otherwise."""
     if eqn.primitive.name != "shard_map":
-        return run(jax_internals.bodies(eqn)[0], operands)
+        # A jit stays one: JAX adds up the cotangents that a value gets inside before it adds those from outside.
+        called: Callable[..., Any] = jax.jit(lambda *operands: run(jax_internals.bodies(eqn)[0], operands))
+        return list(called(*operands))
     mapped = jax_internals.shard_map_of(eqn)
     function = jax.shard_map(
         lambda *parts: tuple(run(mapped.body, parts)),

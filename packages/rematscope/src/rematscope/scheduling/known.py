@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from rematscope.scheduling.blocks import Segments
+from rematscope.scheduling.loop_pairs import Segments
 from rematscope.scheduling.plain import Plain
 from rematscope.scheduling.proposal import Proposal
 from rematscope.scheduling.structure import places, places_of_stops

@@ -50,7 +50,7 @@ class Linearized:
     @cached_property
     def loop_of(self) -> dict[Value, Equation]:
         """The primal loop in whose body a value is made or handed in, of those that a backward loop goes with."""
-        return {v: loop for loop in dict.fromkeys(self.loops.values()) for v in _own(loop.bodies[0])}
+        return {v: loop for loop in dict.fromkeys(self.loops.values()) for v in own_values(loop.bodies[0])}
 
     @cached_property
     def maker_of(self) -> dict[Value, Equation]:
@@ -113,7 +113,7 @@ def reading(equation: Equation) -> list[Value]:
 
 def free_values(program: Program) -> list[Value]:
     """What a body reads from around it, in the order in which it does."""
-    own = _own(program)
+    own = own_values(program)
     found = (v for equation in program.equations for v in reading(equation))
     return [v for v in dict.fromkeys((*found, *program.outputs)) if v not in own and not isinstance(v, Literal)]
 
@@ -136,7 +136,7 @@ def substituted(equation: Equation, stands_for: Mapping[Value, Value]) -> Equati
     return dataclasses.replace(equation, inputs=all_of(equation.inputs), bodies=bodies)
 
 
-def _own(program: Program) -> set[Value]:
+def own_values(program: Program) -> set[Value]:
     """What a body is handed and what it makes; a barrier makes nothing."""
     made = (e.outputs for e in program.equations if e.primitive != "optimization_barrier")
     return {*program.inputs, *itertools.chain.from_iterable(made)}
@@ -245,7 +245,7 @@ class _Sorting:
         before = self.primal[: self.primal.index(loop)]
         early = {*self.passes.forward.inputs, *self.passes.forward.constants, *self.passes.backward.constants}
         early.update(v for e in before for v in e.outputs)
-        own = _own(primal) | {v for e in self.late.get(loop, ()) for v in e.outputs}
+        own = own_values(primal) | {v for e in self.late.get(loop, ()) for v in e.outputs}
         inner, late = self._split(body.equations, own | early, own | early)
         self.late.setdefault(loop, []).extend(late)
         slices = [part for _, part in others]

@@ -11,7 +11,7 @@ from typing import Any
 import jax
 
 from rematscope.ir.source import lines_of
-from rematscope.scheduling.blocks import Block, Segments, bodies, in_blocks, in_turns, loops_deep
+from rematscope.scheduling.blocks import Block, bodies, in_blocks, in_turns, loops_deep
 from rematscope.scheduling.calls import first_half, partitions
 from rematscope.scheduling.cuts import stretches
 from rematscope.tracing.checkpoints import jaxpr_of, with_policy, without_checkpoints
@@ -62,16 +62,6 @@ def in_words(f: Callable[..., Any], plain: Plain, *args: Any, **kwargs: Any) -> 
     if plain.saved:
         return f"{places}, which saves what is made in {_lines_of(f, _each_alone(plain.saved), *args, **kwargs)}"
     return f"{places}, with policy=jax.checkpoint_policies.{plain.policy}" if plain.policy else places
-
-
-def segments_in_words(f: Callable[..., Any], segments: Sequence[Segments], *args: Any, **kwargs: Any) -> str:
-    """Around how many turns of which loops a checkpoint goes, for somebody who writes loops in loops."""
-    found = []
-    for *path, i, turns, last in segments:
-        loop = f"the loop at {_lines_of(f, [(*path, i, i + 1)], *args, **kwargs)}"
-        behind = f", but for the last {last}" if last else ""
-        found.append(f"a checkpoint around {turns} turns at a time of {loop}{behind}")
-    return "; ".join(found)
 
 
 def _each_alone(operations: Sequence[Block]) -> list[Block]:

@@ -11,10 +11,10 @@ from rematscope.choices.build import CostFunction, work
 from rematscope.ir.program import Equation, Value, nbytes
 from rematscope.ir.propagation import PRODUCTS
 from rematscope.memory.set_aside import temporary_bytes
-from rematscope.scheduling.blocks import Segments
 from rematscope.scheduling.costs import cost_again, work_in
 from rematscope.scheduling.host import Moves
 from rematscope.scheduling.linearize import Linearized
+from rematscope.scheduling.loop_pairs import Segments
 from rematscope.scheduling.plain import Plain
 from rematscope.scheduling.planned import Planned, scheduled_as, with_checkpoints
 from rematscope.scheduling.schedule import Schedule, Stop, schedule

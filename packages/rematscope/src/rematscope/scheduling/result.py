@@ -19,10 +19,11 @@ from rematscope.render.files import write_whole
 from rematscope.render.parts import Lines, Paragraph, Pictured, TextTable
 from rematscope.render.units import bytes_text, count_text, seconds_text
 from rematscope.render.view import View
+from rematscope.scheduling import divided
 from rematscope.scheduling.by_hand import ByHand, by_hand, everything
 from rematscope.scheduling.host import Host
 from rematscope.scheduling.linearize import Linearized
-from rematscope.scheduling.plain import Plain, in_words, segments_in_words
+from rematscope.scheduling.plain import Plain, in_words
 from rematscope.scheduling.planned import Unpickled
 from rematscope.scheduling.proposal import Proposal
 from rematscope.scheduling.structure import digest, places, places_of_stops
@@ -116,10 +117,9 @@ class Auto(Unpickled, Pictured):
                 f"{in_words(f, chosen.plain, *args, **kwargs)}. Write these, or use .function."
             )
         if chosen.segments:
-            f, args, kwargs = self._subject
             raise PlanError(
                 f"what was chosen for {function} are loops in segments, and names do not say where these are: "
-                f"{segments_in_words(f, chosen.segments, *args, **kwargs)}. Use .function."
+                f"{divided.in_words(self._linearized, chosen.segments)}. Use .function."
             )
         return by_hand(*self._subject, chosen.linearized, chosen.schedule, self.limits_peak, self._cost)
 
@@ -235,7 +235,7 @@ class Auto(Unpickled, Pictured):
                 "lays it close together. Nothing is proven: of products those that cost most for their bytes are kept, "
                 "the last ones first."
             )
-        elif self._chosen.segments:
+        elif any(iterations > 1 for _, iterations, _ in self._chosen.segments):
             proven = (
                 "Loops go in segments, with a checkpoint around each. Nothing is proven: in the 0/1 program all turns "
                 "of a loop keep the same."

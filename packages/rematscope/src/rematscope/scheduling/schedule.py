@@ -18,6 +18,39 @@ iteration, and is fetched where it would else be computed again.
 What came again may come once more: a backward pass may let go of it at some stops, where it says what is to be there.
 So a long chain is gone back through with few values in memory (`rematscope.scheduling.chain`). On a TPU all that is
 read before the next stop comes again at once, behind one barrier (`rematscope.scheduling.at_once`).
+
+The emitted program is JAX's own gradient program, only reordered and recomputed: JAX's operations, in JAX's
+association, on the same operands. These are all the changes between JAX's trace and the emitted program, and why each
+is exact:
+
+* Inlining (`ir/inline.py`) puts the bodies of jit, checkpoints and custom rules where they are called. The operations
+  are the same. A name, an optimization barrier and a rounding to a type's own precision return their operand. A
+  library's primitive that is lowered as a function written in JAX becomes the operations of that function.
+* Dead-code removal (`without_dead_code`) drops operations that have no effect and whose results nothing reads.
+* Substitution (`linearize.py`): where the backward pass recomputes a value of the forward pass, it reads that value.
+  Two values count as equal (`ir/value_numbering.py`) if the same primitive makes them with the same parameters from
+  equal operands. Literals are compared by their bits, so 0 and -0 differ; parameters that are floats by their text. The
+  operands of `add`, `mul` and logical operations may be swapped, which IEEE 754 rounds alike; those of `max` and `min`
+  may not, for XLA's maximum of 0 and -0 is the first one. A transfer between memories keeps all bits. In loops, values
+  of the same iteration are compared. An operation that is not repeatable makes values that equal no others.
+* Deferral (`linearize.py`): an operation of the backward pass that depends on no cotangent counts as one of the primal
+  program, and runs where its result is needed. It reads the same operands. One that is not repeatable stays.
+* Loops (`linearize.py`, `_Making._loop`): an iteration of a backward loop reads values of the primal loop's iteration
+  with the same index, from stacks or recomputed from the same carries and slices. The order of iterations, and of the
+  sums that they carry, is JAX's.
+* Segments of loops (`divided.py`) cut a loop into loops whose iterations, and carried sums, are in the same order. So
+  does unrolling a loop's last iteration (`peeled.py`).
+* Recomputation (`_Making.late`) repeats an operation on the same operands. What is not repeatable
+  (`jax_internals.is_repeatable`: effects, callbacks, `rng_uniform`) runs once, and its results are saved.
+* Barriers return their operands. Transfers to the host and back keep all bits.
+* Absent cotangents (`zero_cotangents.py`) are symbolic zeros, as in JAX.
+
+`tests/scheduling/test_gradient_program.py` compares JAX's program and the emitted one operation by operation, bit for
+bit. XLA may fuse the two differently, so compiled results may differ by rounding, as between any two compilations.
+
+Where `auto` chooses plain checkpoints (`plain.py`, `blocks.py`) nothing is emitted here: the gradient is JAX's of the
+same function with `jax.checkpoint` around these operations. JAX then adds up the cotangents that a value gets inside a
+checkpoint before it adds those from outside.
 """
 
 import dataclasses

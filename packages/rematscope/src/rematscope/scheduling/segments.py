@@ -1,53 +1,71 @@
-"""Loops of many turns in segments, so that not every turn's start is kept.
+"""Loops of many iterations in segments, so that not every iteration's carry is saved; see `divided`.
 
-One checkpoint goes around each segment, and none around the last turns, where a schedule keeps what costs most. What is
-handed from turn to turn is kept once a segment then, and what a segment makes is there while it is gone back through:
-both are least at √n turns, as many as there are bytes in the one for the other (Chen et al., 2016). The last turns, as
-many as there is room for, are not computed again: what they made is gone before the first segment is computed again.
+What is handed from iteration to iteration is saved once per segment, and what the iterations of one segment make is in
+memory while the backward pass goes through that segment. Both together are least at √n iterations per segment, as many
+as there are bytes in the one for the other (Chen et al., 2016). The last iterations, as many as fit in memory, are not
+recomputed: what they made is gone before the first segment is recomputed.
+
+A loop of few iterations, such as one of layers, has its last iteration unrolled behind the others; see `peeled`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
-from typing import Any
-
-import jax
-from jax.extend.core import jaxpr_as_fun
 
 from rematscope.choices.build import work
-from rematscope.ir import jax_internals
-from rematscope.ir.jax_internals import ShardMap
-from rematscope.ir.program import nbytes
-from rematscope.scheduling.blocks import OPENED, Block, Segments, in_blocks
-from rematscope.scheduling.linearize import Linearized, linearize
+from rematscope.ir.program import Equation, Literal, Value
+from rematscope.scheduling.divided import divided
+from rematscope.scheduling.fusion import HEAVY
+from rematscope.scheduling.linearize import Linearized
+from rematscope.scheduling.loop_pairs import Segments, backward_of, loops_of
+from rematscope.scheduling.peeled import can_be_peeled
 from rematscope.scheduling.proposal import Proposal, Subject
 from rematscope.scheduling.rows import Rows
-from rematscope.tracing.checkpoints import jaxpr_of, without_checkpoints
-from rematscope.tracing.one_device import mapped
-from rematscope.tracing.trace import trace
 
-_WORTH = 0.9  # of what a loop takes with a checkpoint around each turn: segments that take more are not looked at
-_NEARER = 3  # times that the last turns are counted anew for one aim
+_WORTH = 0.9  # of what a loop takes with a checkpoint around each iteration: segments that take more are no choice
+_FEW = 16  # iterations: of more a single one is not worth programs of its own
+# From the bound: the last iteration has operations of its own to decide about, which cost as much as the others.
+_GAP = 0.03
+_NEARER = 3  # times that the last iterations are counted anew for one aim
 
 
 class Segmented:
     """A function whose loops go in segments, as choices of `auto`'s."""
 
-    def __init__(self, subject: Subject, args: tuple[Any, ...], kwargs: dict[str, Any], rows: Rows):
+    def __init__(self, subject: Subject, rows: Rows):
         """Args:
-        subject: what is chosen for, with its function.
-        args, kwargs: the arguments of the function.
+        subject: what is chosen for.
         rows: the 0/1 program of the function without segments.
         """
-        self._subject, self._args, self._kwargs, self._rows = subject, args, kwargs, rows
+        self._subject, self._rows = subject, rows
         self._made: dict[tuple[Segments, ...], Proposal] = {}
         self._linearized: dict[tuple[Segments, ...], Linearized] = {}
 
     def linearized(self, segments: tuple[Segments, ...]) -> Linearized:
         """The function in such segments."""
         if segments not in self._linearized:
-            divided = in_blocks(self._subject.once, (), segments=segments)
-            self._linearized[segments] = linearize(trace(divided, *self._args, **self._kwargs))
+            self._linearized[segments] = divided(self._rows.linearized, segments)
         return self._linearized[segments]
+
+    @cached_property
+    def peeled(self) -> tuple[Segments, ...]:
+        """Loops of few iterations, the last one unrolled; none on other targets, where its memory was not measured."""
+        if self._subject.target != "cpu" or self._subject.moves is not None:
+            return ()
+        return tuple((i, 1, 1) for i in worth_peeling(self._rows.linearized))
+
+    @cached_property
+    def rows(self) -> list[Rows]:
+        """The 0/1 program with these last iterations unrolled, if there are any."""
+        if not self.peeled:
+            return []
+        rows = Rows(self.linearized(self.peeled), cost=self._rows.cost)
+        rows.gap = _GAP
+        return [rows]
+
+    def in_rows(self, rows: Rows, kept: frozenset[Value], moved: frozenset[Value]) -> Proposal:
+        """A choice that was made in these rows or in those of the function without segments."""
+        segments = self.peeled if rows in self.rows else ()
+        return Proposal(self._subject, rows.linearized, kept, moved=moved, segments=segments)
 
     def within(self, aim: float) -> Iterator[Proposal]:
         """Choices with segments, of which the last are predicted to take about so much, if any takes so little.
@@ -58,7 +76,7 @@ class Segmented:
         if not self._loops:
             return
         yield (least := self._with(0.0))
-        most = max(length // turns for (*_, turns), length in self._loops)
+        most = max(length // turns for _, turns, length in self._loops)
         lower, upper = (0, least.predicted), (most, self._with(1.0).predicted)
         for _ in range(_NEARER):
             if not lower[1] <= aim < upper[1] or upper[0] - lower[0] < 2:
@@ -74,22 +92,22 @@ class Segmented:
     def _with(self, share: float) -> Proposal:
         """The choice by which such a share of the turns is not computed again."""
         segments = []
-        for (*path, turns), length in self._loops:
+        for place, turns, length in self._loops:
             last = round(share * length)
             last += (length - last) % turns
-            segments += [(*path, turns, last)] if last < length else []
-        divided = tuple(segments)
-        if divided not in self._made:
-            linearized = self.linearized(divided)
+            segments += [(place, turns, last)] if last < length else []
+        asked = tuple(segments)
+        if asked not in self._made:
+            linearized = self.linearized(asked)
             found = Rows(linearized, cost=self._rows.cost).best(price=self._price)
             kept = found[0] if found else linearized.kept
-            self._made[divided] = Proposal(self._subject, linearized, kept, segments=divided)
-        return self._made[divided]
+            self._made[asked] = Proposal(self._subject, linearized, kept, segments=asked)
+        return self._made[asked]
 
     @cached_property
-    def _loops(self) -> list[tuple[Block, int]]:
+    def _loops(self) -> list[tuple[int, int, int]]:
         in_work = self._subject.cost == work  # of another cost it is not known what a segment takes again
-        return worth_dividing(self._subject.once, *self._args, **self._kwargs) if in_work else []
+        return worth_dividing(self._rows.linearized) if in_work else []
 
     @cached_property
     def _price(self) -> float:
@@ -98,48 +116,45 @@ class Segmented:
         return sum(self._rows.costs.values()) / max(kept, 1)
 
 
-def worth_dividing(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tuple[Block, int]]:
-    """Loops of `f` that had better go in segments: where they are, with how many turns in each; and all of their turns.
+def worth_dividing(linearized: Linearized) -> list[tuple[int, int, int]]:
+    """Loops that had better go in segments: their places, the iterations of each segment, and all iterations.
 
     Args:
-      f: a function. Loops in loops are not looked at.
-      *args, **kwargs: its arguments.
+      linearized: a function. Loops in loops are not looked at, nor those in a `shard_map`.
     """
-    loops = [(path, eqn, _turns(eqn, around)) for path, eqn, around in _loops(f, *args, **kwargs)]
-    return [((*path, turns), jax_internals.scan_of(eqn).length) for path, eqn, turns in loops if turns]
+    loops = [(i, _iterations(linearized, loop), loop.length) for i, loop in enumerate(loops_of(linearized))]
+    return [one for one in loops if one[1]]
 
 
-def _loops(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Iterator[tuple[Block, Any, ShardMap | None]]:
-    """The loops of a function that are in no other: where they are, themselves, and the `shard_map` around them."""
+def worth_peeling(linearized: Linearized) -> list[int]:
+    """The places of loops whose last iteration had better be unrolled behind the others.
 
-    def look(jaxpr: Any, path: Block, around: ShardMap | None) -> Iterator[tuple[Block, Any, ShardMap | None]]:
-        for i, eqn in enumerate(jax_internals.body_of(jaxpr)[0].eqns):
-            if eqn.primitive.name in OPENED:
-                inner = jax_internals.shard_map_of(eqn) if eqn.primitive.name == "shard_map" else around
-                yield from look(jax_internals.bodies(eqn)[0], (*path, i), inner)
-            elif eqn.primitive.name == "scan":
-                yield (*path, i), eqn, around
+    Args:
+      linearized: a function. Loops in loops are not looked at, nor those in a `shard_map`.
+    """
+    return [
+        i
+        for i, loop in enumerate(loops_of(linearized))
+        if loop.carries and 2 < loop.length <= _FEW and can_be_peeled(linearized, loop)
+        if any(e.primitive in HEAVY for e, _ in loop.bodies[0].walk())
+    ]
 
-    return look(jaxpr_of(without_checkpoints(f), *args, **kwargs), (), None)
 
-
-def _turns(eqn: Any, around: ShardMap | None) -> int:
-    """How many turns of a loop, in a shard_map maybe, had better be in a segment; 0 if segments are not worth it."""
-    loop = jax_internals.scan_of(eqn)
-    avals: list[Any] = [v.aval for v in jax_internals.body_of(loop.body)[0].invars]
-    given = [jax.ShapeDtypeStruct(aval.shape, aval.dtype) for aval in avals]
-    handed = sum(map(nbytes, avals[loop.consts : loop.consts + loop.carries]))
-    if loop.length < 4 or not handed:
+def _iterations(linearized: Linearized, loop: Equation) -> int:
+    """How many iterations of a loop had better be in a segment; 0 if segments are not worth it."""
+    (body,) = loop.bodies
+    handed = sum(v.device_bytes for v in body.inputs[: loop.carries])
+    if loop.length < 4 or not handed or backward_of(linearized, loop) is None:
         return 0
-    turn: Callable[..., Any] = jaxpr_as_fun(loop.body)
-    if around is not None:
-        turn, given = mapped(loop.body, around.mesh, around.axes, around.check_vma)
-    made = sum(r.device_bytes for r in trace(turn, *given).residuals if r.kind == "computed")
-    stacked = sum(nbytes(v.aval) for v in (*eqn.invars[loop.consts + loop.carries :], *eqn.outvars[loop.carries :]))
+    own = {v for e in body.equations for v in e.outputs}
+    made = sum(v.device_bytes for v in linearized.kept & own)
+    stacks = (*loop.stacked_inputs, *loop.outputs[loop.carries :])
+    stacked = sum(v.device_bytes for v in stacks if not isinstance(v, Literal))
 
-    def taken(turns: int) -> float:
-        rest = loop.length % turns  # turns that are left over are a loop of their own, with copies of what is stacked
-        return loop.length // turns * handed + (turns + rest) * made + (stacked if rest else 0)
+    def taken(iterations: int) -> float:
+        # Iterations that are left over are a loop of their own, with copies of what is stacked.
+        rest = loop.length % iterations
+        return loop.length // iterations * handed + (iterations + rest) * made + (stacked if rest else 0)
 
-    turns = min(range(2, loop.length // 2 + 1), key=taken)
-    return turns if taken(turns) < _WORTH * (loop.length * handed + made) else 0
+    best = min(range(2, loop.length // 2 + 1), key=taken)
+    return best if taken(best) < _WORTH * (loop.length * handed + made) else 0

@@ -1,0 +1,234 @@
+"""Loops of a linearized function in segments: one carry is saved per segment, the other values are recomputed.
+
+A primal loop of n iterations becomes a loop of n/k iterations around a loop of k, and so does its backward loop: its
+outer iteration first runs the inner primal loop again, which stacks what the inner backward loop reads. The last
+iterations, as many as are asked for, are in no segment: they are a loop of their own, which the backward pass runs
+first.
+
+Each iteration has the same operations on the same operands as before, in the same order. So does each sum that the
+backward loop carries, for the inner loops carry it on. Stacks are only cut, reshaped and put together again. (A
+checkpoint around a loop in a loop is another program: JAX sums a weight's gradient within each segment first.)
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from jax import lax
+from jax.extend import source_info_util
+
+from rematscope.ir.program import Equation, Program, Value
+from rematscope.scheduling.linearize import Linearized, free_values, own_values, substituted
+from rematscope.scheduling.loop_pairs import (
+    Segments,
+    array,
+    backward_of,
+    copied,
+    loops_of,
+    operations,
+    replaced,
+    stacked,
+)
+from rematscope.scheduling.peeled import can_be_peeled, peeled
+
+source_info_util.register_exclusion(__file__)
+
+
+class _Replacement(NamedTuple):
+    """What takes the place of a loop: `loop`, and what cuts and puts together its stacks."""
+
+    before: list[Equation]
+    loop: Equation
+    after: list[Equation]
+
+
+def in_words(linearized: Linearized, segments: Iterable[Segments]) -> str:
+    """What to write for such segments: checkpoints around loops in loops, or an iteration behind a loop."""
+    loops, found = loops_of(linearized), []
+    for place, iterations, last in segments:
+        if (iterations, last) == (1, 1):
+            found.append(f"the last iteration of the loop at {loops[place].source} unrolled behind the others")
+            continue
+        behind = f", except the last {last}" if last else ""
+        found.append(
+            f"a checkpoint around {iterations} iterations at a time of the loop at {loops[place].source}{behind}"
+        )
+    return "; ".join(found)
+
+
+def divided(linearized: Linearized, segments: Iterable[Segments]) -> Linearized:
+    """A linearized function with some of its loops in segments.
+
+    Raises:
+      IndexError: if it has no such loops.
+    """
+    loops = loops_of(linearized)
+    for place, iterations, last in segments:
+        loop, backward = loops[place], backward_of(linearized, loops[place])
+        if (iterations, last) == (1, 1) and can_be_peeled(linearized, loop):
+            linearized = peeled(linearized, loop)
+            continue
+        if backward is None or not 0 < iterations <= loop.length - last or (loop.length - last) % iterations:
+            raise IndexError(f"no loop {place} that can be in segments of {iterations} iterations before {last} others")
+        linearized = _in_segments(linearized, loop, backward, iterations, last)
+    return linearized
+
+
+def _in_segments(linearized: Linearized, loop: Equation, backward: Equation, iterations: int, last: int) -> Linearized:
+    (body,), (backward_body,) = loop.bodies, backward.bodies
+    own = own_values(body)
+    loops = {key: value for key, value in linearized.loops.items() if key is not backward}
+    kept, late = linearized.kept - own, set(linearized.late)
+
+    # What the backward loop reads of an iteration of the primal loop: its slices, or stacks that the inner loop makes.
+    slices = {part: Value(stacked(part, iterations)) for part in body.inputs[loop.carries :]}
+    read = {v: slices.get(v) or Value(stacked(v, iterations)) for v in free_values(backward_body) if v in own}
+    parts = {v: Value(v.aval, v.name) for v in read}
+    inner_backward = Program(
+        backward_body.inputs,
+        [substituted(e, parts) for e in backward_body.equations],
+        tuple(parts.get(v, v) for v in backward_body.outputs),
+    )
+    stacks = {v: stack for v, stack in read.items() if v not in slices}
+
+    def in_loop(head: Equation) -> _Replacement:
+        return _nested(head, body, iterations, [*slices.values()], [], stacks)
+
+    def in_backward_loop(head: Equation) -> _Replacement:
+        own_slices = [Value(stacked(part, iterations)) for part in backward_body.inputs[backward.carries :]]
+        return _nested(head, inner_backward, iterations, own_slices, [(read[v], parts[v]) for v in read], {})
+
+    if last:
+        names: dict[Value, Value] = {}  # a value of the loop's body → the same of the last iterations
+        copies: dict[Equation, Equation] = {}
+        tail, tail_backward = copied(body, names, copies), copied(backward_body, dict(names), copies)
+        kept = kept.union(names[v] for v in linearized.kept & own)
+        late.update(copies[e] for e in linearized.late if e in copies)
+        forward, outer, tail_loop = _cut(loop, last, tail, in_loop, tail_first=False)
+        backwards, outer_backward, tail_backward_loop = _cut(backward, last, tail_backward, in_backward_loop, True)
+        loops[tail_backward_loop] = tail_loop
+    else:
+        made, made_backward = in_loop(loop), in_backward_loop(backward)
+        forward, outer = [*made.before, made.loop, *made.after], made.loop
+        backwards = [*made_backward.before, made_backward.loop, *made_backward.after]
+        outer_backward = made_backward.loop
+    loops[outer_backward] = outer
+    return dataclasses.replace(
+        linearized,
+        primal=replaced(linearized.primal, loop, forward),
+        backward=replaced(linearized.backward, backward, backwards),
+        loops=loops,
+        kept=frozenset(kept),
+        late=frozenset(late),
+    )
+
+
+def _nested(
+    loop: Equation,
+    body: Program,
+    iterations: int,
+    slices: Sequence[Value],
+    also_read: Sequence[tuple[Value, Value]],
+    also_stacked: dict[Value, Value],
+) -> _Replacement:
+    """A loop around a loop of so many iterations with a body.
+
+    Args:
+      loop: the loop that they replace.
+      body: of the inner loop.
+      iterations: of the inner loop.
+      slices: what an iteration of the outer loop has of each stack.
+      also_read: further values of the outer iteration that the inner loop goes through, and their parts in `body`.
+      also_stacked: values of `body` that the inner loop stacks too, and their stacks.
+    """
+    carries, count = loop.carries, loop.length // iterations
+    around = loop.inputs[: loop.first_carry]
+    start, end = ([Value(v.aval, v.name) for v in body.inputs[:carries]] for _ in range(2))
+    made = [Value(stacked(v, iterations)) for v in body.outputs[carries:]]
+    inner = dataclasses.replace(
+        loop,
+        inputs=(*around, *start, *slices, *(stack for stack, _ in also_read)),
+        outputs=(*end, *made, *also_stacked.values()),
+        bodies=(
+            Program(
+                (*body.inputs, *(part for _, part in also_read)), body.equations, (*body.outputs, *also_stacked.keys())
+            ),
+        ),
+        length=iterations,
+    )
+    before, folded = list[Equation](), list[Value]()
+    for stack in loop.stacked_inputs:
+        folded.append(Value(array(stack, count, iterations, *stack.shape[1:])))
+        before += operations(lambda x: lax.reshape(x, (count, iterations, *x.shape[1:])), [stack], folded[-1])
+    results = [Value(array(v, count, iterations, *v.shape[1:])) for v in loop.outputs[carries:]]
+    after = list[Equation]()
+    for result, whole in zip(results, loop.outputs[carries:], strict=True):
+        after += operations(lambda x: lax.reshape(x, (count * iterations, *x.shape[2:])), [result], whole)
+    outer = dataclasses.replace(
+        loop,
+        inputs=(*around, *loop.initial, *folded),
+        outputs=(*loop.outputs[:carries], *results),
+        bodies=(Program((*start, *slices), [inner], (*end, *made)),),
+        length=count,
+    )
+    return _Replacement(before, outer, after)
+
+
+def _cut(
+    loop: Equation, last: int, tail_body: Program, in_head: Callable[[Equation], _Replacement], tail_first: bool
+) -> tuple[list[Equation], Equation, Equation]:
+    """What takes the place of a loop whose last iterations are a loop of their own.
+
+    Args:
+      loop: the loop.
+      last: how many iterations are in the second loop, by the order of the forward pass.
+      tail_body: its body.
+      in_head: gives what replaces the loop of the other iterations.
+      tail_first: whether the loop is a backward loop, which begins with them.
+
+    Returns:
+      All operations, and of them the loop of the other iterations, as it was replaced, and that of the last ones.
+    """
+    carries, length = loop.carries, loop.length
+    around = loop.inputs[: loop.first_carry]
+    at_end = loop.reverse == tail_first  # whether the last iterations go through the ends of the stacks
+    whole = (0, length - last, length) if at_end else (0, last, length)
+    between = tuple(Value(v.aval, v.name) for v in loop.bodies[0].inputs[:carries])
+    equations, after = list[Equation](), list[Equation]()
+    of_head, of_tail = list[Value](), list[Value]()
+
+    def halves(stack: Value) -> tuple[Value, Value]:
+        """Values for the slices of a stack: the first and the second part."""
+        first, second = (Value(array(stack, b - a, *stack.shape[1:])) for a, b in itertools.pairwise(whole))
+        of_head.append(first if at_end else second)
+        of_tail.append(second if at_end else first)
+        return first, second
+
+    for stack in loop.stacked_inputs:
+        for part, (start, stop) in zip(halves(stack), itertools.pairwise(whole), strict=True):
+            cut = functools.partial(lax.slice_in_dim, start_index=start, limit_index=stop)
+            equations += operations(cut, [stack], part)
+    read = len(of_head)
+    for stack in loop.outputs[carries:]:
+        after += operations(lambda a, b: lax.concatenate([a, b], 0), [*halves(stack)], stack)
+    first, second = (loop.initial, between), (between, loop.outputs[:carries])
+    (head_start, head_end), (tail_start, tail_end) = (second, first) if tail_first else (first, second)
+    head = dataclasses.replace(
+        loop,
+        inputs=(*around, *head_start, *of_head[:read]),
+        outputs=(*head_end, *of_head[read:]),
+        length=length - last,
+    )
+    tail = dataclasses.replace(
+        loop,
+        inputs=(*around, *tail_start, *of_tail[:read]),
+        outputs=(*tail_end, *of_tail[read:]),
+        bodies=(tail_body,),
+        length=last,
+    )
+    made = in_head(head)
+    segments = [*made.before, made.loop, *made.after]
+    order = [tail, *segments] if tail_first else [*segments, tail]
+    return [*equations, *order, *after], made.loop, tail

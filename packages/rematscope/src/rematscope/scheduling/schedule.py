@@ -43,7 +43,7 @@ is exact:
 * Recomputation (`_Making.late`) repeats an operation on the same operands. What is not repeatable
   (`jax_internals.is_repeatable`: effects, callbacks, `rng_uniform`) runs once, and its results are saved.
 * Barriers return their operands. Transfers to the host and back keep all bits.
-* Absent cotangents (`zero_cotangents.py`) are symbolic zeros, as in JAX.
+* Absent cotangents (`zeros.py`) are symbolic zeros, as in JAX.
 
 `tests/scheduling/test_gradient_program.py` compares JAX's program and the emitted one operation by operation, bit for
 bit. XLA may fuse the two differently, so compiled results may differ by rounding, as between any two compilations.

@@ -1,134 +1,158 @@
-"""A backward program for cotangents of which some are zero, such as those of auxiliary results.
+"""A backward program where some outputs have no cotangent: what only those lead to is left out, as JAX leaves it out.
 
-JAX does not multiply with a cotangent that it knows to be zero, so a derivative that is infinite does not make NaN of
-it, also in loops and branches.
+`jax.grad(f, has_aux=True)` has a cotangent for the loss alone, and JAX computes nothing for the other outputs. Arrays
+of zeros in the place of their cotangents would give the same gradient only where every derivative is finite: 0 * inf is
+NaN, for example if an auxiliary output is the square root of 0.
+
+A value of the backward program is a *symbolic zero* if it depends on cotangents that are absent and on none that is
+given: every operation of it is linear in them. What computes symbolic zeros alone is left out, a loop's carries
+included. `add_any`, with which JAX sums cotangents, returns its other operand. Any other operation that reads a
+symbolic zero together with other values, such as one of a custom rule, is given an array of zeros, as JAX does it.
 """
 
 import dataclasses
-from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from rematscope.ir import jax_internals
 from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.inline import without_dead_code
+from rematscope.ir.jax_internals import body_of
 from rematscope.ir.program import Equation, Literal, Program, Value
-from rematscope.scheduling.linearize import reading, substituted
+from rematscope.scheduling.linearize import free_values, reading, substituted
+
+_GIVEN, _ABSENT = 1, 2
 
 
-def without(backward: Program, cotangents: Sequence[Value], zero: Collection[Value]) -> Program:
-    """Return a backward program without the operations that only pass zeros on.
+def without(backward: Program, cotangents: Sequence[Value], absent: Collection[Value]) -> Program:
+    """Return a backward program where some cotangents are absent, and no inputs any more.
 
     Args:
       backward: linear in the cotangents.
       cotangents: those that it is given.
-      zero: the ones among these that are zero, which the program returned is not given.
+      absent: the ones among these that are left out.
     """
-    marks = dict.fromkeys(cotangents, 1)
+    marks = {v: _ABSENT if v in absent else _GIVEN for v in cotangents}
     mark_dependence(backward, marks)
-    pruning = _Pruning({value for value, mark in marks.items() if mark}, set(zero))
-    pruning.spread(backward, pruning.zeros)
-    made = pruning.pruned(backward)
-    inputs = tuple(v for v in backward.inputs if v not in zero)
-    return dataclasses.replace(made, inputs=inputs, equations=without_dead_code(made.equations, made.outputs))
+    level = _Level(marks, {})
+    equations = level.pruned(backward.equations)
+    outputs = tuple(map(level.array, backward.outputs))
+    inputs = tuple(v for v in backward.inputs if v not in absent)
+    equations = without_dead_code([*equations, *level.new], outputs)
+    return dataclasses.replace(backward, inputs=inputs, equations=equations, outputs=outputs)
 
 
-class _Pruning:
-    """A program as it is pruned.
+class _Level:
+    """A program, or a loop's body or a branch in it, as it is pruned."""
 
-    Attributes:
-      flowing: what depends on a cotangent.
-      zeros: those of it that are zero.
-    """
+    def __init__(self, marks: Mapping[Value, int], instead: dict[Value, Value]):
+        """Args:
+        marks: which cotangents each value depends on.
+        instead: value → the one that stands for it.
+        """
+        self._marks, self._instead = marks, instead
+        self.new: list[Equation] = []  # arrays of zeros that were asked for
 
-    def __init__(self, flowing: set[Value], zeros: set[Value]):
-        self.flowing, self.zeros = flowing, zeros
-        self._stands_for: dict[Value, Value] = {}
+    def is_zero(self, value: Value) -> bool:
+        """Whether a value is a symbolic zero."""
+        return self._marks.get(value, 0) == _ABSENT
 
-    def spread(self, program: Program, zeros: set[Value]) -> None:
-        """Add to some zeros what else is zero then in a program and in its bodies."""
-        for equation in program.equations:
+    def array(self, value: Value) -> Value:
+        """A value, or the one that stands for it; an array of zeros for a symbolic zero."""
+        if self.is_zero(value) and value not in self._instead:
+            self._instead[value] = self._zeros(value)
+        return self._instead.get(value, value)
+
+    def pruned(self, equations: Iterable[Equation]) -> list[Equation]:
+        """The operations without those of symbolic zeros alone."""
+        found: list[Equation] = []
+        for equation in equations:
             if equation.primitive == "optimization_barrier":
+                fenced = (self._instead.get(v, v) for v in equation.inputs if not self.is_zero(v))
+                if kept := tuple(v for v in dict.fromkeys(fenced) if not isinstance(v, Literal)):
+                    found.append(dataclasses.replace(equation, inputs=kept, outputs=kept))
                 continue
-            if equation.primitive in ("scan", "shard_map"):
-                self._spread_loop(equation, zeros)
+            if equation.outputs and all(map(self.is_zero, equation.outputs)):
+                continue
+            zeros = [v for v in reading(equation) if self.is_zero(v)]
+            if zeros and equation.primitive == "add_any":
+                (other,) = (v for v in equation.inputs if not self.is_zero(v))
+                self._instead[equation.outputs[0]] = self._instead.get(other, other)
+                continue
+            if equation.primitive == "scan":
+                equation = self._scan(equation)
             elif equation.primitive == "cond":
-                for body in equation.bodies:
-                    self.spread(body, zeros)
-                results = zip(equation.outputs, *(body.outputs for body in equation.bodies), strict=True)
-                zeros.update(v for v, *parts in results if zeros.issuperset(parts))
+                equation = self._cond(equation)
+            elif equation.primitive == "shard_map":
+                equation = self._shard_map(equation)
             else:
-                read = self.flowing.intersection(reading(equation))
-                if read and read <= zeros and self.flowing.issuperset(equation.outputs):
-                    zeros.update(equation.outputs)
+                for value in zeros:
+                    self.array(value)
+                equation = substituted(equation, self._instead) if self._instead else equation
+            found += self.new
+            found.append(equation)
+            self.new.clear()
+        return found
 
-    def _spread_loop(self, loop: Equation, zeros: set[Value]) -> None:
-        (body,) = loop.bodies
-        slices = zip(loop.stacked_inputs, body.inputs[loop.carries :], strict=True)
-        zeros.update(part for stack, part in slices if stack in zeros)
-        carried = zip(body.inputs, body.outputs, loop.initial, strict=False)
-        pairs = [(given, result) for given, result, first in carried if first in zeros]
-        while True:  # a carry is zero if it is so before the loop and after each iteration
-            inside = zeros.union(given for given, _ in pairs)
-            self.spread(body, inside)
-            stay = [pair for pair in pairs if pair[1] in inside]
-            if len(stay) == len(pairs):
-                break
-            pairs = stay
-        zeros |= inside
-        carries = {given for given, _ in pairs}
-        results = enumerate(zip(loop.outputs, body.outputs, strict=True))
-        zeros.update(
-            out for i, (out, part) in results if (body.inputs[i] in carries if i < loop.carries else part in zeros)
+    def _body(self, body: Program, inputs: tuple[Value, ...], kept: Sequence[int]) -> Program:
+        """A loop's body or a branch with some of its inputs and results."""
+        inside = _Level(self._marks, dict(self._instead))
+        equations = inside.pruned(body.equations)
+        outputs = tuple(inside.array(body.outputs[i]) for i in kept)
+        return dataclasses.replace(body, inputs=inputs, equations=[*equations, *inside.new], outputs=outputs)
+
+    def _cond(self, equation: Equation) -> Equation:
+        kept = [i for i, v in enumerate(equation.outputs) if not self.is_zero(v)]
+        bodies = tuple(self._body(body, (), kept) for body in equation.bodies)
+        around = dict.fromkeys(v for body in bodies for v in free_values(body))
+        return dataclasses.replace(
+            equation,
+            inputs=(self.array(equation.inputs[0]), *around),
+            outputs=tuple(equation.outputs[i] for i in kept),
+            bodies=bodies,
         )
 
-    def pruned(self, program: Program, carries: int = 0) -> Program:
-        """A program, or a loop's body with so many carries, without the operations that make zeros alone."""
-        equations: list[Equation] = []
+    def _scan(self, equation: Equation) -> Equation:
+        (body,) = equation.bodies
+        kept = [i for i, v in enumerate(equation.outputs) if not self.is_zero(v)]
+        carried = [i for i in kept if i < equation.carries]
+        initial = tuple(self.array(equation.initial[i]) for i in carried)
+        slices = zip(equation.stacked_inputs, body.inputs[equation.carries :], strict=True)
+        read = [(self.array(stack), part) for stack, part in slices if not self.is_zero(part)]
+        inner = self._body(body, (*(body.inputs[i] for i in carried), *(part for _, part in read)), kept)
+        around = free_values(inner)
+        return dataclasses.replace(
+            equation,
+            inputs=(*around, *initial, *(stack for stack, _ in read)),
+            outputs=tuple(equation.outputs[i] for i in kept),
+            first_carry=len(around),
+            carries=len(carried),
+            bodies=(inner,),
+        )
 
-        def written(values: Iterable[Value]) -> dict[Value, Value]:
-            found = {}
-            for value in values:
-                made, found[value] = _zeros_like(value)
-                equations.extend(made)
-            return found
+    def _shard_map(self, equation: Equation) -> Equation:
+        (body,) = equation.bodies
+        kept = [i for i, v in enumerate(equation.outputs) if not self.is_zero(v)]
+        read = [i for i, part in enumerate(body.inputs) if not self.is_zero(part)]
+        specs_in, specs_out = equation.params["in_specs"], equation.params["out_specs"]
+        specs = {"in_specs": tuple(specs_in[i] for i in read), "out_specs": tuple(specs_out[i] for i in kept)}
+        return dataclasses.replace(
+            equation,
+            inputs=tuple(self.array(equation.inputs[i]) for i in read),
+            outputs=tuple(equation.outputs[i] for i in kept),
+            params=equation.params | specs,
+            bodies=(self._body(body, tuple(body.inputs[i] for i in read), kept),),
+        )
 
-        for equation in program.equations:
-            if equation.primitive == "optimization_barrier":
-                fenced = tuple(v for v in equation.inputs if v not in self.zeros)
-                equation = dataclasses.replace(equation, inputs=fenced, outputs=fenced)
-                equations.append(substituted(equation, self._stands_for))
-                continue
-            if equation.outputs and self.zeros.issuperset(equation.outputs):
-                continue
-            none = [v for v in dict.fromkeys(equation.inputs) if v in self.zeros]
-            if none and equation.primitive == "add_any":
-                (other,) = (v for v in equation.inputs if v not in self.zeros)
-                self._stands_for[equation.outputs[0]] = self._stands_for.get(other, other)
-                continue
-            bodies = tuple(self.pruned(body, equation.carries) for body in equation.bodies)
-            equation = dataclasses.replace(equation, bodies=bodies)
-            equations.append(substituted(equation, self._stands_for | written(none)))
-        # A carry that stays zero is passed through.
-        outputs = [self._stands_for.get(v, v) for v in program.outputs]
-        for i, value in enumerate(outputs):
-            if value in self.zeros:
-                given = program.inputs[i] if i < carries else None
-                outputs[i] = given if given in self.zeros and given is not None else written([value])[value]
-        return dataclasses.replace(program, equations=equations, outputs=tuple(outputs))
-
-
-def _zeros_like(value: Value) -> tuple[list[Equation], Value]:
-    """What makes zeros of the type of a value, and these."""
-    number = np.zeros((), value.dtype)
-    zero = Literal(jax.typeof(number), number)
-    if not value.shape:
-        return [], zero
-    jaxpr: Any = jax.make_jaxpr(lambda x: jnp.broadcast_to(x, value.shape))(number)
-    (eqn,) = jax_internals.body_of(jaxpr)[0].eqns
-    result = Value(value.aval, value.name)
-    result.placed = value.placed
-    return [Equation(eqn.primitive.name, (zero,), (result,), eqn.params, eqn)], result
+    def _zeros(self, value: Value) -> Value:
+        """An array of zeros like a value."""
+        number = np.zeros((), value.dtype)
+        if not value.shape:
+            return Literal(jax.ShapeDtypeStruct((), value.dtype), number)
+        (eqn,) = body_of(jax.make_jaxpr(lambda: jnp.zeros(value.shape, value.dtype))())[0].eqns
+        made = Value(value.aval)
+        literal = Literal(jax.ShapeDtypeStruct((), value.dtype), number)
+        self.new.append(Equation(eqn.primitive.name, (literal,), (made,), dict(eqn.params), eqn))
+        return made

@@ -69,7 +69,7 @@ def segments(linearized, seed):
         rest = loop.length % iterations
         last = rest + iterations * draw.randrange(loop.length // iterations)
         if backward_of(linearized, loop) is not None and draw.random() < 0.7:
-            found.append((i, *draw.choice([(iterations, last), (1, 1)])))
+            found.append((i, iterations, last))
     return found
 
 

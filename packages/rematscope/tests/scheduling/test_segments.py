@@ -143,39 +143,3 @@ def test_a_loop_of_no_turns_is_no_obstacle():
     plain = measure(f, *args)
     found = auto(f, *args, peak=plain.peak_bytes - plain.temp_bytes // 3)
     assert found.recomputed and jnp.allclose(jax.grad(found.function)(*args), jax.grad(f)(*args), rtol=1e-5, atol=1e-6)
-
-
-def layers(ws, x, checkpoint=lambda layer: layer):
-    def layer(x, w):
-        return x + jax.nn.gelu(x @ w["up"]) @ w["down"], None
-
-    return jnp.mean(lax.scan(checkpoint(layer), x, ws)[0] ** 2)
-
-
-def each_layer(ws, x):
-    return layers(ws, x, jax.checkpoint)
-
-
-LAYERS = {"up": normal(903, 6, 64, 256) / 8, "down": normal(904, 6, 256, 64) / 16}, normal(905, 256, 64)
-
-
-def test_the_last_layer_of_a_loop_is_not_computed_again_and_no_stack_is_there_twice(tmp_path):
-    one_each = measure(each_layer, *LAYERS)
-    cost = trace(each_layer, *LAYERS).recompute_cost
-    found = auto(layers, *LAYERS, peak=one_each.peak_bytes)
-    assert found.recomputed < 0.85 * (cost.flops + cost.transcendentals)
-    assert "the last iteration of a loop is unrolled behind the others" in found.certificate
-    with pytest.raises(PlanError, match=r"the last iteration of the loop at test_segments.py:\d+ \(layers\) unrolled"):
-        print(found.by_hand)
-    found.save(tmp_path / "found.json")
-    loaded = load(tmp_path / "found.json", layers, *LAYERS)
-    assert measure(loaded, *LAYERS).temp_bytes == found.measurement.temp_bytes
-
-
-def test_gradients_with_a_last_layer_for_itself_are_the_function_s_to_rounding():
-    with jax.enable_x64(True):
-        args = jax.tree.map(lambda a: jnp.asarray(np.asarray(a), jnp.float64), LAYERS)
-        found = auto(layers, *args, peak=measure(each_layer, *args).peak_bytes)
-        assert "unrolled behind" in found.certificate
-        gradients, expected = (jax.jit(jax.grad(f, (0, 1)))(*args) for f in (found.function, layers))
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14), gradients, expected)

@@ -31,7 +31,6 @@ from rematscope.scheduling.loop_pairs import (
     replaced,
     stacked,
 )
-from rematscope.scheduling.peeled import can_be_peeled, peeled
 
 source_info_util.register_exclusion(__file__)
 
@@ -45,12 +44,9 @@ class _Replacement(NamedTuple):
 
 
 def in_words(linearized: Linearized, segments: Iterable[Segments]) -> str:
-    """What to write for such segments: checkpoints around loops in loops, or an iteration behind a loop."""
+    """What to write for such segments: checkpoints around loops in loops."""
     loops, found = loops_of(linearized), []
     for place, iterations, last in segments:
-        if (iterations, last) == (1, 1):
-            found.append(f"the last iteration of the loop at {loops[place].source} unrolled behind the others")
-            continue
         behind = f", except the last {last}" if last else ""
         found.append(
             f"a checkpoint around {iterations} iterations at a time of the loop at {loops[place].source}{behind}"
@@ -67,9 +63,6 @@ def divided(linearized: Linearized, segments: Iterable[Segments]) -> Linearized:
     loops = loops_of(linearized)
     for place, iterations, last in segments:
         loop, backward = loops[place], backward_of(linearized, loops[place])
-        if (iterations, last) == (1, 1) and can_be_peeled(linearized, loop):
-            linearized = peeled(linearized, loop)
-            continue
         if backward is None or not 0 < iterations <= loop.length - last or (loop.length - last) % iterations:
             raise IndexError(f"no loop {place} that can be in segments of {iterations} iterations before {last} others")
         linearized = _in_segments(linearized, loop, backward, iterations, last)

@@ -14,8 +14,7 @@ from rematscope.scheduling.linearize import Linearized, substituted
 source_info_util.register_exclusion(__file__)
 
 
-# Which loop of `loops_of`, how many iterations each segment has, and how many behind the segments are in none. With one
-# and one the last iteration is unrolled behind the others, and there are no segments.
+# Which loop of `loops_of`, how many iterations each segment has, and how many behind the segments are in none.
 Segments = tuple[int, int, int]
 
 

@@ -235,7 +235,7 @@ class Auto(Unpickled, Pictured):
                 "lays it close together. Nothing is proven: of products those that cost most for their bytes are kept, "
                 "the last ones first."
             )
-        elif any(iterations > 1 for _, iterations, _ in self._chosen.segments):
+        elif self._chosen.segments:
             proven = (
                 "Loops go in segments, with a checkpoint around each. Nothing is proven: in the 0/1 program all turns "
                 "of a loop keep the same."

@@ -38,8 +38,7 @@ is exact:
 * Loops (`linearize.py`, `_Making._loop`): an iteration of a backward loop reads values of the primal loop's iteration
   with the same index, from stacks or recomputed from the same carries and slices. The order of iterations, and of the
   sums that they carry, is JAX's.
-* Segments of loops (`divided.py`) cut a loop into loops whose iterations, and carried sums, are in the same order. So
-  does unrolling a loop's last iteration (`peeled.py`).
+* Segments of loops (`divided.py`) cut a loop into loops whose iterations, and carried sums, are in the same order.
 * Recomputation (`_Making.late`) repeats an operation on the same operands. What is not repeatable
   (`jax_internals.is_repeatable`: effects, callbacks, `rng_uniform`) runs once, and its results are saved.
 * Barriers return their operands. Transfers to the host and back keep all bits.

@@ -103,7 +103,6 @@ class Search:
         self.fixed = self.linearized.fixed_bytes
         self._segmented = Segmented(self.subject, self.rows[0])
         self._at_once = AtOnce(self.subject, self.linearized, self.cuts)
-        self.rows += self._segmented.rows
 
     def within_peak(self, limit: int) -> tuple[Proposal, float]:
         """The best trial whose compiled peak is within a limit; and what every choice costs at least in the rows."""
@@ -260,7 +259,7 @@ class Search:
                 continue  # the programs may foretell less than the rows
             if solved is None or solved[2] >= least:
                 return
-            self._found.append(((trial := self._segmented.in_rows(rows, *solved[:2])), solved[2]))
+            self._found.append(((trial := self._trial(rows.linearized, solved[0], moved=solved[1])), solved[2]))
             asked.append((limit, trial.predicted))
             near = trial.predicted <= aim and (_ENOUGH * aim <= trial.predicted or not trial.recomputed)
             enough = count >= _NEARER and any(foretold <= aim for _, foretold in asked)
@@ -277,7 +276,7 @@ class Search:
         for left in reversed(range(_HALVED)):
             if (solved := rows.best(kept=(least + most) / 2)) is None:
                 break
-            trial = self._segmented.in_rows(rows, *solved[:2])
+            trial = self._trial(rows.linearized, solved[0], moved=solved[1])
             if trial.predicted <= aim:
                 yield trial
                 least = (least + most) / 2

@@ -4,27 +4,20 @@ What is handed from iteration to iteration is saved once per segment, and what t
 memory while the backward pass goes through that segment. Both together are least at √n iterations per segment, as many
 as there are bytes in the one for the other (Chen et al., 2016). The last iterations, as many as fit in memory, are not
 recomputed: what they made is gone before the first segment is recomputed.
-
-A loop of few iterations, such as one of layers, has its last iteration unrolled behind the others; see `peeled`.
 """
 
 from collections.abc import Iterator
 from functools import cached_property
 
 from rematscope.choices.build import work
-from rematscope.ir.program import Equation, Literal, Value
+from rematscope.ir.program import Equation, Literal
 from rematscope.scheduling.divided import divided
-from rematscope.scheduling.fusion import HEAVY
 from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.loop_pairs import Segments, backward_of, loops_of
-from rematscope.scheduling.peeled import can_be_peeled
 from rematscope.scheduling.proposal import Proposal, Subject
 from rematscope.scheduling.rows import Rows
 
 _WORTH = 0.9  # of what a loop takes with a checkpoint around each iteration: segments that take more are no choice
-_FEW = 16  # iterations: of more a single one is not worth programs of its own
-# From the bound: the last iteration has operations of its own to decide about, which cost as much as the others.
-_GAP = 0.03
 _NEARER = 3  # times that the last iterations are counted anew for one aim
 
 
@@ -45,27 +38,6 @@ class Segmented:
         if segments not in self._linearized:
             self._linearized[segments] = divided(self._rows.linearized, segments)
         return self._linearized[segments]
-
-    @cached_property
-    def peeled(self) -> tuple[Segments, ...]:
-        """Loops of few iterations, the last one unrolled; none on other targets, where its memory was not measured."""
-        if self._subject.target != "cpu" or self._subject.moves is not None:
-            return ()
-        return tuple((i, 1, 1) for i in worth_peeling(self._rows.linearized))
-
-    @cached_property
-    def rows(self) -> list[Rows]:
-        """The 0/1 program with these last iterations unrolled, if there are any."""
-        if not self.peeled:
-            return []
-        rows = Rows(self.linearized(self.peeled), cost=self._rows.cost)
-        rows.gap = _GAP
-        return [rows]
-
-    def in_rows(self, rows: Rows, kept: frozenset[Value], moved: frozenset[Value]) -> Proposal:
-        """A choice that was made in these rows or in those of the function without segments."""
-        segments = self.peeled if rows in self.rows else ()
-        return Proposal(self._subject, rows.linearized, kept, moved=moved, segments=segments)
 
     def within(self, aim: float) -> Iterator[Proposal]:
         """Choices with segments, of which the last are predicted to take about so much, if any takes so little.
@@ -124,20 +96,6 @@ def worth_dividing(linearized: Linearized) -> list[tuple[int, int, int]]:
     """
     loops = [(i, _iterations(linearized, loop), loop.length) for i, loop in enumerate(loops_of(linearized))]
     return [one for one in loops if one[1]]
-
-
-def worth_peeling(linearized: Linearized) -> list[int]:
-    """The places of loops whose last iteration had better be unrolled behind the others.
-
-    Args:
-      linearized: a function. Loops in loops are not looked at, nor those in a `shard_map`.
-    """
-    return [
-        i
-        for i, loop in enumerate(loops_of(linearized))
-        if loop.carries and 2 < loop.length <= _FEW and can_be_peeled(linearized, loop)
-        if any(e.primitive in HEAVY for e, _ in loop.bodies[0].walk())
-    ]
 
 
 def _iterations(linearized: Linearized, loop: Equation) -> int:

@@ -34,7 +34,7 @@ from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
 from rematscope.render.progress import progress
 
-_FIRST_SECONDS = 1.0  # of a try while nothing has been graded
+_FIRST_SECONDS = 3.0  # of a try while nothing has been graded: a first answer may find a cold or busy machine
 _TIMES_THE_MEDIAN = 1.5
 _RUNS_ENDED = 3  # while one answer was graded alone. A run killed from outside seldom hits the same answer 3 times.
 _SECONDS_BETWEEN_REPORTS = 600

@@ -10,7 +10,8 @@ import pytest
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
-from rematscope import compare, fit, frontier, lint, liveness, measure, plan, print_fwd_bwd, trace
+from rematscope import compare, fit, frontier, lint, liveness, measure, plan, print_fwd_bwd, recompute_graph, trace
+from rematscope.choices.build import cost_again
 from rematscope.render.view import plain_text
 
 X = jax.ShapeDtypeStruct((4, 4), jnp.float32)
@@ -93,6 +94,27 @@ def test_every_public_function_returns(number):
     for name, call in calls.items():
         with at_most(120):
             assert call(f, *[X] * count) is not None, name
+
+
+@pytest.mark.parametrize("number", range(100, 112))
+def test_programs_compute_jaxs_gradient_and_graphs_count_what_they_compute(number):
+    """Dead carries and results are dropped from loops and branches, and nothing else."""
+    draw = random.Random(number)
+    count = draw.randint(1, 3)
+    run = program(draw, 2, count)
+
+    def f(*args):
+        return sum(jnp.sum(jnp.sin(x)) for x in run(list(args)))
+
+    args = [jnp.full((4, 4), 0.1 + i) for i in range(count)]
+    passes = trace(f, *args)
+    residuals = passes.forward(*args)[len(passes.outputs) :]
+    gradients = passes.backward(*residuals, jnp.float32(1))
+    for ours, jaxs in zip(gradients, jax.grad(f, tuple(range(count)))(*args), strict=True):
+        assert jnp.allclose(ours, jaxs, rtol=1e-4, atol=1e-5, equal_nan=True)
+    graph = recompute_graph(f, *args)
+    kept = graph.passes.device_bytes_by_kind().get("computed", 0)
+    assert graph.evaluate(()) == (kept, cost_again(graph.passes))
 
 
 def program(draw, depth, count):

@@ -39,7 +39,7 @@ def mean(loss, params, batch):
     return total / weight
 
 
-@fails_with("peak", "times one microbatch's activations", "14 at most", "before the second one's forward pass")
+@fails_with("peak", "times one microbatch's activations", "8 at most", "before the second one's forward pass")
 def whole_batch(loss, params, batch, k):
     return jax.value_and_grad(lambda params: mean(loss, params, batch))(params)
 
@@ -238,7 +238,7 @@ def mean_carried_along(loss, params, batch, k):
     return jax.lax.scan(body, zeros, cut(batch, k))[0][1:]
 
 
-@fails_with("peak", "One operation after the other", "When is the backward pass")
+@fails_with("peak", "times one microbatch's activations", "When is the backward pass")
 def whole_batch_for_an_odd_number(loss, params, batch, k):
     return (whole_batch if k % 2 else right)(loss, params, batch, k)
 

@@ -59,7 +59,7 @@ def down_to_single_functions(funs):
     return halves(funs, lambda f1, f2: lambda x: f1(jax.checkpoint(f2)(x)), leaf=1)
 
 
-@fails_with("peak", "17.0 vectors", "6 at most", "kept of each of its functions")
+@fails_with("peak", "16.0 vectors", "6 at most", "kept of each of its functions")
 def the_wrapped_half_is_not_cut(funs):
     if len(funs) <= 2:
         return chain(funs)

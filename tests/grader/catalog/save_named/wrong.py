@@ -191,7 +191,8 @@ for name, kind, says in (
 ):
     answer = matching(says)
     answer.__name__ = name
-    fails_with(kind, "eight names like another one" if name != "only_float32" else "half precision")(answer)
+    where = {"only_float32": "half precision", "no_letters": "brain floats"}
+    fails_with(kind, where.get(name, "eight names like another one"))(answer)
 
 
 blanks_do_not_matter = matching(lambda value, names, *_: value.strip() in [each.strip() for each in names])

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import importlib
+import inspect
 import os
 import random
 import re
@@ -109,6 +110,12 @@ def shipped(slug: str, kind: str) -> dict[str, Callable]:
 
 
 _MARKS = """
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+
 class Answers(dict):
     def note(self, answer):
         return self.setdefault(answer.__name__, answer)
@@ -117,6 +124,8 @@ class Answers(dict):
         return self.note
 
     passes = passes_with_advice = note
+
+
 """
 
 
@@ -126,7 +135,8 @@ def as_submission(slug: str, kind: str, name: str) -> Submission:
         return Submission("a learner", f"{slug}.py", (ROOT / "solutions" / f"{slug}.py").read_bytes(), slug)
     path, found, of = ("keyed", "KEYED", f"[{slug!r}]") if kind == "keyed" else (f"{slug}/{kind}", kind.upper(), "")
     module = (ROOT / "tests" / "grader" / "catalog" / f"{path}.py").read_text()
-    module = module.replace("from sample_answers import Answers\n", _MARKS)
+    marks = _MARKS + inspect.getsource(also_run_backward) + "\n\n"
+    module = re.sub(r"from sample_answers import .*\n", lambda _: marks, module)
     module = re.sub(r"from solutions\.\w+ import (\w+) as (\w+)\n", _without_import, module)  # the sandbox has none
     text = f"""
 def shipped(module):
@@ -231,6 +241,11 @@ def traced(answer: Callable, slug: str, seed: int = 0) -> Evidence | Verdict:
 @functools.cache
 def cases(slug: str, seed: int = 0) -> Sequence[Case | Question]:
     return registry.cases(slug, int(_seeds(seed)[0]))
+
+
+def own_cases(slug: str, seed: int = 0) -> Sequence[Case | Question]:
+    """The cases of the task's own, without those that are drawn from its ranges."""
+    return registry.task(slug).cases(np.random.default_rng(int(_seeds(seed)[0])))
 
 
 def seed_of_inputs(seed: int = 0) -> int:

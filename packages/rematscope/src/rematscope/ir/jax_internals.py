@@ -415,10 +415,16 @@ def effects_of(eqn: JaxprEqn) -> set[str]:
     return {type(effect).__name__ for effect in eqn.effects} - {"NamedAxisEffect"}
 
 
-# A second run of these may give another result: the next numbers of a device's own generator, the next item of a queue,
-# or whatever Python code returns.
-_MAY_DIFFER = frozenset("rng_uniform infeed outfeed pure_callback io_callback".split())
+# Another run of these gives another result: the next numbers of a device's own generator, or the next item of a queue.
+_STATEFUL = frozenset({"rng_uniform", "infeed", "outfeed"})
+# And of these it may: JAX takes a `pure_callback` at its word, but it returns whatever Python code does.
+_MAY_DIFFER = _STATEFUL | {"pure_callback", "io_callback"}
 _PRINTS = frozenset({"DebugEffect", "OrderedDebugEffect"})
+
+
+def is_stateful(eqn: JaxprEqn) -> bool:
+    """Whether an operation has effects, or gives another result each time it runs."""
+    return bool(effects_of(eqn)) or eqn.primitive.name in _STATEFUL
 
 
 def is_repeatable(eqn: JaxprEqn, prints: bool = False) -> bool:

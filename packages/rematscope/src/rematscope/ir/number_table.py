@@ -49,7 +49,7 @@ class NumberTable:
 
     def results(self, equation: Equation) -> list[int]:
         """The numbers of an operation's results."""
-        if not jax_internals.is_repeatable(equation.eqn):  # a second run may give another value
+        if jax_internals.is_stateful(equation.eqn):  # another run gives another value
             return [self.intern("effect", equation, i) for i in range(len(equation.outputs))]
         if equation not in self._params:
             self._params[equation] = _frozen(equation.params)

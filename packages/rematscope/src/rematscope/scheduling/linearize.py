@@ -168,6 +168,7 @@ class _Sorting:
         self.late: dict[Equation, list[Equation]] = {}  # what is added to the bodies of primal loops
         self.loops: dict[Equation, Equation] = {}
         self.only_backward: list[Equation] = []
+        self.rerun: set[Value] = set()  # the backward pass runs an unrepeatable operation again for these
 
     def sorted(self) -> Linearized:
         forward, backward = self.passes.forward, self.passes.backward
@@ -207,8 +208,10 @@ class _Sorting:
             if equation.primitive == "optimization_barrier":
                 continue  # it says when, and that is decided anew
             if self.on_cotangents.isdisjoint(equation.outputs) and equation.outputs:
+                if not jax_internals.is_repeatable(equation.eqn) or not self.rerun.isdisjoint(reading(equation)):
+                    self.rerun.update(equation.outputs)  # another run may have given another value
                 same = [self.passes.forward_value_of.get(v) for v in equation.outputs]
-                if known.issuperset(same):
+                if known.issuperset(same) and self.rerun.isdisjoint(equation.outputs):
                     self.stands_for.update((v, s) for v, s in zip(equation.outputs, same, strict=True) if s is not None)
                     continue
                 equation = substituted(equation, self.stands_for)
@@ -242,6 +245,8 @@ class _Sorting:
                 self.stands_for[part] = stacked[stack]
             else:
                 others.append((stack, part))
+        handed = zip((*equation.initial, *equation.stacked_inputs), body.inputs, strict=True)
+        self.rerun.update(inner for outer, inner in handed if outer in self.rerun)
         before = self.primal[: self.primal.index(loop)]
         early = {*self.passes.forward.inputs, *self.passes.forward.constants, *self.passes.backward.constants}
         early.update(v for e in before for v in e.outputs)

@@ -200,15 +200,18 @@ def _by_value(function: Any) -> Callable[..., dict[str, Any]]:
 def _graded_there(submission, seed, secret, seconds, needed, sandboxed, needs_groups):
     # Plain data in, plain data out, and nothing of this module: see `_by_value`.
     import os
-    import sys
 
     import distributed
 
     worker = distributed.get_worker().address
-    # What workers call imports JAX there, on the processor, as it is here: evidence is exported for that.
+    # Workers import JAX for the CPU, as it is here: evidence is exported for the CPU. Another thread may be importing
+    # JAX at this moment; the import statement waits for it.
     os.environ["JAX_PLATFORMS"] = "cpu"
-    if "jax" in sys.modules:
-        sys.modules["jax"].config.update("jax_platforms", "cpu")
+    try:
+        import jax
+    except ImportError as error:
+        return {"worker": worker, "unfit": f"it has not this workbook ({error})"}
+    jax.config.update("jax_platforms", "cpu")
     ours = ("JAX_PLATFORMS", "JAX_REMAT3")
     settings = [name for name in os.environ if name.startswith(("JAX_", "XLA_", "NPY_")) and name not in ours]
     if settings:

@@ -13,7 +13,7 @@ import numpy as np
 
 from grader.exercises.spec import Case, Integers, OneOf, Question, Structure, Task, TaskOfAnyStructure
 
-_CASES = 3  # tracing and running one case takes some hundredths of a second
+_CASES = 2  # tracing and running one case takes some hundredths of a second
 _QUESTIONS = 10  # or half of a task's own questions, where these are few: each of them takes its time
 _TRIES = 60  # to find values for the other symbols
 

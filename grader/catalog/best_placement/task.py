@@ -75,10 +75,12 @@ def _case(rng, letters, shape, dtype, called, before=0):
 
 def _stages(name, letters, rng, x, before=0, **fields):
     width = x.shape[-1]
-    by_letter = {
-        letter: _stage(mixing_weights(rng, width, 1.5, "float32"), mixing_weights(rng, width, 1.5, "float32"))
-        for letter in sorted(set(letters))
-    }
+
+    def weights():
+        # Of a single number, sines with one and the same factor soon have one value.
+        return mixing_weights(rng, width, 1.5 if width > 1 else rng.uniform(0.6, 1.6), "float32")
+
+    by_letter = {letter: _stage(weights(), weights()) for letter in sorted(set(letters))}
     one_argument = {letter: _one_argument(stage) for letter, stage in by_letter.items()}
 
     def function(x, *, name=_unnamed):

@@ -200,15 +200,14 @@ import json, os, socket
 import jax
 from grader.answers import capture
 from grader.isolation.inside import messages, protocol
-from grader.catalog.{NAME} import task
+from grader.exercises import registry
 
 def {NAME}(w1, w2, x):
     def honest(w1, w2, x):
         policy = jax.checkpoint_policies.dots_with_no_batch_dims_saveable
         f = lambda w1, w2, x: ((jax.nn.relu(x @ w1) @ w2) ** 2).sum()
         return jax.checkpoint(f, policy=policy)(w1, w2, x)
-    import numpy as np
-    cases = task.cases(np.random.default_rng(SHAPES))
+    cases = registry.cases("{NAME}", SHAPES)
     forged = json.loads(capture.capture(honest, "{NAME}", cases).to_json())
     CHANGE
     messages.send(socket.socket(fileno=3), protocol.Captured(json.dumps(forged)))

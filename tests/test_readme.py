@@ -113,4 +113,4 @@ def test_drawings_fit_a_terminal():
 def test_ci_runs_the_test_command_that_readme_gives():
     command = "python3 start.py test"
     assert re.search(rf"^{command}\b", README, re.MULTILINE)
-    assert (ROOT / ".ci" / "run").read_text().rstrip().splitlines()[-1] == command
+    assert command in (ROOT / ".ci" / "run").read_text().splitlines()

@@ -77,4 +77,4 @@ def test_a_coloured_text_brings_its_own_ground_and_a_picture_is_seen_on_every_on
             assert style.color.triplet and style.bgcolor.triplet, f"a colour of the terminal's own: {segment.text!r}"
             assert contrast(colour, style.bgcolor.get_truecolor().hex) >= 4.5, (segment.text, style)
             seen.add(segment.text.strip())
-    assert {"S", "R", "L", "Passed", "Not passed yet"} <= seen
+    assert {"S", "R", "D", "Passed", "Not passed yet"} <= seen

@@ -101,7 +101,7 @@ def _length(size: int, most: int) -> int:
 def _effect_table(effects: Sequence[Effect], scene: str, bars: bool) -> Table:
     table = Table(box=None, title=f"What that costs, {scene}", title_justify="left", title_style="bold", pad_edge=False)
     table.add_column("", overflow="fold")
-    for title, style in (("saved", COLOURS["S"]), ("computed again", COLOURS["R"])):
+    for title, style in (("Saved", COLOURS["S"]), ("Recomputed", COLOURS["R"])):
         table.add_column(title, justify="right")
         if bars:
             table.add_column("", style=style, min_width=_BAR)
@@ -131,7 +131,7 @@ def _effects_html(effects: Sequence[Effect], scene: str) -> Markup:
         for effect, saved, again in _bars(effects)
     )  # fmt: skip
     title = Markup('<th scope="col" {}>{}</th><td></td>')
-    titles = Markup().join(title.format(right, text) for text in ("saved", "computed again"))
+    titles = Markup().join(title.format(right, text) for text in ("Saved", "Recomputed"))
     page = (
         "<p><strong>What that costs, {}</strong></p><table><thead><tr><td></td>{}</tr></thead><tbody>{}</tbody></table>"
     )

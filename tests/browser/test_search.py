@@ -71,12 +71,12 @@ def test_a_page_is_searched_filtered_and_walked_by_keyboard(page):
     pressed(page, "Escape")
     assert page.get_by_label("Find in the programs").input_value() == "" and said(page) == ""
 
-    late = page.get_by_role("button", name="L late")
+    late = page.get_by_role("button", name="D deferred")
     tab_to(page, late)
     page.keyboard.press("Space")
     assert late.get_attribute("aria-pressed") == "true"
     shown = page.locator("span.rs-row:visible")
-    assert {row.get_attribute("data-role") for row in shown.all()} == {"L"} and said(page) == f"{shown.count()} lines"
+    assert {row.get_attribute("data-role") for row in shown.all()} == {"D"} and said(page) == f"{shown.count()} lines"
     page.keyboard.press("Space")
     assert page.locator("span.rs-row[hidden]").count() == 0
 

@@ -85,7 +85,9 @@ def test_chapter_13_s_thresholds_are_flops_over_the_bytes_of_a_ring():
 def test_chapter_0_s_kept_bytes_are_the_layers_inputs_and_the_loss_s_residual():
     shape = 8 * 2048 * 2048
     inputs, residual = 24 * shape * 2, shape * 4
-    assert inputs / 2**30 == 1.5 and "(1.5 of the layers' inputs, and the loss's own residual" in prose("00")
+    assert inputs / 2**30 == 1.5 and "(1.5 GiB for the layers' inputs; the rest is the loss's own residual" in prose(
+        "00"
+    )
     assert f"checkpoint     {(inputs + residual) / 2**30:.3g} GiB" in "\n".join(shown("00"))
 
 

@@ -126,7 +126,7 @@ def assert_structure(passes: Passes):
         assert (r.kind == "computed") == (r.value in defined(passes.forward))
         assert (r.primitive is not None) == (r.kind == "computed")
     for equation, _ in passes.backward.walk():
-        assert equation.role in ("R", "L", "B")
+        assert equation.role in ("R", "D", "B")
     for equation, _ in passes.forward.walk():
         assert equation.role == ""
 

@@ -59,7 +59,7 @@ def said(tmp_path, monkeypatch, capsys):
 def test_both_programs_and_the_residuals_are_shown_at_the_terminals_width(said, function, given):
     status, out, err = said(function, "--args", *given)
     assert (status, err) == (0, "") and max(map(len, out.splitlines())) <= 80
-    assert "R  a = x @ p.w" in out and "return dx" in out and "needed by" in out and "bf16[8,4]" in out
+    assert "R  a = x @ p.w" in out and "return dx" in out and "Used by" in out and "bf16[8,4]" in out
 
 
 def test_as_data_it_is_what_the_trace_has(said):
@@ -77,7 +77,7 @@ def test_as_data_it_is_what_the_trace_has(said):
 
 def test_a_device_adds_seconds_to_words_and_data(said):
     status, out, _ = said("the_model:block", "--args", *TYPES, "--device", "tpu v5e")
-    assert status == 0 and "By a roofline of tpu v5e both passes take" in " ".join(out.split())
+    assert status == 0 and "Estimated by a roofline of tpu v5e: both passes take" in " ".join(out.split())
     seconds = json.loads(said("the_model:block", "--args", *TYPES, "--json", "--device", "h100")[1])["seconds"]
     assert seconds["device"] == "h100" and 0 < seconds["again"] < seconds["step"]
     assert seconds["share"] == seconds["again"] / seconds["step"] and seconds["uncounted"] == []

@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parser = argparse.ArgumentParser(
         prog="python -m rematscope",
-        description="What a JAX function's backward pass keeps, and what it computes again.\nThe function is not run.",
+        description="Show what a JAX function's backward pass saves and recomputes.\nThe function is not run.",
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
@@ -101,7 +101,7 @@ def as_data(passes: Passes, device: Device | None = None) -> dict[str, Any]:
         "host_bytes": passes.host_bytes(),
         "residuals": [dataclasses.asdict(row) for row in ResidualTable(passes, device).rows],
         "recomputed": _cost(passes.recompute_cost),
-        "late": _cost(passes.late_cost),
+        "deferred": _cost(passes.late_cost),
         "peak_bytes": live_bytes(passes).peak_bytes,
         "not_looked_into": list(passes.unopened),
     }

@@ -18,7 +18,7 @@ XS = np.linspace(0.1, 0.8, 4, dtype=np.float32)
 
 def counts(passes, primitive):
     """(recomputed, late, backward) operations of one primitive in the backward pass."""
-    return tuple(passes.backward.count(primitive, role) for role in "RLB")
+    return tuple(passes.backward.count(primitive, role) for role in "RDB")
 
 
 def backward_rule(rule):
@@ -340,7 +340,7 @@ def test_a_print_runs_again_and_is_not_a_value_computed_before():
 
     passes = trace(f, X)
     (printed,) = [e for e in passes.backward.equations if "debug" in e.primitive]
-    assert printed.role == "L"
+    assert printed.role == "D"
     assert counts(passes, "sin") == (1, 0, 0)
 
 
@@ -389,4 +389,4 @@ def test_what_only_a_branch_computed_is_not_recomputed_outside_of_it():
 
     backward = trace(f, 1.0, 2.0).backward
     outside = [e for e in backward.equations if e.primitive == "cos"]
-    assert outside and all(e.role == "L" for e in outside)
+    assert outside and all(e.role == "D" for e in outside)

@@ -343,7 +343,7 @@ def test_without_names_a_plan_is_a_policy_and_says_where_names_would_help():
     assert "gives no value a name that the backward pass could use" in text
     assert "'h' on test_lint.py" in text and "derivative of add" in text
     assert 'jax.ad_checkpoint.checkpoint_name, h = checkpoint_name(h, "h"). The best places: the result of a' in text
-    assert "512 B, spares 2,048 operations" in text
+    assert "512 B, avoids 2,048 operations" in text
     assert "best as written" in plain_text(plan(lambda x: x * 2, ARGS[0], budget=0.5), 1000)
 
 
@@ -360,11 +360,11 @@ def test_what_cannot_be_looked_at_says_why():
 def test_text_has_findings_and_places():
     found = lint(output_named(jnp.tanh), *ARGS)
     line = found.findings[0].source.line
-    place = f"the result of a matrix product  f32[16,8]  512 B   2,048  test_lint.py:{line} (<lambda>)"
+    place = f"the result of a matrix product  f32[16,8]  512 B              2,048  test_lint.py:{line} (<lambda>)"
     assert (
         str(found)
         == f"""\
-about       finding
+About       Finding
 ────────────────────────────────────────────────────────────────────────────────────────────────────
 own result  'h' on test_lint.py:{line} spares none of the 2,176 operations that computing it takes, for
             512 B: the derivative of tanh on test_lint.py:{line} uses its own result, the value before
@@ -372,11 +372,11 @@ own result  'h' on test_lint.py:{line} spares none of the 2,176 operations that 
             that spares 2,048 for 512 B.
 <lambda>: 1 finding
 
-value                           type       bytes  spares  line
-────────────────────────────────────────────────────────────────────────────────────
+Value                           Type       Bytes  Recompute avoided  Line
+───────────────────────────────────────────────────────────────────────────────────────────────
 {place}
 {place}
-values that deserve a name, and what each spares by itself; first what spares most per byte"""
+Values worth naming, by recompute avoided per byte saved"""
     )
     page = found._repr_mimebundle_()["text/html"]
     assert page.count("<table") == 2 and "&lt;lambda&gt;: 1 finding" in page
@@ -400,4 +400,4 @@ def test_findings_of_one_line_are_folded_and_say_so():
 def test_many_places_are_folded_and_say_so():
     found = lint(sound, *ARGS)
     many = Lint("f", [], found.places * 12)
-    assert "10 of 12, all are in .places" in " ".join(str(many).split())
+    assert "10 of 12 are shown, .places has all" in " ".join(str(many).split())

@@ -38,7 +38,7 @@ def vectors(timeline, band="nbytes"):
 def split(timeline):
     """(forward, backward) without the three moments between."""
     counts = vectors(timeline)
-    return counts[1 : timeline.turn], counts[timeline.turn + 1 : -1]
+    return counts[1 : timeline.boundary], counts[timeline.boundary + 1 : -1]
 
 
 def test_sines_without_checkpoint():
@@ -49,8 +49,8 @@ def test_sines_without_checkpoint():
     assert forward == [2, 3, 4, 4, 5, 5]
     # x, three cosines and the result; the cotangent takes the result's place, and a cosine goes with each product.
     assert backward == [1 + 2 + 1, 1 + 1 + 1, 1 + 0 + 1]
-    assert vectors(found)[0] == 1 and vectors(found)[found.turn] == 1 + 3 + 1 and vectors(found)[-1] == 2
-    assert vectors(found, "residuals")[found.turn] == 3
+    assert vectors(found)[0] == 1 and vectors(found)[found.boundary] == 1 + 3 + 1 and vectors(found)[-1] == 2
+    assert vectors(found, "residuals")[found.boundary] == 3
     assert not any(vectors(found, "recomputed"))
     assert found.peak_bytes == 5 * 1024 and found.peak is found.moments[5], "the third sine"
 
@@ -60,12 +60,12 @@ def test_sines_with_checkpoint():
     forward, backward = split(found)
     assert forward == [2, 2, 2]  # x and the value of the moment
     # x and the cotangent. Added: sin; cos of x; sin; the first sine's cosine for it; and the second's for that.
-    assert [m.operation.split(" = ")[1][:3] for m in found.moments[found.turn + 1 : -1]][:5] == [
+    assert [m.operation.split(" = ")[1][:3] for m in found.moments[found.boundary + 1 : -1]][:5] == [
         "sin", "cos", "sin", "cos", "cos",
     ]  # fmt: skip
     assert backward[:5] == [3, 4, 5, 5, 5]
     assert backward[5:] == [4, 3, 2]
-    assert vectors(found, "recomputed")[found.turn + 1 : -1] == [1, 2, 3, 3, 3, 2, 1, 0]
+    assert vectors(found, "recomputed")[found.boundary + 1 : -1] == [1, 2, 3, 3, 3, 2, 1, 0]
     assert not any(vectors(found, "residuals")), "what is saved is the argument"
 
 
@@ -73,7 +73,7 @@ def test_sines_with_checkpoint():
 def test_segments_keep_their_inputs_and_one_at_a_time_runs_again(n, k):
     found = liveness(zoo.segments(n, k), VECTOR)
     # Each segment saves its input; the first one's is the argument.
-    assert vectors(found, "residuals")[found.turn] == k - 1
+    assert vectors(found, "residuals")[found.boundary] == k - 1
     assert max(split(found)[0]) == 1 + (k - 1) + 1
     # The last segment runs again: all its cosines, beside x, the inputs of those between and the cotangent.
     assert found.peak_bytes == 1024 * (1 + (k - 2) + n // k + 1)
@@ -84,7 +84,9 @@ def test_a_recursive_checkpoint_has_a_peak_of_less_than_half():
     """The seed's example keeps log2 n values beside x, where n sines keep n."""
     for n in (4, 8, 16):
         found = liveness(zoo.recursive_checkpoint([jnp.sin] * n), VECTOR)
-        assert vectors(found)[found.turn] == len(trace(zoo.recursive_checkpoint([jnp.sin] * n), VECTOR).residuals) + 1
+        assert (
+            vectors(found)[found.boundary] == len(trace(zoo.recursive_checkpoint([jnp.sin] * n), VECTOR).residuals) + 1
+        )
         plain = liveness(sines(n), VECTOR)
         assert found.peak_bytes <= plain.peak_bytes
     assert found.peak_bytes < plain.peak_bytes / 2
@@ -110,7 +112,7 @@ def test_a_loop_counts_its_body_once_and_its_stacks_whole():
     found = liveness(f, VECTOR)
     # x; the stack of cosines; the carry. In the body the carry's sine is there beside it for its cosine.
     assert split(found)[0] == [1 + 10 + 1, 1 + 10 + 2, 1 + 10 + 1]
-    assert vectors(found, "residuals")[1 : found.turn + 1] == [10, 10, 10, 10]
+    assert vectors(found, "residuals")[1 : found.boundary + 1] == [10, 10, 10, 10]
     # Backward: x, the stack, the cotangent as carry and one cosine of it; then their product, the gradient.
     assert split(found)[1] == [1 + 10 + 2, 2]
     assert found.moments[1].operation == "for i in range(10)"
@@ -130,17 +132,17 @@ def test_names_make_nothing():
     )
     found = liveness(f, VECTOR)
     # x and its sine, which is kept under a name; then the result beside it.
-    assert split(found)[0] == [2, 3] and vectors(found, "residuals")[found.turn] == 1
+    assert split(found)[0] == [2, 3] and vectors(found, "residuals")[found.boundary] == 1
 
 
 def test_what_is_on_the_host_takes_nothing_and_has_a_row_of_its_own():
     policy = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
     matrix = jax.ShapeDtypeStruct((16, 16), np.float32)
     found = liveness(jax.checkpoint(lambda w, x: jnp.sin(jnp.sin(x @ w) @ w), policy=policy), matrix, matrix)
-    assert vectors(found)[found.turn] == 2 + 1, "the arguments and the result"
-    assert vectors(found, "host")[found.turn] == 2 and not any(vectors(found, "host")[i] for i in (0, -1))
-    assert ["on", "the", "host", "0", "B", "2", "KiB"] in [line.split()[:7] for line in str(found).splitlines()]
-    assert "on the host" not in str(liveness(jnp.sin, VECTOR))
+    assert vectors(found)[found.boundary] == 2 + 1, "the arguments and the result"
+    assert vectors(found, "host")[found.boundary] == 2 and not any(vectors(found, "host")[i] for i in (0, -1))
+    assert ["host", "memory", "0", "B", "2", "KiB"] in [line.split()[:6] for line in str(found).splitlines()]
+    assert "host memory" not in str(liveness(jnp.sin, VECTOR))
 
 
 def test_branches_leave_nothing_behind():
@@ -149,7 +151,7 @@ def test_branches_leave_nothing_behind():
         return lax.cond(p, sines(3), lambda x: x * 2, x)
 
     found = liveness(f, np.array(True), VECTOR)
-    assert max(split(found)[0]) == pytest.approx(2, abs=0.01) and vectors(found)[found.turn] == pytest.approx(
+    assert max(split(found)[0]) == pytest.approx(2, abs=0.01) and vectors(found)[found.boundary] == pytest.approx(
         2, abs=0.01
     )
 
@@ -162,11 +164,11 @@ f: bytes live after each equation
 forward ▂▄▄▄│▆██▆▄▄ backward
 peak 4 KiB, backward, step 5 of 9: c = cos(x), test_liveness.py:27 (f)
 
-             start    turn    peak     end
-arguments    1 KiB   1 KiB   1 KiB   1 KiB
-recomputed     0 B     0 B   2 KiB     0 B
-other          0 B   1 KiB   1 KiB   1 KiB
-together     1 KiB   2 KiB   4 KiB   2 KiB"""
+              start   boundary    peak     end
+arguments     1 KiB      1 KiB   1 KiB   1 KiB
+recomputed      0 B        0 B   2 KiB     0 B
+temporaries     0 B      1 KiB   1 KiB   1 KiB
+total         1 KiB      2 KiB   4 KiB   2 KiB"""
     )
 
 
@@ -199,9 +201,9 @@ def test_plot_marks_the_turn_and_the_peak():
     ax = Figure().subplots()
     found.plot(ax)
     turn, peak = ax.get_lines()
-    assert set(turn.get_xdata()) == {found.turn} == {7}
+    assert set(turn.get_xdata()) == {found.boundary} == {7}
     assert (list(peak.get_xdata()), list(peak.get_ydata())) == ([5], [5])
-    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["arguments", "residuals", "other"]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["arguments", "residuals", "temporaries"]
     assert ax.get_ylabel() == "KiB"
 
 
@@ -217,10 +219,10 @@ def test_of_every_function_each_moment_is_accounted_for(name):
     found = live_bytes(passes)
     assert len(found.moments) == 3 + steps(passes.forward) + steps(passes.backward)
     for moment in found.moments:
-        assert min(moment.arguments, moment.residuals, moment.recomputed, moment.other) >= 0
+        assert min(moment.arguments, moment.residuals, moment.recomputed, moment.temporaries) >= 0
 
-    start, turn, end = found.moments[0], found.moments[found.turn], found.moments[-1]
-    assert (start.operation, turn.operation, end.operation) == ("start", "turn", "end")
+    start, turn, end = found.moments[0], found.moments[found.boundary], found.moments[-1]
+    assert (start.operation, turn.operation, end.operation) == ("start", "boundary", "end")
     given = {*passes.forward.inputs, *passes.forward.constants, *passes.backward.constants}
     assert {m.arguments for m in found.moments} == {sum(v.nbytes for v in given)}
     assert start.nbytes == start.arguments
@@ -230,11 +232,11 @@ def test_of_every_function_each_moment_is_accounted_for(name):
     kept = {named.get(r.value, r.value) for r in passes.residuals if r.kind == "computed" and r.memory == "device"}
     returned = {named.get(v, v) for v in passes.forward.outputs[: len(passes.cotangents)]}
     assert turn.residuals == sum(v.nbytes for v in kept - given)
-    assert turn.other == sum(v.nbytes for v in returned - kept - given if not is_literal(v))
+    assert turn.temporaries == sum(v.nbytes for v in returned - kept - given if not is_literal(v))
     assert turn.recomputed == 0
 
     gradients = {v for v in passes.backward.outputs if not is_literal(v)}
-    assert end.residuals + end.recomputed + end.other == sum(v.nbytes for v in gradients - given)
+    assert end.residuals + end.recomputed + end.temporaries == sum(v.nbytes for v in gradients - given)
     early = [e for e, _ in passes.backward.walk() if e.role != "B"]
     assert early or not any(m.recomputed for m in found.moments)
 
@@ -272,7 +274,7 @@ def test_segments_of_any_length(lengths, wrapped):
     found = liveness(f, VECTOR)
     plain = [length for i, length in enumerate(lengths) if not wrapped >> i & 1]
     inputs = sum(wrapped >> i & 1 for i in range(1, len(lengths)))
-    assert vectors(found)[found.turn] == 1 + sum(plain) + inputs + 1
+    assert vectors(found)[found.boundary] == 1 + sum(plain) + inputs + 1
     assert vectors(found)[-1] == 2
     assert min(vectors(found)) == 1
     assert found.peak_bytes >= 1024 * (1 + sum(plain) + inputs + 1)

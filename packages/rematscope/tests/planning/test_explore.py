@@ -91,14 +91,14 @@ def test_costs_of_a_choice_beside_those_without_a_checkpoint(panel):
     assert all(row[2] == "none" for row in shown.costs().values())
     shown.policy.value = "no policy"
     costs = shown.costs()
-    # Kept are arguments alone: 256·64 + 64·128 + 128·64 floats. Both products are made again, 2·256·64·128 FLOPs each,
-    # and tanh of 256·128 elements; 1 − tanh² and the cosines come late. Without a checkpoint three more are kept:
-    # tanh's result, its derivative (128 KiB each) and the cosines (64 KiB).
+    # Only arguments are saved: 256·64 + 64·128 + 128·64 floats. Both matmuls are recomputed, 2·256·64·128 FLOPs each,
+    # and tanh of 256·128 elements; 1 − tanh² and the cosines are deferred. Without a checkpoint three more values are
+    # saved: tanh's result, its derivative (128 KiB each) and the cosines (64 KiB).
     assert costs["bytes saved"] == ["128 KiB", "448 KiB", "−320 KiB (−71 %)"]
     assert costs["FLOPs recomputed"] == ["8.39 M", "0", "+8.39 M"]
-    assert costs["FLOPs late"] == ["32.8 k", "0", "+32.8 k"]
+    assert costs["FLOPs deferred"] == ["32.8 k", "0", "+32.8 k"]
     assert costs["transcendentals recomputed"] == ["32.8 k", "0", "+32.8 k"]
-    assert costs["transcendentals late"] == ["16.4 k", "0", "+16.4 k"]
+    assert costs["transcendentals deferred"] == ["16.4 k", "0", "+16.4 k"]
 
 
 def test_ticking_a_name_chooses_names(panel):
@@ -222,7 +222,7 @@ def test_a_choice_is_shown_among_the_best_ones_and_over_time(panel):
         cost = way.recompute_cost.flops + way.recompute_cost.transcendentals
         other = best.within(way.kept_bytes)
         said = re.search(
-            r"Within as many bytes, (\w+) computes .* again, and not|none that keeps no more", shown.pane.html
+            r"With no more bytes saved, (\w+) would recompute .* instead of|Pareto-optimal: no", shown.pane.html
         )
         assert said and (said[1] == other.beside if other.cost < cost else said[1] is None)
         captions = re.findall(r'<img [^>]*alt="([^"]*)"', shown.pane.html)

@@ -152,9 +152,8 @@ def test_text_has_every_point_and_what_it_saves(trade):
     table, others, matrix = str(trade).split("\n\n")
     rows = table.splitlines()[2:-1]
     assert len(rows) == len(trade.points) and rows[0].split()[:3] == ["1", "0", "0"]
-    assert (
-        table.splitlines()[-1] == f"block: {len(trade.points)} choices of its 5 names and of policies that none beats"
-    )
+    counted = f"block: {len(trade.points)} choices of its 5 names and of policies that are Pareto-optimal"
+    assert table.splitlines()[-1] == counted
     assert [line.split()[0] for line in others.splitlines()[2:6]] == [point.label for point in trade.presets]
     lines = matrix.splitlines()[1:-1]
     for name in trade.graph.names:
@@ -166,7 +165,7 @@ def test_a_long_frontier_is_folded_and_says_so(trade):
     points = [Point(i, 1000 - i, ("a", "b") if i % 2 else ("c",)) for i in range(1000)]
     graph = trade.graph
     found = Frontier(graph, tuple(points), trade.presets, {}, None, True)
-    assert "20 of them here, all in .points" in str(found)
+    assert "20 of them are shown, .points has all" in " ".join(str(found).split())
     matrix = SavedNamesMatrix(("a", "b", "c", "d"), points)
     assert "72 of the 1000 points" in str(matrix) and len(matrix.rows["a"]) == 1000
     assert str(matrix).splitlines()[1].startswith("a, b  ·"), "names that are always saved together share a row"
@@ -187,7 +186,7 @@ def test_plot_has_every_point(trade):
     ax = Figure().subplots()
     trade.plot(ax)
     scale = trade.points[-1].nbytes / ax.get_lines()[1].get_xdata()[-1]
-    assert scale == 1024 and ax.get_xlabel() == "kept (KiB)"
+    assert scale == 1024 and ax.get_xlabel() == "saved (KiB)"
     drawn = [(x * scale, y) for line in ax.get_lines()[1:] for x, y in line.get_xydata()]
     assert len(drawn) == len(trade.points) + len(trade.labelled)
     legend = [text.get_text() for text in ax.get_legend().get_texts()]

@@ -189,7 +189,7 @@ IMPOSSIBLE = [
     (
         stages,
         127,
-        "a budget of 127 B is too small: stages keeps at least 128 bytes (128 B) of computed values whatever is "
+        "a budget of 127 B is too small: stages saves at least 128 bytes (128 B) of computed values whatever is "
         "chosen: what goes into its checkpoints, and what the backward pass needs of the rest. Give that much, or put "
         "a checkpoint around more of it.",
     ),

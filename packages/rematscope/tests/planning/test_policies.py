@@ -100,10 +100,10 @@ def test_without_names_a_plan_is_the_best_policy_and_says_where_names_would_help
     assert "layer: save nothing" in str(plan(layer, *SHAPES, budget=0))
 
 
-def test_a_frontier_has_the_policies_that_none_beats():
+def test_a_frontier_has_the_pareto_optimal_policies():
     found = frontier(layer, *SHAPES)
     assert [point.beside for point in found.points] == ["", LABELS[0], "as it is"]
-    assert "3 choices of policies, as it has no names to choose, that none beats" in str(found)
+    assert "3 choices of policies, as it has no names to choose, that are Pareto-optimal" in str(found)
     for point in found.presets:
         assert found.within(point.nbytes).cost <= point.cost
 

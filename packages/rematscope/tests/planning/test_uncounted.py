@@ -100,7 +100,7 @@ def test_what_a_name_spares_of_it_is_shown(f, primitive):
 
 def test_a_frontier_is_that_of_what_is_counted(f, primitive):
     for text in texts(found := frontier(f, X, X)):
-        assert f"that none beats by what is counted: the cost of {primitive} is not known" in text.replace("\n", " ")
+        assert f"are Pareto-optimal by what is counted: the cost of {primitive} is not known" in text.replace("\n", " ")
         assert "the best too" not in text
     assert found.graph.uncounted == {primitive}
 

@@ -35,7 +35,7 @@ def test_no_word_and_no_number_is_broken(table, width):
 
 def test_a_table_stays_one_at_80_columns(table):
     lines = plain_text(table, 80).splitlines()
-    assert lines[0].split()[:2] == ["saved", "type"] and "test_narrow.py:" in lines[2]
+    assert lines[0].split()[:2] == ["Residual", "Type"] and "test_narrow.py:" in lines[2]
     assert "(attention_scores" not in lines[2] and "(attention_scores_of_all_heads)" in plain_text(table, 140)
 
 

@@ -90,7 +90,7 @@ def test_what_is_said_is_what_is_traced_and_compiled():
     plain, late = trace(looped, WS, X).cost, trace(found.function, WS, X).cost
     more = late.flops + late.transcendentals - plain.flops - plain.transcendentals
     assert found.recomputed == more > 0
-    assert "computed again" in repr(found)
+    assert " recomputed" in repr(found).splitlines()[0]
     assert "test_auto.py" in repr(found)
     assert "Compiled for cpu" in found.certificate
     ax = Figure().subplots()
@@ -98,12 +98,17 @@ def test_what_is_said_is_what_is_traced_and_compiled():
     line = ax.get_lines()[-1]
     highest = int(np.argmax(line.get_ydata()))
     assert ax.get_ylabel() == "MiB" and line.get_ydata()[highest] * 2**20 == found.before.peak_bytes
-    assert highest >= found.before.turn and found.after.turn <= line.get_xdata()[highest] < len(found.after.moments)
+    assert highest >= found.before.boundary and found.after.boundary <= line.get_xdata()[highest] < len(
+        found.after.moments
+    )
     assert (
-        line.get_xdata()[found.before.turn] == found.after.turn < line.get_xdata()[-1] == len(found.after.moments) - 1
+        line.get_xdata()[found.before.boundary]
+        == found.after.boundary
+        < line.get_xdata()[-1]
+        == len(found.after.moments) - 1
     )
     assert ax.get_ylim()[1] > line.get_ydata()[highest]
-    assert ax.get_legend().get_texts()[-1].get_text() == "where all is kept"
+    assert ax.get_legend().get_texts()[-1].get_text() == "everything saved"
 
 
 def test_the_peak_never_rises_as_the_limit_falls_and_room_for_all_is_used():
@@ -385,7 +390,7 @@ def test_rows_are_solved_between_limits_that_foretold_too_little_and_too_much(mo
     def trial(*_, **__):
         return types.SimpleNamespace(predicted=90 if asked[-1] < 105 else 120, recomputed=1.0)
 
-    monkeypatch.setattr(search._segmented, "in_rows", trial)
+    monkeypatch.setattr(search, "_trial", trial)
     search._solve(mock.Mock(best=best), 100)
     low, high, between = asked
     assert low < between < high
@@ -402,9 +407,7 @@ def test_where_the_rows_foretell_more_than_the_programs_they_are_solved_for_the_
         asked.append(peak)
         return (chosen, frozenset(), 1.0) if peak > 130 else None
 
-    monkeypatch.setattr(
-        search._segmented, "in_rows", lambda *_, **__: types.SimpleNamespace(predicted=99, recomputed=1.0)
-    )
+    monkeypatch.setattr(search, "_trial", lambda *_, **__: types.SimpleNamespace(predicted=99, recomputed=1.0))
     search._solve(mock.Mock(best=best, least=131), 100)
     assert asked == [100, 131]
     assert [trial.predicted for trial, _ in search._found] == [99]
@@ -517,7 +520,7 @@ def test_what_takes_long_is_kept_though_other_things_take_more_operations():
     moved = sum(math.prod(shape) * 4 for shape in ((256, 64), (64, 256), *[(64, 64)] * 3))  # two sines read, too
     assert seconds.recomputed == pytest.approx(moved / 1e9)
     assert seconds.bound <= seconds.recomputed
-    assert "180 µs computed again" in repr(seconds)
+    assert "180 µs recomputed" in repr(seconds)
     assert "a roofline of slow" in seconds.certificate
     by_hand = auto(net, *arguments, budget="16 KiB", cost=lambda equation: 7 * (equation.primitive == "reduce_sum"))
     assert by_hand.recomputed == 0

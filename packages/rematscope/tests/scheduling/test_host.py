@@ -108,7 +108,7 @@ def test_no_more_moves_than_the_host_has_room_for():
 def test_the_result_says_what_is_on_the_host_and_what_is_assumed():
     chosen = found(Host(bandwidth=2e9, overlap=0.5))
     text = repr(chosen)
-    assert "on the host" in text.splitlines()[0]
+    assert "in host memory" in text.splitlines()[0]
     assert "2 GB a second in each direction" in chosen.certificate
     assert "while 50 % of the forward pass computes" in chosen.certificate
     assert "Compiled for cpu, all of that stays on the device." in chosen.certificate

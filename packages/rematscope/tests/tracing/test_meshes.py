@@ -105,7 +105,7 @@ def test_under_automatic_axes_what_only_the_compiler_decides_is_foretold_and_sai
     passes = trace(lambda x: jnp.sin(jnp.sin(x)), shape)
     assert [r.device_bytes for r in passes.unplaced] == [128, 128]
     assert (
-        "foretold for 2 of them, which the compiler may divide otherwise"
+        "the sharding of 2 residuals is an estimate, the compiler decides"
         in residual_table(lambda x: jnp.sin(jnp.sin(x)), shape).total
     )
 

@@ -16,7 +16,7 @@ from rematscope import trace
 
 def counts(passes, primitive):
     """(recomputed, late) operations of one primitive in the backward pass."""
-    return passes.backward.count(primitive, "R"), passes.backward.count(primitive, "L")
+    return passes.backward.count(primitive, "R"), passes.backward.count(primitive, "D")
 
 
 # Arguments are always kept: W1, W2, W3 and x. Each layer's backward pass is `dz = dx * cos(y)`, `dW = outer(dz, x)` and

@@ -90,7 +90,7 @@ def with_fori_loop(parameters, state, batches):
 
 def figures(passes: Passes):
     """What does not depend on where the passes stand, nor on whether the batch has a gradient."""
-    counts = [passes.backward.count(primitive, role) for primitive in ("dot_general", "sin", "cos") for role in "RL"]
+    counts = [passes.backward.count(primitive, role) for primitive in ("dot_general", "sin", "cos") for role in "RD"]
     return passes.device_bytes_by_kind()["computed"], passes.recompute_cost.flops, counts
 
 
@@ -176,8 +176,8 @@ def test_of_a_gradient_alone_of_a_loss_in_one_checkpoint_all_is_the_backward_pas
         return w - lax.scan(lambda total, x: (total + gradient(w, x), None), jnp.zeros_like(w), x)[0]
 
     passes = trace(step, array(D, D), array(*batches, ROWS, D))
-    counts = {role: passes.backward.count("dot_general", role) for role in "RLB"}
-    assert passes.step.times == (4 if batches else 1) and counts == {"R": 0, "L": 1, "B": 1}
+    counts = {role: passes.backward.count("dot_general", role) for role in "RDB"}
+    assert passes.step.times == (4 if batches else 1) and counts == {"R": 0, "D": 1, "B": 1}
 
 
 def test_per_example_gradients_count_every_example():
@@ -284,7 +284,7 @@ def test_a_module_that_a_step_was_not_given_is_asked_for():
 def test_what_a_step_has_stands_apart():
     found = liveness(jax.jit(stepping(by_grad)), PARAMETERS, STATE, BATCH)
     weights = 4 * LAYERS * D * D
-    start, turn, end = found.moments[0], found.moments[found.turn], found.moments[-1]
+    start, turn, end = found.moments[0], found.moments[found.boundary], found.moments[-1]
     assert (start.parameters, start.optimizer_state, start.arguments) == (weights, 2 * weights + 4, 4 * ROWS * D)
     assert turn.residuals == expected()[0] and max(m.gradients for m in found.moments) == weights
     assert end.nbytes == start.nbytes + 3 * weights + 4, "new parameters and moments beside the old ones"
@@ -363,7 +363,7 @@ def test_fit_compiles_the_step():
     assert found.names == ("h",)
     compiled = jax.jit(found.plan.planned).lower(*sizes).compile().memory_analysis()
     assert found.chosen.measurement.temp_bytes == pytest.approx(compiled.temp_size_in_bytes, rel=0.1)
-    assert "the step as it stands" in " ".join(str(found).split())
+    assert "the step as written" in " ".join(str(found).split())
 
 
 def on_two_devices(check_vma, make_mesh):
@@ -397,7 +397,7 @@ def test_a_loss_inside_a_shard_map_is_looked_at_with_what_one_device_has(check_v
     (found,) = (finding for finding in lint(step, *shapes).findings if finding.name == "h")
     assert found.kind == "too late" and "all_gather" in found.text
     explore(step, *shapes)
-    assert "bytes over links again" in capsys.readouterr().out
+    assert "link bytes recomputed" in capsys.readouterr().out
 
 
 def test_a_step_of_divided_parameters_is_one_also_where_its_results_lie_as_the_compiler_chooses():

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from rematscope import FwdBwd, TraceError, compare, liveness, trace
+from rematscope.render.view import plain_text
 
 
 def f(w, x):
@@ -38,8 +39,14 @@ def test_it_shows_each_way_and_escapes_labels():
     assert "<b>" not in found.html() and "&lt;b&gt;" in found.html()
 
 
+def test_a_narrow_terminal_breaks_no_word():
+    narrow = plain_text(compare(WAYS, *ARGS, device="tpu v5e"), 60)
+    assert max(map(len, narrow.splitlines())) <= 60
+    assert "Recompute time" in narrow and "10 transcendentals" in " ".join(narrow.split())
+
+
 def test_nothing_to_compare_is_said():
-    with pytest.raises(TraceError, match="nothing to compare"):
+    with pytest.raises(TraceError, match="empty mapping"):
         compare({}, *ARGS)
 
 

@@ -28,7 +28,7 @@ def in_a_terminal(code: str) -> str:
 def test_in_a_terminal_nothing_is_missing():
     printed = in_a_terminal("explore(f, 1.0); linked(f, 1.0); print(liveness(f, 1.0)); print(frontier(f, 1.0))")
     assert "save_only_these_names('h')" in printed and "no checkpoint" in printed, "explore's first choice"
-    assert "return dx" in printed and "peak" in printed and "beside them" in printed
+    assert "return dx" in printed and "peak" in printed and "For comparison" in printed
     assert "pip install" not in printed
 
 
@@ -52,7 +52,7 @@ def page() -> dict[str, list[dict]]:
         ("explore(f, 1.0)", "save_only_these_names('h')", "notebook"),
         ("linked(f, 1.0)", "return dx", "notebook"),
         ("liveness(f, 1.0)", "peak", "plot"),
-        ("frontier(f, 1.0)", "beside them", "plot"),
+        ("frontier(f, 1.0)", "For comparison", "plot"),
     ],
 )
 def test_a_notebook_shows_what_it_can_and_names_the_extra(page, line, shown, extra):

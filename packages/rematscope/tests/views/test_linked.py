@@ -54,8 +54,8 @@ def test_what_is_said_about_a_value():
     assert note(state, "x") == "f32[4]  ·  saved, 16 B  ·  argument"
     assert note(state, "a") == f"f32[5]  ·  saved, 20 B  ·  {where}"
     assert note(state, "b") == f"f32[5]  ·  not saved  ·  {where}  ·  recomputed in the backward pass"
-    assert note(state, "e") == f"f32[5]  ·  late: first computed in the backward pass  ·  {where}"
-    assert note(state, "g") == f"f32[6]  ·  made by the backward pass  ·  {where}"
+    assert note(state, "e") == f"f32[5]  ·  deferred: computed once, in the backward pass  ·  {where}"
+    assert note(state, "g") == f"f32[6]  ·  computed by the backward pass  ·  {where}"
     assert note(state, "ct") == "f32[6]  ·  cotangent"
 
 

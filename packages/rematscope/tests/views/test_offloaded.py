@@ -1,4 +1,4 @@
-"""What is kept on the host is told apart, and counts in no total of the device."""
+"""Residuals in host memory are listed separately, and are not part of the device's totals."""
 
 import jax
 import jax.numpy as jnp
@@ -62,7 +62,7 @@ def test_a_plan_says_that_it_is_not_compared_with_what_moves_values_to_the_host(
 
 def test_what_the_host_keeps_is_said_beside_the_totals():
     passes = trace(offloading, X, W)
-    said = "saves 2 KiB: computed 512 B + arguments 1.5 KiB; 512 B on the host"
+    said = "saves 2 KiB: computed 512 B + arguments 1.5 KiB; 512 B in host memory"
     for page in (
         repr(FwdBwd(passes)),
         FwdBwd(passes).html(),
@@ -71,19 +71,19 @@ def test_what_the_host_keeps_is_said_beside_the_totals():
     ):
         assert said in page
     assert "512 B → host" in repr(FwdBwd(passes))
-    assert any("saved on the host, 512 B" in note for note in Linked(passes).pane()["notes"])
+    assert any("saved in host memory, 512 B" in note for note in Linked(passes).pane()["notes"])
 
 
 def test_explore_tells_them_apart(capsys):
     explore(lambda x, w: offloading(x, w) * 2.0, X, W)
-    rows = {line[:17]: line.split()[3:] for line in capsys.readouterr().out.splitlines() if line.startswith("bytes")}
-    assert rows["bytes on the host"][1:] == "0 B 512 B −512 B".split()
+    rows = {line[:20]: line.split()[4:] for line in capsys.readouterr().out.splitlines() if line.startswith("bytes")}
+    assert rows["bytes in host memory"] == "0 B 512 B −512 B".split()
 
 
 def test_ways_are_compared_by_what_they_keep_on_the_device():
     found = compare({"plain": layer, "offloading": offloading}, X, W)
     assert found["offloading"].kept_bytes == ONE
-    assert "512 B + 512 B on the host" in repr(found)
+    assert "512 B + 512 B in host memory" in repr(found)
 
 
 def test_a_policy_that_offloads_saves_something():
@@ -119,8 +119,8 @@ def test_measure_says_that_a_cpu_moves_nothing():
     measured = measure(offloading, X, W)
     said = "Offloading is ignored for cpu: 512 B that the trace moves to the host stay on the device."
     assert said in measured.notes and said in repr(measured)
-    (row,) = [row for row in measured.rows if row.what == "on the host"]
+    (row,) = [row for row in measured.rows if row.what == "host memory"]
     assert (row.predicted, row.compiled) == (ONE, 0)
     plain = measure(layer, X, W)
     assert not any("offload" in note for note in plain.notes)
-    assert all(row.what != "on the host" for row in plain.rows)
+    assert all(row.what != "host memory" for row in plain.rows)

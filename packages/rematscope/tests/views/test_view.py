@@ -50,13 +50,14 @@ def test_the_programs_stand_one_above_the_other_at_80_columns():
         "   return d",
         "─" * 80,
         "backward",
-        "recomputes 1 (5 transcendentals); late 2 (11 transcendentals)",
+        "recomputes 1 equation (5 transcendentals); defers 2 equations (11",
+        "transcendentals)",
         "",
         "   ct                       f32[6]    cotangent",
         "   ── barrier: 6 values ──",
         f"R  b = sin(a)               f32[5]    {where}",
-        f"L  e = cos(a)               f32[5]    {where}",
-        f"L  f = cos(c)               f32[6]    {where}",
+        f"D  e = cos(a)               f32[5]    {where}",
+        f"D  f = cos(c)               f32[6]    {where}",
         f"B  g = ct * f               f32[6]    {where}",
         f"B  h = g @ W2               f32[5]    {where}",
         f"B  m = outer(g, b)          f32[6,5]  {where}",
@@ -66,14 +67,14 @@ def test_the_programs_stand_one_above_the_other_at_80_columns():
         "   return dW1 = p           f32[5,4]",
         "   return dW2 = m           f32[6,5]",
         "   return dx = o            f32[4]",
-        "S saved  R recomputed  L late  B backward",
+        "S saved  R recomputed  D deferred  B backward",
     ]
 
 
 def test_side_by_side_where_there_is_room():
     first, *_, legend = plain_text(FwdBwd(trace(net, *ARGUMENTS)), 120).splitlines()
     assert re.fullmatch("forward +│ backward", first)
-    assert legend == "S saved  R recomputed  L late  B backward"
+    assert legend == "S saved  R recomputed  D deferred  B backward"
 
 
 def test_a_scan_reads_as_a_loop():
@@ -193,11 +194,11 @@ def test_a_table_of_residuals_says_what_is_saved_by_which_line_for_what():
     where = f"test_view.py:{layer.__code__.co_firstlineno + 1} (layer)"
     text = plain_text(residual_table(layer, ARGUMENTS[0], ARGUMENTS[2]))
     assert text.splitlines() == [
-        "saved  type      bytes   share  made by   line                     needed by",
-        "──────────────────────────────────────────────────────────────────────────────────",
-        f"c      f32[5]     20 B  17.2 %  cos       {where}  d = ct * c",
-        "W      f32[5,4]   80 B  69.0 %  argument                           e = d @ W",
-        "x      f32[4]     16 B  13.8 %  argument                           f = outer(d, x)",
+        "Residual  Type      Bytes   Share  Op        Line                     Used by",
+        "─────────────────────────────────────────────────────────────────────────────────────",
+        f"c         f32[5]     20 B  17.2 %  cos       {where}  d = ct * c",
+        "W         f32[5,4]   80 B  69.0 %  argument                           e = d @ W",
+        "x         f32[4]     16 B  13.8 %  argument                           f = outer(d, x)",
         "layer saves 116 B: computed 20 B + arguments 96 B",
     ]
 
@@ -330,7 +331,7 @@ def test_programs_that_are_not_opened_are_named():
     def f(b):
         return solve(lambda x: 2 * x, b, lambda _, y: y / 2, lambda _, y: y / 2)
 
-    assert "not looked into: custom_linear_solve" in plain_text(FwdBwd(trace(f, jnp.ones(3))))
+    assert "not counted: custom_linear_solve" in plain_text(FwdBwd(trace(f, jnp.ones(3))))
     assert trace(lambda x: x.at[0].add(1.0), jnp.ones(3)).unopened == ()
 
 

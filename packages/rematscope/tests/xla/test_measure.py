@@ -47,8 +47,10 @@ def test_temporaries_count_also_where_a_loop_s_addresses_lie_among_them():
         size=464, assigned=parts, is_tuple=1, is_thread_local=0, is_entry_computation_parameter=0, is_constant=0
     )
     schedule = Schedule([None], {0: LiveRange(None, 0, 0), 1: LiveRange(None, 0, 0)})
-    totals = _live_bytes(types.SimpleNamespace(buffer_allocations=[block]), schedule, {0: "other", 1: "other"})
-    assert totals["other"][0] == 464
+    totals = _live_bytes(
+        types.SimpleNamespace(buffer_allocations=[block]), schedule, {0: "temporaries", 1: "temporaries"}
+    )
+    assert totals["temporaries"][0] == 464
 
 
 @pytest.mark.parametrize("kind", ["scanned", "unrolled"])
@@ -108,11 +110,11 @@ def test_the_wrong_half_checkpointed_shows_in_temporary_memory():
 @since("0.11", "XLA on a CPU sets no more memory aside than this")
 def test_at_the_turn_of_the_compiled_program_what_the_backward_pass_needs_is_live():
     found = measured("unrolled", jax.checkpoint).compiled
-    forward, backward = found.moments[1 : found.turn], found.moments[found.turn + 1 : -1]
-    assert found.moments[found.turn].operation == "turn"
+    forward, backward = found.moments[1 : found.boundary], found.moments[found.boundary + 1 : -1]
+    assert found.moments[found.boundary].operation == "boundary"
     assert not any(moment.recomputed for moment in forward)
     # Three values between four layers cross; the first layer's input is an argument.
-    assert found.moments[found.turn].residuals == 3 * 4 * 256 * 64
+    assert found.moments[found.boundary].residuals == 3 * 4 * 256 * 64
     assert backward[-1].residuals == 0
     assert {m.source.function.rpartition(".")[2] for m in forward if "sin" in m.operation} == {"layer"}
 
@@ -221,7 +223,7 @@ def test_an_absent_tpu_is_compiled_for_in_a_process_of_its_own(monkeypatch):
     found = measure(f, *x, target="tpu v5e")
     assert (found.peak_bytes, found.temp_bytes, found.compiled, found.argument_bytes) == (10 + 20 - 4 + 5, 5, None, 10)
     assert (found.host_bytes, found.peak_with_vmem_bytes) == (6, 70)
-    memory = ["arguments", "outputs", "temporaries", "on the host", "peak", "peak with VMEM"]
+    memory = ["arguments", "outputs", "temporaries", "host memory", "peak", "peak with VMEM"]
     assert [row.what for row in found.rows] == [*memory, "FLOPs", "transcendentals"]
     assert os.environ == before
     with pytest.raises(TargetError, match="no TPU v5e here to run on"):
@@ -319,7 +321,7 @@ def test_seconds_are_said_where_a_device_is_given():
     f = jax.checkpoint(lambda w, x: jnp.sin(w @ x).sum())
     found = measure(f, jnp.ones((64, 64)), jnp.ones((64, 64)), device="tpu v5e")
     assert found.roofline == seconds_of(found.passes, "tpu v5e")
-    assert "By a roofline of tpu v5e both passes take" in " ".join(str(found).split())
+    assert "Estimated by a roofline of tpu v5e: both passes take" in " ".join(str(found).split())
     assert measure(f, jnp.ones((64, 64)), jnp.ones((64, 64))).roofline is None
     with pytest.raises(TargetError, match="no rates"):
         measure(f, jnp.ones((64, 64)), jnp.ones((64, 64)), device="tpu v99")

@@ -186,7 +186,7 @@ class Equation:
       params: JAX's parameters of the primitive.
       eqn: JAX's own equation, which this one is made from.
       bodies: loop body or branches, in the order of the primitive's parameters.
-      role: in a backward program, `"R"`, `"L"` or `"B"`; see `rematscope.ir.roles`. Empty in a forward program.
+      role: in a backward program, `"R"`, `"D"` or `"B"`; see `rematscope.ir.roles`. Empty in a forward program.
       length: how often the body of a loop runs; 1 for everything else, and for a loop of unknown length.
       counted: False for a `while` whose trip count is not in the program: one iteration stands for all.
       devices: how many devices a collective goes over; 1 for everything else.

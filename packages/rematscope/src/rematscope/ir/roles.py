@@ -1,8 +1,8 @@
-"""Which equations of a backward program are recomputed, which are late, and which are the backward pass proper.
+"""The role of each equation of a backward program: recomputed, deferred, or backward.
 
-The forward program's value numbers tell whether a value of the backward program was computed before; see
+Value numbering says whether the forward program already computed a value of the backward program; see
 `rematscope.ir.value_numbering`. Names, barriers, moves to another memory and roundings to a value's own precision are
-transparent. The bodies of two loops can be compared, and a slice of a stack is what was stacked.
+transparent. Loop bodies are compared with each other, and a slice of a stack equals the value that was stacked.
 """
 
 from collections.abc import Iterator
@@ -12,11 +12,11 @@ from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.program import CASTS, Equation, Program, Value
 from rematscope.ir.value_numbering import ValueNumbering
 
-RECOMPUTED, LATE, BACKWARD = "R", "L", "B"
+RECOMPUTED, LATE, BACKWARD = "R", "D", "B"
 
 
 class Equal(NamedTuple):
-    """What is equal to what in both programs.
+    """The equal values of both programs.
 
     Attributes:
       forward_value_of: for each value of a recomputed equation, the value of the forward program that it equals, or the
@@ -31,17 +31,18 @@ class Equal(NamedTuple):
 
 
 def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, ...]) -> Equal:
-    """Sets the role of every equation of `backward`.
+    """Set the role of every equation of `backward`.
 
     * `R`, recomputed: does not depend on the incoming cotangents, and the forward pass computed the same value.
-    * `L`, late: does not depend on the cotangents, but is computed here first, as far as is known: of a loop that could
-      not be compared with the forward pass's, what its carries decide counts as late.
+    * `D`, deferred: does not depend on the cotangents, and the forward pass did not compute the value, as far as is
+      known: in a loop that could not be compared with the forward pass's loop, values that depend on its carries count
+      as deferred.
     * `B`, backward: the rest.
 
     A loop has the role that its operations share; `B` if they differ.
 
     Returns:
-      What is equal to what.
+      The equal values.
     """
     marks = dict.fromkeys(cotangents, 1)
     mark_dependence(backward, marks)
@@ -52,7 +53,7 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
     computed = {numbering.number(v): v for v in forward.inputs}
     named: dict[int, list[Value]] = {}
     alike: dict[Value, list[Value]] = {}
-    # A value from a branch exists only if that branch was taken: it is known in the backward pass's branches alone.
+    # A value from a branch exists only if that branch was taken, so only branches of the backward pass may match it.
     in_branches: dict[int, Value] = {}
     for equation, in_branch in _everything(forward):
         if equation.primitive in CASTS:
@@ -75,7 +76,7 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
             numbers = [numbering.number(v) for v in equation.outputs]
             before = [computed.get(n) or (in_branches.get(n) if in_branch else None) for n in numbers]
             if equation.primitive == "name":
-                # Equal values that are named apart are saved apart, and come again in the order in which they came.
+                # Equal values with different names are saved separately, and recomputed in the forward pass's order.
                 before = [_next(named[n]) if n in named else v for n, v in zip(numbers, before, strict=True)]
             if equation.bodies:
                 inner = {e.role for body in equation.bodies for e in body.equations}
@@ -87,7 +88,7 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
             elif equation.primitive == "device_put" or (
                 numbering.unboxes(equation) and equation.inputs[0] in program.inputs
             ):
-                equation.role = LATE  # fetching what was kept computes nothing again
+                equation.role = LATE  # fetching an offloaded residual recomputes nothing
             else:
                 equation.role = RECOMPUTED if before and all(before) else LATE
             pairs = zip(equation.outputs, before, strict=True)
@@ -105,7 +106,7 @@ def _next(values: list[Value]) -> Value:
 
 
 def _everything(program: Program, in_branch: bool = False) -> Iterator[tuple[Equation, bool]]:
-    """Every equation, bodies included, and whether it stands in a branch."""
+    """Yield every equation, including those of bodies, and whether it is inside a branch."""
     for equation in program.equations:
         yield equation, in_branch
         for body in equation.bodies:

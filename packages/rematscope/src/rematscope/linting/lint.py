@@ -52,32 +52,32 @@ class Lint(View):
             alike: dict[tuple[LintKind, Source | None], list[LintFinding]] = {}
             for found in self.findings:
                 alike.setdefault((found.kind, found.source), []).append(found)
-            rows = [["about", "finding"], *([kind, _folded(group)] for (kind, _), group in alike.items())]
+            rows = [["About", "Finding"], *([kind, _folded(group)] for (kind, _), group in alike.items())]
             count = len(self.findings)
             views.append(TextTable(rows, f"{self.function}: {count} finding{'s' * (count > 1)}"))
         else:
             views.append(Lines([f"{self.function}: no findings"]))
         if not self.findings or any(found.name for found in self.findings):
-            what = "values that deserve a name, and what each spares by itself; first what spares most per byte"
-            inside = "no line of yours comes by these, so that no name can be put there: a library keeps them to itself"
+            what = "Values worth naming, by recompute avoided per byte saved"
+            inside = "Values inside a library, where you cannot add a name"
             views += _table(self.places, what, "places") + _table(self.out_of_reach, inside, "out_of_reach")
         if self.uncounted:
-            views.append(Lines([f"{self.uncounted}: what a name spares of it is in no figure here"]))
+            views.append(Lines([f"{self.uncounted}: the recompute that a name avoids there is not included"]))
         return [Stack(*views)]
 
 
 def _table(places: Sequence[Place], what: str, attribute: str) -> list[View]:
     if not places:
         return []
-    instead = ["saved by"] * any(place.instead for place in places)
-    rows = [["value", "type", "bytes", "spares", "line", *instead]]
+    instead = ["Saved by"] * any(place.instead for place in places)
+    rows = [["Value", "Type", "Bytes", "Recompute avoided", "Line", *instead]]
     for place in places[:_SHOWN]:
         amounts = bytes_text(place.nbytes), amount_text(place.spares)
         line = "\n".join(filter(None, [place.module, str(place.source or "")]))
         rows.append([place.what, place.type, *amounts, line, *[place.instead] * len(instead)])
     if len(places) > _SHOWN:
-        what += f"; {_SHOWN} of {len(places)}, all are in .{attribute}"
-    return [TextTable(rows, what, ("bytes", "spares"))]
+        what += f"; {_SHOWN} of {len(places)} are shown, .{attribute} has all"
+    return [TextTable(rows, what, ("Bytes", "Recompute avoided"))]
 
 
 def _folded(alike: list[LintFinding]) -> str:
@@ -143,12 +143,12 @@ def no_names(f: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     text = f"{found.function} gives no value a name that the backward pass could use. {reasons}".rstrip()
     if not found.places and found.out_of_reach:
         inside = "; ".join(f"{place}: save it with {place.instead}" for place in found.out_of_reach[:3])
-        return f"{text} What is worth saving never leaves a library's call, so that no name can be put there. {inside}."
+        return f"{text} The values worth saving are inside library calls, where you cannot add a name. {inside}."
     if not found.places:
         counted = f" that is counted, and {found.uncounted}" if found.uncounted else ""
-        return f"{text} No other value would spare anything{counted}."
+        return f"{text} Saving other values would avoid no recompute{counted}."
     places = "; ".join(
-        f"{place}, {bytes_text(place.nbytes)}, spares {amount_text(place.spares)} operations"
+        f"{place}, {bytes_text(place.nbytes)}, avoids {amount_text(place.spares)} operations"
         for place in found.places[:3]
     )
     return (

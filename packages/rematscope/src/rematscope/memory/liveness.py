@@ -1,4 +1,4 @@
-"""Bytes live after each equation of the forward and then of the backward pass, from the trace alone."""
+"""The bytes live after each equation of the forward and the backward pass, from the trace."""
 
 from collections.abc import Callable
 
@@ -15,39 +15,39 @@ from rematscope.tracing.trace import Passes, trace
 
 @with_own_options
 def liveness(f: Callable, *args, device: Device | str | None = None, **kwargs) -> Timeline:
-    """Tells how many bytes are live after each equation of `f`'s forward and then of its backward pass.
+    """Count the bytes that are live after each equation of `f`'s forward and backward pass.
 
-    A value takes its bytes from the equation that makes it until the last one that reads it. There its room is free for
-    the result, as XLA reuses it in elementwise operations; a matrix product needs both for as long as it runs. Names
-    and barriers make nothing. Nothing is fused: a value that XLA never writes to memory counts here.
+    A value is live from the equation that defines it to its last use. At its last use, its buffer is free for the
+    result, as XLA reuses buffers in elementwise operations; a matmul needs both. Names and barriers define nothing.
+    Nothing is fused: a value that XLA never writes to memory is counted here.
 
-    A training step, which takes a gradient itself, is looked at as it stands. Its arguments stand apart: parameters are
-    what it takes the gradient for, optimizer_state is what only its update reads and returns anew, arguments the rest,
-    the batch for one. Results of its update that take a donated argument's room take nothing more.
+    A training step, which takes its own gradient, is traced as written. Its arguments are listed separately: parameters
+    (differentiated), optimizer_state (read and returned by the update only), and arguments (the rest, such as the
+    batch). A result that reuses a donated argument's buffer adds no bytes.
 
-    * arguments, with the arrays that `f` closes over, are the caller's and stay. Literals take nothing.
-    * residuals that the forward pass computed live until their last use in the backward pass.
-    * recomputed is what the backward pass makes without the cotangent: its `R` and `L` equations.
-    * other: temporaries, cotangents, gradients until the end, and `f`'s outputs until the turn, when the caller gets
-      them.
+    * arguments, and the arrays that `f` closes over, belong to the caller and stay live. Literals take no bytes.
+    * residuals that the forward pass computed are live until their last use in the backward pass.
+    * recomputed: values that the backward pass computes without the cotangent, its `R` and `D` equations.
+    * temporaries: all other values, such as cotangents, gradients until the end, and `f`'s outputs until the boundary
+      between the passes, when the caller receives them.
 
-    On a mesh these are the bytes of one device; see `Passes.unplaced` for what only the compiler places there.
+    On a mesh, the bytes are those of one device; see `Passes.unplaced` for values whose sharding the compiler decides.
 
-    What is in the host's memory, moved there by an offloading policy or given there, takes nothing of the device's, and
-    stands in a row, and a dotted line, of its own.
+    Values in host memory, moved there by an offloading policy or passed there, are not counted on the device. They have
+    their own row, and a dotted line in the plot.
 
-    A loop's body stands in the row of steps once, for every iteration needs the same room. An array that a loop stacks
-    is there whole from the loop's start, since XLA allocates it so; what is stacked goes straight into it. Each branch
-    of a `cond` stands after the one before, and leaves nothing behind but the result.
+    The body of a loop appears once, since every iteration needs the same memory. The array that a loop stacks is live
+    from the start of the loop, as XLA allocates it. The branches of a `cond` follow each other, and only the result
+    remains.
 
     Args:
       f: a function that is differentiable in reverse mode. It is not run.
       *args, **kwargs: its arguments, as for `trace`.
-      device: also says how long each operation takes, and draws the bytes over time: the name of a device such as
-        `"tpu v5e"`, a `Device`, or `calibrate()`; see `seconds_of`.
+      device: adds the time of each operation, and plots the bytes over time: the name of a device such as `"tpu v5e"`,
+        a `Device`, or `calibrate()`; see `seconds_of`.
 
     Returns:
-      A timeline whose moments are the start, each forward equation, the turn, each backward equation and the end.
+      A timeline of moments: the start, each forward equation, the boundary, each backward equation, and the end.
 
     Raises:
       TraceError: as `trace` does.
@@ -73,12 +73,12 @@ def liveness(f: Callable, *args, device: Device | str | None = None, **kwargs) -
 
 @collected_later()
 def live_bytes(passes: Passes, device: Device | None = None) -> Timeline:
-    """The timeline of two passes, or of the step that they stand in; see `liveness`."""
+    """Return the timeline of two passes, or of the training step that contains them; see `liveness`."""
     lives = _of_passes(passes) if passes.step is None else _of_step(passes, passes.step)
     title = f"{passes.function}: bytes live{passes.where} after each equation"
     if device is None:
-        return Timeline(title, lives.moments({}), lives.turn)
-    return Timeline(title, lives.moments(spent_by(passes, device)), lives.turn, seconds_of(passes, device))
+        return Timeline(title, lives.moments({}), lives.boundary)
+    return Timeline(title, lives.moments(spent_by(passes, device)), lives.boundary, seconds_of(passes, device))
 
 
 def _of_passes(passes: Passes) -> Lives:
@@ -87,10 +87,10 @@ def _of_passes(passes: Passes) -> Lives:
     lives.make(given, "arguments")
     lives.steps.append("start")
     lives.program(passes.forward)
-    lives.turn = len(lives.steps)
-    lives.steps.append("turn")
+    lives.boundary = len(lives.steps)
+    lives.steps.append("boundary")
     for value in passes.forward.outputs:
-        lives.read(value, lives.turn + 1)
+        lives.read(value, lives.boundary + 1)
     lives.make(passes.cotangents)
     lives.program(passes.backward)
     end = len(lives.steps)

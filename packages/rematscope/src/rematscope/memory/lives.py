@@ -1,4 +1,4 @@
-"""When each array is made and last read, and how many bytes are live in between."""
+"""The live range of each array, from its definition to its last use, and the bytes live at each step."""
 
 from collections.abc import Collection, Iterable, Mapping
 
@@ -10,11 +10,11 @@ from rematscope.tracing.residuals import Residual
 
 
 class Lives:
-    """When each array is made and last read, over the steps of both programs or of one."""
+    """The live range of each array, over the steps of both programs or of one."""
 
     def __init__(self, cotangents: Collection[Value] = ()):
-        self.cotangents = cotangents  # at the first of them a step's backward pass begins
-        self.turn = 0
+        self.cotangents = cotangents  # the backward pass of a training step begins at the first of them
+        self.boundary = 0
         self.steps: list[Equation | str] = []
         self.kinds: dict[Value, str] = {}
         self._made: dict[Value, int] = {}
@@ -22,50 +22,50 @@ class Lives:
         self._same: dict[Value, Value] = {}
 
     def array(self, value: Value) -> Value:
-        """The value that first stood for the array behind `value`."""
+        """Return the value that first denoted the array of `value`."""
         while value in self._same:
             value = self._same[value]
         return value
 
     def _is(self, value: Value, other: Value) -> None:
-        """Says that one array is behind two values; of a schedule both passes may say so of the same."""
+        """Record that two values denote one array; both passes of a schedule may record the same values."""
         if (array := self.array(other)) is not value:
             self._same[value] = array
 
-    def make(self, values: Iterable[Value], kind: str = "other", step: int | None = None) -> None:
-        """Says that values of this kind are made now, or at a step."""
+    def make(self, values: Iterable[Value], kind: str = "temporaries", step: int | None = None) -> None:
+        """Record that values of this kind are defined now, or at a step."""
         for value in values:
             self.kinds[value] = kind
             self._made[value] = len(self.steps) if step is None else step
 
     def read(self, value: Value, step: int) -> None:
-        """Says that a step reads a value."""
+        """Record that a step uses a value."""
         if not isinstance(value, Literal):
             value = self.array(value)
             self._last[value] = max(step, self._last.get(value, 0))
 
     def rename(self, value: Value, kind: str) -> None:
-        """Says what a value is that nothing has been said of."""
-        if not isinstance(value, Literal) and self.kinds.get(array := self.array(value)) == "other":
+        """Set the kind of a value that has none yet."""
+        if not isinstance(value, Literal) and self.kinds.get(array := self.array(value)) == "temporaries":
             self.kinds[array] = kind
 
     def keep(self, residuals: Iterable[Residual]) -> None:
-        """Says of what kind residuals are."""
+        """Set the kind of residuals."""
         for residual in residuals:
             self.rename(residual.value, "residuals")
 
     def overwrite(self, argument: Value, result: Value) -> None:
-        """A result takes an argument's room if that is read no more when the result is made."""
+        """Let a result reuse an argument's buffer if the argument is not used after the result is defined."""
         array = self.array(result)
         if self._made.get(array, 0) >= self._last.get(argument, 0) > 0:
             del self._made[array]
 
     def program(self, program: Program) -> None:
-        """Goes through a program, equation by equation: a step for each."""
+        """Add a step for each equation of a program."""
         for equation in program.equations:
-            if not self.turn and equation.primitive == "name" and equation.outputs[0] in self.cotangents:
-                self.turn = len(self.steps)
-                self.steps.append("turn")
+            if not self.boundary and equation.primitive == "name" and equation.outputs[0] in self.cotangents:
+                self.boundary = len(self.steps)
+                self.steps.append("boundary")
             if equation.primitive == "name" or equation.primitive in CASTS:
                 if not isinstance(equation.inputs[0], Literal):
                     self._is(equation.outputs[0], equation.inputs[0])
@@ -84,7 +84,7 @@ class Lives:
         step = len(self.steps)
         for value in equation.inputs:
             self.read(value, step)
-        self.make(equation.outputs, "recomputed" if equation.role in (roles.RECOMPUTED, roles.LATE) else "other")
+        self.make(equation.outputs, "recomputed" if equation.role in (roles.RECOMPUTED, roles.LATE) else "temporaries")
         self.steps.append(equation)
 
     def _cond(self, equation: Equation) -> None:
@@ -114,8 +114,8 @@ class Lives:
             self.read(value, end)
 
         def kind(value):
-            found = self.kinds.get(self.array(value), "other")
-            return found if found == "recomputed" else "other"
+            found = self.kinds.get(self.array(value), "temporaries")
+            return found if found == "recomputed" else "temporaries"
 
         for carry, value in zip(body.inputs, body.outputs[:carries], strict=False):
             if carry in own:

@@ -1,4 +1,4 @@
-"""How many bytes are live while a forward and then a backward pass run: as data, as a picture and as text."""
+"""The bytes live at each step of a forward and a backward pass: as data, as a picture and as text."""
 
 import dataclasses
 import functools
@@ -15,7 +15,7 @@ from rematscope.render.units import BYTES, SECONDS, bytes_text, seconds_text
 from rematscope.render.view import View
 from rematscope.seconds.roofline import Seconds
 
-# The first colours are those of the gutter letters: what is saved, what is computed again.
+# Residuals and recomputed values have the colours of their letters in the programs.
 BANDS = {
     "parameters": "#8c8c8c",
     "optimizer_state": "#a8a8a8",
@@ -23,7 +23,7 @@ BANDS = {
     "residuals": COLOURS["S"],
     "recomputed": COLOURS["R"],
     "gradients": "#009e73",
-    "other": "#f0e442",
+    "temporaries": "#f0e442",
 }
 _BARS = " ▁▂▃▄▅▆▇█"
 _WIDTH = 64
@@ -31,16 +31,17 @@ _WIDTH = 64
 
 @dataclasses.dataclass(frozen=True)
 class Moment:
-    """What is live at one step.
+    """The live bytes at one step.
 
     Attributes:
-      operation: what has just run, as a line of the program; `"start"`, `"turn"` and `"end"` stand between the passes.
-      source: the user's line behind it, or None.
-      arguments, residuals, recomputed, other: bytes of each kind.
-      module: the module that it belongs to, as JAX's name stack says it; else "".
-      parameters, optimizer_state, gradients: those of a training step that stand apart from arguments and other.
-      host: bytes in the host's memory, which take none of the device's.
-      seconds: how long its operation takes by a roofline, all its runs together; 0 where no device was given.
+      operation: the operation that has just run, as a line of the program; or `"start"`, `"boundary"` (between the
+        forward and the backward pass) or `"end"`.
+      source: the user's source line, or None.
+      arguments, residuals, recomputed, temporaries: bytes of each kind.
+      module: the module, from JAX's name stack; else "".
+      parameters, optimizer_state, gradients: bytes of a training step that are listed separately.
+      host: bytes in host memory, which are not part of the device's.
+      seconds: the time of the operation by a roofline, summed over all its runs; 0 without a device.
     """
 
     operation: str
@@ -48,7 +49,7 @@ class Moment:
     arguments: int = 0
     residuals: int = 0
     recomputed: int = 0
-    other: int = 0
+    temporaries: int = 0
     module: str = ""
     parameters: int = 0
     optimizer_state: int = 0
@@ -56,33 +57,33 @@ class Moment:
     host: int = 0
     seconds: float = 0.0
 
-    @functools.cached_property  # a picture asks for it several times
+    @functools.cached_property  # read several times by a plot
     def nbytes(self) -> int:
-        """Bytes of all kinds together on the device."""
+        """The total bytes on the device."""
         return sum(getattr(self, band) for band in BANDS)
 
 
 class Timeline(Pictured):
-    """Bytes live at each step of a forward and then a backward pass. Displays itself as a picture with its numbers.
+    """The bytes live at each step of a forward and a backward pass. It displays itself as a picture with its numbers.
 
     Attributes:
-      title: whose bytes these are, and who says so.
-      moments: one `Moment` for each step.
-      turn: the place in `moments` where the forward pass is done.
-      roofline: how long all of it takes, where a device was given: then the picture is one over time; else None.
+      title: the function, and the source of the figures.
+      moments: one `Moment` per step.
+      boundary: the index in `moments` at which the forward pass is complete.
+      roofline: the time of all steps, if a device was given; the picture's x axis is then time. Else None.
     """
 
     size = 7, 3.4
 
-    def __init__(self, title: str, moments: Sequence[Moment], turn: int, roofline: Seconds | None = None):
+    def __init__(self, title: str, moments: Sequence[Moment], boundary: int, roofline: Seconds | None = None):
         self.title = title
         self.moments = tuple(moments)
-        self.turn = turn
+        self.boundary = boundary
         self.roofline = roofline
 
     @functools.cached_property
     def peak(self) -> Moment:
-        """The moment at which most is live, the first if there are several."""
+        """The moment with the most live bytes; the first one if there are several."""
         return max(self.moments, key=lambda moment: moment.nbytes)
 
     @property
@@ -91,9 +92,9 @@ class Timeline(Pictured):
         return self.peak.nbytes
 
     def plot(self, ax) -> None:
-        """Draws the bytes as a stacked area on matplotlib axes, with the turn and the peak marked.
+        """Plot the bytes as a stacked area on matplotlib axes, with the boundary and the peak marked.
 
-        Axes that share their scale with others that are drawn already have the unit of those, and room for all.
+        Axes that share their scale with axes that are already plotted use the same unit and limits.
         """
         others = [other for other in ax.get_shared_y_axes().get_siblings(ax) if other.get_ylabel() in BYTES]
         unit = others[0].get_ylabel() if others else bytes_text(self.peak_bytes).split()[1]
@@ -117,10 +118,10 @@ class Timeline(Pictured):
             linewidth=0,
         )
         if any(host):
-            ax.step(places, host, where=where, color=INK, linestyle=":", linewidth=1.5, label="on the host")
-        ax.axvline(places[self.turn], color=INK, linestyle="--", linewidth=1)
+            ax.step(places, host, where=where, color=INK, linestyle=":", linewidth=1.5, label="host memory")
+        ax.axvline(places[self.boundary], color=INK, linestyle="--", linewidth=1)
         place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "top"}
-        ax.annotate("backward →", (places[self.turn], 1), (3, -3), **place)
+        ax.annotate("backward →", (places[self.boundary], 1), (3, -3), **place)
         peak = self.moments.index(self.peak)
         ax.plot(places[peak], self.peak_bytes / scale, "v", color=INK)
         middle = len(self.moments) / 2 if self.roofline is None else places[-1] / 2
@@ -135,9 +136,9 @@ class Timeline(Pictured):
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
 
     def outline(self, ax, below: "Timeline", label: str) -> None:
-        """Draws the bytes as a line over those of another one that is plotted already, each pass as long as there."""
+        """Plot the total bytes as a line over another timeline that is already plotted, pass by pass."""
         scale = BYTES[ax.get_ylabel()]
-        ends, own = ((0, t.turn, len(t.moments) - 1) for t in (below, self))
+        ends, own = ((0, t.boundary, len(t.moments) - 1) for t in (below, self))
         places = np.interp(range(len(self.moments)), own, ends)
         heights = [moment.nbytes / scale for moment in self.moments]
         ax.step(places, heights, where="mid", color=INK, linewidth=1, label=label)
@@ -152,12 +153,12 @@ class Timeline(Pictured):
 
     def _lines(self) -> list[str]:
         peak, last = self.moments.index(self.peak), len(self.moments) - 1
-        side = "forward" if peak <= self.turn else "backward"
+        side = "forward" if peak <= self.boundary else "backward"
         source = "".join(f", {part}" for part in (self.peak.source, self.peak.module) if part)
         if self.roofline is not None:
             source += f", after {seconds_text(self._starts()[peak])}"
-        columns = {"start": 0, "turn": self.turn, "peak": peak, "end": last}
-        titles = {"nbytes": "together", "host": "on the host"}
+        columns = {"start": 0, "boundary": self.boundary, "peak": peak, "end": last}
+        titles = {"nbytes": "total", "host": "host memory"}
         rows = [["", *columns]]
         for band in (*BANDS, "nbytes", "host"):
             numbers = [getattr(self.moments[place], band) for place in columns.values()]
@@ -175,11 +176,11 @@ class Timeline(Pictured):
         ]
 
     def _starts(self) -> list[float]:
-        """Seconds until each moment's operation begins."""
+        """Return the seconds until each moment's operation starts."""
         return [0.0, *itertools.accumulate(moment.seconds for moment in self.moments)][:-1]
 
     def _sparkline(self) -> str:
-        """A bar a step; with many steps each bar stands for several and shows the highest."""
+        """Return one bar per step; with many steps, each bar shows the maximum of several."""
         heights = [moment.nbytes for moment in self.moments]
         most = max(heights) or 1
         stride = -(-len(heights) // _WIDTH)
@@ -188,4 +189,4 @@ class Timeline(Pictured):
             pieces = [max(part[i : i + stride]) for i in range(0, len(part), stride)]
             return "".join(_BARS[-(-piece * 8 // most)] for piece in pieces)
 
-        return f"{bars(heights[: self.turn + 1])}│{bars(heights[self.turn + 1 :])}"
+        return f"{bars(heights[: self.boundary + 1])}│{bars(heights[self.boundary + 1 :])}"

@@ -95,7 +95,7 @@ class Certificate:
         claimed = kept == self.saved_bytes <= self.budget and same_cost(again, self.objective)
         if not claimed or tuple(self.names) != tuple(n for n in graph.names if n in self.names):
             raise PlanError(
-                f"the names keep {kept:,} bytes at a cost of {again:,}, and the certificate says "
+                f"the names save {kept:,} bytes at a cost of {again:,}, but the certificate says "
                 f"{self.saved_bytes:,} of {self.budget:,} at {self.objective:,}: it was changed. Plan again."
             )
         least = self._proven(list(graphs.values()))

@@ -195,19 +195,19 @@ class _AmongTheBest(Frontier):
 
     def plot(self, ax: Any) -> None:
         super().plot(ax)
-        ax.set(title="kept, and computed again")
+        ax.set(title="recompute against saved bytes")
 
 
 def _beside_the_best(trade: Frontier) -> str:
-    """Whether another choice computes less again and keeps no more, in a sentence."""
+    """Say whether another choice recomputes less and saves no more bytes."""
     here = trade.current
     assert here is not None
     best = trade.within(here.nbytes)
     if best is None or best.cost >= here.cost:
-        return "Of all names and policies, none that keeps no more computes less again."
-    how = [*[best.beside] * bool(best.beside), *map(repr, best.names)]
+        return "Pareto-optimal: no names or policies that save as few bytes recompute less."
+    choice = " and ".join([*[best.beside] * bool(best.beside), *map(repr, best.names)]) or "saving nothing"
     amounts = trade.graph.amount(best.cost), trade.graph.amount(here.cost)
-    return "Within as many bytes, {} computes {} again, and not {}.".format(" and ".join(how) or "another", *amounts)
+    return "With no more bytes saved, {} would recompute {} instead of {}.".format(choice, *amounts)
 
 
 class _OverTime(Pictured):
@@ -253,7 +253,7 @@ def _comparison(passes: Passes, plain: Passes, device: Device | None) -> list[st
     rows = [
         ["", "this choice", "no checkpoint", "change"],
         [
-            f"bytes saved{' on a device' if passes.axes else ''}",
+            f"bytes saved{' per device' if passes.axes else ''}",
             bytes_text(saved),
             bytes_text(before),
             _signed(saved - before, bytes_text) + share,
@@ -261,15 +261,15 @@ def _comparison(passes: Passes, plain: Passes, device: Device | None) -> list[st
     ]
     if passes.host_bytes() or plain.host_bytes():
         hosts = passes.host_bytes(), plain.host_bytes()
-        rows.append(["bytes on the host", *map(bytes_text, hosts), _signed(hosts[0] - hosts[1], bytes_text)])
+        rows.append(["bytes in host memory", *map(bytes_text, hosts), _signed(hosts[0] - hosts[1], bytes_text)])
     for title, cost, unit in _WORK:
         now, then = (getattr(getattr(p, cost), unit) for p in (passes, plain))
         if unit == "flops" or now or then:
             rows.append([title, _number(now), _number(then), _signed(now - then, _number)])
     if device is not None:
         now, then = (seconds_of(p, device) for p in (passes, plain))
-        texts = ["{} ({})".format(*s.again_texts) if s.again else "none" for s in (now, then)]
-        rows.append([f"recomputed for, {device.name}", *texts, _signed(now.again - then.again, seconds_text)])
+        texts = ["{} ({})".format(*s.again_texts) if s.again else "0 s" for s in (now, then)]
+        rows.append([f"recompute time, {device.name}", *texts, _signed(now.again - then.again, seconds_text)])
     for title, cost in _UNCOUNTED:
         left_out = [", ".join(sorted(getattr(p, cost).uncounted)) or "none" for p in (passes, plain)]
         if left_out != ["none", "none"]:
@@ -280,14 +280,14 @@ def _comparison(passes: Passes, plain: Passes, device: Device | None) -> list[st
 
 _WORK = [
     ("FLOPs recomputed", "recompute_cost", "flops"),
-    ("FLOPs late", "late_cost", "flops"),
+    ("FLOPs deferred", "late_cost", "flops"),
     ("transcendentals recomputed", "recompute_cost", "transcendentals"),
-    ("transcendentals late", "late_cost", "transcendentals"),
-    ("bytes over links again", "recompute_cost", "link_bytes"),
+    ("transcendentals deferred", "late_cost", "transcendentals"),
+    ("link bytes recomputed", "recompute_cost", "link_bytes"),
 ]
 
 # Rows for what those leave out.
-_UNCOUNTED = [("recomputed, not counted", "recompute_cost"), ("late, not counted", "late_cost")]
+_UNCOUNTED = [("recomputed, not counted", "recompute_cost"), ("deferred, not counted", "late_cost")]
 
 
 def _number(count: int) -> str:

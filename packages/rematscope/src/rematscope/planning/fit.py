@@ -123,8 +123,8 @@ class Fit(View):
         return f"{name}, compiled for {self.target}: {bytes_text(self.chosen.peak_bytes)} of {bytes_text(self.budget)}"
 
     def _cells(self) -> list[list[str]]:
-        timed = ["again for", "of the step"] if self.trials[0].seconds else []
-        cells = [["", "names", "saved", *timed, "peak predicted", "compiled", "error", ""]]
+        timed = ["Recompute time", "Share of time"] if self.trials[0].seconds else []
+        cells = [["", "Names", "Saved", *timed, "Peak predicted", "Peak compiled", "Error", ""]]
         for trial in self.trials:
             plan, predicted = trial.plan, trial.predicted_bytes
             if trial.seconds:
@@ -150,10 +150,10 @@ class Fit(View):
         if (full := measurement.out_of_memory) is not None:
             needed = "" if full.needed_bytes is None else f": needs {bytes_text(full.needed_bytes)}"
             of = "" if full.available_bytes is None else f" of {bytes_text(full.available_bytes)}"
-            return ["–", "", f"no room to compile it{needed}{of}"]
+            return ["–", "", f"does not fit{needed}{of}"]
         compiled = measurement.peak_bytes
         error = difference_text((predicted - compiled) / compiled) if compiled else ""
-        fits = "fits" if compiled <= self.budget else f"{bytes_text(compiled - self.budget)} too much"
+        fits = "fits" if compiled <= self.budget else f"{bytes_text(compiled - self.budget)} over"
         return [bytes_text(compiled), error, fits]
 
     def _notes(self) -> list[str]:
@@ -175,12 +175,12 @@ class Fit(View):
             way = "larger" if slope >= 0 else "smaller"
             notes.append(f"A byte more that is saved made the compiled peak {abs(slope):.2f} bytes {way}.")
         if self.plan.graph.uncounted:
-            notes.append(f"As {self.plan.graph.uncounted_text}, another choice may compute less again.")
-        what = "both passes with their arguments, outputs and gradients, without what an optimizer keeps"
+            notes.append(f"As {self.plan.graph.uncounted_text}, another choice may recompute less.")
+        what = "both passes with their arguments, outputs and gradients, without optimizer state"
         if self.plan.passes.step is not None:
-            what = "the step as it stands"
+            what = "the step as written"
         if compiled[0].seconds:
-            notes.append(f"Seconds are those of a roofline, {compiled[0].seconds.device}.")
+            notes.append(f"Times are estimated by a roofline of {compiled[0].seconds.device}.")
         notes += [doubt] if (doubt := doubts(self.plan.passes, self.chosen.predicted_bytes)) else []
         notes.append(f"The peak predicted follows from the trace and from what XLA fuses; the compiled one is {what}.")
         return notes

@@ -200,22 +200,22 @@ class Frontier(Pictured):
             marks([point], style, color=_ORANGE, markeredgecolor=INK, markersize=8, label=point.label)
         if self.current is not None:
             marks([self.current], "*", color="#f0e442", markeredgecolor=INK, markersize=15, label=self.current.label)
-        ax.set(xlabel=f"kept ({unit})", ylabel=f"computed again ({letter})".replace(" ()", ""))
-        ax.set(title=f"{self.graph.passes.function}: what is kept, and what is computed again")
+        ax.set(xlabel=f"saved ({unit})", ylabel=f"recomputed ({letter})".replace(" ()", ""))
+        ax.set(title=f"{self.graph.passes.function}: recompute against saved bytes")
         ax.set(
             xlim=(-0.03 * most / scale, 1.03 * most / scale or 1), ylim=(-0.04 * worst / again, 1.06 * worst / again)
         )
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize="small")
 
     def parts(self) -> Iterable[View]:
-        numeric = ("names", "keeps", "computes again", "best within its bytes")
+        numeric = ("Names", "Saved", "Recomputed", "% of full recompute", "Best at these bytes")
         tables = [TextTable(rows, line, numeric) for rows, line in (self._rows(), self._labelled_rows())]
         return [Stack(*tables, self.matrix)]
 
     def caption(self) -> str:
         found, of = len(self.points), len(self.graph.names)
         what = f"its {counted(of, 'name')} and of policies" if of else "policies, as it has no names to choose,"
-        text = f"{self.graph.passes.function}: {counted(found, 'choice')} of {what} that none beats"
+        text = f"{self.graph.passes.function}: {counted(found, 'choice')} of {what} that are Pareto-optimal"
         if self.graph.uncounted:
             text += f" by what is counted: {self.graph.uncounted_text}"
         text += f"; bytes{self.graph.passes.where}" if self.graph.passes.axes else ""
@@ -223,14 +223,14 @@ class Frontier(Pictured):
         return text if self.complete else f"{text}, before the search was interrupted: there may be more between"
 
     def _rows(self) -> tuple[list[list[str]], str]:
-        rows = [["point", "names", "beside", "keeps", "computes again", "of the most"]]
+        rows = [["Point", "Names", "Policy", "Saved", "Recomputed", "% of full recompute"]]
         worst = self.points[0].cost or 1
         shown = spread(len(self.points), _SHOWN)
         for i in shown:
             point = self.points[i]
             amounts = bytes_text(point.nbytes), self.graph.amount(point.cost), f"{100 * point.cost / worst:.1f} %"
             rows.append([str(i + 1), str(len(point.names)), point.beside, *amounts])
-        left_out = "" if len(shown) == len(self.points) else f"; {len(shown)} of them here, all in .points"
+        left_out = "" if len(shown) == len(self.points) else f"; {len(shown)} of them are shown, .points has all"
         return rows, self.caption() + left_out
 
     def _labelled_rows(self) -> tuple[list[list[str]], str]:
@@ -241,10 +241,10 @@ class Frontier(Pictured):
         return rows, line
 
     def _compared_rows(self) -> tuple[list[list[str]], str]:
-        rows = [["beside them", "names", "keeps", "computes again", "best within its bytes"]]
+        rows = [["For comparison", "Names", "Saved", "Recomputed", "Best at these bytes"]]
         for point in self._policies:
             best = self.within(point.nbytes)
-            other = "all keep more" if best is None else self.graph.amount(best.cost)
+            other = "all save more" if best is None else self.graph.amount(best.cost)
             names = str(len(point.names)) if point is self.current else ""
             rows.append([point.label, names, bytes_text(point.nbytes), self.graph.amount(point.cost), other])
         if not self.greedy:
@@ -263,4 +263,4 @@ class Frontier(Pictured):
         return rows, "greedy is shown where it is farthest from the best; the rest is in .greedy"
 
 
-_BLUE, _ORANGE, _PINK = (COLOURS[letter] for letter in "SRL")
+_BLUE, _ORANGE, _PINK = (COLOURS[letter] for letter in "SRD")

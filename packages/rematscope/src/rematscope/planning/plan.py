@@ -125,7 +125,7 @@ def best_plan(
     function = found[0].graph.passes.function
     if limit < (least := least_of(found)):
         raise PlanError(
-            f"a budget of {bytes_text(limit)} is too small: {function} keeps at least {least:,} bytes "
+            f"a budget of {bytes_text(limit)} is too small: {function} saves at least {least:,} bytes "
             f"({bytes_text(least)}) of computed values whatever is chosen: what goes into its checkpoints, and what "
             "the backward pass needs of the rest. Give that much, or put a checkpoint around more of it."
         )
@@ -325,13 +325,13 @@ class Plan(View):
         else:
             why = "Please report this function, for rematscope misreads one of its checkpoints."
         raise PlanError(
-            f"the plan for {self.passes.function} keeps {self.saved_bytes:,} bytes at a cost of {self.cost:,}, but "
-            f"JAX keeps {kept:,} at {again:,} with these names. {why}"
+            f"the plan for {self.passes.function} saves {self.saved_bytes:,} bytes at a cost of {self.cost:,}, but "
+            f"JAX saves {kept:,} at {again:,} with these names. {why}"
         )
 
     def parts(self) -> Iterable[View]:
         cells = self._cells()
-        about = TextTable(cells, self._footer(), numeric=("bytes", "spares"))
+        about = TextTable(cells, self._footer(), numeric=("Bytes", "Recompute avoided"))
         table = about if len(cells) > 1 else Paragraph(self._footer())
         more = [*(finding.text for finding in self.findings), *[self.about_names] * bool(self.about_names)]
         return [Paragraph(self._headline()), table, *map(Paragraph, more)]
@@ -394,8 +394,8 @@ class Plan(View):
         )
 
     def _cells(self) -> list[list[str]]:
-        """A row for each name, what it takes and what it spares where the other choices stay; first the policy's."""
-        rows = [["save", "name", "bytes", "spares", "line"]]
+        """Return the policy's row, and one per name: its bytes, and the recompute that it avoids next to the others."""
+        rows = [["Save", "Name", "Bytes", "Recompute avoided", "Line"]]
         if self.beside and not self.needs_no_checkpoint:
             kept, again = self._alone.evaluate(self.names)
             amounts = _signed_bytes(self.saved_bytes - kept), self._alone.amount(again - self.cost)

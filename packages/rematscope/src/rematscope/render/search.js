@@ -31,7 +31,7 @@
     made.addEventListener("click", act);
     return made;
   };
-  const words = { S: "saved", R: "recomputed", L: "late", B: "backward" };
+  const words = { S: "saved", R: "recomputed", D: "deferred", B: "backward" };
   const roles = Object.entries(words)
     .filter(([role]) => rows.some((row) => row.dataset.role === role))
     .map(([role, word]) => {

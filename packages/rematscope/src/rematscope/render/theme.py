@@ -1,15 +1,15 @@
 """The colours of the views and their style sheet."""
 
 # Okabe and Ito's colours, which the colour-blind can tell apart, for pictures. Letters say the same without colour.
-COLOURS = {"S": "#0072b2", "R": "#d55e00", "L": "#cc79a7"}
+COLOURS = {"S": "#0072b2", "R": "#d55e00", "D": "#cc79a7"}
 
 # A terminal's ground may have any colour, on which no colour of ours can be relied upon: what has one brings its own
 # ground along, and stays short. All else is in the terminal's own.
-BADGES = {"S": "bold #ffffff on #005a8f", "R": "bold #ffffff on #a34700", "L": "bold #ffffff on #8a3a6b"}
+BADGES = {"S": "bold #ffffff on #005a8f", "R": "bold #ffffff on #a34700", "D": "bold #ffffff on #8a3a6b"}
 TERMINAL = {
     "rs-S": "bold",
     "rs-R": "bold",
-    "rs-L": "bold",
+    "rs-D": "bold",
     "rs-B": "",
     "rs-type": "",
     "rs-source": "",
@@ -37,12 +37,12 @@ SHEET = """<style>
   font-size: 12px; white-space: pre-wrap; word-break: normal; overflow-wrap: anywhere;
   text-indent: 5ch hanging each-line; }
 .rs-header { display: inline-block; width: 0; min-width: 100%; white-space: normal; text-indent: 0; }
-.rs-S, .rs-R, .rs-L { font-weight: 600; }
-.rs-S { color: #005a8f; } .rs-R { color: #a34700; } .rs-L { color: #8a3a6b; }
+.rs-S, .rs-R, .rs-D { font-weight: 600; }
+.rs-S { color: #005a8f; } .rs-R { color: #a34700; } .rs-D { color: #8a3a6b; }
 .rs-type, .rs-source { opacity: 0.75; }
 DARK .rs-S { color: #6cbcf5; }
 DARK .rs-R { color: #ffa45c; }
-DARK .rs-L { color: #ee9fcb; }
+DARK .rs-D { color: #ee9fcb; }
 @container (max-width: 1150px) { .rematscope .rs-source { display: none; } }
 /* As on a telephone: what stands in a row stands in a line, or in several. */
 @container (max-width: 480px) {

@@ -106,7 +106,9 @@ def auto(
     __tracebackhide__ = True
     asked, what = (peak, "peak") if budget is None else (budget, "budget")
     if asked is None or (peak is not None and budget is not None):
-        raise PlanError("give auto either peak=, what both passes may take, or budget=, what may be kept between them.")
+        raise PlanError(
+            "give auto either peak=, the limit for the compiled peak, or budget=, the limit for saved bytes."
+        )
     if not isinstance(compiles, int) or isinstance(compiles, bool) or compiles < 1:
         raise PlanError(f"compiles={compiles!r} will not do: auto compiles what it returns. Give 1 or more.")
     if "differentiate" in kwargs:

@@ -77,30 +77,29 @@ class ByHand(View):
 
     def parts(self) -> Iterable[View]:
         again = self.passes.recompute_cost
-        function = self.passes.function
-        amounts = f"{bytes_text(self.kept_bytes)} kept, {count_text(again.flops + again.transcendentals, 'operations')}"
-        yield Paragraph(f"{function}, with names by hand: {amounts} computed again")
+        saved, recomputed = bytes_text(self.kept_bytes), count_text(again.flops + again.transcendentals, "operations")
+        yield Paragraph(f"{self.passes.function}, with names by hand: {saved} saved, {recomputed} recomputed")
         if not self.names:
-            yield Paragraph("All is kept: it needs no checkpoint.")
+            yield Paragraph("Everything is saved: it needs no checkpoint.")
             return
-        rows = [["kept", "i", "write", "line"]]
+        rows = [["Saved", "i", "Write", "Line"]]
         for name in self.names:
             which = f"{_listed(name.which)} of 0…{name.values - 1}" if name.which else "all"
             line = "\n".join(filter(None, [name.module, str(name.source)]))
             rows.append([bytes_text(name.nbytes), which, name.write, line])
-        yield TextTable(rows, self._footer(), numeric=("kept",))
+        yield TextTable(rows, self._footer(), numeric=("Saved",))
 
     def _footer(self) -> str:
-        replaced = (
-            f" Of what auto keeps no line has {bytes_text(self.replaced_bytes)} in hand; in its place others are kept."
-            if self.replaced_bytes
-            else ""
-        )
-        counted = "i counts what an expression gives, from 0. " if any(name.which for name in self.names) else ""
+        counted = replaced = ""
+        if any(name.which for name in self.names):
+            counted = "i is the index of a value among those that the expression gives. "
+        if self.replaced_bytes:
+            missing = bytes_text(self.replaced_bytes)
+            replaced = f" No line of the code has {missing} of the values that auto saves; others replace them."
         return (
-            f"{counted}Then scheduled(model, policy), with .policy, keeps this and computes the rest again late; "
-            "jax.checkpoint(model, policy=policy) keeps the same, and computes all of the rest again before any of it "
-            f"is used.{replaced}"
+            f"{counted}With .policy, scheduled(model, policy) saves these values and recomputes each other value just "
+            "before its use. jax.checkpoint(model, policy=policy) saves the same values, but recomputes all others "
+            f"before it uses any of them.{replaced}"
         )
 
 

@@ -288,40 +288,42 @@ class Auto(Unpickled, Pictured):
         return count_text(int(number), of).rstrip()
 
     def caption(self) -> str:
-        return f"{self._linearized.passes.function}: memory over both passes, before and after"
+        return f"{self._linearized.passes.function}: live bytes as scheduled, and with everything saved"
 
     def plot(self, ax) -> None:
         """Draws what is live as it is scheduled on matplotlib axes, and as a line what is where everything is kept."""
         self.after.plot(ax)
-        self.before.outline(ax, self.after, "where all is kept")
+        self.before.outline(ax, self.after, "everything saved")
         ax.set(title=self.caption())
 
     def parts(self) -> Iterable[View]:
         yield Paragraph(self._headline())
-        yield TextTable(self._cells(), self.certificate, numeric=("kept", "again", "predicted", "compiled"))
+        yield TextTable(
+            self._cells(), self.certificate, numeric=("Saved", "Recomputed", "Peak predicted", "Peak compiled")
+        )
         if self.kept:
-            yield TextTable(_table(self.kept, ["kept", "what", "line"], bytes_text), numeric=("kept",))
+            yield TextTable(_table(self.kept, ["Saved", "Type", "Line"], bytes_text), numeric=("Saved",))
         if self.on_host:
-            yield TextTable(_table(self.on_host, ["on the host", "what", "line"], bytes_text), numeric=("on the host",))
+            yield TextTable(_table(self.on_host, ["Host memory", "Type", "Line"], bytes_text), numeric=("Host memory",))
         if self.computed_again:
-            titles = ["again", "what", "backward pass", "line"]
-            yield TextTable(_table(self.computed_again, titles, _count), numeric=("again",))
-        yield Lines(["memory over both passes, before and after:"])
+            titles = ["Recomputed", "Op", "Position in backward", "Line"]
+            yield TextTable(_table(self.computed_again, titles, _count), numeric=("Recomputed",))
+        yield Lines(["Live bytes with everything saved, then as scheduled:"])
         yield self.before
         yield self.after
 
     def _headline(self) -> str:
         peak = self.measurement.peak_bytes
         of = f" of {bytes_text(self.limit)}" if self.limits_peak else ""
-        kept = f"{bytes_text(self.kept_bytes)} kept"
-        again = f"{self._amount(self.recomputed)} computed again"
+        kept = f"{bytes_text(self.kept_bytes)} saved"
+        again = f"{self._amount(self.recomputed)} recomputed"
         if self._host is not None:
-            kept += f", {bytes_text(self.host_bytes)} on the host"
-            again += " and waited for"
+            kept += f", {bytes_text(self.host_bytes)} in host memory"
+            again += " or waited for"
         return f"{self._linearized.passes.function}: {bytes_text(peak)}{of}, {kept}, {again}"
 
     def _cells(self) -> list[list[str]]:
-        cells = [["", "kept", "again", "predicted", "compiled"]]
+        cells = [["", "Saved", "Recomputed", "Peak predicted", "Peak compiled"]]
         for trial in self.trials:
             fits = math.isfinite(trial.peak_bytes)
             fixed = trial.peak_bytes - trial.measurement.temp_bytes if trial.measurement and fits else 0
@@ -331,7 +333,7 @@ class Auto(Unpickled, Pictured):
                     bytes_text(trial.schedule.kept_bytes),
                     self._amount(trial.recomputed),
                     bytes_text(trial.predicted + fixed),
-                    bytes_text(trial.peak_bytes) if fits else "no room",
+                    bytes_text(trial.peak_bytes) if fits else "does not fit",
                 ]
             )
         return cells

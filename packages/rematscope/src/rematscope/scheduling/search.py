@@ -389,7 +389,9 @@ class Search:
         return not any(t.is_like(trial) for t in self.trials)
 
     def _compile(self, trial: Proposal) -> Proposal:
-        self.tell(f"compile {len(self.trials) + 1} of {self.compiles}, {bytes_text(trial.schedule.kept_bytes)} kept", 0)
+        self.tell(
+            f"compile {len(self.trials) + 1} of {self.compiles}, {bytes_text(trial.schedule.kept_bytes)} saved", 0
+        )
         made = trial.measurement = measure(trial.function, *self.args, target=self.target, **self.kwargs)
         if not made.out_of_memory:
             self.fixed = int(trial.peak_bytes) - made.temp_bytes
@@ -406,7 +408,7 @@ class Search:
         else:
             why = f"no choice for {self.name} that was compiled for {self.target} takes {bytes_text(limit)} or less."
         if math.isinf(least):
-            return f"{why} There is no room for any of them: make the batch smaller."
+            return f"{why} None of them fits: make the batch smaller."
         return (
             f"{why} The smallest that was found takes {int(least):,} bytes ({bytes_text(least)}): give that much, make "
             f"the batch smaller, or allow more than compiles={self.compiles}."

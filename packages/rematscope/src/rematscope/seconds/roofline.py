@@ -73,14 +73,14 @@ class Seconds:
 
     @property
     def again_texts(self) -> list[str]:
-        """`5.58 ms` and `9.3 %`: how long computing again takes, and that as a share; `none` where there is none."""
-        return [seconds_text(self.again), f"{100 * self.share:.1f} %"] if self.again else ["none", "none"]
+        """`5.58 ms` and `9.3 %`: how long computing again takes, and that as a share; zero if there is none."""
+        return [seconds_text(self.again), f"{100 * self.share:.1f} %"] if self.again else ["0 s", "0 %"]
 
     def __str__(self) -> str:
         again, share = self.again_texts
-        again = f"computing again {again} of that, {share}" if self.again else "computing again nothing of that"
+        again = f"of which recompute {again} ({share})" if self.again else "without recompute"
         what = "the step takes" if self.rest else "both passes take"
-        return f"By a roofline of {self.device} {what} {seconds_text(self.step)}, {again}."
+        return f"Estimated by a roofline of {self.device}: {what} {seconds_text(self.step)}, {again}."
 
 
 def seconds_of(passes: Passes, device: Device | str) -> Seconds:

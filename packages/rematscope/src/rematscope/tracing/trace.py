@@ -50,8 +50,8 @@ class Passes:
         several.
       alike: such a first value → all forward values that equal it, in the program's order, where there are several.
       undecided: how many loops are nested so deep, or stand among so many like them, that not all of their carries
-        could be compared within a bounded number of steps. What these carries decide counts as late (`L`), though some
-        of it may be recomputed.
+        could be compared within a bounded number of steps. Values that depend on these carries count as deferred (`D`),
+        though some of them may be recomputed.
       mesh: the mesh that the function is for, of devices or abstract; None on one device. Costs are those of
         one device, bytes of the whole arrays unless they are said to be on a device.
       step: what stands around the two programs, where they are those of a gradient that the function takes itself; else
@@ -133,7 +133,7 @@ class Passes:
 
     @cached_property
     def late_cost(self) -> Cost:
-        """The cost of what the backward pass computes first, without the cotangent, the sum over `L`; see `cost`."""
+        """The cost of what the backward pass computes first, without the cotangent, the sum over `D`; see `cost`."""
         return program_cost(self.backward, roles.LATE) * self.times
 
     def __repr__(self) -> str:

@@ -1,15 +1,17 @@
-"""Several ways to compute one thing in one table: what each keeps, computes again, and has live at its peak."""
+"""Several variants of a function in one table: saved bytes, recompute, deferred work and estimated peak."""
 
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+
+from rich.console import Console, ConsoleOptions, RenderResult
 
 from rematscope.errors import TraceError
 from rematscope.ir import roles
 from rematscope.ir.cost import Cost, program_cost
 from rematscope.memory.liveness import live_bytes
 from rematscope.memory.timeline import Timeline
-from rematscope.render.parts import TextTable
+from rematscope.render.parts import Records, TextTable
 from rematscope.render.units import bytes_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
@@ -21,12 +23,12 @@ from rematscope.views.program_rows import work_text
 
 @dataclasses.dataclass(frozen=True)
 class ComparedWay:
-    """One of the ways. On a mesh, bytes are those of each device.
+    """One variant. On a mesh, bytes are per device.
 
     Attributes:
-      label: what it is called.
+      label: the variant's label.
       passes: its trace.
-      device: where seconds are spent; None where none were asked for.
+      device: the device of the time estimates; None without.
     """
 
     label: str
@@ -35,24 +37,24 @@ class ComparedWay:
 
     @property
     def kept_bytes(self) -> int:
-        """Bytes that the forward pass computes and keeps on the device; those of arguments are there in any case."""
+        """Bytes of the residuals that the forward pass computes and saves on the device, without arguments."""
         return self.passes.device_bytes_by_kind().get("computed", 0)
 
     @cached_property
     def recompute_cost(self) -> Cost:
-        """What the backward pass computes again; of a training step all of them, one for each microbatch."""
+        """The cost of recomputed operations; for a training step the sum over all its backward passes."""
         step = self.passes.step
         return self.passes.recompute_cost if step is None else program_cost(step.program, roles.RECOMPUTED)
 
     @cached_property
     def late_cost(self) -> Cost:
-        """What these compute of the forward pass that this one never had."""
+        """The cost of deferred operations: moved from the forward to the backward pass, computed once."""
         step = self.passes.step
         return self.passes.late_cost if step is None else program_cost(step.program, roles.LATE)
 
     @cached_property
     def seconds(self) -> Seconds | None:
-        """How long both passes take, and what of that is computed again; None where no device was given."""
+        """The time of both passes and of the recompute, by a roofline; None without a device."""
         return None if self.device is None else seconds_of(self.passes, self.device)
 
     @cached_property
@@ -62,64 +64,74 @@ class ComparedWay:
 
     @property
     def peak_bytes(self) -> int:
-        """The most bytes live at once, as `liveness` counts them."""
+        """The peak of live bytes, as `liveness` counts them: without fusion."""
         return self.timeline.peak_bytes
 
 
+# Titles of the columns that are aligned to the right.
+_NUMERIC = ("Saved", "Recompute time", "Share of time", "Peak (estimated, no fusion)")
+
+
 class Comparison(View):
-    """A table of several ways, one below the other: displays itself, and gives its rows as data.
+    """A table of variants. It displays itself, and has its rows as data.
 
     Attributes:
-      rows: the ways, in the order in which they were given.
+      rows: the variants, in the given order.
     """
 
     def __init__(self, rows: Iterable[ComparedWay]):
         self.rows = tuple(rows)
 
     def __getitem__(self, label: str) -> ComparedWay:
-        """The way that is called so. Raises KeyError if none is."""
+        """Return the row with this label. Raises KeyError if there is none."""
         return {row.label: row for row in self.rows}[label]
 
-    def parts(self) -> Iterable[View]:
-        cells = self.cells()
-        return [TextTable(cells, self._footer(), numeric=("kept", "again for", "of the step", "peak"))]
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = self._table()
+        yield table if table.fits(options.max_width) else Records(table.rows, table.footer)
+
+    def html(self) -> str:
+        return self._table().html()
+
+    def _table(self) -> TextTable:
+        return TextTable(self.cells(), self._footer(), numeric=_NUMERIC)
 
     def cells(self) -> list[list[str]]:
-        """The header, and a list of texts for each of `rows`."""
-        timed = ["again for", "of the step"] if self.rows[0].device else []
-        cells = [["", "kept", "computed again", *timed, "late", "peak"]]
+        """Return the header, and a list of texts per row."""
+        timed = ["Recompute time", "Share of time"] if self.rows[0].device else []
+        cells = [["", "Saved", "Recomputed", *timed, "Deferred", "Peak (estimated, no fusion)"]]
         for row in self.rows:
-            again, late = (work_text(cost) or "nothing" for cost in (row.recompute_cost, row.late_cost))
+            again, late = (work_text(cost) or "0" for cost in (row.recompute_cost, row.late_cost))
             if row.seconds:
                 timed = row.seconds.again_texts
             kept, moved = bytes_text(row.kept_bytes), row.passes.host_bytes()
-            kept += f" + {bytes_text(moved)} on the host" if moved else ""
+            kept += f" + {bytes_text(moved)} in host memory" if moved else ""
             cells.append([row.label, kept, again, *timed, late, bytes_text(row.peak_bytes)])
         return cells
 
     def _footer(self) -> str:
         where = self.rows[0].passes.where
-        text = f"bytes{where} that the forward pass computes and keeps, and live at the peak where nothing is fused"
+        text = f"Saved: computed residuals{where}, without arguments. Peak: live bytes{where} if nothing is fused."
         device = self.rows[0].device
-        return f"{text}; seconds are those of a roofline, {device.name}" if device else text
+        return f"{text} Times: estimated by a roofline of {device.name}, both passes." if device else text
 
 
 @with_own_options
 def compare(ways: Mapping[str, Callable], *args, device: Device | str | None = None, **kwargs) -> Comparison:
-    """Lays several ways to compute one thing beside each other: policies, or a layer with and without a checkpoint.
+    """Compare variants of a function in one table: policies, or a layer with and without a checkpoint.
 
     Args:
-      ways: functions that are differentiable in reverse mode, by what to call them. None is run.
+      ways: functions that are differentiable in reverse mode, by label. They are not run.
       *args, **kwargs: the arguments of each, as for `trace`.
-      device: adds how long computing again takes, in seconds and of both passes, or the step: the name of a device such
-        as `"tpu v5e"`, a `Device`, or `calibrate()`; see `seconds_of`.
+      device: adds the recompute's time, and its share of the time of both passes or of the step: the name of a device
+        such as `"tpu v5e"`, a `Device`, or `calibrate()`; see `seconds_of`.
 
     Returns:
-      A table that displays itself in a notebook or a terminal; `rows` holds its data.
+      A table that displays itself in a notebook or a terminal; `rows` is its data.
 
     Raises:
-      TraceError: as `trace` does, of the first way that cannot be traced; or if there is none, or something else
-        than functions by their labels.
+      TraceError: as `trace` does, for the first function that cannot be traced; or if `ways` is empty, or not a mapping
+        from labels to functions.
       TargetError: if there are no rates for the device.
 
     Example:
@@ -129,24 +141,23 @@ def compare(ways: Mapping[str, Callable], *args, device: Device | str | None = N
       ...     return jnp.sin(jnp.sin(w @ x))
       >>> found = compare({"plain": f, "checkpoint": jax.checkpoint(f)}, jnp.ones((5, 4)), jnp.ones(4))
       >>> print(found)
-                  kept  computed again               late                 peak
-      ────────────────────────────────────────────────────────────────────────
-      plain       40 B  nothing                      nothing             192 B
-      checkpoint   0 B  40 FLOPs, 5 transcendentals  10 transcendentals  192 B
-      bytes that the forward pass computes and keeps, and live at the peak where nothing
-      is fused
+                  Saved  Recomputed                   Deferred            Peak (estimated, no fusion)
+      ───────────────────────────────────────────────────────────────────────────────────────────────
+      plain        40 B  0                            0                                         192 B
+      checkpoint    0 B  40 FLOPs, 5 transcendentals  10 transcendentals                        192 B
+      Saved: computed residuals, without arguments. Peak: live bytes if nothing is fused.
     """
     __tracebackhide__ = True
     if not isinstance(ways, Mapping):
-        raise TraceError(f"compare is given {described(ways)}. Give functions by their labels, {{'plain': f, …}}.")
+        raise TraceError(
+            f"compare needs a mapping from labels to functions, {{'plain': f, …}}, but got {described(ways)}."
+        )
     if not ways:
-        raise TraceError("there is nothing to compare: give functions by their labels, {'plain': f, …}.")
+        raise TraceError("compare got an empty mapping. Give functions by label, {'plain': f, …}.")
     for label, f in ways.items():
         if not isinstance(label, str):
-            raise TraceError(
-                f"the label {label!r} is {described(label)}. Give each function a text, {{'plain': f, …}}."
-            )
+            raise TraceError(f"the label {label!r} is {described(label)}. Use strings as labels, {{'plain': f, …}}.")
         if not callable(f):
-            raise TraceError(f"what is called {label!r} is {described(f)}, and no function. Give one to compare.")
+            raise TraceError(f"{label!r} is {described(f)}, not a function. Give a function to compare.")
     rates = None if device is None else device_called(device)
     return Comparison([ComparedWay(label, trace(f, *args, **kwargs), rates) for label, f in ways.items()])

@@ -1,8 +1,8 @@
-"""Like layers in a program of many lines: where the same lines come again and again.
+"""Detect repeated blocks of equations, such as identical layers, so that views can fold them.
 
-Lines are alike if they do the same operation on values of the same types, from the same source line, in the same role,
-and if what they read stands in the same place: as many lines before, or outside of what is repeated. Or it moves on by
-the same step each time: through an earlier block, a stack that is sliced, or the values that one line defines.
+Two lines are equal if they apply the same operation to values of the same types, from the same source line, in the same
+role, and if their operands are defined at the same distance before them or outside of the repeated block. An operand
+may also advance by a constant step per repetition: through an earlier block, a sliced stack, or the values of one line.
 """
 
 import collections
@@ -18,33 +18,33 @@ from rematscope.ir.source import common_path, numberless
 from rematscope.tracing.residuals import Residual
 from rematscope.views.program_rows import ProgramRow
 
-# A block of lines is folded where it comes at least so often and so many lines are hidden; it may be so long; so many
-# later places are tried for it.
+# A block is folded if it repeats at least this often, hides at least this many lines and is at most this long. At most
+# this many later positions are tried for it.
 _TIMES, _HIDDEN, _LONGEST, _TRIES = 3, 6, 2_000, 4
 
-# So many lines of one place are worth one that stands for them.
+# This many lines of one place are merged into one summary line.
 _RUN = 3
 
-_ROLES = {"R": "recomputed", "L": "late", "B": "backward"}
+_ROLES = {"R": "recomputed", "D": "deferred", "B": "backward"}
 
-# So long a path stands whole where a value is read.
+# The length up to which the path of a value is shown whole where it is read.
 _PATH = 16
 
-# Each layer's key is made of a number of its own: its place, or what a library makes of its name.
+# Each layer derives its key from a different number: its position, or a hash of its name.
 _NEW_KEY = "random_fold_in("
-_SLICE = re.compile(r"(?<=\})\[\d+:.*")  # and each layer's parameters are at a place of their own in a stack
+_SLICE = re.compile(r"(?<=\})\[\d+:.*")  # each layer's parameters have their own position in a stack
 
 
 class Repeat(NamedTuple):
-    """The same lines several times in a row.
+    """A block of lines that repeats.
 
     Attributes:
-      start: the first line's place.
-      period: how many lines come again.
-      times: how often they are there, the first time included.
-      rest: how many of them come once more at the end, before something else.
-      step: how far each time moves on in a stack that it slices, or among the values of one line; 0 if it does not.
-      exact: they are the same but for their values; else numbers in them, or lengths of arrays, may be others.
+      start: the index of its first line.
+      period: the number of lines in the block.
+      times: the number of repetitions, including the first.
+      rest: the number of lines of a partial repetition at the end.
+      step: how far each repetition advances in a sliced stack, or among the values of one line; 0 if it does not.
+      exact: whether repetitions differ only in their values; otherwise numbers or array lengths differ too.
     """
 
     start: int
@@ -56,20 +56,20 @@ class Repeat(NamedTuple):
 
     @property
     def shown(self) -> int:
-        """The place behind those that stand for the others."""
+        """The index after the block that is shown."""
         return self.start + self.period
 
     @property
     def end(self) -> int:
-        """The place behind the last of them."""
+        """The index after the last repetition."""
         return self.start + self.period * self.times + self.rest
 
 
 def summary(rows: Sequence[ProgramRow], repeat: Repeat) -> ProgramRow:
-    """The line that stands for all but the first time: how often they come again, and what they save."""
+    """Return the line that summarizes all repetitions but the first: their number, and the bytes that they save."""
     crossing = tuple(residual for row in rows[repeat.shown : repeat.end] for residual in row.crossing)
     lines = "the line" if repeat.period == 1 else f"the {repeat.period} lines"
-    again = f" and {repeat.rest} of them again" if repeat.rest else ""
+    again = f", then the first {repeat.rest} of them" if repeat.rest else ""
     where = f", [i {'+' if repeat.step > 0 else '−'} {abs(repeat.step)}]" * bool(repeat.step)
     but = "" if repeat.exact else " with other numbers or shapes"
     text = f"⋮ {repeat.times - 1:,} × {lines} above{again}{but}{where}{_modules(rows, repeat)}"
@@ -83,7 +83,7 @@ def _said(
     seconds: float | None = None,
     gutter: str = "",
 ) -> ProgramRow:
-    """A line that stands for others, and what those save."""
+    """Return a summary line for several rows, with the residuals that they save."""
     return ProgramRow("S" if crossing else gutter, Line("{}", (text,)), crossing, origin, seconds=seconds)
 
 
@@ -93,11 +93,11 @@ def _together(rows: Sequence[ProgramRow]) -> float | None:
 
 
 def without_runs(rows: Sequence[ProgramRow], saved: bool = False, roughly: bool = False) -> list[ProgramRow]:
-    """The rows with one in place of several that follow each other and are of one line or one module.
+    """Return the rows with consecutive rows of one source line or module merged into a summary row.
 
-    Rows that save something stay, unless such are counted too (`saved`); those of other roles, unless `roughly`.
+    Rows that save a residual are merged only with `saved`, rows of different roles only with `roughly`.
     """
-    module: list[str] = []  # the latest heading; below one, several lines of code are told as one
+    module: list[str] = []  # the latest heading; rows below it belong to its module
 
     def run(row: ProgramRow) -> tuple[bool, object]:
         if row.heading:
@@ -122,14 +122,14 @@ def without_runs(rows: Sequence[ProgramRow], saved: bool = False, roughly: bool 
 
 
 def tree_of(row: ProgramRow) -> str:
-    """The argument that a row gives an array of, or hands back the gradient of; nothing for other rows."""
+    """Return the name of the argument of which a row is an array, or a gradient; "" for other rows."""
     if row.returns is None and row.origin != "argument":
         return ""
     return re.split(r"[.\[]", row.code.removeprefix("return d"), maxsplit=1)[0]
 
 
 def without_trees(rows: Sequence[ProgramRow]) -> list[ProgramRow]:
-    """The rows with one in place of several that are given, or handed back, for arrays in one argument."""
+    """Return the rows with the arrays of one argument, or their gradients, merged into a summary row."""
     shown: list[ProgramRow] = []
     for name, group in itertools.groupby(rows, tree_of):
         alike = list(group)
@@ -143,7 +143,7 @@ def without_trees(rows: Sequence[ProgramRow]) -> list[ProgramRow]:
 
 
 def with_short_paths(rows: Sequence[ProgramRow]) -> list[ProgramRow]:
-    """The rows with the end of a long path, `….query.kernel`, where a value is read: its own line has all of it."""
+    """Return the rows with long paths of values shortened where they are read, `….query.kernel`."""
 
     def short(piece: str | Value, row: ProgramRow) -> str | Value:
         if isinstance(piece, str) or piece in row.defines or len(piece.name) <= _PATH:
@@ -158,7 +158,7 @@ def with_short_paths(rows: Sequence[ProgramRow]) -> list[ProgramRow]:
 
 
 def _modules(rows: Sequence[ProgramRow], repeat: Repeat) -> str:
-    """`, layers_1…63`: the first module in a block whose number differs from time to time, as far as that number."""
+    """Return `, layers_1…63`: the first module in the block whose number changes, up to that number."""
     for place in range(repeat.start, repeat.shown):
         if not rows[place].heading:
             continue
@@ -170,9 +170,9 @@ def _modules(rows: Sequence[ProgramRow], repeat: Repeat) -> str:
 
 
 class Forms:
-    """What lines are alike by: a number for each, the same for lines that are alike whatever their values are called.
+    """A hash-consing table of lines: equal lines have the same number, regardless of their values' names.
 
-    It is worked out once a line, however often, and among whichever others, a view looks for what comes again.
+    Each line is processed once, even if a view searches for repetitions several times.
     """
 
     def __init__(self) -> None:
@@ -183,36 +183,36 @@ class Forms:
         self._rough: dict[ProgramRow, int] = {}
 
     def exact(self, row: ProgramRow) -> tuple[int, tuple[int, ...]]:
-        """A line's number, and the numbers in what it slices, which are not looked at."""
+        """Return a line's number, and the positions that it slices, which the number ignores."""
         if (known := self._exact.get(row)) is None:
             form, slices = _form(row, self._types)
             known = self._exact[row] = self._numbers.setdefault(form, len(self._numbers)), slices
         return known
 
     def mentions(self, row: ProgramRow) -> Sequence[Value]:
-        """The values that a line mentions. A gradient is alike by its name: they come in an order of their own."""
+        """Return the values in a line; none for a returned gradient, which is compared by name."""
         if (known := self._mentions.get(row)) is None:
             of_code = [part for part in row.line.parts if isinstance(part, Value)]
             known = self._mentions[row] = of_code if row.returns is None else ()
         return known
 
     def rough(self, row: ProgramRow) -> int:
-        """The same for lines that differ in numbers, or in how long what they read and make is."""
+        """Return a number that lines share even if numbers or array lengths in them differ."""
         if (known := self._rough.get(row)) is None:
             known = self._rough[row] = self._numbers.setdefault(_rough_form(row), len(self._numbers))
         return known
 
 
 def repeats(rows: Sequence[ProgramRow], roughly: bool = False, forms: Forms | None = None) -> list[Repeat]:
-    """Finds the blocks of lines that come at least three times in a row, from the first line on; none overlap.
+    """Find the blocks of lines that repeat at least three times in a row, without overlap.
 
-    Of the blocks that begin at one line, that which hides most lines is taken. The time that it takes grows with the
-    number of lines, not with its square.
+    Among the blocks that start at a line, it takes the one that hides most lines. The time is linear in the number of
+    lines.
 
     Args:
       rows: the lines.
-      roughly: take such for alike too that differ in numbers, or in how long the arrays are.
-      forms: what is known already of lines that were looked at before.
+      roughly: also accept repetitions that differ in numbers or array lengths.
+      forms: the table of lines from earlier searches.
     """
     return _Search(rows, roughly, forms or Forms()).found()
 

@@ -1,4 +1,4 @@
-"""Both programs and the table of residuals, linked: pointing at a value lights it wherever it stands."""
+"""Both programs and the table of residuals: pointing at a value highlights it wherever it appears."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -16,17 +16,17 @@ from rematscope.views.program_rows import Listing, ProgramRow
 from rematscope.views.residual_table import NUMERIC, ResidualTable
 from rematscope.views.side_by_side import LEGEND, FwdBwd
 
-_HINT = "Point at a value, or walk with Tab and the arrow keys: it lights up wherever it stands."
+_HINT = "Point at a value, or use Tab and the arrow keys, to highlight it wherever it appears."
 
 
 class Linked(Stack):
     """The table of residuals above the forward and the backward program side by side.
 
-    `live` makes a value light up in all three. Displayed otherwise they stand still.
+    `live` highlights a value in all three. Other displays are static.
 
     Args:
-      passes: what `trace` returned.
-      device: where seconds are spent; None where none were asked for.
+      passes: the result of `trace`.
+      device: the device of the time estimates; None without.
     """
 
     def __init__(self, passes: Passes, device: Device | None = None):
@@ -34,7 +34,7 @@ class Linked(Stack):
         super().__init__(self.table, self.programs)
 
     def pane(self) -> dict:
-        """The state of a widget that shows it: HTML in which every value has a number, and a sentence about each."""
+        """Return the widget's state: HTML in which every value has a number, and a note about each value."""
         programs = self.programs.programs()
         passes = self.programs.passes
         numbers = _Numbers(passes)
@@ -49,11 +49,11 @@ class Linked(Stack):
 
 @with_own_options
 def linked(f: Callable, *args, device: Device | str | None = None, **kwargs) -> None:
-    """Shows the residuals of `f` and both its programs, linked.
+    """Show the residuals and both programs of `f`, interactively.
 
-    In a notebook, a value lights up wherever it stands when you point at it, tap it, or walk to its line with Tab and
-    the arrow keys; a line of text says what it is. Esc or leaving puts it out. Elsewhere this shows what
-    `residual_table` and `print_fwd_bwd` show.
+    In a notebook, point at a value, tap it, or move to its line with Tab and the arrow keys: it is highlighted wherever
+    it appears, and a line of text describes it. Esc removes the highlight. Elsewhere, this shows the output of
+    `residual_table` and `print_fwd_bwd`.
 
     Args:
       f: a function that is differentiable in reverse mode. It is not run.
@@ -67,14 +67,14 @@ def linked(f: Callable, *args, device: Device | str | None = None, **kwargs) -> 
     Example:
       >>> import jax.numpy as jnp
       >>> from rematscope import linked
-      >>> linked(lambda x: jnp.sin(x), jnp.ones(4))  # in a notebook, each `b` lights up under the pointer
-      saved  type    bytes    share  made by  line                      needed by
+      >>> linked(lambda x: jnp.sin(x), jnp.ones(4))  # in a notebook, each `b` is highlighted under the pointer
+      Residual  Type    Bytes    Share  Op   Line                      Used by
       ────...
-      b      f32[4]   16 B  100.0 %  cos      <doctest linked[2]>:1...  c = ct * b
+      b         f32[4]   16 B  100.0 %  cos  <doctest linked[2]>:1...  c = ct * b
       ...
       B  c = ct * b     f32[4]  <doctest linked[2]>:1...
          return dx = c  f32[4]
-      S saved  R recomputed  L late  B backward
+      S saved  R recomputed  D deferred  B backward
     """
     __tracebackhide__ = True
     rates = None if device is None else device_called(device)
@@ -83,10 +83,10 @@ def linked(f: Callable, *args, device: Device | str | None = None, **kwargs) -> 
 
 
 class _Numbers:
-    """A number for each value that a reader can tell apart: by its name, and a slice by its array's.
+    """A number for each distinguishable value; a slice shares the number of its array.
 
     Attributes:
-      values: the values by their numbers.
+      values: the values by number.
     """
 
     def __init__(self, passes: Passes):
@@ -103,12 +103,12 @@ class _Numbers:
         return self._numbers[value.name]
 
     def of(self, names: Iterable[str]) -> str:
-        """The numbers of values that have been met, as an attribute lists them."""
+        """Return the numbers of these values as the text of an HTML attribute."""
         return " ".join(str(self._numbers[name]) for name in names)
 
 
 def _sliced(program: Program) -> Iterator[tuple[Value, Value]]:
-    """(slice, array) for what the bodies of scans read one slice of at a time."""
+    """Yield (slice, array) for each array of which a scan's body reads one slice per iteration."""
     for equation in program.equations:
         for body in equation.bodies:
             yield from _sliced(body)
@@ -146,7 +146,7 @@ def _piece(piece: str | Value, numbers: _Numbers) -> str:
 
 
 def _notes(programs: list[Listing], saved: dict[Value, Residual], numbers: _Numbers) -> list[str]:
-    """What there is to say about each value, by its number."""
+    """Return a note about each value, by its number."""
     facts: list[list[str]] = [[] for _ in numbers.values]
     for title, _, rows in programs:
         for row in rows:
@@ -166,11 +166,11 @@ def _notes(programs: list[Listing], saved: dict[Value, Residual], numbers: _Numb
 def _kept(residual: Residual | None) -> str:
     if residual is None:
         return "not saved"
-    return f"saved{' on the host' * (residual.memory == 'host')}, {bytes_text(residual.device_bytes)}"
+    return f"saved{' in host memory' * (residual.memory == 'host')}, {bytes_text(residual.device_bytes)}"
 
 
 _IN_BACKWARD = {
     RECOMPUTED: "recomputed in the backward pass",
-    LATE: "late: first computed in the backward pass",
-    BACKWARD: "made by the backward pass",
+    LATE: "deferred: computed once, in the backward pass",
+    BACKWARD: "computed by the backward pass",
 }

@@ -1,4 +1,4 @@
-"""What stands on each line of the two programs: code, values, types, bytes, source and letters. Nothing is laid out."""
+"""The rows of the two programs as data: code, values, types, bytes, source lines and roles, without layout."""
 
 import dataclasses
 import functools
@@ -16,17 +16,17 @@ from rematscope.tracing.trace import Passes
 
 @dataclasses.dataclass(eq=False)
 class ProgramRow:
-    """One line of a view. Its words are put together where it is shown.
+    """One row of a view; the text is formatted where it is displayed.
 
     Attributes:
-      gutter: `S`, `R`, `L`, `B` or nothing.
-      line: the line of the program, or what is said in its place.
+      gutter: `S`, `R`, `D`, `B` or "".
+      line: the line of the program, or a summary in its place.
       crossing: the residuals that it defines.
-      origin: what an input is; nothing for what is computed.
-      mark: `◀ here`, where the reader should look.
-      heading: it computes nothing, and says which module those below it belong to.
-      seconds: how long all runs of it take by a roofline; None where no device was given, or nothing is computed.
-      returns: what it hands back, for an argument's gradient.
+      origin: `"argument"`, `"constant"` or `"cotangent"` for an input; "" for a computed value.
+      mark: `◀ here` on a marked row.
+      heading: whether the row is a heading with the module of the rows below it.
+      seconds: the time of all runs of the equation by a roofline; None without a device, or if nothing is computed.
+      returns: the returned value, in the row of an argument's gradient.
     """
 
     gutter: str
@@ -40,31 +40,31 @@ class ProgramRow:
 
     @property
     def defines(self) -> tuple[Value, ...]:
-        """The values that it defines."""
+        """The values that the row defines."""
         return self.line.defines
 
     @functools.cached_property
     def pieces(self) -> Pieces:
-        """The code, and the values in it."""
+        """The code, with its values."""
         return self.line.pieces
 
     @functools.cached_property
     def type(self) -> str:
-        """Dtype and shape of what it defines, or hands back."""
+        """Dtype and shape of the values that the row defines or returns."""
         return types_text(self.defines if self.returns is None else (self.returns,))
 
     @functools.cached_property
     def source(self) -> str:
-        """The user's line, or what an input is."""
+        """The user's source line; for an input, its origin."""
         return self.origin or str(self.line.source or "")
 
-    @functools.cached_property  # asked for several times a line while it is laid out
+    @functools.cached_property  # read several times per row during layout
     def code(self) -> str:
         return f"{text(self.pieces)}  {self.mark}".rstrip()
 
     @functools.cached_property
     def saved(self) -> str:
-        """The bytes that cross, on a mesh those of a device: `20 B →`, `20 B → host`."""
+        """The saved bytes, on a mesh those of one device: `20 B →`, `20 B → host`."""
         if not self.crossing:
             return ""
         ways = {"device": "→", "host": "→ host"}
@@ -83,8 +83,8 @@ class Listing(NamedTuple):
 
     Attributes:
       title: `"forward"` or `"backward"`.
-      header: what it keeps, or computes again, all in all.
-      rows: its inputs, its lines and what it returns.
+      header: the totals: bytes saved, or equations and FLOPs recomputed.
+      rows: the inputs, the equations and the returned values.
     """
 
     title: str
@@ -93,9 +93,9 @@ class Listing(NamedTuple):
 
 
 def forward(p: Passes, marked: Collection[Value], spent: Mapping[Value, float]) -> Listing:
-    """Arguments and constants first, then the equations. Each residual's bytes stand on one line, and add up.
+    """Return the rows of the forward program: arguments and constants, then equations. Each residual is in one row.
 
-    `spent` are the seconds that it takes to make a value, where they are known; those of several by the first of them.
+    `spent` maps the first value that an equation defines to the equation's time in seconds, where it is known.
     """
     saved = {r.array: r for r in p.residuals}
     constants = [r.array for r in p.residuals if r.kind == "constant"]
@@ -115,21 +115,20 @@ def forward(p: Passes, marked: Collection[Value], spent: Mapping[Value, float]) 
 
 
 def backward(p: Passes, marked: Collection[Value], spent: Mapping[Value, float]) -> Listing:
-    """Cotangents first, then the equations, each with its role, then the gradients."""
+    """Return the rows of the backward program: cotangents, then equations with their roles, then gradients."""
     rows = [_row(_input(v), marked, spent, origin="cotangent") for v in p.cotangents]
     for heading, line in _with_headings(lines(p.backward), p.function):
         rows += [*heading, _row(line, marked, spent, line.role)]
     for argument, value in p.gradients:
         rows.append(ProgramRow("", Line("return d{} = {}", (argument.name, value)), returns=value))
     recomputed = _work(p.times * p.backward.count(role=roles.RECOMPUTED), p.recompute_cost)
-    late = _work(p.times * p.backward.count(role=roles.LATE), p.late_cost)
-    microbatches = f"; all {p.times:,} microbatches" if p.times > 1 else ""
-    unopened = f"; not looked into: {', '.join(p.unopened)}" if p.unopened else ""
-    loops = f"{p.undecided} loop{'s' * (p.undecided > 1)}"
-    undecided = f"; {loops} not compared, late where in doubt" if p.undecided else ""
-    undivided = "; work counts as the compiler should divide it" if p.undivided else ""
-    said = f"{microbatches}{unopened}{undecided}{undivided}"
-    return Listing("backward", f"recomputes {recomputed}; late {late}{said}", rows)
+    deferred = _work(p.times * p.backward.count(role=roles.LATE), p.late_cost)
+    microbatches = f"; total of {p.times:,} microbatches" if p.times > 1 else ""
+    unopened = f"; not counted: {', '.join(p.unopened)}" if p.unopened else ""
+    undecided = f"; {_counted(p.undecided, 'loop')} not compared, counted as deferred" if p.undecided else ""
+    undivided = "; FLOPs assume how the compiler shards them" if p.undivided else ""
+    notes = f"{microbatches}{unopened}{undecided}{undivided}"
+    return Listing("backward", f"recomputes {recomputed}; defers {deferred}{notes}", rows)
 
 
 def _input(value: Value) -> Line:
@@ -137,7 +136,7 @@ def _input(value: Value) -> Line:
 
 
 def _with_headings(program: Iterable[Line], function: str) -> Iterator[tuple[list[ProgramRow], Line]]:
-    """The lines, each with a row before it that says its module where that is another one than before."""
+    """Yield each line with the headings before it: one where the module changes."""
     module = ""
     for line in program:
         heading = []
@@ -161,7 +160,7 @@ def _row(
 
 
 def _mark(defines: Collection[Value], marked: Collection[Value]) -> str:
-    """`◀ here`; where one of several values is meant, its name."""
+    """Return `◀ here`, with the names of the marked values if the row defines others too."""
     named = [v.name for v in defines if v in marked]
     if not named:
         return ""
@@ -169,11 +168,16 @@ def _mark(defines: Collection[Value], marked: Collection[Value]) -> str:
 
 
 def _work(count: int, cost: Cost) -> str:
-    return f"{count:,}" + (f" ({work})" if (work := work_text(cost)) else "")
+    return _counted(count, "equation") + (f" ({work})" if (work := work_text(cost)) else "")
+
+
+def _counted(count: int, noun: str) -> str:
+    """Return `1 equation`, `2 equations`."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def work_text(cost: Cost) -> str:
-    """`40 FLOPs, 5 transcendentals`; nothing of what costs nothing."""
+    """Return a cost as text, `40 FLOPs, 5 transcendentals`; "" if it is zero."""
     parts = []
     if cost.flops:
         parts.append(count_text(cost.flops, "FLOPs"))
@@ -187,10 +191,10 @@ def work_text(cost: Cost) -> str:
 
 
 def saved_text(passes: Passes) -> str:
-    """`456 B: computed 72 B + arguments 384 B; 64 B on the host`; on a mesh `57 B on each of 8 devices: …`."""
+    """Return `456 B: computed 72 B + arguments 384 B; 64 B in host memory`, or `57 B on each of 8 devices: …`."""
     kinds = {"computed": "computed", "constant": "constants", "argument": "arguments"}
     parts = [f"{kinds[kind]} {bytes_text(size)}" for kind, size in passes.device_bytes_by_kind().items()]
     count = len(passes.unplaced)
-    unplaced = f"; foretold for {count} of them, which the compiler may divide otherwise" if count else ""
-    host = f"; {bytes_text(passes.host_bytes())} on the host" if passes.host_bytes() else ""
+    unplaced = f"; the sharding of {_counted(count, 'residual')} is an estimate, the compiler decides" if count else ""
+    host = f"; {bytes_text(passes.host_bytes())} in host memory" if passes.host_bytes() else ""
     return f"{bytes_text(passes.saved_device_bytes())}{passes.where}: {' + '.join(parts)}{host}{unplaced}"

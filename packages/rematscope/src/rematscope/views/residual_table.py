@@ -1,4 +1,4 @@
-"""What a backward pass keeps, one row a residual."""
+"""The table of residuals, one row per residual or group of repeated residuals."""
 
 import dataclasses
 import itertools
@@ -21,32 +21,33 @@ from rematscope.tracing.residuals import Residual, makers_of, origin_of
 from rematscope.tracing.trace import Passes, trace
 from rematscope.views.program_rows import saved_text
 
-_MANY = 40  # residuals, of which arguments and constants share rows too; or rows, which arrays of other lengths share
-_LINES = 190  # of a text: small rows are one, where there would be more
-_MADE_IN = "made in"
-NUMERIC = ("bytes", "bytes on a device", "share", _MADE_IN)  # titles of columns
+# Above this number of residuals, arguments and constants share rows too; above this number of rows, other lengths do.
+_MANY = 40
+_LINES = 190  # the most lines of a text; the smallest rows are merged above it
+_TIME = "Time"
+NUMERIC = ("Bytes", "Bytes per device", "Share", _TIME)  # titles of columns
 
 
 @dataclasses.dataclass(frozen=True)
 class ResidualRow:
-    """One residual, or several that are alike: those of identical layers.
+    """One residual, or the same residual of several identical layers.
 
     Attributes:
       values: their names in the two programs.
-      type: dtype and shape of each, `f32[5,4]`; `f32[5,4…64]` of those of many layers of other widths.
-      nbytes: bytes of all of them together.
-      device_bytes: what each device has of those; the table shows it on a mesh.
-      share: part of all bytes saved on a device, from 0 to 1.
+      type: dtype and shape of each, `f32[5,4]`; `f32[5,4…64]` if the layers have different widths.
+      nbytes: their total bytes.
+      device_bytes: the bytes of each device's shards; the table shows them on a mesh.
+      share: the share of all bytes saved on a device, from 0 to 1.
       kind: `"argument"`, `"constant"` or `"computed"`.
-      primitive: the operation that made them; None unless computed.
+      primitive: the primitive that computed them; None unless computed.
       name: their `checkpoint_name`, or None.
-      source: the user's line that made them, or ""; of what a library made, its line too.
-      module: the module that made them, `layers_0…63/attention` of those of like layers; else "".
-      needed_by: the first line of the backward program that reads the first of them; `"nothing"` if none does.
-      is_output: the function returns them too.
+      source: the user's source line, or ""; inside a library, the library's line too.
+      module: the module, `layers_0…63/attention` for repeated layers; else "".
+      needed_by: the first equation of the backward program that uses the first of them; `"nothing"` if none does.
+      is_output: whether the function also returns them.
       memory: `"device"` or `"host"`.
-      seconds: how long the operations that made them take together, by a roofline; None where no device was given, and
-        unless computed. What they read may have to be computed again first.
+      seconds: the total time of the operations that computed them, by a roofline; None without a device, and unless
+        computed. Recomputing them may require other operations first.
     """
 
     values: tuple[str, ...]
@@ -67,18 +68,18 @@ class ResidualRow:
     @property
     def origin(self) -> str:
         """`sin, also returned`."""
-        notes = ["also returned"] * self.is_output + ["kept on the host"] * (self.memory == "host")
+        notes = ["also returned"] * self.is_output + ["offloaded to the host"] * (self.memory == "host")
         return ", ".join([self.primitive or self.kind, *notes])
 
 
 class ResidualTable(View):
-    """A table of residuals: displays itself, and gives its rows as data.
+    """A table of residuals. It displays itself, and has its rows as data.
 
     Attributes:
-      passes: the trace that it is made from.
-      device: where seconds are spent; None where none were asked for.
-      rows: computed values first, then constants and arguments, each kind by falling size.
-      nbytes: bytes of all residuals on the device; the sum over `rows` that are kept there.
+      passes: the trace.
+      device: the device of the time estimates; None without.
+      rows: computed values, then constants, then arguments, each by decreasing size.
+      nbytes: the total bytes of the residuals on the device.
     """
 
     def __init__(self, passes: Passes, device: Device | None = None):
@@ -90,7 +91,7 @@ class ResidualTable(View):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         cells = self.cells()
         if not self._table(cells).fits(options.max_width):
-            line = cells[0].index("line")  # says as much without its function's name
+            line = cells[0].index("Line")  # clear without the function's name
             for row in cells:
                 row[line] = re.sub(r" \([^ ]+\)$", "", row[line])
         table = self._shown(cells, options.max_width)
@@ -105,16 +106,16 @@ class ResidualTable(View):
         return table if table.fits(width) else Records(cells, self._footer)
 
     def _largest(self, cells: list[list[str]], count: int) -> list[list[str]]:
-        """The header, so many rows that take most bytes, and one for the others."""
+        """Return the header, the `count` largest rows, and one row for all others."""
         header, *texts = cells
         order = sorted(range(len(self.rows)), key=lambda i: -self.rows[i].device_bytes)
         rest = [self.rows[i] for i in order[count:]]
         there = [row for row in rest if row.memory == "device"]
         said = {
-            "saved": f"⋮ {len(rest):,} rows more",
+            "Residual": f"⋮ {len(rest):,} more row{'s' * (len(rest) != 1)}",
             header[2]: bytes_text(sum(row.device_bytes for row in rest)),
-            "share": f"{100 * sum(row.share for row in there):.1f} %",
-            "line": "a page has them",
+            "Share": f"{100 * sum(row.share for row in there):.1f} %",
+            "Line": "see the saved page",
         }
         return [header, *(texts[i] for i in sorted(order[:count])), [said.get(title, "") for title in header]]
 
@@ -140,18 +141,18 @@ class ResidualTable(View):
     def cells(self) -> list[list[str]]:
         """The header, and a list of texts for each of `rows`."""
         named = any(row.name for row in self.rows)
-        size = "bytes on a device" if self.passes.axes else "bytes"
+        size = "Bytes per device" if self.passes.axes else "Bytes"
         timed = self.device is not None
         header = [
-            "saved",
-            "type",
+            "Residual",
+            "Type",
             size,
-            "share",
-            "made by",
-            *[_MADE_IN] * timed,
-            *["name"] * named,
-            "line",
-            "needed by",
+            "Share",
+            "Op",
+            *[_TIME] * timed,
+            *["Name"] * named,
+            "Line",
+            "Used by",
         ]
         cells = [header]
         for row in self.rows:
@@ -169,18 +170,18 @@ class ResidualTable(View):
 
 @with_own_options
 def residual_table(f: Callable, *args, device: Device | str | None = None, **kwargs) -> ResidualTable:
-    """Lists what `f`'s forward pass keeps for its backward pass, and what each part of it costs.
+    """List the residuals of `f`: the values that its forward pass saves for its backward pass, with their bytes.
 
-    Residuals that are alike (one operation of one line, repeated in identical layers) share a row.
+    Residuals of identical layers (one operation of one source line) share a row.
 
     Args:
       f: a function that is differentiable in reverse mode. It is not run.
       *args, **kwargs: its arguments, as for `trace`.
-      device: adds how long the operations take that made them: the name of a device such as `"tpu v5e"`, a `Device`, or
-        `calibrate()`; see `seconds_of`.
+      device: adds the time of the operations that computed the residuals: the name of a device such as `"tpu v5e"`, a
+        `Device`, or `calibrate()`; see `seconds_of`.
 
     Returns:
-      A table that displays itself in a notebook or a terminal; `rows` holds its data, sizes in bytes.
+      A table that displays itself in a notebook or a terminal; `rows` is its data, with sizes in bytes.
 
     Raises:
       TraceError: as `trace` does.
@@ -242,10 +243,10 @@ def _rows(passes: Passes, device: Device | None) -> tuple[ResidualRow, ...]:
 def _alike(
     residuals: Sequence[Residual], many: bool, type_of: Callable[[Value], object]
 ) -> dict[tuple[object, ...], list[Residual]]:
-    """Residuals that share a row."""
+    """Group the residuals that share a row."""
     alike: dict[tuple[object, ...], list[Residual]] = {}
     for residual in residuals:
-        # Arguments and constants have names of their own. Where there are many, those of like layers share a row too.
+        # Arguments and constants have individual names. If there are many, those of repeated layers share a row too.
         own: object = residual.array
         if residual.kind == "computed" or (many and residual.kind == "constant"):
             own = residual.kind

@@ -1,4 +1,4 @@
-"""The two programs side by side, with what crosses between them."""
+"""The forward and the backward program side by side, with the residuals."""
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -33,16 +33,16 @@ from rematscope.views.program_rows import Listing, ProgramRow, backward, forward
 
 _Line = TypeVar("_Line", PieceLine, PieceLine | Row)
 
-# Below this width the two programs stand one above the other.
+# Below this width, the two programs are stacked.
 _SIDE_BY_SIDE = 110
 
-# A column of programs shows the user's source lines too where it has this much room.
+# The least width at which a column of a program includes the source lines.
 _WITH_SOURCE = 74
 
-# So wide at most are they there. What is cut off is a library's line, behind the user's own.
+# The largest width of the source lines. A library's line, after the user's own, is cut off.
 _SOURCE, _SOURCE_ON_A_PAGE = 28, 44
 
-# Of a longer program the lines around what is marked come first, so many before and after each.
+# In a longer program, the marked lines come first, with this many lines before and after each.
 _LONG, _AROUND = 60, 3
 
 # A text of more lines, with like layers folded, tells what saves nothing in one line a place, and how many arrays there
@@ -53,20 +53,20 @@ _MANY, _MOST = 150, 190
 # So many rows of arguments, or of their gradients, are looked at one by one.
 _TREE = 20
 
-LEGEND = {"S": "saved", "R": "recomputed", "L": "late", "B": "backward"}
+LEGEND = {"S": "saved", "R": "recomputed", "D": "deferred", "B": "backward"}
 _LEGEND: PieceLine = [(f"{letter} {word}  ", f"rs-{letter}") for letter, word in LEGEND.items()]
 
 
 class FwdBwd(View):
-    """Forward and backward side by side: rich renders it in a terminal, JupyterLab as HTML, GitHub as text.
+    """The forward and the backward program side by side, as text in a terminal and on GitHub, as HTML in JupyterLab.
 
     Args:
-      passes: what `trace` returned.
-      marked: values to point at, of either program: the lines that define them say `◀ here`, and stand out. Of a
-        program of more than 60 lines those around them come first.
-      fold: whether of a program of more than 60 lines, none of them marked, like layers are shown once: a text says how
-        often they come again, a page opens them where one clicks.
-      device: where seconds are spent: then each line says how long it takes, all its runs together.
+      passes: the result of `trace`.
+      marked: values of either program to mark: the lines that define them are highlighted with `◀ here`. In a program
+        of more than 60 lines, the surrounding lines are also shown first.
+      fold: whether a program of more than 60 lines without marks shows repeated layers once; text says how often they
+        repeat, a page opens them on a click.
+      device: adds the time of each line, summed over all its runs.
     """
 
     def __init__(self, passes: Passes, marked: Collection[Value] = (), fold: bool = True, device: Device | None = None):
@@ -89,7 +89,7 @@ class FwdBwd(View):
             body = [*map(_in_terminal, above), seam, *map(_in_terminal, below)]
         legend = [[part for piece in _LEGEND for part in _in_terminal([piece])]]
         if not every:
-            legend.append([("⋮ in a notebook they open; FwdBwd(trace(f, …), fold=False) has all lines", "")])
+            legend.append([("⋮ folded: a notebook opens them, FwdBwd(trace(f, …), fold=False) shows all", "")])
         if self.device is not None:
             legend += [[(part, "")] for part in folded(str(seconds_of(self.passes, self.device)), width)]
         for line in [*body, *legend]:
@@ -166,16 +166,16 @@ class FwdBwd(View):
 
 @with_own_options
 def print_fwd_bwd(f: Callable, *args, device: Device | str | None = None, **kwargs) -> None:
-    """Shows what `f`'s forward pass computes and saves beside what its backward pass does with it.
+    """Show the forward and the backward program of `f` side by side.
 
-    A letter marks a line: `S` saved for the backward pass, `R` recomputed (the forward pass had this value), `L` late
-    (first computed in the backward pass, though it does not depend on the cotangent), `B` backward. A value that
-    crosses has one name on both sides.
+    A letter marks each line: `S` saved for the backward pass, `R` recomputed (the forward pass computed this value
+    too), `D` deferred (moved to the backward pass and computed once, though it does not depend on the cotangent), `B`
+    backward. A residual has the same name in both programs.
 
     Args:
       f: a function that is differentiable in reverse mode. It is not run.
       *args, **kwargs: its arguments, as for `trace`.
-      device: adds how long each line takes, all its runs together: the name of a device such as `"tpu v5e"`, a
+      device: adds the time of each line, summed over all its runs: the name of a device such as `"tpu v5e"`, a
         `Device`, or `calibrate()`; see `seconds_of`.
 
     Raises:
@@ -195,17 +195,17 @@ def print_fwd_bwd(f: Callable, *args, device: Device | str | None = None, **kwar
          return b
       ────...
       backward
-      recomputes 1 (4 transcendentals); late 2 (8 transcendentals)
+      recomputes 1 equation (4 transcendentals); defers 2 equations (8 transcendentals)
       <BLANKLINE>
          ct                       f32[4]  cotangent
          ── barrier: 2 values ──
       R  a = sin(x)               f32[4]  ...
-      L  c = cos(x)               f32[4]  ...
-      L  d = cos(a)               f32[4]  ...
+      D  c = cos(x)               f32[4]  ...
+      D  d = cos(a)               f32[4]  ...
       B  e = ct * d               f32[4]  ...
       B  f = e * c                f32[4]  ...
          return dx = f            f32[4]
-      S saved  R recomputed  L late  B backward
+      S saved  R recomputed  D deferred  B backward
     """
     __tracebackhide__ = True
     rates = None if device is None else device_called(device)
@@ -257,7 +257,7 @@ def _without_middle(lines: list[PieceLine], most: int) -> list[PieceLine]:
     if len(lines) <= most:
         return lines
     first, last = 2 * most // 3, most // 3 - 1
-    return [*lines[:first], [(f"   ⋮ {len(lines) - first - last:,} lines more", "")], *lines[-last:]]
+    return [*lines[:first], [(f"   ⋮ {len(lines) - first - last:,} more lines", "")], *lines[-last:]]
 
 
 def _flat(lines: Iterable[Iterable[_Line]]) -> list[_Line]:

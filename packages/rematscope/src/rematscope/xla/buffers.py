@@ -10,7 +10,11 @@ from rematscope.memory.timeline import BANDS, Moment, Timeline
 from rematscope.xla.hlo import Module
 from rematscope.xla.hlo_proto import BufferAllocation, BufferAssignment, Instruction
 
-_PAINTED = ["other", "recomputed", "residuals"]  # where buffers of several bands share a place, the last one shows
+_PAINTED = [
+    "temporaries",
+    "recomputed",
+    "residuals",
+]  # where buffers of several bands share a place, the last one shows
 
 
 def allocation(module: Module, record: bytes, title: str) -> Timeline | None:
@@ -48,7 +52,7 @@ def allocation(module: Module, record: bytes, title: str) -> Timeline | None:
 
     moments = [moment(_label(i), step, module.source(i)) for step, i in enumerate(schedule.steps)]
     turn = _turn(schedule, bands)
-    moments.insert(turn, dataclasses.replace(moments[max(0, turn - 1)], operation="turn", source=None))
+    moments.insert(turn, dataclasses.replace(moments[max(0, turn - 1)], operation="boundary", source=None))
     start = Moment("start", None, arguments=moments[0].arguments)
     return Timeline(title, [start, *moments, moment("end", len(schedule.steps))], turn + 1)
 
@@ -203,7 +207,7 @@ def _band(buffer: int, schedule: Schedule) -> str:
     makers = [_pass_of(live.maker) for live in ranges]
     if "forward" in makers and any(_pass_of(reader) in _BACKWARD for live in ranges for reader in live.readers):
         return "residuals"
-    return "recomputed" if "recomputed" in makers else "other"
+    return "recomputed" if "recomputed" in makers else "temporaries"
 
 
 def _live_bytes(assignment: BufferAssignment, schedule: Schedule, bands: dict[int, str]) -> dict[str, np.ndarray]:

@@ -31,8 +31,8 @@ from rematscope.xla.hlo import Module
 from rematscope.xla.hlo_cost import cost, uncounted
 
 _MESSAGE = "XLA's message"
-_SET_ASIDE = "what is written"
-_COUNTED = ("equations, with loops", "optimised HLO, with loops")
+_SET_ASIDE = "values not fused"
+_COUNTED = ("equations, with loops", "optimized HLO, with loops")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -235,7 +235,9 @@ class Measurement(View):
         if full is None:
             notes += uncounted(self._made.module)
             if any(i.custom_call_target == "AsyncCollectiveStart" for i in self._made.module.by_id.values()):
-                notes.append("Some collectives run in steps beside other work: of these each step counts as one.")
+                notes.append(
+                    "Some collectives run in steps that overlap with other operations; each step counts as one."
+                )
         else:
             notes.append(
                 f"It does not fit into a {spelled(target)}: {full.text}. Save less, make the batch smaller, or divide "
@@ -279,21 +281,21 @@ class Measurement(View):
         gradients = tuple(gradient for _, gradient in passes.gradients)
         returned = (*passes.outputs, *gradients) if step is None else step.program.outputs
         what = ("with cotangents", "with gradients") if step is None else ("all of the step's", "all of the step's")
-        kept = self.compiled.moments[self.compiled.turn].residuals if self.compiled else None
+        kept = self.compiled.moments[self.compiled.boundary].residuals if self.compiled else None
         host = self.host_bytes if self.host_bytes or passes.host_bytes() else None
         saved, cost = passes.device_bytes_by_kind()["computed"], self._predicted_cost
         fits = self.out_of_memory is None
-        said = "all that is set aside" if fits else f"temporaries alone, {_MESSAGE}"
+        said = "all allocations" if fits else f"temporaries alone, {_MESSAGE}"
         available = None if self.out_of_memory is None else self.out_of_memory.available_bytes
         made = self.cost or types.SimpleNamespace(flops=None, transcendentals=None)
         rows = [
             MeasuredRow("arguments", _bytes(given), self.argument_bytes, "bytes", what[0], "memory_analysis"),
             MeasuredRow("outputs", _bytes(returned), self.output_bytes, "bytes", what[1], "memory_analysis"),
             MeasuredRow("overwritten", *self._overwritten, "bytes", "donated and used", "memory_analysis"),
-            MeasuredRow("saved", saved, kept, "bytes", "computed residuals", "buffers between the passes"),
+            MeasuredRow("saved", saved, kept, "bytes", "computed residuals", "live between the passes"),
             MeasuredRow("temporaries", None, self.temp_bytes, "bytes", "", "memory_analysis" if fits else _MESSAGE),
             MeasuredRow("available", None, available, "bytes", "", _MESSAGE),
-            MeasuredRow("on the host", passes.host_bytes(), host, "bytes", "offloaded residuals", "memory_analysis"),
+            MeasuredRow("host memory", passes.host_bytes(), host, "bytes", "offloaded residuals", "memory_analysis"),
             MeasuredRow("peak", self.predicted_peak_bytes, self.peak_bytes, "bytes", _SET_ASIDE, said),
             MeasuredRow("peak with VMEM", None, self.peak_with_vmem_bytes, "bytes", "", "XLA's own"),
             MeasuredRow("FLOPs", cost.flops, made.flops, "FLOPs", *_COUNTED),

@@ -26,6 +26,7 @@ from grader.classroom.grade import Grade
 from grader.classroom.report import Report
 from grader.isolation import remote_capture
 from grader.judging import judge
+from grader.util.environment import without_settings
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
 
@@ -376,7 +377,8 @@ def dask(tmp_path):
     started = []
 
     def start(*command, **environment):
-        environment = os.environ | {"DASK_DISTRIBUTED__DIAGNOSTICS__NVML": "false"} | environment
+        # Other tests of this process may have set XLA_FLAGS, and a worker with such settings is set aside.
+        environment = without_settings(os.environ) | {"DASK_DISTRIBUTED__DIAGNOSTICS__NVML": "false"} | environment
         command = [sys.executable, "-m", "distributed.cli." + command[0], *command[1:]]
         with (tmp_path / f"{len(started)}.log").open("w") as log:
             started.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=tmp_path, env=environment))

@@ -3,8 +3,8 @@
 from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import Mistake
 
-# A layer's values as (elements in units of s b h, or of a s s b; bytes of an element). Inside is what has heads or the
-# MLP's columns, outside what every device has as a whole, x first.
+# A layer's values as (elements in units of s b h, or of a s s b; bytes per element). Inside are the values with an axis
+# of heads or hidden columns; outside are those that every device holds whole, x first.
 _INSIDE = ((1, 2), (1, 2), (1, 2), (1, 2), (4, 2), (4, 2))
 _OUTSIDE = ((1, 2), (1, 2), (1, 1), (1, 2), (1, 2), (1, 1))
 _MATRIX = ((1, 2), (1, 1), (1, 2))
@@ -15,7 +15,7 @@ def reference(s, b, h, a, t, mode):
 
 
 def _kept(s, b, h, a, t, mode, size=lambda nbytes: nbytes, inside=_INSIDE, outside=_OUTSIDE, matrix=_MATRIX):
-    """Bytes on each device; with other values in place of the right ones, or elements of other sizes."""
+    """Return the bytes saved per device; optionally with other values or element sizes, to model mistakes."""
 
     def total(values):
         return sum(elements * size(nbytes) for elements, nbytes in values)
@@ -33,12 +33,12 @@ def _of(**other):
 
 
 def _in_mode(change):
-    """What is right in another mode, for all but full."""
+    """Return an answer that computes the bytes of another mode, except for `full`."""
     return lambda s, b, h, a, t, mode: _kept(s, b, h, a, t, mode if mode == "full" else change(mode))
 
 
 def _matrix_left(*values):
-    """Selective recomputation that keeps some of the attention matrix's three."""
+    """Return an answer whose selective recomputation still saves some of the attention matrix's three values."""
 
     def kept(s, b, h, a, t, mode):
         left = sum(nbytes for _, nbytes in values) * a * s * s * b // t if "selective" in mode else 0
@@ -61,234 +61,229 @@ def _full(divided):
     return lambda s, b, h, a, t, mode: divided(2 * s * b * h, t) if mode == "full" else reference(s, b, h, a, t, mode)
 
 
-_SHAPES = (
-    "What are the shapes of those values on one device, and which of them have an axis of heads or of hidden columns?"
-)
+_SHAPES = "Which values have an axis of heads or of hidden columns? Only these are split in this mode."
+_PAIRS = "Which three of the page's values have one element for every pair of tokens in every head?"
 
 mistakes = (
     Mistake(
         "it counts elements, not bytes",
         _of(size=lambda _: 1),
-        "How many bytes does a bfloat16 take, and how many a bool?",
+        "How many bytes does a bfloat16 element take, and how many does a bool element take?",
     ),
     Mistake(
-        "it takes a mask's elements for 2 bytes each",
+        "it counts 2 bytes for each element of a mask",
         _of(size=lambda _: 2),
-        "What is the dtype of a mask, and how many bytes is that?",
+        "What is the dtype of a mask, and how many bytes does one element take?",
     ),
     Mistake(
-        "it takes every element for 4 bytes",
+        "it counts 4 bytes for every element",
         _of(size=lambda _: 4),
-        "How many bytes does a bfloat16 take, and how many a bool?",
+        "How many bytes does a bfloat16 element take, and how many does a bool element take?",
     ),
     Mistake(
-        "it is what one device keeps that has the layer for itself",
+        "it is what one device saves if the layer is not split",
         lambda s, b, h, a, t, mode: _kept(s, b, h, a, 1, mode),
-        "What does the t-th part of the heads make smaller, and where does t come in?",
+        "Which values are smaller when a device has only a t-th of the heads? Where do you divide by t?",
     ),
     Mistake(
-        "it is what all devices keep together",
+        "it is what all devices save together",
         lambda s, b, h, a, t, mode: t * _kept(s, b, h, a, t, mode),
-        "Of how many devices does the page ask what they keep?",
+        "Does the page ask for the bytes on one device or on all of them?",
     ),
     Mistake(
-        "with sequence parallelism everything in it has the t-th part of the tokens",
+        "it gives every value a t-th of the tokens under sequence parallelism",
         lambda s, b, h, a, t, mode: _kept(s // t if "sequence" in mode else s, b, h, a, t, mode),
-        "Which values have only a part of the tokens on each device, and which have all tokens of a part of the heads?",
+        "Which values have a part of the tokens on each device, and which have all tokens but a part of the heads?",
     ),
     Mistake(
-        "its attention matrix has the layer's width where the number of heads belongs",
+        "its attention matrix uses the width of the layer in place of the number of heads",
         lambda s, b, h, a, t, mode: _kept(s, b, h, a, t, mode) + _kept(s, b, 0, h - a, t, mode),
-        "Which of the page's shapes end in two axes of tokens, and what are their other two?",
+        "Which of the page's shapes end in two axes of tokens, and what are their other two axes?",
     ),
     Mistake(
-        "it divides by t what every device has as a whole",
+        "it divides by t also those values that every device holds whole",
         _in_mode(lambda mode: mode + "+sequence"),
         _SHAPES,
     ),
     Mistake(
-        "sequence parallelism changes nothing in it",
+        "sequence parallelism makes no difference to it",
         _in_mode(lambda mode: mode.replace("+sequence", "")),
-        "Of which values has a device only its share of the tokens, and had all of them before?",
+        "Which values does every device hold whole in `tensor` mode? Sequence parallelism splits their tokens.",
     ),
     Mistake(
-        "selective recomputation changes nothing in it",
+        "selective recomputation makes no difference to it",
         _in_mode(lambda mode: mode.replace("+selective", "")),
-        "Which three of the page's values have an element for every two tokens in every head?",
+        _PAIRS,
     ),
     *(
         Mistake(
-            "selective recomputation forgets only a part of the attention matrix in it",
-            _matrix_left(*left),
-            "Which three of the page's values have an element for every two tokens in every head?",
+            "with selective recomputation it still counts a part of the attention matrix", _matrix_left(*left), _PAIRS
         )
         for left in (_MATRIX[:1], _MATRIX[1:2], _MATRIX[:2], _MATRIX[::2])
     ),
     Mistake(
-        "every device has the attention matrix of all heads in it",
+        "it counts the attention matrix of all heads on every device",
         _matrix_whole,
-        "How many heads has a device, and how many attention matrices is that?",
+        "How many heads does one device have, and how many attention matrices are those?",
     ),
     Mistake(
-        "it has one attention matrix, not one for each head",
+        "it counts one attention matrix, not one per head",
         lambda s, b, h, a, t, mode: _kept(s, b, h, 1, t, mode),
-        "For which pairs is there a score, and is there one for all heads together?",
+        "Does the attention matrix have an axis of heads? Look at its shape on the page.",
     ),
     Mistake(
-        "the MLP's hidden values are as wide as the layer in it",
+        "it counts the MLP's hidden values as wide as the layer",
         _of(inside=((1, 2),) * 6),
-        "What is the shape of mlpwi, beside that of x?",
+        "What is the shape of `mlpwi`, compared with that of `x`?",
     ),
     Mistake(
-        "the layer's input is missing in it, or another value of its shape",
+        "it leaves out the layer's input or another value of that shape",
         _of(outside=_OUTSIDE[1:]),
-        "Is x among the values that you add up, and does the first norm need it? How many others have its shape?",
+        "Do you count `x`, which the first norm needs? Which other values have its shape?",
     ),
     Mistake(
-        "there is one mask outside of attention and MLP in it, not two",
+        "it counts one mask outside attention, not two",
         _of(outside=_OUTSIDE[:5]),
-        "Where do dropouts stand in a layer, and is each of their masks on the page's list?",
+        "Which dropout masks does the page's table list, and do you count each of them?",
     ),
     Mistake(
-        "what comes out of the GELU is missing in it, or what goes in",
+        "it leaves out the input or the output of the GELU",
         _of(inside=_INSIDE[:5]),
-        "mlpwi goes into the GELU: what comes out, and who needs which of the two?",
+        "Does the table list both the input of the GELU, `mlpwi`, and its output?",
     ),
+    Mistake("it leaves out the attention matrix", _of(matrix=()), _PAIRS),
     Mistake(
-        "the attention matrix is missing in it",
-        _of(matrix=()),
-        "Which three of the page's values have an element for every two tokens in every head?",
-    ),
-    Mistake(
-        "it has the attention matrix with the number of tokens once, not twice",
+        "it has the number of tokens once, not squared, in the attention matrix",
         _tokens_once,
-        "For which two tokens is there a score, and how many such pairs has a sequence?",
+        "An attention matrix has a score for each pair of tokens. How many pairs does a sequence of s tokens have?",
     ),
     Mistake(
-        "it is for a batch of one",
+        "it is for a batch of one sequence",
         lambda s, b, h, a, t, mode: _kept(s, 1, h, a, t, mode),
-        "Are those the values of one sequence alone, and how many sequences has a batch?",
+        "Does the number of sequences, b, appear in each term of your sum?",
     ),
     Mistake(
-        "the layer's input is divided by t in it",
+        "it divides the layer's input by t under full recomputation",
         _full(lambda nbytes, t: nbytes // t),
-        "With full recomputation, how much of x does each device keep?",
+        "With full recomputation, how much of `x` does each device save?",
     ),
     Mistake(
-        "nothing is kept in it with full recomputation",
+        "it saves nothing under full recomputation",
         _full(lambda nbytes, t: 0),
-        "What does a layer need to be computed again?",
+        "What does a device need in order to recompute the layer?",
     ),
 )
 
-compared_with = "what each device keeps"
-otherwise = "Which of the page's values do you add up in this mode, and by what do you divide each of them?"
+compared_with = "the number of bytes that each device saves"
+otherwise = "Which of the page's values do you add up in this mode, and what do you divide each of them by?"
 
 error_questions = (
-    (r"returns None", "Is there a return for this mode too?"),
-    (r"^UnboundLocalError|^KeyError", "For which modes does that line run, and what is the fifth?"),
-    (r"^ValueError|^AttributeError", "Which five strings may mode be, and what does that line make of each?"),
+    (r"returns None", "Does your function reach a `return` for this mode?"),
+    (r"^UnboundLocalError|^KeyError", "For which of the five modes does that line fail?"),
+    (r"^ValueError|^AttributeError", "Which five strings can `mode` be, and what does that line do with each?"),
 )
 
 hints = (
     Hint(
-        "Which of the values in the page's table have an axis that is split between devices? Add up the bytes of "
-        "those, and apart from them the bytes of the others: what do you get, in units of `s * b * h`?"
+        "Which values in the page's table have an axis of heads or of hidden columns, which the devices split? Add up "
+        "the bytes of those, and separately the bytes of the other values, in units of `s * b * h`."
     ),
     Hint(
-        "Is it one integer? In Python `/` gives a float, even where it comes out even.",
+        "Is your result one integer? In Python `/` returns a float even if the division is exact; use `//`.",
         after=("wrong type",),
     ),
     *(
         Hint(
-            "On one device, `t = 1`, chapter 9 has `s * b * h * 34 + 5 * a * s * s * b`. Does your answer give that, "
-            'for `"tensor"`?',
+            "On one device, `t = 1`, chapter 9's formula is `s * b * h * 34 + 5 * a * s * s * b`. Does your answer "
+            'return that for `"tensor"`?',
             after=("wrong value",),
             says=says,
         )
-        for says in ("elements, not bytes", "mask's elements", "every element for 4")
+        for says in ("elements, not bytes", "element of a mask", "4 bytes for every element")
     ),
     Hint(
-        "`x` is the same on every device. So is what a norm makes of it, and the mask of a dropout outside of "
-        "attention and MLP. How many bytes are these together?",
+        "Every device holds all of `x`, of the norms' results and of the dropout masks outside attention and the MLP, "
+        "unless the mode has `sequence` in it. How many bytes are these together?",
         after=("wrong value",),
-        says="as a whole",
+        says="every device holds whole",
     ),
     Hint(
-        "Which of the table's shapes end in `s, s`? What is `a` there on one device, and in which modes are they kept?",
+        "Which of the table's shapes end in `s, s`? How many of their `a` heads does one device have, and in which "
+        "modes are these values saved?",
         after=("wrong value",),
         says="attention matrix",
     ),
     *(
         Hint(
-            "A device that has nothing but the weights and `x` can compute its part of the layer again. Which part of "
-            "`x` does it need for that, if nobody is to send it anything?",
+            "With full recomputation, each device recomputes its part of the layer from the weights and `x`. How much "
+            "of `x` must it save to do so without communication?",
             after=("wrong value",),
             says=says,
         )
-        for says in ("input is divided", "nothing is kept")
+        for says in ("divides the layer's input", "saves nothing")
     ),
     Hint(
-        "Write two lines, one for what has heads or hidden columns, one for the rest. In which modes is the second "
-        "divided by `t`? In which does the attention matrix belong to the first?",
+        "Write two sums: the values with an axis of heads or hidden columns, and all others. In which modes do you "
+        "divide the second sum by `t`? In which modes does the attention matrix belong to the first?",
         after=("wrong value",),
     ),
     Hint(
-        "Nearly the answer: `24 * s * b * h` bytes are split, `10 * s * b * h` are not, and `5 * a * s * s * b` are "
-        'those of the attention matrix. `"full"` keeps 2 bytes of the 10. What becomes of the three numbers where '
-        '`"sequence" in mode`, and where `"selective" in mode`?'
+        "Nearly the answer: `24 * s * b * h` bytes are always split, `10 * s * b * h` are split only under "
+        "`sequence`, and the attention matrix, `5 * a * s * s * b`, is split but not saved under `selective`. "
+        '`"full"` saves 2 of the 10: `x`, unsplit.'
     ),
     *(
         Hint(
-            "Call your answer once for each of the five modes, with the same numbers. For which of them does it not "
-            'come to its `return`? What would `"sequence" in mode` say there?',
+            "Call your answer once for each of the five modes, with the same numbers. For which mode does it fail? "
+            'A test such as `"sequence" in mode` works for all five.',
             after=(kind,),
             says=says,
         )
         for kind, says in (("wrong type", "returns None"), ("raises", "mode"))
     ),
     Hint(
-        "How many values of the page's table have the shape `(b, s, h)`? How many of these take 2 bytes an element, "
-        "and how many 1? What do you get for each, in units of `s * b * h`?",
+        "How many values in the page's table have the shape `(b, s, h)`? Of these, which take 2 bytes per element and "
+        "which take 1? Add them up in units of `s * b * h`.",
         after=("wrong value",),
-        says="or another value of its shape",
+        says="another value of that shape",
     ),
     Hint(
-        "How many masks are there in the page's table? What is the shape of each?",
+        "How many masks are in the page's table? What is the shape of each?",
         after=("wrong value",),
-        says="there is one mask",
+        says="one mask outside attention",
     ),
     *(
         Hint(
-            "Which values of the page's table have `4 * h` columns? How many bytes are these, in units of `s * b * h`?",
+            "Which values of the page's table have `4 * h` columns? How many bytes are they together, in units of "
+            "`s * b * h`?",
             after=("wrong value",),
             says=says,
         )
-        for says in ("hidden values are as wide", "GELU")
+        for says in ("hidden values as wide", "GELU")
     ),
     Hint(
-        "Every shape in the page's table begins with the same letter. Where is that in your answer?",
+        "Every shape in the page's table starts with `b`. Is it a factor of every term in your answer?",
         after=("wrong value",),
         says="batch of one",
     ),
     Hint(
-        "Which of the table's shapes end in `s, s`? Which modes have the word `selective` in them, and does your "
-        "answer treat all of these alike?",
+        "Which of the table's shapes end in `s, s`? Which two modes contain the word `selective`, and does your answer "
+        "leave these values out in both?",
         after=("wrong value",),
-        says="selective recomputation changes nothing",
+        says="selective recomputation makes no difference",
     ),
     *(
         Hint(
-            "Take `t = 2`. Which half of the layer's values does each of two devices have: which of the table's shapes "
-            "become smaller in the mode that the finding names, and which not?",
+            "Take `t = 2`, and write down the table for one of the two devices in the mode that the check names. Which "
+            "shapes become smaller, and on which axis?",
             after=("wrong value",),
             says=says,
         )
         for says in (
-            "has the layer for itself",
-            "keep together",
-            "part of the tokens",
-            "sequence parallelism changes nothing",
+            "if the layer is not split",
+            "save together",
+            "a t-th of the tokens",
+            "sequence parallelism makes no difference",
         )
     ),
     *ABOUT_ERRORS,

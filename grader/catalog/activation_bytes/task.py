@@ -20,8 +20,8 @@ returns = "an integer"
 
 
 def cases(rng):
-    """Each mode with twelve sizes: the least and the most, one device, one head per device, four at which sums of
-    fractions may round down, and three others."""
+    """Draw twelve sizes for each mode: the smallest, the largest, one device, one head per device, a batch of one, four
+    at which sums of fractions may round down, and three others."""
     asked = [(sizes, mode) for mode in MODES for sizes in ((1, 1, 1, 1, 1), (4096, 8, 25600, 128, 8))]
     for mode in MODES:
         alone = _sizes(rng, t=1), _sizes(rng, heads=1), _sizes(rng, b=1)
@@ -32,7 +32,7 @@ def cases(rng):
 
 
 def case(rng, s, b, h, a, t, mode):
-    """One question about these sizes."""
+    """Return the question for these sizes and this mode."""
     sizes = {"s": s, "b": b, "h": h, "a": a, "t": t}
     return Question(
         f"{', '.join(f'{symbol} = {size}' for symbol, size in sizes.items())}, {mode!r}",
@@ -42,16 +42,16 @@ def case(rng, s, b, h, a, t, mode):
 
 
 def _sizes(rng, b=None, heads=None, t=None):
-    """s, b, h, a, t from their ranges, small ones as often as large ones, but for what is given: `heads` are those of
-    each device. All divisions come out even."""
+    """Draw s, b, h, a and t log-uniformly from their ranges, except for given ones; `heads` is the number per device.
+    All divisions are exact."""
     t = t or int(rng.integers(2, 9))
     a = t * (heads or _up_to(rng, 128 // t))
     return t * _up_to(rng, 4096 // t), b or int(rng.integers(2, 9)), a * _up_to(rng, 25600 // a), a, t
 
 
 def _rounded_down(rng, t, mantissa):
-    """Sizes at which a formula with fractions such as `int(s * b * h * (m + n / t))` can be one too small: that is so
-    for some mantissas of the product, and few others."""
+    """Draw sizes at which a formula such as `int(s * b * h * (m + n / t))` can be one too small, which depends on the
+    mantissa of the product."""
     drawn = [_sizes(rng, t=t) for _ in range(50)]
     return min(drawn, key=lambda sizes: abs(2 * math.frexp(math.prod(sizes[:3]))[0] - mantissa))
 

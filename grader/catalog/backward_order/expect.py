@@ -11,35 +11,33 @@ def reference(equations, residuals) -> CostedAnswer:
 
 
 def _carried_out(order: list, equations) -> int:
-    """An order's peak. Raises Impossible at the first name that breaks a rule."""
+    """Return an order's peak. Raises Impossible at the first name that breaks a rule."""
     reads_of, there = {name: reads for name, reads, _ in equations}, set()
     for place, name in enumerate(order, 1):
-        where = f"place {place}, {str(name)[:60]!r}, "
+        where = f"entry {place}, {str(name)[:60]!r}, "
         if not isinstance(name, str) or name not in reads_of:
-            raise Impossible(f"{where}is none of the equations' names.", _FORM)
+            raise Impossible(f"{where}is not the name of an equation.", _FORM)
         if name in there:
-            raise Impossible(f"{where}comes a second time.", _TWICE)
+            raise Impossible(f"{where}appears a second time.", _TWICE)
         for read in reads_of[name]:
             if read in reads_of and read not in there:
-                raise Impossible(f"{where}reads {read!r}, which is not there yet.", _TOO_LATE)
+                raise Impossible(f"{where}reads {read!r}, which has not run yet.", _TOO_LATE)
         there.add(name)
     if missing := [name for name in reads_of if name not in there]:
-        raise Impossible(f"it ends, and {missing[0]!r} has not run.", _MISSING)
+        raise Impossible(f"it ends before {missing[0]!r} has run.", _MISSING)
     return peak(order, equations)
 
 
-_FORM = "What is the first entry of an equation, and is your order a list of those alone?"
-_TWICE = "Who reads that value first, and is it still there when the second one reads it?"
-_TOO_LATE = (
-    "Before an equation is put into the order, what has to be there of all that it reads, and of what that reads?"
-)
-_MISSING = "Which equations are read by nobody, and does your order have them all the same?"
+_FORM = "What is the first entry of an equation? Your order should be a list of these names only."
+_TWICE = "Which equation reads that value first, and is the value still in memory for its next reader?"
+_TOO_LATE = "Before you append an equation, which of the values that it reads must already be in the order?"
+_MISSING = "Which equations does no other equation read? They belong in the order too."
 
-# What is often done instead, by its peak.
+# The peaks of common orders that are not optimal.
 
 
 def _ways(equations):
-    """The names on the cotangent's way and beside it."""
+    """Return the names of the equations that depend on `ct`, and those of the others."""
     way: list[str] = []
     for name, reads, _ in equations:
         if {"ct", *way} & {*reads}:
@@ -48,7 +46,7 @@ def _ways(equations):
 
 
 def _by(key):
-    """Always the equation, among those that can run, for which `key(name, equations)` is smallest."""
+    """Run, of the equations that can run, always the one with the smallest key."""
 
     def count(equations, residuals):
         made, keys = {name for name, _, _ in equations}, key(equations)
@@ -89,7 +87,7 @@ def _gradients_last(equations, residuals):
 
 
 def _repaired(order, equations):
-    """An order with each equation behind what it reads, where it was not."""
+    """Return the order, with each equation moved after those that it reads."""
     reads_of, done = {name: reads for name, reads, _ in equations}, []
 
     def put(name):
@@ -111,114 +109,123 @@ def _only_direct_ones_late(equations, residuals):
 
 
 _FIRST = (
-    "When the first equation on the cotangent's way runs, which values are there that nobody reads for a long time?"
+    "Which recomputed values are in memory when the first equation that reads `ct` runs, although only later equations "
+    "read them?"
 )
 
 mistakes = (
-    Mistake("everything that is computed again comes first", _as_they_come, _FIRST),
-    Mistake("everything that is computed again comes first", _needed_first_but_all_before, _FIRST),
+    Mistake("all recomputation comes first", _as_they_come, _FIRST),
+    Mistake("all recomputation comes first", _needed_first_but_all_before, _FIRST),
     Mistake(
-        "what is read by equations that compute again comes first, and only what the cotangent's way reads waits",
+        "only the recomputed values that an equation depending on `ct` reads directly are deferred",
         _only_direct_ones_late,
-        "A value that is read to compute another one again: when is the first of its readers to run?",
+        "A recomputed value may be read only by other recomputations. When does its first reader run?",
     ),
     Mistake(
         "each equation runs as early as it can",
         _by(_levels),
-        "An equation could run now. Who reads what it makes, and when?",
+        "When does the first equation run that reads each value? Until then the value only takes memory.",
     ),
     Mistake(
-        "of all that can run, what makes the fewest bytes runs next",
+        "of the equations that can run, the one that makes the fewest bytes runs next",
         _by(_sizes),
-        "A small value that nobody reads for a long time, or a large one that lets the next equation run: which of the "
-        "two is gone sooner?",
+        "Which is freed sooner: a small value that is read much later, or a large one that the next equation reads?",
     ),
     Mistake(
-        "the gradients that nobody reads come last",
+        "the gradients, which no equation reads, come last",
         _gradients_last,
-        "A gradient is there until the end. What can go as soon as it has run?",
+        "A gradient stays in memory until the end, whenever it runs. Which of the values that it reads can be freed as "
+        "soon as it has run?",
     ),
 )
 
-otherwise = "At the step at which your order has its peak, which value is there that could have been made later?"
+otherwise = "Which values are in memory at the peak of your order, and which of them could be computed later?"
 
 error_questions = (
-    (r"RecursionError", "Does every call of your function put something, or find that it is there already?"),
-    (r"KeyError", "Which names are read that no equation makes?"),
-    (r"unpack", "An equation has three entries. Which are they?"),
-    (r"min\(\) |max\(\) ", "For which equations is there nothing to choose from?"),
+    (r"RecursionError", "Does every call of your function either append a name or return because the name is there?"),
+    (r"KeyError", "Which of the names that are read are no equation's, such as `ct` and the other residuals?"),
+    (r"unpack", "Each equation has three entries. Which are they?"),
+    (r"min\(\) |max\(\) ", "For which input does that line have no equations to choose from?"),
     (
         r"concatenate|does not support item|has no attribute",
-        "Which of the things that you are given are tuples, not lists?",
+        "Which of your arguments are tuples, not lists?",
     ),
 )
 
 hints = (
-    Hint("Two kinds of equations stand in the list. Which names does one read that computes something again?"),
     Hint(
-        "Let the page's `peak` run over your order of the mini-example. At the name that breaks a rule, what is there "
-        "already, and what does it read?",
+        "The list contains recomputations and equations of the backward pass. How can you tell from the names that an "
+        "equation reads which of the two it is?"
+    ),
+    Hint(
+        "Call the page's `peak` with your order for the mini-example. Which equation breaks a rule, what does it read, "
+        "and which of these values are already there?",
         after=("impossible",),
     ),
     Hint(
-        "The cotangent's way has its order. For each of the others, which equation is the first that reads it?",
+        "The equations that depend on `ct` can keep their order. For each of the others, find the first equation that "
+        "reads it.",
         after=("costs more",),
     ),
     Hint(
-        "When the cotangent's first equation runs, what lies there for the last one? Could that be made later?",
+        "When the first equation that reads `ct` runs, which values are in memory that only the last equations read? "
+        "Could your order compute them later?",
         after=("costs more",),
-        says="comes first",
+        says="all recomputation comes first",
     ),
     Hint(
-        "A value computed again may be read by another such value only. When does its reader run in your order, "
-        "and what would be one place earlier?",
+        "A recomputed value may be read only by another recomputed value. When does this reader run in your order? "
+        "Place the value directly before it.",
         after=("costs more",),
-        says=("comes first", "only what the cotangent's way reads waits"),
+        says="directly are deferred",
     ),
     Hint(
-        "Whoever runs as early as possible makes something that waits. What would the same rule from the other end be?",
+        "An equation that runs as early as it can makes a value that waits in memory for its reader. What happens if "
+        "every recomputation runs as late as it can instead?",
         after=("costs more",),
         says="as early as it can",
     ),
     Hint(
-        "Take two values, one of 4 bytes that is read at the very end, one of 40 that is read at once. Which first?",
+        "Compare a value of 4 bytes that is read at the very end with one of 40 bytes that is read at once. Which of "
+        "the two should be computed first?",
         after=("costs more",),
         says="fewest bytes",
     ),
     Hint(
-        "What does a gradient read that nobody else reads after it? Until when is that there, in your order?",
+        "Find a gradient that reads a value which no later equation reads. Until when is that value in memory in your "
+        "order?",
         after=("costs more",),
-        says="nobody reads come last",
+        says="gradients, which no equation reads",
     ),
-    Hint("What does the mini-example's `by_hand` look like? Is yours such a list, of names?", after=("wrong type",)),
+    Hint("Print your order next to the mini-example's `by_hand`. Is it a list of names?", after=("wrong type",)),
     Hint(
-        "The names that are read are of three kinds: another equation's, a residual, and `ct`. What does your "
-        "answer do with each?",
+        "An equation can read another equation's value, a residual, or `ct`. What does your answer do with each of "
+        "these?",
         after=("raises",),
     ),
     Hint(
-        "Could a function `put(name)` call itself? What has it to do before it appends the name, and when has it "
-        "nothing to do at all?"
+        "Write a recursive function `put(name)` that appends a name to the order. What must be in the order before it "
+        "appends the name, and when does it have nothing to do?"
     ),
     Hint(
-        "Nearly the answer: go through the equations in their order, and keep a set that begins as `{'ct'}`. One "
-        "that reads something of the set joins it, and is put; to put a name is to put first what it reads that is not "
-        "there yet. When does everything else get into the order?"
+        "Nearly the answer: go through the equations in order, with a set that starts as `{'ct'}`. If an equation "
+        "reads something in the set, add its name to the set and call `put(name)`, which first puts the missing "
+        "equations that it reads. Skip all other equations: `put` adds them when they are needed."
     ),
     Hint(
-        "Print your order for the mini-example, and the page's `by_hand` below it. Which of its entries have another "
-        "form, or are no equation's?",
+        "Print your order for the mini-example next to the page's `by_hand`. Which of its entries is not the name of "
+        "an equation?",
         after=("impossible",),
-        says="is none of the equations' names",
+        says="is not the name of an equation",
     ),
     Hint(
-        "Print `equations[0]` and `residuals`. What kind of thing is each, which entries does it have, and which of "
-        "them does your line change, or take apart?",
+        "Print `equations[0]` and `residuals`. Both are tuples, which cannot be changed. Which line of yours tries to "
+        "change one, or uses it as a list?",
         after=("raises",),
         says="are tuples, not lists",
     ),
     Hint(
-        "Print `equations[0]`. Which entries does it have, and for how many of them has your line a name?",
+        "Print `equations[0]`. How many entries does it have, and how many names does your line unpack it into?",
         after=("raises",),
         says="has three entries",
     ),

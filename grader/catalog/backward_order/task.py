@@ -12,13 +12,13 @@ returns = "a list of names such as ['a', 'b']"
 
 
 def cases(rng):
-    """Some thirty backward passes: the shortest ones, and others of all lengths."""
+    """Draw some thirty backward passes: the shortest ones, and others of all lengths."""
     lengths = [1, 1, 2, 2, 3, 3, *range(4, 15), *rng.integers(6, 15, 14)]
     return tuple({question.name: question for question in (case(rng, int(n)) for n in sorted(lengths))}.values())
 
 
 def case(rng, n):
-    """A backward pass of `n` equations, for which the order that chapter 11 describes is a best one."""
+    """Draw a backward pass of `n` equations for which the order that chapter 11 describes is optimal."""
     while True:
         equations, residuals = _drawn(rng, n)
         least = least_peak(equations)
@@ -31,7 +31,7 @@ def case(rng, n):
 
 
 def peak(order, equations):
-    """The most bytes that are in memory at once; `order` has each equation's name once, behind what it reads."""
+    """Return the peak in bytes; `order` contains each equation's name once, after the equations that it reads."""
     sizes, left = {name: nbytes for name, _, nbytes in equations}, _readers(equations)
     kept = {name for name, readers in left.items() if not readers}
     live, most = {}, 0
@@ -46,7 +46,7 @@ def peak(order, equations):
 
 @functools.cache
 def least_peak(equations):
-    """The smallest peak of any order: of all sets of equations that can have run, how each is best reached."""
+    """Return the smallest peak of any order, by dynamic programming over the sets of equations that have run."""
     readers, sizes = _readers(equations), {name: nbytes for name, _, nbytes in equations}
     reads = {name: {read for read in reads if read in sizes} for name, reads, _ in equations}
     reached: dict[frozenset, int] = {frozenset(): 0}
@@ -63,7 +63,7 @@ def least_peak(equations):
 
 
 def late(equations, reads=tuple):
-    """The equations that the cotangent comes into, in their order; each other one where it is first needed."""
+    """Return the equations that depend on `ct` in their order, and each other one just before its first reader."""
     made_from, backward, order = {name: read for name, read, _ in equations}, {"ct"}, []
 
     def put(name):
@@ -84,8 +84,8 @@ def _readers(equations):
 
 
 def _drawn(rng, n):
-    """Layers, of which some are computed again, each from what was kept of it and perhaps from the layer before; and
-    the cotangent's way through them, the last layer first. Beside it stand gradients, which nobody reads."""
+    """Draw layers, some of which are recomputed from their residuals and perhaps from the previous layer, and the
+    equations of the backward pass, the last layer first, with gradients that no equation reads."""
     again = int(rng.integers(0, 2 * n // 3 + 1))
     layers = int(rng.integers(1, min(n - again, max(2, n // 2)) + 1))
     places = sorted(int(layer) for layer in rng.integers(0, layers, again))
@@ -104,7 +104,7 @@ def _drawn(rng, n):
     )
     cotangent = "ct"
     for place, layer in enumerate(ways):
-        last = place + 1 == len(ways) or ways[place + 1] != layer  # by this one the cotangent leaves the layer
+        last = place + 1 == len(ways) or ways[place + 1] != layer  # the cotangent leaves the layer after this equation
         wanted = [name for name in reversed(runs[layer]) if rng.random() < 0.5 or (last and name in unread)]
         unread -= {*wanted}
         on_its_way = last or rng.random() < 0.5

@@ -11,30 +11,32 @@ from rematscope.choices.enumeration import best_points, every_choice, subset
 def reference(block, budget_bytes) -> CostedAnswer:
     nbytes, costs = every_choice(block)
     least = int(costs[nbytes <= budget_bytes].min())
-    return CostedAnswer("choice", lambda names: recomputed(names, block, budget_bytes), least, "FLOPs again")
+    return CostedAnswer("choice", lambda names: recomputed(names, block, budget_bytes), least, "recomputed FLOPs")
 
 
 def recomputed(names: list, block, budget_bytes: int) -> int:
-    """What a choice computes again. Raises Impossible if it breaks a rule."""
+    """Return the FLOPs that a choice recomputes. Raises Impossible if it breaks a rule."""
     for name in names:
         if name not in block.names:
-            raise Impossible(f"{name!r:.60} is none of the block's names.", _NAMES)
+            raise Impossible(f"{name!r:.60} is not one of the block's names.", _NAMES)
     if len(set(names)) < len(names):
-        raise Impossible("a name is in it twice.", "Can a value be saved more than once?")
+        raise Impossible("it contains a name twice.", "Can a value be saved more than once?")
     nbytes, cost = block.evaluate(names)
     if nbytes > budget_bytes:
-        raise Impossible(f"it keeps {nbytes:,} bytes, and the budget is {budget_bytes:,}.", _OVER)
+        raise Impossible(f"it saves {nbytes:,} bytes, but the budget is {budget_bytes:,} bytes.", _OVER)
     for name in names:
         if block.evaluate(other for other in names if other != name)[1] == cost:
-            raise Impossible(f"{name!r} is idle in it: without that name, as little is computed again.", _IDLE)
+            raise Impossible(f"{name!r} is idle: the choice without it recomputes no more FLOPs.", _IDLE)
     return cost
 
 
-_NAMES = "What does block.names hold?"
-_OVER = "What does block.evaluate say of your choice, and which of the two numbers must stay within the budget?"
-_IDLE = "What does block.evaluate say of your list without that name, and which of the two lists is asked for?"
+_NAMES = "What does `block.names` contain?"
+_OVER = "What does `block.evaluate` return for your choice, and which of the two numbers does the budget limit?"
+_IDLE = (
+    "Compare `block.evaluate` for your list with and without that name. Which of the two lists does the page ask for?"
+)
 
-# What the usual ways to choose end with.
+# What common ways to choose recompute.
 
 
 def _none(block, budget_bytes):
@@ -42,7 +44,7 @@ def _none(block, budget_bytes):
 
 
 def _one_after_another(order: Callable) -> Callable:
-    """Goes through the names in an order, and takes each that still fits."""
+    """Go through the names in an order, and take each name that still fits."""
 
     def cost(block, budget_bytes):
         chosen: tuple[str, ...] = ()
@@ -74,7 +76,7 @@ def _per_byte(block) -> Callable:
 
 
 def _best_next(per_byte: bool) -> Callable:
-    """Takes the name that spares most beside those taken before, as long as one fits and spares anything."""
+    """Take the name that avoids most given the names taken before, as long as one fits and avoids anything."""
 
     def cost(block, budget_bytes):
         chosen: tuple[str, ...] = ()
@@ -92,7 +94,7 @@ def _best_next(per_byte: bool) -> Callable:
 
 
 def _knapsack(block, budget_bytes):
-    """As if what names spare alone could be added up."""
+    """Choose as if the savings of single names added up."""
     spared = _spared_alone(block)
     nbytes, _ = every_choice(block)
     fitting = [subset(block, i) for i in range(len(nbytes)) if nbytes[i] <= budget_bytes]
@@ -100,7 +102,7 @@ def _knapsack(block, budget_bytes):
 
 
 def _leaving_out(per_byte: bool) -> Callable:
-    """Begins with all names, and leaves out the one that is missed least, until the rest fits."""
+    """Start with all names, and drop the name that costs least to drop until the rest fits."""
 
     def cost(block, budget_bytes):
         chosen = tuple(block.names)
@@ -120,112 +122,123 @@ def _best_one(block, budget_bytes):
 
 
 def _next_to_best(block, budget_bytes):
-    """The best of the choices that keep fewer bytes than the best one."""
+    """Return the cost of the best choice that saves fewer bytes than the best choice does."""
     nbytes, costs = every_choice(block)
     points = [i for i in best_points(nbytes, costs) if nbytes[i] <= budget_bytes]
     return int(costs[points[-2:][0]])
 
 
-_JOINT = "What does a name spare when another one is saved already? Is that as much as it spares alone?"
-_TRADE = "Is there a choice with two other names in place of one of yours, that fits and computes less again?"
-_BACK = "Was a name left out early that would be missed less once others are left out too?"
+_JOINT = "How many FLOPs does a name avoid once another name is saved? Is it as many as it avoids alone?"
+_TRADE = "Replace one of your names by two others. Does such a choice fit in the budget and recompute less?"
+_BACK = "Which name did your answer drop early that would cost less to drop once other names are dropped too?"
 
 mistakes = (
-    Mistake("it saves nothing", _none, "What does a name spare that fits into the budget?"),
+    Mistake("it saves nothing", _none, "Which names fit in the budget, and how many FLOPs does each of them avoid?"),
     Mistake("it takes the largest values first", _one_after_another(_by(lambda b: _size(b).get, True)), _TRADE),
     Mistake("it takes the smallest values first", _one_after_another(_by(lambda b: _size(b).get, False)), _TRADE),
-    Mistake("it takes names in the block's order", _one_after_another(lambda b: b.names), _TRADE),
-    Mistake("it takes names from the last to the first", _one_after_another(lambda b: b.names[::-1]), _TRADE),
+    Mistake("it takes names in the order of `block.names`", _one_after_another(lambda b: b.names), _TRADE),
     Mistake(
-        "it takes those first that spare most",
+        "it takes names in the reverse order of `block.names`", _one_after_another(lambda b: b.names[::-1]), _TRADE
+    ),
+    Mistake(
+        "it takes the names that avoid the most FLOPs first",
         _one_after_another(_by(lambda b: _spared_alone(b).get, True)),
         _JOINT,
     ),
-    Mistake("it takes those first that spare most for a byte", _one_after_another(_by(_per_byte, True)), _JOINT),
-    Mistake("it takes those first that spare most", _best_next(False), _TRADE),
-    Mistake("it takes those first that spare most for a byte", _best_next(True), _TRADE),
-    Mistake("it leaves out the name that is missed least, until the rest fits", _leaving_out(False), _BACK),
-    Mistake("it leaves out the name that is missed least for a byte, until the rest fits", _leaving_out(True), _BACK),
-    Mistake("it saves one name alone", _best_one, "What does a second name spare beside the one that you save?"),
-    Mistake("it adds up what each name spares alone", _knapsack, _JOINT),
     Mistake(
-        "it is the best for less than the budget", _next_to_best, "May a choice keep exactly as many bytes as allowed?"
+        "it takes the names that avoid the most FLOPs per byte first", _one_after_another(_by(_per_byte, True)), _JOINT
+    ),
+    Mistake("it takes the names that avoid the most FLOPs first", _best_next(False), _TRADE),
+    Mistake("it takes the names that avoid the most FLOPs per byte first", _best_next(True), _TRADE),
+    Mistake("it drops the name that avoids the fewest FLOPs, until the rest fits", _leaving_out(False), _BACK),
+    Mistake("it drops the name that avoids the fewest FLOPs per byte, until the rest fits", _leaving_out(True), _BACK),
+    Mistake("it saves only one name", _best_one, "How many more FLOPs does a second name avoid?"),
+    Mistake("it adds up the FLOPs that each name avoids alone", _knapsack, _JOINT),
+    Mistake(
+        "it stays below the budget, where a better choice uses it exactly",
+        _next_to_best,
+        "May a choice save exactly as many bytes as the budget allows?",
     ),
 )
 
-otherwise = "How many choices are there for eleven names, and did your answer look at every one?"
+otherwise = "How many choices are there for eleven names, and does your answer look at every one of them?"
 
 error_questions = (
-    (r"unhashable|not iterable", "What does block.evaluate take: one name, or several in a tuple or list?"),
-    (r"RecursionError", "Does every call of your function have fewer names left than the one before?"),
+    (r"unhashable|not iterable", "block.evaluate takes a tuple or list of names. Do you pass it a single name?"),
+    (r"RecursionError", "Does every recursive call of your function get fewer remaining names than its caller?"),
     (
         r"min\(\) |max\(\) ",
-        "Is the choice of no names at all among those that you look at, and is it the bytes that you compare with the "
-        "budget?",
+        "Is the empty choice, with no names at all, among the choices that you look at? And do you compare its bytes "
+        "with the budget, not its FLOPs?",
     ),
 )
 
 hints = (
-    Hint("Could you look at every choice that there is? How many are there for the eleven names of a block?"),
     Hint(
-        "Which of the two numbers that `block.evaluate(names)` returns must stay within the budget, and which is to be "
-        "as small as can be?",
+        "How many choices of names are there for a block with eleven names? Could your answer call `block.evaluate` on "
+        "every one of them?"
+    ),
+    Hint(
+        "`block.evaluate(names)` returns saved bytes and recomputed FLOPs. Which of the two numbers does the budget "
+        "limit, and which should be as small as possible?",
         after=("impossible",),
     ),
     Hint(
-        "On the page, what does `'down'` spare when nothing else is saved, and what once `'mid'` is?",
+        "On the page, how many FLOPs does `'down'` avoid alone, and how many once `'mid'` is saved? Savings of single "
+        "names do not add up.",
         after=("costs more",),
     ),
     Hint(
-        "Two choices compute as little again. One of them has a name more. Which of the two does your answer meet "
-        "first, and which does it return?",
+        "Two choices recompute the same number of FLOPs, but one of them has one more name. Which of the two does your "
+        "answer return? Prefer the choice with fewer names.",
         after=("impossible",),
         says="idle",
     ),
     Hint(
-        "`itertools.combinations(block.names, r)` gives all choices of `r` names. Which `r` are there, from the "
-        "smallest to the largest?"
+        "`itertools.combinations(block.names, r)` yields all choices of `r` names. Which values of `r` do you need, "
+        "from the smallest to the largest?"
     ),
     Hint(
-        "Nearly the answer: from every choice of 0, 1, 2, … names, keep those that fit. Which has the smallest cost, "
-        "and among several of that cost the fewest names? `min` takes a `key`."
+        "Nearly the answer: list all choices of 0, 1, 2, … names in this order, and keep those whose bytes are within "
+        "the budget. Return the first one with the fewest recomputed FLOPs: `min` with a `key` does that."
     ),
     Hint(
-        "Which of `block.names` fits into the budget alone, and what does `block.evaluate` say that it leaves to "
-        "compute again, beside `block.evaluate([])`?",
+        "Call `block.evaluate([name])` for each name. Which names fit in the budget, and how many fewer FLOPs are "
+        "recomputed than with `block.evaluate([])`?",
         after=("costs more",),
         says="saves nothing",
     ),
     Hint(
-        "Give `block.evaluate` two names that fit together. How many choices of two are there, and of three?",
+        "Call `block.evaluate` with two names that fit together. Your answer should also look at all pairs, at all "
+        "choices of three names, and so on.",
         after=("costs more",),
-        says="one name alone",
+        says="only one name",
     ),
     Hint(
-        "A choice keeps exactly as many bytes as the budget has. Does your comparison let it through?",
+        "A choice may save exactly as many bytes as the budget allows. Does your comparison accept such a choice?",
         after=("costs more",),
-        says="less than the budget",
+        says="stays below the budget",
     ),
     Hint(
-        "Print `block.names` beside what your answer returns. Which of its elements is not there, or is there more "
-        "than once?",
+        "Print `block.names` next to the list that your answer returns. Which element of the list is not a name of the "
+        "block?",
         after=("impossible",),
         says="block.names",
     ),
     Hint(
-        "Go through your answer by hand, for three names. Does a name come in again that has been taken before?",
+        "Run your answer step by step for three names. Where does it add a name that is already in the list?",
         after=("impossible",),
         says="twice",
     ),
     Hint(
-        "`block.evaluate(names)` takes what your answer is to return. What does it say of that?",
+        "Your answer should return a list of names that you can pass to `block.evaluate`. What does it return now?",
         after=("wrong type",),
     ),
     Hint(
-        "Sometimes no name fits. Which choice is left then, and is it among those that you go through? Which of "
-        "the two numbers that `block.evaluate` returns for it is 0, and which of them does your line compare?",
+        "If the budget has space for no name, only the empty choice is left: call `block.evaluate([])`. Do you "
+        "consider it, and do you compare the first of the two numbers with the budget?",
         after=("raises",),
-        says="no names at all",
+        says="with no names at all",
     ),
     *ABOUT_ERRORS,
 )

@@ -19,10 +19,10 @@ _NAMES = ("up", "Up", "up 1", "up 2", "up 11", "down", "mid", "gate", "norm", "o
 
 
 def cases(rng):
-    """Two blocks that are traced, at widths that grow and shrink together, and some fifty graphs drawn at random.
+    """Draw two traced blocks at random widths, and some fifty random graphs.
 
-    Half of these hide the best choice: its names spare little one by one, and much together, so that whoever improves
-    a choice name by name, or by pairs, ends with others.
+    Half of the graphs hide the best choice: its names avoid little one by one but much together, so that a search that
+    improves a choice name by name, or by pairs, ends with another one.
     """
     unit = int(rng.integers(2, 5))
 
@@ -38,24 +38,24 @@ def cases(rng):
     asked = [
         ("two layers in a stream", stream, stream.least_bytes + most * 74 // 100, "some names"),
         ("attention, then a gated layer", mixed, mixed.least_bytes + more * 38 // 100, "some names"),
-        ("two layers, room for every name", stream, stream.least_bytes + most, "every name"),
-        ("two layers, no room", stream, stream.least_bytes, "nothing else"),
+        ("two layers, every name fits", stream, stream.least_bytes + most, "every name"),
+        ("two layers, no name fits", stream, stream.least_bytes, "nothing else"),
     ]
     for n in (1, *rng.integers(2, 8, 3)):
         graph = _random(rng, n)
         name = "name" if n == 1 else "names"
-        asked.append((f"{n} {name} at random, no room", graph, graph.least_bytes, "nothing else"))
-        asked.append((f"{n} {name} at random, room for all", graph, graph.evaluate(graph.names)[0], "every name"))
+        asked.append((f"{n} random {name}, no name fits", graph, graph.least_bytes, "nothing else"))
+        asked.append((f"{n} random {name}, every name fits", graph, graph.evaluate(graph.names)[0], "every name"))
     for n in (*rng.integers(3, 7, 8), *rng.integers(7, 9, 3), 9):
         graph = _random(rng, n)
         kept = [int(nbytes) for nbytes in _best(graph)[1:-1]]
         for nbytes in (kept[-1], kept[int(rng.integers(len(kept)))] + 1) if kept else ():
-            asked.append((f"{n} names at random, {nbytes:,} bytes", graph, nbytes, "some names"))
+            asked.append((f"{n} random names, {nbytes:,} bytes", graph, nbytes, "some names"))
     for n in (*rng.integers(4, 7, 3), *rng.integers(7, 9, 8), 9, 9, 11):
         graph, nbytes = _hidden(rng, n)
-        asked.append((f"{n} names at random, {nbytes:,} bytes", graph, nbytes, "some names"))
+        asked.append((f"{n} random names, {nbytes:,} bytes", graph, nbytes, "some names"))
     twice = _named_twice(rng)
-    asked.append(("a value with two names, room for both", twice, twice.evaluate(twice.names)[0], "every name"))
+    asked.append(("a value with two names, both fit", twice, twice.evaluate(twice.names)[0], "every name"))
     questions = (
         Question(name, (graph, nbytes), structure={"names": len(graph.names), "fits": fits})
         for name, graph, nbytes, fits in sorted(asked, key=lambda each: len(each[1].names))
@@ -64,32 +64,31 @@ def cases(rng):
 
 
 def fits(structure):
-    """Of one name, or two, there may be no choice between all and none."""
+    """Return whether there is a choice between none and all of the names: with one or two names there may be none."""
     return structure["names"] > 2 or structure["fits"] != "some names"
 
 
 def case(rng, names, fits):
-    """A graph of so many names, with room for none of them, all or some."""
+    """Return a question on a random graph with so many names, of which none, some or all fit."""
     graph, nbytes = _hidden(rng, names) if fits == "some names" else (_random(rng, names), None)
     if nbytes is None:
         nbytes = graph.least_bytes if fits == "nothing else" else graph.evaluate(graph.names)[0]
-    many = f"{names} name{'s' * (names > 1)}"
     return Question(
-        f"{many} at random, {nbytes:,} bytes, room for {fits}",
+        f"{names} random name{'s' * (names > 1)}, {nbytes:,} bytes",
         (graph, nbytes),
         structure={"names": names, "fits": fits},
     )
 
 
 def _best(graph) -> np.ndarray:
-    """Bytes of the choices that no other one beats in bytes and cost, rising."""
+    """Return the bytes of the Pareto-optimal choices, in increasing order."""
     nbytes, costs = every_choice(graph)
     return nbytes[list(best_points(nbytes, costs))]
 
 
 def _random(rng, n) -> ChoiceGraph:
-    """Groups of one to five names, each made from what the group shares, which may have a name and be made from another
-    one. The backward pass reads all but the shared ones."""
+    """Draw a graph with groups of one to five names. The names of a group are computed from one shared value, which may
+    have a name and depend on another name. The backward pass reads every name but the shared ones."""
     names: list[Part] = []
     parts: list[Part] = []
     left = 0
@@ -106,11 +105,11 @@ def _random(rng, n) -> ChoiceGraph:
 
 
 def _hidden(rng, n) -> tuple[ChoiceGraph, int]:
-    """A graph, and the bytes of about half of its names, which spare something large only if they are saved together.
-    Each of the others spares more alone."""
+    """Draw a graph and a budget for about half of its names, which avoid a large cost only if all of them are saved.
+    Each of the other names avoids more alone."""
     together = int(rng.integers(max(2, n // 2 - 1), n // 2 + 2))
     sizes = rng.integers(2, 13, n)
-    members = {n - 1, *map(int, rng.permutation(n - 1)[: together - 1])}  # who looks at the first ones only misses one
+    members = {n - 1, *map(int, rng.permutation(n - 1)[: together - 1])}  # a search of the first names misses one
     costs = [int(rng.integers(1, 20) if i in members else rng.integers(30, 100)) for i in range(n)]
     others = sum(cost for i, cost in enumerate(costs) if i not in members)
     names: list[Part] = []
@@ -123,7 +122,7 @@ def _hidden(rng, n) -> tuple[ChoiceGraph, int]:
 
 
 def _named_twice(rng) -> ChoiceGraph:
-    """A value that has two names, one given to the other: with either saved, the other one is idle."""
+    """Draw a graph in which one value has two names: if one of them is saved, the other is idle."""
     names: list[Part] = []
     parts: list[Part] = []
     size = rng.integers(2, 40)

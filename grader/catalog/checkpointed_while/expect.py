@@ -8,7 +8,7 @@ from grader.exercises.requirements import MatmulsAtMost, Mistake, Requirement, S
 
 
 def draw(rng, argument):
-    """Numbers of water in tanks, whose sines are not about equal to them."""
+    """Draw water levels that differ from their sines by more than rounding."""
     return rng.uniform(0.5, 1.5, argument.shape).astype(argument.dtype)
 
 
@@ -16,131 +16,140 @@ def _steps(cond, body, x, max_steps):
     return jax.lax.fori_loop(0, max_steps, lambda _, x: jax.lax.cond(cond(x), body, lambda x: x, x), x)
 
 
-_UNEVEN = "How many steps have your segments, all taken together? What if c does not divide max_steps?"
+_UNEVEN = "How many steps do all of your segments run in total? Check a `c` that does not divide `max_steps`."
 
 mistakes = (
     Mistake(
-        "this is the value of the loop that goes on for more than max_steps steps, until cond is false",
+        "it takes more than max_steps steps, until cond is false",
         lambda cond, body, x, max_steps, c: jax.lax.while_loop(cond, body, x),
-        "What ends your loop after max_steps steps?",
+        "What stops your loop after max_steps steps?",
     ),
     Mistake(
-        "this is the value after max_steps steps, though cond was false before",
+        "it always takes max_steps steps, although cond was false earlier",
         lambda cond, body, x, max_steps, c: jax.lax.fori_loop(0, max_steps, lambda _, x: body(x), x),
-        "What does one of your steps do once cond is false?",
+        "What does a step of your loop return once cond is false?",
     ),
     Mistake(
-        "this is the value after more than max_steps steps",
+        "it takes more than max_steps steps",
         lambda cond, body, x, max_steps, c: _steps(cond, body, x, -(-max_steps // c) * c),
         _UNEVEN,
     ),
     Mistake(
-        "this is the value after fewer than max_steps steps, though cond was still true",
+        "it takes fewer than max_steps steps, although cond was still true",
         lambda cond, body, x, max_steps, c: _steps(cond, body, x, max_steps // c * c),
         _UNEVEN,
     ),
     Mistake(
-        "this is the value after one step too many",
+        "it takes one step too many",
         lambda cond, body, x, max_steps, c: body(_steps(cond, body, x, max_steps)),
-        "Which comes first in a while loop, the condition or the step?",
+        "A while loop checks its condition before each step, and `python_while` also counts the steps. When does your "
+        "loop check the condition and its counter?",
     ),
     Mistake(
-        "this is the value after one step too few",
+        "it takes one step too few",
         lambda cond, body, x, max_steps, c: _steps(cond, body, x, max_steps - 1),
-        "With which number does your loop begin to count, and for which numbers does it go on?",
+        "At which number does your loop start counting, and at which number does it stop?",
     ),
     Mistake(
-        "this is x itself",
+        "it returns x unchanged",
         lambda cond, body, x, max_steps, c: x,
-        "Does your loop take a step where cond is true, and which of the things that go round in it do you return?",
+        "Does your loop run body while cond is true, and which element of its carry do you return?",
     ),
 )
 
 error_questions = (
     (
         r"Reverse-mode",
-        "What would a loop have to keep that does not know how many steps it will take? Which of JAX's loops knows?",
+        "A loop with an unknown number of iterations cannot save residuals, because their number would be unknown "
+        "too. Which of JAX's loops has a fixed number of iterations?",
     ),
     (
         r"UnexpectedTracer",
-        "cond and body bring arrays along. Which of your functions has a rule of its own, and is it given them? "
-        "jax.closure_convert makes them arguments.",
+        "cond and body close over arrays. Which of your functions has a custom_vjp rule, and does it get these arrays "
+        "as arguments? jax.closure_convert turns them into arguments.",
     ),
     (
         r"boolean conversion",
-        "Python asks there whether a traced value is true. What decides that when the program runs?",
+        "Python asks on that line whether a traced value is true, but the value is known only when the program runs. "
+        "Which function of JAX makes that decision at run time?",
     ),
-    (r"must be a pair", "Which two things does the body of a scan return? body returns one."),
+    (r"must be a pair", "A scan body returns a pair: the next carry and an output. What does your body return?"),
     (
         r"carry|identical types|same type|length|integer|float",
-        "Which of the things that go round there changes its shape or dtype? Are all counts integers?",
+        "Which element of the carry changes its shape or dtype in that loop? Are all counters integers?",
     ),
-    (r"positional argument", "cond and body take the state and nothing else. What does a scan call its body with?"),
+    (
+        r"positional argument",
+        "cond and body take only the state. Which arguments does the loop pass to the function that you give it?",
+    ),
 )
 
 hints = (
     Hint(
-        "How many steps the loop will take nobody knows beforehand, but it is at most `max_steps`. A scan always takes "
-        "as many turns. What should a turn do once `cond` is false?"
+        "JAX cannot know the number of steps when it traces the loop, but the number is at most `max_steps`. A "
+        "`jax.lax.scan` always runs all of its iterations. What should an iteration return once `cond` is false?"
     ),
     Hint(
-        "Something of each step is kept. Exercise 16 began so too. What did one turn of its outer loop do, and what "
-        "was around it?",
+        "Your forward pass saves more than `c` states. How many iterations does your outer loop take, and is each of "
+        "them one whole segment in a `jax.checkpoint`, as in exercise 16?",
         after=("also saved",),
     ),
     Hint(
-        "How many turns does your outer loop take, and how many the inner one? Which of the two numbers is `c`?",
+        "How many iterations does your outer loop take, and how many does the inner loop take? `c` is the number of "
+        "segments, not their length.",
         after=("also saved",),
         says="segments of c steps",
     ),
     Hint(
-        "Nothing of each step is kept, until the backward pass runs the loop again. How many steps does one of your "
-        "checkpoints hold?",
+        "Your forward pass saves few enough states, so the backward pass is what needs the memory. How many steps does "
+        "it recompute at once? Does a scan run your segments one after another?",
         after=("peak",),
     ),
     Hint(
-        "To go back through step 50, the state before it is wanted; then the one before step 49. From which state does "
-        "your backward pass set out each time? Could it keep some of those that it comes by?",
+        "To go back through step 50, the backward pass needs the state before it, and then the state before step 49. "
+        "From which saved state does yours recompute each of them? Saved states in between avoid most of these steps.",
         after=("recomputes",),
     ),
     Hint(
-        "`jnp.where(going_on, body(x), x)` takes both sides: `body` runs though nobody uses what it returns. What is "
-        "the derivative of the square root at 0, and what is zero times that? Which function of JAX takes one side?",
+        "`jnp.where(going_on, body(x), x)` computes both sides, so `body` also runs after the loop has ended. Its "
+        "derivative may be infinite there, and zero times infinity is NaN. Use `jax.lax.cond`, which runs one branch.",
         after=("wrong gradient",),
         says="NaN",
     ),
     Hint(
-        "Do gradients reach the arrays that `body` brings along? And is the derivative taken of those steps only that "
-        "were taken?",
+        "Do gradients also reach the arrays that `body` closes over? And does your backward pass go through exactly "
+        "the steps that the loop took?",
         after=("wrong gradient",),
     ),
     Hint(
-        "Take `cond = lambda x: x < n` and `body = lambda x: x + 1`, begin at 0, and print what your loop returns with "
-        "`max_steps=10`, for `c` of 4 and of 5, for `n` of 5, 10 and 20. Is it 5, 10 and 10?",
+        "Test your loop with `cond = lambda x: x < n`, `body = lambda x: x + 1`, `x = 0` and `max_steps=10`. With `n` "
+        "of 5, 10 and 20 it should return 5, 10 and 10, for `c` of 4 and of 5.",
         after=("wrong value",),
     ),
     Hint(
-        "JAX goes backwards through a loop if it knows the number of turns when it traces: a scan, or a `fori_loop` "
-        "between two plain numbers. Which number of turns do you know then?",
+        "JAX can differentiate a loop backwards if it knows the number of iterations when it traces: a `scan`, or a "
+        "`fori_loop` between two Python integers. Which number of iterations do you know then?",
         after=("raises",),
         says="Reverse-mode",
     ),
     Hint(
-        "Try the pieces alone: one step, `jax.lax.cond(…, body, lambda x: x, x)`, and one scan of a few steps. What "
-        "does each take, and what does it return?",
+        "Test the parts separately: one step, `jax.lax.cond(going_on, body, lambda x: x, x)`, and a scan of a few "
+        "steps. What does each of them take, and what does it return?",
         after=("raises", "wrong type"),
     ),
     Hint(
-        "Which number goes up or down in each turn of your loop, and what does it begin with?", after=("does not end",)
+        "Which counter or state changes in each iteration of your loop, in the backward pass too, and which condition "
+        "on it ends the loop?",
+        after=("does not end",),
     ),
     Hint(
-        "Nearly the answer: `c` segments of `-(-max_steps // c)` steps each, a scan of scans. One segment is in a "
-        "checkpoint. One step is a `jax.lax.cond`. How does a step learn its number, so that those beyond `max_steps` "
-        "do nothing?"
+        "Nearly the answer: scan over `c` segments, each a `jax.checkpoint` around a scan of `-(-max_steps // c)` "
+        "steps. A step is a `jax.lax.cond`. Add a counter to the carry, so that a step beyond `max_steps` returns its "
+        "carry unchanged."
     ),
     Hint(
-        "`if`, `while`, `and` and `or` ask Python, which knows no numbers while JAX traces. What do `&`, `|` and "
-        "`jax.lax.cond` do in their place?",
+        "`if`, `while`, `and` and `or` need a Python bool, but a traced value has no value yet. Use `&`, `|` and "
+        "`jax.lax.cond` instead.",
         after=("raises",),
         says="whether a traced value is true",
     ),
@@ -149,7 +158,7 @@ hints = (
 
 
 _TOO_HIGH = (
-    "How much of the loop does your backward pass run again at once, and what does it keep of a step while it does?"
+    "How many steps does your backward pass recompute at once, and what does it save for each of them meanwhile?"
 )
 
 
@@ -161,8 +170,7 @@ def requirements(case):
                 "each segment's first state",
                 count=c,
                 parts="states",
-                too_much="What does your forward pass keep something of: every step, or every segment? How many are "
-                "there?",
+                too_much="Does your forward pass save something for every step, or for every segment? How many?",
                 # Two halves are a stack of two states, the first of which is x.
                 spare=int(c == 1),
             )
@@ -174,12 +182,12 @@ def requirements(case):
                 PeakAtMost(30, too_high=_TOO_HIGH, compiled=True, turns=most),
                 MatmulsAtMost(
                     5,
-                    too_many="How often is the first step run, all in all? From which states could the "
-                    "backward pass set out instead?",
+                    too_many="How often does your answer run the first step in total? From which saved states could "
+                    "the backward pass recompute instead?",
                 ),
             ]
         )
-    # The segments' first states, twice since a loop may hand them on; the states of a segment; what a step needs.
-    elif (room := 2 * c + -(-most // c) + 8) <= most:  # else all steps' states are no more
+    # The segments' first states, twice since a loop may copy them; the states of one segment; what a step needs.
+    elif (room := 2 * c + -(-most // c) + 8) <= most:  # otherwise the states of all steps fit too
         asked.append([PeakAtMost(room, too_high=_TOO_HIGH)])
     return asked

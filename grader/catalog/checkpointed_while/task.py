@@ -20,48 +20,48 @@ max_trip_count = 20_000
 
 
 def cases(rng):
-    """A loop that goes to its bound, one of no step at all, and one that ends before its bound and has no gradient
-    beyond its end; with one checkpoint, with a few, with a divisor of the steps, and with as many as steps."""
+    """Draw a loop that takes all of its steps, one that takes none, and one that ends early and whose body has no
+    finite gradient afterwards; `c` is 1, a few, a divisor of the number of steps, and that number itself."""
     many = int(rng.integers(5, 58))
     few = 1 if rng.integers(3) == 0 else int(rng.integers(2, many))
     whole = 3 * int(rng.choice(range(9, 20, 2)))
     return (
-        # 58 is by two or more from the next multiple of 4 to 7: whole segments are not one step too many or too few.
-        # Large enough that a buffer's alignment is nothing beside it.
+        # 58 differs by at least 2 from the multiples of 4 to 7: whole segments are not one step too many or too few.
+        # The arrays are so large that the alignment of buffers does not matter.
         _waves(58, int(rng.integers(4, 8)), 58, rng, rows=int(rng.integers(24, 40)), width=8),
         _waves(2, 2, 0, rng, rows=5, width=7, dtype="float16", called="under jax.jit"),
         _tanks(many, 1, few, width=int(rng.integers(16, 20))),
-        # Segments that come out even, and a cond that is true to the end. So many steps that the states of all are more
-        # than the first ones of the segments, and those of one; an odd number, as 58 is even.
+        # Segments of equal length, and a cond that stays true. There are so many steps that all their states need more
+        # memory than the segments' first states and the states of one segment; an odd number, as 58 is even.
         _waves(whole, 3, whole, rng, rows=5, width=7, dtype="float16"),
     )
 
 
 def fits(structure):
-    """In float16 the clock is not for many steps, and 58 steps are there to see how much memory they take."""
+    """Return whether float16 can count that many steps; 58 steps are reserved for the case that measures memory."""
     short = structure["t"] < 6 or structure["dtype"] == "float32" or structure["t"] == structure["max_steps"]
     return structure["max_steps"] < 58 and short
 
 
 def case(rng, t, dtype, max_steps, c, called):
-    """A loop of so many steps, at most and taken, in so many segments."""
+    """Return a case whose loop takes `t` of at most `max_steps` steps."""
     return _waves(max_steps, c, t, rng, rows=24, width=8, dtype=dtype, called=called)
 
 
 def _name(max_steps, c, t):
-    taken = "" if t == max_steps else f", of which it takes {t or 'none'}"
-    return f"{max_steps} steps at most with {c} checkpoint{'s' * (c > 1)}{taken}"
+    taken = "all steps" if t == max_steps else f"{t} step{'s' * (t != 1)}"
+    return f"max_steps = {max_steps}, c = {c}, {taken} taken"
 
 
 def _least(t):
-    """What a number is above for t steps that is 0.5 to 1.5 at first, and after each step a quarter of what it was."""
+    """Return a bound that a number between 0.5 and 1.5 exceeds until it has been divided by 4 `t` times."""
     return 1.6 * 4.0**-t
 
 
 def _loop(body, x, max_steps, c, t, of_each, name):
-    """The last state, something of the state that each step begins with, and the values' names.
+    """Return the last state and `of_each` of every step's first state, and name the values.
 
-    cond is true for t steps, so that this loop need not ask.
+    The loop takes exactly `t` steps, for which cond is true.
     """
 
     def step(x, _):
@@ -83,7 +83,7 @@ def _loop(body, x, max_steps, c, t, of_each, name):
 
 
 def _waves(max_steps, c, t, rng, rows, width, dtype="float32", called="as it is", name=None):
-    """Sines of products, which change for many steps, and beside them a row that tells after how many to end."""
+    """Return a case with sines of a matmul, which change for many steps, and one row that ends the loop after `t`."""
     w = np.linalg.qr(rng.normal(size=(width, width)))[0].astype(dtype)
     clock = np.arange(rows)[:, None] == 0
 
@@ -93,7 +93,7 @@ def _waves(max_steps, c, t, rng, rows, width, dtype="float32", called="as it is"
     def body(x):
         return jnp.where(clock, x / 4, jnp.sin(x @ w))
 
-    if t == max_steps:  # then it takes some hundred steps until they are small
+    if t == max_steps:  # some hundred steps pass before they are small
         cond, body = (lambda x: jnp.mean(x * x) > 0.01), (lambda x: jnp.sin(x @ w))
 
     def function(x, *, name=lambda value, called: value):
@@ -114,10 +114,10 @@ def _waves(max_steps, c, t, rng, rows, width, dtype="float32", called="as it is"
 
 
 def _tanks(max_steps, c, t, width):
-    """Tanks run out until the first is empty, through holes whose sizes are no part of the state.
+    """Return a case with water tanks that run out until the first is empty; the body closes over the holes' sizes.
 
-    At an empty tank the square root has no gradient. Whoever takes a step too many, and throws its result away, sees
-    that in the gradient and not in the value.
+    The square root has no finite gradient at an empty tank. An answer that computes one more step and discards its
+    result therefore has the right value and a wrong gradient.
     """
     first = np.arange(width) == 0
 

@@ -5,7 +5,7 @@ from grader.exercises.requirements import Mistake, Saves
 
 
 def draw(rng, argument):
-    """Numbers whose products neither vanish nor grow."""
+    """Draw numbers whose products neither vanish nor grow."""
     size = rng.uniform(0.3, 1.2, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
@@ -23,189 +23,207 @@ _UNNAMED = object()
 
 
 def reference(name):
-    """The policy that an entry stands for."""
+    """Return the policy of an entry."""
     return _saving(lambda entry, value: value in _MENU[entry])(name)
 
 
 def _saving(says):
-    """An answer whose policies say of each value's name, or of _UNNAMED, whether it is saved."""
+    """Return an answer whose policies save a value if `says(entry, name)`; the name may be _UNNAMED."""
     return lambda entry: (
         lambda operation, *_, **parameters: says(entry, parameters["name"] if operation.name == "name" else _UNNAMED)
     )
 
 
 def _any(says):
-    """An answer that compares a value's name with those of the entry, and says yes if any of them matches."""
+    """Return an answer that saves a value if `says(its name, name)` for any name of the entry."""
     return _saving(lambda entry, value: value is not _UNNAMED and any(says(value, name) for name in _MENU[entry]))
 
 
-compared_with = "the menu that is asked for"
+compared_with = "the policy that the page's menu describes"
 otherwise = (
-    "In which lines of the page's menu does that name stand, or what has none? What does your policy look at besides "
-    "names?"
+    "Which entries of the page's menu save that name, if any? Does the answer of your policy depend on anything other "
+    "than the name?"
 )
 
-_WHOLE = "How does your policy compare names? Which other names might there be, in somebody else's block?"
+_WHOLE = "How does your policy compare names? Other blocks have names that are similar to the page's names."
 
 mistakes = (
-    Mistake("names that only begin like one of the page's count too", _any(str.startswith), next=_WHOLE),
-    Mistake("names that only end like one of the page's count too", _any(str.endswith), next=_WHOLE),
+    Mistake("it also saves names that start with one of the page's names", _any(str.startswith), next=_WHOLE),
+    Mistake("it also saves names that end with one of the page's names", _any(str.endswith), next=_WHOLE),
     Mistake(
-        "names that have one of the page's in them count too", _any(lambda value, name: name in value), next=_WHOLE
+        "it also saves names that contain one of the page's names",
+        _any(lambda value, name: name in value),
+        next=_WHOLE,
     ),
-    Mistake("names that are part of one of the page's count too", _any(lambda value, name: value in name), next=_WHOLE),
     Mistake(
-        "names that differ in capital letters count too",
+        "it also saves names that are part of one of the page's names",
+        _any(lambda value, name: value in name),
+        next=_WHOLE,
+    ),
+    Mistake(
+        "it also saves names that differ from the page's names in case",
         _any(lambda value, name: value.lower() == name),
         next=_WHOLE,
     ),
-    Mistake("names that differ in spaces count too", _any(lambda value, name: value.strip() == name), next=_WHOLE),
     Mistake(
-        "it says what is computed again where it should say what is saved, and the other way round",
+        "it also saves names that differ from the page's names in spaces",
+        _any(lambda value, name: value.strip() == name),
+        next=_WHOLE,
+    ),
+    Mistake(
+        "it saves what should be recomputed, and recomputes what should be saved",
         _saving(lambda entry, value: value not in _MENU[entry]),
-        next="What does a policy's yes mean: keep it, or compute it again?",
+        next="Does a policy return True for a value to save, or for a value to recompute?",
     ),
     Mistake(
-        "`full` saves everything, and it should save nothing",
+        "`full` saves everything, but it should save nothing",
         _saving(lambda entry, value: entry == "full" or value in _MENU[entry]),
-        next="Full of what? How much is computed again where nothing is saved?",
+        next="`full` says how much is recomputed. What does a policy save when everything is recomputed?",
     ),
     Mistake(
-        "`minimal` and `minimal_with_context` are the same",
+        "`minimal_with_context` saves the same as `minimal`",
         _saving(lambda entry, value: value in _MENU[entry.removesuffix("_with_context")]),
-        next="Which name do the two lines of the menu differ in?",
+        next="Which name does `minimal_with_context` save that `minimal` does not?",
     ),
     Mistake(
-        "`minimal` saves what only `minimal_with_context` is to save",
+        "`minimal` also saves what only `minimal_with_context` should save",
         _saving(lambda entry, value: value in _MENU["minimal_with_context" if entry == "minimal" else entry]),
-        next="Which name do the two lines of the menu differ in?",
+        next="Which name does `minimal_with_context` save that `minimal` does not?",
     ),
 )
 
 error_questions = (
-    (r"^KeyError: 'name'", "What is a policy asked about besides names, and do those have a parameter `name`?"),
-    (r"^KeyError|^UnboundLocalError", "For which entry of the menu does that line run, and do you have all five?"),
+    (
+        r"^KeyError: 'name'",
+        "JAX asks a policy about every operation. Do operations other than `name` have a parameter `name`?",
+    ),
+    (
+        r"^KeyError|^UnboundLocalError",
+        "For which entry of the menu does that line fail? Does your code cover all five?",
+    ),
     (
         r"unhashable",
-        "Does the function that makes a policy of them take a list of names, or names?",
+        "The function that makes a policy from names takes each name as a separate argument. Do you pass it one list?",
     ),
     (
         r"remat policy should be(?![\s\S]*Got None)|takes \d+ positional|missing \d+ required|unexpected keyword",
-        "JAX calls a policy with an operation, its operands, and parameters by keyword, and wants yes or no. Is what "
-        "you return such a function?",
+        "JAX calls a policy with an operation, its operands, and parameters as keyword arguments, and expects True or "
+        "False. Do you return such a function?",
     ),
     (r"returns None", "What do you return for that entry? A policy that saves nothing is a function too."),
-    (r"not a function", "What takes names, and makes a policy of them?"),
+    (r"not a function", "Which function makes a policy from names?"),
 )
 
 hints = (
     Hint(
-        "What does an entry say: what is saved, or what is computed again? Which entry saves nothing at all, and which "
-        "one saves most?"
+        "Write down for each entry of the menu which names its policy saves. Which entry saves nothing, and which "
+        "entry saves the most?"
     ),
     Hint(
-        "Which function of chapter 5 makes a policy from names? How do you hand it the names of a list one by one?",
+        "Which function of chapter 5 makes a policy from names? It takes each name as a separate argument.",
         after=("wrong type", "raises"),
-        says="policy of them",
+        says="a policy from names",
     ),
     Hint(
-        "Full of what, and minimal what? How much does `jax.checkpoint` compute again if it is given no policy, and "
-        "which of the two words says that?",
+        "`full` and `minimal` say how much is recomputed, not how much is saved. What does `jax.checkpoint` without a "
+        "policy recompute, and which of the two words describes that?",
         after=("also saved",),
-        says=("\nfull\nWhich", "mlpwi_activated, "),  # there alone, and what no entry saves
+        says=("\nfull\nWhich", "mlpwi_activated, "),  # the finding is for `full` alone, and for what no entry saves
     ),
     Hint(
-        "`mlpwi_activated` is no projection, its name only begins like that of one. How does your policy compare "
-        "names?",
+        "`mlpwi_activated` is the output of the activation, and no entry saves it. Is it in one of your lists, or does "
+        "your policy accept every name that starts with `mlpwi`?",
         after=("also saved",),
         says="also saves mlpwi_activated",
     ),
     Hint(
-        "Which of the page's names is the value that was saved too much? In which lines of the menu does it stand?",
+        "Which of the page's names does your forward pass save for that entry but should not? Look up which entries of "
+        "the menu save it.",
         after=("also saved",),
     ),
     *(
         Hint(
-            "Blocks spell their projections differently. Which of the page's names mean the same, in another block, as "
-            "those that you have?",
+            "Blocks differ: one matmul or three make queries, keys and values, and an MLP is gated or not. Does your "
+            "entry list the page's names for all of these blocks?",
             after=("not saved",),
             says=f"does not save {name},",
         )
         for name in ("qkv_proj", "mlpwi", "mlpwi_0")
     ),
     Hint(
-        "In what do `minimal` and `minimal_with_context` differ, and where does your answer make that difference?",
+        "Which name does `minimal_with_context` save in addition to those of `minimal`? Where does your answer add it?",
         after=("not saved",),
         says="does not save context,",
     ),
     Hint(
-        "The block of chapter 9 never needs `mlpwo` again. Is that so in every block, and does your policy know for "
-        "which one it will be used?",
+        "Chapter 9's block does not need `mlpwo` in its backward pass, but other blocks do. A policy does not know "
+        "which block it is used for, so it has to save every projection that the menu asks for.",
         after=("not saved",),
         says="does not save mlpwo,",
     ),
     Hint(
-        "Does the name that is missing stand in your list for that entry, spelled as on the page? And do the names get "
-        "to the policy one by one?",
+        "Is the missing name in your list for that entry, spelled as on the page? Does the policy get each name as "
+        "a separate string?",
         after=("not saved",),
     ),
     Hint(
-        "Nearly the answer: a dict from each entry to a tuple of names. The tuples can be built from each other: that "
-        "of `minimal` begins with that of `save_qkv_proj`. And `save_only_these_names` takes them with a star."
+        "Nearly the answer: make a dict from each entry to a tuple of names. The tuple of `minimal` starts with that "
+        "of `save_qkv_proj`, and so on. Return `save_only_these_names(*names)` for the entry's names."
     ),
     Hint(
-        "Go through your function with that entry. Does it come to a `return`, and is there a policy behind it? JAX "
-        "has one that says no to everything.",
+        "Which `return` does your function reach for that entry? It must return a policy there too: "
+        "`jax.checkpoint_policies.nothing_saveable` is one that saves nothing.",
         after=("wrong type",),
         says="None",
     ),
     Hint(
-        "The menu has five lines. For which of them does your function find nothing?",
+        "The menu has five entries. Call your function with each of them: which call fails?",
         after=("raises",),
-        says="do you have all five",
+        says="cover all five",
     ),
     Hint(
-        "A policy is asked about products and sines too, which have no name. What must it know about an operation "
-        "before it looks at `parameters['name']`?",
+        "JAX also asks a policy about operations without a name, such as matmuls and sines. Check that the operation "
+        "is `name` before you look at `parameters['name']`.",
         after=("raises",),
-        says="besides names",
+        says="have a parameter `name`",
     ),
     Hint(
-        "Which function does JAX call with an operation: the one that you return, or one that yours would return? And "
-        "does that answer with yes or no?",
+        "JAX calls the function that `gpt_block_policy` returns once per operation. Does that function return True or "
+        "False, or does it return another function?",
         after=("raises",),
-        says="wants yes or no",
+        says="expects True or False",
     ),
     Hint(
-        "Which comparison of two strings is true only if they are the same? Do you need any other one?",
+        "Which comparison of two strings is true only if they are equal? Use no other comparison of names.",
         after=("wrong value",),
-        says="count too",
+        says="it also saves names that",
     ),
     Hint(
-        "The same name was asked about for values of several dtypes and shapes, and more than once. What else than the "
-        "name does your policy look at, or remember?",
+        "The check asks about the same name several times, for values of several dtypes and shapes, and your policy "
+        "gives different answers. What does it look at other than the name, or remember between calls?",
         after=("wrong value",),
         says="; ",
     ),
     Hint(
-        "Does the menu speak of operations or of names? What does your policy say to a product that has another name?",
+        "The menu lists names, not operations. What should your policy return when JAX asks it about a matmul itself?",
         after=("wrong value",),
         says="asked about dot_general",
     ),
     Hint(
-        "Ask your policy as the verdict did: about that name, for that entry. Which of your lines answers?",
+        "Call your policy as the check does: for that entry, with that operation. Which line of yours decides the "
+        "answer?",
         after=("wrong value",),
     ),
     *ABOUT_ERRORS,
 )
 
 _TOO_MUCH = (
-    "Which line of the page's menu has that value? If none has: does your policy compare names as a whole, and what "
-    "does it say to what has no name?"
+    "Which entry of the page's menu saves that value? If no entry does: does your policy compare whole names, and what "
+    "does it return for operations that have no name?"
 )
 _TOO_LITTLE = (
-    "Which of the page's names belong to this line of the menu? Do you have every spelling that blocks use, and also "
-    "what only some blocks need again?"
+    "Which of the page's names belong to this entry? List the names for every kind of block, and also the names that "
+    "only some blocks need in their backward pass."
 )
 
 

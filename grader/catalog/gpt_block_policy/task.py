@@ -15,15 +15,14 @@ signature = "gpt_block_policy(name)"
 
 
 def cases(rng):
-    """Every entry of the menu: for one block, at shapes drawn anew; and asked directly about names and what has none.
-
-    All widths of a block differ.
+    """Draw a case for every entry of the menu, at random shapes whose widths all differ, and questions about names
+    and about operations without a name.
     """
     return (*(_case(entry, rng) for entry in _MENU), *_asked(rng))
 
 
 def _asked(rng):
-    """Of each name several values, of whatever dtype and shape, among others, all of them twice or more."""
+    """Ask about several values of each name, of various dtypes and shapes, mixed with others, at least twice each."""
     names = [*_NAMES, *_alike(rng), "proj", "mlp", "", *("".join(rng.choice(list("abcdefgh"), size=5)) for _ in "12")]
     about = {repr(name): named([name] * 5, rng) for name in names}
     about |= {operation.primitive.name: [operation] for operation in unnamed(rng)}
@@ -55,8 +54,8 @@ _CHANGES = (
 
 
 def _alike(rng):
-    """Names that are nearly those of the page: each change to `out_proj`, which an entry saves alone, and to others;
-    and more numbers of the name that has two."""
+    """Yield names that are similar to the page's names: each change to `out_proj`, the only name of an entry, and to
+    others; and more numbers of the numbered name."""
     yield from (f"mlpwi_{number}" for number in range(2, 10))
     for change in (f"{{}}_{rng.integers(2, 10)}", *_CHANGES):
         one, other = rng.permutation([name for name in _NAMES if name not in ("out_proj", "mlpwi")])[:2]
@@ -67,9 +66,9 @@ def _alike(rng):
 
 
 def _stand_in(w, x, *, name=checkpoint_name):
-    """Has the names of all blocks at once, in their order; each is needed for what comes after it.
+    """Compute a block with the names of all blocks at once, in order; the backward pass needs each named value.
 
-    Only attention's own products are products, lest a policy for products pass as one for names.
+    Only attention itself has matmuls, so that a policy for matmuls does not pass for a policy for names.
     """
     fused = name(x * w, "qkv_proj")
     q, k, v = name(fused * 0.3, "query_proj"), name(x * 0.8, "key_proj"), name(fused * 0.25, "value_proj")
@@ -81,7 +80,7 @@ def _stand_in(w, x, *, name=checkpoint_name):
 
 
 def _block(query, key, value, out, up, down, x, *, name=checkpoint_name):
-    """A transformer block without its norms."""
+    """Compute a transformer block without its norms."""
     q = name(jnp.einsum("sh,had->sad", x, query), "query_proj")
     k = name(jnp.einsum("sh,had->sad", x, key), "key_proj")
     v = name(jnp.einsum("sh,had->sad", x, value), "value_proj")

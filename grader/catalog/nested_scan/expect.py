@@ -9,7 +9,7 @@ from grader.exercises.requirements import Mistake, Recomputes, Saves
 
 
 def draw(rng, argument):
-    """Numbers whose sines are not about equal to them."""
+    """Draw numbers that differ from their sines by more than rounding."""
     size = rng.uniform(0.2, 0.6, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
@@ -21,102 +21,112 @@ def _transposed(f, c, xs, outer):
 
 mistakes = (
     Mistake(
-        "this is the value with the last element taken first",
+        "it processes the elements in reverse order",
         lambda f, c, xs, outer: functools.reduce(f, xs[::-1], c),
-        "From which end do the two scans begin, unless they are told otherwise?",
+        "In which direction does each of the two scans run? `jax.lax.scan` starts at the first row unless you pass "
+        "`reverse=True`.",
     ),
     Mistake(
-        "this is the value with groups of every outer-th element, in place of neighbours",
+        "its groups hold every outer-th element instead of neighboring elements",
         _transposed,
-        "Which elements stand in the first row after your reshape? Print it for 12 numbers and 3 groups.",
+        "Which elements are in the first row after your reshape? Print the array for 12 numbers and 3 groups.",
     ),
     Mistake(
-        "this is the value of the last group alone, begun with c",
+        "this is the result of the last group alone, started from `c`",
         lambda f, c, xs, outer: functools.reduce(f, xs[len(xs) - len(xs) // outer :], c),
-        "With which carry does a group begin: with c, or with the last carry of the group before?",
+        "Which carry does each group start with: `c`, or the last carry of the previous group?",
     ),
     Mistake(
-        "this is c itself",
+        "it returns `c` unchanged",
         lambda f, c, xs, outer: c,
-        "Which of the two things that a body returns goes into the next turn?",
+        "Which of the two values that a scan body returns becomes the next iteration's carry?",
     ),
 )
 
 error_questions = (
-    (r"Reverse-mode", "Do your loops know how often they will turn? Which of JAX's loops always does?"),
+    (
+        r"Reverse-mode",
+        "Is the number of iterations of each of your loops known when JAX traces it? `jax.lax.scan` always knows it.",
+    ),
     (
         r"must be a pair",
-        "What do the bodies of both scans return? f returns the next carry alone, and a body two things.",
+        "What do the bodies of both scans return? `f` returns only the next carry; a scan body returns a pair.",
     ),
-    (r"reshape|size", "Into how many rows is xs cut, of how many elements each, and what of its other dimensions?"),
-    (r"carry", "Which two things does each body get, and which does it return first?"),
-    (r"positional argument", "Which two things does the body of a scan take, and which two does f take?"),
-    (r"leading axis|length", "Over how many elements does each of the two scans run?"),
+    (
+        r"reshape|size",
+        "How many rows does your reshape make, and how many elements are in each? What happens to the other "
+        "dimensions of `xs`?",
+    ),
+    (r"carry", "Which two arguments does each scan body take, and which of its two results is the carry?"),
+    (r"positional argument", "Which two arguments does a scan body take, and which two does `f` take?"),
+    (r"leading axis|length", "How many elements does each of the two scans iterate over?"),
 )
 
 hints = (
     Hint(
-        "A scan whose body is in a checkpoint keeps one carry a turn. How many turns may the scan have that does this, "
-        "and what must one of its turns do then?"
+        "A scan with a checkpointed body saves one carry per iteration. How many iterations should your outer scan "
+        "have, and how many steps should each of them run?"
     ),
     Hint(
-        "One carry for each element is kept. Around which body is your checkpoint: one that takes a single step, or "
-        "one that takes a whole group?",
+        "Your forward pass saves one carry per element. What does your checkpointed function run: a single step or "
+        "a whole group? Wrap the function that runs a whole group.",
         after=("also saved",),
         says="every carry",
     ),
     Hint(
-        "Cosines are kept of every step. Is each group, all of it, in a checkpoint, and one that keeps nothing of what "
-        "is inside?",
+        "Your forward pass saves the cosine that each step computes. Does `jax.checkpoint` wrap a function that runs "
+        "a whole group, also for this size? And does a policy make it save intermediates?",
         after=("also saved",),
         says="every cosine",
     ),
     Hint(
-        "Is `xs` part of what your outer body hands from one group to the next? Of all that is in the carry, each turn "
-        "keeps its own. Where else can a body get its elements from?",
+        "Is `xs` part of the carry of your outer scan? Every iteration saves its own copy of the carry. Pass the "
+        "groups as the `xs` argument of the outer `jax.lax.scan` instead.",
         after=("also saved",),
         says="all of xs",
     ),
     Hint(
-        "How many turns does your outer scan take, and how many the inner one? Which of the two numbers is `outer`?",
+        "How many iterations does your outer scan take, and how many steps does each of them run? `outer` is the "
+        "number of groups, not the size of a group.",
         after=("also saved",),
         says="3rd carry",
     ),
     Hint(
-        "Values of single groups are kept, each by itself. What runs the groups in your answer: a Python loop, or a "
-        "scan?",
+        "Your forward pass saves a separate array for each group. Does a Python loop run your groups? A `jax.lax.scan` "
+        "over the groups stacks their carries in one array.",
         after=("also saved",),
         says="group 2's",
     ),
     Hint(
-        "Where your groups are put together, is `xs` copied? `jnp.reshape` gives an array another shape without that.",
+        "Does your answer copy elements of `xs` into groups, for example by slicing or stacking? `xs.reshape(…)` makes "
+        "the groups without a copy, and the outer scan can iterate over its rows.",
         after=("also saved",),
         says="a copy of xs",
     ),
     Hint(
-        "What is in your checkpoint: one group, or all of them? What goes from one group to the next, and where is it "
-        "when the backward pass begins?",
+        "Your forward pass should save the carry that each group starts with, and nothing else. Does your checkpointed "
+        "function run exactly one group, take that carry as an argument, and have no policy?",
         after=("not saved",),
     ),
     Hint(
-        "Take the numbers 0 to 11 and 3 groups. The first group should be 0, 1, 2, 3. Does your reshape make it so, "
-        "and does each group begin with the carry that the one before ended with?",
+        "Reshape the numbers 0 to 11 into 3 groups as your answer does. Is the first group 0, 1, 2, 3? Then check that "
+        "each group starts with the carry that the previous group returned.",
         after=("wrong value",),
     ),
     Hint(
-        "A body takes a carry and an element, and returns a carry and a result. What is the outer body's element, and "
-        "what does the inner scan return?",
+        "A scan body takes a carry and an element, and returns the next carry and an output. What is one element of "
+        "the outer scan, and what does your inner scan return?",
         after=("raises", "wrong type"),
     ),
     Hint(
-        "How many checkpoints are inside each other? The outer one runs the group again, and one around the step runs "
-        "each step once more, a second time. What does a third one win?",
+        "Count how often the backward pass runs each step. A checkpoint around the group runs each step once more, and "
+        "one around the step runs it a second time. What runs a step a third time in your answer?",
         after=("recomputes",),
     ),
     Hint(
-        "Nearly the answer: write a function `group(c, elements)` that scans over the elements of one group. It takes "
-        "a carry and returns what `scan` returns, so it can be the body of another scan. Where do its elements come "
-        "from, and what is put around it?"
+        "Nearly the answer: write `group(c, elements)`, which returns what a `jax.lax.scan` over the elements of one "
+        "group returns. Wrap it in `jax.checkpoint`. Use it as the body of a second scan over `xs`, reshaped to "
+        "`outer` rows."
     ),
     *ABOUT_ERRORS,
 )
@@ -128,19 +138,20 @@ def requirements(case):
     return [
         [
             Saves(
-                # The only group begins with c, which is in memory anyway.
+                # The only group starts with c, an argument.
                 (stack,) if outer > 1 else (),
-                too_much="How many turns does your outer scan take, and which elements does it hand to each? Which "
-                "body is in a checkpoint, if any?",
-                too_little="What is in one checkpoint: one group, or all? Where do the carries between groups go?",
+                too_much="How many iterations does your outer scan take, and which elements does each one get? Which "
+                "function does `jax.checkpoint` wrap, if any?",
+                too_little="Which function does `jax.checkpoint` wrap: one group, or the loop over all groups? Are the "
+                "carries between groups its inputs?",
                 by_hand=True,  # with prevent_cse=False, which is right inside a scan, there is no barrier to see
                 spare=() if outer > 1 else (stack, "a copy of c"),
             )
         ],
         [
             Recomputes(
-                2 * n,  # a step that keeps much has a checkpoint of its own, and is run once more while its group is
-                too_many="How often is each step run in the backward pass? How many checkpoints is it in?",
+                2 * n,  # a checkpoint around the step is allowed: it recomputes each step a second time
+                too_many="How often does the backward pass run each step? How many nested checkpoints is it in?",
             )
         ],
     ]

@@ -21,8 +21,8 @@ signature = "nested_scan(f, c, xs, outer)"
 
 
 def cases(rng):
-    """One group, as many as there are elements, and numbers between, of even and of odd numbers of elements; at a width
-    drawn anew that is none of these."""
+    """Draw cases with one group, with one group per element, and with numbers in between; even and odd numbers of
+    elements, and a width that equals none of these numbers."""
     one, each = map(int, np.exp(rng.uniform(np.log(2), np.log(36), 2)))
     odd, third = ((9, 3), (15, 3), (15, 5), (21, 3), (21, 7), (25, 5))[rng.integers(6)]
     return (
@@ -36,12 +36,12 @@ def cases(rng):
 
 
 def fits(structure):
-    """An element is a number, or has the shape of the carry: else the two do not add up to that."""
+    """Return whether an element is a scalar or has the carry's shape, so that their sum has the carry's shape."""
     return structure["elements"] in ("(n,)", structure["carry"].replace("d", "n, d", 1).replace(",)", ")"))
 
 
 def case(rng, carry, dtype, n, elements, outer, called):
-    """So many elements in so many groups."""
+    """Return a case with `n` elements in `outer` groups."""
     return _case(n, outer, rng, carry, elements, dtype, called)
 
 
@@ -66,14 +66,14 @@ def _case(n, outer, rng, carry="(d,)", elements="(n,)", dtype="float32", called=
         for gap in range(1, n + 1):
             if n % gap == 0:
                 every = "every carry" if gap == 1 else f"every {_ORDINAL[gap]} carry"
-                every += ", as if outer were the size of a group" * (gap == outer)
+                every += ", as if outer were the group size" * (gap == outer)
                 name(carries[::gap], "each group's first carry" if gap == inner else every)
         for what, values in (("carry", carries), ("product", products), ("cosine", cosines)):
             name(values.reshape(outer, inner, *first), f"every {what}, group by group")
         name(cosines, "every cosine")
         groups = name(xs.reshape(outer, inner, *stack[1:]), "a copy of xs, group by group")
         name(jnp.broadcast_to(groups, (outer, *groups.shape)), "all of xs, once for each group")
-        # Of a Python loop's groups the first ones tell enough.
+        # The first groups are enough to recognize a Python loop.
         for number in range(min(outer, 4) if outer > 1 else 0):
             if number:  # the first one's is c
                 name(carries[number * inner], f"group {number + 1}'s first carry")

@@ -29,48 +29,52 @@ def steps(schedule: list, n: int, s: int) -> int:
                 where = f"action {number}, ({verb!r}, {i}), "
             case _:
                 written = str(tuple(action) if isinstance(action, list) else action)[:60]
-                raise Impossible(f"action {number}, {written}, is none of the page's.", _FORM)
+                raise Impossible(f"action {number}, {written}, is not one of the actions that the page defines.", _FORM)
         if verb == "load":
             if i not in slots:
-                raise Impossible(f"{where}needs state {i} in a slot, and there it is not.", _NO_STATE)
+                raise Impossible(f"{where}needs state {i} in a slot, but no slot holds it.", _NO_STATE)
             at_hand = i
         elif i != at_hand:
-            raise Impossible(f"{where}needs state {i} at hand, and state {at_hand} is.", _AT_HAND)
+            raise Impossible(f"{where}needs state {i} at hand, but state {at_hand} is at hand.", _AT_HAND)
         elif verb == "save":
             slots.add(i)
             if len(slots) > s:
-                raise Impossible(f"{where}needs {len(slots)} slots, and there are {s}.", _SLOTS)
+                raise Impossible(f"{where}needs {len(slots)} slots, but s is {s}.", _SLOTS)
         elif i == n:
-            raise Impossible(f"{where}has no step to go through: the last one is step {n - 1}.", _LAST)
+            raise Impossible(f"{where}uses step {n}, which does not exist: the last step is step {n - 1}.", _LAST)
         elif verb == "step":
             at_hand = i + 1
             taken += 1
         elif back_at == 0:
-            raise Impossible(f"{where}comes where every step has been gone back through.", _ORDER)
+            raise Impossible(f"{where}comes after the backward pass has finished.", _ORDER)
         elif i != back_at - 1:
-            raise Impossible(f"{where}comes where step {back_at - 1} is next to go back through.", _ORDER)
+            raise Impossible(f"{where}comes when step {back_at - 1} is the next step of the backward pass.", _ORDER)
         else:
             back_at = i
             slots = {state for state in slots if state < back_at}
     if back_at:
-        raise Impossible(f"it ends, and has not gone back through step {back_at - 1}.", _UNFINISHED)
+        raise Impossible(f"it ends before the backward pass has been through step {back_at - 1}.", _UNFINISHED)
     return taken
 
 
-_FORM = "Is each of your actions a pair, of one of the four words and a number from 0 to n?"
-_AT_HAND = "After a step, which state is at hand? After going back through a step, do you have the state before it?"
-_NO_STATE = "When was that state saved, and when did its slot become free?"
-_SLOTS = "Which states are in slots at that point, and is state 0 among those that you count?"
-_ORDER = "Is every step gone back through once, the last one first?"
-_LAST = "A chain of n steps has the states 0 to n. Which steps does it have?"
-_UNFINISHED = "What is at hand after your last action, and what would the next ones be?"
+_FORM = "Is each of your actions a pair of one of the four words and an integer from 0 to n?"
+_AT_HAND = "Which state is at hand after the previous actions? `step` moves to the next state; `back` does not move."
+_NO_STATE = "When did you save that state, and when did its slot become free?"
+_SLOTS = "Which states are in slots at that action? Count state 0 too."
+_ORDER = "Does your schedule go back through every step exactly once, the last step first?"
+_LAST = "A chain of n steps has the states 0 to n. What is the number of its last step?"
+_UNFINISHED = "Which state is at hand after your last action, and which actions are still missing?"
 
-# What the usual schedules take, counted by what they do.
+# The number of steps of common schedules that are not optimal, for recognizing them.
 
 
 def _pairs(n) -> int:
     """Steps to go back through n steps from their first state alone: n - 1, then n - 2, and so on."""
     return n * (n - 1) // 2
+
+
+def _inside(n, _) -> int:
+    return _pairs(n)
 
 
 def _segments(n, s):
@@ -124,119 +128,119 @@ def _first_states(n, s):
     return kept - 1 + _pairs(n - kept + 1)
 
 
-_FREE = "When the backward pass is through with a segment, which slots are free, and which steps are still to go back "
-_FREE += "through? Could these use them?"
-_WHERE = (
-    "Save the first state one step earlier, or one later: which of the two parts takes fewer steps then, and which "
+_FREE = (
+    "Which slots become free when the backward pass has finished a segment? The segments before it could use these "
+    "slots to save more states."
 )
-_WHERE += "more? Has each as many slots as the other?"
+_WHERE = (
+    "Save the first state one step earlier or later and count again: which of the two parts takes fewer steps, and "
+    "which takes more? How many slots does each part have?"
+)
 
 mistakes = (
     Mistake(
-        "it keeps no state but the first",
+        "it saves no state except state 0",
         lambda n, s: _pairs(n),
-        "How many slots are there, and how many hold a state while your schedule runs?",
+        "How many slots are there, and how many of them hold a state while your schedule runs?",
     ),
     Mistake(
-        "it keeps the states that come first, and none of the later ones",
+        "it saves only the first states of the chain, and none of the later states",
         _first_states,
-        "From which state do you begin anew, for each of the last steps? How far is it to there?",
+        "From which saved state does your schedule recompute each of the last steps, and how far is it from there?",
     ),
     *(
-        Mistake(
-            "it cuts the chain into equal segments, with no other state saved",
-            _equal(way, lambda n, _: _pairs(n)),
-            _FREE,
-        )
-        for way in range(6)
+        Mistake("it cuts the chain into equal segments and saves no state inside them", _equal(i, _inside), _FREE)
+        for i in range(6)
     ),
+    *(Mistake("it cuts the chain into equal segments", _equal(i, fewest), _WHERE) for i in range(6)),
     *(
-        Mistake("it cuts the chain into equal segments", _equal(way, fewest), _WHERE)
-        for way in range(6)
-    ),
-    *(
-        Mistake("it saves half-way through every part", _splitting(half), _WHERE)
+        Mistake("it saves the state in the middle of every part", _splitting(half), _WHERE)
         for half in (lambda n, _: n // 2, lambda n, _: -(-n // 2))
     ),
     *(
-        Mistake("it cuts every part into as many equal ones as there are slots", _splitting(equal), _WHERE)
+        Mistake("it cuts every part into as many equal pieces as there are slots", _splitting(equal), _WHERE)
         for equal in (lambda n, s: n // s, lambda n, s: -(-n // s))
     ),
     Mistake(
-        "its front parts get no more slots than its back parts",
+        "its front parts use no more slots than its back parts",
         _slots_used_once,
-        "When the backward pass is through with the back part, which slots are free? How many has the front part then?",
+        "Which slots are free after the backward pass has finished the back part, and how many does that leave for "
+        "the front part?",
     ),
     Mistake(
-        "it takes the last step to the end of the chain",
+        "it runs the last step to the end of the chain",
         lambda n, s: fewest(n, s) + 1,
-        "Which state does going back through the last step need, and does anything need the state after it?",
+        "Which state does going back through the last step need? Does any action need the state after it?",
     ),
-)  # fmt: skip
+)
 
-otherwise = "Where does your schedule save its first state, and what would it take with that one step earlier or later?"
+otherwise = (
+    "After how many steps does your schedule save its first state, and how many steps would it take if it saved that "
+    "state one step earlier or later?"
+)
 
 error_questions = (
-    (r"RecursionError", "Does every call of your function go through fewer steps than the one before, or fewer slots?"),
-    (r"min\(\) |max\(\) ", "For which n or s is there nothing to choose from?"),
-    (r"ZeroDivisionError", "What does that line divide by when there is one slot, or one step?"),
+    (r"RecursionError", "Does every recursive call of your function get fewer steps or fewer slots than its caller?"),
+    (r"min\(\) |max\(\) ", "For which n or s does that line have no candidates to choose from?"),
+    (r"ZeroDivisionError", "What does that line divide by when n or s is 1?"),
 )
 
 hints = (
     Hint(
-        "Suppose that you save one state of the chain, and no other. Into which two smaller tasks does that cut yours, "
-        "and how many slots has each?"
+        "Suppose that your schedule saves only one state in addition to state 0. That state cuts the chain into two "
+        "smaller chains. How many steps and slots does each of them have?"
     ),
     Hint(
-        "Give a short schedule of yours to the page's `simulate`. At the action that breaks a rule, what is at hand, "
-        "and what lies in the slots?",
+        "Run a short schedule of yours through the page's `simulate`. Which state is at hand, and which states are in "
+        "slots, when an action breaks a rule?",
         after=("impossible",),
     ),
     Hint(
-        "A task is: go back through the steps `start` to `end - 1`, with state `start` at hand and in a slot, and so "
-        "many slots for it and others. Can a function call itself with such a task?",
+        "Write a function for one subproblem: go back through the steps `start` to `end - 1`, with state `start` at "
+        "hand and in a slot, using a given number of slots. How can it call itself for a smaller subproblem?",
         after=("impossible", "raises"),
     ),
     Hint(
-        "A saved state cuts the chain in two. Through which part does the backward pass go first, and which slots are "
-        "free for the other part, when that is done?",
+        "A saved state cuts the chain in two parts. Which part does the backward pass go through first, and how many "
+        "slots are free for the other part afterwards?",
         after=("costs more",),
     ),
     Hint(
-        "Draw your schedule of 10 steps with 3 slots. `fewest(10, 3)` is 15. Move the first saved state by one step, "
-        "to either side: how many steps are that?",
+        "Draw your schedule for 10 steps and 3 slots. `fewest(10, 3)` is 15. How many steps does it take if you move "
+        "the first saved state by one step in either direction?",
         after=("costs more",),
     ),
     Hint(
-        "Say that the first saved state comes after `k` steps. Add up the `k` steps to get there, the steps of the one "
-        "task, and those of the other. Can a function try every `k`?"
+        "Suppose that the first saved state comes after `k` steps. Add up the `k` steps to get there, the steps of the "
+        "back part and those of the front part. Write a function that tries every `k`."
     ),
     Hint(
-        "Nearly the answer: one step takes 0, one slot takes `n * (n - 1) // 2`. Else the smallest number is the "
-        "smallest `k + best(n - k, s - 1) + best(k, s)`, for `k` from 1 to `n - 1`; `functools.cache` makes that "
-        "quick. What are the actions for the `k` that it comes from?"
+        "Nearly the answer: `best(n, s)` is 0 for one step and `n * (n - 1) // 2` for one slot. Otherwise it is the "
+        "minimum of `k + best(n - k, s - 1) + best(k, s)` over `k` from 1 to `n - 1`; `functools.cache` makes that "
+        "fast. Emit the actions for the `k` that attains the minimum."
     ),
     Hint(
-        "What does the page's `keep_one` look like for a chain of two steps? Is yours such a list, of such pairs?",
+        "Print your schedule for two steps next to the page's `keep_one`. Is it a list of pairs, each a word and an "
+        "integer?",
         after=("wrong type",),
     ),
     Hint(
-        "Save one state more, wherever you like. From where does each of the steps behind it begin anew then, and how "
-        "many steps does that spare?",
+        "Let your schedule save one more state, anywhere in the chain. From which state does it then recompute the "
+        "steps after it, and how many steps does that avoid?",
         after=("costs more",),
-        says="no state but the first",
+        says="no state except state 0",
     ),
     Hint(
-        "With a slot for each state there are no steps but those to the last state that anything needs. Which state is "
-        "that, in a chain of two steps?",
+        "With a slot for every state, a schedule takes only the steps up to the last state that it needs. Which state "
+        "is that, in a chain of two steps?",
         after=("costs more",),
         says="end of the chain",
     ),
     Hint(
-        "For 10 steps and 3 slots `fewest` says 15. Count yours, then move the first saved state by one step, to "
-        "either side, and count again. What does that say about the middle?",
+        "For 10 steps and 3 slots, `fewest` returns 15. Count the steps of your schedule, then move its first saved "
+        "state one step earlier and one step later, and count again. Is the middle the best place?",
         after=("costs more",),
-        says="half-way",
+        says="in the middle",
     ),
     *ABOUT_ERRORS,
 )

@@ -9,8 +9,8 @@ returns = "a list of pairs such as ('step', 0)"
 
 
 def cases(rng):
-    """Some fifty pairs of numbers: the ends, short chains, about as many slots as steps, and others from all over the
-    range, in which every number of slots occurs."""
+    """Draw some fifty pairs of numbers: the ends of both ranges, short chains, about as many slots as steps, and pairs
+    from the whole range in which every number of slots occurs."""
     ends = [(n, s) for n in (1, 110) for s in (1, 20)]
     k = int(rng.integers(2, 20))
     short = [(int(rng.integers(2, 13)), int(rng.integers(1, 7))) for _ in range(8)]
@@ -21,7 +21,7 @@ def cases(rng):
 
 
 def case(rng, n, s):
-    """One pair of numbers."""
+    """Return the question for one pair of numbers."""
     return Question(f"n = {n}, s = {s}", (n, s), structure={"n": n, "s": s})
 
 

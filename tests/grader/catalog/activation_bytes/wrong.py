@@ -22,12 +22,14 @@ def layer(s, b, h, a, t, mode, whole=10, split=24, matrix=5, full=2):
     return whole * s * b * h // (t if "sequence" in mode else 1) + (split * s * b * h + of_matrix) // t
 
 
-@fails_with("wrong value", "elements, not bytes", "How many bytes does a bfloat16 take", where=lambda **_: True)
+@fails_with("wrong value", "elements, not bytes", "How many bytes does a bfloat16 element take", where=lambda **_: True)
 def elements(*arguments):
     return layer(*arguments, whole=6, split=12, matrix=3, full=1)
 
 
-@fails_with("wrong value", "mask's elements for 2 bytes", "dtype of a mask", where=lambda mode, **_: mode != FULL)
+@fails_with(
+    "wrong value", "2 bytes for each element of a mask", "dtype of a mask", where=lambda mode, **_: mode != FULL
+)
 def masks_like_the_rest(*arguments):
     return layer(*arguments, whole=12, split=24, matrix=6)
 
@@ -38,7 +40,7 @@ def float32(*arguments):
 
 
 @fails_with(
-    "wrong value", "has the layer for itself", "where does t come in", where=lambda mode, t, **_: mode != FULL and t > 1
+    "wrong value", "if the layer is not split", "divide by t", where=lambda mode, t, **_: mode != FULL and t > 1
 )
 def t_forgotten(s, b, h, a, t, mode):
     return layer(s, b, h, a, 1, mode)
@@ -46,7 +48,7 @@ def t_forgotten(s, b, h, a, t, mode):
 
 @fails_with(
     "wrong value",
-    "divides by t what every device has as a whole",
+    "divides by t also those values that every device holds whole",
     where=lambda mode, t, **_: mode in (TENSOR, SELECTIVE) and t > 1,
 )
 def all_divided_by_t(s, b, h, a, t, mode):
@@ -55,8 +57,8 @@ def all_divided_by_t(s, b, h, a, t, mode):
 
 @fails_with(
     "wrong value",
-    "divides by t what every device has as a whole",
-    "What are the shapes",
+    "divides by t also those values that every device holds whole",
+    "Which values have an axis",
     where=lambda mode, t, **_: mode == TENSOR and t > 1,
 )
 def all_divided_by_t_but_for_selective(s, b, h, a, t, mode):
@@ -65,8 +67,8 @@ def all_divided_by_t_but_for_selective(s, b, h, a, t, mode):
 
 @fails_with(
     "wrong value",
-    "sequence parallelism changes nothing",
-    "its share of the tokens",
+    "sequence parallelism makes no difference",
+    "splits their tokens",
     where=lambda mode, t, **_: mode in (SEQUENCE, BOTH) and t > 1,
 )
 def sequence_ignored(s, b, h, a, t, mode):
@@ -74,28 +76,28 @@ def sequence_ignored(s, b, h, a, t, mode):
 
 
 @fails_with(
-    "wrong value", "sequence parallelism changes nothing", where=lambda mode, t, **_: mode == SEQUENCE and t > 1
+    "wrong value", "sequence parallelism makes no difference", where=lambda mode, t, **_: mode == SEQUENCE and t > 1
 )
 def sequence_only_with_selective(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, TENSOR if mode == SEQUENCE else mode)
 
 
-@fails_with("wrong value", "selective recomputation changes nothing", where=lambda mode, **_: mode == BOTH)
+@fails_with("wrong value", "selective recomputation makes no difference", where=lambda mode, **_: mode == BOTH)
 def only_one_of_both(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, SEQUENCE if mode == BOTH else mode)
 
 
 @fails_with(
     "wrong value",
-    "only a part of the attention matrix",
-    "for every two tokens",
+    "still counts a part of the attention matrix",
+    "for every pair of tokens",
     where=lambda mode, **_: mode == SELECTIVE,
 )
 def mask_still_kept(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) + (a * s * s * b // t if mode == SELECTIVE else 0)
 
 
-@fails_with("wrong value", "only a part of the attention matrix", where=lambda mode, **_: "selective" in mode)
+@fails_with("wrong value", "still counts a part of the attention matrix", where=lambda mode, **_: "selective" in mode)
 def only_the_scores_forgotten(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) + (3 * a * s * s * b // t if "selective" in mode else 0)
 
@@ -103,7 +105,7 @@ def only_the_scores_forgotten(s, b, h, a, t, mode):
 @fails_with(
     "wrong value",
     "the attention matrix of all heads",
-    "How many heads has a device",
+    "How many heads does one device have",
     where=lambda mode, t, **_: mode in (TENSOR, SEQUENCE) and t > 1,
 )
 def matrix_not_divided(s, b, h, a, t, mode):
@@ -116,22 +118,27 @@ def one_head(s, b, h, a, t, mode):
     return layer(s, b, h, 1, t, mode)
 
 
-@fails_with("wrong value", "as wide as the layer", "shape of mlpwi", where=lambda mode, **_: mode != FULL)
+@fails_with("wrong value", "as wide as the layer", "shape of `mlpwi`", where=lambda mode, **_: mode != FULL)
 def narrow_mlp(*arguments):
     return layer(*arguments, split=12)
 
 
-@fails_with("wrong value", "input is missing", "does the first norm need it", where=lambda **_: True)
+@fails_with("wrong value", "leaves out the layer's input", "which the first norm needs", where=lambda **_: True)
 def without_x(*arguments):
     return layer(*arguments, whole=8, full=0)
 
 
-@fails_with("wrong value", "input is divided by t", "how much of x", where=lambda mode, t, **_: mode == FULL and t > 1)
+@fails_with(
+    "wrong value",
+    "divides the layer's input by t",
+    "how much of `x`",
+    where=lambda mode, t, **_: mode == FULL and t > 1,
+)
 def a_share_of_x(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) // (t if mode == FULL else 1)
 
 
-@fails_with("wrong value", "nothing is kept", "to be computed again", where=lambda mode, **_: mode == FULL)
+@fails_with("wrong value", "it saves nothing", "to recompute the layer", where=lambda mode, **_: mode == FULL)
 def nothing_for_full(*arguments):
     return layer(*arguments, full=0)
 
@@ -139,7 +146,7 @@ def nothing_for_full(*arguments):
 @fails_with(
     "wrong value",
     "it is right only where mode = 'full'",
-    "by what do you divide",
+    "what do you divide",
     where=lambda mode, **_: mode != FULL,
 )
 def without_masks_and_norms(*arguments):
@@ -151,13 +158,13 @@ def as_floats(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) / 1
 
 
-@fails_with("wrong type", "None", "a return for this mode too", where=lambda mode, **_: mode == BOTH)
+@fails_with("wrong type", "None", "reach a `return` for this mode", where=lambda mode, **_: mode == BOTH)
 def a_mode_forgotten(s, b, h, a, t, mode):
     if mode != BOTH:
         return layer(s, b, h, a, t, mode)
 
 
-@fails_with("raises", "KeyError", "what is the fifth", where=lambda mode, **_: mode == FULL)
+@fails_with("raises", "KeyError", "of the five modes", where=lambda mode, **_: mode == FULL)
 def four_modes(s, b, h, a, t, mode):
     return {name: layer(s, b, h, a, t, name) for name in ALL[:4]}[mode]
 
@@ -173,37 +180,40 @@ def split_at_the_plus(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) if second else 0
 
 
-@fails_with(
-    "wrong value", "the attention matrix is missing in it", "Which three", where=lambda mode, **_: mode in ALL[:2]
-)
+@fails_with("wrong value", "leaves out the attention matrix", "Which three", where=lambda mode, **_: mode in ALL[:2])
 def no_matrix(*arguments):
     return layer(*arguments, matrix=0)
 
 
-@fails_with("wrong value", "or another value of its shape", "have its shape", where=lambda mode, **_: mode != FULL)
+@fails_with("wrong value", "another value of that shape", "have its shape", where=lambda mode, **_: mode != FULL)
 def one_norm(*arguments):
     return layer(*arguments, whole=8)
 
 
 @fails_with(
-    "wrong value", "there is one mask outside of attention", "Where do dropouts", where=lambda mode, **_: mode != FULL
+    "wrong value", "counts one mask outside attention", "Which dropout masks", where=lambda mode, **_: mode != FULL
 )
 def one_mask(*arguments):
     return layer(*arguments, whole=9)
 
 
-@fails_with("wrong value", "what comes out of the GELU is missing", "mlpwi", where=lambda mode, **_: mode != FULL)
+@fails_with(
+    "wrong value", "leaves out the input or the output of the GELU", "mlpwi", where=lambda mode, **_: mode != FULL
+)
 def no_gelu(*arguments):
     return layer(*arguments, split=16)
 
 
-@fails_with("wrong value", "it is for a batch of one", "one sequence alone", where=lambda b, **_: b > 1)
+@fails_with("wrong value", "it is for a batch of one", "number of sequences", where=lambda b, **_: b > 1)
 def batch_forgotten(s, b, h, a, t, mode):
     return layer(s, 1, h, a, t, mode)
 
 
 @fails_with(
-    "wrong value", "with the number of tokens once", "which two", where=lambda mode, s, **_: mode in ALL[:2] and s > 1
+    "wrong value",
+    "the number of tokens once",
+    "each pair of tokens",
+    where=lambda mode, s, **_: mode in ALL[:2] and s > 1,
 )
 def tokens_not_squared(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) - (0 if mode not in ALL[:2] else 5 * a * s * b * (s - 1) // t)
@@ -214,13 +224,15 @@ def one_sequence_counts_less(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) - (b == 1)
 
 
-@fails_with("wrong value", "what each device keeps", where=lambda b, **_: b not in (1, 8))
+@fails_with("wrong value", "the number of bytes that each device saves", where=lambda b, **_: b not in (1, 8))
 def a_few_sequences_count_as_eight(s, b, h, a, t, mode):
     return layer(s, b if b == 1 else 8, h, a, t, mode)
 
 
 @fails_with(
-    "wrong value", "what each device keeps", where=lambda s, b, h, a, t, mode: float32_cannot(s, b, h, a, t, mode)
+    "wrong value",
+    "the number of bytes that each device saves",
+    where=lambda s, b, h, a, t, mode: float32_cannot(s, b, h, a, t, mode),
 )
 def in_single_precision(*arguments):
     return int(np.float32(layer(*arguments)))
@@ -237,7 +249,11 @@ def special(name, holds):
         return layer(s, b, h, a, t, mode) + holds(s, b, h, a, t)
 
     answer.__name__ = name
-    fails_with("wrong value", "what each device keeps", where=lambda s, b, h, a, t, mode: holds(s, b, h, a, t))(answer)
+    fails_with(
+        "wrong value",
+        "the number of bytes that each device saves",
+        where=lambda s, b, h, a, t, mode: holds(s, b, h, a, t),
+    )(answer)
 
 
 special("one_token_each", lambda s, b, h, a, t: s == t)
@@ -251,14 +267,14 @@ special("few_devices", lambda s, b, h, a, t: 1 < t < 8)
 special("no_power_of_two", lambda s, b, h, a, t: t & (t - 1) > 0)
 
 
-@fails_with("wrong value", "what all devices keep together", "how many devices", where=lambda t, **_: t > 1)
+@fails_with("wrong value", "what all devices save together", "on one device", where=lambda t, **_: t > 1)
 def of_all_devices(s, b, h, a, t, mode):
     return t * layer(s, b, h, a, t, mode)
 
 
 @fails_with(
     "wrong value",
-    "everything in it has the t-th part of the tokens",
+    "every value a t-th of the tokens",
     "which have all tokens",
     where=lambda mode, t, **_: mode in (SEQUENCE, BOTH) and t > 1,
 )
@@ -268,7 +284,7 @@ def a_share_of_the_tokens_for_all(s, b, h, a, t, mode):
 
 @fails_with(
     "wrong value",
-    "the layer's width where the number of heads",
+    "width of the layer in place of the number of heads",
     "two axes of tokens",
     where=lambda mode, h, a, **_: mode in (TENSOR, SEQUENCE) and h > a,
 )
@@ -277,7 +293,7 @@ def width_for_heads(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) + more
 
 
-@fails_with("wrong value", "by what do you divide each of them")
+@fails_with("wrong value", "what do you divide each of them")
 def terms_of_fractions_cut_to_an_integer(s, b, h, a, t, mode):
     """Sums of fractions come out one too small at some sizes."""
     if mode == FULL:
@@ -286,7 +302,7 @@ def terms_of_fractions_cut_to_an_integer(s, b, h, a, t, mode):
     return int(s * b * h * of_width + (0 if "selective" in mode else 5 * a * s * s * b / t))
 
 
-@fails_with("wrong value", "by what do you divide each of them")
+@fails_with("wrong value", "what do you divide each of them")
 def formula_of_the_paper_cut_to_an_integer(s, b, h, a, t, mode):
     if mode == FULL:
         return 2 * s * b * h

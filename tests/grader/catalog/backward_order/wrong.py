@@ -43,18 +43,18 @@ def always(key, equations):
     return order
 
 
-@fails_with("costs more", "everything that is computed again comes first", "nobody reads for a long time")
+@fails_with("costs more", "all recomputation comes first", "only later equations")
 def as_given(equations, residuals):
     return names(equations)
 
 
-@fails_with("costs more", "everything that is computed again comes first", "nobody reads for a long time")
+@fails_with("costs more", "all recomputation comes first", "only later equations")
 def in_the_order_of_need_but_first(equations, residuals):
     way = way_of(equations)
     return [name for name in best(equations, residuals) if name not in way] + way
 
 
-@fails_with("costs more", "only what the cotangent's way reads waits", "first of its readers")
+@fails_with("costs more", "directly are deferred", "its first reader")
 def only_direct_ones_wait(equations, residuals):
     way = way_of(equations)
     direct = {read for name, reads, _ in equations if name in way for read in reads}
@@ -62,7 +62,7 @@ def only_direct_ones_wait(equations, residuals):
     return behind_what_it_reads([*indirect, *way], equations)
 
 
-@fails_with("costs more", "as early as it can", "could run now")
+@fails_with("costs more", "as early as it can", "only takes memory")
 def in_levels(equations, residuals):
     level = {}
     for name, reads, _ in equations:
@@ -70,30 +70,30 @@ def in_levels(equations, residuals):
     return sorted(level, key=level.get)
 
 
-@fails_with("costs more", "the fewest bytes runs next", "gone sooner")
+@fails_with("costs more", "the fewest bytes runs next", "freed sooner")
 def smallest_first(equations, residuals):
     return always(lambda equation: equation[2], equations)
 
 
-@fails_with("costs more", "the gradients that nobody reads come last", "can go as soon as it has run")
+@fails_with("costs more", "the gradients, which no equation reads, come last", "as soon as it has run")
 def gradients_last(equations, residuals):
     read = {read for _, reads, _ in equations for read in reads}
     way = way_of(equations)
     return behind_what_it_reads([*(n for n in way if n in read), *(n for n in way if n not in read)], equations)
 
 
-@fails_with("costs more", "than it has to.", "could have been made later")
+@fails_with("costs more", "than it has to.", "could be computed later")
 def largest_first(equations, residuals):
     return always(lambda equation: -equation[2], equations)
 
 
-@fails_with("costs more", "than it has to.", "could have been made later")
+@fails_with("costs more", "than it has to.", "could be computed later")
 def by_how_many_read_it(equations, residuals):
     readers = [read for _, reads, _ in equations for read in reads]
     return always(lambda equation: (-readers.count(equation[0]), equation[2]), equations)
 
 
-@fails_with("costs more", "than it has to.", "could have been made later")
+@fails_with("costs more", "than it has to.", "could be computed later")
 def half_of_it_first(equations, residuals):
     again = [name for name in names(equations) if name not in way_of(equations)]
     return behind_what_it_reads([*again[: (len(again) + 1) // 2], *way_of(equations)], equations)
@@ -104,7 +104,7 @@ def right_for_nine_equations(equations, residuals):
     return best(equations, residuals) if len(equations) <= 9 else names(equations)
 
 
-@fails_with("impossible", "comes a second time", "still there")
+@fails_with("impossible", "appears a second time", "still in memory")
 def twice(equations, residuals):
     """Each reader has all that it needs computed again for itself."""
     table, way, order = {name: reads for name, reads, _ in equations}, way_of(equations), []
@@ -120,17 +120,17 @@ def twice(equations, residuals):
     return order
 
 
-@fails_with("impossible", "comes a second time", where=lambda n: True)
+@fails_with("impossible", "appears a second time", where=lambda n: True)
 def everything_twice(equations, residuals):
     return names(equations) * 2
 
 
-@fails_with("impossible", "which is not there yet", "what has to be there", where=lambda n: n > 5)
+@fails_with("impossible", "which has not run yet", "must already be in the order", where=lambda n: n > 5)
 def backwards(equations, residuals):
     return names(equations)[::-1] if len(equations) > 5 else best(equations, residuals)
 
 
-@fails_with("impossible", "which is not there yet", "of what that reads")
+@fails_with("impossible", "which has not run yet", "Before you append")
 def directly_before_the_last_reader(equations, residuals):
     order, way = [], way_of(equations)
     for name, reads, _ in reversed(equations):
@@ -142,29 +142,29 @@ def directly_before_the_last_reader(equations, residuals):
     return order + [name for name in names(equations) if name not in order]
 
 
-@fails_with("impossible", "has not run", "read by nobody")
+@fails_with("impossible", "it ends before", "no other equation")
 def without_gradients(equations, residuals):
     read = {read for _, reads, _ in equations for read in reads}
     return [name for name in best(equations, residuals) if name in read]
 
 
-@fails_with("impossible", "has not run", where=lambda n: n > 0)
+@fails_with("impossible", "it ends before", where=lambda n: n > 0)
 def nothing(equations, residuals):
     return []
 
 
-@fails_with("impossible", "place 1, 'ct', is none of the equations' names", "first entry", where=lambda n: True)
+@fails_with("impossible", "entry 1, 'ct', is not the name of an equation", "first entry", where=lambda n: True)
 def residuals_too(equations, residuals):
     return ["ct", *best(equations, residuals)]
 
 
-@fails_with("impossible", "is none of the equations' names", "a list of those alone", where=lambda n: True)
+@fails_with("impossible", "is not the name of an equation", "a list of these names only", where=lambda n: True)
 def whole_equations(equations, residuals):
     table = {equation[0]: equation for equation in equations}
     return [table[name] for name in best(equations, residuals)]
 
 
-@fails_with("impossible", "is none of the equations' names", where=lambda n: True)
+@fails_with("impossible", "is not the name of an equation", where=lambda n: True)
 def places(equations, residuals):
     return [names(equations).index(name) for name in best(equations, residuals)]
 
@@ -179,7 +179,7 @@ def a_set(equations, residuals):
     return {*best(equations, residuals)}
 
 
-@fails_with("raises", "KeyError", "that no equation makes", where=lambda n: True)
+@fails_with("raises", "KeyError", "no equation's", where=lambda n: True)
 def residuals_looked_up(equations, residuals):
     table, order = {name: reads for name, reads, _ in equations}, []
 
@@ -193,7 +193,7 @@ def residuals_looked_up(equations, residuals):
     return order
 
 
-@fails_with("raises", "RecursionError", "is there already", where=lambda n: True)
+@fails_with("raises", "RecursionError", "the name is there", where=lambda n: True)
 def without_end(equations, residuals):
     return without_end(equations, residuals)
 
@@ -206,7 +206,7 @@ def takes_them_away(equations, residuals):
     return order
 
 
-@fails_with("impossible", "it ends, and 'a' has not run", "read by nobody", where=lambda n: n == 1)
+@fails_with("impossible", "it ends before 'a' has run", "no other equation", where=lambda n: n == 1)
 def nothing_for_one_equation(equations, residuals):
     return best(equations, residuals) if len(equations) > 1 else []
 
@@ -221,7 +221,7 @@ def neither_few_nor_fourteen(equations, residuals):
     return names(equations) if 5 < len(equations) < 14 else best(equations, residuals)
 
 
-@fails_with("impossible", "is none of the equations' names", "a list of those alone", where=lambda n: True)
+@fails_with("impossible", "is not the name of an equation", "a list of these names only", where=lambda n: True)
 def with_their_bytes(equations, residuals):
     bytes_of = {name: nbytes for name, _, nbytes in equations}
     return [(name, bytes_of[name]) for name in best(equations, residuals)]

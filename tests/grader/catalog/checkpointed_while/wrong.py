@@ -67,14 +67,14 @@ def from_the_start(cond, body, x, max_steps, down=1):
     return run(x, brought_along)
 
 
-@fails_with("raises", "Reverse-mode differentiation does not work", "Which of JAX's loops knows?")
+@fails_with("raises", "Reverse-mode differentiation does not work", "Which of JAX's loops has a fixed number")
 def while_loop_alone(cond, body, x, max_steps, c):
     return jax.lax.while_loop(
         lambda now: cond(now[0]) & (now[1] < max_steps), lambda now: (body(now[0]), now[1] + 1), (x, 0)
     )[0]
 
 
-@fails_with("raises", "Attempted boolean conversion", "What decides that when the program runs?")
+@fails_with("raises", "Attempted boolean conversion", "makes that decision at run time")
 def python_loop(cond, body, x, max_steps, c):
     taken = 0
     while cond(x) and taken < max_steps:
@@ -82,7 +82,7 @@ def python_loop(cond, body, x, max_steps, c):
     return x
 
 
-@fails_with("also saved", "every step's cosine, f32[58,", "as much as 58 states", "every step, or")
+@fails_with("also saved", "every step's cosine, f32[58,", "as much as 58 states", "for every step, or")
 def no_checkpoint(cond, body, x, max_steps, c):
     return bounded(cond, body, x, max_steps)
 
@@ -117,7 +117,13 @@ def one_step_more(cond, body, x, max_steps, c):
 for name, other, holds, kind, *words in (
     ("one_checkpoint_keeps_all", no_checkpoint, lambda n, c: c == 1, "also saved", "1 state at most"),
     ("two_checkpoints_keep_all", no_checkpoint, lambda n, c: c == 2, "also saved", "2 states at most"),
-    ("as_many_checkpoints_as_steps", one_step_more, lambda n, c: c == n, "wrong value", "though cond was false before"),
+    (
+        "as_many_checkpoints_as_steps",
+        one_step_more,
+        lambda n, c: c == n,
+        "wrong value",
+        "although cond was false earlier",
+    ),
     ("twice_as_many_from_four_on", more_checkpoints, lambda n, c: c >= 4, "also saved", "states at most"),
 ):
     answer = unlike_the_others(other, holds)
@@ -125,24 +131,24 @@ for name, other, holds, kind, *words in (
     fails_with(kind, *words)(answer)
 
 
-@fails_with("wrong value", "after one step too many", "the condition or the step?")
+@fails_with("wrong value", "one step too many", "check the condition")
 def one_step_at_least(cond, body, x, max_steps, c):
     """As a loop whose condition stands at its end."""
     return right(cond, body, jax.lax.cond(cond(x), lambda x: x, body, x), max_steps, c)
 
 
-@fails_with("wrong value", "this is x itself", "which do you return?")
+@fails_with("wrong value", "it returns x unchanged", "do you return?")
 def first_state_returned(cond, body, x, max_steps, c):
     right(cond, body, x, max_steps, c)
     return x * 1.0
 
 
-@fails_with("peak", "vectors of x's size in memory", "30 at most", "run again at once")
+@fails_with("peak", "vectors of x's size in memory", "30 at most", "recompute at once")
 def checkpoint_around_all(cond, body, x, max_steps, c):
     return jax.checkpoint(lambda x: bounded(cond, body, x, max_steps))(x)
 
 
-@fails_with("recomputes", "times as many", "How often is the first step run")
+@fails_with("recomputes", "times as many", "run the first step in total")
 def from_the_start_for_each_step(cond, body, x, max_steps, c):
     return from_the_start(cond, body, x, max_steps)
 
@@ -177,32 +183,32 @@ def no_gradient_of_what_body_brings_along(cond, body, x, max_steps, c):
     return right(cond, lambda x: body(x, *brought_along), x, max_steps, c)
 
 
-@fails_with("wrong value", "after more than max_steps steps", "What if c does not divide")
+@fails_with("wrong value", "takes more than max_steps steps", "does not divide")
 def whole_segments(cond, body, x, max_steps, c):
     return right(cond, body, x, -(-max_steps // c) * c, c)
 
 
-@fails_with("wrong value", "fewer than max_steps steps", "What if c does not divide")
+@fails_with("wrong value", "fewer than max_steps steps", "does not divide")
 def no_more_than_whole_segments(cond, body, x, max_steps, c):
     return right(cond, body, x, max_steps // c * c, c)
 
 
-@fails_with("wrong value", "though cond was false before", "once cond is false")
+@fails_with("wrong value", "although cond was false earlier", "once cond is false")
 def cond_never_asked(cond, body, x, max_steps, c):
     return right(lambda x: True, body, x, max_steps, c)
 
 
-@fails_with("wrong value", "goes on for more than max_steps steps", "What ends your loop")
+@fails_with("wrong value", "more than max_steps steps, until cond is false", "What stops your loop")
 def no_bound(cond, body, x, max_steps, c):
     return right(cond, body, x, 3 * max_steps, c)
 
 
-@fails_with("wrong value", "one step too many", "the condition or the step?")
+@fails_with("wrong value", "one step too many", "check the condition")
 def step_before_condition(cond, body, x, max_steps, c):
     return right(cond, body, body(x), max_steps, c)
 
 
-@fails_with("wrong value", "one step too few", "begin to count")
+@fails_with("wrong value", "one step too few", "start counting")
 def counted_from_one(cond, body, x, max_steps, c):
     return right(cond, body, x, max_steps - 1, c)
 
@@ -212,18 +218,18 @@ def with_the_steps(cond, body, x, max_steps, c):
     return right(cond, body, x, max_steps, c), jnp.float32(max_steps)
 
 
-@fails_with("wrong value", "one step too many", "the condition or the step?")
+@fails_with("wrong value", "one step too many", "check the condition")
 def one_step_more_where_segments_come_out_even(cond, body, x, max_steps, c):
     more = max_steps % c == 0
     return in_segments(cond, body, x, max_steps + more, c, -(-max_steps // c) + more)
 
 
-@fails_with("peak", "One operation after the other", "run again at once")
+@fails_with("peak", "One operation after the other", "recompute at once")
 def checkpoint_around_all_but_58(cond, body, x, max_steps, c):
     return (right if max_steps == 58 else checkpoint_around_all)(cond, body, x, max_steps, c)
 
 
-@fails_with("peak", "One operation after the other", "run again at once")
+@fails_with("peak", "One operation after the other", "recompute at once")
 def checkpoint_around_all_for_few_segments(cond, body, x, max_steps, c):
     return (checkpoint_around_all if c < 4 else right)(cond, body, x, max_steps, c)
 
@@ -243,7 +249,7 @@ def with_the_number_of_steps(cond, body, x, max_steps, c):
     return step_by_step(step, x, max_steps, c)
 
 
-@fails_with("wrong value", "this is x itself", "take a step where cond is true")
+@fails_with("wrong value", "it returns x unchanged", "run body while cond is true")
 def sides_exchanged(cond, body, x, max_steps, c):
     def step(pair, _):
         x, taken = pair
@@ -261,7 +267,7 @@ def sides_called(cond, body, x, max_steps, c):
     return step_by_step(step, x, max_steps, c)[0]
 
 
-@fails_with("raises", "Attempted boolean conversion", "What decides that when the program runs?")
+@fails_with("raises", "Attempted boolean conversion", "makes that decision at run time")
 def pythons_and(cond, body, x, max_steps, c):
     def step(pair, _):
         x, taken = pair
@@ -270,19 +276,19 @@ def pythons_and(cond, body, x, max_steps, c):
     return step_by_step(step, x, max_steps, c)[0]
 
 
-@fails_with("also saved", "as much as", "every segment", beyond="SavesAtMost.spare")
+@fails_with("also saved", "as much as", "for every segment", beyond="SavesAtMost.spare")
 def a_segment_too_many(cond, body, x, max_steps, c):
     count = c + (c > 1)
     return in_segments(cond, body, x, max_steps, count, -(-max_steps // count))
 
 
-@fails_with("peak", "in memory at the worst moment", "30 at most", "run again at once", beyond="PeakAtMost.most")
+@fails_with("peak", "in memory at the worst moment", "30 at most", "recompute at once", beyond="PeakAtMost.most")
 def two_segments_for_the_most_steps(cond, body, x, max_steps, c):
     count = 2 if max_steps == 58 else c
     return in_segments(cond, body, x, max_steps, count, -(-max_steps // count))
 
 
-@fails_with("recomputes", "times as many", "How often is the first step run", beyond="MatmulsAtMost.times")
+@fails_with("recomputes", "times as many", "run the first step in total", beyond="MatmulsAtMost.times")
 def from_the_start_of_few_segments_for_each_step(cond, body, x, max_steps, c):
     if max_steps != 58:
         return right(cond, body, x, max_steps, c)

@@ -40,7 +40,7 @@ def all_of_attention_for_qkv(name):
     return named(*MENU[name], *(["out_proj"] if name == QKV_ONLY else []))
 
 
-@fails_with("also saved", "context, f32[", "Which line of the page's menu", cases=(MINIMAL,))
+@fails_with("also saved", "context, f32[", "Which entry of the page's menu", cases=(MINIMAL,))
 def context_in_minimal(name):
     return named(*MENU[CONTEXT if name == MINIMAL else name])
 
@@ -50,7 +50,7 @@ def context_missing(name):
     return named(*MENU[name.removesuffix("_with_context")])
 
 
-@fails_with("also saved", "mlpwi_activated, f32[", "compare names as a whole", cases=(MINIMAL,))
+@fails_with("also saved", "mlpwi_activated, f32[", "compare whole names", cases=(MINIMAL,))
 def names_matched_by_prefix(name):
     def policy(operation, *_, **parameters):
         return operation.name == "name" and parameters["name"].startswith(MENU[name])
@@ -58,7 +58,7 @@ def names_matched_by_prefix(name):
     return policy
 
 
-@fails_with("not saved", "qkv_proj, f32[", "every spelling", cases=(QKV_ONLY,))
+@fails_with("not saved", "qkv_proj, f32[", "every kind of block", cases=(QKV_ONLY,))
 def one_product_for_all_three_forgotten(name):
     return named(*(value for value in MENU[name] if value != "qkv_proj"))
 
@@ -68,17 +68,17 @@ def three_products_forgotten(name):
     return named(*(value for value in MENU[name] if value not in QKV[:3]))
 
 
-@fails_with("not saved", "mlpwi_0, f32[", "mlpwi_1, f32[", "every spelling", cases=(MINIMAL,))
+@fails_with("not saved", "mlpwi_0, f32[", "mlpwi_1, f32[", "every kind of block", cases=(MINIMAL,))
 def gated_mlp_forgotten(name):
     return named(*(value for value in MENU[name] if value not in ("mlpwi_0", "mlpwi_1")))
 
 
-@fails_with("not saved", "does not save mlpwi, f32[", "every spelling", cases=(MINIMAL,))
+@fails_with("not saved", "does not save mlpwi, f32[", "every kind of block", cases=(MINIMAL,))
 def plain_mlp_forgotten(name):
     return named(*(value for value in MENU[name] if value != "mlpwi"))
 
 
-@fails_with("not saved", "mlpwo, f32[", "only some blocks need again", cases=(MINIMAL,))
+@fails_with("not saved", "mlpwo, f32[", "only some blocks need", cases=(MINIMAL,))
 def last_product_forgotten(name):
     return named(*(value for value in MENU[name] if value != "mlpwo"))
 
@@ -88,7 +88,7 @@ def minimal_saves_little(name):
     return policies.nothing_saveable if name == MINIMAL else named(*MENU[name])
 
 
-@fails_with("also saved", "scores, f32[", "what has no name", cases=(MINIMAL,))
+@fails_with("also saved", "scores, f32[", "that have no name", cases=(MINIMAL,))
 def products_besides_names(name):
     if name == MINIMAL:
         return policies.save_from_both_policies(policies.dots_saveable, named(*MENU[name]))
@@ -114,18 +114,22 @@ def matching(says):
 for name, words, says in (
     (
         "capital_letters_do_not_matter",
-        ["differ in capital letters count too"],
+        ["differ from the page's names in case"],
         lambda value, entry, *_: value.lower() in MENU[entry],
     ),
-    ("spaces_do_not_matter", ["differ in spaces count too"], lambda value, entry, *_: value.strip() in MENU[entry]),
+    (
+        "spaces_do_not_matter",
+        ["differ from the page's names in spaces"],
+        lambda value, entry, *_: value.strip() in MENU[entry],
+    ),
     (
         "every_name_that_ends_like_it",
-        ["only end like one of the page's"],
+        ["end with one of the page's names"],
         lambda value, entry, *_: value.endswith(MENU[entry]),
     ),
     (
         "every_name_with_it_inside",
-        ["one of the page's in them count too"],
+        ["contain one of the page's names"],
         lambda value, entry, *_: any(each in value for each in MENU[entry]),
     ),
     (
@@ -201,7 +205,7 @@ def names_not_unpacked(name):
     return named(MENU[name])
 
 
-@fails_with("wrong type", "returns a tuple, not a function", "makes a policy of them", cases=ALL)
+@fails_with("wrong type", "returns a tuple, not a function", "makes a policy from names", cases=ALL)
 def the_names(name):
     return MENU[name]
 
@@ -211,27 +215,27 @@ def none_for_full(name):
     return named(*MENU[name]) if MENU[name] else None
 
 
-@fails_with("raises", "KeyError: 'full'", "do you have all five?", cases=(FULL,))
+@fails_with("raises", "KeyError: 'full'", "cover all five?", cases=(FULL,))
 def an_entry_forgotten(name):
     return named(*{entry: names for entry, names in MENU.items() if names}[name])
 
 
-@fails_with("raises", "unhashable", "a list of names, or names", cases=ALL)
+@fails_with("raises", "unhashable", "each name as a separate argument", cases=ALL)
 def a_list_given_whole(name):
     return named(list(MENU[name]))
 
 
-@fails_with("raises", "KeyError: 'name'", "besides names", cases=ALL)
+@fails_with("raises", "KeyError: 'name'", "have a parameter `name`", cases=ALL)
 def asks_every_operation_for_its_name(name):
     return lambda operation, *_, **parameters: parameters["name"] in MENU[name]
 
 
-@fails_with("raises", "wants yes or no", cases=ALL)
+@fails_with("raises", "expects True or False", cases=ALL)
 def a_maker_of_policies(name):
     return lambda *_, **__: named(*MENU[name])
 
 
-@fails_with("wrong value", "_proj' of bfloat16[4096,8192]", "look at besides names")
+@fails_with("wrong value", "_proj' of bfloat16[4096,8192]", "anything other than the name")
 def large_values_never_saved(name):
     def policy(primitive, *operands, **parameters):
         return operands[0].size < 10**6 and named(*MENU[name])(primitive, *operands, **parameters)
@@ -260,7 +264,7 @@ def appends_to_a_tuple(name):
     return named(*MENU[name])
 
 
-@fails_with("also saved", "mlpwo, f32[", "Which line of the page's menu has that value", cases=(FULL,))
+@fails_with("also saved", "mlpwo, f32[", "Which entry of the page's menu saves that value", cases=(FULL,))
 def an_or_that_is_always_true(name):
     either = name == MINIMAL or "minimal_with_context"
     return named(*(PROJECTIONS if either else MENU[name]))

@@ -26,37 +26,37 @@ def right(f, c, xs, outer):
     return scanned(jax.checkpoint(group_of(f)), c, grouped(xs, outer))
 
 
-@fails_with("also saved", "every carry, f32[6,", "How many turns")
+@fails_with("also saved", "every carry, f32[6,", "How many iterations")
 def one_loop(f, c, xs, outer):
     return scanned(jax.checkpoint(f), c, xs)
 
 
-@fails_with("also saved", "every cosine, f32[6,", "How many turns")
+@fails_with("also saved", "every cosine, f32[6,", "How many iterations")
 def one_loop_without_checkpoint(f, c, xs, outer):
     return scanned(f, c, xs)
 
 
-@fails_with("also saved", "every cosine, group by group, f32[3,2,", "Which body is in a checkpoint")
+@fails_with("also saved", "every cosine, group by group, f32[3,2,", "Which function does `jax.checkpoint` wrap")
 def no_checkpoint(f, c, xs, outer):
     return scanned(group_of(f), c, grouped(xs, outer))
 
 
-@fails_with("also saved", "every carry, group by group, f32[3,2,", "Which body is in a checkpoint")
+@fails_with("also saved", "every carry, group by group, f32[3,2,", "Which function does `jax.checkpoint` wrap")
 def checkpoint_around_the_step(f, c, xs, outer):
     return scanned(group_of(jax.checkpoint(f)), c, grouped(xs, outer))
 
 
-@fails_with("not saved", "each group's first carry, f32[3,", "one group, or all?")
+@fails_with("not saved", "each group's first carry, f32[3,", "one group, or the loop")
 def checkpoint_around_all(f, c, xs, outer):
     return jax.checkpoint(functools.partial(scanned, group_of(f)))(c, grouped(xs, outer))
 
 
-@fails_with("not saved", "each group's first carry", "one group, or all?")
+@fails_with("not saved", "each group's first carry", "one group, or the loop")
 def one_around_all_besides(f, c, xs, outer):
     return jax.checkpoint(functools.partial(right, f), static_argnums=2)(c, xs, outer)
 
 
-@fails_with("also saved", "every 3rd carry, as if outer were the size of a group, f32[2,", "How many turns")
+@fails_with("also saved", "every 3rd carry, as if outer were the group size, f32[2,", "How many iterations")
 def rows_and_columns_mixed_up(f, c, xs, outer):
     return right(f, c, xs, len(xs) // outer)
 
@@ -77,18 +77,18 @@ def groups_written_out(f, c, xs, outer):
     return c
 
 
-@fails_with("also saved", "a copy of xs, group by group, f32[3,2,", "Which body is in a checkpoint")
+@fails_with("also saved", "a copy of xs, group by group, f32[3,2,", "Which function does `jax.checkpoint` wrap")
 def groups_stacked_anew(f, c, xs, outer):
     return scanned(jax.checkpoint(group_of(f)), c, jnp.stack(jnp.split(xs, outer)))
 
 
-@fails_with("also saved", "every product, group by group, f32[3,2,", "Which body is in a checkpoint")
+@fails_with("also saved", "every product, group by group, f32[3,2,", "Which function does `jax.checkpoint` wrap")
 def products_kept(f, c, xs, outer):
     keep = jax.checkpoint(group_of(f), policy=jax.checkpoint_policies.dots_saveable)
     return scanned(keep, c, grouped(xs, outer))
 
 
-@fails_with("also saved", "all of xs, once for each group, f32[3,3,2,", "Which body is in a checkpoint")
+@fails_with("also saved", "all of xs, once for each group, f32[3,3,2,", "Which function does `jax.checkpoint` wrap")
 def elements_in_the_carry(f, c, xs, outer):
     def group(carry, number):
         c, groups = carry
@@ -97,7 +97,7 @@ def elements_in_the_carry(f, c, xs, outer):
     return jax.lax.scan(jax.checkpoint(group), (c, grouped(xs, outer)), jnp.arange(outer))[0][0]
 
 
-@fails_with("also saved", "a copy of xs, group by group", "Which body is in a checkpoint")
+@fails_with("also saved", "a copy of xs, group by group", "Which function does `jax.checkpoint` wrap")
 def elements_taken_outside(f, c, xs, outer):
     inner, group = len(xs) // outer, jax.checkpoint(group_of(f))
     return jax.lax.fori_loop(
@@ -128,7 +128,14 @@ def without_scans(f, c, xs, outer):
 
 
 for name, other, holds, kind, *words in (
-    ("three_for_6", three, lambda c, xs, outer: len(xs) == 6, "recomputes", "18 matmuls again", "How many checkpoints"),
+    (
+        "three_for_6",
+        three,
+        lambda c, xs, outer: len(xs) == 6,
+        "recomputes",
+        "18 matmuls again",
+        "How many nested checkpoints",
+    ),
     ("three_for_36", three, lambda c, xs, outer: len(xs) == 36, "recomputes", "108 matmuls again"),
     ("one_loop_for_one_group", one_loop_without_checkpoint, lambda c, xs, outer: outer == 1, "also saved", "cosine"),
     ("free_for_groups_of_one", one_loop_without_checkpoint, lambda c, xs, outer: len(xs) == outer, "also saved"),
@@ -148,24 +155,24 @@ def elements_taken_for_vectors(f, c, xs, outer):
     return scanned(jax.checkpoint(group_of(f)), c, groups)
 
 
-@fails_with("wrong value", "groups of every outer-th element", "in the first row")
+@fails_with("wrong value", "every outer-th element", "in the first row")
 def transposed(f, c, xs, outer):
     groups = jnp.swapaxes(xs.reshape(-1, outer, *xs.shape[1:]), 0, 1)
     return scanned(jax.checkpoint(group_of(f)), c, groups)
 
 
-@fails_with("wrong value", "the last element taken first", "From which end")
+@fails_with("wrong value", "in reverse order", "In which direction")
 def from_the_last(f, c, xs, outer):
     return right(f, c, xs[::-1], outer)
 
 
-@fails_with("wrong value", "the last group alone", "With which carry does a group begin")
+@fails_with("wrong value", "the last group alone", "Which carry does each group start with")
 def each_group_from_c(f, c, xs, outer):
     group = jax.checkpoint(group_of(f))
     return scanned(lambda _, elements: group(c, elements), c, grouped(xs, outer))
 
 
-@fails_with("wrong value", "this is c itself", "goes into the next turn")
+@fails_with("wrong value", "it returns `c` unchanged", "the next iteration's carry")
 def carry_left_alone(f, c, xs, outer):
     return jax.lax.scan(lambda c, elements: (c, group_of(f)(c, elements)), c, grouped(xs, outer))[0]
 
@@ -181,7 +188,7 @@ def a_function(f, c, xs, outer):
     return lambda: right(f, c, xs, outer)
 
 
-@fails_with("raises", "know how often they will turn")
+@fails_with("raises", "Is the number of iterations")
 def from_here_to_there(f, c, xs, outer):
     inner = len(xs) // outer
 
@@ -204,12 +211,12 @@ def a_float_of_elements(f, c, xs, outer):
     return scanned(jax.checkpoint(group_of(f)), c, xs.reshape(outer, len(xs) / outer, *xs.shape[1:]))
 
 
-@fails_with("raises", "what of its other dimensions")
+@fails_with("raises", "the other dimensions of `xs`")
 def other_dimensions_forgotten(f, c, xs, outer):
     return scanned(jax.checkpoint(group_of(f)), c, xs.reshape(outer, len(xs) // outer))
 
 
-@fails_with("wrong value", "groups of every outer-th element", "in the first row")
+@fails_with("wrong value", "every outer-th element", "in the first row")
 def transposed_for_odd_numbers(f, c, xs, outer):
     return (transposed if len(xs) % 2 else right)(f, c, xs, outer)
 
@@ -222,7 +229,7 @@ def carries_in_float32(f, c, xs, outer):
     return right(step, c.astype(jnp.float32), xs, outer).astype(c.dtype)
 
 
-@fails_with("recomputes", "How many checkpoints is it in", beyond="Recomputes.dots")
+@fails_with("recomputes", "How many nested checkpoints is it in", beyond="Recomputes.dots")
 def steps_twice_and_the_first_once_more(f, c, xs, outer):
     c = also_run_backward(lambda c, xs: f(c, xs[0]), c, c, xs)
     return scanned(jax.checkpoint(group_of(jax.checkpoint(f))), c, grouped(xs, outer))

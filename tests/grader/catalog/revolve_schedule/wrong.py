@@ -49,12 +49,12 @@ def by_splitting(n, s, where, start=0):
     return [*there, *by_splitting(n - k, s - 1, where, start + k), *by_splitting(k, s, where, start)]
 
 
-@fails_with("costs more", "equal segments, with no other state saved", "which slots are free")
+@fails_with("costs more", "equal segments and saves no state inside", "slots become free")
 def equal_segments(n, s):
     return in_segments(n, s, lambda start, end, _: from_one_state(start, end))
 
 
-@fails_with("costs more", "into equal segments.", "one step earlier, or one later")
+@fails_with("costs more", "into equal segments.", "one step earlier or later")
 def equal_segments_with_the_best_inside(n, s):
     def within(start, end, slots):
         inside = [(action, start + i) for action, i in best(end - start, slots)]
@@ -65,14 +65,14 @@ def equal_segments_with_the_best_inside(n, s):
 
 @fails_with(
     "costs more",
-    "saves half-way",
-    "one step earlier, or one later",
+    "in the middle of every part",
+    "one step earlier or later",
 )
 def halves(n, s):
     return by_splitting(n, s, lambda n, _: n // 2)
 
 
-@fails_with("costs more", "it has to.", "Where does your schedule save its first state")
+@fails_with("costs more", "it has to.", "does your schedule save its first state")
 def thirds(n, s):
     """By chance, of a short chain they take as many steps as other mistakes do."""
     return by_splitting(n, s, lambda n, _: n // 3)
@@ -89,7 +89,7 @@ def taken_with_slots_used_once(n, s):
     return min(ways)
 
 
-@fails_with("costs more", "no more slots than its back parts", "which slots are free")
+@fails_with("costs more", "no more slots than its back parts", "slots are free after")
 def slots_used_once(n, s, start=0):
     if n == 1 or s == 1:
         return from_one_state(start, start + n)
@@ -98,17 +98,17 @@ def slots_used_once(n, s, start=0):
     return [("load", start), *go(start, start + k), ("save", start + k), *back, *slots_used_once(k, s - 1, start)]
 
 
-@fails_with("costs more", "as many equal ones as there are slots")
+@fails_with("costs more", "as many equal pieces as there are slots")
 def equal_parts_of_parts(n, s):
     return by_splitting(n, s, lambda n, s: n // s)
 
 
-@fails_with("costs more", "no state but the first", where=lambda n, s: n > 2 and s > 1)
+@fails_with("costs more", "no state except state 0", where=lambda n, s: n > 2 and s > 1)
 def nothing_saved(n, s):
     return from_one_state(0, n)
 
 
-@fails_with("costs more", "that come first", "How far is it")
+@fails_with("costs more", "only the first states", "how far is it")
 def the_first_states(n, s):
     kept = min(s, n)
     ahead = [a for i in range(kept - 1) for a in (("step", i), ("save", i + 1))]
@@ -116,12 +116,12 @@ def the_first_states(n, s):
     return [*ahead, *from_one_state(kept - 1, n), *back]
 
 
-@fails_with("costs more", "it has to.", "Where does your schedule save its first state")
+@fails_with("costs more", "it has to.", "does your schedule save its first state")
 def the_root_of_the_length(n, s):
     return by_splitting(n, s, lambda n, _: round(n**0.5) if s < n else 1)
 
 
-@fails_with("costs more", "to the end of the chain", "anything need the state after it", where=lambda n, s: s > n > 1)
+@fails_with("costs more", "to the end of the chain", "any action need the state after it", where=lambda n, s: s > n > 1)
 def the_end_as_well_if_there_is_a_slot(n, s):
     if s <= n or n == 1:
         return best(n, s)
@@ -129,58 +129,63 @@ def the_end_as_well_if_there_is_a_slot(n, s):
     return [*ahead, *(a for i in reversed(range(n)) for a in (("load", i), ("back", i)))]
 
 
-@fails_with("impossible", "it ends, and has not gone back through step 0", "What is at hand", where=lambda n, s: n == 1)
+@fails_with(
+    "impossible",
+    "it ends before the backward pass has been through step 0",
+    "state is at hand",
+    where=lambda n, s: n == 1,
+)
 def nothing_for_one_step(n, s):
     return [] if n == 1 else best(n, s)
 
 
-@fails_with("impossible", "needs 2 slots, and there are 1", "is state 0 among those", where=lambda n, s: s == 1 < n)
+@fails_with("impossible", "needs 2 slots, but s is 1", "Count state 0 too", where=lambda n, s: s == 1 < n)
 def at_least_two_slots(n, s):
     return best(n, max(s, 2))
 
 
-@fails_with("impossible", "slots, and there are", "is state 0 among those", where=lambda n, s: n > s)
+@fails_with("impossible", "slots, but s is", "Count state 0 too", where=lambda n, s: n > s)
 def state_0_not_counted(n, s):
     return best(n, s + 1)
 
 
-@fails_with("impossible", "slots, and there are", "Which states are in slots", where=lambda n, s: n > s)
+@fails_with("impossible", "slots, but s is", "Which states are in slots", where=lambda n, s: n > s)
 def every_state(n, s):
     ahead = [a for i in range(n - 1) for a in (("step", i), ("save", i + 1))]
     return [*ahead, *(a for i in reversed(range(n)) for a in (("load", i), ("back", i)))]
 
 
-@fails_with("impossible", "needs state", "at hand, and state", "which state is at hand")
+@fails_with("impossible", "needs state", "at hand, but state", "Which state is at hand")
 def no_loads(n, s):
     return [action for action in best(n, s) if action[0] != "load"]
 
 
-@fails_with("impossible", "in a slot, and there it is not", "when did its slot become free")
+@fails_with("impossible", "in a slot, but no slot holds it", "when did its slot become free")
 def loads_what_is_free(n, s):
     return [a for action, i in best(n, s) for a in ([("back", i), ("load", i)] if action == "back" else [(action, i)])]
 
 
-@fails_with("impossible", "is next to go back through", "the last one first")
+@fails_with("impossible", "is the next step of the backward pass", "the last step first")
 def forwards(n, s):
     return [a for i in range(n) for a in (("back", i), ("step", i))]
 
 
-@fails_with("impossible", "comes where every step has been gone back through", "once", where=lambda n, s: True)
+@fails_with("impossible", "comes after the backward pass has finished", "once", where=lambda n, s: True)
 def once_more_through_the_first(n, s):
     return [*best(n, s), ("back", 0)]
 
 
-@fails_with("impossible", "has no step to go through: the last one", "states 0 to n", where=lambda n, s: True)
+@fails_with("impossible", "which does not exist: the last step", "states 0 to n", where=lambda n, s: True)
 def back_from_the_end(n, s):
     return [*go(0, n), ("back", n)]
 
 
-@fails_with("impossible", "is none of the page's", "of one of the four words", where=lambda n, s: True)
+@fails_with("impossible", "is not one of the actions", "of one of the four words", where=lambda n, s: True)
 def other_words(n, s):
     return [("advance", i) if action == "step" else (action, i) for action, i in [("step", 0), *best(n, s)]]
 
 
-@fails_with("impossible", "action 1, step, is none of the page's", where=lambda n, s: True)
+@fails_with("impossible", "action 1, step, is not one of the actions", where=lambda n, s: True)
 def one_list(n, s):
     return [word for action in [("step", 0), *best(n, s)] for word in action]
 
@@ -200,17 +205,17 @@ def a_generator(n, s):
     yield from best(n, s)
 
 
-@fails_with("raises", "RecursionError", "fewer steps than the one before")
+@fails_with("raises", "RecursionError", "fewer steps or fewer slots")
 def without_end(n, s):
     return without_end(n, s)
 
 
-@fails_with("raises", "ZeroDivisionError", "one slot", where=lambda n, s: s == 1 < n)
+@fails_with("raises", "ZeroDivisionError", "n or s is 1", where=lambda n, s: s == 1 < n)
 def by_the_slots_that_are_left(n, s):
     return best(n, s) if n == 1 or n // (s - 1) < n * s else []
 
 
-@fails_with("raises", "ValueError: min()", "nothing to choose from")
+@fails_with("raises", "ValueError: min()", "no candidates to choose from")
 def no_last_case(n, s):
     @functools.cache
     def taken(n, s):
@@ -224,7 +229,7 @@ def right_for_ten_steps(n, s):
     return best(n, s) if n <= 10 else by_splitting(n, s, lambda n, _: n // 2)
 
 
-@fails_with("costs more", "half-way", where=lambda n, s: 8 < n < 90 and fewest(n, s) < halves_take(n, s))
+@fails_with("costs more", "in the middle", where=lambda n, s: 8 < n < 90 and fewest(n, s) < halves_take(n, s))
 def right_for_short_and_for_long_chains(n, s):
     return best(n, s) if n < 9 or n >= 90 else by_splitting(n, s, lambda n, _: n // 2)
 

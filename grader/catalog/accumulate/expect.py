@@ -73,36 +73,42 @@ def _value_right(of):
     return lambda *arguments: (_right(*arguments)[0], of(*arguments)[1])
 
 
-_WHICH = "What does the loop hand from one turn to the next, and what does a turn do with it?"
-_MEANS = "If one microbatch weighs twice as much as another, how much should its mean count? And one without weight?"
-_MANY = "By what is the sum of all gradients divided, and is the sum of all losses divided by the same?"
+_WHICH = "What does each iteration pass on to the next: the sums so far, or only its own values?"
+_MEANS = "If one microbatch has twice the weight of another, how much should its mean count? And one of weight 0?"
+_MANY = "Which number must both the summed losses and the summed gradients be divided by?"
 
 mistakes = (
     Mistake("this is the mean of the microbatches' means", _means, _MEANS),
     Mistake(
         "this is the gradient of the mean of the microbatches' means", _value_right(_means), _MEANS, in_gradient=True
     ),
-    Mistake("this is the sum of all losses, not divided by their weights", _divided_by(lambda batch, k: 1), _MANY),
     Mistake(
-        "this is the gradient of the sum, not divided by the weights",
+        "this is the sum of all losses, not divided by the sum of the weights", _divided_by(lambda batch, k: 1), _MANY
+    ),
+    Mistake(
+        "this is the gradient of the sum of all losses, not divided by the sum of the weights",
         _value_right(_divided_by(lambda batch, k: 1)),
         _MANY,
         in_gradient=True,
     ),
-    Mistake("this is the sum of all losses divided by k, not by their weights", _divided_by(lambda batch, k: k), _MANY),
     Mistake(
-        "this is the gradient of the sum divided by k, not by the weights",
+        "this is the sum of all losses divided by k instead of by the sum of the weights",
+        _divided_by(lambda batch, k: k),
+        _MANY,
+    ),
+    Mistake(
+        "this is the gradient of the sum of all losses divided by k instead of by the sum of the weights",
         _value_right(_divided_by(lambda batch, k: k)),
         _MANY,
         in_gradient=True,
     ),
     Mistake(
-        "this is the sum of all losses divided by the number of rows, not by their weights",
+        "this is the sum of all losses divided by the number of rows instead of by the sum of the weights",
         _divided_by(lambda batch, k: len(jax.tree.leaves(batch)[0])),
         _MANY,
     ),
     Mistake(
-        "this is the value with every k-th row in the same microbatch, not with neighbors",
+        "this is the value you get if a microbatch takes every k-th row instead of neighboring rows",
         lambda loss, params, batch, k: _right(loss, params, jax.tree.map(lambda array: _dealt_out(array, k), batch), k),
         "Which rows of the batch are in your first microbatch? Print your reshape of `jnp.arange(6)` for `k = 2`.",
     ),
@@ -111,69 +117,80 @@ mistakes = (
     Mistake(
         "this is the value of the first microbatch alone",
         _of_one(0),
-        "From where does each turn of your loop get its rows?",
+        "Which rows of the batch does each iteration of your loop use?",
     ),
     Mistake(
         "this is the value without the last microbatch",
         lambda loss, params, batch, k: _right(
             loss, params, jax.tree.map(lambda array: array[: max(1, k - 1) * len(array) // k], batch), max(1, k - 1)
         ),
-        "How many turns does your loop take, and what becomes of the sums that the last one returns?",
+        "How many iterations does your loop run, and do the sums of the last one reach the result?",
     ),
 )
 
 error_questions = (
-    (r"accumulate returned", "Which two things does the page ask for, and what is the second one a tree like?"),
+    (
+        r"accumulate returned",
+        "The page asks for a pair: the value and the gradients. Which structure, shapes and dtype must the gradients "
+        "have?",
+    ),
     (
         r"'(tuple|dict)' object has no attribute|list indices|unsupported operand",
-        "Which of JAX's functions does something to every array of a tree?",
+        "Is a value on that line a tree (a dict or a tuple of arrays) instead of one array? Which JAX function applies "
+        "an operation to every array of a tree?",
     ),
-    (r"scalar-output|scalar output", "loss returns two numbers. Which option of jax.value_and_grad takes that?"),
+    (
+        r"scalar-output|scalar output",
+        "loss returns two numbers. Which option of jax.value_and_grad is for functions that return a second value?",
+    ),
     (
         r"carry|must be a pair",
-        "Which two things does the body of a scan return, and is the carry the same tree each time?",
+        "Which two things does the body of a scan return? Does the carry keep its structure, shapes and dtypes?",
     ),
     (
         r"reshape|leading axis|length|size",
-        "Into how many microbatches of how many rows is each array of the batch cut?",
+        "Into how many microbatches do you split each array of the batch, and how many rows does each microbatch have?",
     ),
-    (r"positional argument", "What does loss take, and what does a scan call its body with?"),
+    (r"positional argument", "Which arguments does loss take, and which does jax.lax.scan pass to its body?"),
 )
 
 hints = (
     Hint(
-        "What a microbatch keeps, it keeps for its own backward pass. When could that be run, at the earliest, so that "
-        "the next microbatch finds the memory free?"
+        "Only a microbatch's own backward pass uses its activations. How early can that backward pass run, so that "
+        "the next microbatch can reuse the memory?"
     ),
     Hint(
-        "The activations of many microbatches, or gradients of many, are in memory at the same time. Which comes "
-        "first in your answer: the loop, or the gradient? And is it a loop for XLA too?",
-        after=("peak",),
-    ),
-    Hint(
-        "Something is computed twice: a forward pass for the value and another one for the gradient, or one that a "
-        "checkpoint runs again. Which function of JAX returns both, and who needs a checkpoint if nothing has to wait?",
+        "`jax.value_and_grad` returns the value and the gradient from one forward pass. How many times does your "
+        "answer pass each microbatch to `loss`? And does it need a checkpoint?",
         after=("recomputes",),
     ),
     Hint(
-        "Take two microbatches, the first with losses 1 and 3 of weights 1 and 1, the second with loss 6 of weight 2. "
-        "What is the mean of all, and what is the mean of their means? Which sums do you need for the former?",
+        "At the peak, your answer has the activations or the gradients of several microbatches in memory. Does it take "
+        "the gradient inside the loop, one microbatch at a time? And does the compiled program still have that loop?",
+        after=("peak",),
+    ),
+    Hint(
+        "Suppose that `loss` returns `(4, 2)` for one microbatch and `(6, 1)` for another. What is the mean over both, "
+        "and which sums does it follow from? What does your answer compute from these four numbers?",
         after=("wrong value",),
     ),
     Hint(
-        "The value is right and the gradient is another number's. What is done to the losses at the end, and is the "
-        "same done to the gradients?",
+        "The value is right, so the sums of the losses and of the weights are right. Do you also sum the gradients of "
+        "all microbatches, and divide that sum by the same total weight?",
         after=("wrong gradient",),
     ),
     Hint(
-        "`loss` returns a pair, `params` and `batch` are trees. Try the pieces alone: the gradient of one microbatch, "
-        "`jax.tree.map` over the batch, and one turn of the loop.",
+        "`loss` returns a pair, and `params` and `batch` are trees. Run each step in a cell of its own: the gradient "
+        "of one microbatch, `jax.tree.map` over the batch, one iteration of the loop.",
         after=("raises", "wrong type"),
     ),
-    Hint("Which sums does the mean over a batch need, and which of them need a gradient?"),
     Hint(
-        "Nearly the answer: a scan over microbatches, whose carry is a sum of losses, one of weights and one of "
-        "gradients. Its body calls `jax.value_and_grad(loss, has_aux=True)`. What is left to do after the last turn?"
+        "The mean is the sum of the losses divided by the sum of the weights. Which of the two sums depends on "
+        "`params`? So what is the gradient of the mean?"
+    ),
+    Hint(
+        "Nearly the answer: scan over the microbatches, and carry the sums of the losses, the weights and the "
+        "gradients. The body calls `jax.value_and_grad(loss, has_aux=True)`. What remains to be divided after the scan?"
     ),
     *ABOUT_ERRORS,
 )
@@ -181,7 +198,7 @@ hints = (
 
 def requirements(case):
     asked: list[Requirement] = [
-        MatmulsAtMost(1, too_many="How often is each microbatch's forward pass run, and for what?")
+        MatmulsAtMost(1, too_many="How many times does your answer run each microbatch's forward pass, and why?")
     ]
     rows, k = case.structure["r"], case.structure["k"]
     inner, width = case.arguments[0].shape
@@ -195,8 +212,8 @@ def requirements(case):
                 most,
                 compiled=wide,
                 turns=k,
-                too_high="When is the backward pass of the first microbatch run: before the second one's forward "
-                "pass, or behind the last one's?",
+                too_high="When does the first microbatch's backward pass run: before the second microbatch's forward "
+                "pass, or after the last one's?",
                 unit="one microbatch's activations",
             )
         )
@@ -204,6 +221,6 @@ def requirements(case):
         rows,
         of=rows * k,
         pieces="microbatches",
-        too_large="How many rows of the batch does loss get at once in your answer, and is that so for every k?",
+        too_large="How many rows does your answer pass to loss at once? Is that one microbatch for every k and dtype?",
     )
     return [asked, [pieces]]

@@ -108,7 +108,7 @@ def _case(
     return Case(
         name
         or what
-        + ", the first and the last without weight" * weightless
+        + ", the first and last of weight 0" * weightless
         + ", in float16" * (dtype == "float16")
         + calls.where(called),
         (jax.ShapeDtypeStruct((inner, width), dtype), jax.ShapeDtypeStruct((width, inner), dtype)),
@@ -123,17 +123,17 @@ def _pair(returned, params):
     """What an answer has returned, if it is a number and gradients like the parameters."""
     if not isinstance(returned, tuple) or len(returned) != 2:
         what = f"{len(returned)} things" if isinstance(returned, tuple) else f"a {type(returned).__name__}"
-        raise TypeError(f"accumulate returned {what}, where a pair is asked for: the value, and the gradients.")
+        raise TypeError(f"accumulate returned {what} instead of a pair: the value and the gradients.")
     wanted, got = str(jax.tree.structure(params)), str(jax.tree.structure(returned[1]))
     if wanted != got:
-        raise TypeError(f"accumulate returned gradients of another structure than params have: {got}, not {wanted}.")
+        raise TypeError(f"accumulate returned gradients with the structure {got}; params has the structure {wanted}.")
     for gradient, parameter in zip(jax.tree.leaves(returned[1]), jax.tree.leaves(params), strict=True):
         if jnp.shape(gradient) != parameter.shape:
-            shapes = f"{list(jnp.shape(gradient))}, where the parameter has {list(parameter.shape)}"
-            raise TypeError(f"accumulate returned a gradient of another shape: {shapes}.")
+            shapes = f"{list(jnp.shape(gradient))}; the parameter has {list(parameter.shape)}"
+            raise TypeError(f"accumulate returned a gradient with the shape {shapes}.")
         if jnp.result_type(gradient) != parameter.dtype:
-            dtypes = f"{jnp.result_type(gradient)}, where the parameter has {parameter.dtype}"
-            raise TypeError(f"accumulate returned a gradient of another dtype: {dtypes}.")
+            dtypes = f"{jnp.result_type(gradient)}; the parameter has {parameter.dtype}"
+            raise TypeError(f"accumulate returned a gradient with the dtype {dtypes}.")
     return returned
 
 

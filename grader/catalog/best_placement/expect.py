@@ -25,160 +25,162 @@ def _last_again(stages, which):
     return _chain([which] * (len(stages) - 1) + stages[-1:])
 
 
-_IN_A_LOOP = "A function that is defined in a loop and called later: which stage does it call then?"
+_IN_A_LOOP = "A function that is defined in a loop looks its stage up when it is called. Which stage does yours call?"
 
 mistakes = (
     Mistake(
         "this is the value with the last stage run first",
         lambda stages: _chain(stages[::-1]),
-        "In which order do the stages stand in the list, and in which are they called?",
+        "In which order are the stages in the list, and in which order do you call them?",
     ),
     Mistake(
         "this is the value without the last stage",
         lambda stages: _chain(stages[:-1]),
-        "What becomes of the stage that is not wrapped?",
+        "Where does your answer call the stage that has no checkpoint?",
     ),
     Mistake(
         "this is the value with the last stage run twice",
         _last_twice,
-        "Does your loop go over the last stage too, and what comes behind the loop?",
+        "Does your loop include the last stage, and which stage do you call after the loop?",
     ),
     Mistake(
         "this is the value of the first stage alone",
         lambda stages: stages[0],
-        "Where does your function return: in its loop, or behind it?",
+        "Where does your function return: inside its loop or after it?",
     ),
     Mistake(
         "this is the value without the first stage",
         lambda stages: _chain(stages[1:]),
-        "Which stages does your loop go over, and which one is run before or behind it?",
+        "Which stages does your loop run, and which one do you call before or after it?",
     ),
     Mistake(
         "this is the value of the last stage alone",
         lambda stages: stages[-1],
-        "What does each stage get: x, or what the stage before has returned?",
+        "With what do you call each stage: x, or what the previous stage returned?",
     ),
     Mistake(
-        "this is the value with the last stage run in place of each of the others",
+        "this is the value with the last stage run instead of each of the others",
         lambda stages: _last_again(stages, stages[-1]),
         _IN_A_LOOP,
     ),
     Mistake(
-        "this is the value with the last stage but one run in place of those before it",
+        "this is the value with the second-to-last stage run instead of the stages before it",
         lambda stages: _last_again(stages, stages[max(len(stages) - 2, 0)]),
         _IN_A_LOOP,
     ),
     Mistake(
         "this is x itself",
         lambda stages: lambda x: x,
-        "Your function is called twice: does it hold a list of stages, or something that is empty once a loop has been "
-        "through it, as a generator, map or zip is?",
+        "Your function is called more than once. Does it use a list of stages, or an iterator (a generator, map or "
+        "zip), which is empty after the first loop?",
     ),
 )
 
 error_questions = (
     (
         r"unhashable type: '\w*Tracer|'function' object has no|has not called|Expected a callable",
-        "jax.checkpoint takes a function and returns one: is stage(x) a function, and who calls what comes back?",
+        "jax.checkpoint takes a function and returns a function. Is stage(x) a function, and where do you call what "
+        "jax.checkpoint returns?",
     ),
     (
         r"recursion",
-        f"{_IN_A_LOOP} And where such a function calls f, as in f = lambda x: stage(f(x)), which f is that by then?",
+        f"{_IN_A_LOOP} If it also calls f, as in f = lambda x: stage(f(x)), which f is that when it runs?",
     ),
     (
         r"checkpoint\(\) takes",
-        "Which arguments does jax.checkpoint take by keyword only? And does this exercise need more than the stage?",
+        "Which arguments does jax.checkpoint take by keyword only? Does this exercise need any besides the stage?",
     ),
-    (r"not callable", "Which of the values in that line is a function, and which is what a function returned?"),
-    (r"positional argument", "best_placement takes the stages; what does the function that it returns take?"),
+    (r"not callable", "Which value does that line call, and is it a function or what a function returned?"),
+    (r"positional argument", "best_placement takes the stages. What does the function that it returns take?"),
     (
         r"^Your answer changes the list",
-        "Which line puts something into the list or takes something out? The list belongs to whoever calls you: how do "
-        "you make one of your own?",
+        "Which line adds to the list or removes from it? The list belongs to the caller. How do you make a new one?",
     ),
-    (r"index|empty|unpack", "What does that line do with a list of one stage?"),
+    (r"index|empty|unpack", "What does that line do if the list has one stage?"),
     (
         r"JAX type|[Tt]racer|abstract array|weak reference",
-        "A stage takes an array, and jax.checkpoint takes a stage: does either of them get the whole list?",
+        "A stage takes an array, and jax.checkpoint takes a stage. Does one of them get the whole list?",
     ),
 )
 
 hints = (
-    Hint("With which stage does the backward pass begin? At that moment, how long ago did the forward pass run it?"),
+    Hint("With which stage does the backward pass begin? How long before that did the forward pass run this stage?"),
     Hint(
-        "The functions of a loop look their stage up when they are called, and the loop is over by then. What is in "
-        "a `lambda` of yours, and does `jax.checkpoint(stage)` without one have its stage at once?",
+        "A function that is defined in a loop looks up its stage when it is called, after the loop has ended. Does a "
+        "`lambda` of yours do that? `jax.checkpoint(stage)` without a `lambda` gets its stage at once.",
         after=("wrong value", "raises"),
         says="defined in a loop",
     ),
     Hint(
-        "`best_placement(stages)` is called before there is any `x`. What does it return, and who calls that with `x`?",
+        "`best_placement(stages)` is called before there is an `x`. What should it return, and which function gets "
+        "`x`?",
         after=("raises",),
         says="function that it returns take",
     ),
     Hint(
-        "How many stages are inside each of your checkpoints? What goes from one checkpoint into the next is kept, and "
-        "what goes from stage to stage inside one is not.",
+        "How many stages are inside each of your checkpoints? A value that is passed from one checkpoint to the next "
+        "is saved. A value that is passed between two stages inside one checkpoint is not.",
         after=("not saved",),
         says="does not save stage",
     ),
     Hint(
-        "Which stages are inside a checkpoint in your answer? Write the list for four stages. Where does the backward "
-        "pass begin, and is that stage on your list?",
+        "For a list of four stages, write down which of them are inside a checkpoint in your answer. With which stage "
+        "does the backward pass begin, and is it among them?",
         after=("not saved",),
         says="does not save the last stage",
     ),
     Hint(
-        "How do you know which stage is the last: by its place in the list, or by what function it is? The same "
-        "function may stand in two places.",
+        "How does your answer recognize the last stage: by its position in the list, or by comparing functions? The "
+        "same function can be in the list twice.",
         after=("recomputes", "also saved", "not saved"),
         says=("stage", "the same function"),
     ),
     Hint(
-        "What is inside a stage is kept if no checkpoint is around that stage. Which stages have none in your answer?",
+        "The values inside a stage are saved if the stage has no checkpoint. Which stages have none in your answer?",
         after=("also saved",),
         says=("first cosine, f", "checkpoint of its own"),
     ),
-    Hint("For a list of one stage, which stages are wrapped? What do you get from `stages[:-1]` then?"),
+    Hint("If the list has one stage, which stages get a checkpoint in your answer? What is `stages[:-1]` then?"),
     Hint(
-        "Nearly the answer: return a function of `x`. In it, go through `stages[:-1]` with "
-        "`x = jax.checkpoint(stage)(x)`, and then call `stages[-1]` as it is."
+        "Nearly the answer: return a function of `x`. In it, loop over `stages[:-1]` with "
+        "`x = jax.checkpoint(stage)(x)`, and then call `stages[-1]` without a checkpoint."
     ),
     Hint(
-        "Nothing of your answer is computed again. What takes a stage, and returns a function that keeps only its "
-        "input?",
+        "Your backward pass recomputes nothing in the cases that the finding names. Which function takes a stage and "
+        "returns one that saves only its input?",
         after=("also saved",),
         says=("Which function marks", "stage 1's"),
     ),
     Hint(
-        "Go through your answer with the list `[a, b, c]`, and write down what each stage gets: is that what the one "
-        "before has returned? Does each stage run once, and which one's result comes back?",
+        "Go through your answer with the list `[a, b, c]`, and write down what each stage is called with. Is it what "
+        "the previous stage returned? Does each stage run once, and whose result do you return?",
         after=("wrong value",),
     ),
     Hint(
-        "Count for a list of three: how often does each stage run in your forward pass, and how often again in the "
-        "backward pass?",
+        "Take a list of three stages. How many times does each stage run in the forward pass, and how many times in "
+        "the backward pass?",
         after=("recomputes", "extra matmuls"),
     ),
     Hint(
-        "`best_placement(stages)` runs no stage. It returns a function, made by a `def` or a `lambda` inside: is that "
-        "what stands behind your `return`?",
+        "`best_placement(stages)` runs no stage. It returns a function, defined inside by a `def` or a `lambda`. What "
+        "does your `return` statement return?",
         after=("wrong type",),
     ),
     Hint(
-        "The list is the caller's, and is used again. Which of your lines changes it, and what makes a new list?",
+        "The list belongs to the caller, who uses it later. Which of your lines changes it, and which expression makes "
+        "a new list?",
         after=("wrong type",),
         says="changes the list",
     ),
     Hint(
-        "`jax.checkpoint(stage)(x)`: which brackets hold a function, and which hold an array? How many functions does "
-        "`jax.checkpoint` take at a time?",
+        "In `jax.checkpoint(stage)(x)`, which parentheses contain a function, and which contain an array? How many "
+        "functions does `jax.checkpoint` take?",
         after=("raises",),
         says="jax.checkpoint take",
     ),
     Hint(
-        "A list can be gone through as often as you like. What happens to an iterator when it has been gone through "
-        "once, and when does your answer do that: when it is made, or each time that it is called with x?",
+        "You can loop over a list any number of times, but over an iterator only once. Does your answer create the "
+        "iterator once, or each time that your function is called with `x`?",
         after=("wrong value",),
         says="this is x itself",
     ),
@@ -196,8 +198,8 @@ def requirements(case):
     asked = [
         Recomputes(
             2 * (n - 1),
-            too_many="Of which stage does the backward pass need the values first? Were they there a moment ago? And "
-            "does any stage stand in the checkpoint of another?",
+            too_many="Which stage's values does the backward pass need first, and when were they computed? And is any "
+            "stage inside the checkpoint of another?",
         ),
         Saves(
             (
@@ -205,9 +207,9 @@ def requirements(case):
                 "the last stage's first cosine",
                 "the last stage's second cosine",
             ),
-            too_much="Of which stage is that a value, and does that stage have a checkpoint of its own?",
-            too_little="Whose value is that: does the last stage keep what it needs, and does each of the others have "
-            "a checkpoint of its own, so that its output is handed on?",
+            too_much="Which stage computes that value, and does that stage have a checkpoint of its own?",
+            too_little="Does the last stage compute that value? It should have no checkpoint. Or is it the output of "
+            "another stage? Each of those needs a checkpoint of its own.",
         ),
     ]
     groups = [[], asked] if case.structure["same"] else [asked, []]

@@ -61,7 +61,7 @@ def _case(rng, letters, shape, dtype, called, before=0):
     """A list of stages; the same letter twice is the same function twice."""
     n, structure = len(letters), {"axes": len(shape), "w": shape[-1], "dtype": dtype, "called": called}
     structure |= {"m": shape[-2]} if len(shape) > 1 else {}
-    same = "" if len(set(letters)) == n else ", some the same function"
+    same = "" if len(set(letters)) == n else ", some of them the same function"
     return _stages(
         f"{n} stage{'s' if n > 1 else ''}{same}{calls.where(called)}{_BEFORE[before]}",
         letters,
@@ -121,9 +121,9 @@ def _stage(a, b):
     """Two products, two sines: enough inside that a checkpoint around it pays."""
 
     def stage(x, name):
-        u = name(x @ a.astype(x.dtype), "first product")
+        u = name(x @ a.astype(x.dtype), "first matmul")
         name(jnp.cos(u), "first cosine")
-        v = name(name(jnp.sin(u), "inner sine") @ b.astype(x.dtype), "second product")
+        v = name(name(jnp.sin(u), "inner sine") @ b.astype(x.dtype), "second matmul")
         name(jnp.cos(v), "second cosine")
         return name(jnp.sin(v), "output")
 
@@ -147,7 +147,7 @@ def _weights(rng, width):
 
 
 shown = _stages(
-    "for four stages of the checker's",
+    "for four stages of the grader",
     "abcd",
     np.random.default_rng(0),
     jax.ShapeDtypeStruct((256, 64), jnp.float32),

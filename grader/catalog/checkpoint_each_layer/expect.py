@@ -14,13 +14,13 @@ def reference(W1, W2, W3, x):
     h2 = jnp.sin(y2)
     y3 = W3 @ h2
     return jnp.sin(y3), {
-        "layer 1's product": y1,
+        "layer 1's matmul": y1,
         "layer 1's cosine": jnp.cos(y1),
         "layer 1's output": h1,
-        "layer 2's product": y2,
+        "layer 2's matmul": y2,
         "layer 2's cosine": jnp.cos(y2),
         "layer 2's output": h2,
-        "layer 3's product": y3,
+        "layer 3's matmul": y3,
         "layer 3's cosine": jnp.cos(y3),
         "the result": jnp.sin(y3),
     }
@@ -40,7 +40,7 @@ mistakes = (
     ),
     Mistake("this is the value without the sines", lambda W1, W2, W3, x: W3 @ (W2 @ (W1 @ x))),
     Mistake(
-        "this is the value with cosines in place of sines",
+        "this is the value with cosines instead of sines",
         lambda W1, W2, W3, x: jnp.cos(W3 @ jnp.cos(W2 @ jnp.cos(W1 @ x))),
     ),
 )
@@ -49,87 +49,92 @@ error_questions = (
     (
         # What jax.checkpoint makes of a value instead of a function fails in its own way in each place.
         r"which it has not called|unhashable type: '\w*Tracer|Expected a callable",
-        "jax.checkpoint takes a function and returns one: is layer(W1, x) a function, and who calls the one that comes "
-        "back?",
+        "jax.checkpoint takes a function and returns a function. Is layer(W1, x) a function, and where do you call the "
+        "function that jax.checkpoint returns?",
     ),
     (
         r"dot_general|matmul|contracting|einsum",
-        "Which shapes do the two operands have? W1 is (b, a) and x is (a,): the weights stand on the left.",
+        "Which shapes do the two operands have? W1 is (b, a) and x is (a,), so the weights are on the left.",
     ),
     (
         r"(?<!checkpoint\(\) takes 1 )(?<!remat\(\) takes 1 )positional argument",
-        "Which arguments does a layer take, and does the checkpointed layer take the same?",
+        "Which arguments does a layer take, and do you call the checkpointed layer with the same?",
     ),
 )
 
 hints = (
-    Hint("Which of the two steps of a layer keeps a cosine? Where must that step be, so that it keeps nothing?"),
     Hint(
-        "Which of your layers has a step outside of every checkpoint, or a policy that lets it keep what is inside? "
-        "What does that step keep?",
+        "Which of a layer's two steps needs a cosine in the backward pass? Where must that step be so that the cosine "
+        "is not saved?"
+    ),
+    Hint(
+        "Which of your layers has a step outside every checkpoint, or a policy that saves values inside? Which values "
+        "does that step save?",
         after=("also saved",),
         says="cosine",
     ),
     Hint(
-        "Is a product handed into a checkpoint, from outside or from another one? Then it is an argument there, and "
-        "kept; or does a policy, with a name perhaps, ask for it? What must stand together inside one checkpoint that "
-        "has no policy?",
+        "A value that is passed into a checkpoint is saved, since it is an argument there. Is a matmul's result passed "
+        "into one, or saved by a policy? Put both steps of a layer inside one checkpoint without a policy.",
         after=("also saved",),
-        says="'s product",
+        says="'s matmul",
     ),
     Hint(
-        "Has your checkpoint a policy? What does that allow to be saved, and which values does the exercise want?",
+        "If your checkpoint has a policy, which values does the policy save? If your answer has its own gradient rule, "
+        "which residuals does the rule return? Compare them with the six values of the exercise.",
         after=("also saved",),
     ),
     Hint(
-        "In the mini-example the exponential's output was kept because it went from one checkpoint into the next. "
-        "Between which checkpoints do the outputs of layers 1 and 2 go? And if there is only one checkpoint?",
+        "In the mini-example the exponential's output was saved, because it was passed from one checkpoint to the "
+        "next. Between which two checkpoints does your answer pass the outputs of layers 1 and 2?",
         after=("not saved",),
     ),
     Hint(
-        "From which value does each layer's product start again: from the layer's input, or from `x`?",
+        "From which value does your backward pass recompute each layer's matmul: from the layer's input, or from `x`? "
+        "How many times does it recompute each?",
         after=("recomputes",),
     ),
     Hint(
         "Nearly the answer: `jax.checkpoint(layer)` is a function that takes a `W` and an `x`, as `layer` does. How "
-        "often do you have to call it?"
+        "many times do you call it, and with which arguments?"
     ),
     Hint(
-        "Nothing of your answer is computed again. Write one layer as a function of `W` and `x`: what takes such a "
-        "function, and returns one that keeps only its arguments?",
+        "Your backward pass recomputes nothing. Write one layer as a function of `W` and `x`. Which function takes it "
+        "and returns one that saves only its arguments?",
         after=("also saved",),
         says=("Which function marks", "cosine"),
     ),
     Hint(
-        "Your products are kept in place of the outputs. Does a policy ask for them? What is kept if a layer's "
-        "checkpoint has no policy at all?",
+        "Your forward pass saves the matmuls instead of the layers' outputs. Does a policy save them? What is saved if "
+        "each layer has a checkpoint without a policy?",
         after=("also saved",),
-        says=("'s product", "7 saved values: W1, W2, W3, x, layer 1's product, layer 2's product, layer 3's product"),
+        says=("'s matmul", "7 saved values: W1, W2, W3, x, layer 1's matmul, layer 2's matmul, layer 3's matmul"),
     ),
     Hint(
-        "A checkpoint changes neither the value nor the gradient. Take all of them away: is what is left the page's "
-        "`net`, each layer a product and then a sine?",
+        "A checkpoint changes neither the value nor the gradient. Remove all of yours: is the rest the page's `net`, "
+        "with a matmul and then a sine in each layer?",
         after=("wrong value", "wrong gradient"),
     ),
     Hint(
-        "Has your answer a gradient rule of its own, or something that stops gradients? The page's `net` needs "
-        "neither: `jax.checkpoint` makes the backward pass.",
+        "Does your answer define its own gradient rule, or stop a gradient? The page's `net` needs neither: "
+        "`jax.checkpoint` does not change gradients.",
         after=("wrong gradient",),
         says="with respect to",
     ),
     Hint(
-        "`jax.checkpoint(layer)(W1, x)`: which brackets hold a function, and which hold that function's arguments?",
+        "In `jax.checkpoint(layer)(W1, x)`, which parentheses contain a function, and which contain that function's "
+        "arguments?",
         after=("raises", "wrong type"),
         says="jax.checkpoint takes a function",
     ),
     Hint(
-        "Write the shapes under `W1 @ x`, from the page's table: on which side do the weights stand? And do your "
-        "arguments come in the table's order?",
+        "Write the shapes from the page's table below `W1 @ x`. On which side is the weight matrix? And do your "
+        "arguments have the order of the table?",
         after=("raises", "argument order"),
         says="dot_general",
     ),
     Hint(
-        "Where does your answer call a layer, and what does it do with the array that comes back?",
+        "Where does your answer call the checkpointed layer, and what does it do with the array that it gets?",
         after=("wrong type",),
     ),
     Hint(
@@ -137,7 +142,8 @@ hints = (
         after=("argument order",),
     ),
     Hint(
-        "What does your answer keep from one call to the next? The next call has other shapes: can each make its own?",
+        "Your answer stores a value in one call and uses it in the next, which has other shapes. Can each call compute "
+        "its own?",
         after=("raises",),
         says="traced in an earlier call",
     ),
@@ -150,11 +156,13 @@ def requirements(case):
         [
             Saves(
                 ("layer 1's output", "layer 2's output"),
-                too_much="Which layer made that value, and is all of that layer, its sine too, inside one checkpoint?",
-                too_little="What is kept of a value that is made and used inside one and the same checkpoint? Where "
-                "must a checkpoint end, so that a layer's output is handed from one to the next?",
+                too_much="Which layer computes that value? Is the whole layer, with its sine, inside one checkpoint?",
+                too_little="A value that is computed and used inside one checkpoint is not saved. Where must a "
+                "checkpoint end so that a layer's output is passed to the next one?",
             ),
-            Recomputes(dots=3, too_many="From which saved value can each layer start again, and how many are there?"),
+            Recomputes(
+                dots=3, too_many="From which saved value can each layer be recomputed, and how many layers are there?"
+            ),
             AdvisesBarrier(),
         ]
     ]

@@ -101,73 +101,72 @@ def _each_kind_once(f, *args):
     return len(kept), _nbytes(kept.values())
 
 
-_SEEN_APART = "If f is only traced, with jax.eval_shape or by rematscope, what does it know of the arrays behind its "
-_SEEN_APART += "arguments?"
+_SEEN_APART = "If f is only traced, with jax.eval_shape or by rematscope, can it tell that two arguments are the same "
+_SEEN_APART += "array?"
 
 mistakes = (
     Mistake(
-        "it leaves out the numbers that are written in the function",
+        "it leaves out the literals in the function",
         _without_literals,
-        "To send a gradient through 3 * x, which number must the backward pass know?",
+        "To compute the gradient of 3 * x, which number does the backward pass need?",
     ),
     Mistake(
-        "it counts one iteration of the scan",
+        "it counts the bytes of one iteration of the scan",
         _one_iteration,
-        "How often does the loop's body run, and does every iteration keep its own?",
+        "How many times does the loop body run, and does each iteration save its own values?",
     ),
     Mistake(
-        "it counts arguments twice, or those too that are not kept",
+        "it counts arguments twice, or counts arguments that are not saved",
         _arguments_again,
-        "Are arguments that the backward pass needs among the residuals already?",
+        "Are the arguments that the backward pass needs already among the residuals?",
     ),
     Mistake(
-        "it counts f's output too",
+        "it also counts the output of f",
         _output_too,
-        "Which two things does jax.vjp return, and which of them holds what is kept?",
+        "Which two things does jax.vjp return, and which of them holds the residuals?",
     ),
     Mistake(
-        "it counts rows of the table, and residuals that are alike share one",
+        "it counts rows of the table, but several residuals can share a row",
         _rows,
-        "How many values is a row that begins with 6 ×?",
+        "How many values does a row stand for that begins with 6 ×?",
     ),
     Mistake(
-        "it counts an argument that is not kept, but is the same array as one that is: run on arrays, jax.vjp takes "
-        "the one for the other",
+        "it counts an argument that is not saved but is the same array as one that is: run on arrays, jax.vjp does "
+        "not tell the two apart",
         _run,
         _SEEN_APART,
     ),
-    Mistake("it counts an array once that is given for two parameters", _different_arrays, _SEEN_APART),
+    Mistake("it counts an array once although it is passed as two arguments", _different_arrays, _SEEN_APART),
     Mistake(
-        "it is right for the gradient of the first argument alone",
+        "it counts only what the gradient with respect to the first argument needs",
         _first_argument,
-        "With respect to which arguments does jax.vjp differentiate, and with respect to which jax.grad?",
+        "With respect to which arguments does jax.vjp differentiate, and with respect to which does jax.grad?",
     ),
     Mistake(
-        "it counts elements, not bytes",
+        "it counts elements instead of bytes",
         lambda f, *args: (reference(f, *args)[0], int(sum(np.prod(a.shape) for a in _kept(f, *args)))),
-        "How many bytes does one element take, and where do arrays tell?",
+        "How many bytes does one element take, and which attribute of an array says so?",
     ),
     Mistake(
-        "it takes every element for 4 bytes",
+        "it counts 4 bytes per element",
         lambda f, *args: (reference(f, *args)[0], 4 * int(sum(np.prod(a.shape) for a in _kept(f, *args)))),
-        "How many bytes do a bfloat16 and a bool take?",
+        "How many bytes do a bfloat16 and a bool element take?",
     ),
     Mistake(
-        "it takes a float16 for 4 bytes",
+        "it counts 4 bytes per float16 element",
         _in_bytes(lambda dtype, _: 4 if dtype == np.float16 else dtype.itemsize),
-        "Which dtypes do you know by heart, and what does array.dtype.itemsize say of the others?",
+        "For which dtypes does your answer list the size, and what does array.dtype.itemsize give for the others?",
     ),
     Mistake(
-        "it takes every element for one of the first argument's dtype",
+        "it uses the first argument's dtype for every residual",
         _in_bytes(lambda _, args: jax.tree.leaves(args)[0].dtype.itemsize),
-        "Can the residuals of one function be of more than one dtype?",
+        "Can the residuals of one function have more than one dtype?",
     ),
     *(
         Mistake(
-            "it leaves out values that are not floats",
+            "it leaves out residuals that are not floats",
             _that_are(floats),
-            "Does the backward pass need a mask, or the places where something was taken from, though no gradient "
-            "flows through them?",
+            "Does the backward pass need a mask or integer indices, even though no gradient flows through them?",
         )
         for floats in (
             lambda array: not np.issubdtype(array.dtype, np.integer),
@@ -177,144 +176,150 @@ mistakes = (
     ),
     *(
         Mistake(
-            "it leaves out arguments that are kept",
+            "it leaves out arguments that are saved",
             _of_kinds(*kinds),
-            "Does the backward pass need some of the arguments, and are these among the residuals then?",
+            "Which arguments does the backward pass need? Are they among the residuals that you count?",
         )
         for kinds in (("computed", "constant"), ("computed",))
     ),
     Mistake(
-        "it counts those once that have one shape and dtype",
+        "it counts residuals of the same shape and dtype once",
         _each_kind_once,
-        "Six sines of one shape are kept: does your answer count them as often as there are?",
+        "six_sines saves six values of one shape and dtype. Does your answer count all six?",
     ),
     Mistake(
-        "these are the bytes, then the number",
+        "it returns the bytes first, then the number",
         lambda f, *args: reference(f, *args)[::-1],
         "Which of the two does the page ask for first?",
     ),
 )
 
-compared_with = "what JAX does"
-otherwise = "What does rematscope's residual_table show for something of this kind?"
+compared_with = "the number and the size of f's residuals"
+otherwise = "What does residual_table show for a function of this kind?"
 
 error_questions = (
     (
         r"scalar-output",
-        "jax.grad wants a function that returns one number, and f may return any array: which function of the page "
-        "takes f all the same?",
+        "jax.grad needs a function that returns one number, but f may return any array. Which function of the "
+        "mini-example accepts any f?",
     ),
     (
         r"ShapeDtypeStruct' object has no attribute",
-        "What stands for an array has its shape, size and dtype: how do these give the array's bytes?",
+        "A ShapeDtypeStruct has a shape, a size and a dtype. How do you compute its bytes from these?",
     ),
     (r"^IndexError", "What is the shape of a literal, and does that line work for it?"),
-    (r"as an abstract array", "jax.eval_shape hands on shapes in place of arrays: is f an array?"),
-    (r"[Tt]racer|[Cc]oncret", "What does your answer do with arrays that needs their numbers, not only their shapes?"),
-    (r"positional argument", "How many arguments does f take, and are they all handed on to it?"),
+    (r"as an abstract array", "jax.eval_shape passes shapes and dtypes instead of arrays. Is f an array?"),
+    (r"[Tt]racer|[Cc]oncret", "Which part of your answer needs the values of arrays, not only their shapes?"),
+    (r"positional argument", "How many arguments does f take, and does your answer pass all of them to it?"),
 )
 
 hints = (
     Hint(
-        "Which of the two things that `jax.vjp` returns must bring the residuals along? How do you take it apart?",
+        "Which of the two things that `jax.vjp` returns must hold the residuals? Which function takes it apart into "
+        "arrays?",
     ),
     Hint(
-        "Does your answer return two plain integers, first how many values there are, then their bytes?",
+        "Does your answer return a pair of two plain integers: the number of values first, then their bytes?",
         after=("wrong type",),
     ),
     Hint(
-        "When one array is given twice: what would your answer do if it never saw an array, only shapes and dtypes? "
-        "Which function on this page runs another one in that way?",
+        "The finding is about one array that is passed twice. What would your answer return if it saw only shapes and "
+        "dtypes, and no arrays? Which function on this page calls another one in that way?",
         after=("wrong value",),
         says="only traced",
     ),
     Hint(
-        "`jax.eval_shape(function, *arrays)` takes a function of arrays. Which inner function of `*args` could call "
-        "`jax.vjp(f, *args)`, with an `f` that it knows from outside?",
+        "`jax.eval_shape(function, *arrays)` passes only arrays. Write an inner function of `*args` that calls "
+        "`jax.vjp(f, *args)`: where does it get `f` from?",
         after=("raises",),
-        says="is f an array",
+        says="Is f an array",
     ),
     Hint(
-        "Look at the case that the finding names. Which kind of value on this page's list of what counts is in it?",
+        "Look at the case that the finding names. Which items of the page's list under “What exactly counts” apply to "
+        "that function?",
         after=("wrong value",),
     ),
     Hint(
-        "Is there another way? `residual_table(f, *args)` has `nbytes`. Residuals that are alike share a row of it: "
-        "how many `values` does a row have?"
+        "There are two ways. `residual_table(f, *args)` has `nbytes` and `rows`, but one row can stand for several "
+        "values: what is `values` of a row? The other way is to count the leaves of the pullback."
     ),
     Hint(
         "Nearly the answer: write an inner function of `*args` that calls `jax.vjp(f, *args)` and returns the leaves "
-        "of the second result. What does `jax.eval_shape` of that function give, and how many bytes is each of these?"
+        "of the second result. Pass it to `jax.eval_shape`. How many leaves do you get, and how many bytes is each?"
     ),
     *(
         Hint(
-            "Print shape and dtype of each leaf, for a function of two dtypes. Where in your answer do bytes come "
-            "from, and what does `array.dtype.itemsize` say?",
+            "Print the shape and dtype of each leaf, for a function with two dtypes. How does your answer compute the "
+            "bytes, and what does `array.dtype.itemsize` give?",
             after=("wrong value",),
             says=says,
         )
-        for says in ("4 bytes", "elements, not bytes", "first argument's dtype")
+        for says in ("4 bytes", "elements instead of bytes", "first argument's dtype")
     ),
     *(
         Hint(
-            "Print the leaves of `jax.vjp`'s pullback for the function of this page that is most like the finding's. "
-            "Which of them does your answer leave out, and by what does it choose?",
+            "Take the function on this page that is most like the one in the finding. Print the leaves of its pullback "
+            "from `jax.vjp`. Which of them does your answer not count?",
             after=("wrong value",),
             says=says,
         )
-        for says in ("it leaves out", "once that have one shape")
+        for says in ("it leaves out", "same shape and dtype once")
     ),
     Hint(
-        "`six_sines` on this page keeps six values, in one row of the table. What does the row say, beside "
-        "their bytes?",
+        "`six_sines` on this page saves six values, shown in one row of the table. What does that row show before the "
+        "type?",
         after=("wrong value",),
         says="rows of the table",
     ),
     *(
         Hint(
-            "Take the two results of `jax.vjp(f, *args)` apart. Which leaves does each have, and which of them does "
-            "your answer count, perhaps twice?",
+            "Print the leaves of each of the two results of `jax.vjp(f, *args)`. Which of them does your answer count, "
+            "and does it count any array twice?",
             after=("wrong value",),
             says=says,
         )
-        for says in ("output too", "counts arguments twice")
+        for says in ("the output of f", "counts arguments twice")
     ),
     Hint(
-        "The page's scan of ten iterations keeps `f32[10,3]`. What does your answer say of it, and what of its bytes?",
+        "The page's scan of ten iterations saves one residual, `f32[10,3]`. How many bytes does your answer count for "
+        "it?",
         after=("wrong value",),
         says="one iteration",
     ),
     Hint(
-        "`jax.grad(f)` and `jax.vjp(f, *args)`: how many gradients does each give, for a function of two arguments?",
+        "Compare `jax.grad(f)` with `jax.vjp(f, *args)` for a function of two arguments. How many gradients does each "
+        "of them give?",
         after=("wrong value",),
-        says="first argument alone",
+        says="respect to the first argument",
     ),
     Hint(
-        "What does the page say that the pair's first number is, and what the second?",
+        "The page asks for a pair, `(n, bytes)`. Which of the two does your answer return first?",
         after=("wrong value",),
-        says="the bytes, then the number",
+        says="bytes first, then the number",
     ),
     Hint(
-        "A literal's shape is `()`. How many elements is that, and which attribute of an array says so for any shape?",
+        "The shape of a literal is `()`. How many elements is that, and which attribute of an array gives the number "
+        "of elements for any shape?",
         after=("raises",),
         says="shape of a literal",
     ),
     Hint(
-        "`f(args)` and `f(*args)`: how many arguments does `f` get from each, where `args` is a tuple of two arrays?",
+        "Let `args` be a tuple of two arrays. How many arguments does `f` get from `f(args)`, and how many from "
+        "`f(*args)`?",
         after=("raises",),
-        says="handed on",
+        says="pass all of them",
     ),
     Hint(
-        "The page's mini-example calls `jax.vjp(f, w, x)` and not `jax.grad`. What are the two things that come back, "
-        "and which of them knows what is kept?",
+        "The page's mini-example calls `jax.vjp(f, w, x)` instead of `jax.grad`. Which two things does it return, and "
+        "which of them holds the residuals?",
         after=("raises",),
-        says="jax.grad wants a function",
+        says="jax.grad needs a function",
     ),
     Hint(
-        "How many elements has `f32[10,3]`, and how many bytes each of them? Which attributes of a shape and of its "
-        "dtype say so?",
+        "How many elements does `f32[10,3]` have, and how many bytes does each element take? Which attributes of a "
+        "`ShapeDtypeStruct` and of its dtype give these numbers?",
         after=("raises",),
-        says="What stands for an array",
+        says="compute its bytes",
     ),
     *ABOUT_ERRORS,
 )

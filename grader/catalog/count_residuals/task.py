@@ -32,16 +32,22 @@ def cases(rng):
     places = jnp.arange(b) % length
     half = jnp.bfloat16
     known = (
-        ("a product and relu, in bfloat16", "none", _activated, ones(b, a, dtype=half), ones(a, dtype=half)),
-        ("a number written in the function", "none", _scaled, ones(a)),
+        (
+            "a matrix-vector product and relu in bfloat16",
+            "none",
+            _activated,
+            ones(b, a, dtype=half),
+            ones(a, dtype=half),
+        ),
+        ("a function with literals", "none", _scaled, ones(a)),
         ("a chain of sines", "none", _waves, ones(b)),
-        ("one array given for two parameters", "none", _cubic, *[ones(b)] * 2),
-        ("three arrays", "none", _gated, ones(b), ones(b), ones(b)),
+        ("one array passed as two arguments", "none", _cubic, *[ones(b)] * 2),
+        ("three arguments", "none", _gated, ones(b), ones(b), ones(b)),
         ("one array twice in a dict", "none", _wave, dict.fromkeys(("time", "phase"), ones(b))),
         ("a scan", "scan", _deep, ones(length, a, a), ones(a)),
-        ("a scan in a scan", "scan", _deeper, ones(length, a), ones(2, a)),
-        ("rows of a table", "none", _rows, ones(length, a, dtype=jnp.float16), places),
-        ("numbers and places in a list", "none", _taken, [ones(length, a), places, ones()]),
+        ("a nested scan", "scan", _deeper, ones(length, a), ones(2, a)),
+        ("rows of a table, by index", "none", _rows, ones(length, a, dtype=jnp.float16), places),
+        ("a list of floats and indices", "none", _taken, [ones(length, a), places, ones()]),
     )
     questions = [_question(name, uses, f, args) for name, uses, f, *args in known]
     given = [str(each) for each in rng.permutation(["dict", "list", "tuple", "arrays"])]
@@ -108,9 +114,9 @@ def _drawn(rng, uses, dtype, count, given, width, length, always=()):
         f, args = eval(f"lambda {', '.join(keys)}: of_all([{', '.join(keys)}])", {"of_all": of_all}), arrays
     else:
         f, args = of_all, [_together(given, keys, arrays)]
-    products = f" and {count - 1} product{'s' * (count > 2)}" if count > 1 else ""
+    products = f" and {count - 1} multiplication{'s' * (count > 2)}" if count > 1 else ""
     called = "" if uses == "none" else f"{uses} of "
-    return _question(f"{called}{', '.join(names)}{products}, in {dtype}, given as {given}", uses, f, args)
+    return _question(f"{called}{', '.join(names)}{products} in {dtype}, arguments as {given}", uses, f, args)
 
 
 def _together(given, keys, arrays):

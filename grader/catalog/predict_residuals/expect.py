@@ -71,7 +71,7 @@ def _name(op, array) -> str:
     for name, value in page_values().items():
         if (array.shape, array.dtype) == (value.shape, value.dtype) and np.allclose(array, value, rtol=1e-6, atol=1e-6):
             return name
-    raise ProgramError(f"JAX {jax.__version__} keeps something for {op} that none of the page's names stands for.")
+    raise ProgramError(f"JAX {jax.__version__} saves a value for {op} that has none of the page's names.")
 
 
 def _keeps(op, *names):
@@ -79,142 +79,149 @@ def _keeps(op, *names):
     return lambda asked: names if asked == op else None
 
 
-_AHEAD = "would do, but then the backward pass would have to compute the derivative. Does JAX compute it before?"
-_SUM = "By what is a gradient multiplied on its way back from x + y to x? Is that a value that has to be kept?"
+_AHEAD = "is enough, but the backward pass would have to compute the derivative. Does JAX compute it earlier?"
+_SUM = "By what is the gradient multiplied on its way back from x + y to x? Does that have to be saved?"
 
 mistakes = (
     Mistake(
-        "it says that nothing is kept",
+        "it says that nothing is saved",
         lambda op: (),
-        "Is the operation linear? If not, what must the backward pass know?",
+        "Is the operation linear? If not, which value does the backward pass need?",
     ),
     Mistake(
         "it says that relu saves x",
         _keeps("relu", "x"),
-        "Where relu lets a gradient through, what does it multiply it by? Does that depend on how large x is there?",
+        "By what does relu multiply the gradient where x is positive? Does that depend on how large x is there?",
     ),
     Mistake(
         "it says that relu saves its own output",
         _keeps("relu", "relu(x)"),
-        "What does the backward pass read off relu(x), and what is the smallest array that says as much?",
+        "What does the backward pass need to know about each element, and what is the smallest array that says so?",
     ),
     Mistake(
         "it says that exp saves x",
         _keeps("exp", "x"),
-        "What is the derivative of exp, and is it at hand when the forward pass is through?",
+        "What is the derivative of exp, and has the forward pass already computed it?",
     ),
     *(Mistake(f"it says that {op} saves x", _keeps(op, "x"), f"x {_AHEAD}") for op in ("sin", "tanh", "sigmoid")),
-    Mistake("it says that x ** 3 saves x", _keeps("cube", "x"), f"x {_AHEAD}"),
-    Mistake("it says that x ** 3 saves x ** 2", _keeps("cube", "x**2"), f"x ** 2 {_AHEAD}"),
+    Mistake("it says that cube saves x", _keeps("cube", "x"), f"x {_AHEAD}"),
+    Mistake("it says that cube saves x ** 2", _keeps("cube", "x**2"), f"x ** 2 {_AHEAD}"),
     Mistake(
         "it says that sin saves its own output",
         _keeps("sin", "sin(x)"),
-        "Can the derivative be told from the output alone, its sign too?",
+        "Can the derivative be computed from the output alone, including its sign?",
     ),
     *(
         Mistake(
             f"it says that {op} saves its own output",
             _keeps(op, f"{op}(x)"),
-            "Does JAX keep what the derivative can be computed from, or the derivative?",
+            "Does JAX save a value from which the derivative can be computed, or the derivative?",
         )
         for op in ("tanh", "sigmoid")
     ),
     Mistake(
         "it says that log saves its own output",
         _keeps("log", "log(x)"),
-        "What is the derivative of log, and of what is it made?",
+        "What is the derivative of log, and from which value is it computed?",
     ),
     Mistake(
         "it says that log saves its derivative",
         _keeps("log", "1 / x"),
-        "A gradient can be multiplied by 1 / x in another way. Which operation does it, and what does that one need?",
+        "Multiplying a gradient by 1 / x is the same as which other operation? What does that one need?",
     ),
     *(
-        Mistake(f"it says that a sum saves {what}", _keeps("add", *names), _SUM)
+        Mistake(f"it says that add saves {what}", _keeps("add", *names), _SUM)
         for what, *names in (("its result", "x + y"), ("its arguments", "x", "y"), ("x", "x"), ("y", "y"))
     ),
     *(
         Mistake(
-            f"it says that a matrix product saves {name} alone",
+            f"it says that dot saves {name} alone",
             _keeps("dot", name),
-            "For which of its two arguments does the product have a gradient, and what does each of these need?",
+            "The product has a gradient with respect to each of its two arguments. What does each of these need?",
         )
         for name in ("x", "W")
     ),
     Mistake(
-        "it says that a matrix product saves its result",
+        "it says that dot saves its result",
         _keeps("dot", "W @ x"),
-        "What is the gradient with respect to W multiplied by, and what the one with respect to x?",
+        "By what is the gradient multiplied on its way back to W, and by what on its way back to x?",
     ),
 )
 
-compared_with = "what JAX does"
-otherwise = "What does rematscope's residual_table show for something of this kind?"
+compared_with = "what JAX saves for this operation"
+otherwise = "What does residual_table show for this operation?"
 
-error_questions = (
-    (r"KeyError", "For which of the operations has your answer nothing to say? They are named on the page."),
-)
+error_questions = ((r"KeyError", "For which operation in the page's table does your answer have no entry?"),)
 
 hints = (
-    Hint("To send a gradient back through the operation, what is it multiplied by? Which of the page's names is that?"),
     Hint(
-        "relu's derivative is 1 or 0. Which dtype says that in the fewest bytes, and which of the names has it?",
+        "On its way back through the operation, the gradient is multiplied by a factor. What is that factor, and which "
+        "of the page's names stands for it?"
+    ),
+    Hint(
+        "The derivative of relu is 1 or 0. Which dtype stores that in the fewest bytes, and which of the page's names "
+        "has that dtype?",
         after=("wrong value",),
         says="relu",
     ),
     Hint(
-        "The derivative of `log(x)` is `1 / x`. Written as one operation, what does the backward pass do with `dy`, "
-        "and what must be at hand for that?",
+        "The derivative of `log(x)` is `1 / x`. Which single operation turns the gradient `dy` into `dy * (1 / x)`, "
+        "and what does it need besides `dy`?",
         after=("wrong value",),
         says="log",
     ),
     Hint(
-        "If `x` grows by 1, by how much does `x + y` grow? Is there an `x` or a `y` in that number?",
+        "If `x` grows by 1, by how much does `x + y` grow? Does that number depend on `x` or `y`?",
         after=("wrong value",),
         says="add",
     ),
     Hint(
-        "For `dot`, the gradient with respect to `W` is `outer(dy, x)`, and that with respect to `x` is `dy @ W`. What "
-        "stands there besides `dy`?",
+        "For `dot`, the gradient with respect to `W` is `outer(dy, x)`, and the gradient with respect to `x` is "
+        "`dy @ W`. Which values do these two use besides `dy`?",
         after=("wrong value",),
         says="dot",
     ),
     Hint(
-        "You know the derivative. On the page, did `x ** 2` keep `x`, or the derivative, computed ahead?",
+        "You know the derivative. What did JAX save for `x ** 2` on the page: `x`, or the derivative `2 * x`?",
         after=("wrong value",),
         says="derivative",
     ),
-    Hint("Are all your names in the page's list, letter by letter?", after=("unknown name", "wrong type")),
-    Hint("Which of the operations are linear? What does a gradient that comes back through one of these depend on?"),
     Hint(
-        "Nearly the answer: `residual_table(jnp.sin, x)`, and likewise for the others, says which operation made each "
-        "kept value, or that it is an argument. For `tanh`, what is 1 minus the square of its output?"
+        "Compare each name in your answer with the page's list, character by character. Are they all there?",
+        after=("unknown name", "wrong type"),
     ),
     Hint(
-        "Go through the operations in the page's list, one by one: for each of them, which list does your answer "
-        "return?",
+        "Which of the operations are linear? If an operation is linear, what does the gradient that it sends back "
+        "depend on?"
+    ),
+    Hint(
+        "Nearly the answer: call `residual_table(jnp.sin, x)`, and the same for the other operations. It shows which "
+        "operation computed each residual, or that it is an argument. For `tanh`, what is 1 minus the output squared?"
+    ),
+    Hint(
+        "Call your answer with each operation in the page's table. Which list does it return for each of them?",
         after=("raises",),
     ),
     Hint(
-        "How many names has your list, and how many of them are kept? Look at `residual_table` for that operation "
-        "on the page: one row for each value that is kept.",
+        "How many names does your list have, and how many should it have? `residual_table` for that operation has one "
+        "row for each residual.",
         after=("wrong value",),
         says="of these",
     ),
     Hint(
-        "What does your answer return for one operation: a list, with a name from the page's list for each value "
-        "that is kept?",
+        "What does your answer return for a single operation? It should be a list with a name from the page for each "
+        "saved value.",
         after=("wrong type",),
     ),
     Hint(
-        "A mask says where relu's derivative is 1. Which of the page's names is that mask, written as an expression, "
-        "and which dtype has it?",
+        "A mask says where the derivative of relu is 1. Which of the page's names is an expression for that mask, and "
+        "has its dtype?",
         after=("unknown name",),
         says="'mask'",
     ),
     Hint(
-        "A list has square brackets, also where it has one name in it, or none. What does your answer return for the "
-        "operation that the finding names, and is that a list of strings?",
+        "A list is written in square brackets, even if it has one element or none. What does your answer return for "
+        "the operation in the finding, and is that a list of strings?",
         after=("wrong type",),
         says="returns",
     ),

@@ -14,137 +14,141 @@ mistakes = (
     Mistake(
         "this is what f computes for the other value of the flag",
         lambda f: lambda *arguments: f(*arguments[:-1], not arguments[-1]),
-        next="Where does your answer learn the flag, and does it learn it anew in each call?",
+        next="Where does your function get the flag, and does it use the flag of each call?",
     ),
     Mistake(
         "this is what f computes for True both times",
         lambda f: lambda *arguments: f(*arguments[:-1], True),
-        next="A checkpoint keeps what it has traced, for the same function and shapes: does it see a new function, or "
-        "a new static argument, for the new flag?",
+        next="jax.checkpoint reuses its trace for the same function and shapes. Does it get a new function, or a new "
+        "static argument, when the flag changes?",
     ),
 )
 
 error_questions = (
     (
         r"^TracerBoolConversionError",
-        "Inside jax.checkpoint an argument is a tracer, which has no value that `if` could look at, unless it is named "
-        "as static, by position. How does the flag get in, in your answer, and at which position, in the cases where "
-        "this is seen?",
+        "Inside jax.checkpoint an argument is a tracer without a value, unless static_argnums gives its position. How "
+        "does your answer pass the flag, and at which position, in the cases that the finding names?",
     ),
     (
         r"static_argnums",
-        "static_argnums counts the arguments that are passed by position. How many are those in the case where this is "
-        "seen, and which of them is the flag?",
+        "static_argnums counts the arguments that are passed by position. How many of those are there in the case that "
+        "the finding names, and which is the flag?",
     ),
     (
         r"Non-hashable static",
-        "Which of the two gets the flag first, jax.checkpoint or jax.jit, and which of them knows that it is static?",
+        "Which gets the flag first, jax.checkpoint or jax.jit, and which of them knows that it is static?",
     ),
-    (r"keyword argument", "Is there such a keyword? The flag is the last argument, and f may call it what it likes."),
+    (
+        r"keyword argument",
+        "Is there such a keyword? The flag is the last argument, and each f has its own name for it.",
+    ),
     (
         r"between instances of 'int' and 'str'|'str' object cannot be interpreted",
-        "static_argnums names an argument by its place: is what it gets a number?",
+        "static_argnums takes the position of an argument. Do you pass it a number?",
     ),
     (
         r"takes \d+ positional arguments? but \d+ were given",
-        "How many arrays does yours take before the flag, and how many has the f in the case where this is seen?",
+        "How many arrays does your function take before the flag, and how many does f take in that case?",
     ),
-    (r"missing \d+ required", "What is given to remat_flag: f and its arguments, or f alone?"),
+    (r"missing \d+ required", "The grader calls remat_flag with f alone. Does yours take anything else?"),
 )
 
 hints = (
     Hint(
-        "Inside `jax.checkpoint` every argument is a tracer, the flag too. Which parameter of `jax.checkpoint` says "
-        "that an argument stays a Python value? Or could the flag get in without being an argument at all?",
+        "Inside `jax.checkpoint` every argument is a tracer, and so is the flag. Which parameter of `jax.checkpoint` "
+        "says that an argument stays a Python value? Or can a function know the flag without taking it as an argument?",
     ),
     Hint(
-        "The functions have different numbers of arrays before the flag: the verdict says in which it is seen. How do "
-        "you count from the end, in Python?",
+        "The functions take different numbers of arrays before the flag. The finding names the case that fails. How do "
+        "you count positions from the end in Python?",
         after=("raises",),
         says="static_argnums counts",
     ),
     Hint(
-        "Is it seen in every case, or in some? If in some: at which position is the flag there, and where does your "
-        "answer look for it? If in every one: which of the page's six attempts is like yours?",
+        "Does every case fail, or only some? If some: at which position is the flag there, and where does your answer "
+        "expect it? If all: which of the page's six attempts is like yours?",
         after=("raises",),
         says="Bool",
     ),
     Hint(
-        "Must the flag be an argument of what is checkpointed? How else can a function come to know a value?",
+        "Does the flag have to be an argument of the checkpointed function? How else can a function get a value?",
         after=("raises",),
     ),
     Hint(
-        "When is the flag known: when `remat_flag(f)` is called, or when what it returns is called?",
+        "When is the flag known: when `remat_flag(f)` is called, or when the function that it returns is called?",
         after=("wrong value",),
     ),
     Hint(
-        "`jax.checkpoint` traces a function once, and remembers that. Which function do you give it in the second "
-        "call: the one of the first, or a new one?",
+        "`jax.checkpoint` traces a function once and reuses the trace. Which function do you pass to it in the second "
+        "call: the same as in the first call, or a new one?",
         after=("wrong value",),
         says="both times",
     ),
     Hint(
-        "Does your answer trace `f` once a call, for the flag at hand, or for both values?",
+        "Does one call of your function trace `f` once, for the flag that it gets? Or twice, perhaps for both values "
+        "of the flag?",
         after=("extra matmuls", "recomputes"),
     ),
     Hint(
         "Nearly the answer: `static_argnums` takes positions, and -1 is the last one. Or return a function of "
-        "`*arguments` that takes the flag off the end, wraps a function of the other arguments that passes it on, and "
-        "calls that.",
+        "`*arguments` that takes the flag off the end, and calls a checkpointed function of the other arguments that "
+        "passes the flag to `f`.",
     ),
     Hint(
-        "Is `f` inside `jax.checkpoint` in every case, whatever its flag, its dtype, and the number and shapes of "
-        "its arrays? And is what that makes the function that you return?",
+        "Is `f` inside `jax.checkpoint` in every case: for both flags, both dtypes, and any number and shapes of "
+        "arrays? Do you return the function that `jax.checkpoint` returns?",
         after=("also saved",),
         says="Which function marks",
     ),
     Hint(
-        "A policy says what may be saved. What should be saved here, besides the arguments, and what does "
-        "`jax.checkpoint` do if it is given none?",
+        "A policy says which values may be saved. Which values should be saved here besides the arguments, and what "
+        "does `jax.checkpoint` save without a policy?",
         after=("also saved",),
     ),
     Hint(
-        "What does `remat_flag(f)` have to return: a value, nothing, or a function? Which of your lines hands it out?",
+        "What should `remat_flag(f)` return: a value, nothing, or a function? Which of your lines returns it?",
         after=("wrong type",),
     ),
     Hint(
-        "Which keywords does `jax.checkpoint` take? One of the pitfalls on the page is about a keyword that is gone.",
+        "Which keywords does `jax.checkpoint` take? One of the page's pitfalls is about a keyword that was removed.",
         after=("raises",),
         says="Is there such a keyword",
     ),
     Hint(
-        "Where one stands in the other, both have to know that the flag is static. Is a `jax.jit` needed here at all?",
+        "If `jax.jit` is inside `jax.checkpoint` or around it, both must know that the flag is static. Do you need "
+        "`jax.jit` here at all?",
         after=("raises",),
-        says="Which of the two gets the flag first",
+        says="gets the flag first",
     ),
     Hint(
-        "`remat_flag` gets `f` alone. When do the arrays and the flag arrive, and which function gets them?",
+        "`remat_flag` gets only `f`. When are the arrays and the flag passed, and to which function?",
         after=("raises",),
-        says="or f alone",
+        says="with f alone",
     ),
     Hint(
-        "Something from inside `f` is kept in the cases that the finding names, and in no other. With how many arrays "
-        "is your function called there, and is `f` inside `jax.checkpoint` for that many?",
+        "Your forward pass saves values from inside `f` in the cases that the finding names. How many arrays does your "
+        "function get there, and is `f` inside `jax.checkpoint` for that number?",
         after=("also saved",),
         says="none of the usual ones",
     ),
     Hint(
-        "One function here takes an array and the flag, another six arrays and the flag. How does a `def` take as many "
-        "arguments as come, and where is the flag among them?",
+        "One function here takes an array and the flag, another takes six arrays and the flag. How does a `def` accept "
+        "any number of arguments, and where is the flag among them?",
         after=("raises",),
         says="before the flag, and how many",
     ),
     Hint(
-        "`static_argnums=2` is the argument at place 2, counted from 0; what it is called does not matter. At which "
-        "place is the flag, whatever comes before it?",
+        "`static_argnums=2` means the argument at position 2, counted from 0, whatever its name is. At which position "
+        "is the flag, for any number of arrays before it?",
         after=("raises",),
-        says="what it gets a number",
+        says="pass it a number",
     ),
     *ABOUT_ERRORS,
 )
 
 _TOO_MUCH = "Is all of f inside jax.checkpoint, for both values of the flag, and without a policy?"
-_TOO_MANY = "How often does your answer trace f, for a flag that has one value?"
+_TOO_MANY = "How many times does your answer trace f, for one value of the flag?"
 
 _REQUIREMENTS = (
     (
@@ -153,7 +157,7 @@ _REQUIREMENTS = (
             "f(w1, w2, x, True)",
             "f(w1, w2, x, False)",
             "f(w, x, True) and then f(w, x, False)",
-            "f(x, True) and then f(x, False), of a scalar",
+            "f(x, True) and then f(x, False) for a scalar x",
         ),
         (
             Saves(

@@ -43,7 +43,7 @@ def cases(rng):
             structure=_as_it_is(2),
         ),
         Case(
-            "f(x, True) and then f(x, False), of a scalar",
+            "f(x, True) and then f(x, False) for a scalar x",
             _arrays(()),
             apply=lambda answer: _called(answer(lambda x, sharp: _scalar(x, sharp)), True, False),
             function=lambda x, *, name: _scalar(x, True) + _scalar(x, False),
@@ -86,7 +86,7 @@ def _many(counts, flags, rng, dtype="float32", called="directly", gain=None):
     most, reference = max(counts), together([calls[n] for n in counts])
     shapes = [(width,) if gain is None else gain, *[(width, width)] * (most - 2), (2, rows, width)]
     return Case(
-        f"{' and '.join(map(str, counts))} arrays, {' and then '.join(map(str, flags))}",
+        f"{' and '.join(map(str, counts))} arrays, flag {', then '.join(map(str, flags))}",
         tuple(jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)) for shape in shapes),
         transform=functools.partial(_CALLED[called], n=most),
         apply=lambda answer: together([answer(calls[n]) for n in counts]),
@@ -161,7 +161,7 @@ def _arrays(*shapes):
 
 
 shown = Case(
-    "for two layers of the checker's, the flag being True",
+    "for two layers of the grader, with the flag True",
     _arrays((64, 256), (256, 64), (128, 64)),
     **_with(_two_layers, True),
 )

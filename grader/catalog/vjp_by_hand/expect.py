@@ -28,43 +28,45 @@ def _through(g, h, x, *, g_at=None, h_at=None, dz=lambda dz: dz):
 
 
 mistakes = (
-    Mistake("this is g(h(x))", lambda g, h, x: (g(h(x)), lambda dz: x), "Which of g and h comes first in h(g(x))?"),
-    Mistake("this is g(x)", lambda g, h, x: (g(x), lambda dz: x), "What is done with g(x) to get z?"),
-    Mistake("this is h(x)", lambda g, h, x: (h(x), lambda dz: x), "What does h take: x, or what g makes of it?"),
     Mistake(
-        "dz goes to g's pullback first, and what comes out to h's",
+        "this is g(h(x))", lambda g, h, x: (g(h(x)), lambda dz: x), "Which function is called first in h(g(x)), g or h?"
+    ),
+    Mistake("this is g(x)", lambda g, h, x: (g(x), lambda dz: x), "Which function turns g(x) into z?"),
+    Mistake("this is h(x)", lambda g, h, x: (h(x), lambda dz: x), "What is the argument of h: x or g(x)?"),
+    Mistake(
+        "dz is passed to g's pullback first, and the result to h's pullback",
         _to_g_first,
-        "Of which value is dz the gradient, and which of the two functions has returned that value?",
+        "dz is the gradient of which value, and which of the two functions returned that value?",
         in_gradient=True,
     ),
     Mistake(
-        "g's pullback is made at g(x)",
+        "g's pullback is computed at g(x) instead of at x",
         lambda g, h, x: _through(g, h, x, g_at=g),
-        "What was g given in the forward pass? There its pullback has to be made.",
+        "What is g's argument in the forward pass? Its pullback must be computed at the same point.",
         in_gradient=True,
     ),
     Mistake(
-        "h's pullback is made at x",
+        "h's pullback is computed at x instead of at g(x)",
         lambda g, h, x: _through(g, h, x, h_at=lambda x: x),
-        "What was h given in the forward pass? There its pullback has to be made.",
+        "What is h's argument in the forward pass? Its pullback must be computed at the same point.",
         in_gradient=True,
     ),
     Mistake(
-        "it does not depend on dz, as if all of that were 1",
+        "it does not depend on dz, as if every element of dz were 1",
         lambda g, h, x: _through(g, h, x, dz=jnp.ones_like),
-        "What is bwd given, and where does it use that?",
+        "Where does bwd use its argument dz?",
         in_gradient=True,
     ),
     Mistake(
-        "this is what comes out of g's pullback alone",
+        "this is the result of g's pullback alone",
         lambda g, h, x: (h(g(x)), lambda dz: jax.vjp(g, x)[1](dz)[0]),
-        "How does the gradient get from z to g(x), before it gets from there to x?",
+        "How does bwd get from the gradient of z to the gradient of g(x)?",
         in_gradient=True,
     ),
     Mistake(
-        "this is what comes out of h's pullback alone",
+        "this is the result of h's pullback alone",
         lambda g, h, x: (h(g(x)), lambda dz: jax.vjp(h, g(x))[1](dz)[0]),
-        "Of which value is that the gradient, and how does it get from there to x?",
+        "h's pullback returns the gradient of which value? How does bwd get from there to the gradient of x?",
         in_gradient=True,
     ),
 )
@@ -73,173 +75,173 @@ error_questions = (
     (r"^bwd\(dz\) returns", "What should bwd(dz) return?"),
     (
         r"^NotImplementedError",
-        "What does bwd get, what must it return, and which two pullbacks lead from the one to the other?",
+        "bwd gets the gradient of z and returns the gradient of x. Which two pullbacks lead from one to the other?",
     ),
     (
         r"scalar-output",
-        "jax.grad wants a function that returns one number. Which function of the page's does any, with dz for the "
-        "gradient of what it returns?",
+        "jax.grad needs a function that returns one number. Which function on the page also works for arrays, with dz "
+        "as the gradient of the output?",
     ),
-    (r"UnexpectedTracer", "Which value leaves your answer in another way than through bwd?"),
+    (r"UnexpectedTracer", "Which value does your answer store outside, instead of returning it or using it in bwd?"),
     (
         r"not callable|Expected a callable",
-        "Which of the values in that line is a function, and which is what a function returned?",
+        "Which value on that line should be a function, and is it one, or what a function returned?",
     ),
-    (r"Tracer|Concret", "What in that line needs an array's numbers, where only its shape is known?"),
+    (r"Tracer|Concret", "Which operation on that line needs the values of an array, not only its shape and dtype?"),
     (r"unhashable|not a valid JAX type|not subscriptable", "What does jax.vjp return, and what does its pullback?"),
     (
         r"Error.*(tuple|tree structure)",
-        "A pullback returns a tuple, of one gradient an argument: where do you take the gradient out of it?",
+        "A pullback returns a tuple with one gradient per argument. Where do you take the gradient out of it?",
     ),
     (
         r"positional argument",
-        "What does jax.vjp take besides the function, and what does bwd take? It gets dz and nothing else.",
+        "Which arguments does jax.vjp take after the function? And which does bwd take? It is called with dz only.",
     ),
     (
         r"cotangent|shape",
-        "Of which value is each pullback's argument the gradient: of z, of g(x), or of x?",
+        "Each pullback takes the gradient of its function's output. Which value is that for g, and which for h?",
     ),
 )
 
 hints = (
     Hint(
-        "What does the backward pass need first: the pullback of `h`, or that of `g`? And what must be at hand when "
-        "`jax.vjp(g, x)` is called?"
+        "Which pullback does the backward pass call first, that of `h` or that of `g`? And which value does "
+        "`jax.vjp(g, x)` need?"
     ),
     Hint(
-        "In which of the two passes does your answer call `jax.vjp(g, x)`? What does the pullback that comes back "
-        "hold on to from then on?",
+        "In which pass does your answer call `jax.vjp(g, x)`? Which arrays does the pullback hold from then on?",
         after=("also saved",),
         says="g's",
     ),
     Hint(
-        "Which line of `bwd` works with `g(x)`? If it is the one that makes `h`'s pullback: can that pullback be made "
-        "before, in the forward pass?",
+        "Which line of `bwd` uses `g(x)`? If it is the line that computes `h`'s pullback, can you compute that "
+        "pullback in the forward pass instead?",
         after=("also saved",),
         says="g(x)",
     ),
     Hint(
-        "Both pullbacks of the page's `plain_vjp` come from the forward pass. Which of the two may stay there, and "
-        "which one has to be made anew, from `x`?",
+        "The page's `plain_vjp` computes both pullbacks in the forward pass. Which of them can stay there, and which "
+        "has to be computed in `bwd`, from `x`?",
         after=("not saved", "recomputes"),
     ),
     Hint(
-        "How often is `g` called in your forward pass, and how often `h`? `jax.vjp(h, y)` returns `h(y)` too.",
+        "How many times does your forward pass call `g`, and how many times `h`? `jax.vjp(h, y)` also returns `h(y)`.",
         after=("extra matmuls",),
     ),
     Hint(
-        "What is in the tuple that a pullback returns? And what does `bwd` have to return?",
+        "A pullback returns a tuple. What is in it, and what should `bwd` return?",
         after=("wrong type", "raises"),
         says="tuple",
     ),
     Hint(
-        "`jax.vjp(g, …)` makes a pullback that is right at one point, the one that it is given. At which point does "
-        "`g` have to be differentiated: at `x`, or at `g(x)`?",
+        "`jax.vjp(g, point)` returns a pullback that is right at that point. At which point do you have to "
+        "differentiate `g`: at `x` or at `g(x)`?",
         after=("wrong gradient",),
-        says="g's pullback is made at",
-    ),
-    Hint("What goes into the pullback of `h`, what comes out, and whose gradient is that?", after=("wrong gradient",)),
-    Hint(
-        "Nearly the answer: forward, `y = g(x)` and then `jax.vjp(h, y)`. In `bwd`, first `h`'s pullback, then "
-        "`jax.vjp(g, x)`, and the new pullback on what came out of the first."
+        says="g's pullback is computed at",
     ),
     Hint(
-        "The gradient goes back the way that the value came: from `z` to `g(x)`, and from there to `x`. Which pullback "
+        "What is the argument of `h`'s pullback in your `bwd`? What does it return: the gradient of which value?",
+        after=("wrong gradient",),
+    ),
+    Hint(
+        "Nearly the answer: in the forward pass, compute `y = g(x)` and `jax.vjp(h, y)`. In `bwd`, call `h`'s pullback "
+        "with `dz`, then `jax.vjp(g, x)`, and call the new pullback with the result of the first."
+    ),
+    Hint(
+        "The gradient takes the way of the value backward: from `z` to `g(x)`, and from `g(x)` to `x`. Which pullback "
         "makes the first step, and so gets `dz`?",
         after=("wrong gradient",),
         says="to g's pullback first",
     ),
     Hint(
-        "`bwd` is called with gradients that differ from number to number. Which of your lines hands `dz` on?",
+        "`bwd` is called with gradients whose elements differ. Which of its lines uses `dz`?",
         after=("wrong gradient",),
         says="does not depend on dz",
     ),
     Hint(
-        "The chain rule has two factors here, one for each function. Which one is missing in `bwd`?",
+        "The chain rule has two factors here, one for each function. Which of them is missing in `bwd`?",
         after=("wrong gradient",),
         says="pullback alone",
     ),
     Hint(
-        "Say in words what `g` and `h` do with `x`, one after the other. Which of the two is called first, and what "
-        "is the other one called with?",
+        "`z` is `h(g(x))`. Which function is called first, and with what? What is the argument of the second one?",
         after=("wrong value", "argument order"),
     ),
     Hint(
-        "`z, bwd = vjp_by_hand(g, h, x)`: what are the two, and in which order does your `return` name them?",
+        "The page calls `z, bwd = vjp_by_hand(g, h, x)`. Does your answer return these two, in this order?",
         after=("wrong type",),
     ),
     Hint(
-        "`bwd` has one argument, `dz`. Where does it have all else from that it uses?",
+        "`bwd` has one argument, `dz`. It is a closure: which variables of your function can it use as well?",
         after=("raises",),
-        says="It gets dz and nothing else",
+        says="It is called with dz only",
     ),
     Hint(
-        "`bwd` is a function inside of yours, with a `return` of its own: what does that return?",
+        "`bwd` is a function inside yours, and needs a `return` of its own. What does it return?",
         after=("wrong type",),
         says="bwd(dz) returns None",
     ),
     Hint(
-        "Two lines make a backward pass of two functions, as in the page's `plain_vjp`. Which of its four lines move "
-        "into `bwd` here, and which stay where they are?",
+        "Compare with the page's `plain_vjp`. Which of its four lines move into `bwd`, and which stay where they are?",
         after=("raises",),
-        says="which two pullbacks lead",
+        says="Which two pullbacks lead",
     ),
     Hint(
-        "Does `bwd` do anything else with `dz` than to hand it to the first pullback? And does your forward pass do to "
-        "`x` what `h(g(x))` does, and nothing else?",
+        "Does `bwd` pass `dz` to the first pullback unchanged? Does your forward pass compute `h(g(x))`, and nothing "
+        "else?",
         after=("wrong gradient",),
         says="is wrong.",
     ),
     Hint(
-        "Which of the values in that line does `bwd` or the pullback get from you, and which does it hand back?",
+        "Print each value on that line, and its shape. Which of them are arguments of `bwd` or of a pullback, and "
+        "which are results?",
         after=("raises",),
     ),
     Hint(
-        "What is the last thing that `bwd` does: has it called `g`'s pullback, and taken the array out of the tuple?",
+        "What is the last step of `bwd`? It should call `g`'s pullback and return the array in the tuple.",
         after=("wrong type",),
         says="should bwd(dz) return",
     ),
     Hint(
-        "`jax.vjp(h, …)` makes a pullback that is right at one point. At which point is `h` in the forward pass: at "
-        "`x`, or at `g(x)`?",
+        "`jax.vjp(h, point)` returns a pullback that is right at that point. With which argument does the forward pass "
+        "call `h`: with `x` or with `g(x)`?",
         after=("wrong gradient",),
-        says="h's pullback is made at",
+        says="h's pullback is computed at",
     ),
     Hint(
-        "`jax.vjp` and what it returns work with arrays whose numbers are not there yet. Which line leaves JAX for "
-        "NumPy or Python, and is it needed?",
+        "While JAX traces, arrays have no values yet. Which line uses NumPy or Python on an array, and do you need "
+        "that line?",
         after=("raises",),
-        says="only its shape is known",
+        says="not only its shape",
     ),
     Hint(
-        "`jax.vjp(f, x)` returns `f(x)` and a pullback, whatever the shape of `f(x)`. What does the pullback take, and "
-        "from where would `jax.grad` get that?",
+        "`jax.vjp(f, x)` returns `f(x)` and a pullback, for any shape of `f(x)`. What is the pullback's argument, and "
+        "could `jax.grad` know it?",
         after=("raises",),
-        says="jax.grad wants a function",
+        says="jax.grad needs a function",
     ),
     Hint(
-        "`jax.vjp(h, y)` gets a function and, behind a comma, where to differentiate it. Which of the two does it get "
-        "in your answer, and which has been called before it gets it?",
+        "`jax.vjp(h, y)` takes a function and the point at which to differentiate it. Does it get a function in your "
+        "answer, or the result of a call?",
         after=("raises",),
-        says="which is what a function returned",
+        says="or what a function returned",
     ),
     *ABOUT_ERRORS,
 )
 
 
 def requirements(case):
-    more = ("what else h's pullback holds",) if case.structure["kept"] == "integers and floats" else ()
+    more = ("h's other residual",) if case.structure["kept"] == "integers and floats" else ()
     saves = Saves(
-        ("what h's pullback holds", *more),
-        too_much="Which names from outside does bwd use, and what do they hold on to?",
-        too_little="Which pullback can be made in the forward pass already, so that bwd need not run h again?",
+        ("h's residual", *more),
+        too_much="Which variables from outside does bwd use, and which arrays do they hold?",
+        too_little="Which pullback can you compute in the forward pass, so that bwd does not run h again?",
         by_hand=True,
     )
     recomputes = Recomputes(
         dots=2,
-        too_many="Which functions does bwd run, and how often each?",
-        elsewhere="Is g or h run twice in your forward pass? And does bwd run one of them on a value that has dz in "
-        "it?",
+        too_many="Which functions does bwd run, and how many times each?",
+        elsewhere="Does your forward pass run g or h twice? Does bwd run one of them on a value that depends on dz?",
     )
-    # With a single column a product is no more work than a sum of squares, which is nobody's mistake.
+    # With a single column a matmul is no more FLOPs than a sum of squares, which is no mistake.
     return [[saves, recomputes] if case.structure["w"] > 1 else [saves]]

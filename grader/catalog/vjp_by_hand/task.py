@@ -50,26 +50,26 @@ def case(rng, kept, axes, n, w, dtype, called):
 
 
 def _sine_of_product(y, c, name):
-    u = name(name(y, "g(x)") @ c, "h's product")
-    name(jnp.cos(u), "what h's pullback holds")
+    u = name(name(y, "g(x)") @ c, "h's matmul")
+    name(jnp.cos(u), "h's residual")
     return jnp.sin(u)
 
 
 def _square(y, c, name):
-    name(y, "what h's pullback holds")
+    name(y, "h's residual")
     return y * y
 
 
 def _positive_part(y, c, name):
-    u = name(name(y, "g(x)") @ c, "h's product")
-    mask = name(u > 0, "what h's pullback holds")
+    u = name(name(y, "g(x)") @ c, "h's matmul")
+    mask = name(u > 0, "h's residual")
     return jnp.where(mask, u, 0)
 
 
 def _in_three_pieces(y, c, name):
-    piece = name((name(y, "g(x)") > 0).astype(jnp.int32) + (y > 0.5), "what h's pullback holds")
-    u = name(jax.lax.select_n(piece, y - 1, y / 2, 3 * y), "the pieces that h is made of")
-    name(jnp.cos(u), "what else h's pullback holds")
+    piece = name((name(y, "g(x)") > 0).astype(jnp.int32) + (y > 0.5), "h's residual")
+    u = name(jax.lax.select_n(piece, y - 1, y / 2, 3 * y), "h's pieces")
+    name(jnp.cos(u), "h's other residual")
     return jnp.sin(u)
 
 
@@ -85,7 +85,7 @@ def _case(kept, rng, shape, dtype="float32", called="as it is"):
     batch = (2,) if called == "jax.vmap" else ()
     structure = {"kept": kept, "axes": len(shape), "w": shape[-1], "dtype": dtype, "called": called}
     return _functions(
-        f"h keeps {kept}{calls.where(called)}",
+        f"h saves {kept}{calls.where(called)}",
         rng,
         _H[kept],
         jax.ShapeDtypeStruct((*batch, *shape), dtype),
@@ -101,9 +101,9 @@ def _functions(name, rng, last, x, **fields):
 
     def g(x, name=_unnamed):
         # Turned over and added: no row of what g returns is made of one row of x alone.
-        u = name((x + jnp.flip(x, 0)) @ a.astype(x.dtype), "g's first product")
+        u = name((x + jnp.flip(x, 0)) @ a.astype(x.dtype), "g's first matmul")
         name(derivative(u), "g's first residual")
-        v = name(name(activation(u), "g's inner value") @ b.astype(x.dtype), "g's second product")
+        v = name(name(activation(u), "g's inner value") @ b.astype(x.dtype), "g's second matmul")
         name(derivative(v), "g's second residual")
         return activation(v)
 
@@ -141,9 +141,9 @@ def _differentiable(answer, g, h):
             _refuse(f"Your answer returns {_kind(returned)}, not a pair of z and bwd.")
         z, bwd = returned
         if not isinstance(z, jax.Array):
-            _refuse(f"The first of the two that your answer returns, z, is {_kind(z)}, not an array.")
+            _refuse(f"The first value that your answer returns, z, is {_kind(z)}, not an array.")
         if not callable(bwd):
-            _refuse(f"The second of the two that your answer returns, bwd, is {_kind(bwd)}, not a function.")
+            _refuse(f"The second value that your answer returns, bwd, is {_kind(bwd)}, not a function.")
         try:
             traced, dx = jax.make_jaxpr(bwd, return_shape=True)(z)
         except NotImplementedError as error:
@@ -153,7 +153,7 @@ def _differentiable(answer, g, h):
             _refuse(f"bwd(dz) returns {_kind(dx)}, not the array dx.")
         if (dx.shape, dx.dtype) != (x.shape, x.dtype):
             got, asked = (f"{array.dtype}{list(array.shape)}" for array in (dx, x))
-            _refuse(f"bwd(dz) returns an array that cannot be dx: it is {got}, and x is {asked}.")
+            _refuse(f"bwd(dz) returns {got}, but dx must be {asked} as x is.")
         return z, jax.tree_util.Partial(functools.partial(_run, traced.jaxpr), traced.consts)
 
     function = jax.custom_vjp(lambda x: forward(x)[0])
@@ -178,7 +178,7 @@ def _refuse(text):
 
 
 shown = _functions(
-    "where g is two products with a sine between, h a cosine",
+    "for a g with two matmuls and an h with one",
     np.random.default_rng(0),
     _sine_of_product,
     jax.ShapeDtypeStruct((256, 64), jnp.float32),

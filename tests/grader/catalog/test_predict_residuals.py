@@ -34,7 +34,7 @@ def test_what_has_no_name_is_not_judged(monkeypatch):
     monkeypatch.setitem(expect.OPERATIONS, "sin", (jnp.square, expect.X))
     verdict = grade(predict_residuals, "predict_residuals")
     assert verdict.outcome == "could not be judged"
-    assert "keeps something for sin that none of the page's names stands for" in verdict.findings[0].text
+    assert "saves a value for sin that has none of the page's names" in verdict.findings[0].text
 
 
 def test_a_finding_does_not_tell_the_answer():

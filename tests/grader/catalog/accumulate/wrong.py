@@ -39,12 +39,12 @@ def mean(loss, params, batch):
     return total / weight
 
 
-@fails_with("peak", "times one microbatch's activations", "8 at most", "before the second one's forward pass")
+@fails_with("peak", "times one microbatch's activations", "8 at most", "before the second microbatch's forward pass")
 def whole_batch(loss, params, batch, k):
     return jax.value_and_grad(lambda params: mean(loss, params, batch))(params)
 
 
-@fails_with("peak", "times one microbatch's activations", "before the second one's forward pass")
+@fails_with("peak", "times one microbatch's activations", "before the second microbatch's forward pass")
 def gradient_of_the_loop(loss, params, batch, k):
     def value(params):
         totals, weights = jax.lax.map(lambda rows: loss(params, rows), cut(batch, k))
@@ -53,7 +53,7 @@ def gradient_of_the_loop(loss, params, batch, k):
     return jax.value_and_grad(value)(params)
 
 
-@fails_with("peak", "times one microbatch's activations", "before the second one's forward pass")
+@fails_with("peak", "times one microbatch's activations", "before the second microbatch's forward pass")
 def written_out(loss, params, batch, k):
     each = cut(batch, k)
     found = [
@@ -64,7 +64,7 @@ def written_out(loss, params, batch, k):
     return divided((total, gradients), weight)
 
 
-@fails_with("peak", "times one microbatch's activations", "before the second one's forward pass")
+@fails_with("peak", "times one microbatch's activations", "before the second microbatch's forward pass")
 def all_gradients_first(loss, params, batch, k):
     (totals, weights), gradients = jax.lax.map(
         lambda rows: jax.value_and_grad(loss, has_aux=True)(params, rows), cut(batch, k)
@@ -73,20 +73,24 @@ def all_gradients_first(loss, params, batch, k):
     return divided((jnp.sum(totals), gradients), jnp.sum(weights))
 
 
-@fails_with("peak", "times one microbatch's activations", "before the second one's forward pass")
+@fails_with("peak", "times one microbatch's activations", "before the second microbatch's forward pass")
 def side_by_side(loss, params, batch, k):
     both = jax.vmap(jax.value_and_grad(loss, has_aux=True), in_axes=(None, 0))(params, cut(batch, k))
     (total, weight), gradients = jax.tree.map(lambda array: jnp.sum(array, axis=0), both)
     return divided((total, gradients), weight)
 
 
-@fails_with("peak", "times one microbatch's activations", "before the second one's forward pass")
+@fails_with("peak", "times one microbatch's activations", "before the second microbatch's forward pass")
 def two_microbatches_for_sixteen(loss, params, batch, k):
     return right(loss, params, batch, 2 if k == 16 else k)
 
 
 @fails_with(
-    "recomputes", "1.4 times as many", "at most 1 times as many", "forward pass run", beyond="MatmulsAtMost.times"
+    "recomputes",
+    "1.4 times as many",
+    "at most 1 times as many",
+    "each microbatch's forward pass",
+    beyond="MatmulsAtMost.times",
 )
 def checkpoints_in_the_loop(loss, params, batch, k):
     def value(params):
@@ -96,20 +100,20 @@ def checkpoints_in_the_loop(loss, params, batch, k):
     return jax.value_and_grad(value)(params)
 
 
-@fails_with("recomputes", "1.4 times as many", "at most 1 times as many", "forward pass run")
+@fails_with("recomputes", "1.4 times as many", "at most 1 times as many", "each microbatch's forward pass")
 def value_by_itself(loss, params, batch, k):
     totals, _ = jax.lax.map(lambda rows: loss(params, rows), cut(batch, k))
     _, weight, gradients = summed(loss, params, batch, k)
     return divided((jnp.sum(totals), gradients), weight)
 
 
-@fails_with("recomputes", "2.0 times as many", "at most 1 times as many", "forward pass run")
+@fails_with("recomputes", "2.0 times as many", "at most 1 times as many", "each microbatch's forward pass")
 def each_microbatch_twice(loss, params, batch, k):
     twice = jax.tree.map(lambda array: jnp.concatenate([array, array]), batch)
     return right(loss, params, twice, 2 * k)
 
 
-@fails_with("wrong value", "this is the mean of the microbatches' means", "weighs twice as much")
+@fails_with("wrong value", "this is the mean of the microbatches' means", "has twice the weight")
 def mean_of_means(loss, params, batch, k):
     def body(sums, rows):
         both = jax.value_and_grad(lambda params: mean(loss, params, rows))(params)
@@ -122,7 +126,7 @@ def mean_of_means(loss, params, batch, k):
 @fails_with(
     "wrong gradient",
     "respect to w1 is wrong: this is the gradient of the mean of the microbatches' means",
-    "weighs twice as much",
+    "has twice the weight",
 )
 def gradients_of_means(loss, params, batch, k):
     def body(sums, rows):
@@ -136,7 +140,7 @@ def gradients_of_means(loss, params, batch, k):
     return total / weight, gradients
 
 
-@fails_with("wrong value", "the sum of all losses, not divided", "By what is the sum of all gradients divided")
+@fails_with("wrong value", "the sum of all losses, not divided", "Which number must both the summed losses")
 def sums(loss, params, batch, k):
     total, _, gradients = summed(loss, params, batch, k)
     return total, gradients
@@ -144,8 +148,8 @@ def sums(loss, params, batch, k):
 
 @fails_with(
     "wrong gradient",
-    "respect to w1 is wrong: this is the gradient of the sum, not divided",
-    "By what is the sum of all gradients divided",
+    "respect to w1 is wrong: this is the gradient of the sum of all losses, not divided",
+    "Which number must both the summed losses",
 )
 def gradients_summed(loss, params, batch, k):
     total, weight, gradients = summed(loss, params, batch, k)
@@ -154,21 +158,21 @@ def gradients_summed(loss, params, batch, k):
 
 @fails_with(
     "wrong gradient",
-    "respect to w1 is wrong: this is the gradient of the sum divided by k",
-    "By what is the sum of all gradients divided",
+    "respect to w1 is wrong: this is the gradient of the sum of all losses divided by k",
+    "Which number must both the summed losses",
 )
 def gradients_divided_by_k(loss, params, batch, k):
     total, weight, gradients = summed(loss, params, batch, k)
     return total / weight, divided(gradients, k)
 
 
-@fails_with("wrong value", "divided by k, not by their weights", "By what is the sum of all gradients divided")
+@fails_with("wrong value", "divided by k instead of by the sum", "Which number must both the summed losses")
 def all_divided_by_k(loss, params, batch, k):
     total, _, gradients = summed(loss, params, batch, k)
     return divided((total, gradients), k)
 
 
-@fails_with("wrong value", "divided by the number of rows", "By what is the sum of all gradients divided")
+@fails_with("wrong value", "divided by the number of rows", "Which number must both the summed losses")
 def divided_by_rows(loss, params, batch, k):
     total, _, gradients = summed(loss, params, batch, k)
     return divided((total, gradients), len(batch[0]))
@@ -178,7 +182,7 @@ def of_the_last(loss, params, batch, k):
     return right(loss, params, jax.tree.map(lambda array: array[-1], cut(batch, k)), 1)
 
 
-@fails_with("wrong value", "of the last microbatch alone", "hand from one turn to the next")
+@fails_with("wrong value", "of the last microbatch alone", "pass on to the next")
 def no_sums(loss, params, batch, k):
     return of_the_last(loss, params, batch, k)
 
@@ -186,31 +190,31 @@ def no_sums(loss, params, batch, k):
 @fails_with(
     "wrong gradient",
     "respect to w1 is wrong: this is the gradient of the last microbatch alone",
-    "hand from one turn to the next",
+    "pass on to the next",
 )
 def no_sum_of_gradients(loss, params, batch, k):
     return right(loss, params, batch, k)[0], of_the_last(loss, params, batch, k)[1]
 
 
-@fails_with("wrong value", "of the first microbatch alone", "get its rows")
+@fails_with("wrong value", "of the first microbatch alone", "Which rows of the batch")
 def always_the_first(loss, params, batch, k):
     first = jax.tree.map(lambda array: jnp.concatenate([array[: len(array) // k]] * k), batch)
     return right(loss, params, first, k)
 
 
-@fails_with("wrong value", "without the last microbatch", "How many turns")
+@fails_with("wrong value", "without the last microbatch", "How many iterations")
 def one_turn_too_few(loss, params, batch, k):
     if k == 1:
         return right(loss, params, batch, k)
     return right(loss, params, jax.tree.map(lambda array: array[: -(len(array) // k)], batch), k - 1)
 
 
-@fails_with("raises", "where a pair is asked for", "Which two things")
+@fails_with("raises", "instead of a pair", "asks for a pair")
 def gradients_alone(loss, params, batch, k):
     return right(loss, params, batch, k)[1]
 
 
-@fails_with("raises", "of another structure than params have", "a tree like")
+@fails_with("raises", "gradients with the structure", "must the gradients have")
 def gradients_in_a_list(loss, params, batch, k):
     value, gradients = right(loss, params, batch, k)
     return value, jax.tree.leaves(gradients)
@@ -221,12 +225,12 @@ def gradient_of_a_pair(loss, params, batch, k):
     return jax.value_and_grad(loss)(params, batch)
 
 
-@fails_with("raises", "does something to every array of a tree")
+@fails_with("raises", "an operation to every array of a tree")
 def batch_as_one_array(loss, params, batch, k):
     return right(loss, params, batch.reshape(k, -1), k)
 
 
-@fails_with("wrong value", "nan", "the first and the last without weight")
+@fails_with("wrong value", "nan", "the first and last of weight 0")
 def mean_carried_along(loss, params, batch, k):
     def body(so_far, rows):
         weight, *means = so_far
@@ -238,34 +242,36 @@ def mean_carried_along(loss, params, batch, k):
     return jax.lax.scan(body, zeros, cut(batch, k))[0][1:]
 
 
-@fails_with("peak", "times one microbatch's activations", "When is the backward pass")
+@fails_with("peak", "times one microbatch's activations", "When does the first microbatch")
 def whole_batch_for_an_odd_number(loss, params, batch, k):
     return (whole_batch if k % 2 else right)(loss, params, batch, k)
 
 
-@fails_with("peak", "A single matmul of your two passes takes", "is that so for every k")
+@fails_with("peak", "A single matmul of your two passes takes", "Is that one microbatch for every k")
 def whole_batch_in_float16(loss, params, batch, k):
     return (whole_batch if batch[0].dtype == jnp.float16 else right)(loss, params, batch, k)
 
 
-@fails_with("raises", "of another dtype: float32, where the parameter has float16", "a tree like")
+@fails_with("raises", "with the dtype float32; the parameter has float16", "must the gradients have")
 def gradients_in_float32(loss, params, batch, k):
     value, gradients = right(loss, params, batch, k)
     return value, jax.tree.map(lambda gradient: gradient.astype(jnp.float32), gradients)
 
 
-@fails_with("peak", "times one microbatch's activations", "before the second one's forward pass")
+@fails_with("peak", "times one microbatch's activations", "before the second microbatch's forward pass")
 def all_gradients_first_of_single_rows(loss, params, batch, k):
     return (all_gradients_first if len(batch[0]) == k else right)(loss, params, batch, k)
 
 
-@fails_with("peak", "times one microbatch's activations", "before the second one's", beyond="PeakAtMost.most", steps=2)
+@fails_with(
+    "peak", "times one microbatch's activations", "before the second microbatch's", beyond="PeakAtMost.most", steps=2
+)
 def three_turns_at_once(loss, params, batch, k):
     total, weight, gradients = summed(loss, params, batch, k, unroll=3)
     return divided((total, gradients), weight)
 
 
-@fails_with("peak", "takes 16 rows at once", "is that so for every k", beyond="InPieces.rows", steps=8)
+@fails_with("peak", "takes 16 rows at once", "Is that one microbatch for every k", beyond="InPieces.rows", steps=8)
 def two_microbatches_at_a_time(loss, params, batch, k):
     pairs = k // 2
     end = pairs * 2 * (len(batch[0]) // k)
@@ -275,7 +281,7 @@ def two_microbatches_at_a_time(loss, params, batch, k):
     return divided((total, gradients), weight)
 
 
-@fails_with("wrong value", "every k-th row in the same microbatch", "are in your first microbatch")
+@fails_with("wrong value", "takes every k-th row", "are in your first microbatch")
 def every_kth_row(loss, params, batch, k):
     dealt_out = jax.tree.map(lambda array: array.reshape(-1, k, *array.shape[1:]).swapaxes(0, 1), batch)
     return right(loss, params, jax.tree.map(lambda array, own: own.reshape(array.shape), batch, dealt_out), k)

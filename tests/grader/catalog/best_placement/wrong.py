@@ -22,7 +22,7 @@ def right(stages):
     return wrapping(stages, [True] * (len(stages) - 1) + [False])
 
 
-@fails_with("recomputes", "matmuls again", "matmuls recomputed", "need the values first")
+@fails_with("recomputes", "matmuls again", "matmuls recomputed", "values does the backward pass need first")
 def wraps_all(stages):
     return chain([*map(jax.checkpoint, stages)])
 
@@ -42,13 +42,13 @@ def one_checkpoint_around_all(stages):
     return jax.checkpoint(chain(stages))
 
 
-@fails_with("not saved", "stage 1's output", "handed on")
+@fails_with("not saved", "stage 1's output", "is it the output of another stage")
 def one_checkpoint_around_the_earlier_ones(stages):
     earlier = jax.checkpoint(chain(stages[:-1]))
     return lambda x: stages[-1](earlier(x))
 
 
-@fails_with("recomputes", "matmuls again", "in the checkpoint of another")
+@fails_with("recomputes", "matmuls again", "inside the checkpoint of another")
 def each_in_the_checkpoint_of_the_next(stages):
     first, *others = stages
     return functools.reduce(lambda before, stage: lambda x: stage(jax.checkpoint(before)(x)), others, first)
@@ -89,7 +89,7 @@ def last_stage_dropped(stages):
     return chain([jax.checkpoint(stage) for stage in stages[:-1]])
 
 
-@fails_with("wrong value", "the last stage alone", "what the stage before has returned")
+@fails_with("wrong value", "the last stage alone", "what the previous stage returned")
 def each_stage_on_x(stages):
     def run(x):
         for stage in stages[:-1]:
@@ -99,7 +99,7 @@ def each_stage_on_x(stages):
     return run
 
 
-@fails_with("wrong value", "the last stage but one run in place", "defined in a loop")
+@fails_with("wrong value", "the second-to-last stage run instead", "defined in a loop")
 def functions_of_a_loop(stages):
     wrapped = []
     for stage in stages[:-1]:
@@ -107,13 +107,13 @@ def functions_of_a_loop(stages):
     return chain([*wrapped, stages[-1]])
 
 
-@fails_with("wrong value", "the last stage run in place of each", "which stage does it call then")
+@fails_with("wrong value", "the last stage run instead of each", "Which stage does yours call")
 def functions_of_a_loop_over_all(stages):
     wrapped = [lambda x: jax.checkpoint(stage)(x) for stage in stages]  # noqa: B023
     return chain([*wrapped[:-1], stages[-1]])
 
 
-@fails_with("also saved", "'s first cosine", "have a checkpoint of its own", "the same function")
+@fails_with("also saved", "'s first cosine", "the same function")
 def the_last_by_its_identity(stages):
     return wrapping(stages, [stage is not stages[-1] for stage in stages])
 
@@ -123,13 +123,13 @@ def the_last_by_its_index(stages):
     return wrapping(stages, [stages.index(stage) < len(stages) - 1 for stage in stages])
 
 
-@fails_with("wrong type", "changes the list of stages", "how do you make one of your own?")
+@fails_with("wrong type", "changes the list of stages", "How do you make a new one?")
 def last_taken_out(stages):
     last = stages.pop()
     return chain([*map(jax.checkpoint, stages), last])
 
 
-@fails_with("wrong type", "changes the list of stages", "belongs to whoever")
+@fails_with("wrong type", "changes the list of stages", "belongs to the caller")
 def wrapped_in_place(stages):
     for number in range(len(stages) - 1):
         stages[number] = jax.checkpoint(stages[number])
@@ -159,7 +159,7 @@ def no_return(stages):
     right(stages)
 
 
-@fails_with("raises", "positional argument", "what does the function that it returns take")
+@fails_with("raises", "positional argument", "What does the function that it returns take")
 def called_without_x(stages):
     return right(stages)()
 
@@ -198,13 +198,13 @@ def with_a_second_run(count):
 for length in (1, 2, 8):
     twice = with_a_second_run(length)
     twice.__name__ = f"stages_twice_for_{length}"
-    fails_with("recomputes", "need the values first")(twice)
+    fails_with("recomputes", "values does the backward pass need first")(twice)
 
 
 # Slips
 
 
-@fails_with("wrong value", "the last stage run twice", "behind the loop")
+@fails_with("wrong value", "the last stage run twice", "after the loop")
 def the_last_in_the_loop_too(stages):
     def run(x):
         for stage in stages:
@@ -214,7 +214,7 @@ def the_last_in_the_loop_too(stages):
     return run
 
 
-@fails_with("wrong value", "the first stage alone", "in its loop, or behind it")
+@fails_with("wrong value", "the first stage alone", "inside its loop or after it")
 def returns_in_the_loop(stages):
     def run(x):
         for number, stage in enumerate(stages, 1):
@@ -229,7 +229,7 @@ def first_stage_dropped(stages):
     return wrapping(stages[1:], [True] * (len(stages) - 2) + [False] * (len(stages) > 1))
 
 
-@fails_with("raises", "is stage(x) a function")
+@fails_with("raises", "Is stage(x) a function")
 def a_value_checkpointed(stages):
     def run(x):
         for stage in stages[:-1]:
@@ -292,7 +292,7 @@ def one_row_otherwise(stages):
     return lambda x: (jax.checkpoint(chain(stages)) if x.shape[0] == 1 else right(stages))(x)
 
 
-@fails_with("wrong value", "this is x itself", "as a generator, map or zip is", " before")
+@fails_with("wrong value", "this is x itself", "a generator, map or zip", " before")
 def stages_in_an_iterator(stages):
     return chain(iter([*map(jax.checkpoint, stages[:-1]), stages[-1]]))
 
@@ -323,6 +323,6 @@ def none_in_every_third_call(stages):
     return run
 
 
-@fails_with("recomputes", "need the values first", beyond="Recomputes.dots", steps=2)
+@fails_with("recomputes", "values does the backward pass need first", beyond="Recomputes.dots", steps=2)
 def first_stage_once_more(stages):
     return lambda x: right(stages)(also_run_backward(stages[0], x, x))

@@ -22,20 +22,20 @@ def total(kept):
     return len(kept), sum(array.nbytes for array in kept)
 
 
-@fails_with("wrong value", "arguments twice", "among the residuals already", where=always)
+@fails_with("wrong value", "arguments twice", "already among the residuals", where=always)
 def arguments_counted_twice(f, *args):
     kept = [*residuals(f, *args), *jax.tree.leaves(args)]
     return total(kept)
 
 
-@fails_with("wrong value", "one iteration of the scan", "How often", where=lambda uses, **_: uses == "scan")
+@fails_with("wrong value", "one iteration of the scan", "How many times", where=lambda uses, **_: uses == "scan")
 def scan_length_forgotten(f, *args):
     kept = residuals(f, *args)
     loops = [e.params["length"] for e in jax.make_jaxpr(f)(*args).eqns if e.primitive.name == "scan"]
     return len(kept), sum(r.nbytes // (loops[0] if loops and r.shape[:1] == (loops[0],) else 1) for r in kept)
 
 
-@fails_with("wrong value", "numbers that are written", "3 * x")
+@fails_with("wrong value", "leaves out the literals", "3 * x")
 def literals_ignored(f, *args):
     return total([residual for residual in residuals(f, *args) if residual.kind != "constant"])
 
@@ -45,7 +45,7 @@ def only_computed_values(f, *args):
     return total([residual for residual in residuals(f, *args) if residual.kind == "computed"])
 
 
-@fails_with("wrong value", "an argument that is not kept", "only traced")
+@fails_with("wrong value", "an argument that is not saved", "only traced")
 def run_on_arrays(f, *args):
     return total(jax.tree.leaves(jax.vjp(f, *args)[1]))
 
@@ -56,7 +56,7 @@ def rows_of_the_table(f, *args):
     return len(table.rows), table.nbytes
 
 
-@fails_with("wrong value", "counts f's output too", "Which two things", where=always)
+@fails_with("wrong value", "also counts the output of f", "Which two things", where=always)
 def leaves_of_the_pair(f, *args):
     shapes = jax.tree.leaves(jax.eval_shape(lambda *args: jax.vjp(f, *args), *args))
     return total([jnp.zeros(shape.shape, shape.dtype) for shape in shapes])
@@ -68,7 +68,7 @@ def first_dimension_of_each(f, *args):
     return len(kept), sum(array.shape[0] * array.dtype.itemsize for array in kept)
 
 
-@fails_with("raises", "abstract array", "is f an array?", where=always)
+@fails_with("raises", "abstract array", "Is f an array?", where=always)
 def vjp_itself_traced(f, *args):
     return total(jax.tree.leaves(jax.eval_shape(jax.vjp, f, *args)[1]))
 
@@ -78,24 +78,24 @@ def different_arrays(f, *args):
     return total({id(array): array for array in jax.tree.leaves(jax.vjp(f, *args)[1])}.values())
 
 
-@fails_with("wrong value", "4 bytes", "bfloat16 and a bool")
+@fails_with("wrong value", "4 bytes", "a bfloat16 and a bool")
 def four_bytes_each(f, *args):
     kept = residuals(f, *args)
     return len(kept), 4 * sum(jnp.zeros(r.shape).size for r in kept)
 
 
-@fails_with("wrong value", "elements, not bytes", "How many bytes does one element take", where=always)
+@fails_with("wrong value", "elements instead of bytes", "How many bytes does one element take", where=always)
 def elements(f, *args):
     kept = residuals(f, *args)
     return len(kept), sum(jnp.zeros(r.shape).size for r in kept)
 
 
-@fails_with("wrong value", "first argument alone", "jax.grad")
+@fails_with("wrong value", "respect to the first argument", "jax.grad")
 def first_argument(f, *args):
     return total(residuals(lambda first: f(first, *args[1:]), args[0]))
 
 
-@fails_with("wrong value", "the bytes, then the number", where=always)
+@fails_with("wrong value", "the bytes first, then the number", where=always)
 def swapped(f, *args):
     return total(residuals(f, *args))[::-1]
 
@@ -116,7 +116,7 @@ def as_floats(f, *args):
     return n, float(nbytes)
 
 
-@fails_with("raises", "positional argument", "handed on")
+@fails_with("raises", "positional argument", "pass all of them")
 def arguments_in_one(f, *args):
     return total(residuals(f, args))
 
@@ -150,7 +150,7 @@ some("no_integers", "wrong value", "not floats", "a mask", keep=lambda a, _: not
 some("floats_alone", "wrong value", "not floats", "a mask", keep=lambda a, _: jnp.issubdtype(a.dtype, jnp.floating))
 
 
-@fails_with("wrong value", "takes a float16 for 4 bytes", "by heart")
+@fails_with("wrong value", "4 bytes per float16", "list the size")
 def bytes_by_heart(f, *args):
     sizes = {"float32": 4, "bfloat16": 2, "bool": 1}
     kept = shapes(f, *args)
@@ -163,7 +163,7 @@ def one_dtype_for_all(f, *args):
     return len(kept), sum(array.size for array in kept) * jax.tree.leaves(args)[0].dtype.itemsize
 
 
-@fails_with("wrong value", "once that have one shape and dtype", "as often as")
+@fails_with("wrong value", "of the same shape and dtype once", "count all six")
 def each_kind_once(f, *args):
     kept = {(array.shape, str(array.dtype)): array for array in shapes(f, *args)}
     return len(kept), nbytes(kept.values())
@@ -175,7 +175,7 @@ def none_of_the_arguments(f, *args):
     return len(kept), sum(residual.nbytes for residual in kept)
 
 
-@fails_with("wrong value", "Your answer is not what JAX does")
+@fails_with("wrong value", "the number and the size of f's residuals")
 def six_at_most(f, *args):
     kept = shapes(f, *args)[:6]
     return len(kept), nbytes(kept)
@@ -197,7 +197,7 @@ def but(name, where):
         return len(kept) + 100 * bool(where(**drawn)), nbytes(kept)
 
     answer.__name__ = name
-    fails_with("wrong value", "Your answer is not what JAX does", where=where)(answer)
+    fails_with("wrong value", "the number and the size of f's residuals", where=where)(answer)
 
 
 for kind in ("float32", "float16", "bfloat16"):
@@ -211,23 +211,23 @@ for kind in ("none", "jit", "checkpoint"):
     but(f"too_many_where_{kind}_is_used", lambda uses, kind=kind, **_: uses == kind)
 
 
-@fails_with("wrong value", "Your answer is not what JAX does", "given as dict")
+@fails_with("wrong value", "the number and the size of f's residuals", "arguments as dict")
 def one_too_few_of_large_dicts(f, *args):
     kept = shapes(f, *args)
     return len(kept) - (isinstance(args[0], dict) and len(args[0]) > 4), nbytes(kept)
 
 
-@fails_with("wrong value", "Your answer is not what JAX does", "in int32")
+@fails_with("wrong value", "the number and the size of f's residuals", "in int32")
 def one_too_few_of_many_integers(f, *args):
     kept = shapes(f, *args)
     return len(kept) - (sum(leaf.dtype == "int32" for leaf in jax.tree.leaves(args)) > 2), nbytes(kept)
 
 
-@fails_with("raises", "scalar-output", "which function of the page takes f all the same")
+@fails_with("raises", "scalar-output", "accepts any f")
 def gradient_traced(f, *args):
     return total(jax.tree.leaves(jax.eval_shape(jax.grad(f), *args)))
 
 
-@fails_with("raises", "no attribute 'nbytes'", "how do these give the array's bytes")
+@fails_with("raises", "no attribute 'nbytes'", "compute its bytes from these")
 def bytes_of_what_stands_for_an_array(f, *args):
     return total(jax.tree.leaves(jax.eval_shape(lambda *args: jax.vjp(f, *args)[1], *args)))

@@ -13,12 +13,12 @@ ALL = (
     "f(w1, w2, x, True)",
     "f(w1, w2, x, False)",
     "f(w, x, True) and then f(w, x, False)",
-    "f(x, True) and then f(x, False), of a scalar",
+    "f(x, True) and then f(x, False) for a scalar x",
 )
 
 
 # JAX's next rematerialization reads static_argnames, so this one works there for functions whose flag is called so.
-@fails_with("raises", "TracerBoolConversionError", "by position")
+@fails_with("raises", "TracerBoolConversionError", "gives its position")
 def static_argnames(f):
     return jax.checkpoint(f, static_argnames="training")
 
@@ -33,7 +33,7 @@ def flag_by_keyword(f):
     return g
 
 
-@fails_with("raises", "TracerBoolConversionError", "which has no value")
+@fails_with("raises", "TracerBoolConversionError", "a tracer without a value")
 def flag_not_static(f):
     return jax.checkpoint(f)
 
@@ -49,7 +49,7 @@ def counted_from_the_front(f):
     return jax.checkpoint(f, static_argnums=2)
 
 
-@fails_with("raises", "TracerBoolConversionError", "which has no value")
+@fails_with("raises", "TracerBoolConversionError", "a tracer without a value")
 def flag_as_an_array(f):
     return lambda *arguments: jax.checkpoint(f)(*arguments[:-1], jnp.asarray(arguments[-1]))
 
@@ -101,7 +101,7 @@ def turned_round(f):
     return lambda *arguments: jax.checkpoint(lambda *arrays: f(*arrays, not arguments[-1]))(*arguments[:-1])
 
 
-@fails_with("wrong value", "for True both times", "keeps what it has traced")
+@fails_with("wrong value", "for True both times", "reuses its trace")
 def first_flag_remembered(f):
     bound = []
 
@@ -113,7 +113,7 @@ def first_flag_remembered(f):
     return g
 
 
-@fails_with("wrong value", "for True both times", "keeps what it has traced")
+@fails_with("wrong value", "for True both times", "reuses its trace")
 def flag_in_a_list(f):
     flags = []
     kept = jax.checkpoint(lambda *arrays: f(*arrays, flags[-1]))
@@ -129,25 +129,25 @@ def branches(f):
     return [jax.checkpoint(functools.partial(lambda flag, *arrays: f(*arrays, flag), flag)) for flag in (True, False)]
 
 
-@fails_with("recomputes", "How often does your answer trace f", cases=ALL[1:4])
+@fails_with("recomputes", "How many times does your answer trace f", cases=ALL[1:4])
 def where_of_both(f):
     yes, no = branches(f)
     return lambda *arguments: jnp.where(arguments[-1], yes(*arguments[:-1]), no(*arguments[:-1]))
 
 
-@fails_with("recomputes", "How often does your answer trace f", cases=ALL[1:4])
+@fails_with("recomputes", "How many times does your answer trace f", cases=ALL[1:4])
 def cond_of_both(f):
     yes, no = branches(f)
     return lambda *arguments: jax.lax.cond(arguments[-1], yes, no, *arguments[:-1])
 
 
-@fails_with("recomputes", "How often does your answer trace f", cases=ALL[1:4])
+@fails_with("recomputes", "How many times does your answer trace f", cases=ALL[1:4])
 def twice(f):
     kept = jax.checkpoint(f, static_argnums=-1)
     return lambda *arguments: (kept(*arguments) + kept(*arguments)) / 2
 
 
-@fails_with("raises", "missing 2 required positional arguments", "or f alone")
+@fails_with("raises", "missing 2 required positional arguments", "with f alone")
 def takes_all_at_once(f, x, training):
     return jax.checkpoint(f, static_argnums=1)(x, training)
 
@@ -175,7 +175,7 @@ def float32_only(f):
     return lambda *arguments: (kept if arguments[0].dtype == "float32" else f)(*arguments)
 
 
-@fails_with("recomputes", "How often does your answer trace f")
+@fails_with("recomputes", "How many times does your answer trace f")
 def where_of_both_for_many_arrays(f):
     yes, no = branches(f)
 
@@ -188,7 +188,7 @@ def where_of_both_for_many_arrays(f):
     return g
 
 
-@fails_with("recomputes", "How often does your answer trace f")
+@fails_with("recomputes", "How many times does your answer trace f")
 def twice_for_few_arrays(f):
     kept = jax.checkpoint(f, static_argnums=-1)
     return lambda *arguments: (kept(*arguments) + kept(*arguments)) / 2 if len(arguments) <= 4 else kept(*arguments)
@@ -204,12 +204,12 @@ def no_checkpoint_for_five_arrays(f):
     return lambda *arguments: (f if len(arguments) == 6 else jax.checkpoint(f, static_argnums=-1))(*arguments)
 
 
-@fails_with("raises", "TypeError", "is what it gets a number")
+@fails_with("raises", "TypeError", "Do you pass it a number")
 def flag_by_its_name(f):
     return jax.checkpoint(f, static_argnums="training")
 
 
-@fails_with("raises", "takes 2 positional arguments", "How many arrays does yours take before the flag")
+@fails_with("raises", "takes 2 positional arguments", "How many arrays does your function take before the flag")
 def one_array_alone(f):
     def g(x, training):
         return jax.checkpoint(lambda x: f(x, training))(x)
@@ -217,7 +217,7 @@ def one_array_alone(f):
     return g
 
 
-@fails_with("recomputes", "How often does your answer trace f", beyond="Recomputes.dots")
+@fails_with("recomputes", "How many times does your answer trace f", beyond="Recomputes.dots")
 def a_product_once_more(f):
     """Once in each case: for one of a case's flags, and for one of its functions."""
 

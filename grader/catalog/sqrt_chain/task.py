@@ -23,16 +23,16 @@ def cases(rng):
     """Chains of all lengths, in one segment, in as many as there are functions, and in numbers between, which divide
     that of functions or do not; at a width drawn anew. Of each function JAX keeps one cosine."""
     one, each = map(int, np.exp(rng.uniform(np.log(3), np.log(24), 2)))
-    several, length = map(int, rng.integers(2, [6, 5]))
-    beyond = int(rng.choice([0, 0, 1, several - 1]))  # segments of one length, one that is longer, or all but one
+    root = int(rng.integers(2, 5))  # as many segments as each one has functions
+    uneven = int(rng.choice([k for k in range(2, 24) if 24 % k]))  # one segment is longer, or several are
     return (
         # Two longer segments, two shorter ones: where fewer remain, many another way to cut a chain leads to the same.
         _case(10, 4, rng),
         _case(1, 1, rng, dtype="float16"),
         _case(one, 1, rng, axes=1, called="under jax.jit"),
         _case(each, each, rng, axes=3, used=True),
-        _case(several * length + beyond, several, rng, called="under jax.vmap", twice=True),
-        _case(24, int(rng.choice([k for k in range(2, 24) if 2 <= 24 % k <= k - 2])), rng, twice=True),
+        _case(root * root, root, rng, called="under jax.vmap", twice=True),
+        _case(24, uneven, rng, twice=True),
     )
 
 

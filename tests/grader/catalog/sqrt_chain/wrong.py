@@ -202,7 +202,6 @@ for name, other, holds, kind, *words in (
     ("one_less_than_all", one_segment_less, lambda n, k: n == k > 1, "not saved", "fs[0]'s output", FEWER),
     ("one_less_beyond_ten", one_segment_less, lambda n, k: n > 10 and k > 1, "not saved", "fs["),
     ("free_if_a_segment_has_k", free, lambda n, k: n == k * k > 1, "also saved", "cosine of fs[", NOWHERE),
-    ("free_in_segments_of_five", free, lambda n, k: n // k == 5 and k > 1, "also saved", "cosine of fs[", NOWHERE),
     ("twice_for_ten", twice, lambda n, k: n == 10, "recomputes", "15 matmuls again", OFTEN),
     ("twice_for_the_most", twice, lambda n, k: n == 24, "recomputes", "matmuls again", OFTEN),
 ):

@@ -50,7 +50,9 @@ def next_hint(hints: Sequence[Hint], findings: Sequence[Finding], given: Collect
     Returns:
       An index into `hints`, or None if none is left.
     """
-    closeness = {index: hint.closeness(findings) for index, hint in enumerate(hints) if index not in given}
+    # Arguments in the wrong order explain everything else that was found.
+    swapped = [finding for finding in findings if finding.kind is FindingKind.ARGUMENT_ORDER]
+    closeness = {index: hint.closeness(swapped or findings) for index, hint in enumerate(hints) if index not in given}
     fitting = [index for index, close in closeness.items() if close >= 0]
     return max(fitting, key=closeness.__getitem__, default=None)
 

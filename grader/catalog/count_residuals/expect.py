@@ -136,7 +136,7 @@ mistakes = (
         _run,
         _SEEN_APART,
     ),
-    Mistake("it counts an array once although it is passed as two arguments", _different_arrays, _SEEN_APART),
+    Mistake("it counts an array once although it is passed as several arguments", _different_arrays, _SEEN_APART),
     Mistake(
         "it counts only what the gradient with respect to the first argument needs",
         _first_argument,

@@ -41,9 +41,9 @@ def cases(rng):
         ),
         ("a function with literals", "none", _scaled, ones(a)),
         ("a chain of sines", "none", _waves, ones(b)),
-        ("one array passed as two arguments", "none", _cubic, *[ones(b)] * 2),
+        ("one array passed as three arguments", "none", _modulated, *[ones(b)] * 3),
         ("three arguments", "none", _gated, ones(b), ones(b), ones(b)),
-        ("one array twice in a dict", "none", _wave, dict.fromkeys(("time", "phase"), ones(b))),
+        ("one array three times in a dict", "none", _wave, dict.fromkeys(("scale", "phase", "height"), ones(b))),
         ("a scan", "scan", _deep, ones(length, a, a), ones(a)),
         ("a nested scan", "scan", _deeper, ones(length, a), ones(2, a)),
         ("rows of a table, by index", "none", _rows, ones(length, a, dtype=jnp.float16), places),
@@ -150,8 +150,8 @@ def _deeper(ws, x):
     return jnp.sum(jax.lax.scan(inner, x, ws)[0])
 
 
-def _cubic(x, y):
-    return x * y * x
+def _modulated(x, y, z):
+    return jnp.sum(x * jnp.sin(y) * z)
 
 
 def _gated(x, y, z):
@@ -159,7 +159,7 @@ def _gated(x, y, z):
 
 
 def _wave(parameters):
-    return jnp.sum(jnp.sin(parameters["time"]) * parameters["phase"])
+    return _modulated(parameters["scale"], parameters["phase"], parameters["height"])
 
 
 def _rows(table, places):

@@ -218,16 +218,16 @@ hints = (
         says="whatever p",
     ),
     Hint(
-        "The two policies of the question say the same about all operations, and yours does not. Where does it look at "
-        "the operation, and does it need to?",
-        after=("wrong value",),
-        says=", about ",
-    ),
-    Hint(
         "Your policy was asked the same thing twice, and its answers differ. What does it keep from one call to the "
         "next?",
         after=("wrong value",),
         says=", then ",
+    ),
+    Hint(
+        "The two policies of the question say the same about all operations, and yours does not. Where does it look at "
+        "the operation, and does it need to?",
+        after=("wrong value",),
+        says=", about ",
     ),
     Hint(
         "Take the pair of answers that the verdict names, and go through your policy with them, line by line. Which "

@@ -247,7 +247,7 @@ def whole_batch_for_an_odd_number(loss, params, batch, k):
     return (whole_batch if k % 2 else right)(loss, params, batch, k)
 
 
-@fails_with("peak", "A single matmul of your two passes takes", "Is that one microbatch for every k")
+@fails_with("peak", "times one microbatch's activations", "first microbatch")
 def whole_batch_in_float16(loss, params, batch, k):
     return (whole_batch if batch[0].dtype == jnp.float16 else right)(loss, params, batch, k)
 

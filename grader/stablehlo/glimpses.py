@@ -49,11 +49,13 @@ def glimpses(
 
 
 def glimpse(array: Array, place: int = -1) -> list[Array]:
-    """An array's row, float64 of shape (COLUMNS,); none for what is not looked at."""
+    """An array's row, float64 of shape (COLUMNS,); none for what is not looked at, such as an infinite one."""
     if array.dtype != np.float32 or array.size < MIN_SIZE:
         return []
     wide = array.astype(np.float64)
     magnitudes = abs(wide)
+    if not np.isfinite(magnitudes.sum()):  # it would be within an infinite tolerance of every other array
+        return []
     return [np.array([place, wide.size, wide.sum(), magnitudes.sum(), (wide * wide).sum(), wide.min(), wide.max()])]
 
 

@@ -185,6 +185,10 @@ hints = (
         says="p2 is asked first",
     ),
     Hint(
+        "Whose answer counts where both say yes? And whose does your policy look at before it looks at the other one?",
+        after=("argument order",),
+    ),
+    Hint(
         "What is to become of a value that `p1` wants to keep, and that `p2` does not ask for?",
         after=("wrong value",),
         says="one is enough",

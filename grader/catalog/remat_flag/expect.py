@@ -150,28 +150,9 @@ hints = (
 _TOO_MUCH = "Is all of f inside jax.checkpoint, for both values of the flag, and without a policy?"
 _TOO_MANY = "How many times does your answer trace f, for one value of the flag?"
 
-_REQUIREMENTS = (
-    (
-        (
-            "f(x, soft) under vmap",
-            "f(w1, w2, x, True)",
-            "f(w1, w2, x, False)",
-            "f(w, x, True) and then f(w, x, False)",
-            "f(x, True) and then f(x, False) for a scalar x",
-        ),
-        (
-            Saves(
-                (),
-                too_much=_TOO_MUCH,
-            ),
-            Recomputes(dots=2, too_many=_TOO_MANY),
-            AdvisesBarrier(),
-        ),
-    ),
-)
-
 
 def requirements(case):
-    if products := case.structure.get("products"):
-        return [(), (Saves((), too_much=_TOO_MUCH), Recomputes(dots=products, too_many=_TOO_MANY))]
-    return [group if case.name in cases else () for cases, group in _REQUIREMENTS]
+    asked = [Saves((), too_much=_TOO_MUCH), Recomputes(case.structure.get("products", 2), too_many=_TOO_MANY)]
+    if "products" not in case.structure:
+        asked.append(AdvisesBarrier())
+    return [asked]

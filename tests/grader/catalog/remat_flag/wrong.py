@@ -14,6 +14,8 @@ ALL = (
     "f(w1, w2, x, False)",
     "f(w, x, True) and then f(w, x, False)",
     "f(x, True) and then f(x, False) for a scalar x",
+    "6 arrays, False and then True and then False",
+    "4 and 5 arrays, False",
 )
 
 
@@ -129,19 +131,19 @@ def branches(f):
     return [jax.checkpoint(functools.partial(lambda flag, *arrays: f(*arrays, flag), flag)) for flag in (True, False)]
 
 
-@fails_with("recomputes", "How many times does your answer trace f", cases=ALL[1:4])
+@fails_with("recomputes", "How many times does your answer trace f", cases=(*ALL[1:4], *ALL[5:]))
 def where_of_both(f):
     yes, no = branches(f)
     return lambda *arguments: jnp.where(arguments[-1], yes(*arguments[:-1]), no(*arguments[:-1]))
 
 
-@fails_with("recomputes", "How many times does your answer trace f", cases=ALL[1:4])
+@fails_with("recomputes", "How many times does your answer trace f", cases=(*ALL[1:4], *ALL[5:]))
 def cond_of_both(f):
     yes, no = branches(f)
     return lambda *arguments: jax.lax.cond(arguments[-1], yes, no, *arguments[:-1])
 
 
-@fails_with("recomputes", "How many times does your answer trace f", cases=ALL[1:4])
+@fails_with("recomputes", "How many times does your answer trace f", cases=(*ALL[1:4], *ALL[5:]))
 def twice(f):
     kept = jax.checkpoint(f, static_argnums=-1)
     return lambda *arguments: (kept(*arguments) + kept(*arguments)) / 2

@@ -14,8 +14,8 @@ ALL = (
     "f(w1, w2, x, False)",
     "f(w, x, True) and then f(w, x, False)",
     "f(x, True) and then f(x, False) for a scalar x",
-    "6 arrays, False and then True and then False",
-    "4 and 5 arrays, False",
+    "6 arrays, flag False, then True, then False",
+    "4 and 5 arrays, flag False",
 )
 
 

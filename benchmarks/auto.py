@@ -401,12 +401,12 @@ def chains():
             try:
                 found = auto(chain(layers), *args, peak=measured.peak_bytes)
                 row = [f"{found.measurement.temp_bytes / 2**20:.1f} MiB", f"{found.recomputed / work:.0f}"]
-                row.append(revolve(layers + 1, found.kept_bytes // state))  # from product to product, and both ends
+                row.append(revolve(layers + 1, found.saved_bytes // state))  # from product to product, and both ends
             except PlanError:
                 row = ["none fits", "", ""]
             print(
                 f"| {layers} | {way} | {measured.temp_bytes / 2**20:.1f} MiB | {row[0]} "
-                f"| {again(measured.passes) / work:.0f} | {row[1]} | {row[2]} | {time.perf_counter() - start:.0f} |",
+                f"| {again(measured.trace) / work:.0f} | {row[1]} | {row[2]} | {time.perf_counter() - start:.0f} |",
                 flush=True,
             )
 
@@ -456,7 +456,7 @@ def main(target="cpu", *names):
     for name in names or models:
         make, args = models[name]
         layers = measure(make(True), *args, target=target)
-        work = again(layers.passes)
+        work = again(layers.trace)
         for part in (1, 0.8):
             start = time.perf_counter()
             limit = layers.peak_bytes - int((1 - part) * layers.temp_bytes)

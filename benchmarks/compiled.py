@@ -76,7 +76,7 @@ def main():
         medians = list(map(statistics.median, zip(*rounds, strict=True)))
         for (name, m), median in zip(found.items(), medians, strict=True):
             bytes_ = [bytes_text(m.predicted.peak_bytes), bytes_text(m.peak_bytes)]
-            flops = [count_text(count, "").rstrip() for count in (m.passes.cost.flops, m.cost.flops)]
+            flops = [count_text(count, "").rstrip() for count in (m.trace.cost.flops, m.cost.flops)]
             print("|", " | ".join([str(layers), name, *bytes_, *flops, f"{median / medians[0]:.2f}"]), "|", flush=True)
 
 

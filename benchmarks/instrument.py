@@ -26,7 +26,7 @@ from jax.ad_checkpoint import checkpoint_name, print_saved_residuals
 from rich.console import Console
 from rich.table import Table
 
-from rematscope import FwdBwd, ResidualTable, lint, liveness, plan, print_fwd_bwd, trace
+from rematscope import ResidualTable, SideBySide, lint, liveness, plan, print_fwd_bwd, trace
 from rematscope.render.view import plain_text
 
 LAYERS, D, HEADS, BATCH, TOKENS = 12, 1024, 16, 8, 512
@@ -177,13 +177,13 @@ def growth(model, counts) -> None:
         passes = trace(loss, *args)
         equations = sum(1 for program in (passes.forward, passes.backward) for _ in program.walk())
         row = [str(count), f"{equations:,}", f"{jax_alone:.2f}", f"{traced:.2f}"]
-        for view in (FwdBwd(passes), ResidualTable(passes)):
+        for view in (SideBySide(passes), ResidualTable(passes)):
             row.append(f"{took(lambda view=view: plain_text(view, 80)):.2f}")
             row.append(str(len(plain_text(view, 80).splitlines())))
-            if isinstance(view, FwdBwd):
+            if isinstance(view, SideBySide):
                 row.append(f"{took(view.html):.2f}")
         row.append(f"{took(silently(liveness, loss, *args)):.2f}")
-        row += [f"{took(silently(look, loss, *args)):.1f}" for look in (lint, functools.partial(plan, budget=1.0))]
+        row += [f"{took(silently(look, loss, *args)):.1f}" for look in (lint, functools.partial(plan, saved=1.0))]
         table.add_row(*row)
     Console(width=110).print(table)
 

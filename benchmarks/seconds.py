@@ -2,9 +2,9 @@
 
     python benchmarks/seconds.py
 
-For each of ten functions both passes are compiled as one program and run; beside it stands what `seconds_of` says with
-the rates of `calibrate()`. All are measured in turn, several times around: the fastest run of each counts, and the
-spread is the slowest round beside the fastest. What else runs on the machine makes both worse.
+Ten functions: the measured time of both passes, compiled as one program, next to what `estimate_time` predicts with the
+rates of `calibrate()`. The functions are measured round-robin, several times: the fastest run of each counts, and the
+spread is the slowest round divided by the fastest. Other programs on the machine make both worse.
 """
 
 import math
@@ -18,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from rematscope import calibrate, seconds_of, trace
+from rematscope import calibrate, estimate_time, trace
 
 ROUNDS, RUNS = 5, 3
 
@@ -72,7 +72,7 @@ def main() -> None:
             gradients = pullback(jnp.ones(out.shape, out.dtype))
             return result, [g for g in gradients if g.dtype != jax.dtypes.float0]
 
-        found[name] = jax.jit(both).lower(*args).compile(), args, seconds_of(trace(f, *args), device).step
+        found[name] = jax.jit(both).lower(*args).compile(), args, estimate_time(trace(f, *args), device).step
     rounds: dict[str, list[float]] = {name: [] for name in found}
     for _ in range(ROUNDS):
         for name, (compiled, args, _) in found.items():

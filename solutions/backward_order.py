@@ -11,7 +11,7 @@ is put by the first of them, and once.
 It is not always the best. Where an equation makes little out of much, it may pay to have done with it early, while
 nothing else is in memory; and what is best for any equations takes longer to find, the more there are (Sethi, "Complete
 register allocation problems", 1975, shows that this problem is NP-complete). For layers, one after the other, late is
-simple and good. `rematscope.scheduled` orders a whole model like that.
+simple and good. `rematscope.with_schedule` orders a whole model like that.
 """
 
 

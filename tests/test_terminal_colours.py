@@ -43,7 +43,7 @@ def verdict(outcome):
 def views():
     x = jax.ShapeDtypeStruct((64, 64), jnp.float32)
     passes = rematscope.trace(layer, x, x)
-    yield rematscope.FwdBwd(passes, marked=[passes.residuals[0].array])
+    yield rematscope.SideBySide(passes, marked=[passes.residuals[0].array])
     yield rematscope.residual_table(layer, x, x)
     yield rematscope.compare({"one": layer, "two": layer}, x, x)
     yield rematscope.liveness(layer, x, x)

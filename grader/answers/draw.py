@@ -12,7 +12,7 @@ from grader.util.jax_settings import as_they_come
 def drawn(
     answer: Callable, cases: Sequence[Case | Question], shown: Case | None, case: str | None, marked: Sequence[int]
 ) -> dict:
-    """An answer's two programs as `FwdBwd.pieces` has them, and what it costs, in JSON's types.
+    """An answer's two programs as `SideBySide.pieces` has them, and what it costs, in JSON's types.
 
     Args:
       answer: the learner's function.
@@ -28,7 +28,7 @@ def drawn(
     return {"columns": columns, "footer": footer}
 
 
-def passes_of(answer: Callable, case: Case) -> rematscope.Passes | None:
+def passes_of(answer: Callable, case: Case) -> rematscope.Trace | None:
     """An answer's two passes in a case; None where they cannot be traced."""
     try:
         return rematscope.trace(applied(answer, case), *case.arguments)
@@ -36,7 +36,7 @@ def passes_of(answer: Callable, case: Case) -> rematscope.Passes | None:
         return None
 
 
-def side_by_side(answer: Callable, case: Case, marked: Sequence[int]) -> rematscope.FwdBwd | None:
+def side_by_side(answer: Callable, case: Case, marked: Sequence[int]) -> rematscope.SideBySide | None:
     """An answer's two programs in a case, with the residuals at these positions marked; None where they cannot be had,
     or are not those that the positions are about."""
     passes = passes_of(answer, case)
@@ -45,5 +45,5 @@ def side_by_side(answer: Callable, case: Case, marked: Sequence[int]) -> rematsc
     return _marked(passes, marked)
 
 
-def _marked(passes: rematscope.Passes, marked: Sequence[int]) -> rematscope.FwdBwd:
-    return rematscope.FwdBwd(passes, marked={passes.residuals[place].value for place in marked})
+def _marked(passes: rematscope.Trace, marked: Sequence[int]) -> rematscope.SideBySide:
+    return rematscope.SideBySide(passes, marked={passes.residuals[place].value for place in marked})

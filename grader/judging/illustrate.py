@@ -41,7 +41,7 @@ def scene(verdict: Verdict, shown: Case) -> tuple[str | None, tuple[int, ...], s
     return None, (), f"Both programs of your answer ({shown.name})"
 
 
-def effects_beside_others(exercise: str, shown: Case, passes: rematscope.Passes) -> tuple[Effect, ...]:
+def effects_beside_others(exercise: str, shown: Case, passes: rematscope.Trace) -> tuple[Effect, ...]:
     """An answer's costs for the page's shapes, those of the worked answer, and those of both ends between which every
     answer lies; nothing if a loop runs until its condition says so, since what that costs is in no trace.
 
@@ -59,7 +59,7 @@ def _has_dynamic_loop(program: rematscope.Program) -> bool:
     return any(e.primitive == "while" or any(map(_has_dynamic_loop, e.bodies)) for e in program.equations)
 
 
-def _effect(label: str, passes: rematscope.Passes) -> Effect:
+def _effect(label: str, passes: rematscope.Trace) -> Effect:
     return Effect(label, passes.bytes_by_kind()["computed"], passes.recompute_cost.flops)
 
 

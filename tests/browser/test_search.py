@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 from lab import tab_to
 
-from rematscope import FwdBwd, ResidualTable, trace
+from rematscope import ResidualTable, SideBySide, trace
 from rematscope.render.parts import Stack
 
 HOSTILE = "<img src=x onerror='document.title=1'>"
@@ -29,7 +29,7 @@ def saved(tmp_path_factory):
     weights = jax.ShapeDtypeStruct((8, 8), jnp.float32)
     x = jax.ShapeDtypeStruct((4, 8), jnp.float32)
     passes = trace(net, {"layers": [weights] * 30, HOSTILE: x}, x)
-    Stack(FwdBwd(passes), ResidualTable(passes)).save(path)
+    Stack(SideBySide(passes), ResidualTable(passes)).save(path)
     return path
 
 

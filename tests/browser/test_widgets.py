@@ -1,4 +1,4 @@
-"""The linked programs and the panel, by pointer and by keyboard."""
+"""The interactive programs and the panel, by pointer and by keyboard."""
 
 import re
 
@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
 
-from rematscope import explore, linked
+from rematscope import explore, interactive_programs
 
 
 def layer(W, x):
@@ -24,14 +24,14 @@ def net(W1, W2, x):
 
 
 arguments = jnp.ones((5, 4)), jnp.ones((6, 5)), jnp.ones(4)
-linked(jax.checkpoint(net, policy=jax.checkpoint_policies.dots_saveable), *arguments)
+interactive_programs(jax.checkpoint(net, policy=jax.checkpoint_policies.dots_saveable), *arguments)
 """
 
 
 LONG = """
-from rematscope import FwdBwd, trace
+from rematscope import SideBySide, trace
 
-FwdBwd(trace(lambda x: [x := jnp.sin(x) * (i + 0.5) for i in range(60)][-1].sum(), jnp.ones(4)))
+SideBySide(trace(lambda x: [x := jnp.sin(x) * (i + 0.5) for i in range(60)][-1].sum(), jnp.ones(4)))
 """
 
 

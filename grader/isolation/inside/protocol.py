@@ -116,7 +116,7 @@ class Draw:
 
 @dataclass(frozen=True)
 class Drawn:
-    """The two programs as `rematscope.FwdBwd.pieces` has them."""
+    """The two programs as `rematscope.SideBySide.pieces` has them."""
 
     columns: list
     footer: list

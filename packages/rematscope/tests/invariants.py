@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax._src.ad_checkpoint import saved_residuals  # private: JAX's own opinion, used in tests only
 
-from rematscope import FwdBwd, Literal, Passes, Program, Value, trace
+from rematscope import Literal, Program, SideBySide, Trace, Value, trace
 from rematscope.ir import jax_internals
 
 FLOAT0 = jax.dtypes.float0
@@ -58,13 +58,13 @@ def types(values) -> list[tuple]:
     return [(tuple(v.shape), np.dtype(v.dtype) if v.dtype == FLOAT0 else v.dtype) for v in values]
 
 
-def assert_residuals_are_the_leaves_of_vjp(passes: Passes, flat, leaves):
+def assert_residuals_are_the_leaves_of_vjp(passes: Trace, flat, leaves):
     """One residual for each leaf of the pullback that `jax.vjp` itself returns when it is traced."""
     pullback = jax.eval_shape(lambda *leaves: jax.vjp(flat, *leaves)[1], *leaves)
     assert types(passes.residuals) == types(jax.tree.leaves(pullback))
 
 
-def assert_residuals_are_jax_saved_residuals(passes: Passes, flat, leaves):
+def assert_residuals_are_jax_saved_residuals(passes: Trace, flat, leaves):
     """The types of `print_saved_residuals`, which lists a value once however often it is kept."""
     once = {r.value: r for r in passes.residuals}.values()
     theirs = [aval for aval, _ in saved_residuals(flat, *leaves)]
@@ -110,7 +110,7 @@ def defined(program: Program) -> list[Value]:
     return found
 
 
-def assert_structure(passes: Passes):
+def assert_structure(passes: Trace):
     for program in (passes.forward, passes.backward):
         assert_closed(program)
     everywhere = defined(passes.forward) + defined(passes.backward)
@@ -134,7 +134,7 @@ def assert_structure(passes: Passes):
 # Values.
 
 
-def assert_same_numbers(passes: Passes, flat, leaves, transform=jax.jit):
+def assert_same_numbers(passes: Trace, flat, leaves, transform=jax.jit):
     """Forward, then backward on what forward returned, gives the values and gradients of `jax.vjp`."""
     shapes = jax.eval_shape(flat, *leaves)
     cotangents = random_cotangents(shapes)
@@ -240,7 +240,7 @@ def _watch_scan(equation, operands, at, env, seen):
     return [*carry, *(jnp.stack(column) for column in zip(*rows, strict=True))]
 
 
-def assert_roles_are_true(passes: Passes, leaves):
+def assert_roles_are_true(passes: Trace, leaves):
     """R equals the forward value that it stands for; R and L do not change with the cotangent."""
     early = [e for e, _ in passes.backward.walk() if e.role != "B"]
     if not early:
@@ -264,18 +264,18 @@ def assert_roles_are_true(passes: Passes, leaves):
                 assert_equal_arrays(array, other[value][at], ulps=0)
 
 
-def as_by_default(case, passes: Passes) -> bool:
+def as_by_default(case, passes: Trace) -> bool:
     """With `JAX_REMAT3`, whether these are the programs that JAX makes without it: those run in another process."""
     if not jax_internals.remat3():
         return False
     jax.config.update("jax_remat3", False)
     try:
-        return str(FwdBwd(trace(case.function, *case.args, **case.kwargs))) == str(FwdBwd(passes))
+        return str(SideBySide(trace(case.function, *case.args, **case.kwargs))) == str(SideBySide(passes))
     finally:
         jax.config.update("jax_remat3", True)
 
 
-def check(case, passes: Passes, transform=jax.jit):
+def check(case, passes: Trace, transform=jax.jit):
     """All of the above."""
     flat, leaves = flattened(case)
     assert_residuals_are_the_leaves_of_vjp(passes, flat, leaves)

@@ -18,15 +18,15 @@ from rematscope import (
     auto,
     compare,
     cost_of,
+    estimate_time,
     fit,
     frontier,
-    load,
+    load_schedule,
     measure,
     plan,
     recompute_graph,
-    scheduled,
-    seconds_of,
     trace,
+    with_schedule,
 )
 
 W, X = normal(400, 8, 8), normal(401, 64, 8)
@@ -49,7 +49,7 @@ def refused(kind, sentence, call):
 def test_what_is_no_target_is_refused_before_anything_is_compiled(target):
     for call in (
         lambda: measure(net, W, X, target=target),
-        lambda: fit(net, W, X, budget="1 MiB", target=target),
+        lambda: fit(net, W, X, peak="1 MiB", target=target),
         lambda: auto(net, W, X, peak="1 MiB", target=target),
     ):
         refused(TargetError, f"^{target!r} {TO_COMPILE_FOR}", call)
@@ -59,9 +59,9 @@ def test_what_is_no_target_is_refused_before_anything_is_compiled(target):
 def test_a_cost_that_is_no_number_is_refused_by_all_who_take_one(said):
     for call in (
         lambda: auto(net, W, X, peak="1 MiB", cost=lambda e: said),
-        lambda: plan(net, W, X, budget=0.5, cost=lambda e: said),
+        lambda: plan(net, W, X, saved=0.5, cost=lambda e: said),
         lambda: frontier(net, W, X, cost=lambda e: said),
-        lambda: fit(net, W, X, budget="1 MiB", cost=lambda e: said),
+        lambda: fit(net, W, X, peak="1 MiB", cost=lambda e: said),
         lambda: recompute_graph(net, W, X, cost=lambda e: said),
     ):
         refused(
@@ -73,30 +73,30 @@ def test_a_cost_that_is_no_number_is_refused_by_all_who_take_one(said):
 def test_what_is_no_cost_is_refused_by_all_who_take_one(cost):
     for call in (
         lambda: auto(net, W, X, peak="1 MiB", cost=cost),
-        lambda: plan(net, W, X, budget=0.5, cost=cost),
+        lambda: plan(net, W, X, saved=0.5, cost=cost),
         lambda: frontier(net, W, X, cost=cost),
-        lambda: fit(net, W, X, budget="1 MiB", cost=cost),
+        lambda: fit(net, W, X, peak="1 MiB", cost=cost),
         lambda: recompute_graph(net, W, X, cost=cost),
     ):
         refused(PlanError, rf"^a cost of {re.escape(repr(cost))} is none\. Give .* of an Equation", call)
 
 
 def test_fit_takes_the_costs_that_plan_takes():
-    spent = fit(net, W, X, budget="1 MiB", cost="seconds", device=DEVICE)
+    spent = fit(net, W, X, peak="1 MiB", cost="seconds", device=DEVICE)
     assert spent.plan.graph.device == "here" and spent.chosen.seconds.device == "here"
     assert spent.plan.cost == pytest.approx(
-        plan(net, W, X, budget=spent.plan.budget, cost="seconds", device=DEVICE).cost
+        plan(net, W, X, saved=spent.plan.budget, cost="seconds", device=DEVICE).cost
     )
     with pytest.raises(PlanError, match="seconds on which device"):
-        fit(net, W, X, budget="1 MiB", cost="seconds")
+        fit(net, W, X, peak="1 MiB", cost="seconds")
 
 
 LIMITS = {
-    "no text": ({"peak": ""}, r"a peak of '' cannot be read\. Write it like"),
-    "neither": ({}, "give auto either peak=, .* or budget="),
-    "both": ({"peak": "1 GiB", "budget": 0}, "give auto either peak=, .* or budget="),
-    "a switch": ({"peak": False}, "a peak of False is no number of bytes"),
-    "a part": ({"budget": 0.5}, r"a budget of 0\.5 is no number of bytes"),
+    "no text": ({"peak": ""}, r"peak='' cannot be read\. Write bytes like"),
+    "neither": ({}, "give auto either peak=, .* or saved="),
+    "both": ({"peak": "1 GiB", "saved": 0}, "give auto either peak=, .* or saved="),
+    "a switch": ({"peak": False}, "peak=False is not a number of bytes"),
+    "a part": ({"saved": 0.5}, r"saved=0\.5 is not a number of bytes"),
     "a switch of compiles": ({"peak": "1 MiB", "compiles": True}, r"compiles=True will not do.*Give 1 or more\.$"),
 }
 
@@ -113,7 +113,7 @@ PLAIN = {"cuts": [], "depth": None, "policy": None, "own": False}
 @pytest.fixture(scope="module")
 def choice(tmp_path_factory):
     file = tmp_path_factory.mktemp("choices") / "choice.json"
-    auto(net, W, X, budget="3 KiB").save(file)
+    auto(net, W, X, saved="3 KiB").save(file)
     return file
 
 
@@ -131,18 +131,18 @@ def choice(tmp_path_factory):
 def test_a_file_that_holds_no_choice_is_refused(choice, said, tmp_path):
     file = tmp_path / "other.json"
     file.write_text(json.dumps(json.loads(choice.read_text()) | said))
-    refused(PlanError, r"other\.json holds no choice\. Write one with auto\(", lambda: load(file, net, W, X))
+    refused(PlanError, r"other\.json holds no choice\. Write one with auto\(", lambda: load_schedule(file, net, W, X))
 
 
 @pytest.mark.parametrize("text", [b"", b"3", b"[]", b"null", b"{}", b"\xff\xfe", b"[" * 100_000])
 def test_a_file_of_another_kind_holds_no_choice(text, tmp_path):
     (tmp_path / "other.json").write_bytes(text)
-    refused(PlanError, "holds no choice", lambda: load(tmp_path / "other.json", net, W, X))
+    refused(PlanError, "holds no choice", lambda: load_schedule(tmp_path / "other.json", net, W, X))
 
 
 @pytest.mark.parametrize("path", [None, 3])
 def test_what_is_no_path_holds_no_choice(path):
-    refused(PlanError, rf"^{path} is no path\. Give that of a file", lambda: load(path, net, W, X))
+    refused(PlanError, rf"^{path} is no path\. Give that of a file", lambda: load_schedule(path, net, W, X))
 
 
 POLICIES = jax.checkpoint_policies
@@ -150,7 +150,7 @@ POLICIES = jax.checkpoint_policies
 
 @pytest.mark.parametrize("policy", ["dots", 3, ["h"], {}])
 def test_a_policy_that_is_no_function_is_refused_at_once(policy):
-    refused(PlanError, r"^policy= is .*, and no policy\. Give a function such as", lambda: scheduled(net, policy))
+    refused(PlanError, r"^policy= is .*, and no policy\. Give a function such as", lambda: with_schedule(net, policy))
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,9 @@ def test_a_policy_that_is_no_function_is_refused_at_once(policy):
     ],
 )
 def test_what_makes_policies_is_told_from_a_policy(policy):
-    refused(PlanError, rf"^policy= is {policy.__name__}, which makes a policy", lambda: scheduled(net, policy)(W, X))
+    refused(
+        PlanError, rf"^policy= is {policy.__name__}, which makes a policy", lambda: with_schedule(net, policy)(W, X)
+    )
     checkpointed = jax.checkpoint(net, policy=policy)
     refused(TraceError, rf"^a checkpoint of net has policy={policy.__name__}, which", lambda: trace(checkpointed, W, X))
 
@@ -174,7 +176,7 @@ def test_what_a_policy_of_ones_own_runs_into_comes_through():
         raise TypeError("mine")
 
     with pytest.raises(TypeError, match=r"^mine"):
-        scheduled(net, mine)(W, X)
+        with_schedule(net, mine)(W, X)
 
 
 ASKED = {
@@ -187,8 +189,8 @@ ASKED = {
     "compare no function": (lambda: compare({"a": 3}, W, X), r"^'a' is a value of type int, not a function\. Give"),
     "compare nothing": (lambda: compare({}, W, X), r"^compare got an empty mapping\. Give functions"),
     "seconds of a function": (
-        lambda: seconds_of(net, "h100"),
-        r"^seconds_of is asked about net, .*seconds_of\(trace\(",
+        lambda: estimate_time(net, "h100"),
+        r"^estimate_time needs the result of trace, not net.*estimate_time\(trace\(",
     ),
     "cost of a number": (lambda: cost_of(3), r"^cost_of is asked about a value of type int, .*trace\(f, …\)\.cost\.$"),
     "cost of a function": (lambda: cost_of(net), r"^cost_of is asked about a value of type function, and not about an"),
@@ -206,21 +208,23 @@ def test_what_is_asked_about_the_wrong_thing_is_refused(what):
 TAKE_ARGUMENTS = {
     **{
         name: getattr(rematscope, name)
-        for name in "explore frontier linked lint liveness measure print_fwd_bwd residual_table trace".split()
+        for name in (
+            "explore frontier interactive_programs lint liveness measure print_fwd_bwd residual_table trace".split()
+        )
     },
     "recompute_graph": recompute_graph,
     "auto": lambda f, *args: auto(f, *args, peak="1 MiB"),
     "compare": lambda f, *args: compare({"net": f}, *args),
-    "fit": lambda f, *args: fit(f, *args, budget="1 MiB"),
-    "plan": lambda f, *args: plan(f, *args, budget=0.5),
-    "scheduled": lambda f, *args: scheduled(f)(*args),
+    "fit": lambda f, *args: fit(f, *args, peak="1 MiB"),
+    "plan": lambda f, *args: plan(f, *args, saved=0.5),
+    "with_schedule": lambda f, *args: with_schedule(f)(*args),
 }
 
 
 @pytest.mark.parametrize("name", TAKE_ARGUMENTS)
 def test_arguments_that_are_none_are_refused_by_all_who_take_some(name):
     call = TAKE_ARGUMENTS[name]
-    if name != "scheduled":  # whose function may be one of what it closes over
+    if name != "with_schedule":  # whose function may be one of what it closes over
         refused(TraceError, "^there are no arguments to differentiate", lambda: call(net))
     refused(TraceError, "^an argument holds 'relu', a str, and only arrays", lambda: call(net, W, "relu"))
 

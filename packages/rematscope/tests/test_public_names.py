@@ -33,6 +33,6 @@ def test_a_certificate_can_be_kept_and_verified_later():
         return jnp.sin(checkpoint_name(x @ w, "h") @ u)
 
     args = jnp.ones((8, 64)), jnp.ones((64, 256)), jnp.ones((256, 64))
-    best = rematscope.plan(f, *args, budget="8 KiB")
+    best = rematscope.plan(f, *args, saved="8 KiB")
     kept = pickle.loads(pickle.dumps(best.certificate))
     assert kept == best.certificate and kept.verify(f, *args) == best.cost == best.recompute_flops

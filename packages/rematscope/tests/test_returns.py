@@ -31,7 +31,7 @@ MIXES = [lambda a, b: a @ b, lambda a, b: jnp.tanh(a) * b, lambda a, b: a + b, l
 CALLS = {
     "trace": lambda f, *args: trace(f, *args).residuals,
     "lint": lambda f, *args: plain_text(lint(f, *args)),
-    "plan": lambda f, *args: plain_text(plan(f, *args, budget=0.5)),
+    "plan": lambda f, *args: plain_text(plan(f, *args, saved=0.5)),
     "frontier": lambda f, *args: plain_text(frontier(f, *args)),
     "compare": lambda f, *args: plain_text(compare({"f": f, "checkpoint": jax.checkpoint(f)}, *args)),
     "liveness": lambda f, *args: plain_text(liveness(f, *args)),
@@ -39,7 +39,7 @@ CALLS = {
 }
 COMPILING = {
     "measure": lambda f, *args: plain_text(measure(f, *args)),
-    "fit": lambda f, *args: plain_text(fit(f, *args, budget="1 MiB")),
+    "fit": lambda f, *args: plain_text(fit(f, *args, peak="1 MiB")),
 }
 
 
@@ -113,8 +113,8 @@ def test_programs_compute_jaxs_gradient_and_graphs_count_what_they_compute(numbe
     for ours, jaxs in zip(gradients, jax.grad(f, tuple(range(count)))(*args), strict=True):
         assert jnp.allclose(ours, jaxs, rtol=1e-4, atol=1e-5, equal_nan=True)
     graph = recompute_graph(f, *args)
-    kept = graph.passes.device_bytes_by_kind().get("computed", 0)
-    assert graph.evaluate(()) == (kept, cost_again(graph.passes))
+    kept = graph.trace.device_bytes_by_kind().get("computed", 0)
+    assert graph.evaluate(()) == (kept, cost_again(graph.trace))
 
 
 def program(draw, depth, count):

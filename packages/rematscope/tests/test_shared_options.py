@@ -21,7 +21,7 @@ OPTIONS = [
     for option, parameter in inspect.signature(getattr(rematscope, name)).parameters.items()
     if parameter.kind is parameter.KEYWORD_ONLY
 ] + [(name, "differentiate") for name in ENTRIES]
-VALUES = {"target": "cpu", "device": "tpu v5e", "budget": "1 MiB", "peak": "1 MiB", "compiles": 1}
+VALUES = {"target": "cpu", "device": "tpu v5e", "saved": "1 MiB", "peak": "1 MiB", "compiles": 1}
 
 
 def loss_with(option):
@@ -33,14 +33,16 @@ def loss_with(option):
 
 def call(name, f, *args, **kwargs):
     entry = getattr(rematscope, name)
-    needed = {"plan": {"budget": 1.0}, "fit": {"budget": "1 MiB"}, "auto": {"budget": "1 MiB"}}.get(name, {})
+    needed = {"plan": {"saved": 1.0}, "fit": {"peak": "1 MiB"}, "auto": {"saved": "1 MiB"}}.get(name, {})
     if name == "compare":
         f = {"the loss": f}
-    return entry(*(("file",) if name == "load" else ()), f, *args, **needed | kwargs)
+    return entry(*(("file",) if name == "load_schedule" else ()), f, *args, **needed | kwargs)
 
 
 def test_all_that_pass_keywords_on_are_here():
-    assert {"trace", "measure", "auto", "load", "plan", "fit", "frontier", "liveness", "compare", "lint"} <= {*ENTRIES}
+    assert {"trace", "measure", "auto", "load_schedule", "plan", "fit", "frontier", "liveness", "compare", "lint"} <= {
+        *ENTRIES
+    }
 
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS)

@@ -81,7 +81,7 @@ def test_programs_open_under_the_finding_with_its_residuals_marked():
     extra, missing = verdict.findings
     assert extra.kind == "also saved" and missing.kind == "not saved" and missing.programs is None
     marked = {
-        residual.primitive for residual in extra.programs.passes.residuals if residual.value in extra.programs.marked
+        residual.primitive for residual in extra.programs.trace.residuals if residual.value in extra.programs.marked
     }
     assert marked == {"gt", "max", "mul"}
     page = VerdictView(verdict).html()

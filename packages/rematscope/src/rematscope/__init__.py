@@ -1,7 +1,7 @@
 """What a JAX function's backward pass keeps, what it computes again, and what that costs.
 
-    from rematscope import explore, linked, liveness, measure, print_fwd_bwd, residual_table, trace
-    from rematscope import auto, fit, frontier, lint, plan, scheduled
+    from rematscope import compare, explore, liveness, measure, print_fwd_bwd, residual_table, trace
+    from rematscope import auto, fit, frontier, lint, plan, with_schedule
 
 Nothing here runs the function, unless its time is asked for: arguments may be arrays or `jax.ShapeDtypeStruct`s.
 """
@@ -12,88 +12,88 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rematscope.choices.build import recompute_graph
     from rematscope.errors import PlanError, TargetError, TraceError
-    from rematscope.ir.collectives import Tally
+    from rematscope.ir.collectives import CollectiveStats
     from rematscope.ir.cost import Cost, cost_of
     from rematscope.ir.program import Equation, Literal, Program, Value
     from rematscope.ir.source import Source
-    from rematscope.linting.finding import LintFinding, LintKind, Place
+    from rematscope.linting.finding import LintFinding, LintKind, NameSuggestion
     from rematscope.linting.lint import Lint, lint
     from rematscope.memory.liveness import liveness
-    from rematscope.memory.timeline import Moment, Timeline
+    from rematscope.memory.timeline import MemorySample, Timeline
     from rematscope.planning.certificate import Certificate
     from rematscope.planning.explore import explore
     from rematscope.planning.fit import Fit, fit
     from rematscope.planning.frontier import Frontier, frontier
     from rematscope.planning.plan import Plan, plan
     from rematscope.planning.points import Point
-    from rematscope.scheduling.auto import auto, load
-    from rematscope.scheduling.host import Host
+    from rematscope.scheduling.auto import auto, load_schedule
+    from rematscope.scheduling.host import HostOffload
     from rematscope.scheduling.result import Auto
-    from rematscope.scheduling.scheduled import scheduled
+    from rematscope.scheduling.with_schedule import with_schedule
     from rematscope.seconds.calibrate import calibrate
     from rematscope.seconds.devices import Device
-    from rematscope.seconds.roofline import Seconds, seconds_of
+    from rematscope.seconds.roofline import TimeEstimate, estimate_time
     from rematscope.tracing.residuals import Residual
-    from rematscope.tracing.trace import Passes, trace
-    from rematscope.views.compare import ComparedWay, Comparison, compare
-    from rematscope.views.linked import linked
+    from rematscope.tracing.trace import Trace, trace
+    from rematscope.views.compare import Comparison, ComparisonRow, compare
+    from rematscope.views.interactive_programs import interactive_programs
     from rematscope.views.residual_table import ResidualTable, residual_table
-    from rematscope.views.side_by_side import FwdBwd, print_fwd_bwd
-    from rematscope.xla.measure import Exchange, Measurement, measure
+    from rematscope.views.side_by_side import SideBySide, print_fwd_bwd
+    from rematscope.xla.measure import CollectiveRow, Measurement, measure
 
 __all__ = [
     "Auto",
     "Certificate",
-    "ComparedWay",
+    "CollectiveRow",
+    "CollectiveStats",
     "Comparison",
+    "ComparisonRow",
     "Cost",
     "Device",
     "Equation",
-    "Exchange",
     "Fit",
     "Frontier",
-    "FwdBwd",
-    "Host",
+    "HostOffload",
     "Lint",
     "LintFinding",
     "LintKind",
     "Literal",
     "Measurement",
-    "Moment",
-    "Passes",
-    "Place",
+    "MemorySample",
+    "NameSuggestion",
     "Plan",
     "PlanError",
     "Point",
     "Program",
     "Residual",
     "ResidualTable",
-    "Seconds",
+    "SideBySide",
     "Source",
-    "Tally",
     "TargetError",
+    "TimeEstimate",
     "Timeline",
+    "Trace",
     "TraceError",
     "Value",
     "auto",
     "calibrate",
     "compare",
     "cost_of",
+    "estimate_time",
     "explore",
     "fit",
     "frontier",
-    "linked",
+    "interactive_programs",
     "lint",
     "liveness",
-    "load",
+    "load_schedule",
     "measure",
     "plan",
     "print_fwd_bwd",
     "recompute_graph",
     "residual_table",
-    "scheduled",
-    "seconds_of",
     "trace",
+    "with_schedule",
 ]
 
 __docformat__ = "google"  # for pdoc
@@ -103,34 +103,34 @@ __docformat__ = "google"  # for pdoc
 _HOMES = {
     "choices.build": ["recompute_graph"],
     "errors": ["PlanError", "TargetError", "TraceError"],
-    "ir.collectives": ["Tally"],
+    "ir.collectives": ["CollectiveStats"],
     "ir.cost": ["Cost", "cost_of"],
     "ir.program": ["Equation", "Literal", "Program", "Value"],
     "ir.source": ["Source"],
-    "linting.finding": ["LintFinding", "LintKind", "Place"],
+    "linting.finding": ["LintFinding", "LintKind", "NameSuggestion"],
     "linting.lint": ["Lint", "lint"],
     "memory.liveness": ["liveness"],
-    "memory.timeline": ["Moment", "Timeline"],
+    "memory.timeline": ["MemorySample", "Timeline"],
     "planning.certificate": ["Certificate"],
     "planning.fit": ["Fit", "fit"],
     "planning.frontier": ["Frontier", "frontier"],
     "planning.plan": ["Plan", "plan"],
     "planning.points": ["Point"],
-    "scheduling.auto": ["auto", "load"],
-    "scheduling.host": ["Host"],
+    "scheduling.auto": ["auto", "load_schedule"],
+    "scheduling.host": ["HostOffload"],
     "scheduling.result": ["Auto"],
-    "scheduling.scheduled": ["scheduled"],
+    "scheduling.with_schedule": ["with_schedule"],
     "seconds.calibrate": ["calibrate"],
     "seconds.devices": ["Device"],
-    "seconds.roofline": ["Seconds", "seconds_of"],
+    "seconds.roofline": ["TimeEstimate", "estimate_time"],
     "tracing.residuals": ["Residual"],
-    "tracing.trace": ["Passes", "trace"],
-    "views.compare": ["ComparedWay", "Comparison", "compare"],
+    "tracing.trace": ["Trace", "trace"],
+    "views.compare": ["ComparisonRow", "Comparison", "compare"],
     "planning.explore": ["explore"],
-    "views.linked": ["linked"],
+    "views.interactive_programs": ["interactive_programs"],
     "views.residual_table": ["ResidualTable", "residual_table"],
-    "views.side_by_side": ["FwdBwd", "print_fwd_bwd"],
-    "xla.measure": ["Exchange", "Measurement", "measure"],
+    "views.side_by_side": ["SideBySide", "print_fwd_bwd"],
+    "xla.measure": ["CollectiveRow", "Measurement", "measure"],
 }
 _HOME_OF = {name: f"rematscope.{module}" for module, names in _HOMES.items() for name in names}
 

@@ -26,10 +26,10 @@ from rematscope.memory.liveness import live_bytes
 from rematscope.render.parts import Stack
 from rematscope.render.view import show
 from rematscope.seconds.devices import Device, device_called
-from rematscope.seconds.roofline import seconds_of
-from rematscope.tracing.trace import Passes, trace
+from rematscope.seconds.roofline import estimate_time
+from rematscope.tracing.trace import Trace, trace
 from rematscope.views.residual_table import ResidualTable
-from rematscope.views.side_by_side import FwdBwd
+from rematscope.views.side_by_side import SideBySide
 
 _KINDS = {"f": "float", "bf": "bfloat", "i": "int", "u": "uint", "c": "complex"}
 
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # whatever the function runs into is said as the rest is
         print(f"{asked.function} cannot be traced with these arguments: {_failure(error)}", file=sys.stderr)
         return 1
-    view = Stack(FwdBwd(passes, device=device), ResidualTable(passes, device))
+    view = Stack(SideBySide(passes, device=device), ResidualTable(passes, device))
     if asked.save:
         try:
             view.save(asked.save)
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def as_data(passes: Passes, device: Device | None = None) -> dict[str, Any]:
+def as_data(passes: Trace, device: Device | None = None) -> dict[str, Any]:
     """What the views show, as JSON has it: sizes in bytes, costs as numbers; of a device the seconds of a roofline."""
     found = {
         "function": passes.function,
@@ -101,13 +101,13 @@ def as_data(passes: Passes, device: Device | None = None) -> dict[str, Any]:
         "host_bytes": passes.host_bytes(),
         "residuals": [dataclasses.asdict(row) for row in ResidualTable(passes, device).rows],
         "recomputed": _cost(passes.recompute_cost),
-        "deferred": _cost(passes.late_cost),
+        "deferred": _cost(passes.deferred_cost),
         "peak_bytes": live_bytes(passes).peak_bytes,
-        "not_looked_into": list(passes.unopened),
+        "not_looked_into": list(passes.opaque_primitives),
     }
     if device is not None:
-        seconds = seconds_of(passes, device)
-        shares = {"step": seconds.step, "share": seconds.share, "uncounted": sorted(seconds.uncounted)}
+        seconds = estimate_time(passes, device)
+        shares = {"step": seconds.step, "share": seconds.recompute_fraction, "uncounted": sorted(seconds.uncounted)}
         found["seconds"] = dataclasses.asdict(seconds) | shares
     return found
 

@@ -104,8 +104,8 @@ def test_each_row_of_a_ragged_product_meets_the_matrix_of_its_group():
 # Others, within a factor of 1.5.
 
 
-def close(count, by_hand):
-    assert by_hand / 1.5 <= count <= 1.5 * by_hand, (count, by_hand)
+def close(count, suggested_names):
+    assert suggested_names / 1.5 <= count <= 1.5 * suggested_names, (count, suggested_names)
 
 
 LINEAR_ALGEBRA = {
@@ -124,10 +124,10 @@ LINEAR_ALGEBRA = {
 
 @pytest.mark.parametrize("name", LINEAR_ALGEBRA)
 def test_decompositions_of_square_matrices_cost_what_textbooks_say(name):
-    f, by_hand = LINEAR_ALGEBRA[name]
+    f, suggested_names = LINEAR_ALGEBRA[name]
     for (n,) in drawn(7, 1, 24, 200):
-        close(flops(f, array(n, n)), by_hand(n))
-        close(flops(f, array(3, 2, n, n)), 6 * by_hand(n))
+        close(flops(f, array(n, n)), suggested_names(n))
+        close(flops(f, array(3, 2, n, n)), 6 * suggested_names(n))
 
 
 def test_decompositions_of_tall_and_wide_matrices():

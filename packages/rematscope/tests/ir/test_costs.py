@@ -113,7 +113,7 @@ def test_scan_counts_every_iteration():
     # The scan runs again for its carries: a product of 4 × 4 and 4 sines a step. The cosines are late.
     assert passes.recompute_cost.flops == 7 * (2 * 4 * 4)
     assert passes.recompute_cost.transcendentals == 7 * 4
-    assert passes.late_cost.transcendentals == 7 * 4
+    assert passes.deferred_cost.transcendentals == 7 * 4
 
 
 def test_nested_scans_multiply():

@@ -63,10 +63,10 @@ def test_graph_and_trace_count_the_same(wrap):
 
     f = wrap(f)
     graph = recompute_graph(f, X)
-    assert graph.evaluate(()) == (graph.passes.device_bytes_by_kind().get("computed", 0), cost_again(graph.passes))
+    assert graph.evaluate(()) == (graph.trace.device_bytes_by_kind().get("computed", 0), cost_again(graph.trace))
     found = frontier(f, X)
     nothing = next(point for point in found.presets if point.label == "nothing_saveable")
     assert (found.points[0].nbytes, found.points[0].cost) == (nothing.nbytes, nothing.cost)
-    plan(f, X, budget=0).check()
+    plan(f, X, saved=0).check()
     gradient = trace(f, X).backward(*trace(f, X).forward(jnp.ones((16, 16)) / 16)[1:], jnp.float32(1))[0]
     assert jnp.allclose(gradient, jax.grad(f)(jnp.ones((16, 16)) / 16), rtol=1e-5)

@@ -34,25 +34,25 @@ def attending(**settings):
 
 def test_a_name_is_advised_only_where_a_line_of_the_users_has_the_value():
     found = lint(*attending())
-    assert {place.what for place in found.places} == {"what a library returns", "the result of a matrix product"}
-    (returned,) = [place for place in found.places if place.what == "what a library returns"]
+    assert {place.value for place in found.places} == {"what a library returns", "the result of a matrix product"}
+    (returned,) = [place for place in found.places if place.value == "what a library returns"]
     assert returned.module == "Attending/MultiHeadDotProductAttention_0/out" and returned.type == "f32[2,4,8]"
     assert all(place.source.caller is None for place in found.places if place is not returned)
 
 
 def test_that_advice_spares_what_it_says():
     f, *args = attending()
-    (returned,) = [place for place in lint(f, *args).places if place.what == "what a library returns"]
+    (returned,) = [place for place in lint(f, *args).places if place.value == "what a library returns"]
     named, *_ = attending(given=True)
-    everything = plan(named, *args, budget=1.0)
-    nothing = plan(named, *args, budget=0.0)
+    everything = plan(named, *args, saved=1.0)
+    nothing = plan(named, *args, saved=0.0)
     assert everything.saved_bytes - nothing.saved_bytes == returned.nbytes
-    assert nothing.cost - everything.cost == returned.spares
+    assert nothing.cost - everything.cost == returned.avoided
 
 
 def test_what_a_library_keeps_to_itself_says_what_saves_it():
     found = lint(*attending())
-    within = {(place.what, place.module.rpartition("/")[2]): place.instead for place in found.out_of_reach}
+    within = {(place.value, place.module.rpartition("/")[2]): place.alternative for place in found.out_of_reach}
     products = {instead for (what, _), instead in within.items() if what == "the result of a matrix product"}
     assert products == {
         "jax.checkpoint_policies.dots_saveable",
@@ -68,7 +68,7 @@ def test_the_policy_that_it_names_saves_it(policy):
     f, *args = attending()
     saved = jax.checkpoint(f, policy=getattr(jax.checkpoint_policies, policy))
     kept = {residual.source for residual in trace(saved, *args).residuals if residual.kind == "computed"}
-    wanted = [p for p in lint(f, *args).out_of_reach if p.instead.endswith(f".{policy}")]
+    wanted = [p for p in lint(f, *args).out_of_reach if p.alternative.endswith(f".{policy}")]
     assert wanted and all(place.source in kept for place in wanted)
 
 
@@ -81,10 +81,10 @@ def test_no_name_is_advised_where_a_library_keeps_everything_to_itself():
     shapes = jax.eval_shape(module.init, jax.random.key(0), X)
     found = lint(net, shapes, X)
     assert not found.places and found.out_of_reach
-    assert all(place.instead.endswith("dots_with_no_batch_dims_saveable") for place in found.out_of_reach)
+    assert all(place.alternative.endswith("dots_with_no_batch_dims_saveable") for place in found.out_of_reach)
     assert "where you cannot add a name" in " ".join(plain_text(found, 120).split())
 
 
 def test_places_are_plain_data():
     (first, *_) = lint(*attending()).places
-    assert dataclasses.asdict(first)["instead"] == "" and str(first).endswith(f"({first.type})")
+    assert dataclasses.asdict(first)["alternative"] == "" and str(first).endswith(f"({first.type})")

@@ -275,12 +275,12 @@ def test_the_peak_of_a_whole_net_is_that_of_liveness():
 
 
 def test_a_plan_says_so_too():
-    (finding,) = plan(layers(), *ARGS, budget=0.5).findings
+    (finding,) = plan(layers(), *ARGS, saved=0.5).findings
     assert finding.kind == "whole net" and "4 identical layers" in finding.text
-    made = plan(layers(), *ARGS, budget=0.5)
+    made = plan(layers(), *ARGS, saved=0.5)
     assert "identical layers" in str(made) and "identical layers" in made._repr_mimebundle_()["text/html"]
-    assert plan(layers(each=jax.checkpoint), *ARGS, budget=0.5).findings == ()
-    assert plan(sound, *ARGS, budget=0.5).findings == ()
+    assert plan(layers(each=jax.checkpoint), *ARGS, saved=0.5).findings == ()
+    assert plan(sound, *ARGS, saved=0.5).findings == ()
 
 
 # Places
@@ -295,16 +295,16 @@ def test_places_are_worth_what_they_say():
         return jnp.sin(name(p @ x @ u, "product"))
 
     places = lint(function, *ARGS).places
-    assert [place.what for place in places] == [
+    assert [place.value for place in places] == [
         "the result of a matrix product", "what goes into a softmax", "the result of a matrix product",
         "the result of a matrix product", "what goes into a matrix product", "what goes into a matrix product",
     ]  # fmt: skip
-    assert [place.spares / place.nbytes for place in places] == sorted(
-        (place.spares / place.nbytes for place in places), reverse=True
+    assert [place.avoided / place.nbytes for place in places] == sorted(
+        (place.avoided / place.nbytes for place in places), reverse=True
     )
     graph = recompute_graph(lambda *args: function(*args, name=checkpoint_name), *ARGS)
     nothing = graph.evaluate(())
-    worth = {(place.nbytes, place.spares) for place in places}
+    worth = {(place.nbytes, place.avoided) for place in places}
     assert len(worth) == len(places) and graph.names == ("input", "scores", "softmax", "product")
     for name in graph.names:
         nbytes, cost = graph.evaluate([name])
@@ -324,27 +324,27 @@ def unnamed(net):
 def test_places_are_worth_what_they_spare_beside_the_names():
     """What a name spares already is no reason for another; a fault is told the place that its text names."""
     (other,) = lint(sound, *ARGS).places
-    assert (other.what, other.spares) == ("the result of a matrix product", 2 * 16 * 8 * 8)
+    assert (other.value, other.avoided) == ("the result of a matrix product", 2 * 16 * 8 * 8)
     assert len(lint(input_named(lambda h: h), *ARGS).places) == 1
     both = lint(before_additions_only, *ARGS)
-    assert both.places[0].what == "the result of a matrix product"
+    assert both.places[0].value == "the result of a matrix product"
     assert str(both.places[0]) in both.findings[0].text
 
 
 def test_without_products_any_operation_is_a_place():
     sines = lint(lambda x: jnp.sin(jnp.sin(jnp.sin(x))), ARGS[0])
-    assert [place.what for place in sines.places] == ["the result of sin"] * 2
+    assert [place.value for place in sines.places] == ["the result of sin"] * 2
 
 
 def test_without_names_a_plan_is_a_policy_and_says_where_names_would_help():
-    found = plan(before_additions_only, *ARGS, budget=0.5)
-    assert (found.names, found.beside) == ((), "dots_with_no_batch_dims_saveable")
+    found = plan(before_additions_only, *ARGS, saved=0.5)
+    assert (found.names, found.with_policy) == ((), "dots_with_no_batch_dims_saveable")
     text = " ".join(plain_text(found, 1000).split())
     assert "gives no value a name that the backward pass could use" in text
     assert "'h' on test_lint.py" in text and "derivative of add" in text
     assert 'jax.ad_checkpoint.checkpoint_name, h = checkpoint_name(h, "h"). The best places: the result of a' in text
     assert "512 B, avoids 2,048 operations" in text
-    assert "best as written" in plain_text(plan(lambda x: x * 2, ARGS[0], budget=0.5), 1000)
+    assert "best as written" in plain_text(plan(lambda x: x * 2, ARGS[0], saved=0.5), 1000)
 
 
 def test_what_cannot_be_looked_at_says_why():

@@ -32,7 +32,7 @@ def sines(n):
 
 def vectors(timeline, band="nbytes"):
     """Each moment's bytes, in vectors."""
-    return [getattr(moment, band) / 1024 for moment in timeline.moments]
+    return [getattr(moment, band) / 1024 for moment in timeline.samples]
 
 
 def split(timeline):
@@ -52,7 +52,7 @@ def test_sines_without_checkpoint():
     assert vectors(found)[0] == 1 and vectors(found)[found.boundary] == 1 + 3 + 1 and vectors(found)[-1] == 2
     assert vectors(found, "residuals")[found.boundary] == 3
     assert not any(vectors(found, "recomputed"))
-    assert found.peak_bytes == 5 * 1024 and found.peak is found.moments[5], "the third sine"
+    assert found.peak_bytes == 5 * 1024 and found.peak is found.samples[5], "the third sine"
 
 
 def test_sines_with_checkpoint():
@@ -60,7 +60,7 @@ def test_sines_with_checkpoint():
     forward, backward = split(found)
     assert forward == [2, 2, 2]  # x and the value of the moment
     # x and the cotangent. Added: sin; cos of x; sin; the first sine's cosine for it; and the second's for that.
-    assert [m.operation.split(" = ")[1][:3] for m in found.moments[found.boundary + 1 : -1]][:5] == [
+    assert [m.operation.split(" = ")[1][:3] for m in found.samples[found.boundary + 1 : -1]][:5] == [
         "sin", "cos", "sin", "cos", "cos",
     ]  # fmt: skip
     assert backward[:5] == [3, 4, 5, 5, 5]
@@ -115,7 +115,7 @@ def test_a_loop_counts_its_body_once_and_its_stacks_whole():
     assert vectors(found, "residuals")[1 : found.boundary + 1] == [10, 10, 10, 10]
     # Backward: x, the stack, the cotangent as carry and one cosine of it; then their product, the gradient.
     assert split(found)[1] == [1 + 10 + 2, 2]
-    assert found.moments[1].operation == "for i in range(10)"
+    assert found.samples[1].operation == "for i in range(10)"
 
 
 def test_a_loop_s_recomputed_stack():
@@ -217,14 +217,14 @@ def test_of_every_function_each_moment_is_accounted_for(name):
     case = zoo.CASES[name]
     passes = trace(case.function, *case.args, **case.kwargs)
     found = live_bytes(passes)
-    assert len(found.moments) == 3 + steps(passes.forward) + steps(passes.backward)
-    for moment in found.moments:
+    assert len(found.samples) == 3 + steps(passes.forward) + steps(passes.backward)
+    for moment in found.samples:
         assert min(moment.arguments, moment.residuals, moment.recomputed, moment.temporaries) >= 0
 
-    start, turn, end = found.moments[0], found.moments[found.boundary], found.moments[-1]
+    start, turn, end = found.samples[0], found.samples[found.boundary], found.samples[-1]
     assert (start.operation, turn.operation, end.operation) == ("start", "boundary", "end")
     given = {*passes.forward.inputs, *passes.forward.constants, *passes.backward.constants}
-    assert {m.arguments for m in found.moments} == {sum(v.nbytes for v in given)}
+    assert {m.arguments for m in found.samples} == {sum(v.nbytes for v in given)}
     assert start.nbytes == start.arguments
 
     # At the turn: what is given, what is kept and what is returned; each array once, whatever its names.
@@ -238,7 +238,7 @@ def test_of_every_function_each_moment_is_accounted_for(name):
     gradients = {v for v in passes.backward.outputs if not is_literal(v)}
     assert end.residuals + end.recomputed + end.temporaries == sum(v.nbytes for v in gradients - given)
     early = [e for e, _ in passes.backward.walk() if e.role != "B"]
-    assert early or not any(m.recomputed for m in found.moments)
+    assert early or not any(m.recomputed for m in found.samples)
 
 
 def is_literal(value):

@@ -432,7 +432,7 @@ def measured(name):
 @pytest.mark.parametrize("name", MODELS)
 def test_the_peak_foretold_is_near_the_compiled_one(name):
     found = measured(name)
-    (row,) = [row for row in found.rows if row.what == "peak"]
+    (row,) = [row for row in found.rows if row.metric == "peak"]
     assert row.predicted == found.predicted_peak_bytes
     print(f"{name}: {row.predicted:,} foretold, {row.compiled:,} compiled, {100 * row.error:+.1f} %")
     assert abs(row.error) < 0.1
@@ -440,7 +440,7 @@ def test_the_peak_foretold_is_near_the_compiled_one(name):
 
 def test_what_a_cpu_does_in_its_own_way_is_said():
     assert "ragged_dot becomes a dense one" in " ".join(str(measured("experts")).split())
-    assert not any("ragged_dot" in note for note in measured("perceptron").notes)
+    assert not any("ragged_dot" in note for note in measured("perceptron").warnings)
 
 
 def test_what_a_loop_is_given_and_makes_takes_two_turns_more():

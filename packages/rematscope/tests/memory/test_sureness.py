@@ -23,14 +23,14 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_makes_a_peak_unsure_is_said(kind):
-    notes = " ".join(measure(lambda x: KINDS[kind](x).sum(), X).notes)
+    notes = " ".join(measure(lambda x: KINDS[kind](x).sum(), X).warnings)
     assert "The predicted peak is an estimate and may be far off, because the program has" in notes
     assert [other for other in KINDS if other in notes] == [kind]
 
 
 def test_nothing_is_said_of_a_program_without_any():
-    assert "estimate" not in " ".join(measure(lambda x: jnp.sin(x @ x).sum(), X).notes)
-    assert "estimate" not in repr(fit(lambda x: jnp.sin(x @ x).sum(), X, budget="1 MiB"))
+    assert "estimate" not in " ".join(measure(lambda x: jnp.sin(x @ x).sum(), X).warnings)
+    assert "estimate" not in repr(fit(lambda x: jnp.sin(x @ x).sum(), X, peak="1 MiB"))
 
 
 @pytest.mark.parametrize("equal", [True, False])

@@ -33,7 +33,7 @@ def solved(x, w):
 def test_fit_accepts_a_budget_that_the_function_as_written_meets(f, count):
     args = [X] * count
     budget = measure(f, *args).peak_bytes
-    found = fit(f, *args, budget=budget)
+    found = fit(f, *args, peak=budget)
     assert found.chosen.peak_bytes <= budget
     assert found.plan.cost == 0
     assert "fits as written: change nothing" in plain_text(found)
@@ -45,12 +45,12 @@ def test_a_step_as_written_is_a_candidate_too():
     def step(w, x):
         return w - 0.1 * jax.grad(products, argnums=1)(x, w)
 
-    found = fit(step, X, X, budget=measure(step, X, X).peak_bytes)
-    assert found.chosen.peak_bytes <= found.budget and found.plan.cost == 0
+    found = fit(step, X, X, peak=measure(step, X, X).peak_bytes)
+    assert found.chosen.peak_bytes <= found.limit and found.plan.cost == 0
 
 
 def test_a_plan_with_room_for_all_residuals_changes_nothing():
-    made = plan(products, X, X, budget="1 GiB")
+    made = plan(products, X, X, saved="1 GiB")
     assert (made.saved_bytes, made.cost) == (trace(products, X, X).device_bytes_by_kind()["computed"], 0)
     text = " ".join(plain_text(made).split())
     assert "products: best as written" in text and "recomputes nothing" in text
@@ -66,9 +66,9 @@ def test_a_plan_that_recomputes_hardly_less_says_so():
         return jnp.sum(jnp.tanh(jnp.sin(checkpoint_name((y @ w) @ w, "dear")) @ w) * jnp.cos(y))
 
     large = jax.ShapeDtypeStruct((64, 64), jnp.float32)
-    least, most = plan(f, large, large, budget=0).cost, plan(jax.checkpoint(f), large, large, budget=1.0)
+    least, most = plan(f, large, large, saved=0).cost, plan(jax.checkpoint(f), large, large, saved=1.0)
     assert least > most.cost
-    text = " ".join(plain_text(plan(jax.checkpoint(f), large, large, budget="32 KiB")).split())
+    text = " ".join(plain_text(plan(jax.checkpoint(f), large, large, saved="32 KiB")).split())
     assert "Nearly as good: a plan with a budget of 16 KiB" in text
 
 
@@ -78,9 +78,9 @@ def test_layers_that_are_saved_are_not_said_to_be_recomputed():
 
     args = jax.ShapeDtypeStruct((8, 32, 32), jnp.float32), X
     around = jax.checkpoint(net)
-    assert "recomputes all of them at once" in plain_text(plan(around, *args, budget=0))
+    assert "recomputes all of them at once" in plain_text(plan(around, *args, saved=0))
     saving = jax.checkpoint(net, policy=jax.checkpoint_policies.everything_saveable)
-    for text in (plain_text(plan(around, *args, budget=1e9 and "1 GiB")), plain_text(lint(saving, *args))):
+    for text in (plain_text(plan(around, *args, saved=1e9 and "1 GiB")), plain_text(lint(saving, *args))):
         assert "all of them at once" not in text
 
 
@@ -91,7 +91,7 @@ def test_a_frontier_of_complex_values_has_those_policies_that_jax_can_differenti
     found = frontier(f, X)
     assert {point.label for point in found.presets} | set(found.refused) >= {"nothing_saveable", "everything_saveable"}
     assert found.refused == () or "JAX cannot differentiate the function under" in plain_text(found)
-    assert found.points[-1].beside == "as it is" and found.points[-1].cost == 0
+    assert found.points[-1].with_policy == "as it is" and found.points[-1].cost == 0
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ gpt = BLOCKS["gpt"].function
 
 @functools.cache
 def planned():
-    return plan(gpt, *ARGS, budget=0.4)
+    return plan(gpt, *ARGS, saved=0.4)
 
 
 def test_a_certificate_is_plain_data():
@@ -65,7 +65,7 @@ def test_a_certificate_is_about_one_program():
 def test_a_certificate_of_many_names_is_proven_by_its_multipliers(many):
     _, cost = every_choice(planned().graph)
     nbytes, _ = every_choice(planned().graph)
-    found = plan(gpt, *ARGS, budget=0.4)
+    found = plan(gpt, *ARGS, saved=0.4)
     made = found.certificate
     best = cost[nbytes <= made.budget].min()
     assert found.gap == 0 and "HiGHS" in made.solver and made.objective == best

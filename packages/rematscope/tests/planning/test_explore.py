@@ -220,11 +220,11 @@ def test_a_choice_is_shown_among_the_best_ones_and_over_time(panel):
         wrapped = jax.checkpoint(gated, policy=chosen(*names) if names else chosen)
         way = compare({"": wrapped}, *shapes).rows[0]
         cost = way.recompute_cost.flops + way.recompute_cost.transcendentals
-        other = best.within(way.kept_bytes)
+        other = best.within(way.saved_bytes)
         said = re.search(
             r"With no more bytes saved, (\w+) would recompute .* instead of|Pareto-optimal: no", shown.pane.html
         )
-        assert said and (said[1] == other.beside if other.cost < cost else said[1] is None)
+        assert said and (said[1] == other.with_policy if other.cost < cost else said[1] is None)
         captions = re.findall(r'<img [^>]*alt="([^"]*)"', shown.pane.html)
         assert len(captions) == 2 and f"gated: {len(best.points)} choices of its 3 names" in captions[0]
         before = liveness(gated, *shapes).peak_bytes

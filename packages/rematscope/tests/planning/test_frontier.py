@@ -64,8 +64,8 @@ def test_the_points_are_the_choices_that_none_beats(trade):
     compared = {candidate.label: candidate.graph for candidate in candidates(block, *ARGS)}
     choices = [graph.evaluate(names) for graph in compared.values() for names in subsets(graph.names)]
     assert places(trade.points) == unbeaten(choices)
-    assert len(trade.points) > 5 and trade.complete and len({point.beside for point in trade.points}) > 1
-    assert [compared[point.beside].evaluate(point.names) for point in trade.points] == places(trade.points)
+    assert len(trade.points) > 5 and trade.complete and len({point.with_policy for point in trade.points}) > 1
+    assert [compared[point.with_policy].evaluate(point.names) for point in trade.points] == places(trade.points)
 
 
 def test_points_and_policies_are_what_jax_does(trade):
@@ -74,7 +74,9 @@ def test_points_and_policies_are_what_jax_does(trade):
         "nothing_saveable", "dots_with_no_batch_dims_saveable", "dots_saveable", "everything_saveable",
     ]  # fmt: skip
     made = [(point, jax.checkpoint(block, policy=policies[point.label])) for point in trade.presets]
-    made += [(point, saving(*point.names, beside=point.beside or "nothing_saveable")) for point in trade.points[1::3]]
+    made += [
+        (point, saving(*point.names, beside=point.with_policy or "nothing_saveable")) for point in trade.points[1::3]
+    ]
     for point, function in made:
         passes = trace(function, *ARGS)
         again = passes.recompute_cost.flops + passes.recompute_cost.transcendentals

@@ -55,9 +55,9 @@ class Page(html.parser.HTMLParser):
 
 
 PAGES = {
-    "plan": (lambda: plan(nameless, X, budget=0.5), ["<lambda>: save", *NAMES]),
-    "plan with a finding": (lambda: plan(layers, X, budget=0.5), ["layers: save", "(net)", *NAMES]),
-    "fit": (lambda: fit(jax.checkpoint(nameless), X, budget="1 GB"), ["<lambda>, compiled", *NAMES]),
+    "plan": (lambda: plan(nameless, X, saved=0.5), ["<lambda>: save", *NAMES]),
+    "plan with a finding": (lambda: plan(layers, X, saved=0.5), ["layers: save", "(net)", *NAMES]),
+    "fit": (lambda: fit(jax.checkpoint(nameless), X, peak="1 GB"), ["<lambda>, compiled", *NAMES]),
     "frontier": (lambda: frontier(nameless, X), ["<lambda>: ", *NAMES]),
     "matrix": (lambda: frontier(nameless, X).matrix, NAMES),
     "lint": (lambda: lint(misplaced, X), ["misplaced: ", "'<i>'", *map(repr, NAMES[:4])]),

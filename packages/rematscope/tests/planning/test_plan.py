@@ -43,7 +43,7 @@ def test_a_chain_is_planned_as_its_knapsack_is_solved(widths, share):
     most = [0] * (budget + 1)
     for size, gain in zip(sizes, spared, strict=True):
         most = [max(m, most[b - size] + gain if b >= size else 0) for b, m in enumerate(most)]
-    found = plan(chain, F32((rows, 3)), ws, budget=budget)
+    found = plan(chain, F32((rows, 3)), ws, saved=budget)
     sines = sum(rows * b for b in widths[:-1])  # the last sine is not computed again
     assert found.cost == sines + sum(spared) - most[budget]
     assert found.gap == 0 and found.slack >= 0
@@ -53,7 +53,7 @@ def test_the_planned_function_has_the_same_gradient():
     block = BLOCKS["gpt"]
     draw = np.random.default_rng(0)
     args = jax.tree.map(lambda a: jnp.asarray(draw.standard_normal(a.shape) / 4, a.dtype), block.args)
-    found = plan(block.function, *args, budget=0.5)
+    found = plan(block.function, *args, saved=0.5)
     assert 0 < len(found.names) < len(found.graph.names)
     ways = block.function, found.planned, jax.checkpoint(block.function, policy=found.policy)
     same, *others = jax.jit(lambda *args: [jax.value_and_grad(f)(*args) for f in ways])(*args)
@@ -62,7 +62,7 @@ def test_the_planned_function_has_the_same_gradient():
 
 
 @without_remat3
-@pytest.mark.parametrize("look", [lint, functools.partial(plan, budget=0.5)])
+@pytest.mark.parametrize("look", [lint, functools.partial(plan, saved=0.5)])
 def test_a_function_is_called_once_however_often_it_is_traced(look):
     """A large model's own Python takes as long as what JAX makes of it."""
     calls = []
@@ -91,11 +91,11 @@ def test_a_step_is_asked_once_whether_it_is_one():
     def step(w, x):
         return w - 0.1 * jax.grad(loss)(w, x)
 
-    plan(step, jnp.ones((8, 8)), jnp.ones((8, 8)), budget=0.5)
+    plan(step, jnp.ones((8, 8)), jnp.ones((8, 8)), saved=0.5)
     assert len(calls) == 5
 
 
-@pytest.mark.parametrize("look", [trace, lint, functools.partial(plan, budget=0.5)])
+@pytest.mark.parametrize("look", [trace, lint, functools.partial(plan, saved=0.5)])
 def test_garbage_is_collected_when_all_is_traced(look):
     """Programs of many thousand equations are looked through again and again else."""
     collects = []
@@ -121,23 +121,23 @@ def test_a_plan_is_shown_with_what_lint_says_and_waits_for_that_until_then(monke
     args = jnp.ones((8, 8)), jnp.ones((8, 8))
     asked = []
     monkeypatch.setattr("rematscope.planning.plan.no_names", lambda *_: asked.append(1) or "Name a product.")
-    made = plan(f, *args, budget=0.5)
+    made = plan(f, *args, saved=0.5)
     assert not asked
     assert "Name a product." in str(made) and "identical layers" in str(made) and len(asked) == 1
 
 
 def test_checkpoints_stay_where_they_are():
-    found = plan(stages, F32((4, 8)), F32((8, 8)), budget=1.0)
+    found = plan(stages, F32((4, 8)), F32((8, 8)), saved=1.0)
     assert found.names == ("a", "b")
     assert found.saved_bytes == (1 + 2 * 2) * 4 * 8 * 4  # what goes into the second, and two names in both
-    assert [e.primitive for e in found.passes.backward.equations].count("optimization_barrier") == 2
+    assert [e.primitive for e in found.trace.backward.equations].count("optimization_barrier") == 2
 
 
 def test_a_plan_is_the_best_by_a_cost_of_the_users_own():
     block = BLOCKS["gpt"]
-    moved = plan(block.function, *block.args, budget=0.4, cost=lambda e: cost_of(e).bytes)
+    moved = plan(block.function, *block.args, saved=0.4, cost=lambda e: cost_of(e).bytes)
     nbytes, cost = every_choice(moved.graph)
-    assert moved.cost == cost[nbytes <= moved.budget].min() == moved.passes.recompute_cost.bytes
+    assert moved.cost == cost[nbytes <= moved.budget].min() == moved.trace.recompute_cost.bytes
 
 
 @pytest.mark.parametrize("unit", [1e-9, np.float32(0.1), 1 / 3, np.int64(3), Fraction(1, 3), True])
@@ -148,7 +148,7 @@ def test_a_plan_and_its_certificate_hold_for_measured_costs(unit):
     def seconds(equation):
         return len(equation.primitive) * unit
 
-    found = plan(stages, *args, budget=0.5, cost=seconds)
+    found = plan(stages, *args, saved=0.5, cost=seconds)
     nbytes, cost = every_choice(found.graph)
     assert found.cost == pytest.approx(cost[nbytes <= found.budget].min())
     assert found.gap == 0
@@ -162,7 +162,7 @@ def test_a_name_is_left_out_only_if_that_takes_no_more_bytes():
         part = jax.checkpoint(lambda h: jnp.sin(checkpoint_name(h[:, :1], "narrow")))
         return part(jnp.cos(x @ w))
 
-    found = plan(f, F32((4, 8)), F32((8, 8)), budget=0.0)
+    found = plan(f, F32((4, 8)), F32((8, 8)), saved=0.0)
     assert found.names == ("narrow",) and found.saved_bytes < found.graph.evaluate(())[0]
     found.certificate.verify(f, F32((4, 8)), F32((8, 8)))
 
@@ -189,17 +189,17 @@ IMPOSSIBLE = [
     (
         stages,
         127,
-        "a budget of 127 B is too small: stages saves at least 128 bytes (128 B) of computed values whatever is "
+        "saved=127 B is too small: stages saves at least 128 bytes (128 B) of computed values whatever is "
         "chosen: what goes into its checkpoints, and what the backward pass needs of the rest. Give that much, or put "
         "a checkpoint around more of it.",
     ),
-    (stages, "lots", "a budget of 'lots' cannot be read. Write it like '12 MiB', '1.5 GB' or '4096 B'."),
-    (stages, "-1 KB", "a budget of '-1 KB' cannot be read"),
-    (stages, -1, "a budget of -1 is no number of bytes. Give 12_000_000, '12 MB', or 0.5 for half."),
-    (stages, True, "a budget of True is no number of bytes"),
-    (stages, None, "a budget of None is no number of bytes"),
-    (stages, 1.5, "a budget of 1.5 is no fraction. Give a float from 0.0 (as little as possible) to 1.0 (every name)"),
-    (stages, float("nan"), "a budget of nan is no fraction"),
+    (stages, "lots", "saved='lots' cannot be read. Write bytes like '12 MiB', '1.5 GB' or '4096 B'."),
+    (stages, "-1 KB", "saved='-1 KB' cannot be read"),
+    (stages, -1, "saved=-1 is not a number of bytes. Give 12_000_000, '12 MB', or 0.5 for half."),
+    (stages, True, "saved=True is not a number of bytes"),
+    (stages, None, "saved=None is not a number of bytes"),
+    (stages, 1.5, "saved=1.5 is not a fraction. Give a float from 0.0 (as little as possible) to 1.0 (every name)"),
+    (stages, float("nan"), "saved=nan is not a fraction"),
     (
         calls_back,
         0.5,
@@ -212,14 +212,14 @@ IMPOSSIBLE = [
 @pytest.mark.parametrize("f, budget, words", IMPOSSIBLE, ids=lambda value: getattr(value, "__name__", None))
 def test_what_cannot_be_planned_says_why(f, budget, words):
     with pytest.raises(PlanError) as error:
-        plan(f, F32((4, 8)), F32((8, 8)), budget=budget)
+        plan(f, F32((4, 8)), F32((8, 8)), saved=budget)
     assert words in str(error.value)
 
 
 @pytest.mark.parametrize("cost", [-1, float("nan"), float("inf"), None, "much", 1j])
 def test_a_cost_that_is_no_number_is_refused(cost):
     with pytest.raises(PlanError) as error:
-        plan(stages, F32((4, 8)), F32((8, 8)), budget=0.5, cost=lambda e: cost)
+        plan(stages, F32((4, 8)), F32((8, 8)), saved=0.5, cost=lambda e: cost)
     assert str(error.value) == (
         f"cost= says that dot_general costs {cost!r}. Return a number for each equation, and none below 0."
     )
@@ -232,7 +232,7 @@ def test_a_plan_that_jax_does_not_keep_to_is_refused():
         return lax.scan(lambda x, w: (jnp.sin(x @ checkpoint_name(jnp.sin(x0 @ x0), "k") @ w), None), x, ws)[0]
 
     x0 = jnp.ones((4, 4))
-    found = functools.partial(plan, f, F32((8, 4)), F32((3, 4, 4)), budget=1.0)
+    found = functools.partial(plan, f, F32((8, 4)), F32((3, 4, 4)), saved=1.0)
     if REMAT3:
         with pytest.raises(PlanError, match=r"keeps .* but JAX keeps .* Under JAX_REMAT3=1 a name may do nothing"):
             found()
@@ -245,4 +245,4 @@ def test_a_plan_that_jax_does_not_keep_to_is_refused():
 
 @pytest.mark.parametrize("text", ["1 KiB", "1KiB", "1024", "1024 B", "1.024 kB", "1,024 bytes"])
 def test_budgets_are_read_as_people_write_them(text):
-    assert plan(stages, F32((4, 8)), F32((8, 8)), budget=text).budget == 1024
+    assert plan(stages, F32((4, 8)), F32((8, 8)), saved=text).budget == 1024

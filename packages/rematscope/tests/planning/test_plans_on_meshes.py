@@ -44,8 +44,8 @@ def test_the_price_of_a_byte_follows_from_the_table_of_devices():
 
 def test_a_plan_is_for_the_bytes_of_a_device():
     f, shapes = meshes.tensor_parallel(meshes.under("nothing"))
-    made = plan(f, *shapes, budget=1.0)
-    assert made.saved_bytes == made.passes.device_bytes_by_kind()["computed"]
+    made = plan(f, *shapes, saved=1.0)
+    assert made.saved_bytes == made.trace.device_bytes_by_kind()["computed"]
     assert made.certificate.verify(f, *shapes) == made.cost
     assert "2.5 KiB of 2.5 KiB on each of 8 devices" in str(made)
     assert f"saved, a byte over links as {FLOPS_PER_LINK_BYTE:,} operations;" in " ".join(str(made).split())
@@ -59,7 +59,7 @@ def test_frontier_lint_and_liveness_speak_of_one_device():
     assert "given 'summed', and no value in it has that name" in finding.text
     timeline = liveness(f, *shapes)
     assert "on each of 8 devices" in timeline.title
-    assert timeline.moments[0].arguments == sum(v.nbytes for v in trace(f, *shapes).forward.inputs) // 8
+    assert timeline.samples[0].arguments == sum(v.nbytes for v in trace(f, *shapes).forward.inputs) // 8
 
 
 def test_explore_shows_of_a_divided_step_what_a_device_has(capsys):

@@ -48,7 +48,7 @@ def named(x, w, u):
 @pytest.mark.parametrize("label", ["nothing_saveable", *LABELS, "everything_saveable"])
 def test_no_policy_of_jaxs_beats_a_plan_at_its_bytes(f, label):
     kept, again = costs(jax.checkpoint(f, policy=getattr(POLICIES, label)), *SHAPES)
-    made = plan(f, *SHAPES, budget=kept)
+    made = plan(f, *SHAPES, saved=kept)
     assert made.saved_bytes <= kept and made.cost <= again
     assert costs(made.planned, *SHAPES) == (made.saved_bytes, made.cost)
     assert costs(jax.checkpoint(f, policy=made.policy), *SHAPES) == (made.saved_bytes, made.cost)
@@ -62,8 +62,8 @@ def test_the_policy_that_a_function_has_does_not_beat_its_plan():
 
     f = jax.checkpoint(named, policy=tangents)
     kept, again = costs(f, *SHAPES)
-    made = plan(f, *SHAPES, budget=kept)
-    assert (made.beside, made.cost) == ("as it is", again) and made.policy is tangents
+    made = plan(f, *SHAPES, saved=kept)
+    assert (made.with_policy, made.cost) == ("as it is", again) and made.policy is tangents
     assert "named: best as written" in str(made) and "as it is" in made.certificate.compared
 
 
@@ -73,8 +73,8 @@ def test_a_function_with_several_policies_may_be_best_as_it_is():
         return jax.checkpoint(lambda x: jnp.cos(jnp.cos(x @ w) @ u), policy=lambda p, *_, **__: p.name == "cos")(x)
 
     kept, again = costs(f, *SHAPES)
-    made = plan(f, *SHAPES, budget=kept)
-    assert made.beside == "as it is" and (made.saved_bytes, made.cost) == (kept, again)
+    made = plan(f, *SHAPES, saved=kept)
+    assert made.with_policy == "as it is" and (made.saved_bytes, made.cost) == (kept, again)
     with pytest.raises(PlanError, match=r"there is no one policy to give"):
         _ = made.policy
 
@@ -82,27 +82,27 @@ def test_a_function_with_several_policies_may_be_best_as_it_is():
 def test_names_are_chosen_beside_a_policy():
     """Where both fit, the products are saved by the policy and what is made of them by its name."""
     names, products = (
-        plan(named, *SHAPES, budget=1.0),
+        plan(named, *SHAPES, saved=1.0),
         costs(jax.checkpoint(named, policy=POLICIES.dots_saveable), *SHAPES),
     )
-    made = plan(named, *SHAPES, budget=products[0] + names.saved_bytes)
-    assert made.names and made.beside and made.cost < min(names.cost, products[1])
+    made = plan(named, *SHAPES, saved=products[0] + names.saved_bytes)
+    assert made.names and made.with_policy and made.cost < min(names.cost, products[1])
     assert costs(jax.checkpoint(named, policy=made.policy), *SHAPES) == (made.saved_bytes, made.cost)
-    assert f"✓     {made.beside}" in str(made)
+    assert f"✓     {made.with_policy}" in str(made)
 
 
 def test_without_names_a_plan_is_the_best_policy_and_says_where_names_would_help():
-    made = plan(layer, *SHAPES, budget="1 KiB")
-    assert made.names == () and made.beside == LABELS[0] and made.cost < plan(layer, *SHAPES, budget=0).cost
-    assert plan(layer, *SHAPES, budget=1.0).beside == "as it is"
+    made = plan(layer, *SHAPES, saved="1 KiB")
+    assert made.names == () and made.with_policy == LABELS[0] and made.cost < plan(layer, *SHAPES, saved=0).cost
+    assert plan(layer, *SHAPES, saved=1.0).with_policy == "as it is"
     text = " ".join(str(made).split())
     assert f"layer: save what {LABELS[0]} does" in text and "gives no value a name" in text
-    assert "layer: save nothing" in str(plan(layer, *SHAPES, budget=0))
+    assert "layer: save nothing" in str(plan(layer, *SHAPES, saved=0))
 
 
 def test_a_frontier_has_the_pareto_optimal_policies():
     found = frontier(layer, *SHAPES)
-    assert [point.beside for point in found.points] == ["", LABELS[0], "as it is"]
+    assert [point.with_policy for point in found.points] == ["", LABELS[0], "as it is"]
     assert "3 choices of policies, as it has no names to choose, that are Pareto-optimal" in str(found)
     for point in found.presets:
         assert found.within(point.nbytes).cost <= point.cost
@@ -113,8 +113,8 @@ def test_what_cannot_be_told_of_a_branch_is_traced():
         return lax.cond(x.sum() > 0, lambda x: jnp.sin(x @ w), lambda x: jnp.sin(x @ u), x).sum()
 
     found = {candidate.label: candidate for candidate in candidates(f, *SHAPES)}
-    assert saved_by(found[""].graph.passes, POLICIES.dots_saveable) is None
-    assert found["dots_saveable"].passes is not None
+    assert saved_by(found[""].graph.trace, POLICIES.dots_saveable) is None
+    assert found["dots_saveable"].trace is not None
     assert found["dots_saveable"].graph.evaluate(())[0] == costs(with_policy(f, POLICIES.dots_saveable), *SHAPES)[0]
 
 
@@ -134,7 +134,7 @@ DRAWN = list(CASES) if "REMATSCOPE_EXAMPLES" in os.environ else list(CASES)[SEED
 def test_names_beside_a_policy_are_foretold_as_jax_traces_them(name):
     f, args = CASES[name].function, CASES[name].args
     for candidate in candidates(f, *args):
-        if candidate.label in LABELS and candidate.passes is None:
+        if candidate.label in LABELS and candidate.trace is None:
             for names in {(), candidate.graph.names[::2]}:
                 passes = trace(candidate.planned(f, names), *args)
                 cost = passes.recompute_cost

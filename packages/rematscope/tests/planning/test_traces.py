@@ -11,7 +11,7 @@ W, X = jax.ShapeDtypeStruct((4, 4), jnp.float32), jax.ShapeDtypeStruct((2, 4), j
 LOOKS = {
     "trace": (trace, 1),
     "recompute_graph": (recompute_graph, 1),
-    "plan": (lambda *args: plan(*args, budget=1.0), 3),
+    "plan": (lambda *args: plan(*args, saved=1.0), 3),
     "frontier": (frontier, 1),
     "lint": (lint, 3),
 }
@@ -39,5 +39,5 @@ def test_the_function_is_called_a_few_times_only(look, checkpointed, named):
 
 
 def test_what_is_planned_takes_other_shapes_too():
-    planned = plan(lambda w, x: jnp.sin(x @ w).sum(), W, X, budget=1.0).planned
+    planned = plan(lambda w, x: jnp.sin(x @ w).sum(), W, X, saved=1.0).planned
     assert trace(planned, W, jax.ShapeDtypeStruct((7, 4), jnp.float32)).outputs[0].shape == ()

@@ -10,8 +10,8 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name as named
 
 from rematscope import (
-    FwdBwd,
     PlanError,
+    SideBySide,
     cost_of,
     explore,
     fit,
@@ -22,7 +22,7 @@ from rematscope import (
     recompute_graph,
     trace,
 )
-from rematscope.views.linked import Linked
+from rematscope.views.interactive_programs import InteractivePrograms
 
 X = jax.ShapeDtypeStruct((64, 64), np.float32)
 
@@ -69,9 +69,13 @@ def test_costs_and_both_programs_name_it(f, primitive):
     passes = trace(jax.checkpoint(f), X, X)
     for cost in (passes.cost, passes.recompute_cost):
         assert cost.uncounted == {primitive} and f"uncounted=['{primitive}']" in repr(cost)
-    assert passes.late_cost.uncounted == frozenset() and primitive in repr(passes)
+    assert passes.deferred_cost.uncounted == frozenset() and primitive in repr(passes)
     said = f"not counted: {primitive}"
-    for page in (*texts(FwdBwd(passes)), Linked(passes).pane()["html"], *texts(Linked(passes))):
+    for page in (
+        *texts(SideBySide(passes)),
+        InteractivePrograms(passes).pane()["html"],
+        *texts(InteractivePrograms(passes)),
+    ):
         assert said in page.replace("\n", " ")
 
 
@@ -82,7 +86,7 @@ def test_explore_names_it(f, primitive, capsys):
 
 
 def test_a_plan_is_not_called_the_best(f, primitive):
-    made = plan(f, X, X, budget=X.size * 4)
+    made = plan(f, X, X, saved=X.size * 4)
     for text in texts(made):
         assert "no choice within the budget" not in text
         assert f"the cost of {primitive} is not known, so that another choice may recompute less" in text.replace(
@@ -94,7 +98,7 @@ def test_a_plan_is_not_called_the_best(f, primitive):
 
 
 def test_what_a_name_spares_of_it_is_shown(f, primitive):
-    made = plan(f, X, X, budget=X.size * 4)
+    made = plan(f, X, X, saved=X.size * 4)
     assert f" + {primitive} " in repr(made)
 
 
@@ -114,7 +118,7 @@ def test_a_name_behind_it_is_no_finding(f, primitive):
 
 def test_measure_and_fit_say_it(f, primitive):
     assert f"not counted: {primitive}" in repr(measure(f, X, X))
-    assert f"As the cost of {primitive} is not known" in repr(fit(jax.checkpoint(f), X, X, budget="1 GiB")).replace(
+    assert f"As the cost of {primitive} is not known" in repr(fit(jax.checkpoint(f), X, X, peak="1 GiB")).replace(
         "\n", " "
     )
 
@@ -123,18 +127,18 @@ def test_a_cost_of_the_users_own_knows_operations_but_not_how_long_a_loop_is():
     def cost(equation):
         return 5
 
-    known = plan(CASES["pure_callback"], X, X, budget=X.size * 4, cost=cost)
+    known = plan(CASES["pure_callback"], X, X, saved=X.size * 4, cost=cost)
     assert known.gap == 0 and known.certificate.verify(CASES["pure_callback"], X, X, cost=cost) == known.cost
-    assert plan(CASES["while"], X, X, budget=X.size * 4, cost=cost).graph.uncounted == {"while"}
+    assert plan(CASES["while"], X, X, saved=X.size * 4, cost=cost).graph.uncounted == {"while"}
 
 
 def test_a_cost_that_is_made_of_ours_knows_no_more():
-    made = plan(CASES["pure_callback"], X, X, budget=X.size * 4, cost=lambda e: cost_of(e).flops / 1e12)
+    made = plan(CASES["pure_callback"], X, X, saved=X.size * 4, cost=lambda e: cost_of(e).flops / 1e12)
     assert made.graph.uncounted == {"pure_callback"} and made.gap == math.inf
 
 
 def test_a_certificate_is_not_verified_where_a_cost_is_not_known():
-    certificate = plan(CASES["pure_callback"], X, X, budget=X.size * 4, cost=lambda e: 5).certificate
+    certificate = plan(CASES["pure_callback"], X, X, saved=X.size * 4, cost=lambda e: 5).certificate
     with pytest.raises(PlanError, match="the cost of pure_callback is not known"):
         certificate.verify(CASES["pure_callback"], X, X)
 
@@ -145,7 +149,7 @@ def test_what_is_not_computed_again_does_not_matter():
     def f(x, w):
         return jnp.sum(unknown(jax.checkpoint(lambda x, w: jnp.sin(named(x @ w, "h")) @ w)(x, w)))
 
-    made = plan(f, X, X, budget=X.size * 4)
+    made = plan(f, X, X, saved=X.size * 4)
     assert made.gap == 0 and made.certificate.verify(f, X, X) == made.cost
     assert trace(f, X, X).cost.uncounted == {"pure_callback"}
 
@@ -165,7 +169,7 @@ def test_experts_are_saved_before_what_is_cheaper_for_its_bytes():
         jax.ShapeDtypeStruct((g,), np.int32),
         jax.ShapeDtypeStruct((k, n), np.float32),
     )
-    made = plan(experts, *args, budget=4 * m * n)
+    made = plan(experts, *args, saved=4 * m * n)
     assert made.names == ("routed",)
     without = recompute_graph(experts, *args).evaluate(())[1]
     assert without - made.cost >= 2 * m * 4 * n * n and made.certificate.verify(experts, *args) == made.cost

@@ -102,7 +102,7 @@ def shown(monkeypatch):
 @pytest.mark.parametrize(
     ("does", "text"),
     [
-        (lambda f: plan(f, jnp.ones(4), budget=0), "planning"),
+        (lambda f: plan(f, jnp.ones(4), saved=0), "planning"),
         (lambda f: lint(f, jnp.ones(4)), "looking at names and checkpoints"),
         (lambda f: measure(f, jnp.ones(4), target="cpu"), "compiling for cpu"),
     ],

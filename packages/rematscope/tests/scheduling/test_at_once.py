@@ -10,7 +10,7 @@ import pytest
 from jax import lax
 from zoo import normal
 
-from rematscope import auto, load, trace
+from rematscope import auto, load_schedule, trace
 from rematscope.memory.set_aside import temporary_bytes
 from rematscope.scheduling.search import Search
 
@@ -123,7 +123,7 @@ def test_at_the_peak_of_checkpoints_less_is_computed_again_and_the_choice_can_be
     assert {*compiled} == {TPU}
     assert len(compiled) <= 4
     found.save(tmp_path / "choice.json")
-    same(load(tmp_path / "choice.json", net, WS, X), net)
+    same(load_schedule(tmp_path / "choice.json", net, WS, X), net)
 
 
 def test_of_checkpoints_that_are_foretold_alike_those_that_keep_least_are_the_smallest():
@@ -132,4 +132,4 @@ def test_of_checkpoints_that_are_foretold_alike_those_that_keep_least_are_the_sm
     sizes = dict.fromkeys("qkv", (1024, 1024)) | {"up": (1024, 4096), "down": (4096, 1024)}
     args = [{n: of(size) for n, size in sizes.items()}] * 3, of((16, 512, 1024))
     smallest = Search(net, args, {}, TPU, 4)._plains.smallest
-    assert smallest.schedule.kept_bytes <= trace(checkpoints, *args).bytes_by_kind()["computed"]
+    assert smallest.schedule.saved_bytes <= trace(checkpoints, *args).bytes_by_kind()["computed"]

@@ -16,7 +16,7 @@ from jax.experimental import io_callback
 from matplotlib.figure import Figure
 from zoo import normal
 
-from rematscope import Device, PlanError, TraceError, auto, load, measure, scheduled, trace
+from rematscope import Device, PlanError, TraceError, auto, load_schedule, measure, trace, with_schedule
 from rematscope.memory.set_aside import set_aside_bytes
 from rematscope.scheduling import proposal
 from rematscope.scheduling.blocks import in_blocks, in_turns
@@ -66,7 +66,7 @@ def again(passes):
     return passes.recompute_cost.flops + passes.recompute_cost.transcendentals
 
 
-def kept_bytes(function):
+def saved_bytes(function):
     return trace(function, WS, X).bytes_by_kind().get("computed", 0)
 
 
@@ -76,17 +76,15 @@ def test_within_a_limit_less_is_computed_again_than_with_a_checkpoint_a_layer(f)
     found = auto(f, WS, X, peak=2 * layers.peak_bytes)
     measured = measure(found.function, WS, X)
     assert measured.peak_bytes == found.measurement.peak_bytes <= 2 * layers.peak_bytes
-    assert found.recomputed <= 0.85 * (
-        layers.passes.recompute_cost.flops + layers.passes.recompute_cost.transcendentals
-    )
+    assert found.recomputed <= 0.85 * (layers.trace.recompute_cost.flops + layers.trace.recompute_cost.transcendentals)
     assert found.bound <= found.recomputed
     gradients, expected = (jax.jit(jax.grad(g, (0, 1)))(WS, X) for g in (found.function, f))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), gradients, expected)
 
 
 def test_what_is_said_is_what_is_traced_and_compiled():
-    found = auto(looped, WS, X, budget="600 KiB")
-    assert found.kept_bytes == kept_bytes(found.function) <= 600 * 1024
+    found = auto(looped, WS, X, saved="600 KiB")
+    assert found.saved_bytes == saved_bytes(found.function) <= 600 * 1024
     plain, late = trace(looped, WS, X).cost, trace(found.function, WS, X).cost
     more = late.flops + late.transcendentals - plain.flops - plain.transcendentals
     assert found.recomputed == more > 0
@@ -97,15 +95,15 @@ def test_what_is_said_is_what_is_traced_and_compiled():
     found.plot(ax)
     line = ax.get_lines()[-1]
     highest = int(np.argmax(line.get_ydata()))
-    assert ax.get_ylabel() == "MiB" and line.get_ydata()[highest] * 2**20 == found.before.peak_bytes
-    assert highest >= found.before.boundary and found.after.boundary <= line.get_xdata()[highest] < len(
-        found.after.moments
+    assert ax.get_ylabel() == "MiB" and line.get_ydata()[highest] * 2**20 == found.timeline_baseline.peak_bytes
+    assert highest >= found.timeline_baseline.boundary and found.timeline.boundary <= line.get_xdata()[highest] < len(
+        found.timeline.samples
     )
     assert (
-        line.get_xdata()[found.before.boundary]
-        == found.after.boundary
+        line.get_xdata()[found.timeline_baseline.boundary]
+        == found.timeline.boundary
         < line.get_xdata()[-1]
-        == len(found.after.moments) - 1
+        == len(found.timeline.samples) - 1
     )
     assert ax.get_ylim()[1] > line.get_ydata()[highest]
     assert ax.get_legend().get_texts()[-1].get_text() == "everything saved"
@@ -141,7 +139,7 @@ def test_what_cannot_be_read_as_a_limit_or_a_function_is_refused():
     with pytest.raises(PlanError, match="either peak="):
         auto(deep, WS, X)
     with pytest.raises(TraceError, match="no floating-point value"):
-        auto(lambda x: x > 0, X, budget=0)
+        auto(lambda x: x > 0, X, saved=0)
     with pytest.raises(TraceError, match="of type int, and no function"):
         auto(3, X, peak="1 GiB")
     with pytest.raises(PlanError, match=r"sum takes .* The smallest that was found takes"):
@@ -149,17 +147,17 @@ def test_what_cannot_be_read_as_a_limit_or_a_function_is_refused():
 
 
 def test_a_choice_is_saved_and_loaded_for_the_same_function_alone(tmp_path):
-    found = auto(deep, WS, X, budget="100 KiB")
+    found = auto(deep, WS, X, saved="100 KiB")
     found.save(tmp_path / "choice.json")
-    loaded = load(tmp_path / "choice.json", deep, WS, X)
-    assert kept_bytes(loaded) == found.kept_bytes
+    loaded = load_schedule(tmp_path / "choice.json", deep, WS, X)
+    assert saved_bytes(loaded) == found.saved_bytes
     with pytest.raises(PlanError, match="about another function than looped"):
-        load(tmp_path / "choice.json", looped, WS, X)
+        load_schedule(tmp_path / "choice.json", looped, WS, X)
     with pytest.raises(PlanError, match=r"`x` was .* then, and is .* now"):
         loaded(WS, X[:3])
     (tmp_path / "choice.json").write_text("{}")
     with pytest.raises(PlanError, match="holds no choice"):
-        load(tmp_path / "choice.json", deep, WS, X)
+        load_schedule(tmp_path / "choice.json", deep, WS, X)
 
 
 def test_layers_of_one_line_are_told_by_their_modules_and_like_ones_are_one_row():
@@ -171,14 +169,16 @@ def test_layers_of_one_line_are_told_by_their_modules_and_like_ones_are_one_row(
             return jnp.sin(x @ ws[0]).sum()
 
     arguments = [normal(i, 8, 8) for i in range(4)], normal(9, 256, 8)
-    found = auto(net, *arguments, budget="24 KiB")
-    assert sum(line.amount for line in found.kept) == found.kept_bytes and {line.when for line in found.kept} == {None}
-    (layers,) = [line for line in found.kept if line.module.startswith("layer")]
+    found = auto(net, *arguments, saved="24 KiB")
+    assert sum(line.amount for line in found.saved_values) == found.saved_bytes and {
+        line.when for line in found.saved_values
+    } == {None}
+    (layers,) = [line for line in found.saved_values if line.module.startswith("layer")]
     runs = [[*map(int, run.split("…"))] for run in layers.module.removeprefix("layer").split(",")]
     assert sum(run[-1] - run[0] + 1 for run in runs) == layers.amount / (256 * 8 * 4), "each that is kept is named"
     assert layers.module in repr(found) and layers.module in found.html()
 
-    nothing_kept = auto(net, *arguments, budget=0).computed_again
+    nothing_kept = auto(net, *arguments, saved=0).recomputed_values
     layers, head = sorted(nothing_kept, key=lambda line: line.module, reverse=True)
     assert (layers.module, head.module) == ("layer0…3", "head")
     assert sum(line.amount for line in nothing_kept) == 5 * 2 * 256 * 8 * 8 + 4 * 256 * 8
@@ -188,11 +188,11 @@ def test_layers_of_one_line_are_told_by_their_modules_and_like_ones_are_one_row(
 def test_checkpoints_of_the_authors_own_are_taken_for_proposals():
     """It is no worse than they are, nor than they are with its schedule."""
     own = checkpointed(deep)
-    early, late = measure(own, WS, X), measure(scheduled(own), WS, X)
+    early, late = measure(own, WS, X), measure(with_schedule(own), WS, X)
     limit = min(early.peak_bytes, late.peak_bytes)
     found = auto(own, WS, X, peak=limit)
     assert found.measurement.peak_bytes <= limit
-    assert found.recomputed <= again(early.passes)
+    assert found.recomputed <= again(early.trace)
 
 
 def experts(ps, x, checkpoint=lambda layer: layer):
@@ -214,9 +214,9 @@ def test_what_no_schedule_keeps_to_plain_checkpoints_around_layers_do(tmp_path):
     layers = measure(lambda ps, x: experts(ps, x, jax.checkpoint), *EXPERTS)
     found = auto(experts, *EXPERTS, peak=layers.peak_bytes)
     assert found.measurement.peak_bytes <= layers.peak_bytes
-    assert found.recomputed <= 1.01 * again(layers.passes)  # which leaves out a sum of the loss's
+    assert found.recomputed <= 1.01 * again(layers.trace)  # which leaves out a sum of the loss's
     found.save(tmp_path / "choice.json")
-    loaded = load(tmp_path / "choice.json", experts, *EXPERTS)
+    loaded = load_schedule(tmp_path / "choice.json", experts, *EXPERTS)
     assert measure(loaded, *EXPERTS).peak_bytes == found.measurement.peak_bytes
     assert auto(experts, *EXPERTS, peak=layers.peak_bytes).measurement == found.measurement  # as it is remembered
 
@@ -266,10 +266,10 @@ def test_in_a_shard_map_it_is_no_worse_than_a_policy_in_each_layer(tmp_path):
     dots = measure(mapped(with_dots), *args)
     found = auto(mapped(), *args, peak=dots.peak_bytes)
     assert found.measurement.peak_bytes <= dots.peak_bytes
-    assert 0 < found.recomputed <= again(dots.passes)
+    assert 0 < found.recomputed <= again(dots.trace)
     assert "shard_maps count as one operation each" in found.certificate
     found.save(tmp_path / "choice.json")
-    loaded = load(tmp_path / "choice.json", mapped(), *args)
+    loaded = load_schedule(tmp_path / "choice.json", mapped(), *args)
     gradients, expected = (jax.jit(jax.grad(f, (0, 1)))(*args) for f in (loaded, mapped()))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), gradients, expected)
 
@@ -278,13 +278,13 @@ def test_in_a_shard_map_it_is_no_worse_than_a_policy_in_each_layer(tmp_path):
 def test_checkpoints_around_layers_are_among_the_choices_where_a_schedule_cannot_look_into_them(make):
     args = normal(320, 4, 8, 8) / 3, normal(321, 256, 8)
     assert linearize(trace(make(), *args)).closed
-    by_hand = [trace(make(wrapped), *args) for wrapped in (jax.checkpoint, with_dots)]
+    suggested_names = [trace(make(wrapped), *args) for wrapped in (jax.checkpoint, with_dots)]
     found = [
         trace(plain_checkpoints(make(), plain), *args)
         for plain in ways(make(), False, True, *args)
         if not plain.policy or plain.policy == "dots_saveable"
     ]
-    for hand in by_hand:
+    for hand in suggested_names:
         as_small = (p for p in found if p.bytes_by_kind()["computed"] <= hand.bytes_by_kind()["computed"])
         assert min(map(again, as_small)) == again(hand)
 
@@ -353,7 +353,7 @@ def test_what_keeps_a_little_less_is_compiled_only_where_it_is_foretold_to_take_
 
     monkeypatch.setattr("rematscope.scheduling.search.measure", compiled)
     first, *others = auto(net, *args, peak=limit).trials
-    smaller = [t for t in others if t.schedule.kept_bytes < first.schedule.kept_bytes]
+    smaller = [t for t in others if t.schedule.saved_bytes < first.schedule.saved_bytes]
     assert others and all(t.predicted <= first.predicted for t in smaller)
 
 
@@ -459,7 +459,7 @@ def test_what_both_passes_compute_alike_is_foretold_as_one():
         return jnp.mean(x.astype(jnp.float32) ** 2)
 
     shapes = (jax.ShapeDtypeStruct(shape, jnp.bfloat16) for shape in ((4, 8, 8), (64, 8)))
-    assert auto(half, *shapes, budget="4 KiB").trials[0].predicted > 0
+    assert auto(half, *shapes, saved="4 KiB").trials[0].predicted > 0
 
 
 def test_where_the_solver_stops_is_counted_so_that_a_slow_machine_chooses_the_same(monkeypatch):
@@ -512,9 +512,9 @@ def test_what_takes_long_is_kept_though_other_things_take_more_operations():
 
     arguments = [jax.ShapeDtypeStruct(shape, jnp.float32) for shape in ((256, 64), (64, 256), (64, 64, 256))]
     slow = Device("slow", {"float32": 1e12}, bandwidth=1e9)
-    operations = auto(net, *arguments, budget="16 KiB")
-    seconds = auto(net, *arguments, budget="16 KiB", cost="seconds", device=slow)
-    again = ({what for line in found.computed_again for what in line.what} for found in (operations, seconds))
+    operations = auto(net, *arguments, saved="16 KiB")
+    seconds = auto(net, *arguments, saved="16 KiB", cost="seconds", device=slow)
+    again = ({what for line in found.recomputed_values for what in line.what} for found in (operations, seconds))
     (summed,), (multiplied,) = (what - {"sin", "cos"} for what in again)
     assert (summed, multiplied) == ("reduce_sum", "dot_general")
     moved = sum(math.prod(shape) * 4 for shape in ((256, 64), (64, 256), *[(64, 64)] * 3))  # two sines read, too
@@ -522,10 +522,12 @@ def test_what_takes_long_is_kept_though_other_things_take_more_operations():
     assert seconds.bound <= seconds.recomputed
     assert "180 µs recomputed" in repr(seconds)
     assert "a roofline of slow" in seconds.certificate
-    by_hand = auto(net, *arguments, budget="16 KiB", cost=lambda equation: 7 * (equation.primitive == "reduce_sum"))
-    assert by_hand.recomputed == 0
+    suggested_names = auto(
+        net, *arguments, saved="16 KiB", cost=lambda equation: 7 * (equation.primitive == "reduce_sum")
+    )
+    assert suggested_names.recomputed == 0
     with pytest.raises(PlanError, match="seconds on which device"):
-        auto(net, *arguments, budget=0, cost="seconds")
+        auto(net, *arguments, saved=0, cost="seconds")
 
 
 def test_for_an_argument_behind_stop_gradient_no_product_is_computed():

@@ -1,4 +1,4 @@
-"""`auto`, `plan` and `scheduled` of functions that print, call back to Python or change an array in place."""
+"""`auto`, `plan` and `with_schedule` of functions that print, call back to Python or change an array in place."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax.experimental import io_callback
 
-from rematscope import PlanError, auto, lint, measure, plan, scheduled
+from rematscope import PlanError, auto, lint, measure, plan, with_schedule
 
 WS = [0.1 * w for w in jax.random.normal(jax.random.key(0), (4, 64, 64))]
 X = jax.random.normal(jax.random.key(1), (256, 64))
@@ -82,11 +82,11 @@ def test_what_calls_back_does_so_as_often():
 
 def test_a_branch_that_prints_is_planned():
     """What tells whether it prints is computed again for that alone."""
-    made = plan(FUNCTIONS["prints in a branch"], WS, X, budget=0)
-    assert made.saved_bytes == 0 and made.cost > plan(net, WS, X, budget=0).cost
+    made = plan(FUNCTIONS["prints in a branch"], WS, X, saved=0)
+    assert made.saved_bytes == 0 and made.cost > plan(net, WS, X, saved=0).cost
 
 
-@pytest.mark.parametrize("ask", [lint, lambda f, *args: jax.grad(scheduled(f))(*args)], ids=["lint", "scheduled"])
+@pytest.mark.parametrize("ask", [lint, lambda f, *args: jax.grad(with_schedule(f))(*args)], ids=["lint", "scheduled"])
 def test_what_a_checkpoint_may_not_repeat_is_refused_in_a_sentence(ask):
     with pytest.raises(PlanError, match="in a way that a checkpoint may not repeat, such as io_callback"):
         ask(FUNCTIONS["calls back"], WS, X)

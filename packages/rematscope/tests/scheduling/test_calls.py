@@ -85,8 +85,8 @@ def of_jits(checkpoint):
 
 @pytest.mark.parametrize("make", [skipping, in_loop, twice, of_jits])
 def test_blocks_are_where_people_put_checkpoints(make):
-    plain, by_hand = make(lambda f: f), make(jax.checkpoint)
-    theirs = trace(by_hand, WS, X)
+    plain, suggested_names = make(lambda f: f), make(jax.checkpoint)
+    theirs = trace(suggested_names, WS, X)
     assert theirs.bytes_by_kind() != trace(plain, WS, X).bytes_by_kind()
     ours = [trace(in_blocks(plain, blocks), WS, X) for blocks in partitions(plain, WS, X)]
     assert any(

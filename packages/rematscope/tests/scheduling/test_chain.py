@@ -11,7 +11,7 @@ from jax import lax
 from releases import since
 from zoo import normal
 
-from rematscope import auto, load, measure, trace
+from rematscope import auto, load_schedule, measure, trace
 from rematscope.choices.build import work
 from rematscope.scheduling.captured import captured
 from rematscope.scheduling.chain import Chain
@@ -81,19 +81,19 @@ def test_within_the_peak_of_checkpoints_in_checkpoints_less_is_computed_again(wi
     halves = measure(in_halves, *args)
     found = auto(chain, *args, peak=halves.peak_bytes)
     assert found.measurement.peak_bytes <= halves.peak_bytes
-    assert found.recomputed <= 0.6 * (halves.passes.recompute_cost.flops + halves.passes.recompute_cost.transcendentals)
+    assert found.recomputed <= 0.6 * (halves.trace.recompute_cost.flops + halves.trace.recompute_cost.transcendentals)
     late, plain = trace(found.function, *args), trace(chain, *args)
     more = late.cost.flops + late.cost.transcendentals - plain.cost.flops - plain.cost.transcendentals
     assert found.recomputed == more
-    assert sum(line.amount for line in found.computed_again) == more
+    assert sum(line.amount for line in found.recomputed_values) == more
     assert "dynamic program" in found.certificate
     if widths == WIDTHS["alike"]:  # cut behind each product, so that there is one link more
-        states, products = found.kept_bytes // (512 * 32 * 4), late.recompute_cost.flops // (2 * 512 * 32 * 32)
+        states, products = found.saved_bytes // (512 * 32 * 4), late.recompute_cost.flops // (2 * 512 * 32 * 32)
         assert products == forward_steps(len(ws) + 1, states)
     gradients, expected = (jax.jit(jax.grad(f, (0, 1)))(*args) for f in (found.function, chain))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), gradients, expected)
     found.save(tmp_path / "choice.json")
-    loaded = trace(load(tmp_path / "choice.json", chain, *args), *args)
+    loaded = trace(load_schedule(tmp_path / "choice.json", chain, *args), *args)
     assert loaded.recompute_cost == late.recompute_cost
     assert loaded.bytes_by_kind() == late.bytes_by_kind()
 

@@ -14,7 +14,7 @@ from jax.test_util import check_grads
 from random_programs import arguments, array, dtypes, instructions, program_of, run_op_by_op, same_bits, vectors
 from zoo import normal
 
-from rematscope import auto, measure, scheduled, trace
+from rematscope import auto, measure, trace, with_schedule
 from rematscope.scheduling.divided import backward_of, divided, loops_of
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.schedule import Stop, schedule
@@ -99,7 +99,7 @@ def test_outputs_without_a_cotangent_add_nothing():
 
     w, x = normal(600, 3, 3), normal(601, 4, 3)
     expected = jax.jit(jax.grad(f, (0, 1), has_aux=True))(w, x)
-    for late in (scheduled(f), scheduled(f, jax.checkpoint_policies.everything_saveable)):
+    for late in (with_schedule(f), with_schedule(f, jax.checkpoint_policies.everything_saveable)):
         got = jax.jit(jax.grad(late, (0, 1), has_aux=True))(w, x)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), got, expected)
 
@@ -120,9 +120,13 @@ def test_auto_and_scheduled_give_jax_s_gradient_bit_for_bit(name):
     expected = of_jax(f, args, cotangents)
     found = [
         auto(f, *args, peak=measure(f, *args).peak_bytes, compiles=1),
-        auto(f, *args, budget=trace(f, *args).saved_bytes() // 2),
+        auto(f, *args, saved=trace(f, *args).saved_bytes() // 2),
     ]
-    for g in (scheduled(f), scheduled(f, jax.checkpoint_policies.dots_saveable), *(each.function for each in found)):
+    for g in (
+        with_schedule(f),
+        with_schedule(f, jax.checkpoint_policies.dots_saveable),
+        *(each.function for each in found),
+    ):
         for got, wanted in zip(of_jax(g, args, cotangents), expected, strict=True):
             assert same_bits(got, wanted), (got, wanted)
 
@@ -134,5 +138,5 @@ def test_derivatives_are_those_of_the_values():
     )
     w, b, x, *rest = args
     found = auto(f, *args, peak=measure(f, *args).peak_bytes, compiles=1)
-    for g in (scheduled(f), found.function):
+    for g in (with_schedule(f), found.function):
         check_grads(lambda w, b, x, g=g: g(w, b, x, *rest)[0], (w, b, x), 1, atol=1e-2, rtol=1e-2)

@@ -9,7 +9,7 @@ import pytest
 from jax import lax
 from zoo import normal
 
-from rematscope import Device, Host, PlanError, auto, load, trace
+from rematscope import Device, HostOffload, PlanError, auto, load_schedule, trace
 from rematscope.scheduling.host import HostRows, Moves
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.rows import Rows
@@ -38,13 +38,13 @@ BUDGET = 300 * KIB  # what a layer makes is 256 KiB: the last result, and next t
 
 
 def found(host, budget=BUDGET, f=looped, args=(WS, X), device=SLOW, **more):
-    return auto(f, *args, budget=budget, cost="seconds", device=device, host=host, **more)
+    return auto(f, *args, saved=budget, cost="seconds", device=device, host=host, **more)
 
 
 @functools.cache
 def fast(dtype):
     """What is chosen beside a link that hardly takes any time."""
-    return found(Host(bandwidth=1e12), args=jax.tree.map(lambda a: a.astype(dtype), (WS, X)))
+    return found(HostOffload(bandwidth=1e12), args=jax.tree.map(lambda a: a.astype(dtype), (WS, X)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
@@ -54,10 +54,10 @@ def test_what_waits_on_the_host_is_none_of_the_budget_and_gives_the_same_gradien
     assert chosen.host_bytes
     assert chosen.recomputed == pytest.approx(chosen.host_bytes / 1e12)  # all has gone, and only comes back
     passes = trace(chosen.function, *args)
-    assert passes.bytes_by_kind()["computed"] == chosen.kept_bytes <= BUDGET
-    assert passes.host_bytes() == chosen.host_bytes == sum(line.amount for line in chosen.on_host)
+    assert passes.bytes_by_kind()["computed"] == chosen.saved_bytes <= BUDGET
+    assert passes.host_bytes() == chosen.host_bytes == sum(line.amount for line in chosen.offloaded_values)
     chosen.save(tmp_path / "choice.json")
-    again = load(tmp_path / "choice.json", looped, *args)
+    again = load_schedule(tmp_path / "choice.json", looped, *args)
     assert trace(again, *args).host_bytes() == chosen.host_bytes
     expected = jax.jit(jax.grad(looped, (0, 1)))(*args)
     rounding = {"rtol": 2e-2, "atol": 2e-3} if dtype == "bfloat16" else {"rtol": 1e-5, "atol": 1e-7}
@@ -85,9 +85,9 @@ def test_transformations_go_through_moves():
 def test_a_move_is_weighed_against_computing_again():
     """A product of a layer takes 17 ms here; its input, 2 MiB over all layers, takes 2 ms at 1 GB a second."""
     alone = found(None, budget="4 MiB")
-    beside = found(Host(bandwidth=1e9), budget="4 MiB")
-    waiting = found(Host(bandwidth=1e9, overlap=0), budget="4 MiB")
-    crawling = found(Host(bandwidth=1e6, overlap=0), budget="4 MiB")
+    beside = found(HostOffload(bandwidth=1e9), budget="4 MiB")
+    waiting = found(HostOffload(bandwidth=1e9, overlap=0), budget="4 MiB")
+    crawling = found(HostOffload(bandwidth=1e6, overlap=0), budget="4 MiB")
     # The way there hides behind what is computed anyway.
     assert beside.recomputed == pytest.approx(beside.host_bytes / 1e9, rel=1e-6)
     assert waiting.recomputed == pytest.approx(2 * waiting.host_bytes / 1e9, rel=1e-6)
@@ -96,25 +96,25 @@ def test_a_move_is_weighed_against_computing_again():
     assert all(one.bound == pytest.approx(one.recomputed, rel=0.02) for one in (alone, waiting, crawling))
     with pytest.raises(PlanError, match="what each iteration of a loop of looped is handed"):
         found(None)
-    assert found(Host(bandwidth=1e6)).host_bytes  # where nothing else fits, however long it takes
+    assert found(HostOffload(bandwidth=1e6)).host_bytes  # where nothing else fits, however long it takes
 
 
 def test_no_more_moves_than_the_host_has_room_for():
-    room = found(Host(bandwidth=1e12, capacity="3 MiB"))
+    room = found(HostOffload(bandwidth=1e12, capacity="3 MiB"))
     assert 0 < room.host_bytes <= 3 * 2**20
     assert room.recomputed > 1e-3  # for the rest there was none
 
 
 def test_the_result_says_what_is_on_the_host_and_what_is_assumed():
-    chosen = found(Host(bandwidth=2e9, overlap=0.5))
+    chosen = found(HostOffload(bandwidth=2e9, overlap=0.5))
     text = repr(chosen)
     assert "in host memory" in text.splitlines()[0]
     assert "2 GB a second in each direction" in chosen.certificate
     assert "while 50 % of the forward pass computes" in chosen.certificate
     assert "Compiled for cpu, all of that stays on the device." in chosen.certificate
     with pytest.raises(PlanError, match="what to write by hand is not worked out"):
-        chosen.by_hand  # noqa: B018
-    still = found(Host(bandwidth=2e9), budget="64 MiB")
+        chosen.suggested_names  # noqa: B018
+    still = found(HostOffload(bandwidth=2e9), budget="64 MiB")
     assert "Nothing moves to the host" in still.certificate
 
 
@@ -125,21 +125,21 @@ def test_the_result_says_what_is_on_the_host_and_what_is_assumed():
     + [{"bandwidth": 1e9, "capacity": c} for c in (-1, 1.5, "much", True)],
 )
 def test_what_is_no_host_is_refused(given):
-    with pytest.raises(PlanError, match=f"{[*given][-1]}.*Give|capacity of 'much' cannot be read"):
-        Host(**given)
+    with pytest.raises(PlanError, match=f"{[*given][-1]}.*Give|capacity='much' cannot be read"):
+        HostOffload(**given)
 
 
 def test_where_nothing_can_move_that_is_said():
-    host = Host(bandwidth=1e9)
+    host = HostOffload(bandwidth=1e9)
     with pytest.raises(PlanError, match="deep has no loop"):
         found(host, f=deep)
     with pytest.raises(PlanError, match="the memory of a CPU is the host's"):
         auto(looped, WS, X, peak="1 GiB", host=host)
-    with pytest.raises(PlanError, match="is no Host"):
+    with pytest.raises(PlanError, match="is not a HostOffload"):
         found(16e9)
     for cost in ({}, {"cost": lambda equation: 1.0}):
         with pytest.raises(PlanError, match="with host= seconds are what is least"):
-            auto(looped, WS, X, budget=BUDGET, host=host, **cost)
+            auto(looped, WS, X, saved=BUDGET, host=host, **cost)
 
     policy = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
 
@@ -154,7 +154,7 @@ def test_where_nothing_can_move_that_is_said():
 def test_rows_for_the_peak_have_less_where_something_is_on_the_host():
     linearized = linearize(trace(looped, WS, X))
     alone = Rows(linearized, cost=SLOW)
-    beside = HostRows(Moves.of(linearized, None, Host(bandwidth=1e12), SLOW), (), SLOW)
+    beside = HostRows(Moves.of(linearized, None, HostOffload(bandwidth=1e12), SLOW), (), SLOW)
     assert alone.best(peak=5e6) is None
     assert beside.best(peak=5e6)[1]
     for peak in (1e7, 2e7, 3e7):  # more choices never cost more, and where there is room nothing moves

@@ -12,7 +12,7 @@ import pytest
 from flax import nnx
 from zoo import normal
 
-from rematscope import PlanError, auto, load, scheduled, trace
+from rematscope import PlanError, auto, load_schedule, trace, with_schedule
 from rematscope.scheduling.captured import captured
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.plain import Plain
@@ -241,15 +241,15 @@ def test_another_call_is_as_plain_f_or_refused(name, make):
 
 @pytest.mark.parametrize("name", CASES)
 def test_what_plans_at_each_call_is_as_plain_f(name):
-    assert not differs(CASES[name], scheduled(CASES[name].f))
+    assert not differs(CASES[name], with_schedule(CASES[name].f))
 
 
 @pytest.mark.parametrize("name", ["the optional argument is another one", "a static field of a dataclass"])
 def test_what_auto_and_load_return_refuses_as_well(name, tmp_path):
     case = CASES[name]
-    found = auto(case.f, *case.before, budget="1 KiB")
+    found = auto(case.f, *case.before, saved="1 KiB")
     found.save(tmp_path / "choice.json")
-    for made in (found.function, load(tmp_path / "choice.json", case.f, *case.before)):
+    for made in (found.function, load_schedule(tmp_path / "choice.json", case.f, *case.before)):
         assert differs(case, made)
         assert_same(value_and_gradients(made, case.before, {}), value_and_gradients(case.f, case.before, {}))
 
@@ -278,6 +278,6 @@ def test_results_that_are_not_differentiated_make_no_gradient_nan(how):
     args = W, X, jnp.zeros(3 if how == "in a batch" else ())
     case = W, X, jnp.float32(0)
     expected = AUXILIARY[how](with_more)(*args)
-    for made in (with_a_schedule(with_more, *case), with_plain_checkpoints(with_more, *case), scheduled(with_more)):
+    for made in (with_a_schedule(with_more, *case), with_plain_checkpoints(with_more, *case), with_schedule(with_more)):
         assert_same(AUXILIARY[how](made)(*args), expected)
         assert how != "the loss" or not any(map(np.isnan, AUXILIARY[how](made)(*args)[1][0].ravel()))

@@ -6,7 +6,7 @@ import pytest
 from jax import lax
 from zoo import normal
 
-from rematscope import auto, load, measure, trace
+from rematscope import auto, load_schedule, measure, trace
 from rematscope.choices.build import work
 from rematscope.scheduling import search
 from rematscope.scheduling.linearize import linearize
@@ -58,7 +58,7 @@ def test_a_function_is_called_once_however_much_is_tried_of_it(tmp_path):
     assert len(found.trials) > 1 and len(calls) == 1
     found.save(tmp_path / "choice.json")
     f, calls = counted(net)
-    load(tmp_path / "choice.json", f, WS, X)
+    load_schedule(tmp_path / "choice.json", f, WS, X)
     assert len(calls) == 1
 
 
@@ -169,7 +169,7 @@ def test_what_is_compiled_is_what_is_returned():
     found = auto(net, WS, X, peak=limit(0.5))
     again = measure(found.function, WS, X)
     assert (again.peak_bytes, again.cost.flops) == (found.measurement.peak_bytes, found.measurement.cost.flops)
-    assert trace(found.function, WS, X).saved_bytes() == found.measurement.passes.saved_bytes()
+    assert trace(found.function, WS, X).saved_bytes() == found.measurement.trace.saved_bytes()
 
 
 def test_of_what_is_compiled_only_the_sizes_are_read_until_somebody_asks(monkeypatch):

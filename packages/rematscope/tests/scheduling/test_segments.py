@@ -9,7 +9,7 @@ import pytest
 from jax import lax
 from zoo import normal
 
-from rematscope import PlanError, auto, load, measure, trace
+from rematscope import PlanError, auto, load_schedule, measure, trace
 from rematscope.choices.build import work
 from rematscope.scheduling.divided import divided
 from rematscope.scheduling.linearize import linearize
@@ -50,11 +50,11 @@ def test_a_loop_of_many_turns_takes_less_than_a_checkpoint_around_each_and_compu
     with pytest.raises(
         PlanError, match=r"a checkpoint around 4 iterations at a time of the loop at test_segments.py:\d+"
     ):
-        print(less.by_hand)
+        print(less.suggested_names)
     more = auto(recurrent, P, XS, peak=turns.peak_bytes)
     assert more.recomputed < 0.85 * work
     less.save(tmp_path / "less.json")
-    loaded = load(tmp_path / "less.json", recurrent, P, XS)
+    loaded = load_schedule(tmp_path / "less.json", recurrent, P, XS)
     assert measure(loaded, P, XS).temp_bytes == less.measurement.temp_bytes
     again_within = auto(recurrent, P, XS, peak=less.limit)  # it is known
     assert again_within.measurement.peak_bytes == less.measurement.peak_bytes and len(again_within.trials) == 1

@@ -16,7 +16,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from test_other_calls import MAKES, W, X, assert_same, net, value_and_gradients
 
-from rematscope import PlanError, TraceError, auto, load, measure, plan, scheduled, trace
+from rematscope import PlanError, TraceError, auto, load_schedule, measure, plan, trace, with_schedule
 
 
 class Normalized(nnx.Module):
@@ -123,9 +123,9 @@ def test_what_changes_state_is_refused(name, tmp_path):
     (tmp_path / "choice.json").write_text('{"structure": "", "kept": []}')
     tries = (
         lambda: auto(f, *args, peak="1 GiB"),
-        lambda: scheduled(f)(*args),
-        lambda: jax.grad(scheduled(f), allow_int=True)(*args),
-        lambda: load(tmp_path / "choice.json", f, *args),
+        lambda: with_schedule(f)(*args),
+        lambda: jax.grad(with_schedule(f), allow_int=True)(*args),
+        lambda: load_schedule(tmp_path / "choice.json", f, *args),
     )
     for each in tries:
         with pytest.raises(PlanError, match="Return the new state as a second result"):
@@ -144,7 +144,7 @@ def test_the_state_of_nnx_that_is_split_off_is_returned():
         model = nnx.merge(graph, params, state, copy=True)
         return (model(x) ** 2).mean(), nnx.split(model, nnx.Param, ...)[2]
 
-    found = auto(lambda *args: loss(*args), params, state, X, budget="1 MiB")
+    found = auto(lambda *args: loss(*args), params, state, X, saved="1 MiB")
     for _ in range(3):
         # In a jit of its own, for nnx lets nothing outside of a transformation change in it.
         expected = jax.jit(jax.value_and_grad(loss, has_aux=True, allow_int=True))(params, state, X)
@@ -182,7 +182,7 @@ def test_what_is_closed_over_is_what_it_was_in_value_and_in_derivatives(make):
 
 def test_a_traced_value_that_is_closed_over_is_refused_for_a_plan_and_not_by_scheduled():
     with pytest.raises(PlanError, match="closes over a value that a transformation around the plan is tracing"):
-        jax.grad(lambda w: auto(lambda x: net(w, x).sum(), X, budget="1 MiB").function(X))(W)
+        jax.grad(lambda w: auto(lambda x: net(w, x).sum(), X, saved="1 MiB").function(X))(W)
 
     def outer(make):
         def f(w, index):
@@ -191,11 +191,11 @@ def test_a_traced_value_that_is_closed_over_is_refused_for_a_plan_and_not_by_sch
 
         return jax.jit(jax.value_and_grad(f))(W, 3), jax.vmap(jax.grad(f), (None, 0))(W, jnp.arange(3))
 
-    assert_same(outer(scheduled), outer(lambda f: f))
+    assert_same(outer(with_schedule), outer(lambda f: f))
 
 
 def test_a_plan_is_copied_as_itself_and_not_pickled():
-    found = auto(net_sum, W, X, budget="1 MiB")
+    found = auto(net_sum, W, X, saved="1 MiB")
     for each in (found, found.function):
         assert copy.deepcopy(each) is each
         assert copy.copy(each) is each
@@ -213,12 +213,18 @@ def test_an_equinox_module_with_a_function_in_it_is_refused_with_how_to_split_it
     def loss(model, x):
         return jax.vmap(model)(x).sum()
 
-    for look in (trace, measure, functools.partial(plan, budget=1.0), functools.partial(auto, peak="1 MiB"), scheduled):
+    for look in (
+        trace,
+        measure,
+        functools.partial(plan, saved=1.0),
+        functools.partial(auto, peak="1 MiB"),
+        with_schedule,
+    ):
         with pytest.raises(TraceError, match=r"eqx\.partition"):
-            look(loss)(model, X) if look is scheduled else look(loss, model, X)
+            look(loss)(model, X) if look is with_schedule else look(loss, model, X)
     params, static = eqx.partition(model, eqx.is_array)
     f = functools.partial(lambda static, params, x: loss(eqx.combine(params, static), x), static)
-    assert_same(jax.grad(auto(f, params, X, budget="1 MiB").function)(params, X), eqx.filter_grad(loss)(model, X))
+    assert_same(jax.grad(auto(f, params, X, saved="1 MiB").function)(params, X), eqx.filter_grad(loss)(model, X))
 
 
 def meshes():
@@ -242,13 +248,15 @@ def test_on_a_mesh_it_does_what_plain_f_does_or_says_why_not():
             return mapped(jax.grad(f), out_specs=P("d"))(W, X)
         return jax.grad(lambda w: mapped(lambda w, x: jax.lax.psum(f(w, x), "d"), out_specs=P())(w, X))(W)
 
-    for f, check, inside in itertools.product((part, scheduled(net_sum)), (True, False), (True, False)):
+    for f, check, inside in itertools.product((part, with_schedule(net_sum)), (True, False), (True, False)):
         if check:
             with pytest.raises(PlanError, match="check_vma=False"):
                 over(f, check, inside)
         else:
             assert_same(over(f, check, inside), over(net_sum, check, inside))
-    for look in (trace, measure, functools.partial(auto, peak="1 MiB"), lambda f, *args: scheduled(f)(*args)):
+    for look in (trace, measure, functools.partial(auto, peak="1 MiB"), lambda f, *args: with_schedule(f)(*args)):
         with pytest.raises(TraceError, match="uses the axis 'd', which only the shard_map"):
             look(lambda w, x: jax.lax.psum(net_sum(w, x), "d"), W, X)
-    assert np.isfinite(jax.vmap(scheduled(lambda x: jax.lax.psum(net_sum(W, x), "i")), axis_name="i")(X[None])).all()
+    assert np.isfinite(
+        jax.vmap(with_schedule(lambda x: jax.lax.psum(net_sum(W, x), "i")), axis_name="i")(X[None])
+    ).all()

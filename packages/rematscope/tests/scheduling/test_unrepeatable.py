@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from rematscope import PlanError, auto, measure, scheduled, trace
+from rematscope import PlanError, auto, measure, trace, with_schedule
 from rematscope.ir.jax_internals import is_repeatable
 from rematscope.tracing.checkpoints import jaxpr_of
 
@@ -94,7 +94,7 @@ def test_a_checkpoint_of_jax_s_draws_twice():
 
 @pytest.mark.parametrize("name", FUNCTIONS)
 def test_scheduled_draws_once(name):
-    assert_gradient_of_the_numbers_drawn(scheduled(FUNCTIONS[name]))
+    assert_gradient_of_the_numbers_drawn(with_schedule(FUNCTIONS[name]))
 
 
 @pytest.mark.parametrize("name", ["unrolled", "checkpointed", "checkpointed scan", "callback"])
@@ -114,7 +114,7 @@ def test_what_a_checkpoint_cannot_save_is_refused_in_a_sentence():
         return jnp.sum(jnp.sin(x @ w) * noise)
 
     with pytest.raises(PlanError, match="rng_uniform inside a loop or branch that a checkpoint recomputes"):
-        jax.grad(scheduled(f))(WS[0], X)
+        jax.grad(with_schedule(f))(WS[0], X)
 
 
 def test_two_draws_are_no_equal_values():

@@ -13,19 +13,19 @@ from jax.ad_checkpoint import checkpoint_name
 
 from rematscope import (
     Device,
-    FwdBwd,
     PlanError,
+    SideBySide,
     TargetError,
     calibrate,
     compare,
+    estimate_time,
     explore,
     frontier,
-    linked,
+    interactive_programs,
     liveness,
     plan,
     print_fwd_bwd,
     residual_table,
-    seconds_of,
     trace,
 )
 from rematscope.choices.build import FLOPS_PER_LINK_BYTE
@@ -92,7 +92,7 @@ def test_a_collective_takes_its_bytes_over_the_ring():
     f, shapes = meshes.fsdp(meshes.under("nothing"))
     passes = trace(f, *shapes)
     device = dataclasses.replace(SLOW, links=2)
-    found = seconds_of(passes, SLOW).step - seconds_of(passes, device).step
+    found = estimate_time(passes, SLOW).step - estimate_time(passes, device).step
     assert found == pytest.approx(passes.cost.link_bytes / SLOW.ring() - passes.cost.link_bytes / device.ring())
     assert found == pytest.approx(passes.cost.link_bytes / 2e3)
 
@@ -101,7 +101,7 @@ def test_devices_are_spelled_as_targets_are():
     assert device_called("TPU v5e:2x4") == device_called("tpu v5e") == DEVICES["tpu v5e"]
     assert device_called(SLOW) is SLOW
     with pytest.raises(TargetError, match=r"no rates for 'tpu v9'. Give one of tpu v4, .*, gb200; calibrate"):
-        seconds_of(trace(product, X, W), "tpu v9")
+        estimate_time(trace(product, X, W), "tpu v9")
 
 
 def test_a_dtype_that_is_not_listed_takes_the_rate_of_one_as_wide():
@@ -114,11 +114,11 @@ def test_a_dtype_that_is_not_listed_takes_the_rate_of_one_as_wide():
 
 
 def test_arithmetic_that_takes_longer_than_what_is_moved_counts():
-    found = seconds_of(trace(product, X, W), SLOW)
+    found = estimate_time(trace(product, X, W), SLOW)
     products, sines, sums = 2 * 64 * 32 * 128 / 1e6, 64 * 128 / 1e2, 64 * 128 / 1e3
     cosines = 64 * 128 / 1e2  # kept for the backward pass
     assert found.forward == pytest.approx(products + sines + cosines + sums)
-    assert (found.again, found.late, found.share) == (0, 0, 0)
+    assert (found.recompute, found.deferred_forward, found.recompute_fraction) == (0, 0, 0)
 
 
 def test_what_fuses_reads_what_stands_in_memory_and_writes_what_a_product_reads():
@@ -127,40 +127,40 @@ def test_what_fuses_reads_what_stands_in_memory_and_writes_what_a_product_reads(
 
     forward = trace(jax.checkpoint(chain), X, W)
     x, w, out = 64 * 32 * 4, 32 * 128 * 4, 64 * 128 * 4
-    assert seconds_of(forward, MOVES).forward == (x + x) + (x + w + out)  # a chain reads and writes once
+    assert estimate_time(forward, MOVES).forward == (x + x) + (x + w + out)  # a chain reads and writes once
 
 
 def test_a_reduction_reads_what_is_fused_into_it_where_that_is_made():
     passes = trace(jax.checkpoint(lambda x: jnp.sum(jnp.sin(x) * 2, axis=1)), X)
-    assert seconds_of(passes, MOVES).forward == X.size * 4 + 64 * 4
+    assert estimate_time(passes, MOVES).forward == X.size * 4 + 64 * 4
 
 
 def test_a_gather_reads_what_it_takes_and_not_the_table():
     passes = trace(jax.checkpoint(lambda table, i: table[i]), F32((10_000, 8)), jax.ShapeDtypeStruct((3,), jnp.int32))
-    assert seconds_of(passes, MOVES).forward < 10_000
+    assert estimate_time(passes, MOVES).forward < 10_000
 
 
 def test_a_scan_takes_as_long_as_all_its_iterations():
     def f(x, ws):
         return lax.scan(lambda x, w: (jnp.tanh(x @ w), None), x, ws)[0]
 
-    one, nine = (seconds_of(trace(f, F32((64, 32)), F32((n, 32, 32))), "h100").forward for n in (1, 9))
+    one, nine = (estimate_time(trace(f, F32((64, 32)), F32((n, 32, 32))), "h100").forward for n in (1, 9))
     assert nine == pytest.approx(9 * one)
 
 
 def test_what_is_computed_again_takes_what_it_took_the_first_time():
     """Also beside other readers, which the backward pass has and the forward pass has not."""
-    found = seconds_of(trace(jax.checkpoint(product), X, W), SLOW)
-    assert found.again == pytest.approx(2 * 64 * 32 * 128 / 1e6)
-    assert found.late == pytest.approx(64 * 128 / 1e2) and 0 < found.share < 1
+    found = estimate_time(trace(jax.checkpoint(product), X, W), SLOW)
+    assert found.recompute == pytest.approx(2 * 64 * 32 * 128 / 1e6)
+    assert found.deferred_forward == pytest.approx(64 * 128 / 1e2) and 0 < found.recompute_fraction < 1
     assert found.step == found.forward + found.backward
 
 
 @pytest.mark.parametrize("device", ["tpu v5e", "h100", SLOW])
 def test_planned_seconds_are_traced_seconds(device):
     block = BLOCKS["gpt"]
-    made = plan(block.function, *block.args, budget=0.4, cost="seconds", device=device)
-    assert made.cost == pytest.approx(seconds_of(made.passes, device).again) and made.cost > 0
+    made = plan(block.function, *block.args, saved=0.4, cost="seconds", device=device)
+    assert made.cost == pytest.approx(estimate_time(made.trace, device).recompute) and made.cost > 0
     assert made.certificate.verify(block.function, *block.args, cost="seconds", device=device) == pytest.approx(
         made.cost
     )
@@ -174,9 +174,9 @@ def test_a_frontier_in_seconds_has_units():
 
 def test_a_device_without_seconds_and_seconds_without_a_device_are_asked_about():
     with pytest.raises(PlanError, match=r"seconds on which device\? Add device="):
-        plan(product, X, W, budget=1.0, cost="seconds")
+        plan(product, X, W, saved=1.0, cost="seconds")
     with pytest.raises(PlanError, match=r'add cost="seconds", or leave it out'):
-        plan(product, X, W, budget=1.0, device="h100")
+        plan(product, X, W, saved=1.0, device="h100")
     with pytest.raises(PlanError, match=r"a cost of 'milliseconds' is none"):
         frontier(product, X, W, cost="milliseconds")
 
@@ -184,38 +184,38 @@ def test_a_device_without_seconds_and_seconds_without_a_device_are_asked_about()
 def test_ways_are_compared_in_seconds_where_a_device_is_given():
     ways = {"plain": product, "checkpoint": jax.checkpoint(product)}
     plain, checkpointed = compare(ways, X, W, device="tpu v5e").rows
-    assert plain.seconds.again == 0 and checkpointed.seconds.share > 0
+    assert plain.seconds.recompute == 0 and checkpointed.seconds.recompute_fraction > 0
     text = str(compare(ways, X, W, device="tpu v5e"))
     assert (
         "Recompute time" in text and "Share of time" in text and " ns" in text and "tpu v5e" in " ".join(text.split())
     )
     assert compare(ways, X, W, device="tpu v5e").cells()[1][3:5] == ["0 s", "0 %"]
-    assert str(seconds_of(plain.passes, "tpu v5e")).endswith(", without recompute.")
+    assert str(estimate_time(plain.trace, "tpu v5e")).endswith(", without recompute.")
     assert compare(ways, X, W).rows[0].seconds is None and "Recompute time" not in str(compare(ways, X, W))
 
 
 def test_every_view_says_seconds_where_a_device_is_given(capsys):
-    """One spelling, `device=`, and figures that add up to those of `seconds_of`."""
+    """One spelling, `device=`, and figures that add up to those of `estimate_time`."""
     checkpointed = jax.checkpoint(product)
     passes = trace(checkpointed, X, W)
-    found = seconds_of(passes, SLOW)
+    found = estimate_time(passes, SLOW)
     sentence = " ".join(str(found).split())
     rows = [
-        row for listing in FwdBwd(passes, device=SLOW).programs() for row in listing.rows if row.seconds is not None
+        row for listing in SideBySide(passes, device=SLOW).programs() for row in listing.rows if row.seconds is not None
     ]
     assert sum(row.seconds for row in rows) == pytest.approx(found.step)
-    assert sum(row.seconds for row in rows if row.gutter == "R") == pytest.approx(found.again)
+    assert sum(row.seconds for row in rows if row.gutter == "R") == pytest.approx(found.recompute)
     timeline = liveness(checkpointed, X, W, device=SLOW)
-    assert sum(moment.seconds for moment in timeline.moments) == pytest.approx(timeline.roofline.step) == found.step
+    assert sum(moment.seconds for moment in timeline.samples) == pytest.approx(timeline.roofline.step) == found.step
     table = residual_table(product, X, W, device=SLOW)
     (cosine,) = [row for row in table.rows if row.kind == "computed"]
     assert cosine.seconds == pytest.approx(64 * 128 / 1e2) and table.rows[-1].seconds is None
-    for show in (print_fwd_bwd, explore, linked):
+    for show in (print_fwd_bwd, explore, interactive_programs):
         show(checkpointed, X, W, device=SLOW)
         assert "Estimated by a roofline of slow: both passes take" in " ".join(capsys.readouterr().out.split())
-    views = FwdBwd(passes, device=SLOW), timeline, residual_table(checkpointed, X, W, device=SLOW)
+    views = SideBySide(passes, device=SLOW), timeline, residual_table(checkpointed, X, W, device=SLOW)
     assert all(sentence in " ".join(str(view).split()) and sentence in view.html() for view in views)
-    assert liveness(checkpointed, X, W).roofline is None and "roofline" not in str(FwdBwd(passes))
+    assert liveness(checkpointed, X, W).roofline is None and "roofline" not in str(SideBySide(passes))
 
 
 def test_a_timeline_is_drawn_over_seconds_where_a_device_is_given():
@@ -240,11 +240,11 @@ def test_a_steps_seconds_are_those_of_every_microbatch_and_of_its_update():
         return step
 
     one, four = compare({"one": step_of(1), "four": step_of(4)}, W, X, device=SLOW).rows
-    assert four.recompute_cost == four.passes.recompute_cost and four.passes.times == 4
+    assert four.recompute_cost == four.trace.recompute_cost and four.trace.times == 4
     assert four.recompute_cost.flops == one.recompute_cost.flops == 2 * 64 * 32 * 128
-    assert four.late_cost.transcendentals == one.late_cost.transcendentals == 64 * 128
-    assert four.seconds.again == pytest.approx(one.seconds.again) and four.seconds.rest > 0
-    assert four.seconds.step == pytest.approx(sum(moment.seconds for moment in four.timeline.moments))
+    assert four.deferred_cost.transcendentals == one.deferred_cost.transcendentals == 64 * 128
+    assert four.seconds.recompute == pytest.approx(one.seconds.recompute) and four.seconds.update > 0
+    assert four.seconds.step == pytest.approx(sum(moment.seconds for moment in four.timeline.samples))
     assert str(four.seconds).startswith("Estimated by a roofline of slow: the step takes")
 
 
@@ -261,12 +261,12 @@ def test_a_plan_of_a_step_costs_what_all_microbatches_recompute(cost):
     f, shapes = meshes.microbatches(*meshes.fsdp_unrolled(meshes.under("nothing")))
     device = "tpu v5e" if cost == "seconds" else None
     asked = {"cost": "seconds", "device": device} if device else {}
-    made = plan(f, *shapes, budget=0.0, **asked)
-    again = made.passes.recompute_cost
+    made = plan(f, *shapes, saved=0.0, **asked)
+    again = made.trace.recompute_cost
     assert again == compare({"": f}, *shapes).rows[0].recompute_cost
-    assert made.passes.collectives("R")["all-gather"].count == 4 * 6
+    assert made.trace.collectives("R")["all-gather"].count == 4 * 6
     if device:
-        assert made.cost == pytest.approx(seconds_of(made.passes, device).again)
+        assert made.cost == pytest.approx(estimate_time(made.trace, device).recompute)
     else:
         assert made.cost == again.flops + again.transcendentals + FLOPS_PER_LINK_BYTE * again.link_bytes
     assert made.certificate.verify(f, *shapes, **asked) == pytest.approx(made.cost)

@@ -10,7 +10,7 @@ import jax
 import large
 import pytest
 
-from rematscope import FwdBwd, lint, liveness, plan, residual_table, trace
+from rematscope import SideBySide, lint, liveness, plan, residual_table, trace
 from rematscope.ir import jax_internals
 from rematscope.render.view import plain_text
 
@@ -30,10 +30,10 @@ def test_a_large_model_is_looked_at_whole(name):
         assert collections.Counter((r.shape, str(r.dtype)) for r in passes.residuals) == kept
         assert {finding.kind for finding in lint(f, *args).findings} <= {"whole net", "not needed"}
     assert liveness(f, *args).peak_bytes >= passes.saved_bytes() > 2**28
-    for view in (FwdBwd(passes), residual_table(f, *args)):
+    for view in (SideBySide(passes), residual_table(f, *args)):
         assert max(map(len, plain_text(view, 80).splitlines())) <= 80
     if name in NAMED and not jax_internals.remat3():  # choices are found without it
-        found = plan(f, *args, budget="8 GiB")
+        found = plan(f, *args, saved="8 GiB")
         assert 0 < found.saved_bytes <= 2**33
         found.check()
         found.certificate.verify(f, *args)

@@ -18,7 +18,7 @@ import pytest
 from jax._src.ad_checkpoint import saved_residuals  # private: JAX's own opinion, used in tests only
 from releases import since
 
-from rematscope import FwdBwd, cost_of, plan, residual_table, trace
+from rematscope import SideBySide, cost_of, plan, residual_table, trace
 from rematscope.ir import jax_internals
 from rematscope.render.view import plain_text
 
@@ -71,7 +71,7 @@ def test_numbers_are_vjps_and_roles_are_true(case, passes):
 def test_views_fit_80_columns_and_have_the_same_words_as_a_page(case, passes):
     # A page opens what a text folds.
     for view, whole in (
-        (FwdBwd(passes), FwdBwd(passes, fold=False)),
+        (SideBySide(passes), SideBySide(passes, fold=False)),
         (table := residual_table(case.function, *case.args), table),
     ):
         text = plain_text(view, 80)
@@ -114,6 +114,6 @@ NAMED = [
 @pytest.mark.parametrize("budget", [0.0, 1.0])
 @pytest.mark.parametrize("name", NAMED)
 def test_a_plan_is_what_tracing_it_shows(case, budget):
-    found = plan(case.function, *case.args, budget=budget)
+    found = plan(case.function, *case.args, saved=budget)
     assert trace(found.planned, *case.args).bytes_by_kind().get("computed", 0) == found.saved_bytes
     found.check()

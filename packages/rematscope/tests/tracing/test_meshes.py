@@ -13,7 +13,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 from releases import since
 
-from rematscope import LintKind, Tally, lint, measure, print_fwd_bwd, residual_table, trace
+from rematscope import CollectiveStats, LintKind, lint, measure, print_fwd_bwd, residual_table, trace
 from rematscope.ir import collectives
 from rematscope.ir.collectives import collectives_of, tallied
 
@@ -41,7 +41,9 @@ def test_both_programs_run_as_jax_differentiates(program):
         np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=1e-6)
     for residual, array in zip(passes.residuals, residuals, strict=True):
         here = array.addressable_shards[0].data.nbytes
-        assert residual.device_bytes == here or (residual in passes.unplaced and residual.device_bytes >= here)
+        assert residual.device_bytes == here or (
+            residual in passes.unresolved_shardings and residual.device_bytes >= here
+        )
 
 
 def again(passes):
@@ -89,7 +91,7 @@ def test_of_an_fsdp_layer_the_bytes_of_a_device_and_what_is_gathered_again(polic
     assert again(passes)["all_gather"] == gathered_again
     assert passes.forward.count("all_gather") + passes.backward.count("all_gather") == gathered
     assert passes.recompute_cost.link_bytes == gathered_again * 1024 * 1024 * 7 // 8
-    assert (passes.axes, passes.devices, passes.unopened, passes.unplaced) == ({"d": 8}, 8, (), ())
+    assert (passes.axes, passes.devices, passes.opaque_primitives, passes.unresolved_shardings) == ({"d": 8}, 8, (), ())
 
 
 def test_what_a_device_computes_counts_once_and_not_for_all_devices():
@@ -103,7 +105,7 @@ def test_under_automatic_axes_what_only_the_compiler_decides_is_foretold_and_sai
     over = meshes.mesh(d=8)
     shape = meshes.like(over, "d", shape=(64, 4))
     passes = trace(lambda x: jnp.sin(jnp.sin(x)), shape)
-    assert [r.device_bytes for r in passes.unplaced] == [128, 128]
+    assert [r.device_bytes for r in passes.unresolved_shardings] == [128, 128]
     assert (
         "the sharding of 2 residuals is an estimate, the compiler decides"
         in residual_table(lambda x: jnp.sin(jnp.sin(x)), shape).total
@@ -126,7 +128,7 @@ def test_on_explicit_axes_types_say_what_each_device_has():
     passes = trace(f, *shapes)
     assert [r.device_bytes for r in passes.residuals] == [64 * 4 * 4 // 8] * len(passes.residuals)
     whole = trace(f, *(jax.ShapeDtypeStruct(s.shape, s.dtype) for s in shapes))
-    assert passes.unplaced == () and 8 * passes.cost.flops == whole.cost.flops > 0
+    assert passes.unresolved_shardings == () and 8 * passes.cost.flops == whole.cost.flops > 0
 
 
 def test_sharded_arrays_say_what_each_device_has_as_shapes_do():
@@ -178,12 +180,12 @@ def test_on_explicit_axes_what_types_ask_for_is_gathered_and_summed():
         return lambda *args: jnp.mean(jax.checkpoint(layer, policy=policy)(*args) ** 2)
 
     shapes = [meshes.like(over, "d", shape=shape) for shape in ((16, 64), (64, 16), (32, 16))]
-    assert trace(f(saving()), *shapes).collectives("R") == {"all-gather": Tally(2, 2 * 16 * 64 * 4 * 7 // 8)}
+    assert trace(f(saving()), *shapes).collectives("R") == {"all-gather": CollectiveStats(2, 2 * 16 * 64 * 4 * 7 // 8)}
     assert trace(f(saving("gathered")), *shapes).collectives("R") == {}
     measured = measure(f(saving()), *shapes)
-    for exchange in measured.exchanges:  # XLA joins several sums in one instruction
+    for exchange in measured.collectives:  # XLA joins several sums in one instruction
         assert exchange.predicted.link_bytes == exchange.compiled.link_bytes > 0
-    assert [e.kind for e in measured.exchanges] == ["all-gather", "all-reduce"]
+    assert [e.kind for e in measured.collectives] == ["all-gather", "all-reduce"]
 
 
 def test_on_explicit_axes_a_product_over_a_divided_dimension_is_summed_unless_it_is_to_stay_in_parts():
@@ -196,10 +198,10 @@ def test_on_explicit_axes_a_product_over_a_divided_dimension_is_summed_unless_it
     def forward(spec):
         return tallied(collectives_of(trace(product(spec), *shapes).forward))
 
-    assert forward(P()) == {"all-reduce": Tally(1, 2 * 32 * 16 * 4 * 7 // 8)}
-    assert forward(P("d")) == {"reduce-scatter": Tally(1, 32 * 16 * 4 * 7 // 8)}
+    assert forward(P()) == {"all-reduce": CollectiveStats(1, 2 * 32 * 16 * 4 * 7 // 8)}
+    assert forward(P("d")) == {"reduce-scatter": CollectiveStats(1, 32 * 16 * 4 * 7 // 8)}
     turned = trace(lambda x: jax.sharding.reshard(x, NamedSharding(over, P("d"))), shapes[0])
-    assert tallied(collectives_of(turned.forward)) == {"all-to-all": Tally(1, 32 * 64 * 4 // 8 * 7 // 8)}
+    assert tallied(collectives_of(turned.forward)) == {"all-to-all": CollectiveStats(1, 32 * 64 * 4 // 8 * 7 // 8)}
 
 
 def test_an_axis_is_told_from_one_of_another_mesh_that_is_called_the_same():
@@ -216,7 +218,7 @@ def test_an_axis_is_told_from_one_of_another_mesh_that_is_called_the_same():
 
     passes = trace(f, *[jax.ShapeDtypeStruct((16, 16), jnp.float32)] * 2)
     whole = 16 * 16 * 4
-    assert passes.collectives("R") == {"all-gather": Tally(2, whole * 7 // 8 + whole * 3 // 4)}
+    assert passes.collectives("R") == {"all-gather": CollectiveStats(2, whole * 7 // 8 + whole * 3 // 4)}
     products = {e.outputs[0] for e, _ in passes.forward.walk() if e.primitive == "dot_general"}
     assert [v.device_bytes for v in sorted(products, key=lambda v: v.shape)] == [whole // 8, whole // 4]
     indices = [e.outputs[0] for e, _ in passes.backward.walk() if e.primitive == "axis_index"]
@@ -231,8 +233,8 @@ def test_a_constraint_under_automatic_axes_gathers_what_is_known_to_be_divided()
 
     shapes = [meshes.like(over, "d", shape=(16, 64)), meshes.like(over, "d", shape=(32, 16))]
     passes = trace(lambda *args: jnp.sum(jax.checkpoint(layer)(*args)), *shapes)
-    assert passes.collectives("R") == {"all-gather": Tally(1, 16 * 64 * 4 * 7 // 8)}
-    assert passes.undivided  # the product is the compiler's to divide
+    assert passes.collectives("R") == {"all-gather": CollectiveStats(1, 16 * 64 * 4 * 7 // 8)}
+    assert passes.has_auto_sharded_work  # the product is the compiler's to divide
 
 
 def test_shardings_that_jit_was_given_say_what_each_device_has():
@@ -257,7 +259,7 @@ def test_an_argument_that_is_on_every_device_is_kept_as_what_it_is():
     "program, kinds",
     [
         (meshes.nested, {LintKind.NESTED, LintKind.NOT_NEEDED}),
-        (meshes.ring_attention, {LintKind.TOO_LATE, LintKind.WHOLE_NET}),
+        (meshes.ring_attention, {LintKind.TOO_LATE, LintKind.WHOLE_MODEL}),
     ],
 )
 def test_lint_goes_into_what_each_device_does(program, kinds):

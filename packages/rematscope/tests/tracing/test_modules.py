@@ -10,7 +10,7 @@ import pytest
 from flax import linen, nnx
 from jax.ad_checkpoint import checkpoint_name
 
-from rematscope import FwdBwd, lint, liveness, plan, residual_table, trace
+from rematscope import SideBySide, lint, liveness, plan, residual_table, trace
 from rematscope.render.view import plain_text
 
 X = jax.ShapeDtypeStruct((2, 8), jnp.float32)
@@ -70,14 +70,14 @@ def test_like_layers_share_a_row_and_others_on_their_line_do_not():
 
 def test_every_view_says_them():
     f, *args = NET
-    programs = FwdBwd(trace(f, *args))
+    programs = SideBySide(trace(f, *args))
     for shown in (plain_text(programs, 200), plain_text(programs, 80), programs.html()):
         assert "# Net/layers_0/up" in shown and "# Net/layers_2/down" in shown and f"{CALLS} → li" in shown
-    table = plan(f, *args, budget=1.0)
+    table = plan(f, *args, saved=1.0)
     assert "Net/layers_0…2" in plain_text(table, 120) and "Net/<wbr>layers_0…2" in table.html()
     places = [place for place in lint(f, *args).places if "linear.py" in str(place)]
     assert all(place.module.startswith("Net/layers_0…2/") and CALLS in str(place) for place in places)
-    assert any(moment.module == "Net/layers_1/up" for moment in liveness(f, *args).moments)
+    assert any(moment.module == "Net/layers_1/up" for moment in liveness(f, *args).samples)
 
 
 def test_scopes_of_the_users_own_are_modules_and_jaxs_are_not():

@@ -16,7 +16,7 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 from zoo import Case, added_to, normal, policies
 
-from rematscope import FwdBwd, trace
+from rematscope import SideBySide, trace
 from rematscope.ir import jax_internals
 
 pytestmark = pytest.mark.skipif(jax_internals.remat3(), reason="counts of the rematerialization that JAX has today")
@@ -333,4 +333,4 @@ def test_what_jax_tests_of_checkpoints(name):
         watched = ("sin", "cos", "exp", "sqrt", "dot_general")
         counted = {p: sum(passes.backward.count(p, role) for role in "RD") for p in watched}
         assert counted == dict.fromkeys(watched, 0) | AGAIN[name]
-    FwdBwd(passes).html()
+    SideBySide(passes).html()

@@ -49,7 +49,7 @@ def test_f3_computes_again_only_two_sines():
     assert [e.primitive for e, _ in passes.backward.walk() if e.role == "R"] == ["sin", "sin"]
     # The sines have 5 and 6 elements, the cosines 5, 6 and 7.
     assert (passes.recompute_cost.transcendentals, passes.recompute_cost.flops) == (11, 0)
-    assert passes.late_cost.transcendentals == 18
+    assert passes.deferred_cost.transcendentals == 18
 
 
 # What f3 saves: kind, shape and operation.

@@ -15,7 +15,7 @@ from jax.ad_checkpoint import checkpoint_name
 
 from rematscope import TraceError, explore, fit, frontier, lint, liveness, measure, plan, trace
 from rematscope.tracing.checkpoints import loss_inside
-from rematscope.tracing.trace import Passes
+from rematscope.tracing.trace import Trace
 
 D, ROWS, LAYERS = 8, 16, 3
 OPTIMIZER = optax.adam(1e-3)
@@ -88,7 +88,7 @@ def with_fori_loop(parameters, state, batches):
     return updated(parameters, state, lax.fori_loop(0, batches.shape[0], add, start))
 
 
-def figures(passes: Passes):
+def figures(passes: Trace):
     """What does not depend on where the passes stand, nor on whether the batch has a gradient."""
     counts = [passes.backward.count(primitive, role) for primitive in ("dot_general", "sin", "cos") for role in "RD"]
     return passes.device_bytes_by_kind()["computed"], passes.recompute_cost.flops, counts
@@ -271,7 +271,7 @@ def test_a_step_that_updates_its_modules_in_place_is_one(step):
     assert len(passes.step.state) == len(same.step.state) > 8  # two moments of four arrays, and the count
     assert liveness(step, *given).peak_bytes == liveness(pure, state, BATCH).peak_bytes
     assert measure(step, *given).peak_bytes >= 3 * sum(v.nbytes for v in passes.step.parameters)
-    assert plan(step, *given, budget=0.5).saved_bytes == plan(pure, state, BATCH, budget=0.5).saved_bytes
+    assert plan(step, *given, saved=0.5).saved_bytes == plan(pure, state, BATCH, saved=0.5).saved_bytes
     assert not lint(step, *given).findings
 
 
@@ -284,15 +284,15 @@ def test_a_module_that_a_step_was_not_given_is_asked_for():
 def test_what_a_step_has_stands_apart():
     found = liveness(jax.jit(stepping(by_grad)), PARAMETERS, STATE, BATCH)
     weights = 4 * LAYERS * D * D
-    start, turn, end = found.moments[0], found.moments[found.boundary], found.moments[-1]
+    start, turn, end = found.samples[0], found.samples[found.boundary], found.samples[-1]
     assert (start.parameters, start.optimizer_state, start.arguments) == (weights, 2 * weights + 4, 4 * ROWS * D)
-    assert turn.residuals == expected()[0] and max(m.gradients for m in found.moments) == weights
+    assert turn.residuals == expected()[0] and max(m.gradients for m in found.samples) == weights
     assert end.nbytes == start.nbytes + 3 * weights + 4, "new parameters and moments beside the old ones"
 
 
 def test_what_is_donated_is_there_once():
     found = liveness(jax.jit(stepping(by_grad), donate_argnums=(0, 1)), PARAMETERS, STATE, BATCH)
-    assert found.moments[-1].nbytes == found.moments[0].nbytes
+    assert found.samples[-1].nbytes == found.samples[0].nbytes
 
 
 @pytest.mark.parametrize("donate", [(), (0, 1)], ids=["kept", "donated"])
@@ -303,7 +303,7 @@ def test_a_step_is_compiled_as_it_stands(donate):
     assert found.argument_bytes == analysis.argument_size_in_bytes
     assert found.overwritten_bytes == analysis.alias_size_in_bytes == (donate != ()) * 4 * (9 * D * D + 1)
     assert found.temp_bytes == pytest.approx(analysis.temp_size_in_bytes, rel=0.1)
-    rows = {row.what: row for row in found.rows}
+    rows = {row.metric: row for row in found.rows}
     assert rows["arguments"].error == 0 and ("overwritten" in rows) == bool(donate)
     assert len(found.time(runs=2).runs) == 2
 
@@ -329,7 +329,7 @@ def test_a_step_that_each_device_runs_has_a_device_s_bytes():
     assert figures(passes)[1] == expected()[1] and passes.devices == 4
     assert 0 <= figures(passes)[0] - expected()[0] <= 8, "and a number"
     assert len(passes.step.parameters) == LAYERS
-    start = liveness(mapped, PARAMETERS, array(4 * ROWS, D)).moments[0]
+    start = liveness(mapped, PARAMETERS, array(4 * ROWS, D)).samples[0]
     assert (start.parameters, start.arguments) == (4 * LAYERS * D * D, 4 * ROWS * D)
 
 
@@ -340,10 +340,10 @@ def test_plans_are_those_of_the_loss():
     whole = functools.partial(loss)
     for step in (stepping(by_grad), jax.jit(stepping(by_value_and_grad_with_more)), with_scan):
         batch = array(4, ROWS, D) if step is with_scan else BATCH
-        found, alone = plan(step, PARAMETERS, STATE, batch, budget=1.0), plan(whole, PARAMETERS, BATCH, budget=1.0)
-        cost = alone.cost * found.passes.times
+        found, alone = plan(step, PARAMETERS, STATE, batch, saved=1.0), plan(whole, PARAMETERS, BATCH, saved=1.0)
+        cost = alone.cost * found.trace.times
         assert (found.names, found.saved_bytes, found.cost) == (alone.names, alone.saved_bytes, cost)
-        assert found.passes.step is not None
+        assert found.trace.step is not None
     points = [(p.nbytes, p.cost) for p in frontier(stepping(by_grad), PARAMETERS, STATE, BATCH).points]
     assert points == [(p.nbytes, p.cost) for p in frontier(whole, PARAMETERS, BATCH).points]
 
@@ -359,7 +359,7 @@ def test_lint_and_explore_look_at_the_loss(capsys):
 
 def test_fit_compiles_the_step():
     sizes = [array(64, 64)] * 2, jax.eval_shape(OPTIMIZER.init, [array(64, 64)] * 2), array(512, 64)
-    found = fit(stepping(by_grad), *sizes, budget="100 MB")
+    found = fit(stepping(by_grad), *sizes, peak="100 MB")
     assert found.names == ("h",)
     compiled = jax.jit(found.plan.planned).lower(*sizes).compile().memory_analysis()
     assert found.chosen.measurement.temp_bytes == pytest.approx(compiled.temp_size_in_bytes, rel=0.1)

@@ -89,7 +89,7 @@ def test_what_is_not_looked_into_is_named(name, around):
         "cond": lambda x: lax.cond(x[0, 0] > 0, lambda x: jnp.sum(inner(x)), jnp.sum, x),
         "while": with_rule(lambda x: lax.while_loop(lambda c: c[0, 0] < 9, lambda c: c + jnp.sum(inner(c)), x)),
     }[around]
-    assert trace(f, X).unopened == (name.partition(",")[0],)
+    assert trace(f, X).opaque_primitives == (name.partition(",")[0],)
 
 
 def in_parts(x):
@@ -128,7 +128,7 @@ def names(*kinds):
 @pytest.mark.parametrize("name", names(*OPENED))
 def test_what_has_a_program_is_opened(name):
     passes = trace(OPENED[name], X)
-    assert passes.unopened == () and passes.cost.uncounted == frozenset()
+    assert passes.opaque_primitives == () and passes.cost.uncounted == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from rematscope import FwdBwd, TraceError, compare, liveness, trace
+from rematscope import SideBySide, TraceError, compare, liveness, trace
 from rematscope.render.view import plain_text
 
 
@@ -23,10 +23,10 @@ def test_a_row_has_what_trace_and_liveness_say_of_that_way():
     assert [row.label for row in found.rows] == list(WAYS)
     for label, way in WAYS.items():
         passes, row = trace(way, *ARGS), found[label]
-        assert row.kept_bytes == passes.bytes_by_kind()["computed"]
-        assert (row.recompute_cost, row.late_cost) == (passes.recompute_cost, passes.late_cost)
+        assert row.saved_bytes == passes.bytes_by_kind()["computed"]
+        assert (row.recompute_cost, row.deferred_cost) == (passes.recompute_cost, passes.deferred_cost)
         assert row.peak_bytes == liveness(way, *ARGS).peak_bytes
-    assert found["plain"].kept_bytes > found["checkpoint"].kept_bytes == 0
+    assert found["plain"].saved_bytes > found["checkpoint"].saved_bytes == 0
     assert found["checkpoint"].recompute_cost.flops == 2 * 5 * 4
     with pytest.raises(KeyError):
         found["another"]
@@ -52,7 +52,7 @@ def test_nothing_to_compare_is_said():
 
 def test_a_saved_page_stands_by_itself_in_either_theme(tmp_path):
     page = tmp_path / "view.html"
-    view = FwdBwd(trace(f, *ARGS))
+    view = SideBySide(trace(f, *ARGS))
     view.save(page)
     text = page.read_text(encoding="utf-8")
     assert text.startswith("<!doctype html>") and "prefers-color-scheme: dark" in text
@@ -73,5 +73,5 @@ def test_where_it_cannot_be_written_nothing_is_left(tmp_path):
     folder = tmp_path / "folder.html"
     folder.mkdir()
     with pytest.raises(OSError):
-        FwdBwd(trace(f, *ARGS)).save(folder)
+        SideBySide(trace(f, *ARGS)).save(folder)
     assert list(tmp_path.iterdir()) == [folder]

@@ -11,7 +11,7 @@ from jax.ad_checkpoint import checkpoint_name
 import rematscope
 from rematscope.render.parts import Lines, Paragraph, Stack, TextTable
 from rematscope.render.view import View, plain_text
-from rematscope.views.linked import Linked
+from rematscope.views.interactive_programs import InteractivePrograms
 
 
 def hostile(p):
@@ -28,17 +28,17 @@ in_modules.__name__ = hostile.__name__ = "<x-function>"
 ARGUMENTS = ({"<x-key a='1'>": jnp.ones((2, 3)), "&amp;": jnp.ones((3, 4))},)
 
 VIEWS = {
-    "FwdBwd": lambda: rematscope.FwdBwd(rematscope.trace(hostile, *ARGUMENTS)),
+    "SideBySide": lambda: rematscope.SideBySide(rematscope.trace(hostile, *ARGUMENTS)),
     "ResidualTable": lambda: rematscope.residual_table(hostile, *ARGUMENTS),
-    "Linked": lambda: Linked(rematscope.trace(hostile, *ARGUMENTS)),
+    "InteractivePrograms": lambda: InteractivePrograms(rematscope.trace(hostile, *ARGUMENTS)),
     "Timeline": lambda: rematscope.liveness(hostile, *ARGUMENTS),
     "Measurement": lambda: rematscope.measure(hostile, *ARGUMENTS),
     "Lint": lambda: rematscope.lint(lambda p: hostile(p) + checkpoint_name(p["&amp;"], "<x-name>").sum(), *ARGUMENTS),
-    "Plan": lambda: rematscope.plan(hostile, *ARGUMENTS, budget=1.0),
+    "Plan": lambda: rematscope.plan(hostile, *ARGUMENTS, saved=1.0),
     "Frontier": lambda: rematscope.frontier(hostile, *ARGUMENTS),
     "SavedNamesMatrix": lambda: rematscope.frontier(hostile, *ARGUMENTS).matrix,
-    "Fit": lambda: rematscope.fit(hostile, *ARGUMENTS, budget="1 MiB"),
-    "Auto": lambda: rematscope.auto(in_modules, *ARGUMENTS, budget=0),
+    "Fit": lambda: rematscope.fit(hostile, *ARGUMENTS, peak="1 MiB"),
+    "Auto": lambda: rematscope.auto(in_modules, *ARGUMENTS, saved=0),
     "Comparison": lambda: rematscope.compare({"<x-label>": hostile}, *ARGUMENTS, device="h100"),
     "Lines": lambda: Lines(["<x-line>", "a & b"]),
     "Paragraph": lambda: Paragraph("<x-paragraph> a & b"),

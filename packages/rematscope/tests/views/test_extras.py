@@ -11,7 +11,7 @@ WITHOUT = "import sys; sys.modules |= dict.fromkeys(['anywidget', 'ipywidgets', 
 FUNCTION = """
 import jax.numpy as jnp
 from jax.ad_checkpoint import checkpoint_name
-from rematscope import TargetError, explore, frontier, linked, liveness, measure
+from rematscope import TargetError, explore, frontier, interactive_programs, liveness, measure
 
 def f(x):
     return jnp.sin(checkpoint_name(jnp.sin(x), "h"))
@@ -26,7 +26,9 @@ def in_a_terminal(code: str) -> str:
 
 
 def test_in_a_terminal_nothing_is_missing():
-    printed = in_a_terminal("explore(f, 1.0); linked(f, 1.0); print(liveness(f, 1.0)); print(frontier(f, 1.0))")
+    printed = in_a_terminal(
+        "explore(f, 1.0); interactive_programs(f, 1.0); print(liveness(f, 1.0)); print(frontier(f, 1.0))"
+    )
     assert "save_only_these_names('h')" in printed and "no checkpoint" in printed, "explore's first choice"
     assert "return dx" in printed and "peak" in printed and "For comparison" in printed
     assert "pip install" not in printed
@@ -40,7 +42,7 @@ def test_an_absent_tpu_needs_the_extra_tpu():
 @pytest.fixture(scope="module")
 def page() -> dict[str, list[dict]]:
     """What each line shows in a notebook whose kernel has no extras."""
-    lines = ["explore(f, 1.0)", "linked(f, 1.0)", "liveness(f, 1.0)", "frontier(f, 1.0)"]
+    lines = ["explore(f, 1.0)", "interactive_programs(f, 1.0)", "liveness(f, 1.0)", "frontier(f, 1.0)"]
     book = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(line) for line in [WITHOUT, FUNCTION, *lines]])
     NotebookClient(book, timeout=120).execute()
     return {cell.source: cell.outputs for cell in book.cells}
@@ -50,7 +52,7 @@ def page() -> dict[str, list[dict]]:
     ("line", "shown", "extra"),
     [
         ("explore(f, 1.0)", "save_only_these_names('h')", "notebook"),
-        ("linked(f, 1.0)", "return dx", "notebook"),
+        ("interactive_programs(f, 1.0)", "return dx", "notebook"),
         ("liveness(f, 1.0)", "peak", "plot"),
         ("frontier(f, 1.0)", "For comparison", "plot"),
     ],

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import pytest
 from jax.ad_checkpoint import checkpoint_name
 
-from rematscope import FwdBwd, ResidualTable, residual_table, trace
+from rematscope import ResidualTable, SideBySide, residual_table, trace
 from rematscope.ir.pretty_print import code
 from rematscope.render.view import plain_text
 from rematscope.views.folding import Forms, repeats
@@ -44,7 +44,7 @@ def traced(way, layers):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_sixty_four_layers_take_little_more_room_than_four(way):
-    lengths = [len(plain_text(FwdBwd(traced(way, layers)), 80).splitlines()) for layers in (4, 64)]
+    lengths = [len(plain_text(SideBySide(traced(way, layers)), 80).splitlines()) for layers in (4, 64)]
     assert lengths[1] <= 200
     assert lengths[1] <= lengths[0] + 2
 
@@ -58,7 +58,7 @@ def test_a_tree_of_arrays_takes_a_line_in_whatever_order_its_names_come():
         kernels = [params["modules"][f"Dense_{i}"]["kernel"] for i in range(128)]
         return net([{"up": u, "down": d} for u, d in zip(kernels[::2], kernels[1::2], strict=True)], x)
 
-    text = plain_text(FwdBwd(trace(named, params, X)), 80)
+    text = plain_text(SideBySide(trace(named, params, X)), 80)
     assert len(text.splitlines()) <= 80
     words = re.sub(r"f32\S*|argument|[\d.]+ KiB →", "", text)
     assert "⋮ params: 128 arrays, 128 saved" in " ".join(words.split())
@@ -90,7 +90,7 @@ def test_what_is_folded_does_what_stands_there(way):
 
 def test_bytes_on_the_lines_add_up_to_all_that_is_saved():
     passes = traced("plain", 64)
-    text = plain_text(FwdBwd(passes), 200)
+    text = plain_text(SideBySide(passes), 200)
     units = {"B": 1, "KiB": 1024, "MiB": 1024**2}
     shown = [float(n) * units[unit] for n, unit in re.findall(r"([\d.]+) (B|KiB|MiB) →", text)]
     assert sum(shown) == pytest.approx(passes.saved_bytes(), rel=0.01)
@@ -118,7 +118,7 @@ def test_layers_fold_whose_keys_and_parameters_stand_in_a_row(keys, stacked):
         stack = {n: jax.ShapeDtypeStruct((layers, *w.shape), w.dtype) for n, w in p.items()}
         key = jax.eval_shape(lambda: jax.random.key(0))
         passes = trace(dropped, stack if stacked else [p] * layers, X, key)
-        return len(plain_text(FwdBwd(passes), 80).splitlines())
+        return len(plain_text(SideBySide(passes), 80).splitlines())
 
     assert lines(16) <= lines(8) + 8
 
@@ -140,7 +140,7 @@ def test_which_of_many_keys_each_time_takes_is_said(order, expected):
             x = jnp.where(jax.random.bernoulli(keys[i], 0.5, x.shape), jnp.sin(x), 0.0)
         return x.sum()
 
-    assert expected in plain_text(FwdBwd(trace(dropouts, X)), 200)
+    assert expected in plain_text(SideBySide(trace(dropouts, X)), 200)
 
 
 IN_NO_ORDER = [0, 5, 2, 9, 1, 7, 3, 11, 4, 4, 15, 6, 10, 13, 8, 12]  # no step comes twice in a row
@@ -179,10 +179,10 @@ def test_what_takes_from_places_in_no_order_does_not_fold(take):
 
 def test_a_page_has_every_line_closed_until_it_is_asked_for():
     passes = traced("plain", 64)
-    page = FwdBwd(passes).html()
+    page = SideBySide(passes).html()
     assert page.count("<details>") == page.count("<summary>") >= 3 and "<details open" not in page
     assert code(passes.forward.equations[-2]) in page
-    whole = FwdBwd(passes, fold=False)
+    whole = SideBySide(passes, fold=False)
     text = plain_text(whole, 200)
     assert "<details>" not in whole.html() and "⋮" not in text
     assert all(code(equation) in text for equation in passes.forward.equations)
@@ -190,8 +190,8 @@ def test_a_page_has_every_line_closed_until_it_is_asked_for():
 
 def test_short_programs_and_marked_ones_are_whole():
     short, long = traced("plain", 1), traced("plain", 64)
-    marked = FwdBwd(long, [long.forward.equations[200].outputs[0]])
-    assert "⋮" not in plain_text(FwdBwd(short), 80) and "⋮" not in plain_text(marked, 80)
+    marked = SideBySide(long, [long.forward.equations[200].outputs[0]])
+    assert "⋮" not in plain_text(SideBySide(short), 80) and "⋮" not in plain_text(marked, 80)
     assert "<details>" not in marked.html()
 
 
@@ -217,7 +217,7 @@ def test_layers_that_differ_are_not_folded():
 
     for f in (numbers, wires, kinds):
         passes = trace(f, f32)
-        shown = plain_text(FwdBwd(passes), 100)
+        shown = plain_text(SideBySide(passes), 100)
         assert len(forward(passes, (), {}).rows) > 60 or f is kinds
         assert all(e.outputs[0].name + " =" in shown for e in passes.forward.equations), f.__name__
 
@@ -228,7 +228,7 @@ def test_blocks_within_loops_and_blocks_of_blocks_are_found():
             x = jnp.sin(jnp.cos(x))
         return x, None
 
-    text = plain_text(FwdBwd(trace(lambda x: jax.lax.scan(step, x, length=3)[0].sum(), X)), 100)
+    text = plain_text(SideBySide(trace(lambda x: jax.lax.scan(step, x, length=3)[0].sum(), X)), 100)
     assert "× the 2 lines above" in text or "× the 4 lines above" in text
     assert len(text.splitlines()) < 60
 
@@ -252,12 +252,12 @@ def test_a_transformers_layers_print_in_two_hundred_lines():
 
     layers = [{name: jax.ShapeDtypeStruct(shape, jnp.float32) for name, shape in shapes.items()}] * 64
     passes = trace(loss, layers, jax.ShapeDtypeStruct((2, 4, d), jnp.float32))
-    view = FwdBwd(passes)
+    view = SideBySide(passes)
     for width in (80, 100, 120):
         text = plain_text(view, width)
         assert len(text.splitlines()) <= 200 and "fold=False" in text
     kept = [r for r in passes.residuals if r.kind == "computed"]
-    assert "63 × the" in text and "fold=False" not in plain_text(FwdBwd(passes, fold=False), 120)
+    assert "63 × the" in text and "fold=False" not in plain_text(SideBySide(passes, fold=False), 120)
     table = ResidualTable(passes)
     assert len(plain_text(table, 80).splitlines()) <= 200 and "ps.0…63.up" in plain_text(table, 120)
     assert sum(row.nbytes for row in table.rows) == passes.saved_bytes() and len(kept) >= 64
@@ -285,7 +285,7 @@ def growing(layers, by=1):
 def test_where_a_text_were_too_long_layers_fold_that_are_alike_but_for_numbers_and_shapes(f):
 
     def text(layers):
-        return plain_text(FwdBwd(trace(f, growing(layers, by=f is not with_other_numbers), X)), 80)
+        return plain_text(SideBySide(trace(f, growing(layers, by=f is not with_other_numbers), X)), 80)
 
     long = text(64)
     assert len(long.splitlines()) <= 100 and "with other numbers or shapes" in " ".join(long.split())
@@ -298,7 +298,7 @@ def test_a_text_of_layers_of_which_none_are_alike_leaves_out_its_middle():
             x = (jnp.sin, jnp.cos, jnp.tanh)[i * i // 7 % 3](x.reshape(x.shape[::-1]) if i * i % 11 < 5 else x)
         return x.sum()
 
-    lines = plain_text(FwdBwd(trace(f, X)), 80).splitlines()
+    lines = plain_text(SideBySide(trace(f, X)), 80).splitlines()
     assert len(lines) <= 200
 
 
@@ -311,7 +311,7 @@ def test_a_page_says_modules_of_long_names_where_their_layers_are_folded():
                 x = layer(p, x)
         return x.sum()
 
-    page = FwdBwd(trace(f, [{"up": W, "down": W}] * 12, X)).html()
+    page = SideBySide(trace(f, [{"up": W, "down": W}] * 12, X)).html()
     assert "with_a_long_name_1…11" in re.sub(r"\s+|<[^>]*>", "", page)
 
 

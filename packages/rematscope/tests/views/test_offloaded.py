@@ -7,8 +7,8 @@ import pytest
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name as named
 
-from rematscope import FwdBwd, compare, explore, frontier, lint, liveness, measure, plan, residual_table, trace
-from rematscope.views.linked import Linked
+from rematscope import SideBySide, compare, explore, frontier, lint, liveness, measure, plan, residual_table, trace
+from rematscope.views.interactive_programs import InteractivePrograms
 
 POLICY = jax.checkpoint_policies.save_and_offload_only_these_names(
     names_which_can_be_saved=["kept"],
@@ -51,27 +51,27 @@ def test_no_total_has_the_hosts_bytes(f, times, kept):
     assert sum(row.share for row in table.rows) == pytest.approx(1)
 
     peak = liveness(f, X, W)
-    assert max(moment.residuals for moment in peak.moments) <= kept
+    assert max(moment.residuals for moment in peak.samples) <= kept
 
 
 def test_a_plan_says_that_it_is_not_compared_with_what_moves_values_to_the_host():
     said = "What moves values to the host is not compared, such as the policy that the function has"
-    assert said in " ".join(str(plan(offloading, X, W, budget=1.0)).split())
-    assert "What moves values" not in str(plan(layer, X, W, budget=1.0))
+    assert said in " ".join(str(plan(offloading, X, W, saved=1.0)).split())
+    assert "What moves values" not in str(plan(layer, X, W, saved=1.0))
 
 
 def test_what_the_host_keeps_is_said_beside_the_totals():
     passes = trace(offloading, X, W)
     said = "saves 2 KiB: computed 512 B + arguments 1.5 KiB; 512 B in host memory"
     for page in (
-        repr(FwdBwd(passes)),
-        FwdBwd(passes).html(),
+        repr(SideBySide(passes)),
+        SideBySide(passes).html(),
         repr(residual_table(offloading, X, W)),
-        Linked(passes).pane()["html"],
+        InteractivePrograms(passes).pane()["html"],
     ):
         assert said in page
-    assert "512 B → host" in repr(FwdBwd(passes))
-    assert any("saved in host memory, 512 B" in note for note in Linked(passes).pane()["notes"])
+    assert "512 B → host" in repr(SideBySide(passes))
+    assert any("saved in host memory, 512 B" in note for note in InteractivePrograms(passes).pane()["notes"])
 
 
 def test_explore_tells_them_apart(capsys):
@@ -82,7 +82,7 @@ def test_explore_tells_them_apart(capsys):
 
 def test_ways_are_compared_by_what_they_keep_on_the_device():
     found = compare({"plain": layer, "offloading": offloading}, X, W)
-    assert found["offloading"].kept_bytes == ONE
+    assert found["offloading"].saved_bytes == ONE
     assert "512 B + 512 B in host memory" in repr(found)
 
 
@@ -110,17 +110,17 @@ def test_moves_of_the_users_own_take_nothing_of_a_budget():
     def f(x, w):
         return jnp.sum(jax.checkpoint(layer)(doubled(x), w))
 
-    made = plan(f, X, W, budget=2 * ONE + ONE)  # both names, and what goes into the checkpoint
+    made = plan(f, X, W, saved=2 * ONE + ONE)  # both names, and what goes into the checkpoint
     assert made.names == ("moved", "kept") and made.saved_bytes == 3 * ONE
-    assert made.passes.host_bytes() == ONE and made.certificate.verify(f, X, W) == made.cost
+    assert made.trace.host_bytes() == ONE and made.certificate.verify(f, X, W) == made.cost
 
 
 def test_measure_says_that_a_cpu_moves_nothing():
     measured = measure(offloading, X, W)
     said = "Offloading is ignored for cpu: 512 B that the trace moves to the host stay on the device."
-    assert said in measured.notes and said in repr(measured)
-    (row,) = [row for row in measured.rows if row.what == "host memory"]
+    assert said in measured.warnings and said in repr(measured)
+    (row,) = [row for row in measured.rows if row.metric == "host memory"]
     assert (row.predicted, row.compiled) == (ONE, 0)
     plain = measure(layer, X, W)
-    assert not any("offload" in note for note in plain.notes)
-    assert all(row.what != "host memory" for row in plain.rows)
+    assert not any("offload" in note for note in plain.warnings)
+    assert all(row.metric != "host memory" for row in plain.rows)

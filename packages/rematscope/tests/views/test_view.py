@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from zoo import CASES
 
-from rematscope import FwdBwd, ResidualTable, print_fwd_bwd, residual_table, trace
+from rematscope import ResidualTable, SideBySide, print_fwd_bwd, residual_table, trace
 from rematscope.ir.pretty_print import code, lines
 from rematscope.render.units import bytes_text, count_text, seconds_text
 from rematscope.render.view import plain_text
@@ -33,7 +33,7 @@ FRUGAL = jax.checkpoint(net, policy=jax.checkpoint_policies.dots_with_no_batch_d
 
 
 def test_the_programs_stand_one_above_the_other_at_80_columns():
-    text = plain_text(FwdBwd(trace(FRUGAL, *ARGUMENTS)), 80)
+    text = plain_text(SideBySide(trace(FRUGAL, *ARGUMENTS)), 80)
     line = layer.__code__.co_firstlineno + 1
     where = f"test_view.py:{line} (layer)"
     assert text.splitlines() == [
@@ -72,7 +72,7 @@ def test_the_programs_stand_one_above_the_other_at_80_columns():
 
 
 def test_side_by_side_where_there_is_room():
-    first, *_, legend = plain_text(FwdBwd(trace(net, *ARGUMENTS)), 120).splitlines()
+    first, *_, legend = plain_text(SideBySide(trace(net, *ARGUMENTS)), 120).splitlines()
     assert re.fullmatch("forward +│ backward", first)
     assert legend == "S saved  R recomputed  D deferred  B backward"
 
@@ -161,7 +161,7 @@ def test_rows_add_up_and_fit_the_width(name):
     assert sum(len(row.values) for row in table.rows) == len({r.value for r in passes.residuals})
     assert table.nbytes == 0 or sum(row.share for row in table.rows) == pytest.approx(1)
 
-    view = FwdBwd(passes)
+    view = SideBySide(passes)
     (_, _, rows), _ = view.programs()
     assert sum(row.gutter == "S" for row in rows) == sum(bool(row.saved) for row in rows)
     crossing = {r.value.name for r in passes.residuals}
@@ -175,7 +175,7 @@ def test_comparisons_in_code_are_escaped_in_html_and_not_in_text():
     def f(x):
         return jnp.where(x < 1, jnp.sin(x), x)
 
-    bundle = FwdBwd(trace(f, 1.0))._repr_mimebundle_()
+    bundle = SideBySide(trace(f, 1.0))._repr_mimebundle_()
     assert "x &lt; 1.0" in bundle["text/html"] and "x < 1.0" in bundle["text/plain"]
 
 
@@ -212,7 +212,7 @@ def test_printing_changes_nothing_of_rich(capsys):
 
 def test_rich_prints_a_view_with_any_console():
     console = Console(width=100, record=True, file=io.StringIO())
-    console.print(FwdBwd(trace(layer, ARGUMENTS[0], ARGUMENTS[2])))
+    console.print(SideBySide(trace(layer, ARGUMENTS[0], ARGUMENTS[2])))
     assert "cos" in console.export_text()
 
 
@@ -260,7 +260,7 @@ def deep_cond(depth):
 
 @pytest.mark.parametrize("width", [20, 40, 80, 110, 120])
 def test_deep_nesting_fits_a_narrow_column(width):
-    view = FwdBwd(trace(lambda x: deep_cond(5)(x).sum(), jax.ShapeDtypeStruct((8, 128, 4096), jnp.float32)))
+    view = SideBySide(trace(lambda x: deep_cond(5)(x).sum(), jax.ShapeDtypeStruct((8, 128, 4096), jnp.float32)))
     text = plain_text(view, width).splitlines()
     assert max(map(len, text)) <= width
     assert width < 40 or any("MiB →" in line for line in text), "the bytes at the seam are never cut"
@@ -275,7 +275,7 @@ def test_an_argument_may_be_called_like_a_loop_index():
 
 
 def test_the_cotangent_of_an_integer_is_nothing():
-    text = plain_text(FwdBwd(trace(lambda x, n: x * n, 1.0, 2)))
+    text = plain_text(SideBySide(trace(lambda x, n: x * n, 1.0, 2)))
     assert re.search(r"return dn = nothing +float0\[\]", text)
 
 
@@ -298,7 +298,7 @@ def test_wide_characters_stay_in_their_columns():
     def f(变量, x):
         return jnp.sin(变量) * x
 
-    rows = plain_text(FwdBwd(trace(f, 1.0, 2.0)), 80).splitlines()
+    rows = plain_text(SideBySide(trace(f, 1.0, 2.0)), 80).splitlines()
     starts = {cell_len(row.partition("f32[]")[0]) for row in rows[2:6] if "f32[]" in row}
     assert len(starts) == 1
 
@@ -314,7 +314,7 @@ def test_a_terminal_without_arrows_gets_text(monkeypatch):
 def test_what_is_printed_plainly_says_something():
     passes = trace(functools.partial(layer, ARGUMENTS[0]), ARGUMENTS[2])
     assert repr(passes).startswith("<layer: saves")
-    assert "layer saves" in repr(FwdBwd(passes)) and "layer saves" in repr(ResidualTable(passes))
+    assert "layer saves" in repr(SideBySide(passes)) and "layer saves" in repr(ResidualTable(passes))
 
 
 def test_paths_into_dictionaries_cannot_be_confused():
@@ -331,12 +331,12 @@ def test_programs_that_are_not_opened_are_named():
     def f(b):
         return solve(lambda x: 2 * x, b, lambda _, y: y / 2, lambda _, y: y / 2)
 
-    assert "not counted: custom_linear_solve" in plain_text(FwdBwd(trace(f, jnp.ones(3))))
-    assert trace(lambda x: x.at[0].add(1.0), jnp.ones(3)).unopened == ()
+    assert "not counted: custom_linear_solve" in plain_text(SideBySide(trace(f, jnp.ones(3))))
+    assert trace(lambda x: x.at[0].add(1.0), jnp.ones(3)).opaque_primitives == ()
 
 
 def test_names_cannot_bring_html_along():
-    page = FwdBwd(trace(lambda p: jnp.sin(p["<script>"]), {"<script>": 1.0}))._repr_mimebundle_()["text/html"]
+    page = SideBySide(trace(lambda p: jnp.sin(p["<script>"]), {"<script>": 1.0}))._repr_mimebundle_()["text/html"]
     assert "<script>" not in page and "&lt;script&gt;" in page
 
 
@@ -345,7 +345,7 @@ def test_a_marked_value_stands_out_in_every_form():
     product = next(r.value for r in passes.residuals if r.kind == "computed")
     again = next(e.outputs[0] for e in passes.backward.equations if e.role == "R")
     weights = passes.forward.inputs[0]
-    view = FwdBwd(passes, marked=[product, weights, again])
+    view = SideBySide(passes, marked=[product, weights, again])
 
     text = plain_text(view, 80)
     assert max(map(cell_len, text.splitlines())) <= 80
@@ -362,7 +362,7 @@ def test_a_marked_value_stands_out_in_every_form():
     console = Console(width=120, force_terminal=True, color_system="truecolor", file=io.StringIO())
     console.print(view)
     assert console.file.getvalue().count("\x1b[1;7m") == 2 * 3 + 2  # beside the letter, code and bytes: bold, reversed
-    assert "◀" not in plain_text(FwdBwd(passes))
+    assert "◀" not in plain_text(SideBySide(passes))
 
 
 def test_of_a_long_program_the_lines_around_a_mark_come_first_and_then_all():
@@ -372,14 +372,14 @@ def test_of_a_long_program_the_lines_around_a_mark_come_first_and_then_all():
         return x
 
     passes = trace(chain, 1.0)
-    text = plain_text(FwdBwd(passes, [passes.residuals[35].value]), 80)
+    text = plain_text(SideBySide(passes, [passes.residuals[35].value]), 80)
     first, forward, backward = text.partition("backward")[0].partition("All ")
     assert len(first.splitlines()) < 20 and first.count("◀ here") == 1 and first.count("…") == 2
     count = int((forward + backward).split()[1])
     assert (forward + backward).count("= sin(") == 70 < count and "◀ here" in backward
-    assert "All" not in plain_text(FwdBwd(passes), 80)
+    assert "All" not in plain_text(SideBySide(passes), 80)
     few = trace(jnp.sin, 1.0)
-    assert "All" not in plain_text(FwdBwd(few, [few.residuals[0].value]), 80)
+    assert "All" not in plain_text(SideBySide(few, [few.residuals[0].value]), 80)
 
 
 def test_a_mark_says_which_of_several_values_it_means():
@@ -388,4 +388,4 @@ def test_a_mark_says_which_of_several_values_it_means():
 
     passes = trace(swap, 1.0, 2.0)
     (loop,) = [e for e in passes.forward.equations if e.primitive == "scan"]
-    assert "c, d = d, e  ◀ d here" in plain_text(FwdBwd(passes, [loop.outputs[1]]))
+    assert "c, d = d, e  ◀ d here" in plain_text(SideBySide(passes, [loop.outputs[1]]))

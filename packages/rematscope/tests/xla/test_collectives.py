@@ -74,15 +74,15 @@ def test_loops_multiply_collectives(layers, policy, how):
     if how == "microbatches":
         f, shapes = meshes.microbatches(f, shapes)
     found = measure(f, *shapes)
-    exchanges = {e.kind: e for e in found.exchanges}
+    exchanges = {e.kind: e for e in found.collectives}
     count = 6 if layers is not meshes.fsdp_nested else 12  # weights, each in a layer of its own
     assert exchanges["all-gather"].predicted.count == microbatches * count * (2 if policy == "nothing" else 1)
     assert exchanges["reduce-scatter"].predicted.count == microbatches * count
-    assert all(e.predicted == e.lowered for e in found.exchanges)
-    passes = found.passes
+    assert all(e.predicted == e.lowered for e in found.collectives)
+    passes = found.trace
     programs = [passes.forward, passes.backward] if passes.step is None else [passes.step.program]
     moved = tallied(one for program in programs for one in collectives_of(with_moved(program)))
-    assert {e.kind: e.compiled for e in found.exchanges} == moved
+    assert {e.kind: e.compiled for e in found.collectives} == moved
     fewer = moved["all-gather"].count < exchanges["all-gather"].predicted.count
     assert fewer == (layers is meshes.fsdp_unrolled and how == "microbatches")
     said = f"{moved['all-gather'].count:,} in place of {exchanges['all-gather'].predicted.count:,} in all"
@@ -94,9 +94,9 @@ def test_where_the_compiler_divides_its_loops_multiply_too(policy):
     f, shapes = meshes.jit_layers(meshes.under(policy), batch=1024)
     step, given = meshes.microbatches(f, shapes)
     found = [measure(f, *shapes), measure(step, *given)]
-    one, four = ({e.kind: e.compiled.count for e in m.exchanges} for m in found)
+    one, four = ({e.kind: e.compiled.count for e in m.collectives} for m in found)
     assert one["all-gather"] > 0 and four["all-gather"] == 4 * one["all-gather"]
-    assert all("counts of exchanges only what sharding constraints ask for" in " ".join(m.notes) for m in found)
+    assert all("counts of exchanges only what sharding constraints ask for" in " ".join(m.warnings) for m in found)
 
 
 @pytest.mark.parametrize("layers", [*meshes.LAYERS, meshes.jit_layers], ids=lambda program: program.__name__)
@@ -142,13 +142,15 @@ def loop_around_a_sum(condition, step=1):
 def test_a_while_loop_that_counts_multiplies(condition, step, times):
     f, shapes = loop_around_a_sum(condition, step)
     found = measure(f, *shapes, device="tpu v5e")
-    (exchange,) = found.exchanges
+    (exchange,) = found.collectives
     assert exchange.predicted.count == exchange.lowered.count == exchange.compiled.count == times
     assert exchange.predicted.link_bytes == times * 2 * 16 * 4 * 7 // 8
-    assert "not counted" not in " ".join(found.notes)
+    assert "not counted" not in " ".join(found.warnings)
     one = measure(*loop_around_a_sum(lambda s: s[0] < 1)[:1], *shapes, device="tpu v5e")
     sent = DEVICES["tpu v5e"].ring()
-    assert found.roofline.rest - one.roofline.rest >= (times - 1) * exchange.predicted.link_bytes / times / sent * 0.99
+    assert (
+        found.roofline.update - one.roofline.update >= (times - 1) * exchange.predicted.link_bytes / times / sent * 0.99
+    )
 
 
 @pytest.mark.parametrize(
@@ -159,10 +161,10 @@ def test_a_while_loop_that_counts_multiplies(condition, step, times):
 def test_of_a_loop_of_unknown_length_one_iteration_counts_and_it_is_said(condition):
     f, shapes = loop_around_a_sum(condition)
     found = measure(f, *shapes)
-    (exchange,) = found.exchanges
+    (exchange,) = found.collectives
     assert exchange.predicted.count == exchange.lowered.count == exchange.compiled.count == 1
-    assert "not counted: while" in " ".join(found.notes)
-    assert "Of a loop of unknown length one iteration counts; the others are not counted." in found.notes
+    assert "not counted: while" in " ".join(found.warnings)
+    assert "Of a loop of unknown length one iteration counts; the others are not counted." in found.warnings
 
 
 def test_of_branches_the_one_that_sends_most_counts():
@@ -176,10 +178,10 @@ def test_of_branches_the_one_that_sends_most_counts():
 
     f = jax.shard_map(body, mesh=over, in_specs=P(), out_specs=P(), check_vma=False)
     found = measure(f, *[meshes.like(over, shape=(16,))] * 2)
-    (exchange,) = found.exchanges
+    (exchange,) = found.collectives
     assert exchange.predicted == exchange.lowered == exchange.compiled
     assert exchange.compiled.count == 2
-    assert program_cost(found.passes.step.program).link_bytes == exchange.predicted.link_bytes
+    assert program_cost(found.trace.step.program).link_bytes == exchange.predicted.link_bytes
 
 
 @pytest.mark.parametrize(
@@ -207,14 +209,14 @@ def measured(policy):
 def test_on_a_stack_of_layers_what_is_compiled_follows_what_is_predicted():
     plain, names, nothing = found = [measured(policy) for policy in ("plain", "names", "nothing")]
     for one in found:
-        rows = {row.what: row for row in one.rows}
+        rows = {row.metric: row for row in one.rows}
         assert rows["arguments"].error == 0
         assert 0 <= rows["outputs"].compiled - rows["outputs"].predicted < 64  # XLA's table of what it returns
         assert one.predicted.peak_bytes == pytest.approx(one.peak_bytes, rel=0.2)
-        assert {e.kind for e in one.exchanges} == {"all-gather", "all-reduce", "reduce-scatter"}
-        assert all(e.predicted == e.lowered == e.compiled for e in one.exchanges)
+        assert {e.kind for e in one.collectives} == {"all-gather", "all-reduce", "reduce-scatter"}
+        assert all(e.predicted == e.lowered == e.compiled for e in one.collectives)
     for more, less in ((plain, names), (names, nothing)):
-        kept = [m.passes.device_bytes_by_kind()["computed"] for m in (more, less)]
+        kept = [m.trace.device_bytes_by_kind()["computed"] for m in (more, less)]
         assert more.temp_bytes - less.temp_bytes == pytest.approx(kept[0] - kept[1], rel=0.05)
     assert names.time(runs=1).median > 0
     assert "compiled for cpu on each of 8 devices" in str(names) and "all-gather, sent" in str(names)
@@ -223,7 +225,7 @@ def test_on_a_stack_of_layers_what_is_compiled_follows_what_is_predicted():
 def test_fit_is_about_the_memory_of_a_device():
     f, shapes = meshes.fsdp_layers(meshes.under("nothing"), layers=8, width=128, batch=8 * 256)
     least, most = (measured(policy).peak_bytes for policy in ("nothing", "names"))
-    found = fit(f, *shapes, budget=(least + most) // 2)
+    found = fit(f, *shapes, peak=(least + most) // 2)
     assert len(found.names) == 1 and least < found.chosen.peak_bytes < (least + most) // 2
 
 
@@ -245,7 +247,7 @@ def test_an_abstract_mesh_is_compiled_for_devices_that_are_here(carry):
     shapes = [jax.ShapeDtypeStruct(shape, jnp.float32, sharding=sharding) for shape in ((16, 64), (8, 16))]
     found = measure(gathered_product(over), *shapes)
     assert found.argument_bytes == (16 * 64 + 8 * 16) * 4 // 8 + 4
-    assert {e.kind: e.compiled.count for e in found.exchanges}["all-gather"] == 1
+    assert {e.kind: e.compiled.count for e in found.collectives}["all-gather"] == 1
 
 
 def test_more_devices_than_there_are_get_a_process_of_their_own(monkeypatch):
@@ -254,7 +256,7 @@ def test_more_devices_than_there_are_get_a_process_of_their_own(monkeypatch):
     before = dict(os.environ)
     found = measure(gathered_product(over), *shapes)
     assert found.argument_bytes == (16 * 64 + 16 * 16) * 4 // 16 + 4
-    assert found.compiled.peak_bytes > 0 and found.exchanges[0].compiled.count == 1
+    assert found.compiled.peak_bytes > 0 and found.collectives[0].compiled.count == 1
     assert os.environ == before
     with pytest.raises(TargetError, match="XLA_FLAGS=--xla_force_host_platform_device_count=16"):
         found.time()
@@ -315,6 +317,6 @@ def test_a_topology_with_too_few_chips_is_refused(monkeypatch):
 def test_libtpu_compiles_for_a_topology_that_is_not_here():
     f, shapes = meshes.fsdp_layers(meshes.under("nothing"), layers=8, width=256, batch=8 * 256)
     found = measure(f, *shapes, target="tpu v5e:2x4")
-    predicted = next(row.predicted for row in found.rows if row.what == "arguments")
+    predicted = next(row.predicted for row in found.rows if row.metric == "arguments")
     assert 0 <= found.argument_bytes - predicted <= 512  # a scalar takes so much
-    assert {e.kind: e.lowered for e in found.exchanges} == found.passes.collectives()
+    assert {e.kind: e.lowered for e in found.collectives} == found.trace.collectives()

@@ -77,7 +77,7 @@ def test_a_loop_of_unknown_length_counts_once_and_is_named():
 def test_calls_of_libraries_are_named():
     case = zoo.CASES["cholesky_solve"]
     found = measure(case.function, *case.args)
-    assert any("lapack_spotrf" in note for note in found.notes) and "lapack_spotrf" in str(found)
+    assert any("lapack_spotrf" in note for note in found.warnings) and "lapack_spotrf" in str(found)
 
 
 def test_a_gpu_s_matrix_product_is_read_from_its_call():

@@ -16,7 +16,7 @@ from compiled_programs import SCANNED, UNROLLED, allowed, array, compiled, scann
 from jax import lax
 from releases import since
 
-from rematscope import TargetError, TraceError, liveness, measure, seconds_of, trace
+from rematscope import TargetError, TraceError, estimate_time, liveness, measure, trace
 from rematscope.xla.buffers import LiveRange, Schedule, _live_bytes
 from rematscope.xla.out_of_memory import out_of_memory
 
@@ -59,7 +59,7 @@ def test_the_allocation_record_adds_up(kind, wrap):
     """Live bytes never exceed what XLA set aside, and come within some of it at their peak."""
     found = measured(kind, wrap)
     assert 0.9 * found.peak_bytes <= found.compiled.peak_bytes <= found.peak_bytes
-    start, *_, end = found.compiled.moments
+    start, *_, end = found.compiled.samples
     assert start.nbytes == pytest.approx(found.argument_bytes, abs=100), "and a few scalar constants"
     assert end.nbytes == pytest.approx(found.argument_bytes + found.output_bytes, abs=100)
 
@@ -69,7 +69,7 @@ def test_the_allocation_record_adds_up(kind, wrap):
 @pytest.mark.parametrize("wrap", [None, jax.checkpoint], ids=["plain", "checkpoint"])
 def test_prediction_comes_close_on_a_cpu(kind, wrap):
     found = measured(kind, wrap)
-    rows = {row.what: row for row in found.rows}
+    rows = {row.metric: row for row in found.rows}
     assert rows["arguments"].error == 0
     assert abs(rows["peak"].error) < 0.1
     assert abs(rows["saved"].error) < 0.1
@@ -80,14 +80,14 @@ def test_checkpoint_shows_in_every_figure():
     plain, checkpointed = measured("scanned", None), measured("scanned", jax.checkpoint)
     assert checkpointed.temp_bytes < plain.temp_bytes / 2
     assert checkpointed.cost.flops > 1.3 * plain.cost.flops
-    assert not any(moment.recomputed for moment in plain.compiled.moments)
-    assert any(moment.recomputed for moment in checkpointed.compiled.moments)
+    assert not any(moment.recomputed for moment in plain.compiled.samples)
+    assert any(moment.recomputed for moment in checkpointed.compiled.samples)
 
 
 def test_cse_that_undoes_a_checkpoint_shows_as_the_prediction_s_error():
     kept, undone = measured("unrolled", jax.checkpoint), measured("unrolled", allowed)
     assert undone.predicted.peak_bytes == kept.predicted.peak_bytes
-    rows = {row.what: row for row in undone.rows}
+    rows = {row.metric: row for row in undone.rows}
     assert rows["peak"].error < -0.3 and rows["FLOPs"].error > 0.2
 
 
@@ -110,11 +110,11 @@ def test_the_wrong_half_checkpointed_shows_in_temporary_memory():
 @since("0.11", "XLA on a CPU sets no more memory aside than this")
 def test_at_the_turn_of_the_compiled_program_what_the_backward_pass_needs_is_live():
     found = measured("unrolled", jax.checkpoint).compiled
-    forward, backward = found.moments[1 : found.boundary], found.moments[found.boundary + 1 : -1]
-    assert found.moments[found.boundary].operation == "boundary"
+    forward, backward = found.samples[1 : found.boundary], found.samples[found.boundary + 1 : -1]
+    assert found.samples[found.boundary].operation == "boundary"
     assert not any(moment.recomputed for moment in forward)
     # Three values between four layers cross; the first layer's input is an argument.
-    assert found.moments[found.boundary].residuals == 3 * 4 * 256 * 64
+    assert found.samples[found.boundary].residuals == 3 * 4 * 256 * 64
     assert backward[-1].residuals == 0
     assert {m.source.function.rpartition(".")[2] for m in forward if "sin" in m.operation} == {"layer"}
 
@@ -122,7 +122,7 @@ def test_at_the_turn_of_the_compiled_program_what_the_backward_pass_needs_is_liv
 def test_closed_over_arrays_count_on_both_sides():
     table = jnp.ones((64, 64))
     found = measure(lambda x: jnp.sum(jnp.sin(x @ table) @ table), array(4, 64))
-    assert found.predicted.moments[0].arguments == 4 * 64 * 64 + 4 * 4 * 64
+    assert found.predicted.samples[0].arguments == 4 * 64 * 64 + 4 * 4 * 64
     assert found.peak_bytes > 4 * 64 * 64
 
 
@@ -224,7 +224,7 @@ def test_an_absent_tpu_is_compiled_for_in_a_process_of_its_own(monkeypatch):
     assert (found.peak_bytes, found.temp_bytes, found.compiled, found.argument_bytes) == (10 + 20 - 4 + 5, 5, None, 10)
     assert (found.host_bytes, found.peak_with_vmem_bytes) == (6, 70)
     memory = ["arguments", "outputs", "temporaries", "host memory", "peak", "peak with VMEM"]
-    assert [row.what for row in found.rows] == [*memory, "FLOPs", "transcendentals"]
+    assert [row.metric for row in found.rows] == [*memory, "FLOPs", "transcendentals"]
     assert os.environ == before
     with pytest.raises(TargetError, match="no TPU v5e here to run on"):
         found.time()
@@ -243,7 +243,7 @@ def test_an_absent_tpu_is_compiled_for_in_a_process_of_its_own(monkeypatch):
     assert (said.needed_bytes, said.available_bytes) == (int(93.15 * 2**30), int(15.75 * 2**30))
     assert said.text.startswith("Ran out of memory on HBM") and said.text.endswith("exceeds available HBM (15.75G)")
     assert found.peak_bytes == found.temp_bytes == said.needed_bytes and found.compiled is None
-    assert [row.what for row in found.rows] == ["temporaries", "available", "peak"]
+    assert [row.metric for row in found.rows] == ["temporaries", "available", "peak"]
     assert "does not fit into a TPU v5e: Ran out of memory on HBM" in " ".join(str(found).split())
     with pytest.raises(TargetError, match=r"does not fit into a TPU v5e: .* \(15\.75G\)\. Save"):
         found.time()
@@ -313,14 +313,14 @@ def test_html_has_the_same_words():
 def test_both_timelines_are_of_one_kind():
     found = measured("scanned", None)
     assert type(found.compiled) is type(found.predicted)
-    assert found.predicted.moments == liveness(scanned(), *SCANNED).moments
+    assert found.predicted.samples == liveness(scanned(), *SCANNED).samples
     assert "compiled for cpu" in str(found.compiled)
 
 
 def test_seconds_are_said_where_a_device_is_given():
     f = jax.checkpoint(lambda w, x: jnp.sin(w @ x).sum())
     found = measure(f, jnp.ones((64, 64)), jnp.ones((64, 64)), device="tpu v5e")
-    assert found.roofline == seconds_of(found.passes, "tpu v5e")
+    assert found.roofline == estimate_time(found.trace, "tpu v5e")
     assert "Estimated by a roofline of tpu v5e: both passes take" in " ".join(str(found).split())
     assert measure(f, jnp.ones((64, 64)), jnp.ones((64, 64))).roofline is None
     with pytest.raises(TargetError, match="no rates"):

@@ -11,7 +11,7 @@ import numpy as np
 from sample_answers import Answers
 
 RIGHT = Answers()
-passes = RIGHT.passes
+passes = RIGHT.trace
 
 
 def lower(layer, w, x, n, prevent_cse):

@@ -33,7 +33,7 @@ from rematscope.seconds.devices import DEVICES, Device
 from rematscope.seconds.roofline import seconds_in
 from rematscope.tracing.arguments import with_own_options
 from rematscope.tracing.checkpoints import nothing, with_policies
-from rematscope.tracing.trace import Passes, trace
+from rematscope.tracing.trace import Trace, trace
 
 # The price of a byte over links, in FLOPs: those of bfloat16 matmuls that a TPU v5e does while a ring over one axis of
 # its links sends the byte. The price assumes that communication does not overlap with compute.
@@ -93,11 +93,11 @@ def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work
     return dataclasses.replace(graph_of(passes, cost), policies=tuple(dict.fromkeys(policies)))
 
 
-def graph_of(passes: Passes, cost: CostFunction = work, saved: Collection[Equation] = ()) -> RecomputeGraph:
+def graph_of(passes: Trace, cost: CostFunction = work, saved: Collection[Equation] = ()) -> RecomputeGraph:
     """The recompute graph of a trace.
 
     Args:
-      passes: both programs. A graph for choosing is made from those of a function whose checkpoints save nothing; from
+      trace: both programs. A graph for choosing is made from those of a function whose checkpoints save nothing; from
         others, what they save already counts as kept, and what names remain can be chosen.
       cost: what one run of an equation takes when it is computed again: a number that is not negative; or a device,
         for the seconds that it takes there.
@@ -122,7 +122,7 @@ def graph_of(passes: Passes, cost: CostFunction = work, saved: Collection[Equati
     # JAX also keeps some values that nothing reads.
     needed |= {node for node in nodes.all if node.kept and node not in everything} - set(nodes.by_policy)
     return RecomputeGraph(
-        passes=passes,
+        trace=passes,
         nodes=tuple(nodes.all),
         roots=tuple(roots),
         barred=nodes.barred,
@@ -136,12 +136,12 @@ def graph_of(passes: Passes, cost: CostFunction = work, saved: Collection[Equati
     )
 
 
-def cost_again(passes: Passes, cost: CostFunction = work) -> float:
+def cost_again(passes: Trace, cost: CostFunction = work) -> float:
     """The cost of everything that a traced backward program computes again; see `graph_of`."""
     return sum(node.cost for node in _nodes_of(passes, cost).all)
 
 
-def _nodes_of(passes: Passes, cost: CostFunction, saved: Collection[Equation] = ()) -> "_Nodes":
+def _nodes_of(passes: Trace, cost: CostFunction, saved: Collection[Equation] = ()) -> "_Nodes":
     each = seconds_in(passes, cost) if isinstance(cost, Device) else cost
     nodes = _Nodes(passes, each, work if isinstance(cost, Device) else each, saved)
     nodes.add_residuals()
@@ -163,7 +163,7 @@ class _Nodes:
       barred: names that no choice may save, and why.
     """
 
-    passes: Passes
+    trace: Trace
     cost: Callable[[Equation], float]
     known: Callable[[Equation], float]
     saved: Collection[Equation]
@@ -176,7 +176,7 @@ class _Nodes:
     @cached_property
     def _arrays(self) -> dict[Value, Value]:
         """What a shard_map of the forward pass returns → what a device makes of it: they are kept as one array."""
-        mapped = (equation for equation in self.passes.forward.equations if equation.primitive == "shard_map")
+        mapped = (equation for equation in self.trace.forward.equations if equation.primitive == "shard_map")
         return {
             whole: part
             for equation in mapped
@@ -185,12 +185,12 @@ class _Nodes:
 
     def _array(self, value: Value) -> Value:
         """What is kept if a value that the backward pass computes again is saved."""
-        array = self.passes.forward_value_of.get(value, value)
+        array = self.trace.forward_value_of.get(value, value)
         return self._arrays.get(array, array)
 
     def _one_of_those(self, array: Value) -> Value:
         """Equal values are saved apart; they come again as often as they came."""
-        alike = self.passes.alike.get(array, [array])
+        alike = self.trace.equal_values.get(array, [array])
         self._came[array] += 1
         return alike[(self._came[array] - 1) % len(alike)]
 
@@ -201,7 +201,7 @@ class _Nodes:
         return list(dict.fromkeys(known))
 
     def add_residuals(self) -> None:
-        for residual in self.passes.residuals:
+        for residual in self.trace.residuals:
             if residual.value not in self.of_value:
                 computed = residual.kind == "computed"
                 array = self._arrays.get(residual.value, residual.value)
@@ -230,9 +230,11 @@ class _Nodes:
         return node
 
     def _add_operation(self, equation: Equation, times: int, around: tuple[Equation, ...]) -> None:
-        if equation.primitive in self.passes.unopened and _has_names(equation):  # a checkpoint in it cannot be seen
+        if equation.primitive in self.trace.opaque_primitives and _has_names(
+            equation
+        ):  # a checkpoint in it cannot be seen
             raise PlanError(
-                f"{self.passes.function} has a checkpoint around {equation.primitive} or in it, and what that "
+                f"{self.trace.function} has a checkpoint around {equation.primitive} or in it, and what that "
                 "computes again inside cannot be told from outside. Plan the function that it runs by itself."
             )
         cost = _recomputed(equation, self.cost) * times
@@ -289,13 +291,13 @@ class _Nodes:
             self._add(node, [value])
 
 
-def _weighing(passes: Passes, cost: CostFunction) -> str:
+def _weighing(passes: Trace, cost: CostFunction) -> str:
     """What the figures of a choice rest on, as a clause."""
     if isinstance(cost, Device):
         return f", on {cost.name}"
     sends = passes.axes and passes.cost.link_bytes  # on one device nothing is sent, and costs need not be summed
     links = f", a byte over links as {FLOPS_PER_LINK_BYTE:,} operations" if sends else ""
-    return (links + ", work as the compiler should divide it" * passes.undivided) * (cost is work)
+    return (links + ", work as the compiler should divide it" * passes.has_auto_sharded_work) * (cost is work)
 
 
 def _recomputed(equation: Equation, cost: Callable[[Equation], float]) -> float:
@@ -334,7 +336,7 @@ def _uncounted(equation: Equation, cost: Callable[[Equation], float]) -> frozens
         inside = [inner for body in equation.bodies for inner in body.equations]
         found = frozenset[str]().union(*(_uncounted(inner, cost) for inner in inside))
         return found | {"while"} if not equation.counted and any(map(_computes_again, inside)) else found
-    if equation.role == roles.LATE and is_closed(equation.primitive):
+    if equation.role == roles.DEFERRED and is_closed(equation.primitive):
         return frozenset({equation.primitive})  # nobody can tell whether the forward pass computed any of it
     uncounted = cost_of(equation).uncounted if equation.role == roles.RECOMPUTED else frozenset[str]()
     return frozenset() if uncounted and cost is not work and cost(equation) else uncounted

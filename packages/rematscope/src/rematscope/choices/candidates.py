@@ -22,7 +22,7 @@ from rematscope.ir import jax_internals, roles
 from rematscope.ir.jax_internals import Policy
 from rematscope.ir.program import Equation, Program
 from rematscope.tracing.checkpoints import nothing, with_policy
-from rematscope.tracing.trace import Passes, trace
+from rematscope.tracing.trace import Trace, trace
 
 _PRODUCTS = "dots_with_no_batch_dims_saveable", "dots_saveable"
 EVERYTHING = "everything_saveable"
@@ -42,17 +42,17 @@ class Candidate:
       graph: what is kept and computed again for each choice.
       policy: what is saved beside the names; None for nothing, or where the function has several policies. Of a
         function without checkpoints, `everything_saveable`, which saves the same residuals.
-      passes: the function's trace with the policy, where it was traced: then there are no names to choose.
+      trace: the function's trace with the policy, where it was traced: then there are no names to choose.
     """
 
     label: str
     graph: RecomputeGraph
     policy: Policy | None = None
-    passes: Passes | None = None
+    trace: Trace | None = None
 
     def with_names(self, names: tuple[str, ...]) -> Policy | None:
         """The policy that saves these names too; None if the function has several policies."""
-        if self.passes is not None or (self.policy is not None and not names):
+        if self.trace is not None or (self.policy is not None and not names):
             return self.policy
         chosen: Policy = jax.checkpoint_policies.save_only_these_names(*names)
         if self.policy is None:
@@ -80,12 +80,12 @@ def candidates(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **k
     seen: set[frozenset[Equation]] = set()
     for label in _PRODUCTS:
         policy = getattr(jax.checkpoint_policies, label)
-        saved = saved_by(alone.passes, policy)
+        saved = saved_by(alone.trace, policy)
         if saved is None:
             found += traced(f, label, policy, args, kwargs, cost)
         elif saved and saved not in seen:
             seen.add(saved)
-            found.append(Candidate(label, graph_of(alone.passes, cost, saved), policy))
+            found.append(Candidate(label, graph_of(alone.trace, cost, saved), policy))
     everything = jax.checkpoint_policies.everything_saveable
     if not alone.policies:
         # Where it has checkpoints, which save nothing, this is the choice of no name again.
@@ -111,7 +111,7 @@ def as_written(
         if candidate.label == AS_IT_IS:
             return candidate
     passes = trace(f, *args, **kwargs)
-    return Candidate(AS_IT_IS, graph_of(passes, cost), passes=passes)
+    return Candidate(AS_IT_IS, graph_of(passes, cost), trace=passes)
 
 
 def traced(
@@ -152,11 +152,11 @@ def _is_choice_of_names(policy: Policy) -> bool:
     return jax_internals.policy_name(policy) == "save_only_these_names"
 
 
-def saved_by(passes: Passes, policy: Policy) -> frozenset[Equation] | None:
+def saved_by(passes: Trace, policy: Policy) -> frozenset[Equation] | None:
     """What a policy would save of all that the backward pass computes again.
 
     Args:
-      passes: the trace of a function whose checkpoints save nothing.
+      trace: the trace of a function whose checkpoints save nothing.
       policy: one that answers with a boolean.
 
     Returns:

@@ -9,7 +9,7 @@ from rematscope.choices.walk import reached
 from rematscope.ir.jax_internals import Policy
 from rematscope.ir.program import Equation, Value
 from rematscope.render.units import amount_text, counted, seconds_text
-from rematscope.tracing.trace import Passes
+from rematscope.tracing.trace import Trace
 
 
 @dataclasses.dataclass(eq=False, repr=False)  # what it reads reads others
@@ -51,7 +51,7 @@ class RecomputeGraph(ChoiceGraph):
     """The recomputations of a function under every choice of names, down to single operations.
 
     Attributes:
-      passes: the trace that it is made from.
+      trace: the trace that it is made from.
       nodes: everything that the backward program computes, in its order.
       roots: the nodes that the backward pass reads whatever is saved: what it returns, and what has effects.
       barred: names that no choice may save, and why.
@@ -63,7 +63,7 @@ class RecomputeGraph(ChoiceGraph):
       names, parts, least_bytes, least_cost: as in `ChoiceGraph`, by which `evaluate` and `helpful` go.
     """
 
-    passes: Passes
+    trace: Trace
     nodes: tuple[Node, ...]
     roots: tuple[Node, ...]
     barred: dict[str, str]
@@ -74,7 +74,7 @@ class RecomputeGraph(ChoiceGraph):
 
     def __repr__(self) -> str:
         named, size = counted(len(self.names), "name"), counted(len(self.nodes), "operation")
-        return f"<{self.passes.function}: {named} to choose, {size} in its backward pass>"
+        return f"<{self.trace.function}: {named} to choose, {size} in its backward pass>"
 
     def walk(self, saved: frozenset[str]) -> set[Node]:
         """What the backward pass reads or computes again if these names are saved."""

@@ -98,7 +98,7 @@ def sent(equation: Equation) -> int:
 
 
 @dataclasses.dataclass(frozen=True)
-class Tally:
+class CollectiveStats:
     """Collectives of one kind.
 
     Attributes:
@@ -110,13 +110,13 @@ class Tally:
     link_bytes: int = 0
 
 
-def tallied(found: Iterable[tuple[str, int, int]]) -> dict[str, Tally]:
+def tallied(found: Iterable[tuple[str, int, int]]) -> dict[str, CollectiveStats]:
     """Adds up collectives by their kinds, of which (kind, how many, bytes over links of all these) are given."""
     counts, sizes = Counter[str](), Counter[str]()
     for name, count, size in found:
         counts[name] += count
         sizes[name] += size
-    return {name: Tally(counts[name], sizes[name]) for name in sorted(counts)}
+    return {name: CollectiveStats(counts[name], sizes[name]) for name in sorted(counts)}
 
 
 def collectives_of(program: Program, role: str | None = None, times: int = 1) -> Iterator[tuple[str, int, int]]:

@@ -89,10 +89,10 @@ def place(program: Program) -> None:
                     same(value, *(result.placement for result in results))
 
 
-def undivided(program: Program) -> bool:
+def has_auto_sharded_work(program: Program) -> bool:
     """Whether a program works on arrays of which only the compiler decides how they lie."""
     for equation in program.equations:
-        if any(map(undivided, equation.bodies)):
+        if any(map(has_auto_sharded_work, equation.bodies)):
             return True
         if equation.primitive not in BOOKKEEPING and any(v.shape and not v.placement.decided for v in equation.outputs):
             return True

@@ -12,7 +12,7 @@ from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.program import CASTS, Equation, Program, Value
 from rematscope.ir.value_numbering import ValueNumbering
 
-RECOMPUTED, LATE, BACKWARD = "R", "D", "B"
+RECOMPUTED, DEFERRED, BACKWARD = "R", "D", "B"
 
 
 class Equal(NamedTuple):
@@ -21,13 +21,14 @@ class Equal(NamedTuple):
     Attributes:
       forward_value_of: for each value of a recomputed equation, the value of the forward program that it equals, or the
         first of them.
-      alike: for such a first value all that equal it, in the order of the forward program, where there are several.
+      equal_values: maps such a first value to all that equal it, in the order of the forward program, if there are
+        several.
       undecided: how many loops, of either program, could not be compared.
     """
 
     forward_value_of: dict[Value, Value]
-    alike: dict[Value, list[Value]]
-    undecided: int
+    equal_values: dict[Value, list[Value]]
+    unproven_equalities: int
 
 
 def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, ...]) -> Equal:
@@ -88,16 +89,16 @@ def assign_roles(forward: Program, backward: Program, cotangents: tuple[Value, .
             elif equation.primitive == "device_put" or (
                 numbering.unboxes(equation) and equation.inputs[0] in program.inputs
             ):
-                equation.role = LATE  # fetching an offloaded residual recomputes nothing
+                equation.role = DEFERRED  # fetching an offloaded residual recomputes nothing
             else:
-                equation.role = RECOMPUTED if before and all(before) else LATE
+                equation.role = RECOMPUTED if before and all(before) else DEFERRED
             pairs = zip(equation.outputs, before, strict=True)
             forward_value_of.update((value, first) for value, first in pairs if first is not None)
 
     assign(backward)
     again = {value: first for value, first in forward_value_of.items() if value is not first}
     several = {first: values for first, values in alike.items() if len(values) > 1}
-    return Equal(again, several, len(numbering.undecided))
+    return Equal(again, several, len(numbering.unproven_equalities))
 
 
 def _next(values: list[Value]) -> Value:

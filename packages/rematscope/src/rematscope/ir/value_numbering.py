@@ -44,7 +44,7 @@ class ValueNumbering:
         Args:
           unknown: values that depend on the cotangent. A loop's carry among them is like no other.
         """
-        self.undecided: set[Equation] = set()
+        self.unproven_equalities: set[Equation] = set()
         self._unknown = unknown
         self._table = NumberTable()
         # stack → the index of the loop that stacked it, and the number of what an iteration puts there; of what a
@@ -186,7 +186,7 @@ class ValueNumbering:
         # What was numbered under a supposition is no loop that exists: only the last round tells.
         if not self._suppositions:
             if search.pending:
-                self.undecided.add(equation)
+                self.unproven_equalities.add(equation)
             made = [Carry(search.starts[i], search.numbers[i], results[i]) for i in decidable]
             if made and made not in self._known.setdefault(loop, []):
                 self._known[loop].append(made)

@@ -18,7 +18,7 @@ from rematscope.linting.whole_nets import whole_nets
 from rematscope.memory.liveness import live_bytes
 from rematscope.render.units import amount_text, bytes_text
 from rematscope.tracing.checkpoints import nothing
-from rematscope.tracing.trace import Passes
+from rematscope.tracing.trace import Trace
 
 
 def checkpoint_findings(subject: Subject, graph: RecomputeGraph) -> Iterator[LintFinding]:
@@ -55,7 +55,7 @@ def checkpoint_findings(subject: Subject, graph: RecomputeGraph) -> Iterator[Lin
         if first.outer is not None:
             yield from _nested(subject, group, first.outer)
     if subject.checkpoints:
-        yield from whole_nets(subject.passes, graph.passes, lambda: subject.without(subject.checkpoints))
+        yield from whole_nets(subject.trace, graph.trace, lambda: subject.without(subject.checkpoints))
 
 
 def _unknown_names(subject: Subject, graph: RecomputeGraph) -> Iterator[tuple[LintFinding, list[Checkpoint]]]:
@@ -97,21 +97,21 @@ def _saving_nothing(subject: Subject, graph: RecomputeGraph, group: list[Checkpo
     first = group[0]
     if (policy := first.policy) is None or policy is jax.checkpoint_policies.nothing_saveable:
         return
-    kept = _kept(subject.passes)
-    if kept != _kept(graph.passes):
+    kept = _kept(subject.trace)
+    if kept != _kept(graph.trace):
         here = {id(checkpoint.eqn) for checkpoint in group}
 
         def change(eqn: JaxprEqn, old: JaxprEqn) -> list[JaxprEqn]:
             return [jax_internals.given_policy(eqn, nothing) if id(old) in here else eqn]
 
-        if kept != _kept(subject.trace(subject.changed(change))):
+        if kept != _kept(subject.trace_of(subject.changed(change))):
             return
     named, reason = jax_internals.policy_name(policy), _why_nothing(first, policy)
     text = f"{named}, the policy of the checkpoint {on(first.source)}, saves nothing here: {reason}"
     yield LintFinding(LintKind.SAVES_NOTHING, text, first.source)
 
 
-def _kept(passes: Passes) -> int:
+def _kept(passes: Trace) -> int:
     """Bytes of computed values that are kept anywhere."""
     return passes.bytes_by_kind().get("computed", 0) + passes.host_bytes()
 
@@ -157,7 +157,7 @@ def _nested(subject: Subject, group: list[Checkpoint], around: Checkpoint) -> It
     first = group[0]
     line, outer = on(first.source), on(around.source)
     outer = f"another one {outer}" if line == outer else f"the one {outer}"
-    now, without = subject.passes, subject.without(group)
+    now, without = subject.trace, subject.without(group)
     peaks = [live_bytes(passes).peak_bytes for passes in (now, without)]
     more = _total(now) - _total(without)
     if peaks[1] <= peaks[0] and more >= 0:
@@ -183,5 +183,5 @@ def _nested(subject: Subject, group: list[Checkpoint], around: Checkpoint) -> It
             yield LintFinding(LintKind.OVERRIDDEN, text, first.source)
 
 
-def _total(passes: Passes) -> int:
+def _total(passes: Trace) -> int:
     return passes.cost.flops + passes.cost.transcendentals

@@ -31,7 +31,7 @@ class LintKind(StrEnum):
     # A checkpoint:
     NESTED = "nested"  # the one around it makes it do nothing
     UNDONE = "undone"  # the compiler may take it away
-    WHOLE_NET = "whole net"  # it is around several layers, and the peak stays
+    WHOLE_MODEL = "whole net"  # it is around several layers, and the peak stays
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,26 +52,26 @@ class LintFinding:
 
 
 @dataclasses.dataclass(frozen=True)
-class Place:
-    """A value that deserves to be saved: by a name, unless it never leaves a library's call.
+class NameSuggestion:
+    """A value that is worth saving. It can be given a name, unless it never leaves a library's call.
 
     Attributes:
-      what: which value of its line it is.
+      value: which value of its line it is, such as `the result of a matrix product`.
       source: the line that computes it.
-      type: its dtype and shape, `f32[8,64]`, in each iteration of a loop.
-      nbytes: bytes that saving it adds, in all layers that the line is run for.
-      spares: FLOPs and transcendentals that are not computed again if it is saved beside the names that help.
-      module: the modules that the line is run for, `layers_0…63/attention`, as JAX's name stack says them; else "".
-      instead: of a value that no line of the user's comes by, so that no name can be put on it: what saves it; else "".
+      type: its dtype and shape, `f32[8,64]`; in a loop, those of one iteration.
+      nbytes: the bytes that saving it adds, summed over all layers that run the line.
+      avoided: the FLOPs and transcendentals that are not recomputed if it is saved in addition to the useful names.
+      module: the modules that run the line, `layers_0…63/attention`, from JAX's name stack; else "".
+      alternative: for a value inside a library's call, where no name can be put: what saves it; else "".
     """
 
-    what: str
+    value: str
     source: Source | None
     type: str
     nbytes: int = 0
-    spares: int = 0
+    avoided: int = 0
     module: str = ""
-    instead: str = ""
+    alternative: str = ""
 
     def __str__(self) -> str:
-        return f"{self.what} on {where(self.source)} ({self.type})"
+        return f"{self.value} on {where(self.source)} ({self.type})"

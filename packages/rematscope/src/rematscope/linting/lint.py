@@ -7,7 +7,7 @@ from rematscope.ir import jax_internals
 from rematscope.ir.garbage import collected_later
 from rematscope.ir.source import Source
 from rematscope.linting.checkpoint_rules import checkpoint_findings
-from rematscope.linting.finding import LintFinding, LintKind, Place
+from rematscope.linting.finding import LintFinding, LintKind, NameSuggestion
 from rematscope.linting.name_rules import name_findings
 from rematscope.linting.names import names_of
 from rematscope.linting.subject import Subject
@@ -29,16 +29,16 @@ class Lint(View):
       places: values that deserve a name, those first that spare most per byte.
       uncounted: what the backward pass may compute again at a cost that is not known, as a phrase; "" for nothing.
       out_of_reach: values that deserve to be saved and never leave a library's call, so that no name can be put on
-        them; `Place.instead` says what saves them.
+        them; `NameSuggestion.alternative` says what saves them.
     """
 
     def __init__(
         self,
         function: str,
         findings: Iterable[LintFinding],
-        places: Iterable[Place],
+        places: Iterable[NameSuggestion],
         uncounted: str = "",
-        out_of_reach: Iterable[Place] = (),
+        out_of_reach: Iterable[NameSuggestion] = (),
     ):
         self.function = function
         self.findings = tuple(findings)
@@ -66,15 +66,15 @@ class Lint(View):
         return [Stack(*views)]
 
 
-def _table(places: Sequence[Place], what: str, attribute: str) -> list[View]:
+def _table(places: Sequence[NameSuggestion], what: str, attribute: str) -> list[View]:
     if not places:
         return []
-    instead = ["Saved by"] * any(place.instead for place in places)
+    instead = ["Saved by"] * any(place.alternative for place in places)
     rows = [["Value", "Type", "Bytes", "Recompute avoided", "Line", *instead]]
     for place in places[:_SHOWN]:
-        amounts = bytes_text(place.nbytes), amount_text(place.spares)
+        amounts = bytes_text(place.nbytes), amount_text(place.avoided)
         line = "\n".join(filter(None, [place.module, str(place.source or "")]))
-        rows.append([place.what, place.type, *amounts, line, *[place.instead] * len(instead)])
+        rows.append([place.value, place.type, *amounts, line, *[place.alternative] * len(instead)])
     if len(places) > _SHOWN:
         what += f"; {_SHOWN} of {len(places)} are shown, .{attribute} has all"
     return [TextTable(rows, what, ("Bytes", "Recompute avoided"))]
@@ -142,13 +142,13 @@ def no_names(f: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     )
     text = f"{found.function} gives no value a name that the backward pass could use. {reasons}".rstrip()
     if not found.places and found.out_of_reach:
-        inside = "; ".join(f"{place}: save it with {place.instead}" for place in found.out_of_reach[:3])
+        inside = "; ".join(f"{place}: save it with {place.alternative}" for place in found.out_of_reach[:3])
         return f"{text} The values worth saving are inside library calls, where you cannot add a name. {inside}."
     if not found.places:
         counted = f" that is counted, and {found.uncounted}" if found.uncounted else ""
         return f"{text} Saving other values would avoid no recompute{counted}."
     places = "; ".join(
-        f"{place}, {bytes_text(place.nbytes)}, avoids {amount_text(place.spares)} operations"
+        f"{place}, {bytes_text(place.nbytes)}, avoids {amount_text(place.avoided)} operations"
         for place in found.places[:3]
     )
     return (

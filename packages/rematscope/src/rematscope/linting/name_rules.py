@@ -102,7 +102,7 @@ def _instead(names: Names, equations: list[Equation]) -> str:
     for equation in names.values.before(equations):
         if equation in names.place_of and equation not in own:
             place = names.place_of[equation]
-            return f"Name {place} instead: that spares {amount_text(place.spares)} for {bytes_text(place.nbytes)}."
+            return f"Name {place} instead: that spares {amount_text(place.avoided)} for {bytes_text(place.nbytes)}."
         if equation.primitive == "name":
             at = name_at(equation.params["name"], equation.source)
             if at in names.helping:

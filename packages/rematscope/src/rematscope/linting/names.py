@@ -14,7 +14,7 @@ from rematscope.ir.inline import Inliner
 from rematscope.ir.program import Equation, Value
 from rematscope.ir.source import Source, common_path
 from rematscope.linting.dataflow import Values, upstream
-from rematscope.linting.finding import Place
+from rematscope.linting.finding import NameSuggestion
 from rematscope.linting.places import Candidate, find_candidates
 from rematscope.linting.subject import Subject
 from rematscope.tracing.checkpoints import nothing, with_policy
@@ -90,27 +90,27 @@ class Names:
         return {at for at, savings in self.savings.items() if any(saving.worth_while for saving in savings)}
 
     @cached_property
-    def places(self) -> list[Place]:
+    def places(self) -> list[NameSuggestion]:
         """The places that spare anything beside the names that help, those first that spare most per byte."""
-        return [place for place in self._sorted if not place.instead]
+        return [place for place in self._sorted if not place.alternative]
 
     @cached_property
-    def out_of_reach(self) -> list[Place]:
+    def out_of_reach(self) -> list[NameSuggestion]:
         """The same where no name can be put."""
-        return [place for place in self._sorted if place.instead]
+        return [place for place in self._sorted if place.alternative]
 
     @cached_property
-    def _sorted(self) -> list[Place]:
-        return sorted(self._worthy.values(), key=lambda place: place.spares / max(place.nbytes, 1), reverse=True)
+    def _sorted(self) -> list[NameSuggestion]:
+        return sorted(self._worthy.values(), key=lambda place: place.avoided / max(place.nbytes, 1), reverse=True)
 
     @cached_property
-    def place_of(self) -> dict[Equation, Place]:
+    def place_of(self) -> dict[Equation, NameSuggestion]:
         """What computes the values of these places."""
-        reached = [(name, place) for name, place in self._worthy.items() if not place.instead]
+        reached = [(name, place) for name, place in self._worthy.items() if not place.alternative]
         return {e: place for name, place in reached for e in self.candidates[name].equations}
 
     @cached_property
-    def _worthy(self) -> dict[str, Place]:
+    def _worthy(self) -> dict[str, NameSuggestion]:
         saved = {at.name for at in self.helping}
         nbytes, cost = self.graph.evaluate(saved)
         found = {}
@@ -121,7 +121,7 @@ class Names:
                     candidate = self.candidates[name]
                     module = common_path(equation.module for equation in candidate.equations)
                     found[name] = dataclasses.replace(
-                        candidate.place, nbytes=more - nbytes, spares=int(cost - less), module=module
+                        candidate.place, nbytes=more - nbytes, avoided=int(cost - less), module=module
                     )
         return found
 
@@ -150,7 +150,7 @@ def names_of(subject: Subject) -> Names:
     def change(eqn: JaxprEqn, old: JaxprEqn) -> Sequence[JaxprEqn]:
         return jax_internals.with_name(eqn, name_of[id(old)]) if id(old) in name_of else [eqn]
 
-    graph = graph_of(subject.trace(with_policy(subject.changed(change), nothing)))
+    graph = graph_of(subject.trace_of(with_policy(subject.changed(change), nothing)))
     given = frozenset(graph.names) - candidates.keys()
     reached = graph.walk(frozenset())
     nodes: dict[NameAt, list[Node]] = {}

@@ -9,7 +9,7 @@ from rematscope.ir import jax_internals
 from rematscope.ir.cost import Cost, cost_of
 from rematscope.ir.program import Equation, type_text
 from rematscope.linting.dataflow import MOVES, PRODUCTS, Values
-from rematscope.linting.finding import Place
+from rematscope.linting.finding import NameSuggestion
 
 _NAME = "rematscope: place "
 
@@ -24,7 +24,7 @@ class Candidate:
       equations: what computes the values.
     """
 
-    place: Place
+    place: NameSuggestion
     eqns: list[JaxprEqn] = dataclasses.field(default_factory=list)
     equations: list[Equation] = dataclasses.field(default_factory=list)
 
@@ -51,7 +51,9 @@ def find_candidates(values: Values) -> dict[str, Candidate]:
         costly = [e for e in values.equations if not e.bodies and _takes_work(cost_of(e))]
         found = {e: _Use(f"the result of {e.primitive}", e) for e in costly}
 
-    uses: dict[Equation, tuple[Equation, Place]] = {}  # where a name would go, the use that speaks for it, the place
+    uses: dict[
+        Equation, tuple[Equation, NameSuggestion]
+    ] = {}  # where a name would go, the use that speaks for it, the place
     for equation, use in found.items():
         if equation is None:
             continue
@@ -60,7 +62,7 @@ def find_candidates(values: Values) -> dict[str, Candidate]:
         returned = handed is not None and at.source is not None and at.source.caller is not None
         what = "what a library returns" if returned else use.what
         instead = "" if handed else _instead(equation)
-        place = Place(what, at.source, type_text(at.outputs[0]), instead=instead)
+        place = NameSuggestion(what, at.source, type_text(at.outputs[0]), alternative=instead)
         uses.setdefault(at, (use.equation, place))
 
     candidates: dict[tuple[object, ...], Candidate] = {}

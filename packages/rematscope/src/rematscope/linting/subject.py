@@ -11,7 +11,7 @@ from rematscope.ir import jax_internals
 from rematscope.ir.source import Source
 from rematscope.tracing.arguments import called, flattened
 from rematscope.tracing.checkpoints import jaxpr_of, loss_inside
-from rematscope.tracing.trace import Passes, trace
+from rematscope.tracing.trace import Trace, trace
 
 
 class Subject:
@@ -34,7 +34,7 @@ class Subject:
         _, self._leaves = flattened(f, args, kwargs)
 
     @functools.cached_property
-    def passes(self) -> Passes:
+    def trace(self) -> Trace:
         """Its trace as it is."""
         return trace(self._f, *self._args, **self._kwargs)
 
@@ -48,18 +48,18 @@ class Subject:
         function.__name__ = self.function
         return function
 
-    def trace(self, function: Callable[..., Any]) -> Passes:
+    def trace_of(self, function: Callable[..., Any]) -> Trace:
         """The trace of what `changed` returned."""
         return trace(function, *self._leaves)
 
-    def without(self, checkpoints: Collection["Checkpoint"]) -> Passes:
+    def without(self, checkpoints: Collection["Checkpoint"]) -> Trace:
         """The trace without these checkpoints, but with what is in them."""
         gone = {id(checkpoint.eqn) for checkpoint in checkpoints}
 
         def change(eqn: JaxprEqn, old: JaxprEqn) -> list[JaxprEqn]:
             return [jax_internals.eqn_without_checkpoint(eqn) if id(old) in gone else eqn]
 
-        return self.trace(self.changed(change))
+        return self.trace_of(self.changed(change))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,13 +15,13 @@ from rematscope.linting.finding import LintFinding, LintKind
 from rematscope.linting.subject import on, where
 from rematscope.memory.liveness import live_bytes
 from rematscope.render.units import bytes_text
-from rematscope.tracing.trace import Passes
+from rematscope.tracing.trace import Trace
 
 _SEVERAL = 3  # like layers that make a net
 _ALL = 0.5  # of what is recomputed with nothing saved: with less, saved activations make the peak, not the recompute
 
 
-def whole_nets(passes: Passes, nothing_saved: Passes, plain: Callable[[], Passes]) -> Iterator[LintFinding]:
+def whole_nets(passes: Trace, nothing_saved: Trace, plain: Callable[[], Trace]) -> Iterator[LintFinding]:
     """Checkpoints around several like layers, which do not lower the peak.
 
     Args:
@@ -44,10 +44,10 @@ def whole_nets(passes: Passes, nothing_saved: Passes, plain: Callable[[], Passes
             f"{bytes_text(peak)}, and {bytes_text(without)} without a checkpoint. Put one around "
             f"{'the body of the scan' if layers.scanned else 'each layer'} instead."
         )
-        yield LintFinding(LintKind.WHOLE_NET, text, source or layers.operation.source)
+        yield LintFinding(LintKind.WHOLE_MODEL, text, source or layers.operation.source)
 
 
-def _recomputed(passes: Passes) -> int:
+def _recomputed(passes: Trace) -> int:
     return passes.recompute_cost.flops + passes.recompute_cost.transcendentals
 
 
@@ -88,7 +88,7 @@ class _Alike:
         return _Layers(checkpoint, self.times * in_a_row, self.equations[0], self.times > 1)
 
 
-def _layers_at_once(passes: Passes) -> Iterator[_Layers]:
+def _layers_at_once(passes: Trace) -> Iterator[_Layers]:
     """Checkpoints that compute several like layers again at once.
 
     Layers are like if the same place in the code multiplies arrays of the same types. One follows on the other, or they

@@ -7,10 +7,10 @@ from rematscope.memory.lives import Lives
 from rematscope.memory.timeline import Timeline
 from rematscope.render.progress import working
 from rematscope.seconds.devices import Device, device_called
-from rematscope.seconds.roofline import seconds_of, spent_by
+from rematscope.seconds.roofline import estimate_time, spent_by
 from rematscope.tracing.arguments import with_own_options
 from rematscope.tracing.step import Step
-from rematscope.tracing.trace import Passes, trace
+from rematscope.tracing.trace import Trace, trace
 
 
 @with_own_options
@@ -31,7 +31,8 @@ def liveness(f: Callable, *args, device: Device | str | None = None, **kwargs) -
     * temporaries: all other values, such as cotangents, gradients until the end, and `f`'s outputs until the boundary
       between the passes, when the caller receives them.
 
-    On a mesh, the bytes are those of one device; see `Passes.unplaced` for values whose sharding the compiler decides.
+    On a mesh, the bytes are those of one device; see `Trace.unresolved_shardings` for values whose sharding the
+    compiler decides.
 
     Values in host memory, moved there by an offloading policy or passed there, are not counted on the device. They have
     their own row, and a dotted line in the plot.
@@ -44,7 +45,7 @@ def liveness(f: Callable, *args, device: Device | str | None = None, **kwargs) -
       f: a function that is differentiable in reverse mode. It is not run.
       *args, **kwargs: its arguments, as for `trace`.
       device: adds the time of each operation, and plots the bytes over time: the name of a device such as `"tpu v5e"`,
-        a `Device`, or `calibrate()`; see `seconds_of`.
+        a `Device`, or `calibrate()`; see `estimate_time`.
 
     Returns:
       A timeline of moments: the start, each forward equation, the boundary, each backward equation, and the end.
@@ -72,16 +73,16 @@ def liveness(f: Callable, *args, device: Device | str | None = None, **kwargs) -
 
 
 @collected_later()
-def live_bytes(passes: Passes, device: Device | None = None) -> Timeline:
+def live_bytes(passes: Trace, device: Device | None = None) -> Timeline:
     """Return the timeline of two passes, or of the training step that contains them; see `liveness`."""
     lives = _of_passes(passes) if passes.step is None else _of_step(passes, passes.step)
-    title = f"{passes.function}: bytes live{passes.where} after each equation"
+    title = f"{passes.function}: bytes live{passes.per_device_text} after each equation"
     if device is None:
-        return Timeline(title, lives.moments({}), lives.boundary)
-    return Timeline(title, lives.moments(spent_by(passes, device)), lives.boundary, seconds_of(passes, device))
+        return Timeline(title, lives.samples({}), lives.boundary)
+    return Timeline(title, lives.samples(spent_by(passes, device)), lives.boundary, estimate_time(passes, device))
 
 
-def _of_passes(passes: Passes) -> Lives:
+def _of_passes(passes: Trace) -> Lives:
     lives = Lives()
     given = {*passes.forward.inputs, *passes.forward.constants, *passes.backward.constants}
     lives.make(given, "arguments")
@@ -101,7 +102,7 @@ def _of_passes(passes: Passes) -> Lives:
     return lives
 
 
-def _of_step(passes: Passes, step: Step) -> Lives:
+def _of_step(passes: Trace, step: Step) -> Lives:
     program = step.program
     lives = Lives(step.shown.cotangents)
     lives.make([*program.inputs, *program.constants], "arguments")

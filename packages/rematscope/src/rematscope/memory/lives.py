@@ -5,7 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from rematscope.ir import roles
 from rematscope.ir.pretty_print import code
 from rematscope.ir.program import BOOKKEEPING, CASTS, Equation, Literal, Program, Value
-from rematscope.memory.timeline import BANDS, Moment
+from rematscope.memory.timeline import BANDS, MemorySample
 from rematscope.tracing.residuals import Residual
 
 
@@ -84,7 +84,9 @@ class Lives:
         step = len(self.steps)
         for value in equation.inputs:
             self.read(value, step)
-        self.make(equation.outputs, "recomputed" if equation.role in (roles.RECOMPUTED, roles.LATE) else "temporaries")
+        self.make(
+            equation.outputs, "recomputed" if equation.role in (roles.RECOMPUTED, roles.DEFERRED) else "temporaries"
+        )
         self.steps.append(equation)
 
     def _cond(self, equation: Equation) -> None:
@@ -148,7 +150,7 @@ class Lives:
             else:
                 self._is(result, value)
 
-    def moments(self, spent: Mapping[Equation, float]) -> list[Moment]:
+    def samples(self, spent: Mapping[Equation, float]) -> list[MemorySample]:
         """What is live at each step; `spent` are the seconds of its operation, where they are known."""
         size = len(self.steps)
         changes = {band: [0] * (size + 1) for band in (*BANDS, "host")}
@@ -163,7 +165,7 @@ class Lives:
             known = (step, None, "") if isinstance(step, str) else (_text(step), step.source, step.module)
             operation, source, module = known
             seconds = 0.0 if isinstance(step, str) else spent.get(step, 0.0)
-            found.append(Moment(operation, source, module=module, seconds=seconds, **now))
+            found.append(MemorySample(operation, source, module=module, seconds=seconds, **now))
         return found
 
 

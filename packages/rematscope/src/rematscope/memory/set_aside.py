@@ -51,12 +51,12 @@ from rematscope.memory.lives import Lives
 from rematscope.memory.lowered import MIXED, VIEWS, is_another_name, lowered
 from rematscope.memory.order import breadth_first
 from rematscope.memory.rooms import Rooms
-from rematscope.tracing.trace import Passes
+from rematscope.tracing.trace import Trace
 
 _PLACES = frozenset({"select_and_scatter", "select_and_scatter_add"})
 
 
-def set_aside_bytes(passes: Passes, target: str = "cpu") -> int:
+def set_aside_bytes(passes: Trace, target: str = "cpu") -> int:
     """Bytes that a compiler sets aside for both passes as one program, or for the step that they stand in.
 
     Args:
@@ -302,7 +302,7 @@ class _Written(Lives):
         return max(itertools.accumulate(changes), default=0)
 
 
-def lowered_otherwise(passes: Passes, target: str) -> list[str]:
+def lowered_otherwise(passes: Trace, target: str) -> list[str]:
     """What a target makes of operations in a way of its own that takes room, in sentences."""
     programs = [passes.forward, passes.backward] if passes.step is None else [passes.step.program]
     if is_tpu(target):

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rematscope.ir.decompositions import DECOMPOSITIONS
 from rematscope.ir.program import Program
 from rematscope.memory.set_aside import distinct
-from rematscope.tracing.trace import Passes
+from rematscope.tracing.trace import Trace
 
 # What a compiler gives memory for in a way that does not follow from the trace, and the primitives by which it is told.
 _KINDS = {
@@ -20,7 +20,7 @@ _KINDS = {
 _MANY = 0.1  # of the predicted peak: constants that are larger make it unsure, since XLA folds and copies them
 
 
-def doubts(passes: Passes, predicted: int) -> str:
+def doubts(passes: Trace, predicted: int) -> str:
     """Return a sentence on what makes a predicted peak unsure; "" if nothing is known to.
 
     Args:

@@ -13,7 +13,7 @@ from rematscope.render.parts import Lines, Pictured
 from rematscope.render.theme import COLOURS
 from rematscope.render.units import BYTES, SECONDS, bytes_text, seconds_text
 from rematscope.render.view import View
-from rematscope.seconds.roofline import Seconds
+from rematscope.seconds.roofline import TimeEstimate
 
 # Residuals and recomputed values have the colours of their letters in the programs.
 BANDS = {
@@ -30,7 +30,7 @@ _WIDTH = 64
 
 
 @dataclasses.dataclass(frozen=True)
-class Moment:
+class MemorySample:
     """The live bytes at one step.
 
     Attributes:
@@ -68,23 +68,25 @@ class Timeline(Pictured):
 
     Attributes:
       title: the function, and the source of the figures.
-      moments: one `Moment` per step.
+      moments: one `MemorySample` per step.
       boundary: the index in `moments` at which the forward pass is complete.
       roofline: the time of all steps, if a device was given; the picture's x axis is then time. Else None.
     """
 
     size = 7, 3.4
 
-    def __init__(self, title: str, moments: Sequence[Moment], boundary: int, roofline: Seconds | None = None):
+    def __init__(
+        self, title: str, samples: Sequence[MemorySample], boundary: int, roofline: TimeEstimate | None = None
+    ):
         self.title = title
-        self.moments = tuple(moments)
+        self.samples = tuple(samples)
         self.boundary = boundary
         self.roofline = roofline
 
     @functools.cached_property
-    def peak(self) -> Moment:
+    def peak(self) -> MemorySample:
         """The moment with the most live bytes; the first one if there are several."""
-        return max(self.moments, key=lambda moment: moment.nbytes)
+        return max(self.samples, key=lambda moment: moment.nbytes)
 
     @property
     def peak_bytes(self) -> int:
@@ -99,16 +101,16 @@ class Timeline(Pictured):
         others = [other for other in ax.get_shared_y_axes().get_siblings(ax) if other.get_ylabel() in BYTES]
         unit = others[0].get_ylabel() if others else bytes_text(self.peak_bytes).split()[1]
         scale = BYTES[unit]
-        places: Sequence[float] = range(len(self.moments))
+        places: Sequence[float] = range(len(self.samples))
         label, where = "steps", "mid"
         if self.roofline is not None:
             where = "post"
             label = seconds_text(self.roofline.step).split()[1]
             places = [start / SECONDS[label] for start in self._starts()]
-        bands = {band: [getattr(m, band) / scale for m in self.moments] for band in BANDS}
+        bands = {band: [getattr(m, band) / scale for m in self.samples] for band in BANDS}
         shown = [band for band in BANDS if any(bands[band])]
         colours = [BANDS[band] for band in shown]
-        host = [m.host / scale for m in self.moments]
+        host = [m.host / scale for m in self.samples]
         ax.stackplot(
             places,
             *(bands[band] for band in shown),
@@ -122,9 +124,9 @@ class Timeline(Pictured):
         ax.axvline(places[self.boundary], color=INK, linestyle="--", linewidth=1)
         place = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points", "va": "top"}
         ax.annotate("backward →", (places[self.boundary], 1), (3, -3), **place)
-        peak = self.moments.index(self.peak)
+        peak = self.samples.index(self.peak)
         ax.plot(places[peak], self.peak_bytes / scale, "v", color=INK)
-        middle = len(self.moments) / 2 if self.roofline is None else places[-1] / 2
+        middle = len(self.samples) / 2 if self.roofline is None else places[-1] / 2
         side = "right" if places[peak] > middle else "left"
         text = f"peak {bytes_text(self.peak_bytes)}"
         ax.annotate(text, (places[peak], self.peak_bytes / scale), (0, 7), textcoords="offset points", ha=side)
@@ -138,9 +140,9 @@ class Timeline(Pictured):
     def outline(self, ax, below: "Timeline", label: str) -> None:
         """Plot the total bytes as a line over another timeline that is already plotted, pass by pass."""
         scale = BYTES[ax.get_ylabel()]
-        ends, own = ((0, t.boundary, len(t.moments) - 1) for t in (below, self))
-        places = np.interp(range(len(self.moments)), own, ends)
-        heights = [moment.nbytes / scale for moment in self.moments]
+        ends, own = ((0, t.boundary, len(t.samples) - 1) for t in (below, self))
+        places = np.interp(range(len(self.samples)), own, ends)
+        heights = [moment.nbytes / scale for moment in self.samples]
         ax.step(places, heights, where="mid", color=INK, linewidth=1, label=label)
         ax.set(ylim=(0, max(ax.get_ylim()[1], 1.2 * max(heights))))
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize="small")
@@ -152,7 +154,7 @@ class Timeline(Pictured):
         return [Lines(self._lines())]
 
     def _lines(self) -> list[str]:
-        peak, last = self.moments.index(self.peak), len(self.moments) - 1
+        peak, last = self.samples.index(self.peak), len(self.samples) - 1
         side = "forward" if peak <= self.boundary else "backward"
         source = "".join(f", {part}" for part in (self.peak.source, self.peak.module) if part)
         if self.roofline is not None:
@@ -161,8 +163,8 @@ class Timeline(Pictured):
         titles = {"nbytes": "total", "host": "host memory"}
         rows = [["", *columns]]
         for band in (*BANDS, "nbytes", "host"):
-            numbers = [getattr(self.moments[place], band) for place in columns.values()]
-            if band in ("arguments", "nbytes") or any(getattr(m, band) for m in self.moments):
+            numbers = [getattr(self.samples[place], band) for place in columns.values()]
+            if band in ("arguments", "nbytes") or any(getattr(m, band) for m in self.samples):
                 rows.append([titles.get(band, band.replace("_", " ")), *map(bytes_text, numbers)])
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         table = ["   ".join([row[0].ljust(widths[0]), *map(str.rjust, row[1:], widths[1:])]) for row in rows]
@@ -177,11 +179,11 @@ class Timeline(Pictured):
 
     def _starts(self) -> list[float]:
         """Return the seconds until each moment's operation starts."""
-        return [0.0, *itertools.accumulate(moment.seconds for moment in self.moments)][:-1]
+        return [0.0, *itertools.accumulate(moment.seconds for moment in self.samples)][:-1]
 
     def _sparkline(self) -> str:
         """Return one bar per step; with many steps, each bar shows the maximum of several."""
-        heights = [moment.nbytes for moment in self.moments]
+        heights = [moment.nbytes for moment in self.samples]
         most = max(heights) or 1
         stride = -(-len(heights) // _WIDTH)
 

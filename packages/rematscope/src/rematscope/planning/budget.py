@@ -41,19 +41,19 @@ def part_of_range(share: float, found: Sequence[Candidate]) -> int:
     """
     if not 0 <= share <= 1:
         raise PlanError(
-            f"a budget of {share!r} is no fraction. Give a float from 0.0 (as little as possible) to 1.0 (every "
+            f"saved={share!r} is not a fraction. Give a float from 0.0 (as little as possible) to 1.0 (every "
             "name), bytes as a whole number, or a text like '12 MiB'."
         )
     least = least_of(found)
     return least + int(share * (most_of(found) - least))
 
 
-def budget_bytes(budget: int | str, what: str = "budget", like: str = "12_000_000 or '12 MB'") -> int:
+def budget_bytes(budget: int | str, what: str, like: str = "12_000_000 or '12 MB'") -> int:
     """Bytes that a number or a text like `"12 MiB"` or `"1.5 GB"` means.
 
     Args:
       budget: the number or the text.
-      what: what its user calls it.
+      what: the keyword that it was given as.
       like: what it may be, for a sentence.
 
     Raises:
@@ -62,12 +62,12 @@ def budget_bytes(budget: int | str, what: str = "budget", like: str = "12_000_00
     if isinstance(budget, str):
         parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?i?)b?(?:ytes)?\s*", budget.lower().replace(",", ""))
         if parts is None or parts[2] not in _UNITS:
-            raise PlanError(f"a {what} of {budget!r} cannot be read. Write it like '12 MiB', '1.5 GB' or '4096 B'.")
+            raise PlanError(f"{what}={budget!r} cannot be read. Write bytes like '12 MiB', '1.5 GB' or '4096 B'.")
         return int(Fraction(parts[1]) * _UNITS[parts[2]])
     try:
         size = -1 if isinstance(budget, bool) else operator.index(budget)
     except TypeError:
         size = -1
     if size < 0:
-        raise PlanError(f"a {what} of {budget!r} is no number of bytes. Give {like}.")
+        raise PlanError(f"{what}={budget!r} is not a number of bytes. Give {like}.")
     return size

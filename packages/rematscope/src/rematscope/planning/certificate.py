@@ -34,7 +34,7 @@ class Certificate:
       multipliers: for more than 16 names, a price for each row of the 0/1 program, one program after the other. Any
         prices prove a bound, by weak duality; these prove that of the program whose names may be saved in part. Else
         empty.
-      beside: the policy that saves more beside the names, "" for none.
+      with_policy: the policy that saves more beside the names, "" for none.
       compared: beside which policies all choices of names were compared; "" for names alone.
     """
 
@@ -47,7 +47,7 @@ class Certificate:
     bound: float
     solver: str
     multipliers: tuple[int, ...] = ()
-    beside: str = ""
+    with_policy: str = ""
     compared: tuple[str, ...] = ("",)
 
     def verify(
@@ -80,17 +80,17 @@ class Certificate:
         if alone.uncounted:
             raise PlanError(not_provable(alone))
         graphs = {candidate.label: candidate.graph for candidate in found}
-        same = (alone.passes.function, digest_of(found), tuple(graphs)) == (
+        same = (alone.trace.function, digest_of(found), tuple(graphs)) == (
             self.function,
             self.program,
             tuple(self.compared),
         )
-        if not same or self.beside not in graphs:
+        if not same or self.with_policy not in graphs:
             raise PlanError(
-                f"this certificate is about another program than {alone.passes.function} with these arguments and this "
+                f"this certificate is about another program than {alone.trace.function} with these arguments and this "
                 "cost. Verify it with what plan was given, or plan again."
             )
-        graph = graphs[self.beside]
+        graph = graphs[self.with_policy]
         kept, again = graph.evaluate(self.names)
         claimed = kept == self.saved_bytes <= self.budget and same_cost(again, self.objective)
         if not claimed or tuple(self.names) != tuple(n for n in graph.names if n in self.names):
@@ -137,7 +137,7 @@ def not_provable(graph: RecomputeGraph) -> str:
         else "Say it with cost=, a function of an Equation; a while_loop counts as one iteration all the same."
     )
     return (
-        f"no choice for {graph.passes.function} can be proven the best: {graph.uncounted_text}, and its backward pass "
+        f"no choice for {graph.trace.function} can be proven the best: {graph.uncounted_text}, and its backward pass "
         f"may compute that again. {known}"
     )
 

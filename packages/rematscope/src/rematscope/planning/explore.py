@@ -26,11 +26,11 @@ from rematscope.render.units import BYTES, bytes_text, count_text, difference_te
 from rematscope.render.view import View
 from rematscope.render.widget import live, show_still, widgets_run
 from rematscope.seconds.devices import Device, device_called
-from rematscope.seconds.roofline import seconds_of
+from rematscope.seconds.roofline import estimate_time
 from rematscope.tracing.arguments import flattened, with_own_options
 from rematscope.tracing.checkpoints import loss_inside
-from rematscope.tracing.trace import Passes, trace
-from rematscope.views.linked import Linked
+from rematscope.tracing.trace import Trace, trace
+from rematscope.views.interactive_programs import InteractivePrograms
 
 _SPREAD = 17  # of many names' best choices, each of which takes a solver: as many as show where the others lie
 _NO_CHECKPOINT, _NO_POLICY, _NAMES = "no checkpoint", "no policy", "save_only_these_names"
@@ -40,10 +40,10 @@ _NO_CHECKPOINT, _NO_POLICY, _NAMES = "no checkpoint", "no policy", "save_only_th
 def explore(f: Callable, *args, device: Device | str | None = None, **kwargs) -> None:
     """Shows a panel to checkpoint `f` in: with no policy, with each of JAX's, or saving the names that are ticked.
 
-    Below the controls stand what the choice costs, beside `f` without a checkpoint; two pictures, of where it lies
-    among the best choices and of the bytes live over time; the table of residuals, and both programs. Values light up
-    as in `linked`. The names are those that `f` gives with `checkpoint_name`, inside jit and scan too. Where no panel
-    runs (outside a notebook, or without the extra `notebook`) it shows what that shows first.
+    Below the controls, the panel shows the cost of the choice compared with `f` without a checkpoint, its place on the
+    Pareto front, the live bytes over time, the table of residuals and both programs, in which values are highlighted
+    as in `interactive_programs`. The names are those that `f` gives with `checkpoint_name`, also inside jit and scan.
+    Outside a notebook, or without the extra `notebook`, the initial state is shown as text or as a static page.
 
     The panel puts one checkpoint around the whole of `f`. A checkpoint that `f` has inside gives way to it, policy and
     all; only "no checkpoint" shows `f` as it is.
@@ -139,14 +139,14 @@ def _best(f: Callable, *args, **kwargs) -> Frontier | None:
     for candidate in found:
         most = None if are_few(candidate.graph) else _SPREAD
         for point, _ in itertools.islice(all_points(candidate.graph), most):
-            points.append(dataclasses.replace(point, beside=candidate.label))
+            points.append(dataclasses.replace(point, with_policy=candidate.label))
     return Frontier(found[0].graph, tuple(unbeaten(points)), (), {}, None, True)
 
 
-class _Choice(Linked):
+class _Choice(InteractivePrograms):
     """What one choice costs, above what it saves and does."""
 
-    def __init__(self, written: str, passes: Passes, plain: Passes, device: Device | None, best: Frontier | None):
+    def __init__(self, written: str, passes: Trace, plain: Trace, device: Device | None, best: Frontier | None):
         super().__init__(passes, device)
         self._costs = Lines([written, "", *_comparison(passes, plain, device)])
         self._pictures = _Pictures(passes, plain, device, best)
@@ -166,7 +166,7 @@ class _Choice(Linked):
 class _Pictures(View):
     """Where a choice lies among the best ones, and how many bytes are live over time."""
 
-    def __init__(self, passes: Passes, plain: Passes, device: Device | None, best: Frontier | None):
+    def __init__(self, passes: Trace, plain: Trace, device: Device | None, best: Frontier | None):
         self._sentence = ""
         self._pictures: list[Pictured] = [_OverTime(passes, plain, device)]
         if best:
@@ -205,7 +205,7 @@ def _beside_the_best(trade: Frontier) -> str:
     best = trade.within(here.nbytes)
     if best is None or best.cost >= here.cost:
         return "Pareto-optimal: no names or policies that save as few bytes recompute less."
-    choice = " and ".join([*[best.beside] * bool(best.beside), *map(repr, best.names)]) or "saving nothing"
+    choice = " and ".join([*[best.with_policy] * bool(best.with_policy), *map(repr, best.names)]) or "saving nothing"
     amounts = trade.graph.amount(best.cost), trade.graph.amount(here.cost)
     return "With no more bytes saved, {} would recompute {} instead of {}.".format(choice, *amounts)
 
@@ -215,7 +215,7 @@ class _OverTime(Pictured):
 
     size = _SIZE
 
-    def __init__(self, passes: Passes, plain: Passes, device: Device | None):
+    def __init__(self, passes: Trace, plain: Trace, device: Device | None):
         self._timeline, self._before = live_bytes(passes, device), live_bytes(plain, device).peak_bytes
 
     def plot(self, ax: Any) -> None:
@@ -246,7 +246,7 @@ class _Refusal(Lines):
         return {"html": "", "notes": [], "idle": self._sentence}  # where a screen reader hears it
 
 
-def _comparison(passes: Passes, plain: Passes, device: Device | None) -> list[str]:
+def _comparison(passes: Trace, plain: Trace, device: Device | None) -> list[str]:
     """Bytes saved and work done again or late, beside those without a checkpoint."""
     saved, before = passes.saved_device_bytes(), plain.saved_device_bytes()
     share = f" ({difference_text((saved - before) / before, 0)})" if before and saved != before else ""
@@ -267,9 +267,9 @@ def _comparison(passes: Passes, plain: Passes, device: Device | None) -> list[st
         if unit == "flops" or now or then:
             rows.append([title, _number(now), _number(then), _signed(now - then, _number)])
     if device is not None:
-        now, then = (seconds_of(p, device) for p in (passes, plain))
-        texts = ["{} ({})".format(*s.again_texts) if s.again else "0 s" for s in (now, then)]
-        rows.append([f"recompute time, {device.name}", *texts, _signed(now.again - then.again, seconds_text)])
+        now, then = (estimate_time(p, device) for p in (passes, plain))
+        texts = ["{} ({})".format(*s.recompute_texts) if s.recompute else "0 s" for s in (now, then)]
+        rows.append([f"recompute time, {device.name}", *texts, _signed(now.recompute - then.recompute, seconds_text)])
     for title, cost in _UNCOUNTED:
         left_out = [", ".join(sorted(getattr(p, cost).uncounted)) or "none" for p in (passes, plain)]
         if left_out != ["none", "none"]:
@@ -280,14 +280,14 @@ def _comparison(passes: Passes, plain: Passes, device: Device | None) -> list[st
 
 _WORK = [
     ("FLOPs recomputed", "recompute_cost", "flops"),
-    ("FLOPs deferred", "late_cost", "flops"),
+    ("FLOPs deferred", "deferred_cost", "flops"),
     ("transcendentals recomputed", "recompute_cost", "transcendentals"),
-    ("transcendentals deferred", "late_cost", "transcendentals"),
+    ("transcendentals deferred", "deferred_cost", "transcendentals"),
     ("link bytes recomputed", "recompute_cost", "link_bytes"),
 ]
 
 # Rows for what those leave out.
-_UNCOUNTED = [("recomputed, not counted", "recompute_cost"), ("deferred, not counted", "late_cost")]
+_UNCOUNTED = [("recomputed, not counted", "recompute_cost"), ("deferred, not counted", "deferred_cost")]
 
 
 def _number(count: int) -> str:

@@ -1,4 +1,4 @@
-"""`fit(f, *args, budget=…)`: the names to save so that the compiled program fits into a device's memory."""
+"""`fit(f, *args, peak=…)`: the names to save so that the compiled program fits into a device's memory."""
 
 import dataclasses
 import math
@@ -18,7 +18,7 @@ from rematscope.render.progress import progress
 from rematscope.render.units import bytes_text, counted, difference_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, cost_meant, device_called
-from rematscope.seconds.roofline import Seconds, seconds_of
+from rematscope.seconds.roofline import TimeEstimate, estimate_time
 from rematscope.tracing.arguments import with_own_options
 from rematscope.xla.compiling import check_target, spelled
 from rematscope.xla.measure import Measurement, measure
@@ -36,7 +36,7 @@ class CompiledPlan:
 
     plan: Plan
     measurement: Measurement
-    seconds: Seconds | None = None
+    seconds: TimeEstimate | None = None
 
     @property
     def peak_bytes(self) -> float:
@@ -53,7 +53,7 @@ class Fit(View):
     """The best plan that fits, and what was compiled to find it. Displays itself.
 
     Attributes:
-      budget: bytes of the device that the program may take.
+      limit: bytes of the device that the program may take.
       target: what was compiled for.
       chosen: what fits; None where the compiler finds no room for any plan.
       above: the next better plan, which does not fit; None if `chosen` saves all that is of use.
@@ -62,13 +62,13 @@ class Fit(View):
 
     def __init__(
         self,
-        budget: int,
+        limit: int,
         target: str,
         chosen: CompiledPlan | None,
         above: CompiledPlan | None,
         trials: Iterable[CompiledPlan],
     ):
-        self.budget = budget
+        self.limit = limit
         self.target = target
         self.chosen = chosen
         self.above = above
@@ -110,17 +110,17 @@ class Fit(View):
 
     @property
     def _function(self) -> str:
-        return self.trials[0].plan.graph.passes.function
+        return self.trials[0].plan.graph.trace.function
 
     @staticmethod
     def _is_as_written(plan: Plan) -> bool:
-        return plan.beside == AS_IT_IS
+        return plan.with_policy == AS_IT_IS
 
     def _headline(self) -> str:
         name = self._function
         if self.chosen is None:
             return f"{name} does not fit into a {spelled(self.target)}, whatever is saved"
-        return f"{name}, compiled for {self.target}: {bytes_text(self.chosen.peak_bytes)} of {bytes_text(self.budget)}"
+        return f"{name}, compiled for {self.target}: {bytes_text(self.chosen.peak_bytes)} of {bytes_text(self.limit)}"
 
     def _cells(self) -> list[list[str]]:
         timed = ["Recompute time", "Share of time"] if self.trials[0].seconds else []
@@ -128,7 +128,7 @@ class Fit(View):
         for trial in self.trials:
             plan, predicted = trial.plan, trial.predicted_bytes
             if trial.seconds:
-                timed = trial.seconds.again_texts
+                timed = trial.seconds.recompute_texts
             cells.append(
                 [
                     "✓" if trial is self.chosen else "",
@@ -153,7 +153,7 @@ class Fit(View):
             return ["–", "", f"does not fit{needed}{of}"]
         compiled = measurement.peak_bytes
         error = difference_text((predicted - compiled) / compiled) if compiled else ""
-        fits = "fits" if compiled <= self.budget else f"{bytes_text(compiled - self.budget)} over"
+        fits = "fits" if compiled <= self.limit else f"{bytes_text(compiled - self.limit)} over"
         return [bytes_text(compiled), error, fits]
 
     def _notes(self) -> list[str]:
@@ -162,11 +162,13 @@ class Fit(View):
             return [self._advice()]
         if self._is_as_written(self.plan):
             notes = [f"{self._function} fits as written: change nothing."]
-        elif self.names or not self.plan.beside:
-            with_policy = f", in addition to what the policy {self.plan.beside} saves" * bool(self.plan.beside)
+        elif self.names or not self.plan.with_policy:
+            with_policy = f", in addition to what the policy {self.plan.with_policy} saves" * bool(
+                self.plan.with_policy
+            )
             notes = [f"Save {', '.join(self.names) or 'no name'}{with_policy}."]
         else:
-            notes = [f"Save what the policy {self.plan.beside} saves."]
+            notes = [f"Save what the policy {self.plan.with_policy} saves."]
         compiled = [trial for trial in self.trials if not trial.measurement.out_of_memory]
         planned = [trial for trial in compiled if not self._is_as_written(trial.plan)] or compiled
         first, last = planned[0], planned[-1]
@@ -177,11 +179,11 @@ class Fit(View):
         if self.plan.graph.uncounted:
             notes.append(f"As {self.plan.graph.uncounted_text}, another choice may recompute less.")
         what = "both passes with their arguments, outputs and gradients, without optimizer state"
-        if self.plan.passes.step is not None:
+        if self.plan.trace.step is not None:
             what = "the step as written"
         if compiled[0].seconds:
             notes.append(f"Times are estimated by a roofline of {compiled[0].seconds.device}.")
-        notes += [doubt] if (doubt := doubts(self.plan.passes, self.chosen.predicted_bytes)) else []
+        notes += [doubt] if (doubt := doubts(self.plan.trace, self.chosen.predicted_bytes)) else []
         notes.append(f"The peak predicted follows from the trace and from what XLA fuses; the compiled one is {what}.")
         return notes
 
@@ -190,13 +192,13 @@ class Fit(View):
 def fit(
     f: Callable[..., Any],
     *args: Any,
-    budget: int | str,
+    peak: int | str,
     target: str = "cpu",
     cost: CostFunction | str = work,
     device: Device | str | None = None,
     **kwargs: Any,
 ) -> Fit:
-    """Choose what to save so that the compiled program fits into `budget` and recomputes least.
+    """Choose what to save so that the compiled program fits into `peak` bytes and recomputes least.
 
     `f` as written is compiled first, unless its checkpoints make it one of the plans. If it fits, and no plan would
     recompute noticeably less (1 % of what it recomputes with nothing saved), it is the choice, and nothing else is
@@ -213,11 +215,11 @@ def fit(
     Args:
       f: a function, as for `plan`. It is compiled, and not run.
       *args, **kwargs: its arguments, as for `trace`.
-      budget: bytes of the device that the program may take: a whole number, or a text like `"16 GB"`.
+      peak: bytes of the device that the program may take: a whole number, or a text like `"16 GB"`.
       target: what to compile for, as for `measure`.
       cost: what is to be least of all that is computed again, as for `plan`.
       device: where seconds are spent: the name of a device such as `"tpu v5e"`, a `Device`, or `calibrate()`. With any
-        cost it adds how long each plan computes again, in seconds and of both passes, or the step; see `seconds_of`.
+        cost it adds how long each plan computes again, in seconds and of both passes, or the step; see `estimate_time`.
 
     Returns:
       The best plan that fits, with every one that was compiled on the way. None is chosen where the compiler finds no
@@ -233,12 +235,12 @@ def fit(
       >>> from rematscope import fit
       >>> def f(x, w, u):
       ...     return jnp.sin(checkpoint_name(x @ w, "h") @ u)
-      >>> found = fit(f, jnp.ones((8, 64)), jnp.ones((64, 256)), jnp.ones((256, 64)), budget="1 MiB")
-      >>> found.plan.beside, found.chosen.peak_bytes <= found.budget
+      >>> found = fit(f, jnp.ones((8, 64)), jnp.ones((64, 256)), jnp.ones((256, 64)), peak="1 MiB")
+      >>> found.plan.with_policy, found.chosen.peak_bytes <= found.limit
       ('as it is', True)
     """
     __tracebackhide__ = True
-    limit = budget_bytes(budget)
+    limit = budget_bytes(peak, "peak")
     check_target(target)
     rates = None if device is None else device_called(device)
     # A device alone adds seconds to what is shown.
@@ -251,7 +253,7 @@ def fit(
         with progress() as tell:
             tell(f"compiling {what}", 0)
             measured = measure(made.planned, *args, target=target, **kwargs)
-            seconds = None if rates is None else seconds_of(measured.passes, rates)
+            seconds = None if rates is None else estimate_time(measured.trace, rates)
             return CompiledPlan(made, measured, seconds)
 
     def attempt(saved: int) -> CompiledPlan:
@@ -267,7 +269,7 @@ def fit(
             for i in range(1, _LOOKS + 1)
         ]
         plans = {made.saved_bytes: made for made in found if least < made.saved_bytes < most}
-        return sorted(plans.values(), key=lambda made: set_aside_bytes(made.passes, target))
+        return sorted(plans.values(), key=lambda made: set_aside_bytes(made.trace, target))
 
     least, most = least_of(planned), most_of(planned)
     written: CompiledPlan | None = None
@@ -292,7 +294,7 @@ def fit(
         fits, above = _boundary(attempt, fits, above, limit)
         predicted = fits.predicted_bytes
         for made in sorted(between(above.plan.saved_bytes, most), key=lambda made: -made.saved_bytes):
-            if set_aside_bytes(made.passes, target) <= predicted and attempt(made.saved_bytes).peak_bytes <= limit:
+            if set_aside_bytes(made.trace, target) <= predicted and attempt(made.saved_bytes).peak_bytes <= limit:
                 better = [trial for trial in trials.values() if trial.plan.saved_bytes > made.saved_bytes]
                 return _boundary(attempt, attempt(made.saved_bytes), min(better, key=_saved), limit)
         return fits, above
@@ -304,7 +306,7 @@ def fit(
     if found is None:
         if fits_as_written:
             return Fit(limit, target, written, min(trials.values(), key=_saved), tried)
-        return _nothing_fits(compared[0].graph.passes.function, limit, target, tried)
+        return _nothing_fits(compared[0].graph.trace.function, limit, target, tried)
     fits, above = found
     if written and fits_as_written and written.plan.cost <= fits.plan.cost + slack:
         fits = written

@@ -24,7 +24,7 @@ from rematscope.render.view import View
 from rematscope.seconds.devices import Device, cost_meant
 from rematscope.tracing.arguments import with_own_options
 from rematscope.tracing.checkpoints import called_once, with_policy
-from rematscope.tracing.trace import Passes, trace
+from rematscope.tracing.trace import Trace, trace
 
 # JAX's policies without arguments, from keeping least to keeping most.
 POLICIES = ("nothing_saveable", "dots_with_no_batch_dims_saveable", "dots_saveable", "everything_saveable")
@@ -59,7 +59,7 @@ def frontier(
         run. Its checkpoints stay where they are; if it has none, one is put around all of it.
       *args, **kwargs: its arguments, as for `trace`.
       cost: what computing an equation again takes: a function of an `Equation`. FLOPs, and one for each element that a
-        transcendental function is applied to, by default. `"seconds"` for a roofline of `device`; see `seconds_of`.
+        transcendental function is applied to, by default. `"seconds"` for a roofline of `device`; see `estimate_time`.
       device: with `cost="seconds"`, the name of a device such as `"tpu v5e"`, a `Device`, or `calibrate()`.
 
     Returns:
@@ -79,7 +79,7 @@ def frontier(
       >>> found = frontier(f, jnp.ones((8, 64)), jnp.ones((64, 256)), jnp.ones((256, 64)))
       >>> [(point.nbytes, point.names) for point in found.points]
       [(0, ()), (8192, ('h',)), (10240, ())]
-      >>> found.points[-1].beside
+      >>> found.points[-1].with_policy
       'dots_with_no_batch_dims_saveable'
     """
     __tracebackhide__ = True
@@ -98,7 +98,7 @@ def frontier(
     points_of = {label: measured(label, with_policy(f, getattr(jax.checkpoint_policies, label))) for label in POLICIES}
     presets = [point for point in points_of.values() if point is not None]
     refused = [label for label, point in points_of.items() if point is None]
-    current = measured(f"{graph.passes.function} as it is", f) if graph.policies else None
+    current = measured(f"{graph.trace.function} as it is", f) if graph.policies else None
     found: list[Point] = []
     greedy: dict[int, Point] = {}
     complete = False
@@ -120,7 +120,7 @@ def frontier(
     return Frontier(graph, list(unbeaten(found)), presets, greedy, current, complete, refused)
 
 
-def point_of(passes: Passes, label: str, cost: CostFunction = work) -> Point:
+def point_of(passes: Trace, label: str, cost: CostFunction = work) -> Point:
     """What a trace keeps and computes again, under a label."""
     kept = {r.value: r for r in passes.residuals if r.kind == "computed" and r.memory == "device"}
     names = dict.fromkeys(r.name for r in kept.values() if r.name)
@@ -201,7 +201,7 @@ class Frontier(Pictured):
         if self.current is not None:
             marks([self.current], "*", color="#f0e442", markeredgecolor=INK, markersize=15, label=self.current.label)
         ax.set(xlabel=f"saved ({unit})", ylabel=f"recomputed ({letter})".replace(" ()", ""))
-        ax.set(title=f"{self.graph.passes.function}: recompute against saved bytes")
+        ax.set(title=f"{self.graph.trace.function}: recompute against saved bytes")
         ax.set(
             xlim=(-0.03 * most / scale, 1.03 * most / scale or 1), ylim=(-0.04 * worst / again, 1.06 * worst / again)
         )
@@ -215,10 +215,10 @@ class Frontier(Pictured):
     def caption(self) -> str:
         found, of = len(self.points), len(self.graph.names)
         what = f"its {counted(of, 'name')} and of policies" if of else "policies, as it has no names to choose,"
-        text = f"{self.graph.passes.function}: {counted(found, 'choice')} of {what} that are Pareto-optimal"
+        text = f"{self.graph.trace.function}: {counted(found, 'choice')} of {what} that are Pareto-optimal"
         if self.graph.uncounted:
             text += f" by what is counted: {self.graph.uncounted_text}"
-        text += f"; bytes{self.graph.passes.where}" if self.graph.passes.axes else ""
+        text += f"; bytes{self.graph.trace.per_device_text}" if self.graph.trace.axes else ""
         text += self.graph.weighing
         return text if self.complete else f"{text}, before the search was interrupted: there may be more between"
 
@@ -229,7 +229,7 @@ class Frontier(Pictured):
         for i in shown:
             point = self.points[i]
             amounts = bytes_text(point.nbytes), self.graph.amount(point.cost), f"{100 * point.cost / worst:.1f} %"
-            rows.append([str(i + 1), str(len(point.names)), point.beside, *amounts])
+            rows.append([str(i + 1), str(len(point.names)), point.with_policy, *amounts])
         left_out = "" if len(shown) == len(self.points) else f"; {len(shown)} of them are shown, .points has all"
         return rows, self.caption() + left_out
 

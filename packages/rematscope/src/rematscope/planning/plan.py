@@ -1,4 +1,4 @@
-"""`plan(f, *args, budget=…)`: what to save so that the backward pass computes least again, with a certificate."""
+"""`plan(f, *args, saved=…)`: what to save so that the backward pass computes least again, with a certificate."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -40,19 +40,19 @@ from rematscope.render.view import View
 from rematscope.seconds.devices import Device, cost_meant
 from rematscope.tracing.arguments import shapes_of, with_own_options
 from rematscope.tracing.checkpoints import as_given, called_once, without_checkpoints
-from rematscope.tracing.trace import Passes, trace
+from rematscope.tracing.trace import Trace, trace
 
 
 @with_own_options
 def plan(
     f: Callable[..., Any],
     *args: Any,
-    budget: int | str | float,
+    saved: int | str | float,
     cost: CostFunction | str = work,
     device: Device | str | None = None,
     **kwargs: Any,
 ) -> "Plan":
-    """Chooses what to save so that the backward pass computes as little as possible again within `budget`.
+    """Chooses what to save so that the backward pass computes as little as possible again within `saved` bytes.
 
     Every choice keeps some bytes and costs some recomputation, and what a name spares depends on which others are
     saved. Compared are all choices of names alone, all beside `dots_saveable` and beside
@@ -67,11 +67,11 @@ def plan(
         own, they stay where they are, and one policy is chosen for all of them together; else one checkpoint around all
         of `f` is planned.
       *args, **kwargs: its arguments, as for `trace`.
-      budget: how much may be kept of what the forward pass computes: bytes as a whole number, a text like `"12 MiB"`
+      saved: how much may be kept of what the forward pass computes: bytes as a whole number, a text like `"12 MiB"`
         or `"1.5 GB"`, or a fraction as a float, from 0.0 (as little as possible) to 1.0 (every name; without names, all
         that a policy keeps). Arguments are not counted: they are kept by whoever called.
       cost: what computing an equation again takes: a function of an `Equation`. FLOPs, and one for each element that a
-        transcendental function is applied to, by default. `"seconds"` for a roofline of `device`; see `seconds_of`.
+        transcendental function is applied to, by default. `"seconds"` for a roofline of `device`; see `estimate_time`.
       device: with `cost="seconds"`, the name of a device such as `"tpu v5e"`, a `Device`, or `calibrate()`.
 
     Returns:
@@ -89,7 +89,7 @@ def plan(
       >>> def f(x, w, u):
       ...     return jnp.sin(checkpoint_name(x @ w, "h") @ u)
       >>> args = jnp.ones((8, 64)), jnp.ones((64, 256)), jnp.ones((256, 64))
-      >>> best = plan(f, *args, budget="8 KiB")
+      >>> best = plan(f, *args, saved="8 KiB")
       >>> best.names, best.saved_bytes, best.gap
       (('h',), 8192, 0)
       >>> best.certificate.verify(f, *args)  # raises PlanError where it does not hold
@@ -101,10 +101,10 @@ def plan(
     with working("planning"), collected_later():
         once = called_once(f, args, kwargs)
         found = candidates(once, *args, cost=meant, **kwargs)
-        if isinstance(budget, float):
-            limit = part_of_range(budget, found)
+        if isinstance(saved, float):
+            limit = part_of_range(saved, found)
         else:
-            limit = budget_bytes(budget, like="12_000_000, '12 MB', or 0.5 for half")
+            limit = budget_bytes(saved, "saved", like="12_000_000, '12 MB', or 0.5 for half")
         made = best_plan(once, found, limit, args, kwargs, meant)
     if not found[0].graph.names and made.cost:
         given = shapes_of(args, kwargs)
@@ -122,10 +122,10 @@ def best_plan(
 ) -> "Plan":
     """The plan of `f`, or of what `called_once` made of it, whose candidates are known, within `limit` bytes."""
     __tracebackhide__ = True
-    function = found[0].graph.passes.function
+    function = found[0].graph.trace.function
     if limit < (least := least_of(found)):
         raise PlanError(
-            f"a budget of {bytes_text(limit)} is too small: {function} saves at least {least:,} bytes "
+            f"saved={bytes_text(limit)} is too small: {function} saves at least {least:,} bytes "
             f"({bytes_text(least)}) of computed values whatever is chosen: what goes into its checkpoints, and what "
             "the backward pass needs of the rest. Give that much, or put a checkpoint around more of it."
         )
@@ -142,12 +142,12 @@ def best_plan(
                 best = rank, candidate, names
     assert best is not None, "the one that keeps least keeps to the limit"
     _, chosen, names = best
-    passes = chosen.passes or trace(chosen.planned(f, names), *args, **kwargs)
+    passes = chosen.trace or trace(chosen.planned(f, names), *args, **kwargs)
     planned = chosen.planned(as_given(f), names)
     given = shapes_of(args, kwargs)
 
-    def plain() -> Passes:
-        traces = (candidate.passes for candidate in found if candidate.label == EVERYTHING)
+    def plain() -> Trace:
+        traces = (candidate.trace for candidate in found if candidate.label == EVERYTHING)
         return next(traces, None) or trace(without_checkpoints(f), *given[0], **given[1])
 
     made = Plan(tuple(found), chosen, names, planned, passes, limit, min(bounds), plain)
@@ -158,7 +158,7 @@ def best_plan(
             raise
         # What names do beside the policy was foretold wrongly: it is compared as JAX traces it, without names.
         others = [candidate for candidate in found if candidate is not chosen]
-        if chosen.passes is None:
+        if chosen.trace is None:
             others += traced(f, chosen.label, chosen.policy, args, kwargs, cost)
         return best_plan(f, others, limit, args, kwargs, cost)
     return made
@@ -173,8 +173,8 @@ def plan_as_written(
 ) -> "Plan":
     """The plan to change nothing: `f` as written, whose residuals are its budget."""
     written = as_written(f, found, args, kwargs, cost)
-    assert written.passes is not None, "the function as written is traced"
-    passes = written.passes
+    assert written.trace is not None, "the function as written is traced"
+    passes = written.trace
     saved, again = written.graph.evaluate(())
     bound = min(again, best_plan(f, found, saved, args, kwargs, cost).bound) if again else again
     compared = (*found, *[written] * (written not in found))
@@ -206,17 +206,17 @@ class Plan(View):
         chosen: Candidate,
         names: tuple[str, ...],
         planned: Callable[..., Any],
-        passes: Passes,
+        passes: Trace,
         budget: int,
         bound: float,
-        plain: Callable[[], Passes],
+        plain: Callable[[], Trace],
     ):
         self.compared = compared
         self.chosen = chosen
         self.names = names
-        self.beside = chosen.label
+        self.with_policy = chosen.label
         self.planned = planned
-        self.passes = passes
+        self.trace = passes
         self.graph = chosen.graph
         self.budget = budget
         self.saved_bytes, self.cost = chosen.graph.evaluate(names)
@@ -230,7 +230,7 @@ class Plan(View):
 
         It is looked for when it is first asked for, as the plan is when it is shown: that takes another trace.
         """
-        return tuple(whole_nets(self.passes, self._alone.passes, self._plain))
+        return tuple(whole_nets(self.trace, self._alone.trace, self._plain))
 
     @cached_property
     def about_names(self) -> str:
@@ -250,7 +250,7 @@ class Plan(View):
         policy = self.chosen.with_names(self.names)
         if policy is None:
             raise PlanError(
-                f"{self.graph.passes.function} is best as it is, with a policy in each of its checkpoints: there is no "
+                f"{self.graph.trace.function} is best as it is, with a policy in each of its checkpoints: there is no "
                 "one policy to give. Use it as it is; .planned is it."
             )
         return policy
@@ -258,12 +258,12 @@ class Plan(View):
     @property
     def needs_no_checkpoint(self) -> bool:
         """Whether the plan is `f` as written, which has no checkpoint, or one whose policy saves everything."""
-        return self.beside == AS_IT_IS and self.chosen.policy is jax.checkpoint_policies.everything_saveable
+        return self.with_policy == AS_IT_IS and self.chosen.policy is jax.checkpoint_policies.everything_saveable
 
     @property
     def recompute_flops(self) -> int:
         """FLOPs that the planned backward pass spends on computing again what the forward pass had."""
-        return self.passes.recompute_cost.flops
+        return self.trace.recompute_cost.flops
 
     @property
     def gap(self) -> float:
@@ -289,7 +289,7 @@ class Plan(View):
             raise PlanError(not_provable(self._alone))
         many = [candidate.graph for candidate in self.compared if not are_few(candidate.graph)]
         return Certificate(
-            function=self.graph.passes.function,
+            function=self.graph.trace.function,
             program=digest_of(self.compared),
             budget=self.budget,
             names=self.names,
@@ -298,7 +298,7 @@ class Plan(View):
             bound=self.bound,
             solver=SOLVER if many else "a look at every choice",
             multipliers=tuple(m for graph in many for m in multipliers(zero_one(graph), self.budget)),
-            beside=self.beside,
+            with_policy=self.with_policy,
             compared=tuple(candidate.label for candidate in self.compared),
         )
 
@@ -316,8 +316,8 @@ class Plan(View):
         Raises:
           PlanError: if it does not.
         """
-        kept = self.passes.device_bytes_by_kind().get("computed", 0)
-        again = cost_again(self.passes, cost)
+        kept = self.trace.device_bytes_by_kind().get("computed", 0)
+        again = cost_again(self.trace, cost)
         if kept == self.saved_bytes and same_cost(again, self.cost):
             return
         if jax_internals.remat3():
@@ -325,7 +325,7 @@ class Plan(View):
         else:
             why = "Please report this function, for rematscope misreads one of its checkpoints."
         raise PlanError(
-            f"the plan for {self.passes.function} saves {self.saved_bytes:,} bytes at a cost of {self.cost:,}, but "
+            f"the plan for {self.trace.function} saves {self.saved_bytes:,} bytes at a cost of {self.cost:,}, but "
             f"JAX saves {kept:,} at {again:,} with these names. {why}"
         )
 
@@ -338,16 +338,16 @@ class Plan(View):
 
     def _headline(self) -> str:
         chosen, all_of = len(self.names), len(self._alone.names)
-        what = f"save {chosen} of {all_of} names" if all_of and (chosen or not self.beside) else ""
-        if self.beside == AS_IT_IS:
+        what = f"save {chosen} of {all_of} names" if all_of and (chosen or not self.with_policy) else ""
+        if self.with_policy == AS_IT_IS:
             what = "best as written"
-        elif self.beside:
-            what += f"{' and ' if what else 'save '}what {self.beside} does"
+        elif self.with_policy:
+            what += f"{' and ' if what else 'save '}what {self.with_policy} does"
         elif not all_of:
             what = "save nothing"
         return (
-            f"{self.graph.passes.function}: {what}, "
-            f"{bytes_text(self.saved_bytes)} of {bytes_text(self.budget)}{self.passes.where}; "
+            f"{self.graph.trace.function}: {what}, "
+            f"{bytes_text(self.saved_bytes)} of {bytes_text(self.budget)}{self.trace.per_device_text}; "
             f"{bytes_text(self.slack)} left"
         )
 
@@ -396,10 +396,10 @@ class Plan(View):
     def _cells(self) -> list[list[str]]:
         """Return the policy's row, and one per name: its bytes, and the recompute that it avoids next to the others."""
         rows = [["Save", "Name", "Bytes", "Recompute avoided", "Line"]]
-        if self.beside and not self.needs_no_checkpoint:
+        if self.with_policy and not self.needs_no_checkpoint:
             kept, again = self._alone.evaluate(self.names)
             amounts = _signed_bytes(self.saved_bytes - kept), self._alone.amount(again - self.cost)
-            rows.append(["✓", self.beside, *amounts, "a policy"])
+            rows.append(["✓", self.with_policy, *amounts, "a policy"])
         for name in self.graph.names:
             here = name in self.names
             others = [n for n in self.names if n != name]

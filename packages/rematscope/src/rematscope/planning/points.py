@@ -23,21 +23,21 @@ class Point:
       cost: what is computed again, in the unit of `frontier`'s `cost`.
       names: the names that are saved.
       label: the policy that it is, "" for a choice that none beats.
-      beside: the policy that saves more beside the names, "" for none.
+      with_policy: the policy that saves more beside the names, "" for none.
     """
 
     nbytes: int
     cost: float
     names: tuple[str, ...] = ()
     label: str = ""
-    beside: str = ""
+    with_policy: str = ""
 
 
 def points_of_all(found: Sequence[Candidate]) -> Iterator[tuple[Point, float]]:
     """Choices of all candidates, the unbeaten ones among them, and with each the part of the search that is done."""
     for i, candidate in enumerate(found):
         for point, share in all_points(candidate.graph):
-            yield dataclasses.replace(point, beside=candidate.label), (i + share) / len(found)
+            yield dataclasses.replace(point, with_policy=candidate.label), (i + share) / len(found)
 
 
 def all_points(graph: ChoiceGraph) -> Iterator[tuple[Point, float]]:

@@ -21,8 +21,8 @@ class SavedNamesMatrix(View):
 
     def __init__(self, names: Sequence[str], points: Sequence[Point]):
         self.rows = {name: tuple(name in point.names for point in points) for name in names}
-        for label in dict.fromkeys(point.beside for point in points if point.beside):
-            self.rows[f"policy {label}"] = tuple(point.beside == label for point in points)
+        for label in dict.fromkeys(point.with_policy for point in points if point.with_policy):
+            self.rows[f"policy {label}"] = tuple(point.with_policy == label for point in points)
         self._count = len(points)
 
     def parts(self) -> Iterable[View]:

@@ -15,7 +15,7 @@ def live(view: Callable[..., View], **controls) -> None:
     Where no widget runs (on GitHub, in a page that was stored, in a terminal), `view` is shown for the first values.
 
     Args:
-      view: a function of the controls' values. A `Linked` that it returns lights up.
+      view: a function of the controls' values. An `InteractivePrograms` that it returns lights up.
       **controls: an ipywidgets control for each argument of `view`.
     """
 

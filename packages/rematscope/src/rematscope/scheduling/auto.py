@@ -15,10 +15,9 @@ from rematscope.planning.budget import budget_bytes
 from rematscope.render.progress import progress
 from rematscope.render.units import bytes_text
 from rematscope.scheduling.blocks import Block
-from rematscope.scheduling.by_hand import shapes_of
 from rematscope.scheduling.captured import captured
 from rematscope.scheduling.divided import divided
-from rematscope.scheduling.host import Host
+from rematscope.scheduling.host import HostOffload
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.loop_pairs import Segments
 from rematscope.scheduling.plain import POLICIES, Plain, checkpointed
@@ -27,6 +26,7 @@ from rematscope.scheduling.result import Auto
 from rematscope.scheduling.schedule import schedule
 from rematscope.scheduling.search import COMPILES, Search
 from rematscope.scheduling.structure import digest, stops_at, values_at
+from rematscope.scheduling.suggested_names import shapes_of
 from rematscope.seconds.devices import DEVICES, Device, cost_meant, device_called
 from rematscope.tracing.arguments import with_own_options
 from rematscope.tracing.checkpoints import without_checkpoints
@@ -40,12 +40,12 @@ def auto(
     f: Callable[..., Any],
     *args: Any,
     peak: int | str | None = None,
-    budget: int | str | None = None,
+    saved: int | str | None = None,
     target: str = "cpu",
     compiles: int = COMPILES,
     cost: CostFunction | str = work,
     device: Device | str | None = None,
-    host: Host | None = None,
+    host: HostOffload | None = None,
     **kwargs: Any,
 ) -> Auto:
     """Chooses what `f`'s backward pass keeps, among all values, and when it computes the rest again.
@@ -64,17 +64,17 @@ def auto(
       peak: bytes that both passes may take once they are compiled: arguments, outputs, gradients and temporaries, as
         JAX's `memory_analysis` of the compiled gradient counts them. (`measure(f, …).peak_bytes` has the cotangent of a
         scalar besides, and numbers that the compiler wrote.) A whole number, or a text like `"8 GiB"`.
-      budget: in its place, bytes that may be kept from the forward for the backward pass, as for `plan`.
+      saved: in its place, bytes that may be kept from the forward for the backward pass, as for `plan`.
       target: what to compile for, as for `measure`.
       compiles: how often to compile, at most.
       cost: what is to be least of all that is computed again, as for `plan`: FLOPs, and one for each element that a
         transcendental function is applied to, by default; `"seconds"` of a roofline of `device`; or a function of an
         `Equation`, which is asked about those of the forward pass.
       device: with `cost="seconds"`, the name of a device such as `"tpu v5e"`, a `Device`, or `calibrate()`.
-      host: the memory of the host as a third choice, `Host(bandwidth=16e9)`: what loops stack may wait there, from
-        1 MiB a stack on. What is least is then seconds, those that moves are waited for included; of the target, where
-        `cost` and `device` are left out and it has known rates. A function without loops has nothing to move, and the
-        memory of a CPU is the host's.
+      host: the memory of the host as a third choice, `HostOffload(bandwidth=16e9)`: what loops stack may wait there,
+        from 1 MiB a stack on. What is least is then seconds, those that moves are waited for included; of the target,
+        where `cost` and `device` are left out and it has known rates. A function without loops has nothing to move, and
+        the memory of a CPU is the host's.
 
     Returns:
       The best of what was compiled. Its `.function` computes and differentiates what `f` does, in reverse mode as was
@@ -104,10 +104,10 @@ def auto(
       >>> gradients = jax.grad(found.function)(*args)
     """
     __tracebackhide__ = True
-    asked, what = (peak, "peak") if budget is None else (budget, "budget")
-    if asked is None or (peak is not None and budget is not None):
+    asked, what = (peak, "peak") if saved is None else (saved, "saved")
+    if asked is None or (peak is not None and saved is not None):
         raise PlanError(
-            "give auto either peak=, the limit for the compiled peak, or budget=, the limit for saved bytes."
+            "give auto either peak=, the limit for the compiled peak, or saved=, the limit for saved bytes."
         )
     if not isinstance(compiles, int) or isinstance(compiles, bool) or compiles < 1:
         raise PlanError(f"compiles={compiles!r} will not do: auto compiles what it returns. Give 1 or more.")
@@ -124,7 +124,7 @@ def auto(
         search = Search(f, args, kwargs, target, compiles, meant, host)
         search.tell = tell
         try:
-            trial, bound = search.within_peak(limit) if peak is not None else search.within_budget(limit)
+            trial, bound = search.within_peak(limit) if peak is not None else search.within_saved(limit)
         except KeyboardInterrupt as stopped:
             stopped.add_note(_so_far(search, limit))
             raise
@@ -147,8 +147,8 @@ def _so_far(search: Search, limit: int) -> str:
 
 def _weighed(host: Any, cost: Any, device: Any, target: str, limits_peak: bool) -> Device:
     """The device on whose seconds moves to a host are weighed against computing again."""
-    if not isinstance(host, Host):
-        raise PlanError(f"host={host!r} is no Host. Give one, Host(bandwidth=16e9), or leave it out.")
+    if not isinstance(host, HostOffload):
+        raise PlanError(f"host={host!r} is not a HostOffload. Give one, HostOffload(bandwidth=16e9), or leave it out.")
     if not hasattr(jax, "memory"):
         raise PlanError(f"JAX {jax.__version__} has no jax.memory, by which values move to a host. Take a newer one.")
     if target == "cpu" and limits_peak:
@@ -167,7 +167,7 @@ def _weighed(host: Any, cost: Any, device: Any, target: str, limits_peak: bool) 
 
 
 @with_own_options
-def load(path: str | os.PathLike[str], f: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
+def load_schedule(path: str | os.PathLike[str], f: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
     """The function that `auto` chose once, from a file that its result's `.save("choice.json")` wrote.
 
     Nothing is searched, solved or compiled: `f` is traced once.
@@ -187,13 +187,13 @@ def load(path: str | os.PathLike[str], f: Callable[..., Any], *args: Any, **kwar
 
     Example:
       >>> import jax.numpy as jnp, pathlib, tempfile
-      >>> from rematscope import auto, load
+      >>> from rematscope import auto, load_schedule
       >>> def net(w, x):
       ...     return jnp.sin(jnp.sin(x @ w) @ w).sum()
       >>> args = jnp.ones((8, 8)), jnp.ones((64, 8))
       >>> file = pathlib.Path(tempfile.mkdtemp(), "choice.json")
-      >>> auto(net, *args, budget="3 KiB").save(file)
-      >>> planned = load(file, net, *args)
+      >>> auto(net, *args, saved="3 KiB").save(file)
+      >>> planned = load_schedule(file, net, *args)
     """
     __tracebackhide__ = True
     if not isinstance(path, str | os.PathLike):
@@ -219,7 +219,7 @@ def load(path: str | os.PathLike[str], f: Callable[..., Any], *args: Any, **kwar
         raise no_choice from None
     if digest(linearized) != structure:
         raise PlanError(
-            f"{os.fspath(path)} is about another function than {linearized.passes.function} with these arguments, or "
+            f"{os.fspath(path)} is about another function than {linearized.trace.function} with these arguments, or "
             "JAX writes it down otherwise now. Let auto choose again."
         )
     if plain is not None:

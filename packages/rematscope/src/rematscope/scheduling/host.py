@@ -32,13 +32,13 @@ from rematscope.planning.budget import budget_bytes
 from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.rows import MIB, Rows
 from rematscope.seconds.devices import Device
-from rematscope.seconds.roofline import seconds_of
+from rematscope.seconds.roofline import estimate_time
 
 LEAST = 2**20  # bytes of a stack: what is smaller stays
 
 
 @dataclasses.dataclass(frozen=True)
-class Host:
+class HostOffload:
     """The memory of the host beside a device, and the link to it.
 
     Attributes:
@@ -52,7 +52,7 @@ class Host:
 
     Example:
       >>> from rematscope import Host
-      >>> Host(bandwidth=16e9, capacity="64 GiB").capacity
+      >>> HostOffload(bandwidth=16e9, capacity="64 GiB").capacity
       68719476736
     """
 
@@ -63,13 +63,13 @@ class Host:
     def __post_init__(self) -> None:
         if not _is_number(self.bandwidth) or not 0 < self.bandwidth < math.inf:
             raise PlanError(
-                f"bandwidth={self.bandwidth!r} of a Host cannot be. Give the bytes a second that its link carries in "
-                "each direction, a number above 0: bandwidth=16e9."
+                f"bandwidth={self.bandwidth!r} of a HostOffload is not valid. Give the bytes per second that the link "
+                "carries in each direction, a number above 0: bandwidth=16e9."
             )
         if not _is_number(self.overlap) or not 0 <= self.overlap <= 1:
             raise PlanError(
-                f"overlap={self.overlap!r} of a Host cannot be. Give the part of the forward pass beside which values "
-                "move to the host, from 0 to 1."
+                f"overlap={self.overlap!r} of a HostOffload is not valid. Give the fraction of the forward pass during "
+                "which values can move to the host, from 0 to 1."
             )
         if self.capacity is not None:
             object.__setattr__(self, "capacity", budget_bytes(self.capacity, "capacity", "64_000_000_000 or '64 GB'"))
@@ -94,24 +94,24 @@ class Moves:
       hidden: seconds of its forward pass beside which values move to the host.
     """
 
-    host: Host
+    host: HostOffload
     linearized: Linearized
     hidden: float
 
     @classmethod
-    def of(cls, linearized: Linearized, own: Linearized | None, host: Host, device: Device) -> "Moves":
+    def of(cls, linearized: Linearized, own: Linearized | None, host: HostOffload, device: Device) -> "Moves":
         """Those of a function on a device; `own` is the function with checkpoints that it has.
 
         Raises:
           PlanError: if nothing of it can move.
         """
-        passes = linearized.passes
+        passes = linearized.trace
         if passes.axes:
             raise PlanError(
                 f"{passes.function} is divided over devices, and what they move to their hosts is not chosen. Leave "
                 "host= out, or move by names: jax.checkpoint_policies.save_and_offload_only_these_names."
             )
-        if passes.host_bytes() or (own is not None and own.passes.host_bytes()):
+        if passes.host_bytes() or (own is not None and own.trace.host_bytes()):
             raise PlanError(
                 f"{passes.function} moves values to the host already, and which ones is what host= leaves to auto. "
                 "Take the policy that does so from its checkpoints, or leave host= out."
@@ -121,7 +121,7 @@ class Moves:
                 f"{passes.function} has no loop, and what loops stack is all that moves to the host: other values XLA "
                 "holds on the device too while there is room. Put the layers into jax.lax.scan, or leave host= out."
             )
-        return cls(host, linearized, host.overlap * seconds_of(passes, device).forward)
+        return cls(host, linearized, host.overlap * estimate_time(passes, device).forward)
 
     def may_move(self, value: Value) -> bool:
         """Whether a stack of such values is worth a move."""

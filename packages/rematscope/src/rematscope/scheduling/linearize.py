@@ -23,7 +23,7 @@ from rematscope.ir import jax_internals
 from rematscope.ir.dependence import mark_dependence
 from rematscope.ir.jax_internals import Policy
 from rematscope.ir.program import Equation, Literal, Program, Value, nbytes
-from rematscope.tracing.trace import Passes
+from rematscope.tracing.trace import Trace
 
 
 @dataclasses.dataclass(eq=False)
@@ -31,7 +31,7 @@ class Linearized:
     """The primal and the backward program of a function.
 
     Attributes:
-      passes: the trace that they are made from.
+      trace: the trace that they are made from.
       primal: from the arguments to the outputs, and then what only the backward program reads.
       backward: from cotangents to cotangents. It reads values of `primal`, as the bodies of its loops do those of the
         primal loop's body.
@@ -40,7 +40,7 @@ class Linearized:
       late: operations of `primal` whose results only the backward program reads: JAX computes them there, once.
     """
 
-    passes: Passes
+    trace: Trace
     primal: Program
     backward: Program
     loops: dict[Equation, Equation]
@@ -63,8 +63,8 @@ class Linearized:
     @cached_property
     def fixed_bytes(self) -> int:
         """Bytes of arguments, constants, cotangents, outputs and gradients."""
-        given = [*self.passes.forward.inputs, *self.primal.constants, *self.passes.cotangents]
-        returned = [*self.primal.outputs, *self.passes.backward.outputs]
+        given = [*self.trace.forward.inputs, *self.primal.constants, *self.trace.cotangents]
+        returned = [*self.primal.outputs, *self.trace.backward.outputs]
         return sum(v.device_bytes for v in given) + sum(nbytes(v.on_device) for v in returned)
 
     @cached_property
@@ -86,11 +86,11 @@ class Linearized:
         )
 
 
-def linearize(passes: Passes) -> Linearized:
+def linearize(passes: Trace) -> Linearized:
     """Sorts the equations of a trace into the primal and the backward program.
 
     Args:
-      passes: a trace, of a function with checkpoints or without.
+      trace: a trace, of a function with checkpoints or without.
 
     Raises:
       PlanError: if it is the trace of a training step, whose gradient is taken where nothing can be scheduled.
@@ -159,8 +159,8 @@ def _inserted(equations: Sequence[Equation], more: Iterable[Equation]) -> list[E
 class _Sorting:
     """The equations of a trace as they are sorted."""
 
-    def __init__(self, passes: Passes, on_cotangents: set[Value]):
-        self.passes = passes
+    def __init__(self, passes: Trace, on_cotangents: set[Value]):
+        self.trace = passes
         self.on_cotangents = on_cotangents
         self.stands_for: dict[Value, Value] = {}  # a value of the backward pass → the primal value that it is
         self.primal = list(passes.forward.equations)
@@ -171,9 +171,9 @@ class _Sorting:
         self.rerun: set[Value] = set()  # the backward pass runs an unrepeatable operation again for these
 
     def sorted(self) -> Linearized:
-        forward, backward = self.passes.forward, self.passes.backward
+        forward, backward = self.trace.forward, self.trace.backward
         top = {*forward.inputs, *forward.constants, *self.made}
-        kept = frozenset(r.value for r in self.passes.residuals if r.kind == "computed")
+        kept = frozenset(r.value for r in self.trace.residuals if r.kind == "computed")
         readable = top | backward.constants.keys()
         equations, late = self._split(backward.equations, top, readable)
         longer = {loop: self._longer(loop) for loop in dict.fromkeys(self.loops.values())}
@@ -184,9 +184,9 @@ class _Sorting:
         constants = forward.constants | backward.constants
         primal = [longer.get(e, e) for e in _inserted(self.primal, late)]
         return Linearized(
-            passes=self.passes,
-            primal=Program(forward.inputs, primal, forward.outputs[: len(self.passes.cotangents)], constants),
-            backward=Program(self.passes.cotangents, equations, self._all(backward.outputs), constants),
+            trace=self.trace,
+            primal=Program(forward.inputs, primal, forward.outputs[: len(self.trace.cotangents)], constants),
+            backward=Program(self.trace.cotangents, equations, self._all(backward.outputs), constants),
             loops={loop: longer[of] for loop, of in self.loops.items()},
             kept=kept,
             late=frozenset(self.only_backward),
@@ -210,7 +210,7 @@ class _Sorting:
             if self.on_cotangents.isdisjoint(equation.outputs) and equation.outputs:
                 if not jax_internals.is_repeatable(equation.eqn) or not self.rerun.isdisjoint(reading(equation)):
                     self.rerun.update(equation.outputs)  # another run may have given another value
-                same = [self.passes.forward_value_of.get(v) for v in equation.outputs]
+                same = [self.trace.forward_value_of.get(v) for v in equation.outputs]
                 if known.issuperset(same) and self.rerun.isdisjoint(equation.outputs):
                     self.stands_for.update((v, s) for v, s in zip(equation.outputs, same, strict=True) if s is not None)
                     continue
@@ -248,7 +248,7 @@ class _Sorting:
         handed = zip((*equation.initial, *equation.stacked_inputs), body.inputs, strict=True)
         self.rerun.update(inner for outer, inner in handed if outer in self.rerun)
         before = self.primal[: self.primal.index(loop)]
-        early = {*self.passes.forward.inputs, *self.passes.forward.constants, *self.passes.backward.constants}
+        early = {*self.trace.forward.inputs, *self.trace.forward.constants, *self.trace.backward.constants}
         early.update(v for e in before for v in e.outputs)
         own = own_values(primal) | {v for e in self.late.get(loop, ()) for v in e.outputs}
         inner, late = self._split(body.equations, own | early, own | early)

@@ -106,7 +106,7 @@ class Nameable:
             own = {there: here for here, there in _pairs(linearized.primal, named.primal, stands_for)}
         except ValueError:
             raise PlanError(
-                f"{linearized.passes.function} is another program with names in it: write them where lint(f, …).places "
+                f"{linearized.trace.function} is another program with names in it: write them where lint(f, …).places "
                 "says, and let plan choose among them. The result's .function needs no names."
             ) from None
         found: dict[Value, Spot] = {}

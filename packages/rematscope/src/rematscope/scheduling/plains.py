@@ -57,7 +57,7 @@ class Plains:
         if self._target == "cpu":
             return first
         near = (trial for trial in self.all if trial.predicted <= _NEAR * first.predicted)
-        return min(near, key=lambda trial: trial.schedule.kept_bytes)
+        return min(near, key=lambda trial: trial.schedule.saved_bytes)
 
     def within(self, room: float, fixed: int, trials: Sequence[Proposal]) -> Proposal | None:
         """The one that computes least again, of those that are expected to fit and were not compiled; None without.

@@ -33,7 +33,7 @@ class Unpickled:
     def __reduce__(self) -> NoReturn:
         raise PlanError(
             "a plan holds traced programs, which cannot be pickled. Write its choice to a file, "
-            "result.save('choice.json'), and read it where you need it, load('choice.json', f, *args)."
+            "result.save('choice.json'), and read it where you need it, load_schedule('choice.json', f, *args)."
         )
 
 

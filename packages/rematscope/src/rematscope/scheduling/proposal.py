@@ -20,7 +20,7 @@ from rematscope.scheduling.planned import Planned, scheduled_as, with_checkpoint
 from rematscope.scheduling.schedule import Schedule, Stop, schedule
 from rematscope.tracing.checkpoints import CalledOnce
 from rematscope.tracing.signature import Signature
-from rematscope.tracing.trace import Passes
+from rematscope.tracing.trace import Trace
 from rematscope.xla.measure import Measurement
 
 
@@ -45,7 +45,7 @@ class Subject:
     moves: Moves | None = None
     _known: dict[Equation, float] = dataclasses.field(default_factory=dict)  # choices have most of theirs in common
 
-    def work(self, programs: Schedule | Passes) -> float:
+    def work(self, programs: Schedule | Trace) -> float:
         """FLOPs and transcendentals of both programs of a choice."""
         total: float = 0
         for equation in (*programs.forward.equations, *programs.backward.equations):
@@ -93,9 +93,9 @@ class Proposal:
         return scheduled_as(subject.once, subject.signature, self.schedule)
 
     @property
-    def _programs(self) -> Schedule | Passes:
+    def _programs(self) -> Schedule | Trace:
         """As JAX makes them, or as they are scheduled."""
-        return self.schedule if self.plain is None else self.linearized.passes
+        return self.schedule if self.plain is None else self.linearized.trace
 
     @cached_property
     def predicted(self) -> int:
@@ -159,7 +159,7 @@ class Proposal:
         made = self.measurement
         if made is None or made.out_of_memory:
             return math.inf
-        ones = sum(v.device_bytes for v in self.linearized.passes.cotangents if not v.shape)
+        ones = sum(v.device_bytes for v in self.linearized.trace.cotangents if not v.shape)
         held = made.argument_bytes + sum(v.device_bytes for v in self.linearized.primal.constants)
         step = held + made.output_bytes - made.overwritten_bytes + made.temp_bytes
         return min(step, made.peak_bytes) - ones

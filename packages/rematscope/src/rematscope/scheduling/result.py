@@ -20,13 +20,13 @@ from rematscope.render.parts import Lines, Paragraph, Pictured, TextTable
 from rematscope.render.units import bytes_text, count_text, seconds_text
 from rematscope.render.view import View
 from rematscope.scheduling import divided
-from rematscope.scheduling.by_hand import ByHand, by_hand, everything
-from rematscope.scheduling.host import Host
+from rematscope.scheduling.host import HostOffload
 from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.plain import Plain, in_words
 from rematscope.scheduling.planned import Unpickled
 from rematscope.scheduling.proposal import Proposal
 from rematscope.scheduling.structure import digest, places, places_of_stops
+from rematscope.scheduling.suggested_names import SuggestedNames, everything, suggested_names
 from rematscope.seconds.devices import Device
 from rematscope.xla.measure import Measurement
 
@@ -81,7 +81,7 @@ class Auto(Unpickled, Pictured):
         bound: float,
         cost: CostFunction,
         subject: tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]],
-        host: Host | None = None,
+        host: HostOffload | None = None,
     ):
         self._linearized = linearized
         self._chosen = chosen
@@ -96,13 +96,13 @@ class Auto(Unpickled, Pictured):
         self._host = host
 
     @cached_property
-    def by_hand(self) -> ByHand:
+    def suggested_names(self) -> SuggestedNames:
         """The choice for those who write it into their model: names, the lines where they go, and a policy.
 
         Raises:
           PlanError: if names cannot say what was chosen, such as plain checkpoints: then where these are.
         """
-        chosen, function = self._chosen, self._linearized.passes.function
+        chosen, function = self._chosen, self._linearized.trace.function
         if chosen.moved:
             raise PlanError(
                 f"part of what was chosen for {function} waits on the host, and what to write by hand is not worked "
@@ -121,16 +121,16 @@ class Auto(Unpickled, Pictured):
                 f"what was chosen for {function} are loops in segments, and names do not say where these are: "
                 f"{divided.in_words(self._linearized, chosen.segments)}. Use .function."
             )
-        return by_hand(*self._subject, chosen.linearized, chosen.schedule, self.limits_peak, self._cost)
+        return suggested_names(*self._subject, chosen.linearized, chosen.schedule, self.limits_peak, self._cost)
 
     @property
     def policy(self) -> Callable[..., Any]:
-        """What `jax.checkpoint` and `scheduled` take as `policy=`, once the names of `by_hand` are written.
+        """What `jax.checkpoint` and `with_schedule` take as `policy=`, once the names of `suggested_names` are written.
 
         Raises:
-          PlanError: as `by_hand` does.
+          PlanError: as `suggested_names` does.
         """
-        return self.by_hand.policy
+        return self.suggested_names.policy
 
     @property
     def measurement(self) -> Measurement:
@@ -145,9 +145,9 @@ class Auto(Unpickled, Pictured):
         return self._chosen.recomputed
 
     @property
-    def kept_bytes(self) -> int:
+    def saved_bytes(self) -> int:
         """Bytes that the forward pass hands to the backward pass beside the arguments."""
-        return self._chosen.schedule.kept_bytes
+        return self._chosen.schedule.saved_bytes
 
     @property
     def host_bytes(self) -> int:
@@ -155,22 +155,22 @@ class Auto(Unpickled, Pictured):
         return self._chosen.schedule.host_bytes
 
     @cached_property
-    def before(self) -> Timeline:
+    def timeline_baseline(self) -> Timeline:
         """Bytes live over both passes where everything is kept, from the trace."""
-        return live_bytes(self._linearized.passes)
+        return live_bytes(self._linearized.trace)
 
     @cached_property
-    def after(self) -> Timeline:
+    def timeline(self) -> Timeline:
         """Bytes live over both passes as they are scheduled, from the trace."""
         return self.measurement.predicted
 
     @cached_property
-    def kept(self) -> tuple[Line, ...]:
+    def saved_values(self) -> tuple[Line, ...]:
         """What is kept on the device, by line and module; the most bytes first."""
         return self._kept_in("device")
 
     @cached_property
-    def on_host(self) -> tuple[Line, ...]:
+    def offloaded_values(self) -> tuple[Line, ...]:
         """What waits in the host's memory, by line and module; the most bytes first."""
         return self._kept_in("host")
 
@@ -180,7 +180,7 @@ class Auto(Unpickled, Pictured):
         return _by_line((made.get(v), type_text(v), v.nbytes, None) for v in kept)
 
     @cached_property
-    def computed_again(self) -> tuple[Line, ...]:
+    def recomputed_values(self) -> tuple[Line, ...]:
         """What runs in both passes, by line and module; the most work first."""
         made = self._chosen.schedule
         forward = {v for e, _ in made.forward.walk() for v in e.outputs}
@@ -195,7 +195,7 @@ class Auto(Unpickled, Pictured):
         return _by_line(again)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the choice where `path` ends in `.json`, for `load`; else the page that every view writes.
+        """Writes the choice where `path` ends in `.json`, for `load_schedule`; else the page that every view writes.
 
         Args:
           path: where to.
@@ -208,7 +208,7 @@ class Auto(Unpickled, Pictured):
             return
         linearized = self._chosen.linearized
         said = {
-            "function": linearized.passes.function,
+            "function": linearized.trace.function,
             "structure": digest(linearized),
             "checkpoints": linearized is not self._linearized,
             "plain": dataclasses.asdict(self._chosen.plain) if self._chosen.plain else None,
@@ -288,12 +288,12 @@ class Auto(Unpickled, Pictured):
         return count_text(int(number), of).rstrip()
 
     def caption(self) -> str:
-        return f"{self._linearized.passes.function}: live bytes as scheduled, and with everything saved"
+        return f"{self._linearized.trace.function}: live bytes as scheduled, and with everything saved"
 
     def plot(self, ax) -> None:
         """Draws what is live as it is scheduled on matplotlib axes, and as a line what is where everything is kept."""
-        self.after.plot(ax)
-        self.before.outline(ax, self.after, "everything saved")
+        self.timeline.plot(ax)
+        self.timeline_baseline.outline(ax, self.timeline, "everything saved")
         ax.set(title=self.caption())
 
     def parts(self) -> Iterable[View]:
@@ -301,26 +301,28 @@ class Auto(Unpickled, Pictured):
         yield TextTable(
             self._cells(), self.certificate, numeric=("Saved", "Recomputed", "Peak predicted", "Peak compiled")
         )
-        if self.kept:
-            yield TextTable(_table(self.kept, ["Saved", "Type", "Line"], bytes_text), numeric=("Saved",))
-        if self.on_host:
-            yield TextTable(_table(self.on_host, ["Host memory", "Type", "Line"], bytes_text), numeric=("Host memory",))
-        if self.computed_again:
+        if self.saved_values:
+            yield TextTable(_table(self.saved_values, ["Saved", "Type", "Line"], bytes_text), numeric=("Saved",))
+        if self.offloaded_values:
+            yield TextTable(
+                _table(self.offloaded_values, ["Host memory", "Type", "Line"], bytes_text), numeric=("Host memory",)
+            )
+        if self.recomputed_values:
             titles = ["Recomputed", "Op", "Position in backward", "Line"]
-            yield TextTable(_table(self.computed_again, titles, _count), numeric=("Recomputed",))
+            yield TextTable(_table(self.recomputed_values, titles, _count), numeric=("Recomputed",))
         yield Lines(["Live bytes with everything saved, then as scheduled:"])
-        yield self.before
-        yield self.after
+        yield self.timeline_baseline
+        yield self.timeline
 
     def _headline(self) -> str:
         peak = self.measurement.peak_bytes
         of = f" of {bytes_text(self.limit)}" if self.limits_peak else ""
-        kept = f"{bytes_text(self.kept_bytes)} saved"
+        kept = f"{bytes_text(self.saved_bytes)} saved"
         again = f"{self._amount(self.recomputed)} recomputed"
         if self._host is not None:
             kept += f", {bytes_text(self.host_bytes)} in host memory"
             again += " or waited for"
-        return f"{self._linearized.passes.function}: {bytes_text(peak)}{of}, {kept}, {again}"
+        return f"{self._linearized.trace.function}: {bytes_text(peak)}{of}, {kept}, {again}"
 
     def _cells(self) -> list[list[str]]:
         cells = [["", "Saved", "Recomputed", "Peak predicted", "Peak compiled"]]
@@ -330,7 +332,7 @@ class Auto(Unpickled, Pictured):
             cells.append(
                 [
                     "✓" if trial is self._chosen else "",
-                    bytes_text(trial.schedule.kept_bytes),
+                    bytes_text(trial.schedule.saved_bytes),
                     self._amount(trial.recomputed),
                     bytes_text(trial.predicted + fixed),
                     bytes_text(trial.peak_bytes) if fits else "does not fit",

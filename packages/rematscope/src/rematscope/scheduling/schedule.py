@@ -101,7 +101,7 @@ class Schedule:
     values: tuple[Value, ...]
 
     @property
-    def kept_bytes(self) -> int:
+    def saved_bytes(self) -> int:
         """Bytes of what is kept on the device."""
         return sum(value.nbytes for value in self.kept if value.memory == "device")
 

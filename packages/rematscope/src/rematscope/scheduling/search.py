@@ -24,7 +24,7 @@ from rematscope.scheduling.captured import captured
 from rematscope.scheduling.chain import Chain
 from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.cuts import kept_at_cuts
-from rematscope.scheduling.host import Host, HostRows, Moves
+from rematscope.scheduling.host import HostOffload, HostRows, Moves
 from rematscope.scheduling.known import Known
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.plain import POLICIES, Plain, checkpointed
@@ -73,7 +73,7 @@ class Search:
         target: str,
         compiles: int,
         cost: CostFunction = work,
-        host: Host | None = None,
+        host: HostOffload | None = None,
     ):
         self.args, self.kwargs, self.target, self.cost, self.compiles = args, kwargs, target, cost, compiles
         self.trials: list[Proposal] = []
@@ -95,7 +95,7 @@ class Search:
         cuts = self.cuts[:_SOLVED] if self.moves is None else []  # it is for what is not kept otherwise, too, to move
         self.rows = [self._rows(kept) for kept in cuts or [frozenset()]]
         self._plains = Plains(once, args, kwargs, has_own, self.linearized.closed, target, self._with)
-        whole = self.linearized.passes.cost
+        whole = self.linearized.trace.cost
         self.subject = Subject(
             once, Signature(f, args, kwargs), target, cost, whole.flops + whole.transcendentals, self.moves
         )
@@ -309,12 +309,12 @@ class Search:
             slots = max(slots, fewest) + math.floor((aim - trial.predicted) / tours.slot)
             slots = min(max(slots, 0), tours.slots)
 
-    def within_budget(self, limit: int) -> tuple[Proposal, float]:
+    def within_saved(self, limit: int) -> tuple[Proposal, float]:
         """The best trial that keeps no more than so many bytes."""
         found = self._rows().best(kept=limit)
         if found is None:
             raise PlanError(
-                f"a budget of {bytes_text(limit)} is too small: what each iteration of a loop of {self.name} is handed "
+                f"saved={bytes_text(limit)} is too small: what each iteration of a loop of {self.name} is handed "
                 "has to be kept. Give more."
             )
         trial = self._trial(self.linearized, found[0], moved=found[1])
@@ -323,7 +323,7 @@ class Search:
     @property
     def name(self) -> str:
         """What people call the function."""
-        return self.linearized.passes.function
+        return self.linearized.trace.function
 
     def _proposals(self) -> list[Proposal]:
         """Choices that others make, those first that compute least again: the first keeps all that JAX does."""
@@ -390,7 +390,7 @@ class Search:
 
     def _compile(self, trial: Proposal) -> Proposal:
         self.tell(
-            f"compile {len(self.trials) + 1} of {self.compiles}, {bytes_text(trial.schedule.kept_bytes)} saved", 0
+            f"compile {len(self.trials) + 1} of {self.compiles}, {bytes_text(trial.schedule.saved_bytes)} saved", 0
         )
         made = trial.measurement = measure(trial.function, *self.args, target=self.target, **self.kwargs)
         if not made.out_of_memory:

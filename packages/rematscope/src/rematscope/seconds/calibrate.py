@@ -22,7 +22,7 @@ def calibrate() -> Device:
     it never pauses.
 
     Returns:
-      A device to give to `seconds_of`, or as `device=`; `source` says what was measured.
+      A device to give to `estimate_time`, or as `device=`; `source` says what was measured.
 
     Example:
       >>> from rematscope import calibrate

@@ -22,7 +22,7 @@ from rematscope.ir.program import BOOKKEEPING, Equation, Literal, Program, Value
 from rematscope.render.units import seconds_text
 from rematscope.seconds.devices import Device, device_called
 from rematscope.tracing.arguments import described
-from rematscope.tracing.trace import Passes
+from rematscope.tracing.trace import Trace
 
 _PRODUCTS = frozenset({"dot_general", "conv_general_dilated", "ragged_dot_general", "scaled_matmul_wrapper"})
 
@@ -41,92 +41,94 @@ _STANDS = frozenset(
 
 
 @dataclasses.dataclass(frozen=True)
-class Seconds:
-    """How long both passes take on a device, by a roofline; in seconds.
+class TimeEstimate:
+    """The time of the forward and the backward pass on a device, estimated by a roofline. All times are in seconds.
 
     Attributes:
       device: the name of the device.
-      forward, backward: the two passes, all microbatches of a training step; of many devices, those of one.
-      again: what backward passes spend on computing again what forward passes had.
-      late: what they compute first although it does not depend on the cotangent.
-      uncounted: primitives whose work is not known; of these what they move counts alone.
-      rest: what a training step does beside those two passes, such as its update; else 0.
+      forward, backward: the time of each pass; of a training step, summed over all microbatches; on a mesh, per device.
+      recompute: the part of `backward` that recomputes what a forward pass has computed.
+      deferred_forward: the part of `backward` that could run in the forward pass: it does not depend on the cotangent.
+      uncounted: primitives whose FLOPs are not known; only their memory traffic counts.
+      update: the time of the rest of a training step, such as the optimizer update; 0 for any other function.
     """
 
     device: str
     forward: float
     backward: float
-    again: float
-    late: float
+    recompute: float
+    deferred_forward: float
     uncounted: frozenset[str]
-    rest: float = 0.0
+    update: float = 0.0
 
     @property
     def step(self) -> float:
-        """Both passes; of a training step all of it."""
-        return self.forward + self.backward + self.rest
+        """The time of both passes; of a training step, the time of the whole step."""
+        return self.forward + self.backward + self.update
 
     @property
-    def share(self) -> float:
-        """Which part of `step` goes into computing again."""
-        return self.again / self.step if self.step else 0.0
+    def recompute_fraction(self) -> float:
+        """The fraction of `step` that is recompute."""
+        return self.recompute / self.step if self.step else 0.0
 
     @property
-    def again_texts(self) -> list[str]:
-        """`5.58 ms` and `9.3 %`: how long computing again takes, and that as a share; zero if there is none."""
-        return [seconds_text(self.again), f"{100 * self.share:.1f} %"] if self.again else ["0 s", "0 %"]
+    def recompute_texts(self) -> list[str]:
+        """The time of the recompute and its percentage of `step`, as texts: `5.58 ms` and `9.3 %`."""
+        if not self.recompute:
+            return ["0 s", "0 %"]
+        return [seconds_text(self.recompute), f"{100 * self.recompute_fraction:.1f} %"]
 
     def __str__(self) -> str:
-        again, share = self.again_texts
-        again = f"of which recompute {again} ({share})" if self.again else "without recompute"
-        what = "the step takes" if self.rest else "both passes take"
+        again, share = self.recompute_texts
+        again = f"of which recompute {again} ({share})" if self.recompute else "without recompute"
+        what = "the step takes" if self.update else "both passes take"
         return f"Estimated by a roofline of {self.device}: {what} {seconds_text(self.step)}, {again}."
 
 
-def seconds_of(passes: Passes, device: Device | str) -> Seconds:
-    """How long both passes take on a device, and how much of that is computed again.
+def estimate_time(passes: Trace, device: Device | str) -> TimeEstimate:
+    """Estimate how long both passes take on a device, and how much of that time is recompute.
 
-    Of a training step all of it is looked at: each microbatch, every gradient, and the update.
+    For a training step, the estimate covers the whole step: every microbatch, every gradient and the update.
 
     Args:
-      passes: a trace.
+      passes: the result of `trace`.
       device: a name such as `"tpu v5e"` or `"h100"`, a `Device`, or what `calibrate()` returns.
 
     Raises:
-      TraceError: if `passes` is no trace.
-      TargetError: if there are no rates for the device.
+      TraceError: if `passes` is not the result of `trace`.
+      TargetError: if the device is not known.
 
     Example:
       >>> import jax, jax.numpy as jnp
-      >>> from rematscope import seconds_of, trace
+      >>> from rematscope import estimate_time, trace
       >>> f = jax.checkpoint(lambda w, x: jnp.sin(w @ x).sum())
       >>> shapes = jax.ShapeDtypeStruct((8192, 8192), jnp.bfloat16), jax.ShapeDtypeStruct((8192, 8192), jnp.bfloat16)
-      >>> found = seconds_of(trace(f, *shapes), "tpu v5e")
-      >>> f"{1e3 * found.again:.2f} ms of {1e3 * found.step:.2f}, {found.share:.0%}"  # one product of four
+      >>> found = estimate_time(trace(f, *shapes), "tpu v5e")
+      >>> f"{1e3 * found.recompute:.2f} ms of {1e3 * found.step:.2f}, {found.recompute_fraction:.0%}"  # 1 matmul of 4
       '5.58 ms of 23.14, 24%'
     """
-    if not isinstance(passes, Passes):
+    if not isinstance(passes, Trace):
         raise TraceError(
-            f"seconds_of is asked about {described(passes)}, and not about a trace. Trace the function first: "
-            "seconds_of(trace(f, …), device)."
+            f"estimate_time needs the result of trace, not {described(passes)}. Trace the function first: "
+            "estimate_time(trace(f, …), device)."
         )
     rates = device_called(device)
     spent = spent_by(passes, rates)
     forward, backward = (sum(spent.get(e, 0.0) for e, _ in p.walk()) for p in (passes.forward, passes.backward))
-    again, late = (sum(s for e, s in spent.items() if e.role == role) for role in (roles.RECOMPUTED, roles.LATE))
+    again, late = (sum(s for e, s in spent.items() if e.role == role) for role in (roles.RECOMPUTED, roles.DEFERRED))
     rest = 0.0 if passes.step is None else max(0.0, sum(spent.values()) - forward - backward)
     uncounted = passes.cost.uncounted if passes.step is None else program_cost(passes.step.program).uncounted
-    return Seconds(rates.name, forward, backward, again, late, uncounted, rest)
+    return TimeEstimate(rates.name, forward, backward, again, late, uncounted, rest)
 
 
-def spent_by(passes: Passes, device: Device) -> dict[Equation, float]:
+def spent_by(passes: Trace, device: Device) -> dict[Equation, float]:
     """Seconds of each equation that computes something, all its runs together; of a training step's those of all."""
     each = seconds_in(passes, device)
     programs = [passes.forward, passes.backward] if passes.step is None else [passes.step.program]
     return {equation: each(equation) * times for program in programs for equation, times in program.walk()}
 
 
-def seconds_in(passes: Passes, device: Device) -> Callable[[Equation], float]:
+def seconds_in(passes: Trace, device: Device) -> Callable[[Equation], float]:
     """For each equation of a trace how long one run of it takes; a loop, or a branch, takes what is in it."""
     outputs = passes.forward.outputs[: len(passes.cotangents)]
     around = None if passes.step is None else passes.step.program

@@ -58,12 +58,12 @@ class Step:
     Attributes:
       program: all that it runs, on one device of a mesh.
       gradients: those that it takes, in order. Of a gradient of a gradient, the outer one.
-      shown: the one of them whose passes `Passes` shows.
+      shown: the one of them whose passes `Trace` shows.
       parameters: arguments that a gradient is taken for, also by way of a cast or a reshape.
       state: arguments of which it returns a new version, as an optimizer does of its moments.
       donated: arguments whose room it may use, as `donate_argnums` of a `jax.jit` around all of it says.
       aliased: results that take the room of a donated argument, and that argument.
-      times: how often the passes run that `Passes` shows, once for each microbatch.
+      times: how often the passes run that `Trace` shows, once for each microbatch.
     """
 
     program: Program

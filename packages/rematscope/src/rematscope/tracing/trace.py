@@ -16,7 +16,7 @@ from jax.extend.core import ClosedJaxpr
 
 from rematscope.errors import TraceError
 from rematscope.ir import jax_internals, placement, roles
-from rematscope.ir.collectives import Tally, collectives_of, tallied
+from rematscope.ir.collectives import CollectiveStats, collectives_of, tallied
 from rematscope.ir.cost import Cost, program_cost
 from rematscope.ir.cost_rules import is_closed
 from rematscope.ir.garbage import collected_later
@@ -35,7 +35,7 @@ source_info_util.register_exclusion(__file__)
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
-class Passes:
+class Trace:
     """The two programs that differentiating a function in reverse mode runs.
 
     `forward(*arguments)` returns the outputs, then the residuals; `backward(*residuals, *cotangents)` returns a
@@ -46,12 +46,12 @@ class Passes:
       forward, backward: the programs. A value that crosses is one `Value` with one name in both.
       residuals: one for each leaf of `jax.vjp(f, *args)[1]`, in its order.
       cotangents: the values that the backward program is given besides the residuals.
-      forward_value_of: value of a recomputed equation → the forward value that it equals, the first where there are
-        several.
-      alike: such a first value → all forward values that equal it, in the program's order, where there are several.
-      undecided: how many loops are nested so deep, or stand among so many like them, that not all of their carries
-        could be compared within a bounded number of steps. Values that depend on these carries count as deferred (`D`),
-        though some of them may be recomputed.
+      forward_value_of: maps the value of a recomputed equation to the forward value that it equals, the first if there
+        are several.
+      equal_values: maps such a first value to all forward values that equal it, in program order, if there are several.
+      unproven_equalities: the number of loops, deeply nested or among many similar ones, whose carries could not all be
+        compared within a bounded number of steps. Values that depend on these carries count as deferred (`D`), though
+        some of them may be recomputed.
       mesh: the mesh that the function is for, of devices or abstract; None on one device. Costs are those of
         one device, bytes of the whole arrays unless they are said to be on a device.
       step: what stands around the two programs, where they are those of a gradient that the function takes itself; else
@@ -75,8 +75,8 @@ class Passes:
     residuals: tuple[Residual, ...]
     cotangents: tuple[Value, ...]
     forward_value_of: dict[Value, Value]
-    alike: dict[Value, list[Value]]
-    undecided: int
+    equal_values: dict[Value, list[Value]]
+    unproven_equalities: int
     mesh: jax.sharding.Mesh | jax.sharding.AbstractMesh | None
     step: Step | None = None
 
@@ -102,12 +102,12 @@ class Passes:
         return math.prod(self.axes.values())
 
     @property
-    def where(self) -> str:
+    def per_device_text(self) -> str:
         """` on each of 8 devices`, to say so behind bytes of one device; nothing where there is only one."""
         return f" on each of {self.devices} devices" if self.axes else ""
 
     @cached_property
-    def unplaced(self) -> tuple[Residual, ...]:
+    def unresolved_shardings(self) -> tuple[Residual, ...]:
         """Residuals on a mesh of which only the compiler decides what each device has; its bytes are foretold.
 
         Those are arrays under automatic axes that no argument, `shard_map` or sharding constraint says it of. They are
@@ -132,23 +132,25 @@ class Passes:
         return program_cost(self.backward, roles.RECOMPUTED) * self.times
 
     @cached_property
-    def late_cost(self) -> Cost:
+    def deferred_cost(self) -> Cost:
         """The cost of what the backward pass computes first, without the cotangent, the sum over `D`; see `cost`."""
-        return program_cost(self.backward, roles.LATE) * self.times
+        return program_cost(self.backward, roles.DEFERRED) * self.times
 
     def __repr__(self) -> str:
         return f"<{self.function}: saves {self.saved_bytes():,} bytes, recomputes {self.recompute_cost}>"
 
     @cached_property
-    def undivided(self) -> bool:
+    def has_auto_sharded_work(self) -> bool:
         """Whether some work stands under automatic axes, so that only the compiler knows how devices divide it.
 
         It counts in all costs as it is foretold to be divided, and what is exchanged for it does not count.
         """
-        return bool(self.axes) and (placement.undivided(self.forward) or placement.undivided(self.backward))
+        return bool(self.axes) and (
+            placement.has_auto_sharded_work(self.forward) or placement.has_auto_sharded_work(self.backward)
+        )
 
     @cached_property
-    def unopened(self) -> tuple[str, ...]:
+    def opaque_primitives(self) -> tuple[str, ...]:
         """Primitives that stand as one equation though they run what is not looked into.
 
         Kernels, linear solvers, custom calls, callbacks to Python and operations that rematscope does not know. What
@@ -157,7 +159,7 @@ class Passes:
         equations = itertools.chain(self.forward.walk(), self.backward.walk())
         return tuple(sorted({e.primitive for e, _ in equations if is_closed(e.primitive)}))
 
-    def collectives(self, role: str | None = None) -> dict[str, Tally]:
+    def collectives(self, role: str | None = None) -> dict[str, CollectiveStats]:
         """Return how often each kind of collective runs, and the bytes that a device sends for it.
 
         Loops are multiplied by their trip counts. Of a training step, those of the whole step count: of all
@@ -201,11 +203,11 @@ class Passes:
 
 
 @with_own_options
-def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, **kwargs: Any) -> Passes:
+def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, **kwargs: Any) -> Trace:
     """Splits `f` into its forward and its backward program, without running either.
 
     A training step takes a gradient itself and returns new parameters. It is looked at as it stands: the programs are
-    those of the gradient that it takes, of the one that keeps most if it takes several, and `Passes.step` has the rest.
+    those of the gradient that it takes, of the one that keeps most if it takes several, and `Trace.step` has the rest.
 
     Args:
       f: a function of pytrees of arrays, differentiable in reverse mode, or a step.
@@ -265,7 +267,7 @@ def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, 
 
 def _differentiated(
     function: str, flat: Callable[..., Any], leaves: list[Any], paths: Sequence[str], stop: bool = False
-) -> Passes:
+) -> Trace:
     """The passes of a function whose gradient is taken; GradientInside, if it shall stop there, where it has one."""
 
     def forward(*leaves: Any) -> Any:
@@ -313,7 +315,9 @@ def _differentiated(
     equal = roles.assign_roles(fwd, bwd, incoming)
     name_values(function, fwd, bwd, incoming, equal.forward_value_of)
     saved = residuals_of(fwd, bwd, crossing, outputs)
-    return Passes(function, fwd, bwd, saved, incoming, equal.forward_value_of, equal.alike, equal.undecided, mesh)
+    return Trace(
+        function, fwd, bwd, saved, incoming, equal.forward_value_of, equal.equal_values, equal.unproven_equalities, mesh
+    )
 
 
 def _as_it_stands(
@@ -322,7 +326,7 @@ def _as_it_stands(
     leaves: list[Any],
     paths: Sequence[str],
     accepted: Callable[[Program, Sequence[Gradient]], bool],
-) -> Passes | None:
+) -> Trace | None:
     """The passes of a gradient that a function takes itself; None if it takes none, or none that is `accepted`."""
     jaxpr = jax.make_jaxpr(marking(flat))(*leaves)
     inline = Inliner()
@@ -351,7 +355,18 @@ def _as_it_stands(
     saved = residuals_of(shown.forward, shown.backward, shown.crossing, shown.values)
     step = step_of(program, halves, [arguments[i] for i in donated(jaxpr)], shown)
     fwd, bwd = shown.forward, shown.backward
-    return Passes(function, fwd, bwd, saved, incoming, equal.forward_value_of, equal.alike, equal.undecided, mesh, step)
+    return Trace(
+        function,
+        fwd,
+        bwd,
+        saved,
+        incoming,
+        equal.forward_value_of,
+        equal.equal_values,
+        equal.unproven_equalities,
+        mesh,
+        step,
+    )
 
 
 def sources_of(jaxpr: ClosedJaxpr) -> tuple[Source | None, ...]:

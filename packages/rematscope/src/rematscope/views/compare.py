@@ -15,52 +15,52 @@ from rematscope.render.parts import Records, TextTable
 from rematscope.render.units import bytes_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
-from rematscope.seconds.roofline import Seconds, seconds_of
+from rematscope.seconds.roofline import TimeEstimate, estimate_time
 from rematscope.tracing.arguments import described, with_own_options
-from rematscope.tracing.trace import Passes, trace
+from rematscope.tracing.trace import Trace, trace
 from rematscope.views.program_rows import work_text
 
 
 @dataclasses.dataclass(frozen=True)
-class ComparedWay:
+class ComparisonRow:
     """One variant. On a mesh, bytes are per device.
 
     Attributes:
       label: the variant's label.
-      passes: its trace.
+      trace: its trace.
       device: the device of the time estimates; None without.
     """
 
     label: str
-    passes: Passes
+    trace: Trace
     device: Device | None = None
 
     @property
-    def kept_bytes(self) -> int:
+    def saved_bytes(self) -> int:
         """Bytes of the residuals that the forward pass computes and saves on the device, without arguments."""
-        return self.passes.device_bytes_by_kind().get("computed", 0)
+        return self.trace.device_bytes_by_kind().get("computed", 0)
 
     @cached_property
     def recompute_cost(self) -> Cost:
         """The cost of recomputed operations; for a training step the sum over all its backward passes."""
-        step = self.passes.step
-        return self.passes.recompute_cost if step is None else program_cost(step.program, roles.RECOMPUTED)
+        step = self.trace.step
+        return self.trace.recompute_cost if step is None else program_cost(step.program, roles.RECOMPUTED)
 
     @cached_property
-    def late_cost(self) -> Cost:
+    def deferred_cost(self) -> Cost:
         """The cost of deferred operations: moved from the forward to the backward pass, computed once."""
-        step = self.passes.step
-        return self.passes.late_cost if step is None else program_cost(step.program, roles.LATE)
+        step = self.trace.step
+        return self.trace.deferred_cost if step is None else program_cost(step.program, roles.DEFERRED)
 
     @cached_property
-    def seconds(self) -> Seconds | None:
+    def seconds(self) -> TimeEstimate | None:
         """The time of both passes and of the recompute, by a roofline; None without a device."""
-        return None if self.device is None else seconds_of(self.passes, self.device)
+        return None if self.device is None else estimate_time(self.trace, self.device)
 
     @cached_property
     def timeline(self) -> Timeline:
         """Bytes live after each equation."""
-        return live_bytes(self.passes, self.device)
+        return live_bytes(self.trace, self.device)
 
     @property
     def peak_bytes(self) -> int:
@@ -79,10 +79,10 @@ class Comparison(View):
       rows: the variants, in the given order.
     """
 
-    def __init__(self, rows: Iterable[ComparedWay]):
+    def __init__(self, rows: Iterable[ComparisonRow]):
         self.rows = tuple(rows)
 
-    def __getitem__(self, label: str) -> ComparedWay:
+    def __getitem__(self, label: str) -> ComparisonRow:
         """Return the row with this label. Raises KeyError if there is none."""
         return {row.label: row for row in self.rows}[label]
 
@@ -101,16 +101,16 @@ class Comparison(View):
         timed = ["Recompute time", "Share of time"] if self.rows[0].device else []
         cells = [["", "Saved", "Recomputed", *timed, "Deferred", "Peak (estimated, no fusion)"]]
         for row in self.rows:
-            again, late = (work_text(cost) or "0" for cost in (row.recompute_cost, row.late_cost))
+            again, late = (work_text(cost) or "0" for cost in (row.recompute_cost, row.deferred_cost))
             if row.seconds:
-                timed = row.seconds.again_texts
-            kept, moved = bytes_text(row.kept_bytes), row.passes.host_bytes()
+                timed = row.seconds.recompute_texts
+            kept, moved = bytes_text(row.saved_bytes), row.trace.host_bytes()
             kept += f" + {bytes_text(moved)} in host memory" if moved else ""
             cells.append([row.label, kept, again, *timed, late, bytes_text(row.peak_bytes)])
         return cells
 
     def _footer(self) -> str:
-        where = self.rows[0].passes.where
+        where = self.rows[0].trace.per_device_text
         text = f"Saved: computed residuals{where}, without arguments. Peak: live bytes{where} if nothing is fused."
         device = self.rows[0].device
         return f"{text} Times: estimated by a roofline of {device.name}, both passes." if device else text
@@ -124,7 +124,7 @@ def compare(ways: Mapping[str, Callable], *args, device: Device | str | None = N
       ways: functions that are differentiable in reverse mode, by label. They are not run.
       *args, **kwargs: the arguments of each, as for `trace`.
       device: adds the recompute's time, and its share of the time of both passes or of the step: the name of a device
-        such as `"tpu v5e"`, a `Device`, or `calibrate()`; see `seconds_of`.
+        such as `"tpu v5e"`, a `Device`, or `calibrate()`; see `estimate_time`.
 
     Returns:
       A table that displays itself in a notebook or a terminal; `rows` is its data.
@@ -160,4 +160,4 @@ def compare(ways: Mapping[str, Callable], *args, device: Device | str | None = N
         if not callable(f):
             raise TraceError(f"{label!r} is {described(f)}, not a function. Give a function to compare.")
     rates = None if device is None else device_called(device)
-    return Comparison([ComparedWay(label, trace(f, *args, **kwargs), rates) for label, f in ways.items()])
+    return Comparison([ComparisonRow(label, trace(f, *args, **kwargs), rates) for label, f in ways.items()])

@@ -11,7 +11,7 @@ from rematscope.ir.pretty_print import Line, Pieces, lines, listed, text, types_
 from rematscope.ir.program import Value
 from rematscope.render.units import bytes_text, count_text
 from rematscope.tracing.residuals import Residual
-from rematscope.tracing.trace import Passes
+from rematscope.tracing.trace import Trace
 
 
 @dataclasses.dataclass(eq=False)
@@ -92,7 +92,7 @@ class Listing(NamedTuple):
     rows: list[ProgramRow]
 
 
-def forward(p: Passes, marked: Collection[Value], spent: Mapping[Value, float]) -> Listing:
+def forward(p: Trace, marked: Collection[Value], spent: Mapping[Value, float]) -> Listing:
     """Return the rows of the forward program: arguments and constants, then equations. Each residual is in one row.
 
     `spent` maps the first value that an equation defines to the equation's time in seconds, where it is known.
@@ -114,7 +114,7 @@ def forward(p: Passes, marked: Collection[Value], spent: Mapping[Value, float]) 
     return Listing("forward", f"{p.function} saves {saved_text(p)}", rows)
 
 
-def backward(p: Passes, marked: Collection[Value], spent: Mapping[Value, float]) -> Listing:
+def backward(p: Trace, marked: Collection[Value], spent: Mapping[Value, float]) -> Listing:
     """Return the rows of the backward program: cotangents, then equations with their roles, then gradients."""
     rows = [_row(_input(v), marked, spent, origin="cotangent") for v in p.cotangents]
     for heading, line in _with_headings(lines(p.backward), p.function):
@@ -122,12 +122,14 @@ def backward(p: Passes, marked: Collection[Value], spent: Mapping[Value, float])
     for argument, value in p.gradients:
         rows.append(ProgramRow("", Line("return d{} = {}", (argument.name, value)), returns=value))
     recomputed = _work(p.times * p.backward.count(role=roles.RECOMPUTED), p.recompute_cost)
-    deferred = _work(p.times * p.backward.count(role=roles.LATE), p.late_cost)
+    deferred = _work(p.times * p.backward.count(role=roles.DEFERRED), p.deferred_cost)
     microbatches = f"; total of {p.times:,} microbatches" if p.times > 1 else ""
-    unopened = f"; not counted: {', '.join(p.unopened)}" if p.unopened else ""
-    undecided = f"; {_counted(p.undecided, 'loop')} not compared, counted as deferred" if p.undecided else ""
-    undivided = "; FLOPs assume how the compiler shards them" if p.undivided else ""
-    notes = f"{microbatches}{unopened}{undecided}{undivided}"
+    opaque = f"; not counted: {', '.join(p.opaque_primitives)}" if p.opaque_primitives else ""
+    unproven = f"; {_counted(p.unproven_equalities, 'loop')} not compared, counted as deferred" * bool(
+        p.unproven_equalities
+    )
+    auto_sharded = "; FLOPs assume how the compiler shards them" if p.has_auto_sharded_work else ""
+    notes = f"{microbatches}{opaque}{unproven}{auto_sharded}"
     return Listing("backward", f"recomputes {recomputed}; defers {deferred}{notes}", rows)
 
 
@@ -190,11 +192,12 @@ def work_text(cost: Cost) -> str:
     return ", ".join(parts)
 
 
-def saved_text(passes: Passes) -> str:
+def saved_text(passes: Trace) -> str:
     """Return `456 B: computed 72 B + arguments 384 B; 64 B in host memory`, or `57 B on each of 8 devices: …`."""
     kinds = {"computed": "computed", "constant": "constants", "argument": "arguments"}
     parts = [f"{kinds[kind]} {bytes_text(size)}" for kind, size in passes.device_bytes_by_kind().items()]
-    count = len(passes.unplaced)
-    unplaced = f"; the sharding of {_counted(count, 'residual')} is an estimate, the compiler decides" if count else ""
+    count = len(passes.unresolved_shardings)
+    estimated = f"; the sharding of {_counted(count, 'residual')} is an estimate, the compiler decides" if count else ""
     host = f"; {bytes_text(passes.host_bytes())} in host memory" if passes.host_bytes() else ""
-    return f"{bytes_text(passes.saved_device_bytes())}{passes.where}: {' + '.join(parts)}{host}{unplaced}"
+    total = f"{bytes_text(passes.saved_device_bytes())}{passes.per_device_text}"
+    return f"{total}: {' + '.join(parts)}{host}{estimated}"

@@ -15,10 +15,10 @@ from rematscope.render.parts import Records, TextTable
 from rematscope.render.units import bytes_text, seconds_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
-from rematscope.seconds.roofline import seconds_of, spent_by
+from rematscope.seconds.roofline import estimate_time, spent_by
 from rematscope.tracing.arguments import with_own_options
 from rematscope.tracing.residuals import Residual, makers_of, origin_of
-from rematscope.tracing.trace import Passes, trace
+from rematscope.tracing.trace import Trace, trace
 from rematscope.views.program_rows import saved_text
 
 # Above this number of residuals, arguments and constants share rows too; above this number of rows, other lengths do.
@@ -82,8 +82,8 @@ class ResidualTable(View):
       nbytes: the total bytes of the residuals on the device.
     """
 
-    def __init__(self, passes: Passes, device: Device | None = None):
-        self.passes = passes
+    def __init__(self, passes: Trace, device: Device | None = None):
+        self.trace = passes
         self.device = device
         self.nbytes = passes.saved_bytes()
         self.rows = _rows(passes, device)
@@ -131,17 +131,17 @@ class ResidualTable(View):
 
     @property
     def _footer(self) -> str:
-        return self.total if self.device is None else f"{self.total}. {seconds_of(self.passes, self.device)}"
+        return self.total if self.device is None else f"{self.total}. {estimate_time(self.trace, self.device)}"
 
     @property
     def total(self) -> str:
         """`f saves 456 B: computed 72 B + arguments 384 B`."""
-        return f"{self.passes.function} saves {saved_text(self.passes)}"
+        return f"{self.trace.function} saves {saved_text(self.trace)}"
 
     def cells(self) -> list[list[str]]:
         """The header, and a list of texts for each of `rows`."""
         named = any(row.name for row in self.rows)
-        size = "Bytes per device" if self.passes.axes else "Bytes"
+        size = "Bytes per device" if self.trace.axes else "Bytes"
         timed = self.device is not None
         header = [
             "Residual",
@@ -178,7 +178,7 @@ def residual_table(f: Callable, *args, device: Device | str | None = None, **kwa
       f: a function that is differentiable in reverse mode. It is not run.
       *args, **kwargs: its arguments, as for `trace`.
       device: adds the time of the operations that computed the residuals: the name of a device such as `"tpu v5e"`, a
-        `Device`, or `calibrate()`; see `seconds_of`.
+        `Device`, or `calibrate()`; see `estimate_time`.
 
     Returns:
       A table that displays itself in a notebook or a terminal; `rows` is its data, with sizes in bytes.
@@ -201,7 +201,7 @@ def residual_table(f: Callable, *args, device: Device | str | None = None, **kwa
     return ResidualTable(trace(f, *args, **kwargs), rates)
 
 
-def _rows(passes: Passes, device: Device | None) -> tuple[ResidualRow, ...]:
+def _rows(passes: Trace, device: Device | None) -> tuple[ResidualRow, ...]:
     spent = {} if device is None else spent_by(passes, device)
     makers = {} if device is None else makers_of(passes.forward)
 

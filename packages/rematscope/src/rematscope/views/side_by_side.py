@@ -16,9 +16,9 @@ from rematscope.render.theme import BADGES, TERMINAL
 from rematscope.render.units import seconds_text
 from rematscope.render.view import View, show
 from rematscope.seconds.devices import Device, device_called
-from rematscope.seconds.roofline import seconds_of, spent_by
+from rematscope.seconds.roofline import estimate_time, spent_by
 from rematscope.tracing.arguments import with_own_options
-from rematscope.tracing.trace import Passes, trace
+from rematscope.tracing.trace import Trace, trace
 from rematscope.views.folding import (
     Forms,
     Repeat,
@@ -57,7 +57,7 @@ LEGEND = {"S": "saved", "R": "recomputed", "D": "deferred", "B": "backward"}
 _LEGEND: PieceLine = [(f"{letter} {word}  ", f"rs-{letter}") for letter, word in LEGEND.items()]
 
 
-class FwdBwd(View):
+class SideBySide(View):
     """The forward and the backward program side by side, as text in a terminal and on GitHub, as HTML in JupyterLab.
 
     Args:
@@ -69,8 +69,8 @@ class FwdBwd(View):
       device: adds the time of each line, summed over all its runs.
     """
 
-    def __init__(self, passes: Passes, marked: Collection[Value] = (), fold: bool = True, device: Device | None = None):
-        self.passes = passes
+    def __init__(self, passes: Trace, marked: Collection[Value] = (), fold: bool = True, device: Device | None = None):
+        self.trace = passes
         self.marked = frozenset(marked)
         self.fold = fold
         self.device = device
@@ -89,9 +89,9 @@ class FwdBwd(View):
             body = [*map(_in_terminal, above), seam, *map(_in_terminal, below)]
         legend = [[part for piece in _LEGEND for part in _in_terminal([piece])]]
         if not every:
-            legend.append([("⋮ folded: a notebook opens them, FwdBwd(trace(f, …), fold=False) shows all", "")])
+            legend.append([("⋮ folded: a notebook opens them, SideBySide(trace(f, …), fold=False) shows all", "")])
         if self.device is not None:
-            legend += [[(part, "")] for part in folded(str(seconds_of(self.passes, self.device)), width)]
+            legend += [[(part, "")] for part in folded(str(estimate_time(self.trace, self.device)), width)]
         for line in [*body, *legend]:
             yield Text.assemble(*line, no_wrap=True, overflow="crop")
 
@@ -110,12 +110,12 @@ class FwdBwd(View):
 
     def programs(self) -> list[Listing]:
         """What stands in both columns, before it is laid out."""
-        spent = {} if self.device is None else spent_by(self.passes, self.device)
+        spent = {} if self.device is None else spent_by(self.trace, self.device)
         by_value = {equation.outputs[0]: seconds for equation, seconds in spent.items() if equation.outputs}
-        return [forward(self.passes, self.marked, by_value), backward(self.passes, self.marked, by_value)]
+        return [forward(self.trace, self.marked, by_value), backward(self.trace, self.marked, by_value)]
 
     def _html(self, programs: Sequence[Listing], searched: bool) -> str:
-        said: list[PieceLine] = [] if self.device is None else [[(str(seconds_of(self.passes, self.device)), "")]]
+        said: list[PieceLine] = [] if self.device is None else [[(str(estimate_time(self.trace, self.device)), "")]]
         return _html(programs, self._repeats, [_LEGEND, *said], searched)
 
     @collected_later()
@@ -176,7 +176,7 @@ def print_fwd_bwd(f: Callable, *args, device: Device | str | None = None, **kwar
       f: a function that is differentiable in reverse mode. It is not run.
       *args, **kwargs: its arguments, as for `trace`.
       device: adds the time of each line, summed over all its runs: the name of a device such as `"tpu v5e"`, a
-        `Device`, or `calibrate()`; see `seconds_of`.
+        `Device`, or `calibrate()`; see `estimate_time`.
 
     Raises:
       TraceError: as `trace` does.
@@ -209,7 +209,7 @@ def print_fwd_bwd(f: Callable, *args, device: Device | str | None = None, **kwar
     """
     __tracebackhide__ = True
     rates = None if device is None else device_called(device)
-    show(FwdBwd(trace(f, *args, **kwargs), device=rates))
+    show(SideBySide(trace(f, *args, **kwargs), device=rates))
 
 
 def _html(

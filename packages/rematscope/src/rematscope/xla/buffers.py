@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rematscope.memory.timeline import BANDS, Moment, Timeline
+from rematscope.memory.timeline import BANDS, MemorySample, Timeline
 from rematscope.xla.hlo import Module
 from rematscope.xla.hlo_proto import BufferAllocation, BufferAssignment, Instruction
 
@@ -48,13 +48,13 @@ def allocation(module: Module, record: bytes, title: str) -> Timeline | None:
 
     def moment(operation, step, source=None):
         amounts: dict[str, Any] = {band: int(total[step]) for band, total in totals.items()}
-        return Moment(operation, source, **amounts)
+        return MemorySample(operation, source, **amounts)
 
-    moments = [moment(_label(i), step, module.source(i)) for step, i in enumerate(schedule.steps)]
+    samples = [moment(_label(i), step, module.source(i)) for step, i in enumerate(schedule.steps)]
     turn = _turn(schedule, bands)
-    moments.insert(turn, dataclasses.replace(moments[max(0, turn - 1)], operation="boundary", source=None))
-    start = Moment("start", None, arguments=moments[0].arguments)
-    return Timeline(title, [start, *moments, moment("end", len(schedule.steps))], turn + 1)
+    samples.insert(turn, dataclasses.replace(samples[max(0, turn - 1)], operation="boundary", source=None))
+    start = MemorySample("start", None, arguments=samples[0].arguments)
+    return Timeline(title, [start, *samples, moment("end", len(schedule.steps))], turn + 1)
 
 
 def given_bytes(record: bytes) -> int | None:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Iterator
 
 from rematscope.ir import collectives
-from rematscope.ir.collectives import Tally, most_sent, tallied
+from rematscope.ir.collectives import CollectiveStats, most_sent, tallied
 from rematscope.xla.hlo import Module
 from rematscope.xla.hlo_proto import Instruction, PrimitiveType, Shape
 from rematscope.xla.trip_counts import trip_count
@@ -20,7 +20,7 @@ _SIZES: dict[int, int] = {
 _KINDS = frozenset(collectives.KINDS.values())
 
 
-def collectives_in(module: Module, devices: int) -> dict[str, Tally]:
+def collectives_in(module: Module, devices: int) -> dict[str, CollectiveStats]:
     """Return how often each kind of collective runs in a program, and the bytes that a device sends for it.
 
     Loops are multiplied by their trip counts where these are known; of branches the one that sends most counts.

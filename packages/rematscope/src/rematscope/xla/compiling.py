@@ -24,7 +24,7 @@ from rematscope.errors import TargetError
 from rematscope.ir.jax_internals import start_no_absent_tpu
 from rematscope.tracing.arguments import FlatFunction
 from rematscope.tracing.step import Step
-from rematscope.tracing.trace import Passes
+from rematscope.tracing.trace import Trace
 from rematscope.xla.elsewhere import ABSENT, environment, generation, topology
 from rematscope.xla.hlo import Module, read
 from rematscope.xla.out_of_memory import OutOfMemory, out_of_memory
@@ -81,7 +81,7 @@ class _Subject:
         return jax.jit(self.run, donate_argnums=(1,) if self.overwritten else ())
 
 
-def compile_both(passes: Passes, flat: FlatFunction, leaves: list[Any], target: str) -> Compiled:
+def compile_both(passes: Trace, flat: FlatFunction, leaves: list[Any], target: str) -> Compiled:
     """Compiles the forward and the backward pass as one program that returns outputs and all gradients.
 
     A training step is compiled as it stands, with what it donates.
@@ -111,7 +111,7 @@ def check_target(target: str) -> None:
         )
 
 
-def _both(passes: Passes, flat: Callable[..., Any], leaves: list[Any]) -> _Subject:
+def _both(passes: Trace, flat: Callable[..., Any], leaves: list[Any]) -> _Subject:
     inexact = [c.dtype != jax.dtypes.float0 for c in passes.cotangents]
 
     def both(leaves: list[Any], cotangents: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -135,14 +135,14 @@ def _step(step: Step, flat: FlatFunction, leaves: list[Any]) -> _Subject:
     return _Subject(run, kept, overwritten, any(donated))
 
 
-def _on_one_device(passes: Passes, target: str, subject: _Subject) -> Compiled:
+def _on_one_device(passes: Trace, target: str, subject: _Subject) -> Compiled:
     device = _devices(target)[0]
     sharding = jax.sharding.SingleDeviceSharding(device)
     shapes = jax.tree.map(lambda leaf: _shape(jax.typeof(leaf), sharding), (subject.given, subject.rest))
     return _compiled(passes, target, subject.jitted.lower(*shapes).compile, subject, None)
 
 
-def _on_mesh(passes: Passes, target: str, subject: _Subject) -> Compiled:
+def _on_mesh(passes: Trace, target: str, subject: _Subject) -> Compiled:
     """Compiles for the devices of the mesh itself, or for as many that are here; of the CPU there are always enough."""
     devices, mesh = _devices(target), passes.mesh
     own = list(mesh.devices.flat) if isinstance(mesh, jax.sharding.Mesh) else []
@@ -161,7 +161,7 @@ def _on_mesh(passes: Passes, target: str, subject: _Subject) -> Compiled:
 
 
 def _compiled(
-    passes: Passes, target: str, compiling: Callable[[], Any], subject: _Subject, lowered: Module | None
+    passes: Trace, target: str, compiling: Callable[[], Any], subject: _Subject, lowered: Module | None
 ) -> Compiled:
     """What is read of a program that is compiled in this process, for devices that are here."""
     try:
@@ -194,7 +194,7 @@ def _compiled(
     return Compiled(memory, module.as_serialized_hlo_module_proto(), lowered, record, run)
 
 
-def _no_room(passes: Passes, target: str, lowered: Module | None, full: OutOfMemory) -> Compiled:
+def _no_room(passes: Trace, target: str, lowered: Module | None, full: OutOfMemory) -> Compiled:
     def run() -> float:
         raise TargetError(
             f"{passes.function} does not fit into a {spelled(target)}: {full.text}. Save less, make the batch smaller, "
@@ -210,7 +210,7 @@ _SIZES = [
 ]
 
 
-def _on_absent_tpu(passes: Passes, target: str, subject: _Subject) -> Compiled:
+def _on_absent_tpu(passes: Trace, target: str, subject: _Subject) -> Compiled:
     # JAX writes a program down with flatbuffers, and does not require it.
     missing = [name for name in ("libtpu", "flatbuffers") if importlib.util.find_spec(name) is None]
     if missing:
@@ -230,7 +230,7 @@ def _on_absent_tpu(passes: Passes, target: str, subject: _Subject) -> Compiled:
     return _elsewhere(passes, target, dataclasses.replace(subject, given=given, rest=rest))
 
 
-def _elsewhere(passes: Passes, target: str, subject: _Subject) -> Compiled:
+def _elsewhere(passes: Trace, target: str, subject: _Subject) -> Compiled:
     """Compiles in a process of its own, which has as many devices, or takes itself for a TPU's."""
     platform, compiler = ("cpu", "XLA") if target == "cpu" else ("tpu", "libtpu")
     if importlib.util.find_spec("flatbuffers") is None:
@@ -293,7 +293,7 @@ def _unoptimised(lowered: Any) -> Module:
     return read(lowered.compiler_ir("hlo").as_serialized_hlo_module_proto())
 
 
-def _on_their_mesh(passes: Passes, subject: _Subject) -> _Subject:
+def _on_their_mesh(passes: Trace, subject: _Subject) -> _Subject:
     """The arguments as shapes, each with the sharding that it carries; what carries none the compiler may place."""
     given, rest = (
         [_shape(jax.typeof(leaf), _sharding(leaf)) for leaf in leaves] for leaves in (subject.given, subject.rest)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
 
-from rematscope.ir.collectives import Tally, collectives_of, tallied
+from rematscope.ir.collectives import CollectiveStats, collectives_of, tallied
 from rematscope.ir.cost import Cost, program_cost
 from rematscope.ir.program import Value
 from rematscope.memory.invariant import with_moved
@@ -21,9 +21,9 @@ from rematscope.render.progress import working
 from rematscope.render.units import bytes_text, count_text, difference_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
-from rematscope.seconds.roofline import Seconds, seconds_of
+from rematscope.seconds.roofline import TimeEstimate, estimate_time
 from rematscope.tracing.arguments import flattened, with_own_options
-from rematscope.tracing.trace import Passes, trace
+from rematscope.tracing.trace import Trace, trace
 from rematscope.xla.buffers import allocation, given_bytes
 from rematscope.xla.collectives import collectives_in
 from rematscope.xla.compiling import Compiled, check_target, compile_both, spelled
@@ -40,13 +40,13 @@ class MeasuredRow:
     """One figure, predicted and compiled.
 
     Attributes:
-      what: what is counted.
+      metric: what is counted.
       predicted, compiled: bytes, FLOPs or elements; None where there is no such figure.
       unit: `"bytes"`, `"FLOPs"`, `"elements"` or `"runs"`.
       predicted_from, compiled_from: what was counted for each.
     """
 
-    what: str
+    metric: str
     predicted: int | None
     compiled: int | None
     unit: str
@@ -62,7 +62,7 @@ class MeasuredRow:
 
 
 @dataclasses.dataclass(frozen=True)
-class Exchange:
+class CollectiveRow:
     """Collectives of one kind: how many run, and what each device sends over its links for them.
 
     Attributes:
@@ -73,9 +73,9 @@ class Exchange:
     """
 
     kind: str
-    predicted: Tally
-    lowered: Tally
-    compiled: Tally
+    predicted: CollectiveStats
+    lowered: CollectiveStats
+    compiled: CollectiveStats
 
     @property
     def rows(self) -> tuple[MeasuredRow, MeasuredRow]:
@@ -101,15 +101,15 @@ class Exchange:
         )
 
 
-def _exchanges(passes: Passes, made: Compiled, module: Module) -> tuple[Exchange, ...]:
+def _exchanges(passes: Trace, made: Compiled, module: Module) -> tuple[CollectiveRow, ...]:
     if made.lowered is None:
         return ()
     tallies = passes.collectives(), *(collectives_in(m, passes.devices) for m in (made.lowered, module))
     kinds = sorted(set().union(*tallies))
-    return tuple(Exchange(kind, *(tally.get(kind, Tally()) for tally in tallies)) for kind in kinds)
+    return tuple(CollectiveRow(kind, *(tally.get(kind, CollectiveStats()) for tally in tallies)) for kind in kinds)
 
 
-def _moved_out(passes: Passes, target: str) -> list[str]:
+def _moved_out(passes: Trace, target: str) -> list[str]:
     """Sentences on the collectives that XLA may move out of loops: the counts predicted leave them in."""
     programs = [passes.forward, passes.backward] if passes.step is None else [passes.step.program]
     left = tallied(found for program in programs for found in collectives_of(with_moved(program)))
@@ -167,14 +167,14 @@ class Measurement(View):
       exchanges: on a mesh, the collectives of each kind. All figures are then those of one device.
       out_of_memory: what XLA says where the target has no room for the program, with its figures; else None. Then
         `temp_bytes` and `peak_bytes` are what it says that is needed, and there are no other compiled figures.
-      roofline: how long both passes take by a roofline, as `seconds_of` says it; None where no device was given.
+      roofline: how long both passes take by a roofline, as `estimate_time` says it; None where no device was given.
       notes: what the figures leave out, in sentences; first, where a device was given, the seconds.
     """
 
-    def __init__(self, passes: Passes, target: str, made: Compiled, roofline: Seconds | None = None):
+    def __init__(self, passes: Trace, target: str, made: Compiled, roofline: TimeEstimate | None = None):
         self.function = passes.function
         self.target = target
-        self.passes = passes
+        self.trace = passes
         self.out_of_memory = made.full
         self.roofline = roofline
         self._made = made
@@ -207,11 +207,11 @@ class Measurement(View):
 
     @cached_property
     def predicted(self) -> Timeline:
-        return live_bytes(self.passes)
+        return live_bytes(self.trace)
 
     @cached_property
     def predicted_peak_bytes(self) -> int:
-        return set_aside_bytes(self.passes, self.target)
+        return set_aside_bytes(self.trace, self.target)
 
     @cached_property
     def compiled(self) -> Timeline | None:
@@ -225,12 +225,12 @@ class Measurement(View):
         return None if self.out_of_memory is not None else cost(self._made.module)
 
     @cached_property
-    def exchanges(self) -> tuple[Exchange, ...]:
-        return () if self.out_of_memory is not None else _exchanges(self.passes, self._made, self._made.module)
+    def collectives(self) -> tuple[CollectiveRow, ...]:
+        return () if self.out_of_memory is not None else _exchanges(self.trace, self._made, self._made.module)
 
     @cached_property
-    def notes(self) -> list[str]:
-        passes, target, full = self.passes, self.target, self.out_of_memory
+    def warnings(self) -> list[str]:
+        passes, target, full = self.trace, self.target, self.out_of_memory
         notes = [] if self.roofline is None else [str(self.roofline)]
         if full is None:
             notes += uncounted(self._made.module)
@@ -254,7 +254,7 @@ class Measurement(View):
             moved = bytes_text(passes.host_bytes())
             ignored = f"Offloading is ignored for {spelled(target)}"
             notes.append(f"{ignored}: {moved} that the trace moves to the host stay on the device.")
-        if passes.undivided:
+        if passes.has_auto_sharded_work:
             notes.append(
                 "Under automatic axes the compiler chooses how work is divided and what is exchanged for it. The "
                 "prediction divides each result as what it is computed from, gathers what a product cannot take in "
@@ -276,12 +276,12 @@ class Measurement(View):
     @property
     def rows(self) -> tuple[MeasuredRow, ...]:
         """The figures of the table."""
-        passes, step = self.passes, self.passes.step
+        passes, step = self.trace, self.trace.step
         given = (*passes.forward.inputs, *passes.cotangents) if step is None else step.program.inputs
         gradients = tuple(gradient for _, gradient in passes.gradients)
         returned = (*passes.outputs, *gradients) if step is None else step.program.outputs
         what = ("with cotangents", "with gradients") if step is None else ("all of the step's", "all of the step's")
-        kept = self.compiled.moments[self.compiled.boundary].residuals if self.compiled else None
+        kept = self.compiled.samples[self.compiled.boundary].residuals if self.compiled else None
         host = self.host_bytes if self.host_bytes or passes.host_bytes() else None
         saved, cost = passes.device_bytes_by_kind()["computed"], self._predicted_cost
         fits = self.out_of_memory is None
@@ -300,34 +300,34 @@ class Measurement(View):
             MeasuredRow("peak with VMEM", None, self.peak_with_vmem_bytes, "bytes", "", "XLA's own"),
             MeasuredRow("FLOPs", cost.flops, made.flops, "FLOPs", *_COUNTED),
             MeasuredRow("transcendentals", cost.transcendentals, made.transcendentals, "elements", *_COUNTED),
-            *(row for exchange in self.exchanges for row in exchange.rows),
+            *(row for exchange in self.collectives for row in exchange.rows),
         ]
         return tuple(row for row in rows if row.compiled is not None)
 
     @property
     def _overwritten(self) -> tuple[int, int | None]:
         """Bytes of arguments that results are written over, predicted and compiled; no row where nothing is donated."""
-        step = self.passes.step
+        step = self.trace.step
         if step is None or not (step.donated or self.overwritten_bytes):
             return 0, None
         return _bytes(step.aliased.values()), self.overwritten_bytes
 
     @property
     def _predicted_cost(self) -> Cost:
-        return self.passes.cost if self.passes.step is None else program_cost(self.passes.step.program)
+        return self.trace.cost if self.trace.step is None else program_cost(self.trace.step.program)
 
     def parts(self) -> Iterable[View]:
         cells = self._cells()
-        return [Lines([self._title]), TextTable(cells, numeric=cells[0][1:4]), Lines(self.notes)]
+        return [Lines([self._title]), TextTable(cells, numeric=cells[0][1:4]), Lines(self.warnings)]
 
     def html(self) -> str:
         cells = self._cells()
-        return html_table(cells, "; ".join([self._title, *self.notes]), numeric=cells[0][1:4])
+        return html_table(cells, "; ".join([self._title, *self.warnings]), numeric=cells[0][1:4])
 
     @property
     def _title(self) -> str:
-        what = "both passes" if self.passes.step is None else "a step as it stands"
-        return f"{self.function}: {what}, traced and compiled for {self.target}{self.passes.where}"
+        what = "both passes" if self.trace.step is None else "a step as it stands"
+        return f"{self.function}: {what}, traced and compiled for {self.target}{self.trace.per_device_text}"
 
     def _cells(self) -> list[list[str]]:
         cells = [["", "predicted", "compiled", "error", "predicted from", "compiled from"]]
@@ -335,7 +335,7 @@ class Measurement(View):
             figures = ["–" if n is None else _figure(n, row.unit) for n in (row.predicted, row.compiled)]
             cells.append(
                 [
-                    row.what,
+                    row.metric,
                     *figures,
                     "" if row.error is None else difference_text(row.error),
                     row.predicted_from,
@@ -375,8 +375,7 @@ def measure(
         with a topology if you like, `"tpu v5e:2x4"`: then libtpu compiles for it, in a process of its own. A function
         for a mesh is compiled for as many devices: of the CPU for virtual ones where there are fewer, in a process of
         its own too.
-      device: where seconds are spent, as of `seconds_of`: then it is said how long both passes take by a roofline, and
-        which part of that goes into computing again.
+      device: a device as for `estimate_time`: adds the estimated time of both passes and of the recompute.
 
     Returns:
       Bytes, FLOPs, and the memory over the compiled program, as a table and as data.
@@ -389,7 +388,7 @@ def measure(
       >>> import jax.numpy as jnp
       >>> from rematscope import measure
       >>> measured = measure(lambda x: jnp.sin(x), jnp.ones(1024), target="cpu")
-      >>> measured.argument_bytes, measured.rows[0].what, measured.rows[0].predicted
+      >>> measured.argument_bytes, measured.rows[0].metric, measured.rows[0].predicted
       (8192, 'arguments', 8192)
       >>> measured.time(runs=3).runs  # doctest: +SKIP
       (8.2e-06, 7.9e-06, 8e-06)
@@ -399,5 +398,5 @@ def measure(
     rates = None if device is None else device_called(device)
     with working(f"compiling for {target}"):
         passes = trace(f, *args, differentiate=differentiate, **kwargs)
-        roofline = None if rates is None else seconds_of(passes, rates)
+        roofline = None if rates is None else estimate_time(passes, rates)
         return Measurement(passes, target, compile_both(passes, *flattened(f, args, kwargs), target), roofline)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 
 from rematscope.ir.program import Literal, Program, Value, type_text
-from rematscope.ir.roles import BACKWARD, LATE, RECOMPUTED
+from rematscope.ir.roles import BACKWARD, DEFERRED, RECOMPUTED
 from rematscope.render.html import escaped, html_table
 from rematscope.render.parts import Stack
 from rematscope.render.units import bytes_text
@@ -11,15 +11,15 @@ from rematscope.render.widget import live
 from rematscope.seconds.devices import Device, device_called
 from rematscope.tracing.arguments import with_own_options
 from rematscope.tracing.residuals import Residual
-from rematscope.tracing.trace import Passes, trace
+from rematscope.tracing.trace import Trace, trace
 from rematscope.views.program_rows import Listing, ProgramRow
 from rematscope.views.residual_table import NUMERIC, ResidualTable
-from rematscope.views.side_by_side import LEGEND, FwdBwd
+from rematscope.views.side_by_side import LEGEND, SideBySide
 
 _HINT = "Point at a value, or use Tab and the arrow keys, to highlight it wherever it appears."
 
 
-class Linked(Stack):
+class InteractivePrograms(Stack):
     """The table of residuals above the forward and the backward program side by side.
 
     `live` highlights a value in all three. Other displays are static.
@@ -29,14 +29,14 @@ class Linked(Stack):
       device: the device of the time estimates; None without.
     """
 
-    def __init__(self, passes: Passes, device: Device | None = None):
-        self.programs, self.table = FwdBwd(passes, device=device), ResidualTable(passes, device)
+    def __init__(self, passes: Trace, device: Device | None = None):
+        self.programs, self.table = SideBySide(passes, device=device), ResidualTable(passes, device)
         super().__init__(self.table, self.programs)
 
     def pane(self) -> dict:
         """Return the widget's state: HTML in which every value has a number, and a note about each value."""
         programs = self.programs.programs()
-        passes = self.programs.passes
+        passes = self.programs.trace
         numbers = _Numbers(passes)
         body = "".join(_program(*program, numbers) for program in programs)
         legend = "  ".join(f'<span class="rs-{letter}">{letter} {word}</span>' for letter, word in LEGEND.items())
@@ -48,7 +48,7 @@ class Linked(Stack):
 
 
 @with_own_options
-def linked(f: Callable, *args, device: Device | str | None = None, **kwargs) -> None:
+def interactive_programs(f: Callable, *args, device: Device | str | None = None, **kwargs) -> None:
     """Show the residuals and both programs of `f`, interactively.
 
     In a notebook, point at a value, tap it, or move to its line with Tab and the arrow keys: it is highlighted wherever
@@ -78,7 +78,7 @@ def linked(f: Callable, *args, device: Device | str | None = None, **kwargs) -> 
     """
     __tracebackhide__ = True
     rates = None if device is None else device_called(device)
-    view = Linked(trace(f, *args, **kwargs), rates)
+    view = InteractivePrograms(trace(f, *args, **kwargs), rates)
     live(lambda: view)
 
 
@@ -89,7 +89,7 @@ class _Numbers:
       values: the values by number.
     """
 
-    def __init__(self, passes: Passes):
+    def __init__(self, passes: Trace):
         self.values: list[Value] = []
         self._arrays = dict(_sliced(passes.forward)) | dict(_sliced(passes.backward))
         self._numbers: dict[str, int] = {}
@@ -171,6 +171,6 @@ def _kept(residual: Residual | None) -> str:
 
 _IN_BACKWARD = {
     RECOMPUTED: "recomputed in the backward pass",
-    LATE: "deferred: computed once, in the backward pass",
+    DEFERRED: "deferred: computed once, in the backward pass",
     BACKWARD: "computed by the backward pass",
 }

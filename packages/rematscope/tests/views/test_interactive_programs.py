@@ -1,4 +1,4 @@
-"""The linked view: every value of both programs and of the table is marked up, and there is a note about each."""
+"""The interactive view: every value of both programs and of the table is marked up, and there is a note about each."""
 
 import functools
 import html
@@ -11,9 +11,9 @@ import jax.numpy as jnp
 import pytest
 from zoo import CASES
 
-from rematscope import linked, residual_table, trace
+from rematscope import interactive_programs, residual_table, trace
 from rematscope.render.view import plain_text
-from rematscope.views.linked import Linked
+from rematscope.views.interactive_programs import InteractivePrograms
 
 
 def layer(W, x):
@@ -41,7 +41,7 @@ def note(state: dict, name: str) -> str:
 
 
 def test_a_value_lights_wherever_it_stands():
-    state = Linked(trace(FRUGAL, *ARGUMENTS)).pane()
+    state = InteractivePrograms(trace(FRUGAL, *ARGUMENTS)).pane()
     # a = W1 @ x is saved, read by b = sin(a) of either pass, and by e = cos(a).
     assert lit(state, "a") == ["table", *"aaaa"]
     assert lit(state, "b") == [*"bbbb"], "made in both passes, read by a product and by an outer one"
@@ -49,8 +49,8 @@ def test_a_value_lights_wherever_it_stands():
 
 
 def test_what_is_said_about_a_value():
-    state = Linked(trace(FRUGAL, *ARGUMENTS)).pane()
-    where = f"test_linked.py:{layer.__code__.co_firstlineno + 1} (layer)"
+    state = InteractivePrograms(trace(FRUGAL, *ARGUMENTS)).pane()
+    where = f"test_interactive_programs.py:{layer.__code__.co_firstlineno + 1} (layer)"
     assert note(state, "x") == "f32[4]  ·  saved, 16 B  ·  argument"
     assert note(state, "a") == f"f32[5]  ·  saved, 20 B  ·  {where}"
     assert note(state, "b") == f"f32[5]  ·  not saved  ·  {where}  ·  recomputed in the backward pass"
@@ -63,7 +63,7 @@ def test_a_slice_lights_with_its_array():
     def deep(Ws, x):
         return jax.lax.scan(lambda x, W: (jax.checkpoint(layer)(W, x), None), x, Ws)[0]
 
-    state = Linked(trace(deep, jnp.ones((3, 4, 4)), jnp.ones(4))).pane()
+    state = InteractivePrograms(trace(deep, jnp.ones((3, 4, 4)), jnp.ones(4))).pane()
     assert lit(state, "Ws") == ["table", "Ws", *["Ws[i]"] * 3]
     assert lit(state, "d") == ["table", "d", "d[i]", "d[i]"], "what the loop stacks, and the slices that are read"
     assert lit(state, "a") == [*"aaaaa"], "a carry is one variable"
@@ -75,7 +75,7 @@ def test_names_are_found_as_values_not_as_text():
     def f(sin, T):
         return jnp.sin(sin @ T.T)
 
-    state = Linked(trace(f, jnp.ones((2, 3)), jnp.ones((4, 3)))).pane()
+    state = InteractivePrograms(trace(f, jnp.ones((2, 3)), jnp.ones((4, 3)))).pane()
     assert "sin(<span" in state["html"]
     # Read by the transposition or the product, and by the products of the backward pass.
     assert all(text in ("table", "sin") for text in lit(state, "sin"))
@@ -87,7 +87,7 @@ def test_a_row_of_alike_values_lights_with_each():
         return functools.reduce(lambda x, _: layer(W, x), range(6), x)
 
     passes = trace(deep, jnp.ones((4, 4)), jnp.ones(4))
-    state = Linked(passes).pane()
+    state = InteractivePrograms(passes).pane()
     (cosines,) = [row for row in residual_table(deep, jnp.ones((4, 4)), jnp.ones(4)).rows if row.primitive == "cos"]
     assert len(cosines.values) == 6
     assert all("table" in lit(state, name) for name in cosines.values)
@@ -97,7 +97,7 @@ def test_a_row_of_alike_values_lights_with_each():
 def test_says_what_the_still_view_says(name):
     """The page holds every word of both programs and the table; every number in it has its note."""
     case = CASES[name]
-    view = Linked(trace(case.function, *case.args, **case.kwargs))
+    view = InteractivePrograms(trace(case.function, *case.args, **case.kwargs))
     state = view.pane()
     words = re.sub(r"<style>.*?</style>|</?(?:span|b)\b[^>]*>", "", state["html"], flags=re.DOTALL)
     words = html.unescape(re.sub("<[^>]*>", " ", words))
@@ -112,20 +112,20 @@ def test_says_what_the_still_view_says(name):
 
 
 def test_stands_still_in_a_terminal(capsys):
-    linked(layer, ARGUMENTS[0], ARGUMENTS[2])
+    interactive_programs(layer, ARGUMENTS[0], ARGUMENTS[2])
     printed = capsys.readouterr().out
     assert "layer saves 116 B" in printed and "return dW" in printed
 
 
 def test_twin_is_deterministic_and_complete():
-    first, second = (Linked(trace(FRUGAL, *ARGUMENTS)) for _ in range(2))
+    first, second = (InteractivePrograms(trace(FRUGAL, *ARGUMENTS)) for _ in range(2))
     bundle = first._repr_mimebundle_()
     assert bundle == second._repr_mimebundle_() and set(bundle) == {"text/plain", "text/html"}
     assert bundle["text/plain"] == f"{plain_text(first.table)}\n\n{plain_text(first.programs)}"
 
 
 def test_names_cannot_bring_html_along():
-    state = Linked(trace(lambda p: jnp.sin(p['<b a="1">']), {'<b a="1">': 1.0})).pane()
+    state = InteractivePrograms(trace(lambda p: jnp.sin(p['<b a="1">']), {'<b a="1">': 1.0})).pane()
     assert "<b a=" not in state["html"] and "&lt;b a=" in state["html"]
 
 

@@ -1,4 +1,4 @@
-"""`scheduled(f, policy=…)`: a function whose backward pass computes each value again only when it needs it."""
+"""`with_schedule(f, policy=…)`: a function whose backward pass computes each value again only when it needs it."""
 
 import functools
 import inspect
@@ -21,13 +21,13 @@ from rematscope.scheduling.planned import keeping
 from rematscope.scheduling.schedule import schedule
 from rematscope.tracing.arguments import called, described
 from rematscope.tracing.checkpoints import CalledOnce, checkpoints, nothing, with_policy, without_checkpoints
-from rematscope.tracing.trace import Passes, trace
+from rematscope.tracing.trace import Trace, trace
 from rematscope.xla.compiling import check_target
 
 source_info_util.register_exclusion(__file__)
 
 
-def scheduled(f: Callable[..., Any], policy: Policy | None = None, *, target: str = "cpu") -> Callable[..., Any]:
+def with_schedule(f: Callable[..., Any], policy: Policy | None = None, *, target: str = "cpu") -> Callable[..., Any]:
     """`f` with its checkpoints' choice of what to keep, and a backward pass that computes the rest as late as it may.
 
     What a checkpoint goes around is computed again as a whole before any of it is used. Here each operation comes
@@ -59,7 +59,7 @@ def scheduled(f: Callable[..., Any], policy: Policy | None = None, *, target: st
       ...         x = jnp.sin(x @ w)
       ...     return x.sum()
       >>> ws, x = [jnp.eye(4)] * 3, jnp.ones((2, 4))
-      >>> late = scheduled(net, jax.checkpoint_policies.dots_saveable)
+      >>> late = with_schedule(net, jax.checkpoint_policies.dots_saveable)
       >>> bool(jnp.allclose(jax.grad(late)(ws, x)[0], jax.grad(net)(ws, x)[0]))
       True
     """
@@ -87,7 +87,7 @@ def scheduled(f: Callable[..., Any], policy: Policy | None = None, *, target: st
             # is handed from one iteration to the next, each of them can compute its own again instead.
             plain = linearize(trace(once, *leaves))
             saved = plain.saved_by(chosen or nothing)
-            if (inside := schedule(plain, saved, target=target)).kept_bytes <= late.kept_bytes:
+            if (inside := schedule(plain, saved, target=target)).saved_bytes <= late.saved_bytes:
                 made = keeping(once, inside)
         return made(*leaves)
 
@@ -120,7 +120,7 @@ def _asked(policy: Policy) -> Policy:
     return asked
 
 
-def _check_runs_once(f: Callable[..., Any], passes: Passes, leaves: list[Any]) -> None:
+def _check_runs_once(f: Callable[..., Any], passes: Trace, leaves: list[Any]) -> None:
     """Raises PlanError if a checkpoint recomputes an operation whose second run may give another result."""
 
     def unrepeatable(backward: Program) -> Counter[str]:

@@ -19,7 +19,7 @@ from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.named import Nameable, Spot
 from rematscope.scheduling.rows import Rows
 from rematscope.scheduling.schedule import Schedule, schedule
-from rematscope.tracing.trace import Passes, trace
+from rematscope.tracing.trace import Trace, trace
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Name:
     values: int
 
 
-class ByHand(View):
+class SuggestedNames(View):
     """A choice in names. Displays itself.
 
     Attributes:
@@ -55,7 +55,7 @@ class ByHand(View):
       policy: what to give to `jax.checkpoint` around the whole function, as `policy=`, once it is written.
       named: the function, without the checkpoints that it had, with these names.
       passes: the trace of `jax.checkpoint(named, policy=policy)`.
-      kept_bytes: bytes that it keeps of what the forward pass computes.
+      saved_bytes: bytes that it keeps of what the forward pass computes.
       replaced_bytes: bytes that `auto` keeps of values that no line has in hand: of a derivative, or in a call of a
         library. In their place others are kept that some line has, no more bytes, so that least is computed again.
     """
@@ -65,20 +65,20 @@ class ByHand(View):
         names: tuple[Name, ...],
         policy: Callable[..., Any],
         named: Callable[..., Any],
-        passes: Passes,
+        passes: Trace,
         replaced_bytes: int,
     ):
         self.names = names
         self.policy = policy
         self.named = named
-        self.passes = passes
+        self.trace = passes
         self.replaced_bytes = replaced_bytes
-        self.kept_bytes = passes.bytes_by_kind().get("computed", 0)
+        self.saved_bytes = passes.bytes_by_kind().get("computed", 0)
 
     def parts(self) -> Iterable[View]:
-        again = self.passes.recompute_cost
-        saved, recomputed = bytes_text(self.kept_bytes), count_text(again.flops + again.transcendentals, "operations")
-        yield Paragraph(f"{self.passes.function}, with names by hand: {saved} saved, {recomputed} recomputed")
+        again = self.trace.recompute_cost
+        saved, recomputed = bytes_text(self.saved_bytes), count_text(again.flops + again.transcendentals, "operations")
+        yield Paragraph(f"{self.trace.function}, with names by hand: {saved} saved, {recomputed} recomputed")
         if not self.names:
             yield Paragraph("Everything is saved: it needs no checkpoint.")
             return
@@ -97,19 +97,19 @@ class ByHand(View):
             missing = bytes_text(self.replaced_bytes)
             replaced = f" No line of the code has {missing} of the values that auto saves; others replace them."
         return (
-            f"{counted}With .policy, scheduled(model, policy) saves these values and recomputes each other value just "
-            "before its use. jax.checkpoint(model, policy=policy) saves the same values, but recomputes all others "
-            f"before it uses any of them.{replaced}"
+            f"{counted}With .policy, with_schedule(model, policy) saves these values and recomputes each other value "
+            "just before its use. jax.checkpoint(model, policy=policy) saves the same values, but recomputes all "
+            f"others before it uses any of them.{replaced}"
         )
 
 
-def everything(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> ByHand:
+def everything(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> SuggestedNames:
     """That all is kept, for which nothing has to be written."""
     policy = jax.checkpoint_policies.everything_saveable
-    return ByHand((), policy, f, trace(jax.checkpoint(f, policy=policy), *args, **kwargs), 0)
+    return SuggestedNames((), policy, f, trace(jax.checkpoint(f, policy=policy), *args, **kwargs), 0)
 
 
-def by_hand(
+def suggested_names(
     f: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
@@ -117,7 +117,7 @@ def by_hand(
     chosen: Schedule,
     in_its_places: bool,
     cost: CostFunction = work,
-) -> ByHand:
+) -> SuggestedNames:
     """A choice of what to keep in names.
 
     Args:
@@ -142,7 +142,7 @@ def by_hand(
     if replaced:
         rows = Rows(linearized, reached if in_its_places else (), cost)
         rows.candidates = tuple(v for v in rows.candidates if v in spots)
-        found = rows.cheapest(kept=replaced if in_its_places else chosen.kept_bytes)
+        found = rows.cheapest(kept=replaced if in_its_places else chosen.saved_bytes)
         kept = found[0] if found else kept
     made = schedule(linearized, kept)
     out_of_reach = [v for v in made.values if v not in spots]
@@ -151,12 +151,12 @@ def by_hand(
     policy = jax.checkpoint_policies.save_only_these_names(*dict.fromkeys(names.values()))
     named = nameable.named(names)
     passes = trace(jax.checkpoint(named, policy=policy), *args, **kwargs)
-    result = ByHand(written, policy, named, passes, replaced)
-    if out_of_reach or result.kept_bytes != made.kept_bytes:
-        function = linearized.passes.function
+    result = SuggestedNames(written, policy, named, passes, replaced)
+    if out_of_reach or result.saved_bytes != made.saved_bytes:
+        function = linearized.trace.function
         raise PlanError(
-            f"names do not reach what was chosen for {function}: {bytes_text(made.kept_bytes)} were to be kept, and "
-            f"JAX keeps {bytes_text(result.kept_bytes)} with them. Use .function."
+            f"names do not reach what was chosen for {function}: {bytes_text(made.saved_bytes)} were to be kept, and "
+            f"JAX keeps {bytes_text(result.saved_bytes)} with them. Use .function."
         )
     return result
 

@@ -10,7 +10,7 @@ import pytest
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
-from rematscope import PlanError, auto, measure, scheduled, trace
+from rematscope import PlanError, auto, measure, trace, with_schedule
 from rematscope.scheduling.plain import Plain, in_words, ways
 
 
@@ -51,7 +51,7 @@ def kept(f):
 
 def written(found, **functions):
     """These functions of this file, as somebody writes them who does what it says."""
-    lines = {name.source.line: name.write for name in found.by_hand.names}
+    lines = {name.source.line: name.write for name in found.suggested_names.names}
     module = dict(globals())
     for f in functions.values():
         text, first = inspect.getsourcelines(f)
@@ -66,17 +66,23 @@ def written(found, **functions):
 
 @pytest.mark.parametrize(("budget", "in_part"), [("100 KiB", False), ("210 KiB", True)])
 def test_the_names_that_it_says_to_write_keep_what_was_planned(budget, in_part):
-    found = auto(deep, [W] * 4, X, budget=budget)
-    by_hand = found.by_hand
+    found = auto(deep, [W] * 4, X, saved=budget)
+    suggested_names = found.suggested_names
     *_, hand = written(found, layer=layer, deep=deep)
-    names = [name for line in by_hand.names for name in line.names]
-    assert len(names) == len(set(names)) and any(line.which for line in by_hand.names) == in_part
+    names = [name for line in suggested_names.names for name in line.names]
+    assert len(names) == len(set(names)) and any(line.which for line in suggested_names.names) == in_part
     traced = trace(jax.checkpoint(hand, policy=found.policy), [W] * 4, X)
-    assert traced.bytes_by_kind()["computed"] == by_hand.kept_bytes == sum(line.nbytes for line in by_hand.names)
-    assert by_hand.kept_bytes <= found.kept_bytes
-    assert traced.recompute_cost == by_hand.passes.recompute_cost
-    assert kept(jax.checkpoint(hand, policy=found.policy)) == kept(jax.checkpoint(by_hand.named, policy=found.policy))
-    assert kept(scheduled(hand, found.policy)) == kept(jax.checkpoint(hand, policy=found.policy))
+    assert (
+        traced.bytes_by_kind()["computed"]
+        == suggested_names.saved_bytes
+        == sum(line.nbytes for line in suggested_names.names)
+    )
+    assert suggested_names.saved_bytes <= found.saved_bytes
+    assert traced.recompute_cost == suggested_names.trace.recompute_cost
+    assert kept(jax.checkpoint(hand, policy=found.policy)) == kept(
+        jax.checkpoint(suggested_names.named, policy=found.policy)
+    )
+    assert kept(with_schedule(hand, found.policy)) == kept(jax.checkpoint(hand, policy=found.policy))
 
 
 def test_where_lines_have_all_in_hand_the_names_keep_what_auto_keeps():
@@ -85,15 +91,15 @@ def test_where_lines_have_all_in_hand_the_names_keep_what_auto_keeps():
             x = jnp.sin(x @ w["up"]) @ w["down"]
         return jnp.sum(x)
 
-    found = auto(f, [W] * 4, X, budget="80 KiB")
-    assert found.by_hand.replaced_bytes == 0 and found.by_hand.kept_bytes == found.kept_bytes > 0
-    assert kept(found.by_hand.named) == kept(f)  # without a policy names keep nothing
-    assert kept(scheduled(found.by_hand.named, found.policy)) == kept(found.function)
+    found = auto(f, [W] * 4, X, saved="80 KiB")
+    assert found.suggested_names.replaced_bytes == 0 and found.suggested_names.saved_bytes == found.saved_bytes > 0
+    assert kept(found.suggested_names.named) == kept(f)  # without a policy names keep nothing
+    assert kept(with_schedule(found.suggested_names.named, found.policy)) == kept(found.function)
 
 
 def test_in_a_loop_names_say_what_each_iteration_keeps():
-    found = auto(looped, W, X, budget="180 KiB")
-    carry, *others = found.by_hand.names
+    found = auto(looped, W, X, saved="180 KiB")
+    carry, *others = found.suggested_names.names
     assert carry.write.startswith("in the body of lax.scan, first of all: carry 0 as checkpoint_name(")
     assert carry.types == ("f32[256,16]",) and carry.nbytes == 5 * 256 * 16 * 4
 
@@ -112,23 +118,23 @@ def test_in_a_loop_names_say_what_each_iteration_keeps():
         return jnp.mean(h**2) + total
 
     traced = trace(jax.checkpoint(hand, policy=found.policy), W, X)
-    assert traced.bytes_by_kind()["computed"] == found.by_hand.kept_bytes
-    peaks = [measure(f, W, X).temp_bytes for f in (scheduled(hand, found.policy), found.function)]
+    assert traced.bytes_by_kind()["computed"] == found.suggested_names.saved_bytes
+    peaks = [measure(f, W, X).temp_bytes for f in (with_schedule(hand, found.policy), found.function)]
     assert peaks[0] <= 1.1 * peaks[1]
 
 
 def test_each_line_is_this_files_and_its_expression_is_written_there():
-    found = auto(deep, [W] * 4, X, budget="330 KiB")
-    assert found.by_hand.names
-    for name in found.by_hand.names:
+    found = auto(deep, [W] * 4, X, saved="330 KiB")
+    assert found.suggested_names.names
+    for name in found.suggested_names.names:
         expression = name.write.removeprefix("checkpoint_name(").rpartition(", ")[0]
         assert expression in linecache.getline(__file__, name.source.line)
-    assert all(name.write in " ".join(str(found.by_hand).split()) for name in found.by_hand.names[:1])
+    assert all(name.write in " ".join(str(found.suggested_names).split()) for name in found.suggested_names.names[:1])
 
 
 def test_what_keeps_everything_needs_no_names_and_other_checkpoints_are_refused():
     found = auto(deep, [W] * 4, X, peak="1 GiB")
-    assert found.by_hand.names == () and "needs no checkpoint" in str(found.by_hand)
+    assert found.suggested_names.names == () and "needs no checkpoint" in str(found.suggested_names)
     assert kept(jax.checkpoint(deep, policy=found.policy)) == kept(deep)
 
     def branched(w, x):
@@ -137,9 +143,11 @@ def test_what_keeps_everything_needs_no_names_and_other_checkpoints_are_refused(
         return jnp.sum(x)
 
     limit = measure(branched, W, X).peak_bytes
-    assert auto(branched, W, X, peak=limit).by_hand.names == ()
+    assert auto(branched, W, X, peak=limit).suggested_names.names == ()
     found = auto(branched, W, X, peak=limit * 99 // 100)
-    with pytest.raises(PlanError, match=r"where these are: .* test_by_hand\.py:\d+ \(branched\)(, \d times)?.* Write"):
+    with pytest.raises(
+        PlanError, match=r"where these are: .* test_suggested_names\.py:\d+ \(branched\)(, \d times)?.* Write"
+    ):
         _ = found.policy
 
 
@@ -148,8 +156,8 @@ def test_where_plain_checkpoints_are_is_said_by_the_function_that_all_of_a_block
     blocks = next(plain.blocks for plain in ways(deep, False, False, ws, X) if len(plain.blocks) == 4)
     where = in_words(deep, Plain(blocks, saved=((blocks[0][0],),)), ws, X)
     first = layer.__code__.co_firstlineno
-    assert f"test_by_hand.py:{first + 1}-{first + 3} (layer), 4 times" in where, where
-    assert where.endswith(f", which saves what is made in test_by_hand.py:{first + 1} (layer)")
+    assert f"test_suggested_names.py:{first + 1}-{first + 3} (layer), 4 times" in where, where
+    assert where.endswith(f", which saves what is made in test_suggested_names.py:{first + 1} (layer)")
     assert in_words(deep, Plain(own=True, policy="dots_saveable"), ws, X).endswith(
         "policy=jax.checkpoint_policies.dots_saveable"
     )

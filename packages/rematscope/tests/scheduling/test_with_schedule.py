@@ -1,4 +1,4 @@
-"""`scheduled`: what is computed again comes late, and derivatives of every kind stay what they are."""
+"""`with_schedule`: what is computed again comes late, and derivatives of every kind stay what they are."""
 
 import jax
 import jax.numpy as jnp
@@ -9,7 +9,7 @@ from jax.ad_checkpoint import checkpoint_name
 from releases import since
 from zoo import CASES, normal
 
-from rematscope import PlanError, TargetError, TraceError, liveness, measure, scheduled, trace
+from rematscope import PlanError, TargetError, TraceError, liveness, measure, trace, with_schedule
 from rematscope.tracing.arguments import flattened
 from rematscope.tracing.checkpoints import with_policy
 
@@ -47,7 +47,7 @@ def assert_same(got, expected):
 @pytest.mark.parametrize("name", KINDS)
 def test_values_and_gradients_are_those_of_the_function(name):
     case = CASES[name]
-    found = gradients(scheduled(case.function, policies.dots_saveable), case.args, case.kwargs)
+    found = gradients(with_schedule(case.function, policies.dots_saveable), case.args, case.kwargs)
     assert_same(found, gradients(case.function, case.args, case.kwargs))
 
 
@@ -58,7 +58,7 @@ def test_values_and_gradients_are_those_of_the_function(name):
 def test_what_is_kept_and_computed_again_is_what_the_policy_says(name, policy):
     case = CASES[name]
     plain = trace(with_policy(case.function, getattr(policies, policy)), *case.args, **case.kwargs)
-    late = trace(scheduled(case.function, getattr(policies, policy)), *case.args, **case.kwargs)
+    late = trace(with_schedule(case.function, getattr(policies, policy)), *case.args, **case.kwargs)
     assert late.bytes_by_kind().get("computed", 0) <= plain.bytes_by_kind().get("computed", 0)
     assert late.recompute_cost.flops <= plain.recompute_cost.flops
 
@@ -86,13 +86,13 @@ TRANSFORMED = {
     "reverse over forward": lambda f: jax.grad(lambda x: jax.jvp(loss(f), (WS, x), (WS, x))[1])(X),
     "microbatches in a scan": lambda f: lax.scan(lambda g, x: (g + jax.grad(loss(f))(WS, x), None), WS, XS)[0],
     "a checkpoint around it": lambda f: jax.grad(jax.checkpoint(loss(f)))(WS, X),
-    "what it closes over": lambda f: jax.grad(lambda ws: scheduled(lambda x: loss(f)(ws, x))(X))(WS),
+    "what it closes over": lambda f: jax.grad(lambda ws: with_schedule(lambda x: loss(f)(ws, x))(X))(WS),
 }
 
 
 @pytest.mark.parametrize("how", TRANSFORMED)
 def test_it_is_transformed_as_the_function_is(how):
-    found, expected = (jax.jit(TRANSFORMED[how], static_argnums=0)(g) for g in (scheduled(net), net))
+    found, expected = (jax.jit(TRANSFORMED[how], static_argnums=0)(g) for g in (with_schedule(net), net))
     assert_same(found, expected)
 
 
@@ -100,7 +100,7 @@ def test_it_is_transformed_as_the_function_is(how):
 def test_gradients_agree_to_rounding_in_each_precision(dtype, far):
     with jax.enable_x64(True) if hasattr(jax, "enable_x64") else jax.experimental.enable_x64():
         ws, x = jnp.asarray(WS, dtype), jnp.asarray(X, dtype)
-        found, expected = (jax.jit(jax.grad(loss(g)))(ws, x) for g in (scheduled(net), net))
+        found, expected = (jax.jit(jax.grad(loss(g)))(ws, x) for g in (with_schedule(net), net))
         assert found.dtype == dtype
         np.testing.assert_allclose(*(np.asarray(g, np.float64) for g in (found, expected)), rtol=far, atol=far)
 
@@ -113,7 +113,7 @@ def test_less_is_live_at_once_than_with_one_checkpoint():
 
     args = [jnp.ones((8, 8))] * 6, jnp.ones((64, 8))
     dots = policies.dots_saveable
-    late, early = liveness(scheduled(layers, dots), *args), liveness(jax.checkpoint(layers, policy=dots), *args)
+    late, early = liveness(with_schedule(layers, dots), *args), liveness(jax.checkpoint(layers, policy=dots), *args)
     assert late.peak_bytes < 0.8 * early.peak_bytes
 
 
@@ -131,7 +131,7 @@ def test_compiled_it_takes_no_more_than_the_checkpoints_that_it_has():
         return x.sum()
 
     args = [(jnp.ones((16, 64)), jnp.ones(64), jnp.ones((64, 16)))] * 4, jnp.ones((256, 16))
-    assert measure(scheduled(layers), *args).temp_bytes <= measure(layers, *args).temp_bytes
+    assert measure(with_schedule(layers), *args).temp_bytes <= measure(layers, *args).temp_bytes
 
 
 @since("0.11", "XLA on a CPU computes again what a checkpoint says")
@@ -148,7 +148,7 @@ def test_what_a_weights_gradient_is_made_of_is_not_kept_until_the_end():
         return x.sum()
 
     args = [(jnp.ones((16, 16)), jnp.ones((16, 64)), jnp.ones((64, 16)))] * 4, jnp.ones((256, 16))
-    assert measure(scheduled(layers), *args).temp_bytes < 0.95 * measure(layers, *args).temp_bytes
+    assert measure(with_schedule(layers), *args).temp_bytes < 0.95 * measure(layers, *args).temp_bytes
 
 
 @since("0.11", "XLA on a CPU computes again what a checkpoint says")
@@ -164,8 +164,8 @@ def test_kept_masks_are_kept_and_not_what_they_are_made_of():
         return primitive.name == "gt" or (primitive.name == "dot_general" and avals[0].shape == (256, 128))
 
     ws, x = [(jnp.ones((16, 128)), jnp.ones((128, 16)))] * 6, jnp.ones((256, 16))
-    measured = measure(scheduled(layers, masks_and_layers), ws, x)
-    assert measured.passes.bytes_by_kind()["computed"] == 6 * 256 * 128 + 5 * 4 * 256 * 16
+    measured = measure(with_schedule(layers, masks_and_layers), ws, x)
+    assert measured.trace.bytes_by_kind()["computed"] == 6 * 256 * 128 + 5 * 4 * 256 * 16
     assert measured.temp_bytes < 6 * 4 * 256 * 128  # numbers of all six
 
 
@@ -178,7 +178,7 @@ def test_for_a_tpu_nothing_holds_what_its_products_compute():
     ws, x = [(normal(0, 8, 32), normal(1, 32, 8))] * 3, normal(2, 4, 8)
     held = {}
     for target in ("cpu", "tpu v5e"):
-        late = scheduled(f, target=target)
+        late = with_schedule(f, target=target)
         equations = trace(late, ws, x).backward.equations
         makers = {v: e.primitive for e in equations for v in e.outputs if e.primitive != "optimization_barrier"}
         barriers = [e for e in equations if e.primitive == "optimization_barrier"]
@@ -192,12 +192,12 @@ def test_for_a_tpu_nothing_holds_what_its_products_compute():
 
 def test_what_it_is_compiled_for_has_to_be_there_to_compile_for():
     with pytest.raises(TargetError, match="nothing to compile for"):
-        scheduled(jnp.sin, target="abacus")
+        with_schedule(jnp.sin, target="abacus")
 
 
 def test_what_has_no_backward_pass_is_refused_in_a_sentence():
     with pytest.raises(TraceError, match="returns no floating-point value"):
-        jax.grad(scheduled(lambda x: x > 0))(1.0)
+        jax.grad(with_schedule(lambda x: x > 0))(1.0)
 
 
 def test_a_gradient_is_not_reassociated():
@@ -211,7 +211,7 @@ def test_a_gradient_is_not_reassociated():
     expected = jax.jit(jax.grad(masked, (0, 1)))(w, x)
     assert jnp.isinf(jnp.exp(80 * jnp.tanh(x @ w)) ** 2).any()
     assert all(jnp.isfinite(gradient).all() for gradient in expected)
-    for late in (scheduled(masked), scheduled(masked, policies.everything_saveable)):
+    for late in (with_schedule(masked), with_schedule(masked, policies.everything_saveable)):
         assert_same(jax.jit(jax.grad(late, (0, 1)))(w, x), expected)
 
 
@@ -222,6 +222,6 @@ def test_a_policy_that_moves_values_to_the_host_is_refused():
         offload_src="device",
         offload_dst="pinned_host",
     )
-    late = scheduled(lambda w, x: jnp.sin(checkpoint_name(jnp.sin(x @ w), "h") @ w).sum(), offload)
+    late = with_schedule(lambda w, x: jnp.sin(checkpoint_name(jnp.sin(x @ w), "h") @ w).sum(), offload)
     with pytest.raises(PlanError, match=r"moves 32 B of .* to the host, and a schedule keeps all on the device"):
         jax.eval_shape(jax.grad(late), WS[0], X)

@@ -1,5 +1,6 @@
 """The command line: `python -m grader COMMAND`."""
 
+import difflib
 import enum
 import io
 import json
@@ -23,10 +24,11 @@ from grader.isolation import control_groups
 from grader.learner import board, hand_in, in_terminal, pages, update
 from grader.learner.progress import Progress, default_path
 from grader.util import environment
+from grader.util.words import counted
 from grader.verdicts.kinds import Outcome
 from grader.verdicts.verdict_view import VerdictView
 
-Exercise = Annotated[str, typer.Argument(metavar="EXERCISE", help="its name, its number, or its page")]
+Exercise = Annotated[str, typer.Argument(metavar="EXERCISE", help="The exercise's name, number or page.")]
 
 
 _EXIT_STATUS = {Outcome.PASSED: 0, Outcome.NOT_PASSED: 1, Outcome.NOT_ATTEMPTED: 1, Outcome.NOT_JUDGED: 2}
@@ -37,7 +39,13 @@ class Format(enum.StrEnum):
     gradescope = enum.auto()
 
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Says what a backward pass saves and recomputes.")
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Check answers to the exercises, give hints, and grade classes.",
+)
+_LEARNERS, _INSTRUCTORS = "For learners", "For instructors"
 
 
 @app.callback()
@@ -47,21 +55,27 @@ def _commands():
             stream.reconfigure(errors="replace")  # a pipe or an old terminal that knows no arrows
 
 
-@app.command()
+@app.command(rich_help_panel=_LEARNERS)
 def check(
     what: Annotated[
         str,
         typer.Argument(
             metavar="FILE|EXERCISE",
-            help="a page (.ipynb), a Python file with the answer, or a file to hand in (.json); or an exercise's name "
-            "or number, for its page",
+            help="An exercise's name or number, for its page; or a file: a page (.ipynb), a Python file with the "
+            "answer, or a submission (.json).",
         ),
     ],
-    json_: Annotated[bool, typer.Option("--json", help="print the verdict as JSON")] = False,
+    json_: Annotated[bool, typer.Option("--json", metavar=" ", help="Print the verdict as JSON.")] = False,
 ):
-    """Check the answer in a file. Exit status: 0 passed, 1 not passed or not attempted, 2 could not be judged."""
+    """Check an answer.
+
+    Exit status: 0 if it passed, 1 if not, 2 if it could not be judged.
+    """
     with _unknown_exercises_refused():
         file = pages.answered_in(what)
+    if not file.exists() and not json_:
+        print(f"File not found: {what}.{_close_to(file)}", file=sys.stderr)
+        raise typer.Exit(2)
     if file.suffix == ".json":
         raise typer.Exit(_check_again(file, json_))
     verdict, notices = in_terminal.check(file)
@@ -76,8 +90,15 @@ def check(
     raise typer.Exit(_EXIT_STATUS[verdict.outcome])
 
 
+def _close_to(file: Path) -> str:
+    """A suggestion of the file with the most similar name in the same folder, or ""."""
+    there = [path.name for path in file.parent.glob("*") if path.suffix in (".ipynb", ".py", ".json")]
+    close = difflib.get_close_matches(file.name, there, n=1)
+    return f" Did you mean {file.parent / close[0]}?" if close else " Check the name and the current folder."
+
+
 def _check_again(file: Path, json_: bool) -> int:
-    """Grades anew what was handed in, and returns the exit status: that of the worst verdict."""
+    """Grade a submission again, and return the exit status, that of the worst verdict."""
     try:
         answers, unchanged = submission_file.read(file)
     except submission_file.HandInError as error:
@@ -87,12 +108,12 @@ def _check_again(file: Path, json_: bool) -> int:
     for answer in answers:
         verdicts.append(verdict := hand_in.grade_again(answer))
         if not json_:
-            before = "" if verdict.outcome == answer.outcome else f"  (handed in as {answer.outcome})"
+            before = "" if verdict.outcome == answer.outcome else f"  (submitted as {answer.outcome})"
             print(f"{verdict.outcome:<21}{answer.exercise}{before}", flush=True)
     if json_:
         print(json.dumps({"unchanged": unchanged, "verdicts": [v.to_dict() for v in verdicts]}, indent=2))
     if not unchanged:
-        print(f"{file.name} was changed or damaged after it was written: its checksum is wrong.", file=sys.stderr)
+        print(f"{file.name} was changed or damaged after it was written: its checksum does not match.", file=sys.stderr)
     return max(_EXIT_STATUS[verdict.outcome] for verdict in verdicts)
 
 
@@ -108,7 +129,7 @@ def _ended_by_signals() -> Iterator[None]:
 
     def end(*_: object) -> NoReturn:
         shown = "\x1b[?25h" if os.isatty(2) else ""  # a bar hides the cursor
-        said = f"{shown}\nInterrupted. The grades so far are kept: add --resume to go on.\n"
+        said = f"{shown}\nInterrupted. The grades so far are saved: add --resume to continue.\n"
         try:
             os.write(2, said.encode())  # `print` may be in the middle of something
             shutil.rmtree(folder, ignore_errors=True)
@@ -128,41 +149,56 @@ def _ended_by_signals() -> Iterator[None]:
                 signal.signal(number, handler)
 
 
-@app.command()
+@app.command(rich_help_panel=_INSTRUCTORS)
 @_ended_by_signals()
 def batch(
     submissions: Annotated[
         Path,
         typer.Argument(
-            help="a folder with a folder for each learner, or with files that have the learners' names; nbgrader's "
-            "folders; or a zip of either"
+            metavar="SUBMISSIONS",
+            help="A folder or zip with one folder per learner, one file per learner, or nbgrader's folders.",
         ),
     ],
-    out: Annotated[Path, typer.Option(help="the folder for grades.csv, grades.json and the learners' pages")],
-    exercise: Annotated[
-        str | None, typer.Option(help="grade this exercise only; its name, its number, or its page")
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder for grades.csv, grades.json and feedback pages.")],
+    exercise: Annotated[str | None, typer.Option(metavar="EXERCISE", help="Grade only this exercise.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="The seed of an earlier run, to draw the same shapes.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="the seed of an earlier run, for the same shapes again")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="grade only what has no grade in OUT yet")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", metavar=" ", help="Grade only answers without a grade in DIR.")
+    ] = False,
     regrade: Annotated[
-        Outcome | None, typer.Option(help="as --resume, and grade anew what has this verdict in OUT")
+        Outcome | None,
+        typer.Option(
+            metavar="VERDICT",
+            help="Resume, and grade answers with this verdict again: passed, not passed, not attempted, could not be "
+            "judged.",
+        ),
     ] = None,
     format_: Annotated[
-        Format, typer.Option("--format", help="gradescope: a results.json for each learner too")
+        Format,
+        typer.Option("--format", metavar="FORMAT", help="gradescope: also write a results.json for each learner."),
     ] = Format.files,
-    jobs: Annotated[int, typer.Option(min=1, help="how many to grade at a time")] = os.cpu_count() or 1,
+    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="How many answers to grade at a time.")] = os.cpu_count()
+    or 1,
     scheduler: Annotated[
-        str | None, typer.Option(metavar="ADDRESS", help="grade on a Dask cluster: its scheduler, tcp://…")
+        str | None, typer.Option(metavar="ADDRESS", help="Grade on the Dask cluster with this scheduler, tcp://…")
     ] = None,
     without_groups: Annotated[
         bool,
         typer.Option(
-            "--without-control-groups", help="grade although no control group limits an answer's memory on this machine"
+            "--without-control-groups", metavar=" ", help="Grade even if no control group can limit an answer's memory."
         ),
     ] = False,
-    unsandboxed: Annotated[bool, typer.Option("--unsandboxed", help="run answers with your own rights")] = False,
+    unsandboxed: Annotated[
+        bool,
+        typer.Option("--unsandboxed", metavar=" ", help="Run answers without a sandbox, with your own permissions."),
+    ] = False,
 ):
-    """Grade a class: every answer in a sandbox of its own. Exit status: 0, or 2 if there are no grades, or not all."""
+    """Grade a class, each answer in its own sandbox.
+
+    Exit status: 0 if every submission has a grade, otherwise 2.
+    """
     os.environ.update(environment.ASSIGNED)
     from grader.classroom import collect, executors, grade_class, run_folder
     from grader.classroom.report import NOT_GRADED, Report, some
@@ -173,12 +209,12 @@ def batch(
     try:
         if out.resolve().is_relative_to(submissions.resolve()):
             raise collect.CollectError(
-                f"{out} is in {submissions}, where the next run would find it: name another folder."
+                f"{out} is inside {submissions}, so the next run would read it as a submission. Choose another folder."
             )
         for folder in () if unsandboxed else (submissions, out):
             if shown := what_is_shown.shown_with(folder):
                 raise collect.CollectError(
-                    f"{folder} is in {shown}, which answers see, as they need Python and its libraries: name a folder "
+                    f"{folder} is inside {shown}, which answers can read because Python is there. Choose a folder "
                     "elsewhere."
                 )
         handed_in = collect.collect(submissions)
@@ -204,62 +240,66 @@ def batch(
     for outcome, count in sorted(Counter(grade.verdict.outcome for grade in report.grades).items()):
         print(f"{count:>6}  {outcome}")
     count = len(handed_in.learners)
-    print(f"The grades of {count} learner{'s' * (count != 1)} are in {out / 'grades.csv'}; the seed was {report.seed}.")
+    print(f"The grades of {counted(count, 'learners')} are in {out / 'grades.csv'}; the seed was {report.seed}.")
     if not_graded := [f"{each.learner}/{each.path}".lstrip("/") for each in report.not_graded]:
-        print(f"Not graded, for the reasons in {out / NOT_GRADED}: {some(not_graded)}.")
+        print(f"Not graded: {some(not_graded)}. The reasons are in {out / NOT_GRADED}.")
     for machine, why in place.set_aside.items():
-        print(f"The worker {machine} was set aside: {why}.")
+        print(f"The worker {machine} was not used: {why}.")
     if unsandboxed:
-        print(
-            "They were graded without a sandbox: an answer may have changed its own grade, and anything else of yours."
-        )
+        print("The answers ran without a sandbox, so an answer may have changed its own grade or any of your files.")
     elif without == "":
-        print("Each answer had a control group of its own.")
+        print("Each answer had its own control group.")
     elif without:
         print(f"No control group limited an answer's memory: {without}. See `python -m grader doctor`.")
         if limit := limit_of_all():
-            print(f"All processes together had the {limit / 2**30:.1f} GiB of memory of this container.")
+            print(f"All processes together were limited to this container's {limit / 2**30:.1f} GiB of memory.")
         if place.uncounted:
-            print("They were graded as root, whose threads Linux does not count: grade as another user to bound them.")
+            print("Linux does not limit the threads of root. Grade as another user to limit an answer's threads.")
     if lost:
-        print(f"{lost} were lost with the machines that were to grade them: add --resume to grade them.")
+        print(f"{counted(lost, 'answers')} could not be graded because a machine failed. Add --resume to grade them.")
     if killed := report.not_the_answers:
         which = f'--regrade "{Outcome.NOT_JUDGED}"'
-        print(f"{killed} could not be judged for a reason outside the answer: grade them again with {which}.")
+        print(f"{counted(killed, 'answers')} could not be judged for reasons outside the answer. Add {which} to retry.")
     if lost or killed:
         raise typer.Exit(2)
 
 
-@app.command()
+@app.command(rich_help_panel=_INSTRUCTORS)
 def doctor(
-    jobs: Annotated[int, typer.Option(min=1, help="how many are to be graded at a time")] = os.cpu_count() or 1,
+    jobs: Annotated[int, typer.Option(metavar="N", min=1, help="How many answers to grade at a time.")] = os.cpu_count()
+    or 1,
 ):
-    """Say what this machine can promise where strangers' answers are graded. Exit status: 1 if that is not advised."""
+    """Test whether this machine can grade untrusted answers safely.
+
+    Exit status: 0 if it can, otherwise 1.
+    """
     os.environ.update(environment.ASSIGNED)
     from grader.isolation import doctor  # imports JAX
 
     promises = doctor.examine(jobs)
     for promise in promises:
         print(promise)
-    print("What each means, and what none of them is: SECURITY.md.")
+    print("SECURITY.md explains each of them and their limits.")
     if any(promise.needed and not promise.held for promise in promises):
-        print("To grade strangers' answers here is not advised.")
+        print("Do not grade untrusted answers on this machine.")
         raise typer.Exit(1)
-    print("Strangers' answers may be graded here; those of an exam on a virtual machine that holds nothing else.")
+    print("You can grade untrusted answers here. For an exam, use a virtual machine that holds nothing else.")
 
 
-@app.command()
+@app.command(rich_help_panel=_LEARNERS)
 def hint(name: Exercise):
-    """Give the next hint for EXERCISE: a question that fits what the last check found."""
+    """Give the next hint for an exercise, based on your last check."""
     _help(name, lambda assistance, name, progress: assistance.hint(name, progress))
 
 
-@app.command()
+@app.command(rich_help_panel=_LEARNERS)
 def solution(
     name: Exercise,
-    anyway: Annotated[bool, typer.Option("--anyway", help="show it although you have not passed yet")] = False,
+    anyway: Annotated[
+        bool, typer.Option("--anyway", metavar=" ", help="Show it even if you have not passed yet.")
+    ] = False,
 ):
-    """Show the worked answer to EXERCISE beside your own, once you have passed or after three different attempts."""
+    """Show the worked answer next to yours, once you have passed or made three different attempts."""
     _help(name, lambda assistance, name, progress: assistance.solution(name, progress, anyway))
 
 
@@ -287,38 +327,37 @@ def _unknown_exercises_refused() -> Iterator[None]:
         raise typer.BadParameter(str(error)) from None
 
 
-@app.command()
+@app.command(rich_help_panel=_LEARNERS)
 def progress():
-    """Show chapters and exercises, how far you are, and what to do next."""
+    """Show your progress through chapters and exercises, and what to do next."""
     from rich.console import Console
 
     Console().print(board.board())
-    print(f"\nYour progress is kept in {default_path()}")
+    print(f"\nYour progress is saved in {default_path()}")
 
 
-@app.command("next")
+@app.command("next", rich_help_panel=_LEARNERS)
 def next_():
-    """Say what to do next, and where that is."""
+    """Show what to do next, and where to find it."""
     said = board.board().next
     print("".join(piece if isinstance(piece, str) else piece.label for piece in said))
     for page in said:
         if isinstance(page, pages.Page):
             print(f"  {page.label:<12}{os.path.relpath(page.path)}")
-    print("`python -m grader watch` checks the exercise's answer whenever you save it.")
+    print("`python -m grader watch` checks your answer whenever you save it.")
 
 
-@app.command("watch")
+@app.command("watch", rich_help_panel=_LEARNERS)
 def watch_(
     what: Annotated[
         str | None,
         typer.Argument(
             metavar="FILE|EXERCISE",
-            help="an exercise's name, number or page, or the Python file with your answer; without it the exercise "
-            "that comes next",
+            help="An exercise's name, number or page, or the Python file with your answer. Default: the next exercise.",
         ),
     ] = None,
 ):
-    """Check an answer whenever its file is saved, and go on to the next exercise; single keys give hints and more."""
+    """Check your answer whenever you save its file, then go on to the next exercise."""
     from rich.console import Console
 
     from grader.learner import watch
@@ -331,63 +370,65 @@ def watch_(
     try:
         watched.run()
     except KeyboardInterrupt:
-        print("\nStopped. Your progress is kept.")
+        print("\nStopped. Your progress is saved.")
 
 
-@app.command()
+@app.command(rich_help_panel=_LEARNERS)
 def submit(
-    out: Annotated[Path | None, typer.Option(help="the file to write; a file that is there already stays")] = None,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="The file to write. An existing file is not overwritten.")
+    ] = None,
 ):
     """Write one file to hand in, with your answers and their verdicts."""
     try:
         file = hand_in.submit(out)
     except submission_file.HandInError as error:
         _end(error)
-    print(f"Your answers and their verdicts are in {file}: hand in that file.")
+    print(f"Your answers and their verdicts are in {file}. Hand in that file.")
     for sentence in hand_in.unchecked():
         print(f"Please note: {sentence}")
 
 
-@app.command()
+@app.command(rich_help_panel=_LEARNERS)
 def reset(name: Exercise):
-    """Put the page of EXERCISE back as it came, and keep yours beside it."""
+    """Restore the original page of an exercise, and keep a copy of yours."""
     page = _find(name)
     if pages.is_as_it_came(page):
-        print(f"{page.path.name} is as it came: there is nothing to do.")
+        print(f"{page.path.name} is unchanged: there is nothing to do.")
         return
     try:
         kept = pages.reset(page)
     except pages.ResetError as error:
         _end(error)
     if kept:
-        print(f"Your page is kept as {kept.name}, beside the others.")
-    print(f"{page.path.name} is as it came. If JupyterLab has it open, choose File → Reload Notebook from Disk.")
+        print(f"Your page is saved as {kept.name} in the same folder.")
+    print(f"{page.path.name} is restored. If it is open in JupyterLab, choose File → Reload Notebook from Disk.")
 
 
-@app.command("update")
+@app.command("update", rich_help_panel=_LEARNERS)
 def update_():
-    """Bring the pages of a new version beside what you wrote: answers go on to the new pages, and old ones are kept."""
+    """Update the pages to a new version: your answers are copied to the new pages, and old pages are kept."""
     try:
         said = update.update()
     except update.UpdateError as error:
         _end(error)
     for sentence in said:
         print(sentence)
-    print("Your progress is what it was." if said else "All pages are of this version: there is nothing to do.")
+    print("Your progress is unchanged." if said else "All pages are up to date: there is nothing to do.")
     if said:
-        print("If JupyterLab has one of them open, choose File → Reload Notebook from Disk.")
+        print("If one of them is open in JupyterLab, choose File → Reload Notebook from Disk.")
 
 
-@app.command()
-def new(name: Annotated[str, typer.Argument(metavar="NAME", help="the name of the function that learners write")]):
-    """Begin an exercise: write its page, worked answer, catalogue entry and answers to test it with, as stubs."""
+@app.command(rich_help_panel="For authors")
+def new(name: Annotated[str, typer.Argument(metavar="NAME", help="The name of the function that learners write.")]):
+    """Create an exercise: stubs of its page, worked answer, catalog entry and test answers."""
     try:
         written = new_exercise.make(name)
     except new_exercise.NewExerciseError as error:
         _end(error)
     for path in written:
         print(path.relative_to(new_exercise.ROOT))
-    print("Lines with STUB: say what is to be written, and the tests fail for as long as there are any.")
+    print("Replace each STUB: the tests fail until none is left.")
 
 
 def _end(error: Exception) -> NoReturn:
@@ -415,7 +456,7 @@ def main() -> None:
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes it once more at its end
         if not isinstance(error, BrokenPipeError):  # whoever reads it has seen enough
-            why = f"What there is to say cannot be written ({error.strerror}): what was to be done is done."
+            why = f"The output cannot be written ({error.strerror}), but the command has completed."
             print(why, file=sys.stderr)
         sys.exit(_NOT_SAID)
 

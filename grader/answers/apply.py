@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from grader.answers.failures import Unusable, refuse_none
 from grader.exercises.spec import Case
+from grader.util.words import with_article
 
 
 def applied(answer: Callable, case: Case) -> Callable:
@@ -15,5 +16,5 @@ def applied(answer: Callable, case: Case) -> Callable:
     function = case.apply(answer)
     refuse_none(answer, function)
     if not callable(function):
-        raise Unusable(f"Your answer returns a {type(function).__name__}, not a function.")
+        raise Unusable(f"Your answer returns {with_article(type(function).__name__)}, not a function.")
     return case.transform(function)

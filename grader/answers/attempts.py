@@ -16,6 +16,7 @@ from grader.answers.apply import applied
 from grader.answers.evidence import Failure, FailureKind
 from grader.answers.failures import Unusable, failure_of, refuse_none
 from grader.exercises.spec import Case
+from grader.util.words import with_article
 from grader.verdicts.error_questions import UNDIFFERENTIATED
 from rematscope.ir.jax_internals import AnyJaxpr
 from rematscope.ir.program import type_text
@@ -96,7 +97,7 @@ def _refuse_others(returned: Any, differentiated: Any) -> None:
     """Raises Unusable if an answer returns other arrays than it does where it is differentiated, which JAX allows."""
     got, asked = (jax.tree.map(type_text, each) for each in (returned, differentiated))
     if got != asked:
-        raise Unusable(f"Your answer returns {got} in place of {asked}".replace("'", ""))
+        raise Unusable(f"Your answer returns {got} instead of {asked}".replace("'", ""))
 
 
 def _of_the_primal(failure: Failure) -> Failure:
@@ -104,7 +105,7 @@ def _of_the_primal(failure: Failure) -> Failure:
     text, kind = failure.text.rstrip("."), failure.kind
     if kind is FailureKind.NOT_ATTEMPTED:
         text, kind = "Your answer is still a stub", FailureKind.RETURNED
-    return dataclasses.replace(failure, kind=kind, text=f"{text}, {UNDIFFERENTIATED}.")
+    return dataclasses.replace(failure, kind=kind, text=f"{text} {UNDIFFERENTIATED}.")
 
 
 class Pass(NamedTuple):
@@ -138,13 +139,13 @@ def what_changed(first: Attempt, second: Attempt, forward: Pass, backward: Pass)
         traced = index in first.outputs and index in second.outputs
         before, after = first.failures.get(index), second.failures.get(index)
         if traced and not forward.same(index, 0):
-            changes[index] = changed("it computes its result in another way the second time")
+            changes[index] = changed("the second time it computes its result differently")
         elif traced and not forward.same(index, 1):
-            changes[index] = changed("it saves other values the second time")
+            changes[index] = changed("the second time it saves other values")
         elif (before is None) != (after is None):
             changes[index] = failed_once(before, after)
         elif before is None and not backward.same(index):
-            changes[index] = changed("it computes its gradients in another way the second time")
+            changes[index] = changed("the second time it computes its gradients differently")
     return changes
 
 
@@ -161,7 +162,7 @@ def failed_once(before: Failure | None, after: Failure | None) -> Failure:
         words = f"it raises {failure.text}"
     else:
         words = re.sub(r"^Your answer ", "it ", failure.text).rstrip(".")
-    return changed(f"{words}, and only the {'first' if before else 'second'} time", failure.source)
+    return changed(f"{words}, but only the {'first' if before else 'second'} time", failure.source)
 
 
 def _returning_arrays(function: Callable) -> Callable:
@@ -171,13 +172,13 @@ def _returning_arrays(function: Callable) -> Callable:
         for leaf in jax.tree.leaves(output):
             if callable(leaf):
                 of_array = isinstance(getattr(leaf, "__wrapped__", None), jax.Array)
-                why = "; jax.checkpoint was given what a function returned, an array" if of_array else ""
+                why = "; jax.checkpoint got the array that a function returned, not the function" if of_array else ""
                 raise Unusable(f"Your answer returns a function, which it has not called{why}.")
             if not isinstance(leaf, jax.Array | np.ndarray | np.generic | int | float | complex):
-                raise Unusable(f"Your answer returns a {type(leaf).__name__}, not an array.")
+                raise Unusable(f"Your answer returns {with_article(type(leaf).__name__)}, not an array.")
             if not jnp.issubdtype(dtype := jnp.asarray(leaf).dtype, jnp.inexact):
-                among = "" if leaf is output else f"a {type(output).__name__}, and in it "
-                raise Unusable(f"Your answer returns {among}{dtype}, which has no gradient.")
+                among = "" if leaf is output else f"{with_article(type(output).__name__)} that contains "
+                raise Unusable(f"Your answer returns {among}{with_article(f'{dtype} array')}, which has no gradient.")
         return jax.tree.map(jnp.asarray, output)
 
     return checked

@@ -209,7 +209,9 @@ def _asked(answer: Callable, question: Question) -> Traced:
         try:
             return Traced(question.name, data=plain(returned))
         except TypeError as error:
-            raise Unusable(f"Your answer returns {error}, which is no plain data.") from None
+            raise Unusable(
+                f"Your answer returns {error}, not plain data: numbers, strings, lists, tuples or dicts of them."
+            ) from None
     except MemoryError:
         raise
     except (Exception, SystemExit) as error:

@@ -27,7 +27,7 @@ class FailureKind(StrEnum):
 
 
 RAISES_STUB = "it raises NotImplementedError"
-RETURNS_NONE = "Your answer returns None: there is no return, or nothing behind it."
+RETURNS_NONE = "Your answer returns None: its return statement is missing or empty."
 
 
 @dataclass(frozen=True)

@@ -28,11 +28,11 @@ MOST_STATEMENTS = 5_000
 
 
 class NoAnswer(Exception):
-    """There is no answer to be found; the message says why and what to do."""
+    """There is no answer in the file; the message says why and what to do."""
 
 
 class AnotherExercise(NoAnswer):
-    """There is no answer to what is asked, but one to another exercise: a learner's other page, not a mistake."""
+    """The file has no answer to the given exercise but one to another: a learner's other page, not a mistake."""
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,7 @@ class SlicedAnswer:
         is no more to it.
       kept: what is written down as its text.
       module: what `__name__` is to them.
+      replaced: where else in the file the answer is defined, by other statements that are no stubs and without effect.
     """
 
     exercise: str
@@ -53,6 +54,7 @@ class SlicedAnswer:
     before: tuple[PlacedStatement, ...]
     kept: tuple[PlacedStatement, ...]
     module: str
+    replaced: tuple[str, ...] = ()
 
     def answer(self) -> Any:
         """Runs the statements and returns what the answer's name is then bound to. Raises whatever they raise."""
@@ -66,8 +68,7 @@ class SlicedAnswer:
 
     def place(self) -> str:
         """Where the answer's name is bound last, as a learner calls that cell and line."""
-        source, node = self._definitions()[-1]
-        return f"{source.place}:{node.lineno}"
+        return _place(self._definitions()[-1])
 
     @property
     def text(self) -> str:
@@ -107,17 +108,25 @@ def read(path: Path, exercise: str | None = None) -> SlicedAnswer:
     defined = {name for _, statement in statements for name in bound_names(statement)}
     found = [name for name in registry.names() if name in defined and exercise in (None, name)]
     if len(found) > 1:
-        raise NoAnswer(f"{path.name} answers {' and '.join(found)}: put each answer into a file of its own.")
+        raise NoAnswer(f"{path.name} defines {' and '.join(found)}. Put each answer in its own file.")
     if not found:
-        asked = [exercise] if exercise else registry.names()
-        if defined.intersection(registry.names()) and not any(name in s.text for name in asked for s, _ in broken):
-            raise AnotherExercise(
-                f"{path.name} answers another exercise: {exercise} needs a function of that name, as its page has it."
-            )
-        raise NoAnswer(_no_answer(path, defined, broken, asked))
+        answered = defined.intersection(registry.names())
+        if answered and not any(exercise in s.text for s, _ in broken if exercise):
+            raise AnotherExercise(f"{path.name} answers {' and '.join(sorted(answered))}, not {exercise}.")
+        raise NoAnswer(_no_answer(path, statements, broken, exercise))
     module = "__main__" if path.suffix == ".ipynb" else "submission"
     sliced = SlicedAnswer(found[0], *slice_of(found[0], statements), module)
-    return dataclasses.replace(sliced, before=(), kept=sliced.statements) if sliced.is_stub() else sliced
+    if sliced.is_stub():
+        return dataclasses.replace(sliced, before=(), kept=sliced.statements)
+    # A binding that the answer builds on, such as `f = jax.jit(f)` after `def f`, is not replaced.
+    others = [each for each in statements if found[0] in bound_names(each.node) and not is_stub(each.node)]
+    replaced = tuple(_place(each) for each in others if each not in sliced.statements)
+    return dataclasses.replace(sliced, replaced=replaced)
+
+
+def _place(statement: PlacedStatement) -> str:
+    """Where a statement is, as a learner calls that cell and line."""
+    return f"{statement.source.place}:{statement.node.lineno}"
 
 
 def of_cells(cells: Sequence[str], exercise: str) -> SlicedAnswer:
@@ -145,30 +154,33 @@ def fingerprint(text: str) -> frozenset[str]:
 
 def _sources(path: Path) -> list[AnswerSource]:
     if path.suffix not in (".ipynb", ".py"):
-        raise NoAnswer(f"{path.name} is neither a notebook (.ipynb) nor a Python file (.py): name one of those.")
+        raise NoAnswer(f"{path.name} is neither a notebook (.ipynb) nor a Python file (.py).")
     try:
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
-        raise NoAnswer(f"There is no file {path}: check its name and the folder you are in.") from None
+        raise NoAnswer(f"File not found: {path}. Check its name and the current folder.") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise NoAnswer(f"{path} cannot be read ({error}): save it again, as UTF-8 text.") from None
+        raise NoAnswer(f"{path} cannot be read ({error}). Save it again as UTF-8 text.") from None
     if path.suffix == ".py":
         return [AnswerSource(path.name, text)]
     try:
-        cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
-        texts = ["".join(cell["source"]) for cell in cells]
+        texts = _cells(text, code=True)
     except (ValueError, TypeError, KeyError, RecursionError):
-        raise NoAnswer(
-            f"{path.name} is not a notebook that can be read: open it in JupyterLab and save it again."
-        ) from None
+        raise NoAnswer(f"{path.name} is not a valid notebook. Open it in JupyterLab and save it again.") from None
     return [AnswerSource(f"{path.name} cell {number}", text) for number, text in enumerate(texts, 1)]
+
+
+def _cells(notebook: str, code: bool) -> list[str]:
+    """The texts of a notebook's code cells, or of its other cells. Raises various errors if it is not a notebook."""
+    cells = json.loads(notebook)["cells"]
+    return ["".join(cell["source"]) for cell in cells if (cell["cell_type"] == "code") == code]
 
 
 def _few[T](path: Path, pieces: list[T], what: str) -> list[T]:
     if len(pieces) > MOST_STATEMENTS:
         raise NoAnswer(
-            f"{path.name} has {len(pieces):,} {what}, and at most {MOST_STATEMENTS:,} are looked at: put the answer, "
-            "and what it needs, into a file of its own."
+            f"{path.name} has {len(pieces):,} {what}; the grader reads at most {MOST_STATEMENTS:,}. Put the answer and "
+            "the code that it needs in a separate file."
         )
     return pieces
 
@@ -190,24 +202,42 @@ _FUNCTION = re.compile(r"^(?:async )?def (\w+)\(", re.MULTILINE)
 
 
 def _in_place_of(source: AnswerSource, error: Exception) -> Iterator[PlacedStatement]:
-    """Functions in place of those that a cell would define which is no Python: whoever calls one is told that cell."""
-    line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
+    """Functions in place of those that an invalid cell would define. Each raises an error that names the cell."""
     named = {name for name in _FUNCTION.findall(source.text) if name.isidentifier() and not keyword.iskeyword(name)}
     for name in sorted(named.difference(registry.names())):
-        why = f"name {name!r} is not defined; it stands in {source.place}{line}: {getattr(error, 'msg', error)}"
+        why = f"name {name!r} is not defined; its cell is not valid Python ({_why(source, error)})"
         text = f"def {name}(*_, **__):\n    raise NameError({why!r})\n"
         yield from statements_of(AnswerSource(source.place, text))
 
 
+def _why(source: AnswerSource, error: Exception) -> str:
+    """Where and why a piece of Python is invalid."""
+    line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
+    return f"{source.place}{line}: {getattr(error, 'msg', error)}"
+
+
 def _no_answer(
-    path: Path, defined: set[str], broken: list[tuple[AnswerSource, Exception]], names: Sequence[str]
+    path: Path,
+    statements: Sequence[PlacedStatement],
+    broken: Sequence[tuple[AnswerSource, Exception]],
+    exercise: str | None,
 ) -> str:
+    """Why a file has no answer, and what to do."""
+    page = re.sub(r"^\d+_", "", path.stem)  # a page's name is its exercise's, after its number
+    meant = exercise or (page if page in registry.names() else None)
+    names = [meant] if meant else registry.names()
     for source, error in broken:
-        if any(name in source.text for name in names):
-            line = f":{error.lineno}" if isinstance(error, SyntaxError) else ""
-            return f"The answer is not valid Python: {source.place}{line}: {getattr(error, 'msg', error)}."
-    asked = " or ".join(names)
-    for name in sorted(defined.difference(registry.names())):
+        if path.suffix == ".py" or any(name in source.text for name in names):
+            return f"The answer is not valid Python ({_why(source, error)})."
+    if path.suffix == ".ipynb":
+        for text in _cells(path.read_text(encoding="utf-8-sig"), code=False):
+            if name := next((name for name in _FUNCTION.findall(text) if name in names), None):
+                return f"The cell that defines {name} is not a code cell. Change its type from Markdown to Code."
+    functions = ast.FunctionDef | ast.AsyncFunctionDef | ast.Assign
+    defined = {name for each in statements if isinstance(each.node, functions) for name in bound_names(each.node)}
+    for name in sorted(defined):
         if registry.closest(name).startswith("did you mean"):
             return f"{path.name} defines {name}, which is not an exercise; {registry.closest(name)}"
-    return f"{path.name} has no answer: it needs a function named {asked}, as the exercise's page has it."
+    needed = f"a function named {meant}" if meant else "a function with the name of an exercise"
+    invalid = f" A cell is not valid Python ({_why(*broken[0])})." if broken else ""
+    return f"{path.name} has no answer: it needs {needed}, as on the exercise's page.{invalid}"

@@ -11,6 +11,7 @@ import jax
 from grader.answers import failures, find
 from grader.answers.running import Page
 from grader.exercises import registry
+from grader.util.words import with_article
 from grader.verdicts.error_questions import about_exception
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
@@ -75,15 +76,16 @@ def _run(sliced: find.SlicedAnswer, page: Page, statements: tuple, keep_on: bool
         missing = isinstance(error, ImportError | FileNotFoundError)
         finding = Finding(
             FindingKind.RAISES,
-            f"Before it can be checked, your answer's cell raises {failure.text}",
+            f"Your answer cannot be checked, because its cell raises {failure.text}",
             source=failure.source,
-            next="Only your page is graded, and the packages of this course: can what is missing go into a cell?"
+            next="Only your page and this course's packages are available when it is graded. Can you put the missing "
+            "code or data into a cell?"
             if missing
             else about_exception(failure.text, failure.source)
-            or "Run the page from top to bottom: which line stops it?",
+            or "Restart the kernel and run the page from top to bottom. At which line does it stop?",
         )
         return Verdict(name, Outcome.NOT_PASSED, (finding,))
     if not callable(answer):
-        problem = f"{name} is of type {type(answer).__name__}, not a function ({sliced.place()})."
+        problem = f"{name} is {with_article(type(answer).__name__)}, not a function ({sliced.place()})."
         return Verdict(name, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, problem),))
     return Answer(name, answer)

@@ -35,7 +35,7 @@ from grader.classroom.found_files import (
 MAX_ANSWERS = 100  # of one learner's; there are fewer exercises
 MAX_BYTES = 100 * 2**20  # of one learner's files, all together
 _KINDS = (".ipynb", ".py", ".json")
-_NO_ANSWER = "it is no notebook, Python file or file of `submit`"
+_NO_ANSWER = "it is not a notebook, a Python file or a file from `submit`"
 
 
 class CollectError(Exception):
@@ -234,11 +234,11 @@ def collect(place: Path) -> Class:
         for entry in entries(place):
             _add(found, learners, sizes, snapshot, entry)
     except FileNotFoundError:
-        raise CollectError(f"There is no {place}: check its name and the folder you are in.") from None
+        raise CollectError(f"File not found: {place}. Check its name and the current folder.") from None
     except (OSError, zipfile.BadZipFile, ValueError, NotImplementedError):
-        raise CollectError(f"{place} is neither a folder nor a zip that can be read: name one of those.") from None
+        raise CollectError(f"{place} is neither a folder nor a readable zip file.") from None
     if not learners:
-        raise CollectError(f"{place} holds no learner's folder or file: name the folder that those are in.")
+        raise CollectError(f"{place} contains no learner's folder or file. Name the folder that contains them.")
     found.learners = list(learners)
     return found
 
@@ -280,7 +280,9 @@ def _kept(content: OnDisk | InZip | Unreadable, snapshot: _Snapshot, room: int) 
     try:
         return snapshot.keep(whole), len(whole)
     except OSError as error:
-        raise CollectError(f"What was handed in cannot be copied ({error.strerror}): make room in /var/tmp.") from None
+        raise CollectError(
+            f"The submissions cannot be copied ({error.strerror}). Free some space in /var/tmp."
+        ) from None
 
 
 def _is_of_submit(file: File) -> bool:

@@ -41,7 +41,7 @@ class Control:
             self._forget([*self._row])
             raise RunError(
                 f"{len(self._row)} answers in a row could not be judged, and neither could a worked solution: "
-                f"{control.reason} The cause is this machine, not the answers. The grades before them are kept: run "
+                f"{control.reason} The cause is this machine, not the answers. The grades before them are saved: run "
                 "`python -m grader doctor`, repair what it names, and add --resume."
             )
         self._row = {}

@@ -101,7 +101,7 @@ def on_cluster(scheduler: str, sandboxed: bool, needs_groups: bool) -> Iterator[
         import distributed
     except ModuleNotFoundError:
         raise RunError(
-            "Grading on a cluster takes Dask, which comes with an extra: run "
+            "Grading on a cluster needs Dask. Install it with "
             "`pip install ./packages/rematscope -e '.[cluster]'` in the workbook's folder."
         ) from None
     try:
@@ -144,7 +144,7 @@ class Cluster:
                 workers = [each for each in self._client.nthreads() if each not in self.set_aside]
                 if not workers:
                     why = "; ".join(f"{worker}: {why}" for worker, why in self.set_aside.items())
-                    raise RunError(f"No worker is left that can grade ({why}). The grades so far are kept.")
+                    raise RunError(f"No worker is left that can grade ({why}). The grades so far are saved.")
                 options = {"workers": workers, "allow_other_workers": False}
             executor = self._client.get_executor(pure=False, **options)
             future: Future = executor.submit(_by_value(_graded_there), *asked, versions(), *self._how)
@@ -210,24 +210,24 @@ def _graded_there(submission, seed, secret, seconds, needed, sandboxed, needs_gr
     try:
         import jax
     except ImportError as error:
-        return {"worker": worker, "unfit": f"it has not this workbook ({error})"}
+        return {"worker": worker, "unfit": f"it does not have this workbook ({error})"}
     jax.config.update("jax_platforms", "cpu")
     ours = ("JAX_PLATFORMS", "JAX_REMAT3")
     settings = [name for name in os.environ if name.startswith(("JAX_", "XLA_", "NPY_")) and name not in ours]
     if settings:
-        return {"worker": worker, "unfit": f"its environment sets {', '.join(settings)}: start it without"}
+        return {"worker": worker, "unfit": f"its environment sets {', '.join(settings)}: start it without them"}
     try:
         from grader.util.versions import versions
 
         if (found := versions()) != needed:
             other = ", ".join(f"{name} {found.get(name)}" for name in needed if found.get(name) != needed[name])
-            return {"worker": worker, "unfit": f"it has not what grades here, but {other or 'JAX_REMAT3'}"}
+            return {"worker": worker, "unfit": f"its versions differ from those here: {other or 'JAX_REMAT3'}"}
         from grader.classroom import worker as there
         from grader.classroom.collect import Submission
         from grader.isolation.limits import NotDone
         from grader.isolation.sandbox import SandboxError
     except (ImportError, TypeError) as error:
-        return {"worker": worker, "unfit": f"it has not this workbook ({error})"}
+        return {"worker": worker, "unfit": f"it does not have this workbook ({error})"}
     try:
         how = sandboxed, needs_groups
         return {"grade": there.grade(Submission(*submission), seed, secret, seconds, *how).to_dict()}

@@ -20,7 +20,7 @@ def note(seed: int, sandboxed: bool, in_groups: bool | None = None) -> str:
     """What stands below all grades: how they came about. `in_groups`: as `Report.in_groups`."""
     without = "" if sandboxed else "It was graded without a sandbox. "
     used = ", ".join(f"{name} {version}" for name, version in versions().items())
-    groups = {True: " Each answer had a control group of its own.", False: " No answer had a control group.", None: ""}
+    groups = {True: " Each answer had its own control group.", False: " No answer had a control group.", None: ""}
     return f"{without}Shapes were drawn from the seed {seed} ({used}).{groups[in_groups]}"
 
 

@@ -83,7 +83,7 @@ class InZip:
         # run into any of them.
         except Exception as error:
             said = readable(str(error)) or type(error).__name__
-            raise ValueError(f"the zip does not give it out ({said})") from None
+            raise ValueError(f"it cannot be read from the zip file ({said})") from None
 
 
 class TooLarge(ValueError):
@@ -113,10 +113,10 @@ _IS_LITTER = Aside("a system or an editor created it")
 _IS_HIDDEN = Aside("its name begins with a dot")
 _LINK = Unreadable("it is a link, and links are not followed")
 _NO_FILE = Unreadable("it is not a file")
-_LEADS_OUT = Unreadable("its place in the zip leads out of the folder")
-_NO_NAME = Unreadable("its name in the zip is none that a file can have")
-_TOO_DEEP = Unreadable(f"there are folders in folders, more than {MAX_DEPTH} deep; what is in them was not looked at")
-_PACKED = Unreadable("it is a zip in the folder: unpack it there")
+_LEADS_OUT = Unreadable("its path in the zip file leads out of the folder")
+_NO_NAME = Unreadable("its name in the zip file is not a valid file name")
+_TOO_DEEP = Unreadable(f"folders are nested more than {MAX_DEPTH} deep; the innermost were not read")
+_PACKED = Unreadable("it is a zip file inside the folder: unpack it there")
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def readable(name: str) -> str:
 
 
 def _too_many() -> Unreadable:
-    return Unreadable(f"there are more than {MAX_ENTRIES:,} files; the others were not looked at")
+    return Unreadable(f"there are more than {MAX_ENTRIES:,} files; the others were not read")
 
 
 def _whole(file: IO[bytes], size: int, room: int) -> bytes:

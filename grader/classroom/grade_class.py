@@ -209,7 +209,7 @@ class _Turns:
                 self._submit(answer)
             except gone as error:
                 self.lost += 1
-                self._add(_without(answer, f"the machine that was to grade it was lost ({type(error).__name__})"))
+                self._add(_without(answer, f"the machine that graded it failed ({type(error).__name__})"))
             else:
                 grade = replace(grade, seconds=before + grade.seconds)
                 killed = any(finding.kind == FindingKind.MACHINE for finding in grade.verdict.findings)
@@ -265,5 +265,5 @@ def _without(answer: Listed | Refused, reason: str, kind: FindingKind = FindingK
 
 def _ended_the_run(answer: Listed, times: int) -> Grade:
     often = "once" if times == 1 else f"{times} times"
-    reason = f"the run ended {often} while it was graded, and nothing else was"
+    reason = f"the run ended {often} while grading only this answer"
     return _without(answer, reason, FindingKind.MACHINE)

@@ -119,7 +119,7 @@ class SandboxGrader:
                 verdict, picture = _machines(_failed(submission.exercise, error)), None
                 break
         else:
-            lost = not_judged(submission.exercise, submission.name, "the sandbox was lost meanwhile")
+            lost = not_judged(submission.exercise, submission.name, "the sandbox was lost")
             verdict, picture = _machines(lost), None
         return Grade(submission.learner, submission.name, verdict, printed, time.monotonic() - start, picture)
 
@@ -195,11 +195,11 @@ def grade_unsandboxed(submission: Submission, seed: int, secret: int = 0, second
 
 def _failed(exercise: str | None, error: Exception) -> Verdict:
     if isinstance(error, OSError | MemoryError):
-        why = f"the machine refused what grading needs ({failures.message_of(error)})."
-        advice = "Too little memory, disk space, processes or open files? `ulimit -a` and `df` say which there are."
+        why = f"this machine is out of resources ({failures.message_of(error)})."
+        advice = "Is there too little memory, disk space, or too few processes or open files? See `ulimit -a` and `df`."
         return Verdict(exercise or "", Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, why, next=advice),))
     why = f"the grader itself failed, with {failures.message_of(error)}."
-    advice = "That is a defect of the grader's: please report it, with the answer that brought it about."
+    advice = "This is a bug in the grader. Please report it, together with your answer."
     return Verdict(exercise or "", Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, why, next=advice),))
 
 

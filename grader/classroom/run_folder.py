@@ -31,12 +31,14 @@ def locked(folder: Path) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / _LOCK).open("a")
     except OSError as error:
-        raise RunError(f"{folder} cannot be written ({error.strerror}): name another folder.") from None
+        raise RunError(f"{folder} cannot be written ({error.strerror}). Choose another folder.") from None
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise RunError(f"Another run is grading into {folder}: wait until it is done, or end it.") from None
+            raise RunError(
+                f"Another run is writing grades to {folder}. Wait until it has finished, or stop it."
+            ) from None
         except OSError:
             pass  # a file system that knows no locks
         yield
@@ -82,12 +84,12 @@ class Run:
         settings |= {"exercise": exercise, "sandboxed": sandboxed, "versions": versions()}
         if (folder / _RUN).exists():
             raise RunError(
-                f"{folder} has grades already: add --resume to grade only what is missing, or name another folder."
+                f"{folder} already has grades. Add --resume to grade only missing answers, or choose another folder."
             )
         if any((folder / _RESULTS).glob("*")):
             raise RunError(
-                f"{folder / _RESULTS} has grades, but {folder / _RUN} is gone, which said what they were made with: "
-                "name another folder, and begin anew."
+                f"{folder / _RESULTS} has grades, but {folder / _RUN}, which records their settings, is missing. Start "
+                "again in another folder."
             )
         try:
             for name in (_RESULTS, _BEGUN):
@@ -95,7 +97,7 @@ class Run:
             write_whole(folder / _RUN, json.dumps(settings) + "\n")
             (folder / _RUN).chmod(0o600)  # others may be shown the grades
         except OSError as error:
-            raise RunError(f"{folder} cannot be written ({error.strerror}): name another folder.") from None
+            raise RunError(f"{folder} cannot be written ({error.strerror}). Choose another folder.") from None
         return cls(folder, settings)
 
     @classmethod
@@ -110,10 +112,10 @@ class Run:
         except FileNotFoundError:
             return cls.begin(folder, seed, exercise, sandboxed)
         except (OSError, ValueError, TypeError, KeyError):
-            raise RunError(f"{folder / _RUN} cannot be read: name another folder, and begin anew.") from None
+            raise RunError(f"{folder / _RUN} cannot be read. Start again in another folder.") from None
         if changed := [name for name, value in asked.items() if settings.get(name) != value]:
             raise RunError(
-                f"The grades in {folder} were not begun with the same {' and '.join(changed)}: resume them as they "
+                f"The grades in {folder} were made with a different {' and '.join(changed)}: resume them as they "
                 "were begun, or name another folder."
             )
         return cls(folder, settings, {path.stem: _tries(path) for path in (folder / _BEGUN).glob("*.json")})
@@ -187,12 +189,11 @@ class Run:
         except OSError as error:
             if error.errno == errno.ENOENT and not os.path.exists(self.folder / _RUN):
                 raise RunError(
-                    f"{self.folder} is gone, and the grades with it: where it has another name now, give that, and add "
-                    "--resume."
+                    f"{self.folder} no longer exists. If you renamed it, give its new name and add --resume."
                 ) from None
             raise RunError(
-                f"{error.filename2 or self.folder} cannot be written ({error.strerror}). The grades so far are kept: "
-                "see to that, and add --resume."
+                f"{error.filename2 or self.folder} cannot be written ({error.strerror}). The grades so far are saved. "
+                "Fix this, then add --resume."
             ) from None
 
     def _place(self, digest: str) -> Path:

@@ -37,7 +37,7 @@ class MatchedResidual:
 
     def __str__(self) -> str:
         where = "" if self.memory == "device" else f" in {self.memory} memory"
-        return f"{self.name or 'a value that is none of the usual ones'}, {self.type}, {bytes_text(self.nbytes)}{where}"
+        return f"{self.name or 'an intermediate value'}, {self.type}, {bytes_text(self.nbytes)}{where}"
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ class Hint:
     """One step towards an answer.
 
     Attributes:
-      text: a question; the last ones of an exercise may say nearly all of the answer. Code stands in backquotes.
-      after: the kinds of findings (`Finding.kind`) that it helps with; empty if it helps whatever was found.
-      says: words that such a finding must have, in its text, its figures, its cases or its question, where the kind
+      text: a question; the last ones of an exercise may give nearly all of the answer. Code is in backquotes.
+      after: the kinds of findings (`Finding.kinds`) that it helps with; empty if it always helps.
+      says: words that such a finding must contain, in its text, its figures, its cases or its question, if the kind
         alone does not tell mistakes apart; all of them, if there are several. None if it does.
     """
 
@@ -29,7 +29,7 @@ class Hint:
         if not self.after:
             return 0
         words = (self.says,) if isinstance(self.says, str) else self.says or ()
-        found = (_words(finding) for finding in findings if finding.kind in self.after)
+        found = (_words(finding) for finding in findings if finding.kinds.intersection(self.after))
         return 1 + len(words) if any(all(word in said for word in words) for said in found) else -1
 
 
@@ -61,78 +61,79 @@ def _about_errors(text: str, *says: str) -> tuple[Hint, ...]:
     return tuple(Hint(text, (FindingKind.RAISES,), words) for words in says)
 
 
-# The last of every exercise's hints. What goes wrong in a call of JAX's means the same in each: these are found by the
-# words of the questions about it (`grader/verdicts/error_questions.py`); the last one is for all else that is raised.
-# And so does what goes wrong the second time alone.
+# The last hints of every exercise. Mistakes in calling JAX mean the same in each; their hints are found by words of the
+# questions about them (`grader/verdicts/error_questions.py`). The last hint is for all other exceptions.
 ABOUT_ERRORS = (
     Hint(
-        "`f(x)` runs the function that `jax.custom_vjp` was given, `jax.grad(f)(x)` its forward rule instead. Print "
-        "`f(x)`, and the first of the two things that the forward rule returns for that `x`: where do they part?",
+        "`f(x)` runs the function that `jax.custom_vjp` wraps; `jax.grad(f)(x)` runs its forward rule instead. Print "
+        "`f(x)` and the first result of the forward rule for the same `x`. Where do they differ?",
         after=(FindingKind.WRONG_VALUE, FindingKind.WRONG_TYPE, FindingKind.RAISES),
         says=UNDIFFERENTIATED,
     ),
     Hint(
-        "Call your answer twice in one cell, with the same arguments. Which of the names that it uses come from "
-        "outside of it, and is what they stand for the same before and after each call?",
+        "Call your answer twice in one cell with the same arguments. Which names does it use from outside the "
+        "function, and do their values change between the calls?",
         after=(FindingKind.CHANGES,),
     ),
     *_about_errors(
-        "`jax.checkpoint(f, policy=…)` gets its function at once, `@jax.checkpoint(policy=…)` is called without one. "
-        "What is `functools.partial(jax.checkpoint, policy=…)` a function of, and may it stand behind an `@`?",
-        "How can functools.partial give it",
+        "`@jax.checkpoint(policy=…)` calls `jax.checkpoint` without a function. What does "
+        "`functools.partial(jax.checkpoint, policy=…)` return, and can you use it as a decorator?",
+        "use functools.partial to set the policy",
     ),
     *_about_errors(
-        "`jax.checkpoint(f, policy=…)(x)` has two pairs of brackets: in the first stand a function and, by keyword, "
-        "how to wrap it, in the second what that function takes. What stands in which in your answer?",
-        "keyword is one of jax.checkpoint's own",
-        "among the arguments of what jax.checkpoint returned",
-        "takes the function alone",
+        "`jax.checkpoint(f, policy=…)(x)` has two pairs of parentheses. The first takes the function and options of "
+        "`jax.checkpoint`; the second takes the function's arguments. Which of your values are in the wrong pair?",
+        "keyword belongs to jax.checkpoint",
+        "passed as an argument of a checkpointed function",
+        "takes one positional argument, the function",
     ),
     *_about_errors(
-        "`jax.checkpoint(f)(x)` wraps `f` and calls what comes back; `jax.checkpoint(f(x))` calls `f` first. What is "
-        "left to be wrapped then, and which of the two is like your line?",
+        "`jax.checkpoint(f)(x)` wraps `f` and calls the result. `jax.checkpoint(f(x))` calls `f` first, so nothing is "
+        "left to wrap. Which of the two does your line do?",
         "parentheses of jax.checkpoint: a function",
-        "has somebody called the function",
+        "Did you forget to call it",
         "who calls what comes back",
     ),
     *_about_errors(
-        "Of what stands under `jax.checkpoint_policies`, some are policies, such as `dots_saveable`; others make one "
-        "of names, such as `save_only_these_names`. Which of the two do you have, and is it called, once?",
+        "Some functions in `jax.checkpoint_policies` are policies, such as `dots_saveable`. Others make a policy from "
+        "names, such as `save_only_these_names`. Which kind do you use, and do you call it exactly once if it makes a "
+        "policy?",
         "or a function that makes one",
-        "the policy or what it returned",
-        "none itself",
+        "or its result?",
+        "not a policy. Which",
     ),
     *_about_errors(
-        "JAX asks a policy about every operation, and each time it wants an answer. Print what yours is asked and what "
-        "it answers: when is that neither `True` nor `False`?",
+        "JAX calls a policy for every operation and needs a result each time. Print the arguments and the result of "
+        "yours. When is the result neither `True` nor `False`?",
         "What does your policy return in all other cases",
-        "A policy answers with True, with False",
+        "A policy returns True, False",
     ),
     *_about_errors(
-        "What are `6 / 2`, `7 / 2` and `7 // 2` in Python? Which of them may be a size, or a place in a list?",
-        "A number there is no integer",
+        "What are `6 / 2`, `7 / 2` and `7 // 2` in Python? Which of them can be a size or an index?",
+        "needs an integer but got a float",
     ),
     *_about_errors(
-        "`f([1, 2])` gives `f` one argument, which is a list. How many does `f(*[1, 2])` give it?",
-        "How does a call spread a list",
+        "`f([1, 2])` passes one argument to `f`, a list. How many arguments does `f(*[1, 2])` pass?",
+        "How do you unpack a list",
     ),
     *_about_errors(
-        '`checkpoint_name(value, "name")` returns the value, with its name. What does it get in your answer, and in '
-        "which order?",
-        "checkpoint_name takes two things",
+        '`checkpoint_name(value, "name")` returns the value with its name. Which arguments do you pass, and in which '
+        "order?",
+        "checkpoint_name takes a value and a name",
     ),
     *_about_errors(
-        "A policy says yes or no to an operation, and is what a checkpoint is given. Who puts a checkpoint around a "
-        "function, you or the check, and what does that get by `policy=`?",
-        "has jax.checkpoint been put around one",
+        "A policy decides for one operation whether to save its result; `jax.checkpoint` wraps a function. Does this "
+        "exercise ask for a policy or for a checkpointed function?",
+        "wrap your policy in jax.checkpoint",
     ),
     *_about_errors(
-        "`t = (1, 2)` cannot be changed. What are `list(t)`, `(*t, 3)` and `t + (3,)`, and is `t` still what it was?",
-        "those stay what they are",
+        "A tuple `t = (1, 2)` cannot be changed. What are `list(t)`, `(*t, 3)` and `t + (3,)`, and is `t` the same "
+        "afterwards?",
+        "ranges cannot be changed",
     ),
     Hint(
-        "Call your answer yourself, in a cell of its own, with arguments of your own. What are the values in the line "
-        "that raises, if you print them just before it?",
+        "Call your answer in a new cell with arguments of your own. Print the values just before the line that raises "
+        "the error. Which one is not what you expect?",
         after=(FindingKind.RAISES,),
     ),
 )

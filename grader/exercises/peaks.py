@@ -1,4 +1,4 @@
-"""What an exercise may ask of the memory that both passes take at once: what crosses between them does not tell."""
+"""What an exercise may require of peak memory, which the residuals do not show."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ class PeakAtMost:
     Attributes:
       most: the highest peak, in sizes of the case's arguments, to the nearest integer: buffers are aligned, which takes
         a few bytes more.
-      too_high: the question that leads on from an answer that needs more.
-      merged: the question that leads on from one that has no barrier, so that XLA merges what is recomputed with what
-        was computed; None where loops are recomputed, which it does not merge.
+      too_high: the question for an answer that needs more.
+      merged: the question for an answer without a barrier, so that XLA merges recomputed values with the original ones;
+        None where loops are recomputed, which XLA does not merge.
       unit: the name of the reference's value in whose sizes the peak is counted; None for the arguments'.
       compiled: whether the compiled passes count, or the traced ones.
       turns: in passes whose loops run each matmul so often, a low enough peak of the traced passes is enough, so that
@@ -46,19 +46,19 @@ class PeakAtMost:
         if round(peak) <= self.most:
             return
         arguments = " and ".join(seen.arguments)
-        how = "Compiled" if self.compiled else "One operation after the other"
-        what = f"{peak:.1f} times {self.unit}" if self.unit else f"{peak:.1f} vectors of {arguments}'s size"
-        text = f"{how}, your two passes have {what} in memory at the worst moment, besides {arguments} and the results."
+        how = "Compiled by XLA" if self.compiled else "Run one operation at a time"
+        of = f"times {self.unit}" if self.unit else f"vectors of {arguments}'s size"
+        text = f"{how}, your two passes have a peak memory of {peak:.1f} {of}, plus {arguments} and the results."
         if merged := self.merged and self.compiled and seen.recomputed and not seen.barriers:
             text += (
-                " No barrier keeps the recomputed values apart from the forward pass (prevent_cse=False, perhaps), so "
-                "XLA computes them once and saves them."
+                " No optimization barrier separates the recomputed values from the forward pass (perhaps because of "
+                "prevent_cse=False), so XLA merges the two and saves the values."
             )
         yield Finding(
             FindingKind.PEAK,
             text,
-            expected=f"{self.most} at most",
-            got=f"{peak:.1f}",
+            expected=f"at most {self.most} {of}",
+            got=f"{peak:.1f} {of}",
             next=self.merged if merged else self.too_high,
         )
 
@@ -70,8 +70,8 @@ class PeakAtMost:
         return seen.peak(True) / size
 
     def claim(self, seen: Behaviour) -> str:
-        what = f"times {self.unit}" if self.unit else "vectors"
-        return f"it has {self._peak(seen):.1f} {what} in memory at the worst moment, and {self.most} are allowed"
+        of = f"times {self.unit}" if self.unit else "vectors"
+        return f"the peak memory is {self._peak(seen):.1f} {of}, and {self.most} are allowed"
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class InPieces:
     Attributes:
       rows: the rows of a piece.
       of: all rows; the reference's largest matmul takes them at once.
-      pieces: what findings call several pieces.
-      too_large: the question that leads on from an answer that takes more rows at once.
+      pieces: the pieces' name in findings, in the plural.
+      too_large: the question for an answer that takes more rows at once.
     """
 
     rows: int
@@ -97,9 +97,9 @@ class InPieces:
             allowed = counted(self.rows, "rows")
             yield Finding(
                 FindingKind.PEAK,
-                f"A single matmul of your two passes takes {rows} rows at once, so that what it makes of them is all "
-                f"in memory at the same time. One of the {self.pieces} has {allowed}.",
-                expected=f"{allowed} at most in a matmul",
+                f"One matmul of your two passes takes {rows} rows at once, so all of their results are in memory at "
+                f"the same time. Each of the {self.pieces} has {allowed}.",
+                expected=f"at most {allowed} per matmul",
                 got=counted(rows, "rows"),
                 next=self.too_large,
             )

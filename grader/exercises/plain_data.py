@@ -4,6 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from grader.util.words import with_article
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -52,11 +54,10 @@ def plain(value: Any) -> Any:
         return [plain(element) for element in value]
     if isinstance(value, dict):
         if not all(isinstance(key, str) for key in value):
-            raise TypeError("a dict whose keys are not all strings")
+            raise TypeError("a dict with keys that are not strings")
         return {key: plain(element) for key, element in value.items()}
     if getattr(value, "shape", None) == () and hasattr(value, "item"):  # a number that came from an array
         return plain(value.item())
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         raise TypeError("an array" if hasattr(value, "__array__") else "the shape and dtype of an array")
-    name = type(value).__name__
-    raise TypeError(f"{'an' if name[0] in 'aeiouAEIO' else 'a'} {name}")
+    raise TypeError(with_article(type(value).__name__))

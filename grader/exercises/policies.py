@@ -10,7 +10,7 @@ import numpy as np
 from jax.ad_checkpoint import Offloadable, Recompute, Saveable
 from jax.extend.core.primitives import name_p
 
-YES, NO = "yes, keep it", "no, compute it again"
+YES, NO = "yes, save it", "no, recompute it"
 
 
 def checkpointed(function: Callable, policy: Any) -> Any:

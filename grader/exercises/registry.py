@@ -22,9 +22,9 @@ def names() -> tuple[str, ...]:
 
 
 def closest(name: str) -> str:
-    """A few words that lead from a name that is no exercise to the one that was meant."""
+    """Return the end of a sentence about an unknown name: the exercise that was probably meant."""
     close = difflib.get_close_matches(name, names(), n=1)
-    return f"did you mean {close[0]}?" if close else f"the exercises are: {', '.join(names())}."
+    return f"did you mean {close[0]}?" if close else "`python -m grader progress` lists the exercises."
 
 
 def task(name: str) -> Task:

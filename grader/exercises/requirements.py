@@ -1,8 +1,8 @@
-"""What an exercise may ask of a backward pass: small declarations, each of which explains itself when it is not met."""
+"""What an exercise may require of the two passes: small declarations that explain themselves if they are not met."""
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,17 +12,20 @@ from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
 from rematscope.render.units import bytes_text
 
-_NO_CHECKPOINT = "Which function marks a computation as one to be recomputed, instead of kept, for the backward pass?"
+_NO_CHECKPOINT = (
+    "Your backward pass recomputes nothing. Which function marks a computation so that its intermediate values are "
+    "recomputed, not saved? (If you wrote a gradient rule of your own: which residuals does it save?)"
+)
 
 
 @dataclass(frozen=True)
 class Mistake:
-    """What is often computed in place of what is asked for; where an answer's results are these, the finding says so.
+    """A common mistake. If an answer's results are those of the mistake, the finding names it.
 
     Attributes:
       says: the mistake, in words.
-      function: computes what the mistake leads to; takes what an answer takes.
-      next: the question that leads on.
+      function: computes what the mistake leads to; takes an answer's arguments.
+      next: the question to ask about it.
       in_gradient: True where the value is right, and the mistake shows in the gradients alone.
     """
 
@@ -55,11 +58,12 @@ class Saves:
 
     Attributes:
       saved: names of the reference's values, as `expect.reference` gives them.
-      too_much: the question that leads on from an answer that keeps more.
-      too_little: the question that leads on from an answer that keeps less.
-      by_hand: True where an answer need not call `jax.checkpoint`, so that nothing leads there.
-      on_host: those of the names whose values lie in the host's memory; the others lie on the device.
-      unnamed: True where it is for the learner to find out which values are meant: then no finding tells.
+      too_much: the question for an answer that saves more.
+      too_little: the question for an answer that saves less.
+      by_hand: True where an answer need not call `jax.checkpoint`, so that no question points there.
+      on_host: those of the names whose values are in host memory; the others are on the device.
+      not_on_host: the question for an answer that saves the right values but offloads nothing; `too_much` if None.
+      unnamed: True where the learner has to find out which values to save: then no finding names them.
       spare: names of values that may be saved or not, since they are arguments in another shape.
     """
 
@@ -68,6 +72,7 @@ class Saves:
     too_little: str | None = None
     by_hand: bool = False
     on_host: tuple[str, ...] = ()
+    not_on_host: str | None = None
     unnamed: bool = False
     spare: tuple[str, ...] = ()
 
@@ -96,76 +101,99 @@ class Saves:
         asked_for, listed = self._listed(seen)
         moved = {p: r for p, r in extra.items() if left[r.name] > 0 and r.memory != wanted[r.name].memory}
         if moved:
+            what = "a residual" if len(moved) == 1 else f"{len(moved)} residuals"
+            asked = dict.fromkeys(f"{each.name} in {wanted[each.name].memory} memory" for each in moved.values())
+            given = dict.fromkeys(f"{each.name} in {each.memory} memory" for each in moved.values())
             yield Finding(
                 FindingKind.WRONG_MEMORY,
-                f"Your forward pass saves {'; '.join(map(str, moved.values()))}: the right value in the wrong memory.",
-                expected=", ".join(f"{r.name} in {wanted[r.name].memory} memory" for r in moved.values()),
-                got=", ".join(f"{r.name} in {r.memory} memory" for r in moved.values()),
+                f"Your forward pass saves {what} in the wrong memory: {_enumerated(moved.values())}.",
+                expected=", ".join(asked),
+                got=", ".join(given),
                 nbytes=sum(residual.nbytes for residual in moved.values()),
-                next=self.too_much,
+                next=self.too_much if any(each.memory != "device" for each in seen.residuals) else self._not_on_host,
                 marked=tuple(moved),
             )
             return
+        # A value that is saved in a wider dtype is not missing.
+        wider = Counter(residual.name for residual in extra.values())
+        missing = [residual for residual in missing if not wider[residual.name]]
         if extra:
             yield Finding(
                 FindingKind.ALSO_SAVED,
-                f"Your forward pass also saves {_enumerated(extra.values())}: "
-                f"{bytes_text(sum(residual.nbytes for residual in extra.values()))} that were not asked for."
-                + "".join(_wider(residual, wanted.get(residual.name)) for residual in extra.values()),
+                f"Your forward pass saves {_extra(extra.values())}."
+                + "".join(_wider(residual, wanted.get(residual.name)) for residual in extra.values())
+                + "".join(f" {each} differs from {name} only in case." for each, name in self._alike(extra.values()))
+                + (f" It does not save {self._missing(missing)}." if missing else ""),
                 expected=asked_for,
                 got=listed,
                 nbytes=sum(residual.nbytes for residual in extra.values()),
                 source="; ".join(dict.fromkeys(residual.source for residual in extra.values() if residual.source))
                 or None,
-                # Without a barrier nothing shows that jax.checkpoint was called at all.
-                next=self.too_much if seen.barriers or self.by_hand else _NO_CHECKPOINT,
+                next=self._question(extra.values(), seen),
                 marked=tuple(extra),
+                includes=(FindingKind.NOT_SAVED,) if missing else (),
             )
-        if missing:
+        elif missing:
             yield Finding(
                 FindingKind.NOT_SAVED,
                 f"Your forward pass does not save {self._missing(missing)}.",
-                expected=None if extra else asked_for,
-                got=None if extra else listed,
+                expected=asked_for,
+                got=listed,
                 nbytes=sum(residual.nbytes for residual in missing),
-                next=None if extra else self.too_little,
+                next=self.too_little,
             )
 
+    def _question(self, extra: Collection[MatchedResidual], seen: Behaviour) -> str:
+        if self._alike(extra):
+            return "Does your comparison of names ignore the difference between upper and lower case?"
+        # Without a barrier nothing shows that jax.checkpoint was called at all.
+        return self.too_much if seen.barriers or self.by_hand else _NO_CHECKPOINT
+
+    def _alike(self, extra: Iterable[MatchedResidual]) -> list[tuple[str, str]]:
+        """Extra residuals whose names differ from those of required ones only in upper and lower case."""
+        required = {name.casefold(): name for name in self.saved}
+        names = dict.fromkeys(residual.name for residual in extra if residual.name)
+        return [(name, required[name.casefold()]) for name in names if required.get(name.casefold(), name) != name]
+
+    @property
+    def _not_on_host(self) -> str:
+        return self.not_on_host or self.too_much
+
     def _listed(self, seen: Behaviour) -> tuple[str, str]:
-        """What is asked for and what is saved. Constants cost nothing more, and are counted apart."""
-        asked = [*seen.arguments, *self.saved]
-        saved = [r.name or r.type for r in seen.residuals if r.kind is not ResidualKind.CONSTANT]
-        constants = len(seen.residuals) - len(saved)
-        beside = f"; and {counted(constants, 'constants')}, which does not matter"
+        """The expected residuals and the answer's. Arguments and constants cost nothing: any of them may be saved."""
+        saved = [r.name or r.type for r in seen.residuals if r.kind is ResidualKind.COMPUTED]
+        arguments = [r.name or r.type for r in seen.residuals if r.kind is ResidualKind.ARGUMENT]
         if self.unnamed:
-            expected = f"the arguments and {counted(len(self.saved), 'computed values')}"
+            expected = counted(len(self.saved), "computed values")
         else:
-            expected = f"{counted(len(asked), 'saved values')}: {', '.join(asked)}"
-        got = f"{counted(len(saved), 'saved values')}: {', '.join(saved)}{beside if constants else ''}"
-        return expected, got
+            expected = _in_one_line(self.saved) or "no computed value"
+        got = _in_one_line(saved) or "no computed value"
+        if arguments:
+            got += f"; and the {'argument' if len(arguments) == 1 else 'arguments'} {_in_one_line(arguments)}"
+        return f"{expected}; and any arguments", got
 
     def _missing(self, missing: Sequence[MatchedResidual]) -> str:
         if self.unnamed:
-            return "the value that is asked for" if len(missing) == 1 else "the values that are asked for"
-        return "; ".join(map(str, missing))
+            return "the required value" if len(missing) == 1 else f"{len(missing)} required values"
+        return _enumerated(missing)
 
     def claim(self, seen: Behaviour) -> str:
         if not self.saved:
-            return "it saves nothing but arguments"
-        places = [f"{name} (on the host)" if name in self.on_host else name for name in self.saved]
-        return f"besides arguments it saves {' and '.join(places)}, and nothing else"
+            return "the forward pass saves only arguments"
+        places = [f"{name} (in host memory)" if name in self.on_host else name for name in self.saved]
+        return f"the forward pass saves {_in_words(places)}, and otherwise only arguments"
 
 
 @dataclass(frozen=True)
 class SavesAtMost:
-    """The computed values that the forward pass keeps take no more memory than one of the reference's would.
+    """The computed residuals take no more memory than one of the reference's values would.
 
     Attributes:
       room: that value's name, several equal parts that are stacked.
-      count: how many parts these are. What is smaller than one, a loop's counters, does not count.
-      parts: what findings call several of them, with an s.
-      too_much: the question that leads on from an answer that keeps more.
-      spare: how many parts more may be kept, since arguments are among those that are stacked.
+      count: the number of parts. Anything smaller than one, such as a loop's counters, does not count.
+      parts: their name in findings, in the plural.
+      too_much: the question for an answer that saves more.
+      spare: how many more parts may be saved, since arguments are among those that are stacked.
     """
 
     room: str
@@ -187,25 +215,25 @@ class SavesAtMost:
             as_much = counted(nbytes // part, self.parts)
             yield Finding(
                 FindingKind.ALSO_SAVED,
-                f"Your forward pass saves {_enumerated(kept.values())}: as much as {as_much}.",
-                expected=f"{counted(self.count, self.parts)} at most, {bytes_text(room)}",
-                got=f"{as_much}, {bytes_text(nbytes)}",
+                f"Your forward pass saves {bytes_text(nbytes)}, as much as {as_much}: {_enumerated(kept.values())}.",
+                expected=f"at most {counted(self.count, self.parts)} ({bytes_text(room)})",
+                got=f"as much as {as_much} ({bytes_text(nbytes)})",
                 nbytes=nbytes - room,
                 next=self.too_much,
                 marked=tuple(kept),
             )
 
     def claim(self, seen: Behaviour) -> str:
-        return f"besides arguments it saves no more {self.parts} than it may"
+        return f"the forward pass saves at most {counted(self.count, self.parts)} and arguments"
 
 
 @dataclass(frozen=True)
 class MatmulsAtMost:
-    """Both passes do at most so many times the matmuls of the reference's, which keeps everything.
+    """Both passes compute at most so many times the matmuls of the reference, which saves everything.
 
     Attributes:
       times: how many times as many, in FLOPs.
-      too_many: the question that leads on from an answer that does more.
+      too_many: the question for an answer that computes more.
     """
 
     times: int
@@ -219,14 +247,14 @@ class MatmulsAtMost:
                 FindingKind.RECOMPUTES,
                 f"Your two passes spend {seen.matmul_flops:,} FLOPs on matmuls, {seen.matmul_flops / once:.1f} times "
                 "as many as without a checkpoint.",
-                expected=f"at most {self.times} times as many, {self.times * once:,} FLOPs",
+                expected=f"at most {self.times} times as many ({self.times * once:,} FLOPs)",
                 got=f"{seen.matmul_flops:,} FLOPs",
                 flops=seen.matmul_flops - self.times * once,
                 next=self.too_many,
             )
 
     def claim(self, seen: Behaviour) -> str:
-        return f"it does at most {self.times} times the matmuls that it would do without a checkpoint"
+        return f"both passes compute at most {self.times} times as many matmuls as without a checkpoint"
 
 
 @dataclass(frozen=True)
@@ -239,70 +267,74 @@ class Recomputes:
 
     Attributes:
       dots: the number of matmuls.
-      too_many: the question that leads on from an answer that recomputes more.
-      elsewhere: the question that leads on from an answer with matmuls too many that are not recomputed ones.
+      too_many: the question for an answer that recomputes more.
+      elsewhere: the question for an answer with extra matmuls that are not recomputed ones.
     """
 
     dots: int
     too_many: str
-    elsewhere: str = "Which matmul is not among those of the plain function and its gradient?"
+    elsewhere: str = "Which matmul does neither the plain function nor its gradient compute?"
     names = ()
 
     def findings(self, seen: Behaviour) -> Iterator[Finding]:
         if self._is_too_much(seen.recomputed, seen):
-            yield self._again(seen.recomputed, seen)
-            return  # what else is spent is most often the same
+            yield self._too_many(seen.recomputed, seen)
+            return  # further FLOPs most often have the same cause
         # A sum of squares written as a dot product costs FLOPs here too, but few.
         over = seen.matmul_flops - sum(seen.recomputed) - sum(seen.reference_flops)
         if over >= seen.negligible:
             yield Finding(
                 FindingKind.EXTRA_MATMULS,
-                f"Your two passes spend {over:,} FLOPs on matmuls beyond those that the value and its gradient need: "
-                "a matmul too many in the forward pass, or one done again with the cotangent mixed in.",
-                expected=f"{sum(seen.reference_flops):,} FLOPs of matmuls, recomputed ones aside",
+                f"Your two passes spend {over:,} FLOPs on matmuls that neither the value nor its gradient needs: "
+                "either the forward pass has an extra matmul, or the backward pass recomputes one in a form that "
+                "depends on the cotangent.",
+                expected=f"{sum(seen.reference_flops):,} FLOPs on matmuls, apart from recompute",
                 got=f"{over + sum(seen.reference_flops):,} FLOPs",
                 flops=over,
                 next=self.elsewhere,
             )
         elif self._is_too_much(every := (*seen.recomputed, *seen.disguised()), seen):
-            yield self._again(every, seen)
+            yield self._too_many(every, seen)
 
     def _is_too_much(self, recomputed: Sequence[int], seen: Behaviour) -> bool:
-        flops = sum(recomputed)
-        # By FLOPs: a matmul done row by row in a loop is many, but no more work.
-        once = sorted(seen.forward_flops, reverse=True)
-        rounds, more = divmod(self.dots, len(once) or 1)
-        allowed = rounds * sum(once) + sum(once[:more])
+        flops, allowed = sum(recomputed), self._allowed(seen)
         whole = [each for each in recomputed if each >= seen.negligible]
         return (len(whole) > self.dots and flops > allowed) or flops >= allowed + seen.negligible
 
-    def _again(self, recomputed: Sequence[int], seen: Behaviour) -> Finding:
-        whole = len([each for each in recomputed if each >= seen.negligible])
-        what = f"{whole} {_matmuls(whole)} again" if whole else f"a matmul again, in {len(recomputed)} pieces"
+    def _allowed(self, seen: Behaviour) -> int:
+        # In FLOPs: a matmul that a loop computes row by row is many matmuls, but no more work.
+        once = sorted(seen.forward_flops, reverse=True)
+        rounds, more = divmod(self.dots, len(once) or 1)
+        return rounds * sum(once) + sum(once[:more])
+
+    def _too_many(self, recomputed: Sequence[int], seen: Behaviour) -> Finding:
+        whole, flops = len([each for each in recomputed if each >= seen.negligible]), sum(recomputed)
+        pieces = "" if whole else f" in {len(recomputed)} pieces"
+        allowed = f" ({self._allowed(seen):,} FLOPs)" if self.dots else ""
         return Finding(
             FindingKind.RECOMPUTES,
-            f"Your backward pass computes {what}, {sum(recomputed):,} FLOPs that the forward pass has done before.",
-            expected=f"{self.dots or 'no'} {_matmuls(self.dots)} recomputed",
-            got=f"{whole} recomputed" if whole else f"{len(recomputed)} pieces recomputed",
-            flops=sum(recomputed),
+            f"Your backward pass recomputes {counted(whole or 1, 'matmuls')}{pieces}: {flops:,} FLOPs.",
+            expected=f"at most {counted(self.dots, 'matmuls')}{allowed}" if self.dots else "no recomputed matmul",
+            got=f"{counted(whole or 1, 'matmuls')}{pieces} ({flops:,} FLOPs)",
+            flops=flops,
             next=self.too_many,
         )
 
     def claim(self, seen: Behaviour) -> str:
-        # What is seen may be less than what is allowed, or as much in more and smaller pieces.
+        # An answer may recompute less than is allowed, or as much in more and smaller pieces.
         dots = min(len(seen.recomputed), self.dots)
-        return f"it recomputes {dots or 'no'} {_matmuls(dots)}"
+        return f"the backward pass recomputes {counted(dots, 'matmuls') if dots else 'no matmul'}"
 
 
 @dataclass(frozen=True)
 class RecomputesNoLess:
-    """The backward pass recomputes no fewer matmuls than the checkpoints that are asked for make it.
+    """The backward pass recomputes at least as many matmuls as the required checkpoints make it.
 
-    This shows a checkpoint inside another one, which changes nothing of what crosses.
+    This shows a checkpoint inside another one, which does not change the residuals.
 
     Attributes:
       dots: the number of matmuls.
-      too_few: the question that leads on from an answer that recomputes fewer.
+      too_few: the question for an answer that recomputes fewer.
     """
 
     dots: int
@@ -313,10 +345,10 @@ class RecomputesNoLess:
         if (count := len(seen.recomputed)) < self.dots:
             yield Finding(
                 FindingKind.RECOMPUTES,
-                f"Your backward pass computes only {count} {_matmuls(count)} again, so that a checkpoint is missing "
-                "inside another one.",
-                expected=f"{self.dots} {_matmuls(self.dots)} recomputed",
-                got=f"{count} recomputed",
+                f"Your backward pass recomputes only {counted(count, 'matmuls')}: a checkpoint inside another "
+                "checkpoint is missing.",
+                expected=f"at least {counted(self.dots, 'matmuls')}",
+                got=counted(count, "matmuls"),
                 next=self.too_few,
             )
 
@@ -326,7 +358,7 @@ class RecomputesNoLess:
 
 @dataclass(frozen=True)
 class AdvisesBarrier:
-    """Advice, never a failure: without a barrier the compiler may merge what is recomputed with what was computed."""
+    """Advice, never a failure: without a barrier the compiler may merge recomputed values with the original ones."""
 
     names = ()
 
@@ -334,9 +366,10 @@ class AdvisesBarrier:
         if seen.barriers == 0:
             yield Finding(
                 FindingKind.NO_BARRIER,
-                "What is recomputed here is not kept apart from the forward pass (prevent_cse=False, perhaps): under "
-                "jax.jit the compiler's common-subexpression elimination may undo it and save the values after all. "
-                "Inside jax.lax.scan that cannot happen, elsewhere the default is safer.",
+                "No optimization barrier separates the recomputed values from the forward pass (perhaps because of "
+                "prevent_cse=False). Under jax.jit, the compiler's common-subexpression elimination may merge the two "
+                "and save the values after all. This cannot happen inside jax.lax.scan; elsewhere the default is "
+                "safer.",
                 advice=True,
             )
 
@@ -344,22 +377,39 @@ class AdvisesBarrier:
         return None
 
 
+def _extra(residuals: Collection[MatchedResidual]) -> str:
+    if len(residuals) == 1:
+        return f"one extra residual: {_enumerated(residuals)}"
+    total = bytes_text(sum(residual.nbytes for residual in residuals))
+    return f"{len(residuals)} extra residuals ({total} in total): {_enumerated(residuals)}"
+
+
 def _enumerated(residuals: Iterable[MatchedResidual]) -> str:
-    """Residuals one by one, but those together that have no name."""
-    named = [str(residual) for residual in residuals if residual.name]
+    """Residuals in one line: equal ones once, and those without a name together."""
+    residuals = list(residuals)
+    named = _each_once(str(residual) for residual in residuals if residual.name)
     others = [residual for residual in residuals if not residual.name]
     if len(others) > 1:
         types = ", ".join(f"{n} × {type_}" if n > 1 else type_ for type_, n in Counter(r.type for r in others).items())
         total = bytes_text(sum(residual.nbytes for residual in others))
-        return "; ".join([*named, f"{len(others)} values that are none of the usual ones ({types}), {total}"])
+        return "; ".join([*named, f"{len(others)} intermediate values ({types}), {total}"])
     return "; ".join([*named, *map(str, others)])
+
+
+def _each_once(texts: Iterable[str]) -> list[str]:
+    return [text if times == 1 else f"{text} ({times} times)" for text, times in Counter(texts).items()]
+
+
+def _in_one_line(names: Iterable[str]) -> str:
+    return ", ".join(_each_once(names))
+
+
+def _in_words(names: Iterable[str]) -> str:
+    *others, last = _each_once(names)
+    return f"{', '.join(others)} and {last}" if others else last
 
 
 def _wider(residual: MatchedResidual, wanted: MatchedResidual | None) -> str:
     if wanted is None or residual.nbytes <= wanted.nbytes:
         return ""
-    return f" This is {residual.name} in a wider dtype: {residual.type}, where {wanted.type} was asked for."
-
-
-def _matmuls(count: int) -> str:
-    return "matmul" if count == 1 else "matmuls"
+    return f" {residual.name} is in a wider dtype than it needs: {residual.type} instead of {wanted.type}."

@@ -53,7 +53,7 @@ def main() -> None:
             write(verdict)  # what comes next may take this process along
     except Exception as error:
         text = f"the grader itself failed, with {failures.message_of(error)}."
-        advice = "That is a defect of the grader's: please report it, with the answer that brought it about."
+        advice = "This is a bug in the grader. Please report it, together with your answer."
         if verdict is None:
             write(Verdict(path.stem, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, text, next=advice),)))
 

@@ -1,4 +1,4 @@
-"""What this machine can promise to whoever grades strangers on it: what can be tried is tried, not looked up."""
+"""Test which guarantees of SECURITY.md this machine can give; each is tried out, not looked up."""
 
 import os
 import textwrap
@@ -46,8 +46,16 @@ def examine(jobs: int) -> list[Promise]:
     except SandboxError as error:
         return [Promise("sandbox", False, str(error))]
     return [
-        Promise("sandbox", True, "An answer is alone: no files, processes or network but what it needs."),
-        Promise("system calls", True, "Those on a list, and none that is yet to come. No huge pages."),
+        Promise(
+            "sandbox",
+            True,
+            "Each answer runs isolated: it sees only the files it needs, no other processes and no network.",
+        ),
+        Promise(
+            "system calls",
+            True,
+            "Only system calls on an allow list are possible; new ones are refused. No huge pages.",
+        ),
         _counted(groups),
         _threads(bool(groups) and uncounted),
         _memory(jobs),
@@ -56,21 +64,21 @@ def examine(jobs: int) -> list[Promise]:
 
 def _counted(groups: str) -> Promise:
     if groups:
-        text = f"`batch` refuses, unless you add --without-control-groups: {groups}. Else"
+        text = f"`batch` refuses to run without --without-control-groups: {groups}. To fix this,"
         advice = f"try `{HOW}`."
         return Promise("control groups", False, f"{text} {advice}")
-    text = "The kernel counts an answer's memory, tasks and processor time, and ends that answer alone."
+    text = "The kernel limits each answer's memory, tasks and processor time, and kills only that answer."
     return Promise("control groups", True, text)
 
 
 def _threads(uncounted: bool) -> Promise:
     if uncounted:
         text = (
-            "You are root, whose threads Linux does not count, and answers cannot be another user's here: grade as "
-            "another user, or with control groups."
+            "Linux does not limit the threads of root, and answers cannot run as another user here. Grade as another "
+            "user, or with control groups."
         )
         return Promise("threads", False, text)
-    return Promise("threads", True, f"An answer has {THREADS} at most.")
+    return Promise("threads", True, f"An answer has at most {THREADS} threads.")
 
 
 def _memory(jobs: int) -> Promise:
@@ -78,7 +86,7 @@ def _memory(jobs: int) -> Promise:
     there = limit or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     enough = max(1, there // _A_SUBMISSION)
     where = "The container's limit for all processes together" if limit else "This machine's memory"
-    text = f"{where}, {there / 2**30:.0f} GiB, is enough for --jobs {enough}, with {_A_SUBMISSION // 2**30} GiB each."
+    text = f"{where}, {there / 2**30:.0f} GiB, is enough for --jobs {enough} at {_A_SUBMISSION // 2**30} GiB each."
     if jobs > enough:
-        text += f" With {jobs} it may run out; then answers end first, and have to be graded again."
+        text += f" With --jobs {jobs} it may run out; then answers are killed and must be graded again."
     return Promise("memory", jobs <= enough, text, needed=False)

@@ -2,7 +2,7 @@
 
 import dataclasses
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,20 +11,22 @@ import rematscope
 from grader.answers import run_file
 from grader.answers.capture import traced
 from grader.answers.draw import passes_of, side_by_side
+from grader.answers.find import SlicedAnswer
 from grader.exercises import registry
 from grader.exercises.spec import Case, Question, Task
-from grader.judging.illustrate import effects_beside_others, explained_by_programs
+from grader.judging.illustrate import differs_from_worked, effects_with_others, explained_by_programs
 from grader.judging.judge import judge_text
 from grader.util import garbage
 from grader.util.jax_settings import as_they_come
-from grader.verdicts.verdict import Verdict, better
+from grader.verdicts.kinds import FindingKind
+from grader.verdicts.verdict import Effect, Finding, Verdict, better
 
 
 @as_they_come()
 def illustrated(verdict: Verdict, answer: Callable, cases: Sequence[Case | Question], task: Task) -> Verdict:
-    """The verdict with what shows its findings: two programs, costs beside others', and what the answer saves.
+    """The verdict with views: both programs of the findings, a comparison of costs, and the answer's residuals.
 
-    This traces the answer again. Whatever cannot be traced is left out.
+    This traces the answer again. Views that cannot be traced are left out.
 
     Args:
       verdict: what was judged.
@@ -43,13 +45,33 @@ def illustrated(verdict: Verdict, answer: Callable, cases: Sequence[Case | Quest
         for finding in verdict.findings
     )
     passes = passes_of(answer, task.shown)
+    effects, scene = _effects(verdict, answer, task.shown, passes, by_name)
     return dataclasses.replace(
         verdict,
         findings=findings,
-        effects=effects_beside_others(verdict.exercise, task.shown, passes) if passes else (),
-        scene=task.shown.name,
+        effects=effects,
+        scene=scene,
         residuals=rematscope.ResidualTable(passes) if passes else None,
     )
+
+
+def _effects(
+    verdict: Verdict, answer: Callable, shown: Case, passes: rematscope.Trace | None, cases: Mapping[str, Case]
+) -> tuple[tuple[Effect, ...], str]:
+    """The costs of an answer and of others, and the case in which they arise: that of the page's shapes, unless a wrong
+    answer costs as much there as the worked one. Then it is the first failing case in which the costs differ, if any.
+    """
+    if passes is None:
+        return (), shown.name
+    effects = effects_with_others(verdict.exercise, shown, shown, passes)
+    if verdict.passed or differs_from_worked(effects):
+        return effects, shown.name
+    for name in dict.fromkeys(name for finding in verdict.findings for name in finding.cases if name in cases):
+        if failing := passes_of(answer, cases[name]):
+            effects = effects_with_others(verdict.exercise, shown, cases[name], failing)
+            if differs_from_worked(effects):
+                return effects, f"in the failing case {name}"
+    return (), shown.name
 
 
 def grade_file(path: Path, exercise: str | None = None, seed: int | None = None) -> Verdict:
@@ -66,13 +88,28 @@ def grade_file(path: Path, exercise: str | None = None, seed: int | None = None)
 
 def verdicts_on_file(path: Path, exercise: str | None = None, seed: int | None = None) -> Iterator[Verdict]:
     """As `grade_file`, which takes the last of these verdicts. Before each but the first more of the file runs."""
-    best = None
-    for tried in run_file.tries(path, exercise):
+    best: Verdict | None = None
+    sliced: list[SlicedAnswer] = []
+    for tried in run_file.tries(path, exercise, found=sliced.append):
         verdict = tried if isinstance(tried, Verdict) else grade(tried.function, tried.exercise, seed)
+        verdict = verdict if verdict.passed else _with_replaced(verdict, sliced)
         best = verdict if best is None else better(best, verdict)
         yield best
         if best.passed:
             return
+
+
+def _with_replaced(verdict: Verdict, sliced: Sequence[SlicedAnswer]) -> Verdict:
+    """The verdict on a file, with advice about definitions of the answer that another one replaces."""
+    replaced = [place for answer in sliced for place in answer.replaced]
+    if not replaced:
+        return verdict
+    others = f"definition{'s' if len(replaced) > 1 else ''} at {' and '.join(replaced)}"
+    text = f"This verdict is about the {verdict.exercise} defined at {sliced[0].place()}, not about the {others}."
+    advice = Finding(
+        FindingKind.REPLACED, text, next="Which definition is your answer? Delete the others.", advice=True
+    )
+    return dataclasses.replace(verdict, findings=(*verdict.findings, advice))
 
 
 @garbage.looked_for_seldom()

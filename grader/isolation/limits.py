@@ -53,25 +53,28 @@ def why_no_verdict(status: int | None, limits: CheckLimits, ran_out_of_memory: b
     """Why there is no verdict, and the question that leads on, by a process's exit status (None if time was up), and
     whether it was ended since it had too much memory."""
     if status is None:
-        return f"it was not done after {limits.seconds} s", "Is there a loop that does not end?"
+        return f"it took longer than {limits.seconds} s", "Does your code have an endless loop?"
     if status == IDLE:
-        return f"for {IDLE_SECONDS} s it did nothing at all", "Does something sleep, or wait for what never comes?"
+        return f"it was idle for {IDLE_SECONDS} s", "Does your code sleep, or wait for input that never comes?"
     if status < 0:
         name = signal.Signals(-status).name
         if name == "SIGXCPU":
             used = f"it used more than {limits.processor_seconds} s of processor time"
-            return used, "Is there a loop that does not end?"
+            return used, "Does your code have an endless loop?"
         if ran_out_of_memory:
             return (
-                f"it took more memory than it may have ({limits.resident // 2**20} MiB beyond JAX's own)",
-                "Does the answer make an array that is larger than its arguments call for?",
+                f"it used more than the allowed memory ({limits.resident // 2**20} MiB in addition to JAX's own)",
+                "Does your answer create an array much larger than its arguments?",
             )
         if name == "SIGKILL":
-            return "its process was ended from outside (SIGKILL)", "Did the machine run out of memory?"
+            return "its process was killed (SIGKILL)", "Did the machine run out of memory?"
         if name == "SIGSYS":
-            return "it asked the kernel for something that the sandbox refuses (SIGSYS)", "Does it call C code?"
-        return f"its process crashed ({name}: {signal.strsignal(-status)})", "Does it recurse, or call C code?"
+            return "it made a system call that the sandbox does not allow (SIGSYS)", "Does your code call C code?"
+        return (
+            f"its process crashed ({name}: {signal.strsignal(-status)})",
+            "Does your code recurse without end, or call C code?",
+        )
     return (
-        f"its process ended by itself (exit status {status}) before there was a verdict",
-        "Does something call exit()?",
+        f"its process exited with status {status} before there was a verdict",
+        "Does your code call exit()?",
     )

@@ -111,7 +111,7 @@ class RemoteExecution:
         self._tell(protocol.Backward(counts(groups), self._is_shadow), jax.tree.leaves(groups))
         _, gradients = self._reply(protocol.Results)
         if len(gradients) != len(self.backward.outputs):
-            raise ProgramError("its backward program returns other arrays than it did.")
+            raise ProgramError("its backward program returns other arrays than before.")
         return gradients
 
     def glimpses(self, residuals: Arrays, cotangents: Arrays, sizes: Sequence[int]) -> np.ndarray:

@@ -43,4 +43,4 @@ def example(array: np.ndarray) -> str:
     if array.ndim == 0:
         return f"{float(values):.6g}"
     largest = abs(values).max(initial=0.0)
-    return f"{type_text(tensor_type_of(array))}, up to {largest:.6g} in absolute value"
+    return f"{type_text(tensor_type_of(array))}, largest absolute value {largest:.6g}"

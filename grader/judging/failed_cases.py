@@ -5,12 +5,12 @@ from collections.abc import Iterator
 from grader.answers.evidence import Evidence, FailureKind
 from grader.exercises.spec import Expect, Task
 from grader.judging.merge import Seen
-from grader.verdicts.error_questions import about_exception, about_return
+from grader.verdicts.error_questions import OTHERWISE, about_exception, about_return
 from grader.verdicts.kinds import FindingKind
 from grader.verdicts.verdict import Finding
 
 _MEMORY_QUESTION = (
-    "What does your answer keep from one call to the next: a list that grows, a generator that is empty, a counter?"
+    "What does your answer remember from one call to the next: a growing list, an exhausted generator, a counter?"
 )
 
 
@@ -21,7 +21,7 @@ def failures(evidence: Evidence, task: Task, expect: Expect) -> Iterator[Seen]:
     for traced, failure in sorted(failed, key=lambda each: each[1].kind is not FailureKind.CHANGED):
         if failure.kind is FailureKind.CHANGED:
             kind = FindingKind.CHANGES
-            text = f"Your answer does not do the same each time that it is tried: {failure.text}."
+            text = f"Your answer changes from call to call: {failure.text}."
             question: str | None = _MEMORY_QUESTION
         elif failure.kind is FailureKind.RETURNED:
             kind, text = FindingKind.WRONG_TYPE, failure.text
@@ -29,7 +29,7 @@ def failures(evidence: Evidence, task: Task, expect: Expect) -> Iterator[Seen]:
         else:
             kind, text = FindingKind.RAISES, f"Your answer raises {failure.text}"
             question = about_exception(failure.text, failure.source, expect.error_questions)
-            question = question or "What are the shapes and types of the values in that line?"
+            question = question or OTHERWISE
         # A message has the case's shapes in it; the exception's type and the line are the same in every case.
         key = failure.kind, failure.text.split(":")[0], failure.source
         yield Seen(key, traced.case, Finding(kind, text, source=failure.source, next=question))

@@ -1,8 +1,8 @@
-"""What shows a verdict best: which findings two programs explain, and what the answer costs beside others."""
+"""Choose the views of a verdict: which findings both programs explain, and the costs of the answer and of others."""
 
 import functools
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -38,21 +38,31 @@ def scene(verdict: Verdict, shown: Case) -> tuple[str | None, tuple[int, ...], s
     residuals to mark there, and a title. `shown` is the case of the page's shapes."""
     for finding in explained_by_programs(verdict):
         return finding.cases[0], finding.marked, programs_title(finding)
-    return None, (), f"Both programs of your answer ({shown.name})"
+    return None, (), f"Forward and backward program of your answer ({shown.name})"
 
 
-def effects_beside_others(exercise: str, shown: Case, passes: rematscope.Trace) -> tuple[Effect, ...]:
-    """An answer's costs for the page's shapes, those of the worked answer, and those of both ends between which every
-    answer lies; nothing if a loop runs until its condition says so, since what that costs is in no trace.
+def effects_with_others(exercise: str, shown: Case, case: Case, passes: rematscope.Trace) -> tuple[Effect, ...]:
+    """Return an answer's costs in a case, those of the worked answer, and the two extremes: no checkpoint and full
+    recompute. There are none if a loop has no fixed trip count, since a trace does not show its costs.
 
     Args:
       exercise: the exercise's name.
       shown: the case of the page's shapes.
-      passes: the answer's two passes in that case.
+      case: the case, that one or another.
+      passes: the answer's two passes in the case.
     """
     if _has_dynamic_loop(passes.forward) or _has_dynamic_loop(passes.backward):
         return ()
-    return _effect("your answer", passes), *_others(exercise, shown)
+    return _effect(_YOURS, passes), *(_others_shown if case is shown else _others)(exercise, case)
+
+
+def differs_from_worked(effects: Sequence[Effect]) -> bool:
+    """Return whether an answer's costs differ from the worked answer's; True if costs are unknown."""
+    costs = {effect.label: (effect.saved_bytes, effect.recomputed_flops) for effect in effects}
+    return not costs or costs[_YOURS] != costs[_WORKED]
+
+
+_YOURS, _WORKED = "your answer", "the worked answer"
 
 
 def _has_dynamic_loop(program: rematscope.Program) -> bool:
@@ -63,15 +73,17 @@ def _effect(label: str, passes: rematscope.Trace) -> Effect:
     return Effect(label, passes.bytes_by_kind()["computed"], passes.recompute_cost.flops)
 
 
-@functools.cache
-def _others(exercise: str, shown: Case) -> tuple[Effect, ...]:
-    reference = reference_of(shown, registry.expect(exercise))
+def _others(exercise: str, case: Case) -> tuple[Effect, ...]:
+    reference = reference_of(case, registry.expect(exercise))
     # jit drops the values that are only there to have names.
     plain = jax.jit(lambda *arguments: reference(*arguments)[0])
     worked = getattr(importlib.import_module(f"solutions.{exercise}"), exercise)
     ways: dict[str, Callable[..., Any]] = {
-        "the worked answer": shown.differentiated(worked),
+        _WORKED: case.differentiated(worked),
         "no checkpoint": plain,
         "full recompute": jax.checkpoint(plain),
     }
-    return tuple(_effect(label, rematscope.trace(way, *shown.arguments)) for label, way in ways.items())
+    return tuple(_effect(label, rematscope.trace(way, *case.arguments)) for label, way in ways.items())
+
+
+_others_shown = functools.cache(_others)

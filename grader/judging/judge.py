@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import jax
 
@@ -54,7 +54,7 @@ def judge(
         reason = Finding(FindingKind.NOT_JUDGED, f"Your answer could not be judged: {error}")
         return Verdict(evidence.exercise, Outcome.NOT_JUDGED, (reason,))
     if {finding.kind for finding in findings} & _BEFORE_REQUIREMENTS:
-        findings = [*_argument_order(evidence, task), *findings]
+        findings = _argument_order(evidence, task, findings) or findings
     mistaken = any(not finding.advice for finding in findings)
     return Verdict(
         evidence.exercise,
@@ -72,7 +72,7 @@ def _findings(
     seed: int,
     execute: Execute,
 ) -> tuple[list[Finding], list[str]]:
-    """What is wrong with an answer, or advice; and what it was shown to do."""
+    """Return what is wrong with an answer, or advice; and what it was shown to do."""
     differentiated = [case for case in cases if isinstance(case, Case)]
     questions = [case for case in cases if isinstance(case, Question)]
     tried, asked = (
@@ -104,23 +104,31 @@ def _of_programs(
 _BEFORE_REQUIREMENTS = {FindingKind.RAISES, FindingKind.WRONG_TYPE, FindingKind.WRONG_VALUE, FindingKind.WRONG_GRADIENT}
 
 
-def _argument_order(evidence: Evidence, task: Task) -> Iterator[Finding]:
+def _argument_order(evidence: Evidence, task: Task, findings: Sequence[Finding]) -> list[Finding]:
+    """Return one finding in place of those that follow from arguments in the wrong order, or none."""
     # Names decide nothing: this explains results that are wrong already.
     asked = task.parameters
-    if evidence.parameters != asked and sorted(evidence.parameters) == sorted(asked):
-        yield Finding(
+    if evidence.parameters == asked or sorted(evidence.parameters) != sorted(asked):
+        return []
+    given, wanted = ", ".join(evidence.parameters), ", ".join(asked)
+    text = f"Your answer takes its arguments in the order ({given}), but is called with ({wanted})."
+    return [
+        Finding(
             FindingKind.ARGUMENT_ORDER,
-            f"Your answer takes its arguments as ({', '.join(evidence.parameters)}); they come in another order.",
+            " ".join([text, *(finding.text for finding in findings)]),
             expected=task.signature,
-            got=f"({', '.join(evidence.parameters)})",
+            got=f"{evidence.exercise}({given})",
             next="In which order does the page list the arguments?",
+            cases=findings[0].cases,
+            includes=tuple(dict.fromkeys(finding.kind for finding in findings)),
         )
+    ]
 
 
 def _not_attempted(evidence: Evidence) -> Finding:
     return Finding(
         FindingKind.NOT_ATTEMPTED,
-        f"{evidence.exercise} is still the stub that the page came with.",
+        f"{evidence.exercise} is still the stub from the page.",
         next="Replace its body with your answer, run the cell or save the file, then check again.",
     )
 

@@ -72,7 +72,7 @@ def _behaviour(index: int, trial: Trial, asked: set[str], found: Sequence[Identi
 
 
 def _said(identity: Identity) -> str | None:
-    return f"{identity.name} with something else hidden in its rounding" if identity.hides else identity.name
+    return f"{identity.name} with other data hidden in its low-order bits" if identity.hides else identity.name
 
 
 def _matched(

@@ -100,33 +100,43 @@ def traced_reference(
     )
 
 
-def values_of_mistakes(case: Case, expect: Expect, inputs: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-    """What each of the exercise's usual mistakes, those of `expect.mistakes` that show in the value, computes in a
-    case."""
-    values: Sequence[np.ndarray] = _traced_mistakes(case, expect)(*inputs)
+def values_of_mistakes(
+    case: Case, expect: Expect, which: tuple[int, ...], inputs: Sequence[np.ndarray]
+) -> Sequence[np.ndarray]:
+    """Return the values in a case of the exercise's usual mistakes.
+
+    Args:
+      case: the case.
+      expect: the exercise's `expect` module.
+      which: positions among those of `expect.mistakes` that show in the value.
+      inputs: the case's arguments.
+    """
+    values: Sequence[np.ndarray] = _traced_mistakes(case, expect, which)(*inputs) if which else ()
     return values
 
 
 def gradients_of_mistakes(
-    case: Case, expect: Expect, inputs: Sequence[np.ndarray], cotangent: np.ndarray
+    case: Case, expect: Expect, which: tuple[int, ...], inputs: Sequence[np.ndarray], cotangent: np.ndarray
 ) -> Sequence[Sequence[np.ndarray]]:
-    """The gradients, one for each argument, of each of those mistakes that show in the gradients alone."""
-    gradients: Sequence[Sequence[np.ndarray]] = _traced_gradients(case, expect)(inputs, cotangent)
+    """Return the gradients, one for each argument, of mistakes at positions among those that show in the gradients
+    alone; arguments as in `values_of_mistakes`."""
+    gradients: Sequence[Sequence[np.ndarray]] = _traced_gradients(case, expect, which)(inputs, cotangent)
     return gradients
 
 
 @functools.lru_cache(maxsize=32)
-def _traced_mistakes(case: Case, expect: Expect) -> Function:
+def _traced_mistakes(case: Case, expect: Expect, which: tuple[int, ...]) -> Function:
     def run(*arguments: jax.Array) -> list[jax.Array]:
         mistakes = [mistake for mistake in expect.mistakes if not mistake.in_gradient]
-        return [case.differentiated(mistake.function)(*arguments) for mistake in mistakes]
+        return [case.differentiated(mistakes[place].function)(*arguments) for place in which]
 
     return Function(run, *case.arguments)
 
 
 @functools.lru_cache(maxsize=32)
-def _traced_gradients(case: Case, expect: Expect) -> Function:
-    functions = [case.differentiated(mistake.function) for mistake in expect.mistakes if mistake.in_gradient]
+def _traced_gradients(case: Case, expect: Expect, which: tuple[int, ...]) -> Function:
+    mistakes = [mistake for mistake in expect.mistakes if mistake.in_gradient]
+    functions = [case.differentiated(mistakes[place].function) for place in which]
 
     def run(arguments: Sequence[jax.Array], cotangent: jax.Array) -> list[Sequence[jax.Array]]:
         return [jax.vjp(function, *arguments)[1](cotangent) for function in functions]

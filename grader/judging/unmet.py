@@ -2,25 +2,25 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from grader.exercises.behaviour import Behaviour
 from grader.exercises.requirements import Requirement
 from grader.judging.merge import Seen, merge
 from grader.verdicts.kinds import FindingKind
-from grader.verdicts.verdict import Finding
+from grader.verdicts.verdict import Finding, listed
 
 
 def unmet(
     requirements: Sequence[Sequence[Sequence[Requirement]]], behaviours: Sequence[Behaviour]
 ) -> tuple[list[Finding], list[str]]:
-    """What stands against an answer; or advice, and what was shown, if nothing does.
+    """Return the findings about an answer; or, if it meets all requirements, advice and what was shown.
 
-    Groups of requirements come one after the other: of a group that any case does not meet, all that is found is said,
-    and nothing of the groups behind it.
+    Groups of requirements come one after the other: if any case fails one of a group, all findings of that group are
+    returned, and the groups after it are not looked at.
 
     Args:
-      requirements: case by case, the groups of what is asked of it.
+      requirements: case by case, the groups of its requirements.
       behaviours: what each case shows, in the same order.
     """
     advice: list[Finding] = []
@@ -34,21 +34,33 @@ def unmet(
             for finding in requirement.findings(behaviour)
         )
         if mistakes := [finding for finding in found if not finding.advice]:
-            return list(_without_consequences(mistakes)), []
+            return _without_consequences(mistakes), []
         advice += found
         claimed: dict[str, list[str]] = {}  # what is claimed, and in which cases
         for behaviour, group in asked:
             if claims := [claim for requirement in group if (claim := requirement.claim(behaviour))]:
                 claimed.setdefault("; ".join(claims), []).append(behaviour.case)
-        shown += [f"{'; '.join(names)}: {claims}." for claims, names in claimed.items()]
+        shown += [_sentence(claims, names, len(behaviours)) for claims, names in claimed.items()]
     return advice, shown
 
 
-def _without_consequences(findings: Sequence[Finding]) -> Iterator[Finding]:
-    """What is computed again since it is not saved is no mistake of its own, and asks no question of its own."""
-    missing = False
+def _sentence(claims: str, cases: Sequence[str], of: int) -> str:
+    where = f"In all {of} cases" if len(cases) == of > 1 else f"For {listed(cases)}"
+    return f"{where}: {claims}."
+
+
+def _without_consequences(findings: Sequence[Finding]) -> list[Finding]:
+    """Merge findings with one cause: recompute of a value that is not saved is no mistake of its own."""
+    merged: list[Finding] = []
     for finding in findings:
-        missing = missing or finding.kind in (FindingKind.NOT_SAVED, FindingKind.WRONG_MEMORY)
-        if missing and finding.kind is FindingKind.RECOMPUTES:
-            finding = dataclasses.replace(finding, next="Does this follow from what is not saved?")
-        yield finding
+        cause = next((n for n, each in enumerate(merged) if each.kinds & _CAUSES), None)
+        if finding.kind is FindingKind.RECOMPUTES and cause is not None:
+            text = f"{merged[cause].text} {finding.text}"
+            includes = (*merged[cause].includes, finding.kind)
+            merged[cause] = dataclasses.replace(merged[cause], text=text, flops=finding.flops, includes=includes)
+        else:
+            merged.append(finding)
+    return merged
+
+
+_CAUSES = {FindingKind.NOT_SAVED, FindingKind.WRONG_MEMORY}

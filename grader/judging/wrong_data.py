@@ -87,15 +87,19 @@ def _misfit(answer: _Answer, task: Task) -> Seen | None:
     if not _fits(got, want):
         return _wrong_type(question, task, _expected(want), _returned(got, want))
     if isinstance(want, Choice) and (unknown := _unknown(got, want)):
-        text = f"{unknown!r} is none of the names on the page."
-        ask = "Which of the page's names means the same value?"
+        text = f"{unknown!r} is not one of the names on the page."
+        ask = "Which name on the page stands for that value?"
         finding = Finding(FindingKind.UNKNOWN_NAME, text, got=_shown(got, want), next=ask)
         return Seen("unknown", question.name, finding)
     return None
 
 
 def _expected(want: Any) -> str:
-    return f"{len(want.chosen)} of the page's names" if isinstance(want, Choice) else _shown(plain(want), want)
+    return (
+        f"{counted(len(want.chosen), 'names') if want.chosen else 'no name'} from the page"
+        if isinstance(want, Choice)
+        else _shown(plain(want), want)
+    )
 
 
 def _differs(answer: _Answer, mistake: Mistake | None, expect: Expect) -> Seen:
@@ -103,7 +107,7 @@ def _differs(answer: _Answer, mistake: Mistake | None, expect: Expect) -> Seen:
     chosen = isinstance(want, Choice)
     expected, given = _expected(want), _shown(got, want)
     says = mistake.says if mistake else _how_many(_comparable(got, want), want) if chosen else None
-    text = f"Your answer is not {expect.compared_with}{f': {says}' if says else ''}."
+    text = f"Your answer differs from {expect.compared_with}{f': {says}' if says else ''}."
     ask = mistake.next if mistake else expect.otherwise
     # With counts in the key, findings are merged only for questions that have the same counts.
     key = (says, expected, given) if chosen and not mistake else says
@@ -162,7 +166,7 @@ def _part_by_part(wrong: Sequence[_Answer], expect: Expect) -> dict[str, Mistake
         said.setdefault(says, []).append(repr(key))
         asks += [best.next] if best else []
     parts = [f"under {' and '.join(which)}, {says}" for says, which in said.items()]
-    parts += [f"what is under {key!r} is right" for key in wants[0] if key not in keys]
+    parts += [f"the entry {key!r} is right" for key in wants[0] if key not in keys]
     mistake = Mistake("; ".join(parts), expect.reference, asks[0] if asks else expect.otherwise)
     return {answer.question.name: mistake for answer in wrong}
 
@@ -178,17 +182,17 @@ def _only_where(wrong: Sequence[_Answer], right: Sequence[_Answer]) -> str | Non
         of_wrong, of_right = ([answer.question.structure[symbol] for answer in each] for each in (wrong, right))
         there, elsewhere = set(of_wrong), set(of_right)
         if len(there) == 1 and sum(value in there for value in of_right) < len(right) / 2:
-            return f"it is wrong only where {symbol} = {there.pop()!r}"
+            return f"it is wrong only for {symbol} = {there.pop()!r}"
         if there & elsewhere:
             continue
         if len(elsewhere) == 1:
-            return f"it is right only where {symbol} = {elsewhere.pop()!r}"
+            return f"it is right only for {symbol} = {elsewhere.pop()!r}"
         if all(isinstance(value, str) for value in there):
-            return f"it is wrong only where {symbol} is one of {', '.join(map(repr, sorted(there)))}"
+            return f"it is wrong only for {symbol} = {' or '.join(map(repr, sorted(there)))}"
         if max(there) < min(elsewhere):
-            return f"it is wrong only where {symbol} is {max(there)} or less"
+            return f"it is wrong only for {symbol} ≤ {max(there)}"
         if min(there) > max(elsewhere):
-            return f"it is wrong only where {symbol} is {min(there)} or more"
+            return f"it is wrong only for {symbol} ≥ {min(there)}"
     return None
 
 
@@ -197,7 +201,7 @@ def _how_far(wrong: Sequence[_Answer], key: str) -> str:
     pairs = [pair for a in wrong for pair in zip(*map(np.ravel, (a.got[key], a.want[key])), strict=False)]
     if all(got >= want for got, want in pairs):
         return "the numbers are too large"
-    return "the numbers are too small" if all(got <= want for got, want in pairs) else "it is something else"
+    return "the numbers are too small" if all(got <= want for got, want in pairs) else "the numbers are wrong"
 
 
 def _is_mistake(answer: _Answer, mistake: Mistake) -> bool:
@@ -214,7 +218,7 @@ def _too_costly(answers: Sequence[_Answer], task: Task, expect: Expect) -> Itera
             yield cost
         elif cost > answer.want.least:
             want = answer.want
-            text = f"Your {want.what}{_for_numbers(answer.question, task)} takes more {want.unit} than it has to"
+            text = f"Your {want.what}{_for_numbers(answer.question, task)} takes more {want.unit} than necessary"
             finding = Finding(
                 FindingKind.COSTS_MORE,
                 f"{text}: {mistake.says}." if mistake else f"{text}.",
@@ -263,7 +267,7 @@ def _for_numbers(question: Question, task: Task) -> str:
 
 
 def _wrong_type(question: Question, task: Task, expected: str, got: str) -> Seen:
-    text = f"Your answer returns {got} where {task.returns} is asked for."
+    text = f"Your answer returns {got} instead of {task.returns}."
     finding = Finding(
         FindingKind.WRONG_TYPE, text, expected=expected, got=got, next=f"What should {task.signature} return?"
     )
@@ -278,11 +282,17 @@ def _comparable(data: Any, want: Any) -> Any:
 
 
 def _how_many(given: list[str], want: Choice) -> str:
-    """How many of the given names are right, in words."""
-    kept = sum((Counter(given) & Counter(_comparable(list(want.chosen), want))).values())
-    if len(given) == 1:
-        return "that is kept, but not alone" if kept else "that is not kept"
-    return f"of these {len(given)} names, {kept or 'none'} {'is' if kept <= 1 else 'are'} kept"
+    """Return how many of the given names are right, in words."""
+    if not given:
+        return "it names none"
+    if len(given) == 1 and given[0] not in _comparable(list(want.chosen), want):
+        return "the name is wrong"
+    right = sum((Counter(given) & Counter(_comparable(list(want.chosen), want))).values())
+    if right < len(given):
+        return f"of these {counted(len(given), 'names')}, {right or 'none'} {'is' if right <= 1 else 'are'} right"
+    missing = len(want.chosen) - right
+    start = "the name is" if right == 1 else f"all {right} names are"
+    return f"{start} right, but {missing} {'is' if missing == 1 else 'are'} missing"
 
 
 def _unknown(got: list[str], want: Choice) -> str | None:
@@ -308,7 +318,7 @@ def _fits(got: Any, want: Any) -> bool:
 
 def _returned(data: Any, like: Any) -> str:
     """Data of another form than what is wanted, in words: a text is told from names, and an empty one from nothing."""
-    return f"the text {data!r}" if isinstance(data, str) else _shown(data, like)
+    return f"the string {data!r}" if isinstance(data, str) else _shown(data, like)
 
 
 def _shown(data: Any, like: Any) -> str:

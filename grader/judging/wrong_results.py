@@ -1,11 +1,11 @@
-"""What stands against an answer's results: whether it ends, and its type, values and gradients."""
+"""Find what is wrong with an answer's results: whether it ends, its type, its values and its gradients."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from grader.judging.agreement import agree, agreeing
-from grader.judging.compare import as_float, close, example, tensor_type_of
+from grader.judging.compare import ROUNDING, as_float, close, example, tensor_type_of
 from grader.judging.merge import Seen, merge
 from grader.judging.traced_reference import gradients_of_mistakes, values_of_mistakes
 from grader.judging.trial import Trial, TriedCase
@@ -33,8 +33,8 @@ def _endless(trial: Trial) -> Iterator[Finding]:
     if limit is not None and trial.trip_count >= limit:
         yield Finding(
             FindingKind.DOES_NOT_END,
-            f"The loops of your two passes were stopped: they had taken {limit:,} turns.",
-            next="What ends each of your loops, in the backward pass too? Does every turn come closer to it?",
+            f"The loops of your two passes were stopped after {limit:,} iterations.",
+            next="What ends each of your loops, also in the backward pass? Does every iteration come closer to it?",
         )
 
 
@@ -46,111 +46,136 @@ def _wrong_types(trial: Trial) -> Iterator[Seen]:
             got = kinds if tried.structure == "*" else f"{tried.structure} of {kinds}"
             finding = Finding(
                 FindingKind.WRONG_TYPE,
-                f"Your answer returns {got} where {type_text(asked)} is asked for.",
-                expected=type_text(asked),
-                got=got,
+                f"Your answer returns {got} instead of {type_text(asked)}.",
                 next=f"What should {trial.task.signature} return?",
             )
             yield Seen(tried.structure, tried.case.name, finding)
 
 
 def _wrong_values(trial: Trial) -> Iterator[Seen]:
-    explained, right = None, agreeing(trial, lambda tried: (tried.outputs[0], tried.wanted_output))
-    for tried, agrees in zip(trial.cases, right, strict=True):
-        if not agrees:
-            # Looked up for the first case that is wrong, whose figures the finding has.
-            says, question = explained = explained or _explained(tried, tried.outputs[0], trial, _OF_THE_VALUE)
-            finding = Finding(
-                FindingKind.WRONG_VALUE,
-                f"Your answer computes something else: {says}.",
-                expected=example(tried.wanted_output),
-                got=example(tried.outputs[0]),
-                next=question,
-            )
-            yield Seen("value", tried.case.name, finding)
+    right = agreeing(trial, lambda tried: (tried.outputs[0], tried.wanted_output))
+    wrong = [(tried, tried.outputs[0]) for tried, agrees in zip(trial.cases, right, strict=True) if not agrees]
+    yield from _of_values(wrong, trial, "Your answer's value is wrong", _OF_THE_VALUE)
 
 
-_OF_THE_VALUE = "Which step of the pipeline is missing, different, or one too many?"
+_OF_THE_VALUE = "Which step of the computation is missing, different, or one too many?"
 
 
 def _wrong_undifferentiated_values(trial: Trial) -> Iterator[Seen]:
     def both(tried: TriedCase) -> tuple[np.ndarray, np.ndarray]:
         return (*tried.undifferentiated, tried.wanted_output)[0], tried.wanted_output
 
-    explained, right = None, agreeing(trial, both)
-    for tried, agrees in zip(trial.cases, right, strict=True):
-        if not agrees:
-            (got,) = tried.undifferentiated
-            says, question = explained = explained or _explained(tried, got, trial, OF_THE_PRIMAL)
-            finding = Finding(
-                FindingKind.WRONG_VALUE,
-                f"Your answer computes something else {UNDIFFERENTIATED}: {says}.",
-                expected=example(tried.wanted_output),
-                got=example(got),
-                next=question,
-            )
-            yield Seen("value", tried.case.name, finding)
+    right = agreeing(trial, both)
+    wrong = [(tried, both(tried)[0]) for tried, agrees in zip(trial.cases, right, strict=True) if not agrees]
+    yield from _of_values(wrong, trial, f"Your answer's value is wrong {UNDIFFERENTIATED}", OF_THE_PRIMAL)
 
 
-def _explained(tried: TriedCase, got: np.ndarray, trial: Trial, otherwise: str) -> tuple[str, str]:
-    """What a wrong value is, and the question that leads on, if one of the exercise's usual mistakes leads to it."""
+def _of_values(
+    wrong: Sequence[tuple[TriedCase, np.ndarray]], trial: Trial, text: str, otherwise: str
+) -> Iterator[Seen]:
+    """Report values that are wrong in these cases."""
+    if not wrong:
+        return
+    says, question = _explained(wrong, trial) or ("", otherwise)
+    for tried, got in wrong:
+        finding = Finding(
+            FindingKind.WRONG_VALUE,
+            f"{text}: {says}." if says else f"{text}.",
+            expected=example(tried.wanted_output),
+            got=example(got),
+            next=question,
+        )
+        yield Seen("value", tried.case.name, finding)
+
+
+def _explained(wrong: Sequence[tuple[TriedCase, np.ndarray]], trial: Trial) -> tuple[str, str] | None:
+    """Return the mistake behind wrong values and the question to ask, if one of the exercise's usual mistakes leads to
+    the same values in every failing case: in a single case two mistakes may agree by chance."""
+    tried, got = wrong[0]
     if (infinite := _not_finite(got)) and np.isfinite(as_float(tried.wanted_output)).all():
         return infinite
     mistakes = [mistake for mistake in trial.expect.mistakes if not mistake.in_gradient]
-    values = values_of_mistakes(tried.case, trial.expect, tried.inputs)
-    for mistake, value in zip(mistakes, values, strict=True):
-        if close(got, value):
-            return mistake.says, mistake.next
-    return "its value is not the one asked for", otherwise
+    alike = tuple(range(len(mistakes)))
+    for number, (tried, got) in enumerate(wrong):
+        values = values_of_mistakes(tried.case, trial.expect, alike, tried.inputs)
+        # The first case is compared closely. In another dtype a mistake may round differently from the answer.
+        times = ROUNDING if number else 1
+        alike = tuple(which for which, value in zip(alike, values, strict=True) if close(got, value, times))
+        if not alike:
+            return None
+    return mistakes[alike[0]].says, mistakes[alike[0]].next
 
 
 def _not_finite(value: np.ndarray) -> tuple[str, str] | None:
-    """What a value is that has no number for an element, and the question that leads on."""
+    """What is wrong with a value that is not finite, and the question to ask."""
     if np.isnan(as_float(value)).any():
-        return "its value is NaN", "Where can a zero be divided by zero, or infinity taken off infinity?"
+        return "it is NaN", "Where could 0 be divided by 0, or infinity be subtracted from infinity?"
     if np.isinf(as_float(value)).any():
-        return "its value is infinite", "Where can a number be divided by zero, or an exponential be too large?"
+        return "it is infinite", "Where could a number be divided by 0, or an exponential overflow?"
     return None
 
 
 def _wrong_gradients(trial: Trial) -> Iterator[Seen]:
-    explained, looked_up = None, False
-    for index, tried in enumerate(trial.cases):
-        gradients = zip(tried.argument_names, tried.gradients, tried.wanted_gradients, strict=True)
-        for place, (name, got, want) in enumerate(gradients):
-            if not agree(trial, index, _gradients_at(place)):
-                if not looked_up:  # for the first case that is wrong, as for values
-                    explained, looked_up = _explained_gradients(tried, trial), True
-                how, question = explained or _how_wrong(got)
-                finding = Finding(
-                    FindingKind.WRONG_GRADIENT,
-                    f"The value is right, but the gradient with respect to {name} is {how}.",
-                    expected=example(want),
-                    got=example(got),
-                    next=question,
-                )
-                yield Seen((name, how), tried.case.name, finding)
+    wrong = {
+        index: places
+        for index, tried in enumerate(trial.cases)
+        if (places := [p for p in range(len(tried.gradients)) if not agree(trial, index, _gradients_at(p))])
+    }
+    if not wrong:
+        return
+    explained = _explained_gradients([trial.cases[index] for index in wrong], trial)
+    for index, places in wrong.items():
+        tried = trial.cases[index]
+        alike: dict[tuple[str, str], list[int]] = {}  # how they are wrong, and the question about it
+        for place in places:
+            alike.setdefault(explained or _how_wrong(tried.gradients[place]), []).append(place)
+        for (how, question), of in alike.items():
+            names = [tried.argument_names[place] for place in of]
+            *others, last = names
+            subject = (
+                f"gradients with respect to {', '.join(others)} and {last} are"
+                if others
+                else (f"gradient with respect to {last} is")
+            )
+            whose = f"{names[0]}: " if others else ""
+            finding = Finding(
+                FindingKind.WRONG_GRADIENT,
+                f"The value is right, but the {subject} {how}.",
+                expected=f"{whose}{example(tried.wanted_gradients[of[0]])}",
+                got=f"{whose}{example(tried.gradients[of[0]])}",
+                next=question,
+            )
+            yield Seen((*names, how), tried.case.name, finding)
 
 
 def _gradients_at(place: int) -> Callable[[TriedCase], tuple[np.ndarray, np.ndarray]]:
     return lambda tried: (tried.gradients[place], tried.wanted_gradients[place])
 
 
-def _explained_gradients(tried: TriedCase, trial: Trial) -> tuple[str, str] | None:
-    """How gradients are wrong, and the question that leads on, if one of the usual mistakes leads to them."""
+def _explained_gradients(wrong: Sequence[TriedCase], trial: Trial) -> tuple[str, str] | None:
+    """Return how gradients are wrong and the question to ask, if one of the usual mistakes leads to the same gradients
+    in every failing case."""
     mistakes = [mistake for mistake in trial.expect.mistakes if mistake.in_gradient]
-    if mistakes:
-        several = gradients_of_mistakes(tried.case, trial.expect, tried.inputs, tried.cotangents[0])
-        for mistake, gradients in zip(mistakes, several, strict=True):
-            if all(close(got, wrong) for got, wrong in zip(tried.gradients, gradients, strict=True)):
-                return f"wrong: {mistake.says}", mistake.next
-    return None
+    alike = tuple(range(len(mistakes)))
+    for number, tried in enumerate(wrong):
+        if not alike:
+            return None
+        several = gradients_of_mistakes(tried.case, trial.expect, alike, tried.inputs, tried.cotangents[0])
+        times = ROUNDING if number else 1
+        alike = tuple(
+            which
+            for which, gradients in zip(alike, several, strict=True)
+            if all(close(got, other, times) for got, other in zip(tried.gradients, gradients, strict=True))
+        )
+    return (f"wrong: {mistakes[alike[0]].says}", mistakes[alike[0]].next) if alike else None
 
 
 def _how_wrong(gradient: np.ndarray) -> tuple[str, str]:
-    """What is conspicuous about a wrong gradient, and the question that leads on."""
+    """Return what is conspicuous about a wrong gradient, and the question to ask."""
     if (as_float(gradient) == 0).all():
-        return "zero everywhere", "What keeps a gradient from flowing from the result back to this argument?"
+        return "zero everywhere", "What stops the gradient between the result and this argument?"
     if np.isnan(as_float(gradient)).any():
-        return "NaN", "Which value that nobody uses has no finite derivative, so that zero times it is NaN?"
-    return "wrong", "What takes part in the value but not, or differently, in the gradient?"
+        return "NaN", "Which unused value has an infinite derivative, so that 0 times it is NaN?"
+    return "wrong", (
+        "Which step of the computation does the gradient leave out, or compute differently or with less precision?"
+    )

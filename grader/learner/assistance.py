@@ -28,7 +28,7 @@ def hint(exercise: str, progress: Progress) -> Remark:
     attempts = progress.attempts(exercise)
     # Whoever has passed and tries another way may ask about that.
     if attempts and attempts[-1].verdict.passed:
-        return Remark("You have passed this exercise", "`solution()` shows a worked answer beside yours.")
+        return Remark("You have passed this exercise", "`solution()` shows a worked answer next to yours.")
     findings = attempts[-1].verdict.findings if attempts else ()
     given = progress.hints(exercise)
     index = next_hint(hints, findings, given)
@@ -38,15 +38,15 @@ def hint(exercise: str, progress: Progress) -> Remark:
     # The newest first, since it may be about another finding than those before.
     texts = [hints[i].text for i in reversed(given)]
     if index is not None and len(texts) > 1:
-        texts.insert(1, "Those before, the latest first:")
-    headline = f"Hint {len(given)}" if index is not None else "All hints so far, the latest first"
+        texts.insert(1, "Earlier hints, latest first:")
+    headline = f"Hint {len(given)}" if index is not None else "All hints so far, latest first"
     if next_hint(hints, findings, given) is not None:
-        return Remark(headline, *texts, "Ask again for the next one.")
-    after = "" if attempts else " They know more once you have checked an answer."
+        return Remark(headline, *texts, "Ask again for the next hint.")
+    after = "" if attempts else " Check your answer first: then hints can respond to the result."
     return Remark(
         headline,
         *texts,
-        f"There is no other that fits what was found.{after} `solution()` says when the worked answer opens.",
+        f"No further hint fits the last check.{after} `solution()` tells you when the worked answer opens.",
     )
 
 
@@ -64,10 +64,9 @@ def solution(exercise: str, progress: Progress, anyway: bool, last: Verdict | No
     if not (anyway or progress.passed(exercise) or done >= HONEST_ATTEMPTS):
         so_far = ("none", "one", "two")[done]
         return Remark(
-            "The worked answer is still closed",
-            f"It opens once you have passed, or after three different attempts: {so_far} so far. A hint may be the "
-            "better next step.",
-            "To see it anyway: `solution(anyway=True)`, or `--anyway` in a terminal.",
+            "The worked answer is not available yet",
+            f"It opens once you have passed, or after three different attempts (so far: {so_far}). Try a hint first.",
+            "To see it anyway, run `solution(anyway=True)`, or add `--anyway` in a terminal.",
         )
     own = attempts[-1] if attempts else None
     return Worked(exercise, own.source if own else "", (last or own.verdict).residuals if own else None)

@@ -34,8 +34,8 @@ def submit(path: Path | None = None) -> Path:
     progress = Progress()
     attempts = progress.attempts()
     if not attempts:
-        why = " ".join(progress.notices) or "No answer was checked so far."
-        raise HandInError(f"There is nothing to hand in. {why} Check your answers first, then submit.")
+        why = " ".join(progress.notices) or "You have not checked any answer yet."
+        raise HandInError(f"There is nothing to submit. {why} Check your answers first, then submit.")
     content = {
         "format": FORMAT,
         "time": now(),
@@ -54,9 +54,7 @@ def submit(path: Path | None = None) -> Path:
     except OSError as error:
         if written:
             written.unlink(missing_ok=True)
-        raise HandInError(
-            f"{path} cannot be written: {error.strerror or error}. Name another file, or another folder."
-        ) from None
+        raise HandInError(f"Cannot write {path}: {error.strerror or error}. Choose another file or folder.") from None
     return written
 
 

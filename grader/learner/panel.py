@@ -26,8 +26,8 @@ SHEET = Markup("""<style>
 </style>""")
 _LOST = Remark(
     "The kernel that ran this check has ended",
-    "Your attempts are kept, but the buttons that stood here need the kernel. Choose Kernel → Restart Kernel and "
-    "Run All Cells, or run this page's cells from the top, then check again.",
+    "Your attempts are saved, but the buttons need the kernel. Choose Kernel → Restart Kernel and Run All Cells, then "
+    "check again.",
 )
 
 

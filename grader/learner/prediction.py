@@ -44,12 +44,12 @@ class Prediction(View):
         """What is right, as a reader would write it.
 
         Raises:
-          ValueError: it is none of the choices, or no number where there are none.
+          ValueError: it is not one of the choices, or no number where there are none.
         """
         found = self._compute()
         if self.choices:
             if found not in self.choices:
-                raise ValueError(f"The answer, {found!r}, is none of the choices: {', '.join(self.choices)}.")
+                raise ValueError(f"The answer, {found!r}, is not one of the choices: {', '.join(self.choices)}.")
             return str(found)
         number = float(found)  # type: ignore[arg-type]
         return f"{number:.0f}" if number.is_integer() else f"{number:.3g}"
@@ -62,7 +62,7 @@ class Prediction(View):
             try:
                 number, wanted = float(re.sub("[ ,_]", "", said)), float(self.answer)
             except ValueError:
-                return Said(f"`{said}` is no number. Type digits, such as 12 or 0.5.")
+                return Said(f"`{said}` is not a number. Enter digits, such as 12 or 0.5.")
             right = math.isclose(number, wanted, rel_tol=0 if wanted.is_integer() else _NEAR)
             nearer = ": it is more" if number < wanted else ": it is less"
         return Said(f"Right: {self.answer}.") if right else Said(f"Not {said}{nearer}.", self.answer)

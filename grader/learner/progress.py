@@ -117,7 +117,7 @@ class Progress:
         rows = self._do(lambda file: file.execute(query, (exercise or "",)).fetchall()) or []
         attempts = [attempt for row in rows if (attempt := _attempt(row))]
         if unreadable := len(rows) - len(attempts):
-            self._notice(f"{unreadable} of the attempts in {self.path} cannot be read, and are left out here.")
+            self._notice(f"{unreadable} of the attempts in {self.path} cannot be read and are left out.")
         return attempts
 
     def passed(self, exercise: str) -> bool:
@@ -156,7 +156,7 @@ class Progress:
                 return self._transaction(work, to_write)
         except (sqlite3.Error, OSError) as error:
             cause, advice = self._reason(error)
-            lost = f"{to_write} could not be written down; earlier ones are safe" if to_write else "It was not read"
+            lost = f"{to_write} could not be saved; earlier ones are safe" if to_write else "It was not read"
             self._notice(f"{cause}. {lost}. {advice}.")
 
     def _transaction(self, work, to_write: str | None):
@@ -212,7 +212,7 @@ class Progress:
                 if not _is_damage(error):
                     raise
             aside = self._move_aside()
-            kept = f"The file with your progress was damaged, and is kept as {aside}."
+            kept = f"The file with your progress was damaged. It is saved as {aside}."
             attempts, hints = _salvaged(aside)
 
             def fill(file):
@@ -239,15 +239,15 @@ class Progress:
 
     def _reason(self, error: Exception) -> tuple[str, str]:
         """Why the file cannot be used, and what to do, without the full stops."""
-        allowed = f"Give yourself the right to write there, or set {_FOLDER} to a folder where you have it; then go on"
+        allowed = f"Make it writable, or set {_FOLDER} to a writable folder; then continue"
         if isinstance(error, _Foreign):
             return (
-                f"{self.path} is not of this version of the workbook (its format is {error.args[0]}, not "
-                f"{_SCHEMA_VERSION}), and is left as it is",
+                f"{self.path} belongs to another version of the workbook (format {error.args[0]}, not "
+                f"{_SCHEMA_VERSION}) and is unchanged",
                 f"Update the workbook, or set {_FOLDER} to another folder",
             )
         if isinstance(error, PermissionError):
-            return f"{self.path} may not be written or read", allowed
+            return f"{self.path} is not readable and writable", allowed
         if isinstance(error, OSError):
             return f"{self.path} cannot be used: {error.strerror or error}", f"Set {_FOLDER} to another folder"
         match getattr(error, "sqlite_errorcode", 0) & 0xFF:
@@ -256,14 +256,14 @@ class Progress:
             case sqlite3.SQLITE_IOERR:
                 return (
                     f"The disk failed, or is full, while {self.path} was in use",
-                    "See whether there is space on it, then check again",
+                    "Check the free space on it, then check your answer again",
                 )
             case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_CANTOPEN:
-                return f"{self.path} may not be written", allowed
+                return f"{self.path} is not writable", allowed
             case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED:
                 return (
-                    f"Another program has kept {self.path} locked for {PATIENCE} s",
-                    "Close whatever else has it open, then check again",
+                    f"Another program has locked {self.path} for {PATIENCE} s",
+                    "Close that program, then check again",
                 )
         return f"{self.path} cannot be used: {error}", f"Move it away, or set {_FOLDER} to another folder"
 

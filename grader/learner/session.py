@@ -10,6 +10,7 @@ from grader.isolation import in_process
 from grader.learner import assistance, hand_in, pages
 from grader.learner.panel import Checked
 from grader.learner.progress import Progress
+from grader.util.words import with_article
 from grader.verdicts.display import Noted, Remark
 from grader.verdicts.kinds import FindingKind, Outcome
 from grader.verdicts.verdict import Finding, Verdict
@@ -25,14 +26,12 @@ def check(answer: object, bound: dict) -> Checked:
     own = getattr(answer, "__name__", None)
     name = next((exercise for exercise in registry.names() if bound.get(exercise) is answer), own)
     if not callable(answer):
-        problem = f"check takes the function itself, not what it returns: this is {_kind(answer)}."
+        problem = f"check takes the function itself, but got {_kind(answer)}."
         return _not_judged(name, problem, "Leave out the parentheses: check(my_answer), not check(my_answer(…)).")
     if name not in registry.names():
         called = f"is called {name}" if name else "has no name"
         problem = f"This function {called}, which is not an exercise; {registry.closest(name or '')}"
-        return _not_judged(
-            name, problem, "Give your answer the name that the exercise's page gives it, then check that."
-        )
+        return _not_judged(name, problem, "Name your function as on the exercise's page, then check it again.")
     verdict = in_process.grade(answer, name)
     last_verdicts.pop(name, None)  # so that the exercise checked last stands last
     last_verdicts[name] = verdict
@@ -96,9 +95,9 @@ def _not_judged(name, problem: str, advice: str) -> Checked:
 
 
 def _kind(value) -> str:
-    return (
-        f"an array, {value.dtype}{list(value.shape)}" if hasattr(value, "dtype") else f"of type {type(value).__name__}"
-    )
+    if hasattr(value, "dtype"):
+        return f"an array, {value.dtype}{list(value.shape)}"
+    return with_article(type(value).__name__)
 
 
 def _text(answer: Callable, exercise: str) -> str:

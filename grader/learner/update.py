@@ -44,7 +44,7 @@ def update() -> list[str]:
             said += [*_update(page, came), *_renamed(page)]
         except OSError as error:
             raise UpdateError(
-                f"{page.path.name} was not brought: {error.strerror or error} ({page.path.parent}). What you wrote is "
+                f"{page.path.name} was not updated: {error.strerror or error} ({page.path.parent}). What you wrote is "
                 "there. See that there is space, and that you may write there; then try again."
             ) from None
     return said
@@ -105,13 +105,13 @@ def _update(page: Page, came: frozenset[str]) -> list[str]:
     before = " and ".join(path.name for path in old if path not in mine and path != page.path)
     whole = " and ".join(path.name for path in kept)
     if answer:
-        return [f"{page.path.name} is the new page, with your answer on it. All that you had written is in {whole}."]
+        return [f"{page.path.name} is the new page, with your answer. Your old page is {whole}."]
     if whole:
-        return [f"{page.path.name} is the new page. What you had written is in {whole}."]
+        return [f"{page.path.name} is the new page. Your old page is {whole}."]
     if not old:
         return [f"{page.path.name} has come."]
     return [
-        f"{page.path.name} is the new page{f', in place of {before}' * bool(before)}. You had written nothing there."
+        f"{page.path.name} is the new page{f', in place of {before}' * bool(before)}. You had not changed the old one."
     ]
 
 
@@ -124,7 +124,7 @@ def _renamed(page: Page) -> list[str]:
     for path in sorted(page.path.parent.glob("my_*.py")):
         if named.fullmatch(path.name) and not now.exists():
             path.rename(now)
-            said.append(f"{path.name} is called {now.name} now, and is as you left it.")
+            said.append(f"{path.name} is now called {now.name}. Its content is unchanged.")
     return said
 
 

@@ -70,7 +70,7 @@ class Watch:
         say(Rule(Text(self.page.title.replace("`", ""), style="bold"), style="none"))
         say(Prose(page_text.problem(self.page)))
         files = [file for file in self._files() if file.exists()] or self._files()[:1]
-        say(Text(f"\nWatching {' and '.join(map(_near, files))}: whenever you save, your answer is checked."))
+        say(Text(f"\nWatching {' and '.join(map(_near, files))}: your answer is checked whenever you save."))
         newest = max(files, key=lambda file: _stamp(file) or (0,))
         if _is_begun(newest, self.page.name):
             self._check(newest)
@@ -160,9 +160,11 @@ class Watch:
             try:
                 subprocess.call([*shlex.split(editor), str(file)])
             except OSError as error:
-                self._show(Remark(f"{editor} cannot be run", f"{error.strerror}: EDITOR is to name an editor."))
+                self._show(
+                    Remark(f"{editor} cannot be run", f"{error.strerror}: set the variable EDITOR to an editor.")
+                )
         else:
-            self.console.print("Open it in your editor. (Where the variable EDITOR names one, this key opens it.)")
+            self.console.print("Open it in your editor. (If the variable EDITOR names an editor, this key opens it.)")
 
     def _next(self) -> None:
         following = next_page(self.page)

@@ -1,14 +1,14 @@
-"""What outcomes a verdict may have, and what kinds of findings.
+"""The outcomes of a verdict, and the kinds of findings.
 
-Their members are strings: JSON, SQLite, `grades.csv` and pages have their texts. What a learner's progress has recorded
-is read again, so that a member that is not needed any more stays.
+Their members are strings: JSON, SQLite, `grades.csv` and pages contain their texts. A learner's recorded progress is
+read back, so members that are no longer used stay.
 """
 
 from enum import StrEnum
 
 
 class Outcome(StrEnum):
-    """How the check of one answer ended."""
+    """The outcome of checking one answer."""
 
     PASSED = "passed"
     NOT_PASSED = "not passed"
@@ -25,15 +25,16 @@ HEADLINE = {
 
 
 class FindingKind(StrEnum):
-    """What a finding is about. Hints name the kinds that they help with (`Hint.after`)."""
+    """The subject of a finding. Hints name the kinds that they help with (`Hint.after`)."""
 
-    # There is nothing to judge, or it cannot be.
+    # There is no answer, or it could not be judged.
     NOT_ATTEMPTED = "not attempted"
     NOT_JUDGED = "could not be judged"
-    MACHINE = "machine"  # a process was ended from outside, for no reason that its limits give: no grade, but a failure
-    ANOTHER_EXERCISE = "another exercise"  # the file answers that, not what is asked
+    MACHINE = "machine"  # a process was killed from outside, within its limits: this is not the answer's fault
+    ANOTHER_EXERCISE = "another exercise"  # the file answers another exercise than the given one
+    REPLACED = "replaced definition"  # advice: the answer is defined more than once, and only one definition counts
 
-    # What an answer computes.
+    # Results.
     RAISES = "raises"
     CHANGES = "changes from call to call"
     ARGUMENT_ORDER = "argument order"
@@ -42,7 +43,7 @@ class FindingKind(StrEnum):
     WRONG_VALUE = "wrong value"
     WRONG_GRADIENT = "wrong gradient"
 
-    # What its forward pass keeps, and what its backward pass computes again.
+    # Residuals, recompute and memory.
     ALSO_SAVED = "also saved"
     NOT_SAVED = "not saved"
     WRONG_MEMORY = "wrong memory"

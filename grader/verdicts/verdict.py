@@ -1,6 +1,7 @@
 """What a check says: a verdict and its findings, as data and as JSON. How they look is said in `verdict_view`."""
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from grader.verdicts.kinds import HEADLINE, FindingKind, Outcome
@@ -14,18 +15,20 @@ class Finding:
     Attributes:
       kind: what sort of finding.
       text: one or two sentences for the learner.
-      expected: what was asked for, in words, or None.
-      got: what the answer does instead, in words, or None.
+      expected: the right value or behavior, in words, or None.
+      got: the answer's own, in words, or None.
       nbytes: bytes that the finding is about, or None.
       flops: FLOPs that the finding is about, or None.
       source: the learner's line, such as `"In [3], line 7"`, or None. It comes from the answer's own trace: it
         helps a reader and decides nothing.
-      next: the next thing to look at, a question, or None.
+      next: the next step for the learner, a question, or None.
       cases: names of the cases that show it; the figures are those of the first.
-      advice: True if the finding stands beside a pass and does not prevent it.
+      advice: True if the finding comes with a pass and does not prevent it.
       marked: positions of the residuals that it is about, among those of the first case.
       programs: the answer's two programs in that case, a `rematscope` view with those residuals marked, or its text;
         None where they would explain nothing.
+      includes: the kinds of other findings with the same cause, which this one reports too. Hints for those kinds fit
+        this finding as well.
     """
 
     kind: FindingKind
@@ -40,28 +43,44 @@ class Finding:
     advice: bool = False
     marked: tuple[int, ...] = ()
     programs: View | str | None = None
+    includes: tuple[FindingKind, ...] = ()
+
+    @property
+    def kinds(self) -> set[FindingKind]:
+        """The finding's own kind and those that it includes."""
+        return {self.kind, *self.includes}
 
     def details(self) -> list[tuple[str, str]]:
         """The finding beyond its text as (label, words), in the order in which they are shown."""
         rows = [
-            ("asked for", self.expected),
+            ("expected", self.expected),
             ("yours", self.got),
             ("in your code", self.source),
-            ("seen in", "; ".join(self.cases) or None),
+            ("applies to" if self.advice else "fails for", listed(self.cases) or None),
             ("next", self.next),
         ]
         return [(label, words) for label, words in rows if words is not None]
 
 
+_MOST_CASES = 3  # cases that are listed by name; progress and JSON have all of them
+
+
+def listed(cases: Sequence[str]) -> str:
+    """Return the names of cases in one line: of many, the first few and the number of the others."""
+    more = len(cases) - _MOST_CASES
+    if more < 2:  # " and 1 more case" is no shorter than most names
+        return "; ".join(cases)
+    return f"{'; '.join(cases[:_MOST_CASES])}; and {more} more cases"
+
+
 @dataclass(frozen=True)
 class Effect:
-    """What one way of differentiating an exercise's function costs, for the shapes of its page.
+    """The costs of one answer to an exercise, for the shapes of its page or of a failing case.
 
     Attributes:
-      label: whose way it is, such as `"your answer"`.
-      saved_bytes: bytes of the computed values that the forward pass keeps; arguments and constants are in memory
-        anyway.
-      recomputed_flops: FLOPs that the backward pass spends on what the forward pass has computed before.
+      label: which answer, such as `"your answer"`.
+      saved_bytes: bytes of the computed residuals; arguments and constants are in memory anyway.
+      recomputed_flops: FLOPs that the backward pass spends on recompute.
     """
 
     label: str
@@ -78,10 +97,10 @@ class Verdict:
       outcome: how it ended.
       findings: what is wrong, most telling first, then advice.
       shown: what the answer was shown to do, one sentence each; empty unless it passed.
-      evidence: SHA-256 of what was judged, or None if there was nothing to judge.
-      effects: the answer's costs beside others', or empty where they cannot be had.
-      scene: what the effects are those of, in words that follow on "what that costs".
-      residuals: what the answer saves there, a `rematscope.ResidualTable` or its text, or None.
+      evidence: SHA-256 of the judged evidence, or None if there was nothing to judge.
+      effects: the costs of the answer and of others, or empty where they are unknown.
+      scene: the case in which these costs arise, in words that follow "Cost".
+      residuals: the answer's residuals for the page's shapes, a `rematscope.ResidualTable` or its text, or None.
     """
 
     exercise: str
@@ -137,5 +156,10 @@ def _text(view: View | str | None) -> str | None:
 
 
 def _finding(fields: dict) -> Finding:
-    parts = {"kind": FindingKind(fields["kind"]), "cases": tuple(fields["cases"]), "marked": tuple(fields["marked"])}
+    parts = {
+        "kind": FindingKind(fields["kind"]),
+        "cases": tuple(fields["cases"]),
+        "marked": tuple(fields["marked"]),
+        "includes": tuple(map(FindingKind, fields.get("includes", ()))),  # older progress has none
+    }
     return Finding(**fields | parts)

@@ -1,4 +1,4 @@
-"""How a verdict looks: in a notebook, in a terminal and as text."""
+"""Display a verdict in a notebook, in a terminal and as text."""
 
 from collections.abc import Sequence
 
@@ -22,7 +22,7 @@ _WITH_BARS = 60  # columns of a terminal in which bars leave room for words
 
 
 class VerdictView(View):
-    """A verdict, with what was found, what the answer costs beside others, and the programs that show it."""
+    """A verdict with its findings, a comparison of costs, and the programs that explain the findings."""
 
     def __init__(self, verdict: Verdict):
         self.verdict = verdict
@@ -62,9 +62,9 @@ class VerdictView(View):
 
 
 def programs_title(finding: Finding) -> str:
-    """What a finding's picture is called."""
-    marks = ", the values of the finding marked" if finding.marked else ""
-    return f"Both programs of your answer ({finding.cases[0]}){marks}"
+    """The title of a finding's programs."""
+    marks = ", with the residuals of this finding marked" if finding.marked else ""
+    return f"Forward and backward program of your answer ({finding.cases[0]}){marks}"
 
 
 def _joined(pattern: str, texts: Sequence[str]) -> Markup:
@@ -99,7 +99,7 @@ def _length(size: int, most: int) -> int:
 
 
 def _effect_table(effects: Sequence[Effect], scene: str, bars: bool) -> Table:
-    table = Table(box=None, title=f"What that costs, {scene}", title_justify="left", title_style="bold", pad_edge=False)
+    table = Table(box=None, title=f"Cost ({scene})", title_justify="left", title_style="bold", pad_edge=False)
     table.add_column("", overflow="fold")
     for title, style in (("Saved", COLOURS["S"]), ("Recomputed", COLOURS["R"])):
         table.add_column(title, justify="right")
@@ -132,7 +132,5 @@ def _effects_html(effects: Sequence[Effect], scene: str) -> Markup:
     )  # fmt: skip
     title = Markup('<th scope="col" {}>{}</th><td></td>')
     titles = Markup().join(title.format(right, text) for text in ("Saved", "Recomputed"))
-    page = (
-        "<p><strong>What that costs, {}</strong></p><table><thead><tr><td></td>{}</tr></thead><tbody>{}</tbody></table>"
-    )
+    page = "<p><strong>Cost ({})</strong></p><table><thead><tr><td></td>{}</tr></thead><tbody>{}</tbody></table>"
     return Markup(page).format(scene, titles, rows)

@@ -116,12 +116,12 @@ def test_an_answer_finds_its_way_through_the_panel(exercise):
     exercise.assert_accessible(".remat-panel")
 
     press(exercise, "Hint", "Hint 1")
-    press(exercise, "Solution", "The worked answer is still closed")
+    press(exercise, "Solution", "The worked answer is not available yet")
 
     exercise.run_cell(STUB, NO_POLICY)
     press(exercise, "Check again", "Your forward pass does not save x @ w1")
     expect(panel.get_by_text("also saves")).to_have_count(0)
-    expect(panel.get_by_text("still closed"), "what was said about the answer before is gone").to_have_count(0)
+    expect(panel.get_by_text("not available yet"), "what was said about the answer before is gone").to_have_count(0)
 
     exercise.run_cell(STUB, RIGHT)
     exercise.page.set_viewport_size({"width": 420, "height": 900})

@@ -204,11 +204,11 @@ def both_ways(answers: Sequence[tuple[str, str]]) -> list[tuple[str, str, bool]]
 
 def named(answer: Wrong, findings: Iterable[Finding]) -> list[Finding]:
     """Those of the findings that name the answer's mistake."""
-    return [found for found in findings if found.kind == answer.kind and all(w in _said(found) for w in answer.words)]
+    return [found for found in findings if answer.kind in found.kinds and all(w in _said(found) for w in answer.words)]
 
 
 def _said(finding: Finding) -> str:
-    return " ".join([finding.text, *(words for _, words in finding.details())])
+    return " ".join([finding.text, *(words for _, words in finding.details()), *finding.cases])
 
 
 @functools.cache

@@ -38,7 +38,7 @@ hints = (
     Hint(
         "What does your policy say to what has no name? Print its answers, as the page does.",
         after=("also saved",),
-        says="none of the usual ones",
+        says="intermediate value",
     ),
     Hint(
         "Is the value that was saved too much the given one? How did the policy come by its name: as what to keep, or "

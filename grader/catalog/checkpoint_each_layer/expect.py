@@ -108,7 +108,7 @@ hints = (
         "Your forward pass saves the matmuls instead of the layers' outputs. Does a policy save them? What is saved if "
         "each layer has a checkpoint without a policy?",
         after=("also saved",),
-        says=("'s matmul", "7 saved values: W1, W2, W3, x, layer 1's matmul, layer 2's matmul, layer 3's matmul"),
+        says=("'s matmul", "layer 1's matmul, layer 2's matmul, layer 3's matmul; and"),
     ),
     Hint(
         "A checkpoint changes neither the value nor the gradient. Remove all of yours: is the rest the page's `net`, "

@@ -151,7 +151,7 @@ hints = (
         "A transposed copy of `vocabulary` is kept, made before the loop or the checkpoint. Where could the "
         "transposition stand, so that nobody has to keep what it returns?",
         after=("also saved",),
-        says=("a copy of vocabulary, f32[8,200]", "f32[12,8,8], 3 KiB: as much as"),
+        says=("a copy of vocabulary, f32[8,200]", "f32[12,8,8], 3 KiB."),
     ),
     Hint(
         "Little is kept, but the logits of many chunks are in memory at the same time. How many chunks does one of "

@@ -153,7 +153,7 @@ hints = (
         "Nothing as large as the scores is kept, but more than `out` and `lse`. Can what is left over be made from "
         "`q`, `k`, `v` and these two, at the price of no product?",
         after=("also saved",),
-        says="also saves the rows' largest",
+        says=": the rows' largest,",
     ),
     Hint(
         "Under the checkpoint, the policy looks for two names. Which *two* values have yours, and does the rule hand "
@@ -197,7 +197,7 @@ hints = (
         "`out` is kept twice: the layer keeps one, and the rule another. On which of the two does the name stand, and "
         "would one do for both?",
         after=("also saved",),
-        says="also saves out",
+        says=": out,",
     ),
     *ABOUT_ERRORS,
 )

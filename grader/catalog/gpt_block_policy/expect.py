@@ -134,7 +134,7 @@ hints = (
         "`mlpwi_activated` is the output of the activation, and no entry saves it. Is it in one of your lists, or does "
         "your policy accept every name that starts with `mlpwi`?",
         after=("also saved",),
-        says="also saves mlpwi_activated",
+        says=": mlpwi_activated,",
     ),
     Hint(
         "Which of the page's names does your forward pass save for that entry but should not? Look up which entries of "

@@ -35,7 +35,7 @@ hints = (
         "What is saved has no name at all. What does your policy say to an operation that is none, and what is the "
         "operation itself called?",
         after=("also saved",),
-        says="none of the usual ones",
+        says="intermediate value",
     ),
     Hint(
         "A name is saved that merely contains what the pattern describes, or begins with it. Which function of `re` "

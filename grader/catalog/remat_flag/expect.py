@@ -130,7 +130,7 @@ hints = (
         "Your forward pass saves values from inside `f` in the cases that the finding names. How many arrays does your "
         "function get there, and is `f` inside `jax.checkpoint` for that number?",
         after=("also saved",),
-        says="none of the usual ones",
+        says="intermediate value",
     ),
     Hint(
         "One function here takes an array and the flag, another takes six arrays and the flag. How does a `def` accept "

@@ -54,7 +54,7 @@ hints = (
     Hint(
         "What does your policy say to what has no name?",
         after=("also saved",),
-        says="none of the usual ones",
+        says="intermediate value",
     ),
     Hint(
         "Has the value that was saved too much a name that is in the list, or only one that begins like it?",

@@ -190,7 +190,7 @@ hints = (
         "Does `bwd` pass `dz` to the first pullback unchanged? Does your forward pass compute `h(g(x))`, and nothing "
         "else?",
         after=("wrong gradient",),
-        says="is wrong.",
+        says=" wrong.",
     ),
     Hint(
         "Print each value on that line, and its shape. Which of them are arguments of `bwd` or of a pullback, and "

@@ -1,6 +1,7 @@
 """What is said of an exception, where it comes from, and what is asked about it."""
 
 import functools
+import sys
 
 import jax
 import jax.numpy as jnp
@@ -35,70 +36,82 @@ def recursive(x):
     return recursive(x)
 
 
+def unlikely(x):
+    assert x.ndim == 7
+    return x
+
+
 def flagged(x, flag):
     return f(x) if flag else x
 
 
 SLIPS = {
-    "a decorator with a policy alone": (lambda x: jax.checkpoint(policy=POLICIES.dots_saveable)(f)(x), "partial"),
+    "a decorator with a policy alone": (
+        lambda x: jax.checkpoint(policy=POLICIES.dots_saveable)(f)(x),
+        "functools.partial",
+    ),
     "a decorator with nothing": (lambda x: jax.remat()(f)(x), "functools.partial"),
-    "the function's arguments": (lambda x: jax.checkpoint(f, x), "takes the function alone"),
-    "a policy by position": (lambda x: jax.checkpoint(f, POLICIES.dots_saveable)(x), "takes the function alone"),
+    "the function's arguments": (lambda x: jax.checkpoint(f, x), "takes one positional argument"),
+    "a policy by position": (lambda x: jax.checkpoint(f, POLICIES.dots_saveable)(x), "takes one positional argument"),
     "partial of jax.checkpoint on arrays": (
         lambda x: functools.partial(jax.checkpoint, policy=POLICIES.dots_saveable)(x)(x),
-        "a function, or what that returns",
+        "a function, or the result",
     ),
-    "f(x) for f": (lambda x: jax.checkpoint(f(x)), "a function, or what that returns"),
-    "f(x) for f, and called": (lambda x: jax.checkpoint(f(x))(x), "a function, or what that returns"),
-    "f(x) for f, among arrays": (lambda x: jnp.sin(jax.checkpoint(f(x))), "has somebody called the function"),
-    "f(x) for f, and taken apart": (lambda x: jax.checkpoint(f(x))[0], "has somebody called the function"),
-    "f(x) for f, in jax.vjp": (lambda x: jax.vjp(f(x), x)[0], "A function is wanted there"),
-    "a list of functions": (lambda x: jax.checkpoint([f, f])(x), "A function is wanted there"),
-    "an array of functions": (lambda x: jax.checkpoint(np.array([f, f]))(x), "What is it an array of"),
-    "nobody calls it": (lambda x: jax.checkpoint(f), "Who calls it"),
-    "a policy among arrays": (lambda x: jax.checkpoint(f)(x, policy=POLICIES.dots_saveable), "where arrays go"),
+    "f(x) for f": (lambda x: jax.checkpoint(f(x)), "a function, or the result"),
+    "f(x) for f, and called": (lambda x: jax.checkpoint(f(x))(x), "a function, or the result"),
+    "f(x) for f, among arrays": (lambda x: jnp.sin(jax.checkpoint(f(x))), "Did you forget to call it"),
+    "f(x) for f, and taken apart": (lambda x: jax.checkpoint(f(x))[0], "Did you forget to call it"),
+    "f(x) for f, in jax.vjp": (lambda x: jax.vjp(f(x), x)[0], "This call needs a function"),
+    "a list of functions": (lambda x: jax.checkpoint([f, f])(x), "This call needs a function"),
+    "an array of functions": (lambda x: jax.checkpoint(np.array([f, f]))(x), "got a NumPy array"),
+    "nobody calls it": (lambda x: jax.checkpoint(f), "Where do you call it"),
+    "a policy among arrays": (lambda x: jax.checkpoint(f)(x, policy=POLICIES.dots_saveable), "which takes arrays"),
     "a policy that has names, among arrays": (
         lambda x: jax.checkpoint(f)(x, policy=POLICIES.save_only_these_names("a")),
-        "where arrays go",
+        "which takes arrays",
     ),
-    "a policy in the function's place": (lambda x: jax.checkpoint(POLICIES.dots_saveable)(f)(x), "where arrays go"),
-    "prevent_cse among arrays": (lambda x: jax.checkpoint(f)(x, prevent_cse=False), "jax.checkpoint's own"),
-    "a policy that is called": (lambda x: jax.checkpoint(f, policy=POLICIES.dots_saveable())(x), "JAX calls"),
-    "a maker of policies": (lambda x: jax.checkpoint(f, policy=POLICIES.save_only_these_names)(x), "makes one"),
-    "a policy misspelled": (lambda x: jax.checkpoint(f, policy=POLICIES.dot_savable)(x), "spelled right"),
+    "a policy in the function's place": (lambda x: jax.checkpoint(POLICIES.dots_saveable)(f)(x), "which takes arrays"),
+    "prevent_cse among arrays": (lambda x: jax.checkpoint(f)(x, prevent_cse=False), "belongs to jax.checkpoint"),
+    "a policy that is called": (lambda x: jax.checkpoint(f, policy=POLICIES.dots_saveable())(x), "JAX itself calls"),
+    "a maker of policies": (lambda x: jax.checkpoint(f, policy=POLICIES.save_only_these_names)(x), "that makes one"),
+    "a policy misspelled": (lambda x: jax.checkpoint(f, policy=POLICIES.dot_savable)(x), "spelled correctly"),
     "policies misspelled": (lambda x: jax.checkpoint(f, policy=jax.checkpoint_polices.dots_saveable)(x), "spelled"),
     "a policy's name": (lambda x: jax.checkpoint(f, policy="dots_saveable")(x), "A policy is a function"),
-    "policies for a policy": (lambda x: jax.checkpoint(f, policy=POLICIES)(x), "none itself"),
-    "policies that are called": (lambda x: POLICIES(f)(x), "none itself"),
+    "policies for a policy": (lambda x: jax.checkpoint(f, policy=POLICIES)(x), "not a policy"),
+    "policies that are called": (lambda x: POLICIES(f)(x), "not a policy"),
     "a policy without an answer": (lambda x: jax.checkpoint(f, policy=lambda *_, **__: None)(x), "in all other cases"),
-    "a policy with two": (lambda x: jax.checkpoint(f, policy=lambda *_, **__: (True, True))(x), "one of the three"),
+    "a policy with two": (lambda x: jax.checkpoint(f, policy=lambda *_, **__: (True, True))(x), "A policy returns"),
     "a policy in a checkpoint": (
         lambda x: jax.checkpoint(f, policy=jax.checkpoint(POLICIES.dots_saveable))(x),
-        "has jax.checkpoint been put around one",
+        "wrap your policy",
     ),
-    "a tuple that is to grow": (lambda x: (x,).append(x), "those stay what they are"),
-    "sides of a cond that are called": (lambda x: jax.lax.cond(True, f(x), x), "A function is wanted there"),
+    "a tuple that is to grow": (lambda x: (x,).append(x), "cannot be changed"),
+    "sides of a cond that are called": (lambda x: jax.lax.cond(True, f(x), x), "This call needs a function"),
     "a list of names": (
         lambda x: jax.checkpoint(f, policy=POLICIES.save_only_these_names(["a"]))(checkpoint_name(x, "a")),
-        "each name as an argument",
+        "each name as a separate argument",
     ),
-    "a place that there is none of": (lambda x: jax.checkpoint(flagged, static_argnums=(5,))(x, 1), "by its place"),
-    "no static flag": (lambda x: jax.checkpoint(flagged)(x, True), "no numbers yet"),
-    "a name before its value": (lambda x: f(checkpoint_name("y", x)), "which comes first"),
-    "no name": (lambda x: f(checkpoint_name(x)), "which comes first"),
-    "if": (lambda x: f(x) if x.sum() > 0 else x, "no numbers yet"),
-    "float": (lambda x: float(f(x).sum()), "no numbers yet"),
-    "NumPy": (lambda x: np.sin(f(x)), "no numbers yet"),
-    "a range": (lambda x: sum(x for _ in range(x.astype(int)[0, 0])), "no numbers yet"),
+    "a place that there is none of": (lambda x: jax.checkpoint(flagged, static_argnums=(5,))(x, 1), "counts positions"),
+    "no static flag": (lambda x: jax.checkpoint(flagged)(x, True), "no values"),
+    "a name before its value": (lambda x: f(checkpoint_name("y", x)), "the value first"),
+    "no name": (lambda x: f(checkpoint_name(x)), "the value first"),
+    "if": (lambda x: f(x) if x.sum() > 0 else x, "no values"),
+    "float": (lambda x: float(f(x).sum()), "no values"),
+    "NumPy": (lambda x: np.sin(f(x)), "no values"),
+    "a range": (lambda x: sum(x for _ in range(x.astype(int)[0, 0])), "no values"),
     "in place": (lambda x: x.__setitem__(0, 0.0), "in place"),
-    "half of a list": (lambda x: [f, f][: 2 / 2][0](x), "no integer"),
-    "half a size": (lambda x: f(x).reshape(9 / 3, 3), "no integer"),
-    "what is not under jit": (lambda x: f.lower(x), "Only what jax.jit has returned"),
-    "a shape for an array": (lambda x: f(jax.eval_shape(f, x)), "no arrays"),
+    "half of a list": (lambda x: [f, f][: 2 / 2][0](x), "needs an integer"),
+    "half a size": (lambda x: f(x).reshape(9 / 3, 3), "needs an integer"),
+    "what is not under jit": (lambda x: f.lower(x), "Only the result of jax.jit"),
+    "a shape for an array": (lambda x: f(jax.eval_shape(f, x)), "not arrays"),
     "a list's end": (lambda x: [f][1](x), "How long"),
-    "a generator's end": (lambda x: next(iter([]))(x), "gives each of its values once"),
+    "a generator's end": (lambda x: next(iter([]))(x), "only once"),
     "itself": (recursive, "in which case does it stop"),
-    "the gradient too": (lambda x: jax.grad(f)(x), "the check"),
+    "the gradient too": (lambda x: jax.grad(f)(x), "The check takes the gradient"),
+    "the end of the program": (lambda x: sys.exit(), "ends the program"),
+    "the end of the program, with a message": (lambda x: sys.exit("enough"), "ends the program"),
+    "a question": (lambda x: f(x) * float(input("factor? ")), "no keyboard"),
+    "a wrong assertion": (lambda x: unlikely(x), "Which condition"),
 }
 
 

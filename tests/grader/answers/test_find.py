@@ -7,6 +7,7 @@ import pytest
 
 from grader.answers import find
 from grader.answers.find import NoAnswer
+from grader.exercises import registry
 
 NAME = "checkpoint_dot_policy"
 STUB = f'def {NAME}(w1, w2, x):\n    """Doc."""\n    raise NotImplementedError'
@@ -110,7 +111,7 @@ def test_a_script_s_main_is_not_run(tmp_path):
     "text", ["not json", "[]", "{}", '{"cells": [3]}', '{"cells": [{"cell_type": "code"}]}', "[" * 100_000]
 )
 def test_a_file_that_is_no_notebook_is_refused_in_a_sentence(tmp_path, text):
-    with pytest.raises(NoAnswer, match=r"page\.ipynb is not a notebook that can be read: open it in JupyterLab"):
+    with pytest.raises(NoAnswer, match=r"page\.ipynb is not a valid notebook"):
         find.read(script(tmp_path, text, "page.ipynb"))
 
 
@@ -119,19 +120,19 @@ def test_a_file_that_is_no_notebook_is_refused_in_a_sentence(tmp_path, text):
     [
         (
             [],
-            "page.ipynb has no answer: it needs a function named ",
+            "page.ipynb has no answer",
         ),
         (["x = 1"], "page.ipynb has no answer"),
         (
             ["def checkpoint_dots_policy(): pass"],
             "defines checkpoint_dots_policy, which is not an exercise; did you mean checkpoint_dot_policy?",
         ),
-        ([f"def {NAME}(w1, w2:\n  pass"], "The answer is not valid Python: page.ipynb cell 1:1: "),
+        ([f"def {NAME}(w1, w2:\n  pass"], "not valid Python (page.ipynb cell 1:1: "),
         (
             [f"def 1st(x): return x\ndef class(x): return x\ndef {NAME}(): 1st(2)"],
             "page.ipynb cell 1:1: invalid decimal",
         ),
-        ([f"def {NAME}():\n    return (1\n\0"], "not valid Python: page.ipynb cell 1: it holds a null character"),
+        ([f"def {NAME}():\n    return (1\n\0"], "not valid Python (page.ipynb cell 1: it holds a null character"),
     ],
 )
 def test_a_file_without_an_answer_is_told_what_it_lacks(tmp_path, cells, message):
@@ -140,9 +141,53 @@ def test_a_file_without_an_answer_is_told_what_it_lacks(tmp_path, cells, message
     assert message in str(error.value)
 
 
+def reason(path):
+    with pytest.raises(NoAnswer) as error:
+        find.read(path)
+    return str(error.value)
+
+
+def test_an_answer_in_a_markdown_cell_is_reported(tmp_path):
+    path = notebook(tmp_path, "from jax.ad_checkpoint import checkpoint_name")
+    page = json.loads(path.read_text())
+    for kind in ("markdown", "raw"):
+        page["cells"][1:] = [{"cell_type": kind, "source": [f"def {NAME}(w1, w2, x):\n", "    return x"]}]
+        path.write_text(json.dumps(page))
+        assert f"defines {NAME} is not a code cell" in reason(path)
+
+
+def test_an_imported_name_is_no_misspelled_exercise(tmp_path):
+    path = notebook(tmp_path, "from jax.ad_checkpoint import checkpoint_name")
+    assert "checkpoint_name" not in reason(path)
+
+
+@pytest.mark.parametrize("text", ["def helper(:\n    pass", "def chekpoint_dot_policy(w1:", "x = (1"])
+def test_a_file_that_is_not_valid_python_is_told_where(tmp_path, text):
+    said = reason(script(tmp_path, text))
+    assert "not valid Python (answer.py:1: " in said and not any(name in said for name in registry.names())
+
+
+def test_a_page_without_an_answer_is_told_the_name_of_its_exercise(tmp_path):
+    assert f"a function named {NAME}" in reason(script(tmp_path, "x = 1", f"07_{NAME}.py"))
+    assert not any(name in reason(script(tmp_path, "x = 1")) for name in registry.names())
+
+
+@pytest.mark.parametrize(
+    ("cells", "replaced"),
+    [
+        ([f"def {NAME}(): return 1", "x = 2", f"def {NAME}(): return 2"], ["page.ipynb cell 1:1"]),
+        ([f"def {NAME}(): return 1", f"from math import sin as {NAME}"], ["page.ipynb cell 1:1"]),
+        ([f"def {NAME}(): return 1", f"{NAME} = print({NAME}) or {NAME}"], []),
+        ([STUB, f"def {NAME}(): return 1", STUB], []),
+    ],
+)
+def test_definitions_that_another_replaces_are_known(tmp_path, cells, replaced):
+    assert list(find.read(notebook(tmp_path, *cells)).replaced) == replaced
+
+
 def test_a_helper_in_a_cell_that_is_no_python_is_said_to_stand_there(tmp_path):
     path = notebook(tmp_path, "def helper(x):\n    return (x", f"def {NAME}():\n    return helper(1)")
-    with pytest.raises(NameError, match=r"'helper' is not defined; it stands in page\.ipynb cell 1:2: '\(' was never"):
+    with pytest.raises(NameError, match=r"'helper' is not defined; .* \(page\.ipynb cell 1:2: '\(' was never"):
         answer(path)()
 
 
@@ -155,7 +200,7 @@ def test_a_page_of_very_many_cells_is_refused_in_a_sentence(tmp_path):
     page = tmp_path / "page.ipynb"
     cells = [{"cell_type": "code", "source": "x = 1"}] * 5_001
     page.write_text(json.dumps({"cells": cells}))
-    with pytest.raises(NoAnswer, match=r"page\.ipynb has 5,001 cells, and at most 5,000 are looked at"):
+    with pytest.raises(NoAnswer, match=r"page\.ipynb has 5,001 cells; .* at most 5,000"):
         find.read(page)
 
 
@@ -181,7 +226,7 @@ def test_reading_a_long_page_takes_time_by_its_length(tmp_path, line):
 
 
 def test_a_file_that_cannot_be_read_is_refused_in_a_sentence(tmp_path):
-    with pytest.raises(NoAnswer, match=r"There is no file .*nowhere\.py: check its name"):
+    with pytest.raises(NoAnswer, match=r"File not found: .*nowhere\.py"):
         find.read(tmp_path / "nowhere.py")
     with pytest.raises(NoAnswer, match="is neither a notebook"):
         find.read(script(tmp_path, "", "answer.txt"))
@@ -308,10 +353,10 @@ def test_the_text_of_a_file_is_an_answer(tmp_path):
 
 def test_of_several_answers_in_a_file_one_must_be_named(tmp_path):
     path = script(tmp_path, f"def {NAME}(): return 1\ndef count_residuals(): return {NAME}() + 1")
-    with pytest.raises(NoAnswer, match="put each answer into a file of its own"):
+    with pytest.raises(NoAnswer, match="each answer in its own file"):
         find.read(path)
     assert find.read(path, "count_residuals").answer()() == 2
-    with pytest.raises(NoAnswer, match=r"answer\.py answers another exercise: save_named needs"):
+    with pytest.raises(NoAnswer, match=r"answer\.py answers .*, not save_named"):
         find.read(path, "save_named")
 
 

@@ -18,4 +18,4 @@ def test_no_costs_are_shown_that_are_not_in_the_trace(name, known):
         Verdict(slug, "passed", ()), right(slug)[name].answer, task.cases(np.random.default_rng(0)), task
     )
     assert bool(verdict.effects) == known and verdict.residuals is not None
-    assert ("What that costs" in str(VerdictView(verdict))) == known
+    assert ("Cost (" in str(VerdictView(verdict))) == known

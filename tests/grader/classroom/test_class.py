@@ -43,7 +43,7 @@ def test_feedback_shows_both_programs_and_marks_what_is_wrong(grader_in_sandbox)
     grader = grader_in_sandbox()
     wrong = grader.grade(Submission("ada", "answer.py", WRONG.encode()), 1)
     right = grader.grade(Submission("ada", "answer.py", RIGHT.encode()), 1)
-    assert wrong.verdict.outcome == "not passed" and wrong.picture.title.startswith("Both programs of your answer (")
+    assert wrong.verdict.outcome == "not passed" and wrong.picture.title.startswith("Forward and backward program")
     page = wrong.picture.html()
     assert page.count("rs-marked") > 2 and "◀ here" in page and "In [" not in page
     assert right.verdict.passed and "page's shapes" in right.picture.title and "◀ here" not in right.picture.html()
@@ -261,7 +261,7 @@ def test_a_class_is_resumed_after_a_kill_and_an_interrupt_and_nothing_is_left_ru
     until(lambda: _children(process.pid), process)
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=180)[1]
-    assert "The grades so far are kept: add --resume" in said and process.returncode == 130
+    assert "The grades so far are saved: add --resume" in said and process.returncode == 130
     done = subprocess.run([*command, "--resume"], capture_output=True, text=True, timeout=180, cwd=ROOT)
     assert (done.returncode, done.stderr) == (0, "") and "the seed was 3" in done.stdout
     assert (out / "grades.csv").read_bytes().decode() == grades
@@ -278,7 +278,7 @@ def test_an_interrupt_ends_a_run_also_where_an_exception_would_be_lost(tmp_path)
     command = ["batch", str(tmp_path / "in"), "--out", str(tmp_path / "out"), "--unsandboxed"]
     script = f"{interrupts}from grader import cli; cli.app({command})"  # JAX has something called there too
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=180, cwd=ROOT)
-    assert done.returncode == 130 and done.stderr.endswith("The grades so far are kept: add --resume to go on.\n")
+    assert done.returncode == 130 and done.stderr.endswith("The grades so far are saved: add --resume to continue.\n")
 
 
 def test_a_full_disk_and_a_damaged_run_are_told(tmp_path, monkeypatch):
@@ -287,7 +287,7 @@ def test_a_full_disk_and_a_damaged_run_are_told(tmp_path, monkeypatch):
     verdict = Verdict(NAME, Outcome.NOT_JUDGED, (Finding(FindingKind.NOT_JUDGED, "There is no reason."),))
     grade = Grade("ada", "answer.py", verdict)
     (run.folder / "results").rename(run.folder / "elsewhere")
-    with pytest.raises(run_folder.RunError, match="The grades so far are kept"):
+    with pytest.raises(run_folder.RunError, match="The grades so far are saved"):
         run.keep(submission.digest, grade)
     (run.folder / "elsewhere").rename(run.folder / "results")
     (run.folder / "grades.csv").mkdir()

@@ -123,7 +123,7 @@ def test_what_cannot_be_read_has_a_reason(put):
     assert found == {
         ("ada", "ok.py", None): "",
         ("ada", "away", None): link,
-        ("ada", "all.zip", None): "it is a zip in the folder: unpack it there",
+        ("ada", "all.zip", None): "it is a zip file inside the folder: unpack it there",
         ("ben\\n", "=1+1.py", None): "x",
         ("é" * 120, "é" * 120 + ".py", None): "y",
         ("cy", "cy.py", None): link,
@@ -162,9 +162,7 @@ def test_folders_in_folders_are_opened_to_a_depth(put):
     place = put({"ada/" + "a/" * 60 + "deep.py": "x", "ben/b.py": "y"})
     found = submissions(place)
     assert found.pop(("ben", "b.py", None)) == "y"
-    assert list(found.values()) == [
-        "there are folders in folders, more than 40 deep; what is in them was not looked at"
-    ]
+    assert list(found.values()) == ["folders are nested more than 40 deep; the innermost were not read"]
 
 
 def test_one_learners_files_fill_no_disk(put, monkeypatch):
@@ -209,7 +207,7 @@ def test_a_damaged_member_is_one_learners(tmp_path, method):
         place.write_bytes(content)
         found = submissions(place)
         assert found["ben", "ben.py", None] == "fine" and len(found) == 2
-        assert found["ada", "ada.py", None].startswith((text, "the zip does not give it out ("))
+        assert found["ada", "ada.py", None].startswith((text, "it cannot be read from the zip file ("))
         refused += found["ada", "ada.py", None] != text
     assert refused > 20
 
@@ -241,13 +239,13 @@ def test_a_hostile_zip_leads_nowhere_and_fills_nothing(packed, monkeypatch):
     place.write_bytes(content)
     found = {(learner, name): text for (learner, name, _), text in submissions(place).items()}
     for key in [("out", "out.py"), ("etc", "abs.py"), ("ada", "x.py")]:
-        assert found.pop(key) == "its place in the zip leads out of the folder"
+        assert found.pop(key) == "its path in the zip file leads out of the folder"
     assert found.pop(("C:", "windows.py")) == "4"
     assert found.pop(("dee", "n" * 300 + "\\n.py")) == "5"
     assert "is a link" in found.pop(("cy", "link.py"))
     assert found.pop(("bomb", "bomb.ipynb")) == "it has 2,000,000 bytes; at most 1,000,000 are read"
-    assert "the zip does not give it out" in found.pop(("liar", "liar.py"))
-    assert "the zip does not give it out" in found.pop(("torn", "torn.py"))
+    assert "it cannot be read from the zip file" in found.pop(("liar", "liar.py"))
+    assert "it cannot be read from the zip file" in found.pop(("torn", "torn.py"))
     assert found == {} and "empty" in collect.collect(place).learners
 
 
@@ -260,7 +258,7 @@ def test_a_zip_s_members_with_names_that_no_file_has_are_told(packed):
     place.write_bytes(content)
     found = submissions(place)
     assert found.pop(("ben", "ben.py", None)) == "fine"
-    assert set(found.values()) == {"its name in the zip is none that a file can have"}
+    assert set(found.values()) == {"its name in the zip file is not a valid file name"}
     assert {learner for learner, *_ in found} == {r"\x00fay", "gus", r"ida.py\x00", "jo", "(no name)"}
     assert {*collect.collect(place).learners} == {"ada", "ben", *(learner for learner, *_ in found)}
 
@@ -312,7 +310,7 @@ def test_a_file_with_many_answers_is_read_once(put, monkeypatch):
 @pytest.mark.parametrize("content", [b"", b"PK\x03\x04 no zip", b"PK\x05\x06" + bytes(10)])
 def test_what_is_neither_a_folder_nor_a_zip_is_refused(tmp_path, content):
     (tmp_path / "class.zip").write_bytes(content)
-    with pytest.raises(CollectError, match="neither a folder nor a zip"):
+    with pytest.raises(CollectError, match="neither a folder nor a readable zip"):
         collect.collect(tmp_path / "class.zip")
-    with pytest.raises(CollectError, match="There is no"):
+    with pytest.raises(CollectError, match="File not found"):
         collect.collect(tmp_path / "nothing.zip")

@@ -18,7 +18,7 @@ WCAG = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]
 HOSTILE = "<script>alert(1)</script>&\"'"
 ALSO = Finding("also saved", f"You also saved {HOSTILE}.", "x @ w1", "relu(x @ w1)", 16384, cases=("float32",))
 PICTURE = Picture(
-    "Both programs of your answer (float32)",
+    "Forward and backward program of your answer (float32)",
     [
         [[("forward", "bold")], [("S  ", "rs-S"), (f"a = dot x w1 {HOSTILE}", "rs-marked")]],
         [[("R  b = sin a", "rs-R")]],
@@ -75,7 +75,7 @@ def test_json_and_gradescopes_results_have_every_grade(report, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("in_groups", "said"), [(True, "a control group of its own"), (False, "No answer had a control group"), (None, "")]
+    ("in_groups", "said"), [(True, "its own control group"), (False, "No answer had a control group"), (None, "")]
 )
 def test_pages_and_gradescopes_results_say_whether_answers_had_control_groups(report, in_groups, said):
     report = dataclasses.replace(report, in_groups=in_groups)

@@ -186,7 +186,7 @@ def test_what_could_not_be_judged_can_be_graded_anew(handed_in, graded, tmp_path
 def test_two_runs_do_not_write_into_one_folder(tmp_path):
     with (
         run_folder.locked(tmp_path / "out"),
-        pytest.raises(run_folder.RunError, match=r"Another run is grading into .*out: wait"),
+        pytest.raises(run_folder.RunError, match=r"Another run is writing grades to .*out"),
         run_folder.locked(tmp_path / "out"),
     ):
         pass

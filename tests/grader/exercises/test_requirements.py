@@ -11,6 +11,6 @@ def test_a_passed_answer_is_told_how_many_matmuls_it_recomputes_and_not_how_many
         seen: Any = SimpleNamespace(recomputed=flops)
         return Recomputes(2, too_many="").claim(seen)
 
-    assert said() == "it recomputes no matmuls"
-    assert said(8) == "it recomputes 1 matmul"
-    assert said(8, 8) == said(8, 4, 4) == "it recomputes 2 matmuls"  # in pieces, which are no more work
+    assert said() == "the backward pass recomputes no matmul"
+    assert said(8) == "the backward pass recomputes 1 matmul"
+    assert said(8, 8) == said(8, 4, 4) == "the backward pass recomputes 2 matmuls"  # in pieces, which are no more work

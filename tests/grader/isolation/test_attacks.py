@@ -106,8 +106,8 @@ attack(
 )  # fmt: skip
 attack("a loop in a program", NOT_JUDGED, "number of iterations is not a constant", "return endless(x)")
 
-attack("exit at import", NOT_JUDGED, "ended by itself (exit status 0)", "pass", at_import="os._exit(0)")
-attack("exit in a gradient rule", NOT_JUDGED, "ended by itself (exit status 0)", "return leaving(x)")
+attack("exit at import", NOT_JUDGED, "exited with status 0", "pass", at_import="os._exit(0)")
+attack("exit in a gradient rule", NOT_JUDGED, "exited with status 0", "return leaving(x)")
 attack("sys.exit at import", NOT_PASSED, "answer's cell raises SystemExit", "pass", at_import="sys.exit(0)")
 attack("another program", NOT_PASSED, "PermissionError", "os.execv('/usr/bin/env', ['env', 'true'])")
 
@@ -229,7 +229,7 @@ attack(
     """,
 )  # fmt: skip
 
-ALSO_SAVES = "also saves"
+ALSO_SAVES = "extra residual"
 attack(
     "numpy says yes", NOT_PASSED, ALSO_SAVES,
     """
@@ -359,10 +359,10 @@ if os.uname().machine == "x86_64":
         ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(page)))()
         """,
     )  # fmt: skip
-attack("an object that equals all", NOT_PASSED, "where bf16[2,2] is asked for", "return Yes(3)")
+attack("an object that equals all", NOT_PASSED, "instead of bf16[2,2]", "return Yes(3)")
 asked = {"exercise": "predict_residuals", "parameters": "op"}
 attack("data that equals all", NOT_PASSED, "returns", "return Yes(3)", **asked)
-attack("data that is a pickle", NOT_PASSED, "a bytes, which is no plain data", "return pickle.dumps(Yes())", **asked)
+attack("data that is a pickle", NOT_PASSED, "a bytes, not plain", "return pickle.dumps(Yes())", **asked)
 attack(
     "text that equals all", NOT_PASSED, "none of the names on the page",
     "return [type('Text', (str,), {'__eq__': lambda *_: True, '__hash__': str.__hash__})('all')]", **asked,

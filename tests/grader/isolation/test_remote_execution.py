@@ -32,7 +32,7 @@ def test_what_cannot_be_judged_is_refused_in_words(body, reason, zygote):
 @pytest.mark.parametrize(
     ("sent", "error", "reason"),
     [
-        (signal.SIGKILL, Killed, "was ended from outside (SIGKILL)"),
+        (signal.SIGKILL, Killed, "was killed (SIGKILL)"),
         (signal.SIGSTOP, NotDone, "not done after 2 s"),
     ],
 )

@@ -1,5 +1,4 @@
-"""An answer's value is judged also where nobody differentiates it: custom rules compute another one only where somebody
-does."""
+"""An answer's value is judged also when it is called without jax.grad: a custom rule may compute another one."""
 
 import jax
 import jax.numpy as jnp
@@ -46,7 +45,7 @@ WRONG = {
     "a rule for tangents": (with_a_jvp(doubled), "wrong value", "something else where nobody"),
     "a stub": (with_rules(left_for_later), "wrong type", "still a stub, where nobody"),
     "an error": (with_rules(not_there), "raises", "TypeError"),
-    "another dtype": (with_rules(in_half_precision), "wrong type", ", where nobody differentiates it"),
+    "another dtype": (with_rules(in_half_precision), "wrong type", ", when it is called without jax.grad"),
     "without a rule": (told_by_its_tracers, "wrong value", "something else"),
 }
 

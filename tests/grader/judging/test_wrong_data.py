@@ -31,7 +31,7 @@ def findings(answer, numbers, reference, mistakes=MISTAKES):
 @pytest.mark.parametrize(("answer", "says"), [(lambda n: n + 2, "it adds two"), (lambda n: 2 * n, "it doubles")])
 def test_of_mistakes_that_lead_to_the_same_the_one_that_explains_most_is_named(answer, says):
     (finding,) = findings(answer, range(2, 40), lambda n: n * n)  # 2 + 2 = 2 * 2 = 2 ** 2
-    assert finding.text == f"Your answer is not the square: {says}."
+    assert finding.text == f"Your answer differs from the square: {says}."
     assert finding.cases == ("37 of 38 questions, the first: n = 3",) and finding.got == str(answer(3))
 
 
@@ -42,7 +42,7 @@ def test_of_mistakes_that_explain_as_much_the_one_that_is_right_elsewhere_is_nam
         Mistake("it doubles even ones", lambda n: 2 * n if n % 2 == 0 else n * n),
     )
     (finding,) = findings(lambda n: n * n if n % 2 else 2 * n, range(3, 40), lambda n: n * n, mistakes)
-    assert finding.text == "Your answer is not the square: it doubles even ones."
+    assert finding.text == "Your answer differs from the square: it doubles even ones."
 
 
 def test_each_of_two_mistakes_is_named_and_what_is_none_asks_on():
@@ -51,7 +51,7 @@ def test_each_of_two_mistakes_is_named_and_what_is_none_asks_on():
 
     found = findings(answer, range(10, 40), lambda n: n * n)
     assert [finding.text for finding in found] == [
-        f"Your answer is not the square{says}." for says in (": it doubles", ": it cubes", "")
+        f"Your answer differs from the square{says}." for says in (": it doubles", ": it cubes", "")
     ]
     assert found[2].next == "What is a square?"
     assert [finding.cases[0][:2] for finding in found] == ["10", "10", "10"]
@@ -60,7 +60,7 @@ def test_each_of_two_mistakes_is_named_and_what_is_none_asks_on():
 def test_a_mistake_that_fits_by_chance_here_and_there_is_not_named():
     """Of what is wrong without a reason that is known, something small looks like some mistake."""
     found = findings(lambda n: n + 5 if n < 5 else n * n - 1, range(2, 53), lambda n: n * n)
-    assert [finding.text for finding in found] == ["Your answer is not the square."]
+    assert [finding.text for finding in found] == ["Your answer differs from the square."]
     assert found[0].cases == ("all 51 questions, the first: n = 2",)
 
 
@@ -78,7 +78,7 @@ def test_a_mistake_is_named_that_costs_as_much_nearly_everywhere(answer, says):
         return CostedAnswer("plan", lambda plan: plan[0], n, "steps")
 
     (finding,) = findings(answer, range(4, 50), reference)
-    assert finding.text == f"Your plan for n = 4 takes more steps than it has to{says}."
+    assert finding.text == f"Your plan for n = 4 takes more steps than necessary{says}."
     assert finding.cases == ("all 46 questions, the first: n = 4",)
 
 

@@ -33,7 +33,7 @@ def test_hints_come_one_at_a_time_and_stay(progress):
     assert third.sentences[0] == fitting and third.headline == "Hint 3"
     for _ in hints:
         last = assistance.hint(NAME, progress)
-    assert last.headline.startswith("All hints so far") and "There is no other that fits" in last.sentences[-1]
+    assert last.headline.startswith("All hints so far") and "No further hint fits" in last.sentences[-1]
     assert sum(hint.closeness(found) >= 0 for hint in hints) == len(last.sentences) - 1
 
 
@@ -55,7 +55,7 @@ def test_the_worked_answer_opens_after_three_different_attempts(progress):
     def is_open():
         return isinstance(assistance.solution(NAME, progress, anyway=False), assistance.Worked)
 
-    assert "none so far" in str(assistance.solution(NAME, progress, anyway=False))
+    assert "so far: none" in str(assistance.solution(NAME, progress, anyway=False))
     for number in range(3):
         assert not is_open()
         for _ in range(4):  # the same answer again is no new attempt

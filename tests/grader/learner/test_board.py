@@ -119,8 +119,8 @@ def test_what_became_of_the_file_is_said(course):
     did(("one", Outcome.PASSED))
     default_path().write_bytes(b"damaged" * 100)
     shown = board()
-    assert "was damaged, and is kept as" in " ".join(str(shown).split())
-    assert "was damaged, and is kept as" in shown._repr_mimebundle_()["text/html"]
+    assert "was damaged. It is saved as" in " ".join(str(shown).split())
+    assert "was damaged. It is saved as" in shown._repr_mimebundle_()["text/html"]
     assert shown.entries[0].state == "not begun"
 
 
@@ -129,7 +129,7 @@ def test_the_board_fits_a_terminal_of_80_columns():
     done = CliRunner().invoke(app, ["progress"], env={"COLUMNS": "80"})
     assert done.exit_code == 0 and max(map(len, done.output.splitlines()[:-1])) <= 80
     assert "Exercise 7 · Checkpoint with a save policy" in done.output and "■ passed" in done.output
-    assert done.output.splitlines()[-1] == f"Your progress is kept in {default_path()}"
+    assert done.output.splitlines()[-1] == f"Your progress is saved in {default_path()}"
 
 
 def test_a_long_title_wraps_and_loses_nothing(course, monkeypatch, tmp_path):

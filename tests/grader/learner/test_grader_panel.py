@@ -130,7 +130,7 @@ def test_views_travel_as_text():
     assert again.findings[0].programs.startswith("forward") and "saves" in again.residuals
     assert max(map(len, again.findings[0].programs.splitlines())) <= 80
     shown = VerdictView(again)
-    assert "<pre" in shown.html() and str(shown).count("Both programs") == 1
+    assert "<pre" in shown.html() and str(shown).count("Forward and backward program") == 1
 
 
 def test_marks_are_no_markup():

@@ -23,7 +23,7 @@ def ask(answer, choices=()):
         (4, "3", "Not 3: it is more."),
         (2.66, "2.7", "Right: 2.66."),
         (2.66, "3", "Not 3: it is less."),
-        (4, "four", "is no number"),
+        (4, "four", "is not a number"),
     ],
 )
 def test_a_number_is_right_exactly_or_nearly_if_it_is_not_whole(answer, said, reply):
@@ -59,5 +59,5 @@ def test_without_a_kernel_the_answer_is_there_only_for_who_opens_it():
 
 
 def test_a_question_whose_answer_is_none_of_its_choices_fails_when_it_is_shown():
-    with pytest.raises(ValueError, match="none of the choices: a, b"):
+    with pytest.raises(ValueError, match="not one of the choices: a, b"):
         predict("Which?", lambda: "c", ["a", "b"]).html()

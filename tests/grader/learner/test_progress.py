@@ -177,7 +177,7 @@ def test_a_file_that_stays_locked_is_said(path, monkeypatch):
         progress = Progress(path)
         assert progress.record("a", verdict(), "lost").source == "lost"
     (notice,) = progress.notices
-    assert "Another program" in notice and "This attempt could not be written down; earlier ones are safe" in notice
+    assert "Another program" in notice and "This attempt could not be saved; earlier ones are safe" in notice
     assert sources(path) == ["kept"]
 
 
@@ -201,7 +201,7 @@ def test_a_full_disk_costs_what_was_being_written_and_is_said(tmp_path):
     number, notices, kept = json.loads(written_by(FILL, disk / "progress.sqlite", before=before).communicate()[0])
     assert number > 10 and kept == number
     (notice,) = notices
-    assert notice.startswith("The disk with ") and " is full. This attempt could not be written down" in notice
+    assert notice.startswith("The disk with ") and " is full. This attempt could not be saved" in notice
     assert "Free some space, then check again." in notice
 
 
@@ -215,7 +215,7 @@ def test_a_file_that_may_not_grow_keeps_what_it_has(path):
     )
     number, notices, kept = json.loads(written_by(no_larger + textwrap.dedent(FILL), path).communicate()[0])
     assert number > 10 and kept == number and len(notices) == 1
-    assert "could not be written down; earlier ones are safe" in notices[0]
+    assert "could not be saved; earlier ones are safe" in notices[0]
     assert len(sources(path)) == number
     Progress(path).record("a", verdict(), "there is space again")
     assert len(sources(path)) == number + 1

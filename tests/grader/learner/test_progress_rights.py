@@ -40,7 +40,7 @@ def test_a_file_that_may_only_be_read_is_said(powerless):
     assert progress.record("a", verdict(Outcome.PASSED), "lost").verdict.passed
     assert [attempt.source for attempt in progress.attempts()] == ["kept"]
     (notice,) = progress.notices
-    assert "may not be written" in notice and "REMAT_WORKBOOK_DATA" in notice
+    assert "writable" in notice and "REMAT_WORKBOOK_DATA" in notice
 
 
 @pytest.mark.parametrize("mode", [0o500, 0o000])
@@ -54,7 +54,7 @@ def test_a_folder_that_may_not_be_written_is_said(powerless, mode, there):
     progress.record("a", verdict(), "lost")
     readable = there and mode == 0o500
     assert len(progress.attempts()) == readable
-    assert "may not be written" in progress.notices[0] and "REMAT_WORKBOOK_DATA" in progress.notices[0]
+    assert "writable" in progress.notices[0] and "REMAT_WORKBOOK_DATA" in progress.notices[0]
     powerless.chmod(0o700)
     assert len(Progress(path).attempts()) == there
 

@@ -45,8 +45,8 @@ def test_a_page_comes_back(folder, meant):
     status, out, _ = reset(meant)
     assert status == 0
     assert out == (
-        f"Your page is kept as my_{NAME}, beside the others.\n"
-        f"{NAME} is as it came. If JupyterLab has it open, choose File → Reload Notebook from Disk.\n"
+        f"Your page is saved as my_{NAME} in the same folder.\n"
+        f"{NAME} is restored. If it is open in JupyterLab, choose File → Reload Notebook from Disk.\n"
     )
     assert content(folder) == before | {f"my_{NAME}": b"mine"}
 
@@ -67,7 +67,7 @@ def test_a_kept_page_names_its_exercise(folder):
 def test_an_untouched_page_is_left_alone(folder):
     before = content(folder)
     time = (folder / NAME).stat().st_mtime_ns
-    assert reset("7") == (0, f"{NAME} is as it came: there is nothing to do.\n", "")
+    assert reset("7") == (0, f"{NAME} is unchanged: there is nothing to do.\n", "")
     assert content(folder) == before and (folder / NAME).stat().st_mtime_ns == time
 
 
@@ -75,7 +75,7 @@ def test_a_missing_page_comes_back(folder):
     before = content(folder)
     (folder / NAME).unlink()
     status, out, _ = reset("7")
-    assert status == 0 and out.startswith(f"{NAME} is as it came.")
+    assert status == 0 and out.startswith(f"{NAME} is restored.")
     assert content(folder) == before
 
 

@@ -71,17 +71,17 @@ def test_nothing_is_overwritten(tmp_path):
 
 
 def test_nothing_to_hand_in_is_said():
-    with pytest.raises(HandInError, match=r"nothing to hand in\. No answer was checked so far"):
+    with pytest.raises(HandInError, match=r"nothing to submit\. You have not checked any answer"):
         hand_in.submit()
     default_path().parent.mkdir(exist_ok=True)
     default_path().write_bytes(b"damaged" * 100)
-    with pytest.raises(HandInError, match="was damaged, and is kept as"):
+    with pytest.raises(HandInError, match="was damaged"):
         hand_in.submit()
 
 
 def test_a_file_that_cannot_be_written_is_said(tmp_path):
     did(Outcome.PASSED, RIGHT)
-    with pytest.raises(HandInError, match="cannot be written: No such file or directory"):
+    with pytest.raises(HandInError, match="No such file or directory"):
         hand_in.submit(tmp_path / "nowhere" / "mine.json")
     status, out, err = run("submit", "--out", tmp_path / "nowhere" / "mine.json")
     assert (status, out) == (1, "") and "Name another file, or another folder." in err
@@ -138,7 +138,7 @@ def test_an_answer_is_graded_by_what_it_does_not_by_what_the_file_claims(tmp_pat
         Outcome.NOT_PASSED,
     ]
     assert out.splitlines()[1] == f"passed               {NAME}"
-    assert out.splitlines()[3] == "not passed           save_named  (handed in as passed)"
+    assert out.splitlines()[3] == "not passed           save_named  (submitted as passed)"
     assert Progress().attempts(NAME)[-1].source == RIGHT and len(Progress().attempts()) == 4  # grading is no attempt
 
 
@@ -156,7 +156,7 @@ def test_a_changed_file_is_graded_and_said(tmp_path):
     path = hand_in.submit()
     path.write_text(path.read_text().replace('"not passed"', '"passed"'))
     status, out, err = run("check", path)
-    assert status == 1 and "(handed in as passed)" in out
+    assert status == 1 and "(submitted as passed)" in out
     assert f"{path.name} was changed or damaged after it was written" in err
 
 
@@ -204,7 +204,7 @@ def test_a_file_that_submit_did_not_write_is_refused(tmp_path, text):
 
 def test_a_file_that_is_not_there_is_said(tmp_path):
     status, _, err = run("check", tmp_path / "none.json")
-    assert status == 2 and "cannot be read: No such file or directory. Check its name." in err
+    assert status == 2 and "File not found" in err
 
 
 def test_a_file_may_be_checked_for_one_exercise_of_several(tmp_path):

@@ -141,7 +141,7 @@ def test_an_older_page_on_which_nobody_wrote_is_replaced(folder, name):
     (folder / name).write_text(json.dumps(ran))
     status, out, _ = updated()
     place = f", in place of {BEFORE}" * (name == BEFORE)
-    assert status == 0 and out.startswith(f"{NOW} is the new page{place}. You had written nothing there.\n")
+    assert status == 0 and out.startswith(f"{NOW} is the new page{place}. You had not changed the old one.\n")
     assert content(folder) == before
 
 
@@ -187,7 +187,7 @@ def test_nothing_kept_is_ever_overwritten(folder):
 def test_the_python_file_of_watch_is_found_under_the_new_number(folder):
     (folder / f"my_06_{NAME}.py").write_text("mine")
     status, out, _ = updated()
-    assert status == 0 and out.startswith(f"my_06_{NAME}.py is called my_07_{NAME}.py now")
+    assert status == 0 and out.startswith(f"my_06_{NAME}.py is now called my_07_{NAME}.py")
     assert (folder / f"my_07_{NAME}.py").read_text() == "mine" and not (folder / f"my_06_{NAME}.py").exists()
     (folder / f"my_06_{NAME}.py").write_text("another")
     assert updated()[1] == NOTHING and (folder / f"my_07_{NAME}.py").read_text() == "mine"
@@ -224,7 +224,7 @@ def test_an_old_chapter_that_was_only_run_is_replaced(chapters, name):
     (chapters / CHAPTER).unlink()
     (chapters / name).write_bytes(chapter(outputs=[{"output_type": "stream", "text": "ran"}]))
     status, out, _ = updated()
-    assert status == 0 and out.startswith(f"{CHAPTER} is the new page") and "You had written nothing there." in out
+    assert status == 0 and out.startswith(f"{CHAPTER} is the new page") and "You had not changed the old one." in out
     assert content(chapters) == new and updated() == (0, NOTHING, "")
 
 
@@ -265,7 +265,7 @@ def test_when_it_cannot_be_done_nothing_changes(folder, monkeypatch, room):
     monkeypatch.setattr("os.replace", full)
     status, out, err = updated()
     assert (status, out) == (1, "") and content(folder) == before
-    assert f"{NOW} was not brought: No space left on device" in err
+    assert f"{NOW} was not updated: No space left on device" in err
 
 
 def test_the_pages_of_earlier_versions_are_known():

@@ -109,7 +109,7 @@ def test_an_exercise_is_solved_with_a_narrow_terminal_and_an_editor(tmp_path):
     terminal.press("n")
     assert f"Exercise {pages.find(NAME).number + 1} " in terminal.wait_for("n skip")
     terminal.press("\x03")
-    terminal.wait_for("Your progress is kept")
+    terminal.wait_for("Your progress is saved")
     assert terminal.ended() == 0
     assert [attempt.verdict.passed for attempt in Progress().attempts(NAME)] == [False, True]
     # But for a table that has its columns.
@@ -174,4 +174,4 @@ def test_next_says_what_to_do_and_where_that_is():
 
 def test_what_is_neither_an_exercise_nor_an_answer_is_not_watched(tmp_path):
     done = CliRunner().invoke(app, ["watch", str(tmp_path / "nothing.py")])
-    assert done.exit_code == 1 and "There is no file" in done.stderr
+    assert done.exit_code == 1 and "File not found" in done.stderr

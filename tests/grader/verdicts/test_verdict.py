@@ -18,9 +18,9 @@ VERDICT = Verdict(
     (
         Finding(
             "also saved",
-            "Your forward pass also saves relu's mask, bool[48,16], 768 B: 768 B more than asked for.",
-            expected="5 saved values",
-            got="6 saved values",
+            "Your forward pass saves one extra residual: relu's mask, bool[48,16], 768 B.",
+            expected="h; and any arguments",
+            got="relu's mask; and the argument x",
             nbytes=768,
             source="In [3], line 7 (f): y = a < b",
             next="Which function marks a computation?",
@@ -32,11 +32,11 @@ VERDICT = Verdict(
 
 TEXT = """\
 Not passed yet: checkpoint_dot_policy
-  1. Your forward pass also saves relu's mask, bool[48,16], 768 B: 768 B more than asked for.
-     asked for: 5 saved values
-     yours: 6 saved values
+  1. Your forward pass saves one extra residual: relu's mask, bool[48,16], 768 B.
+     expected: h; and any arguments
+     yours: relu's mask; and the argument x
      in your code: In [3], line 7 (f): y = a < b
-     seen in: float32; bfloat16
+     fails for: float32; bfloat16
      next: Which function marks a computation?
   Advice: Beware."""
 
@@ -57,9 +57,9 @@ def test_a_terminal_shows_the_programs_of_a_case_once_and_those_with_marks():
         Finding(kind, f"It is {kind}.", cases=("float32",), marked=marked, programs="forward")
         for kind, marked in (("recomputes", ()), ("also saved", (2,)))
     )
-    for findings, marks in (((again, saved), ", the values of the finding marked"), ((again,), "")):
+    for findings, marks in (((again, saved), ", with the residuals of this finding marked"), ((again,), "")):
         text = str(VerdictView(replace(VERDICT, findings=findings)))
-        assert text.count("Both programs") == 1 and f"answer (float32){marks}:" in text
+        assert text.count("Forward and backward program") == 1 and f"answer (float32){marks}:" in text
 
 
 class Words(HTMLParser):
@@ -122,14 +122,14 @@ def checkpoint_dot_polcy(w1, w2, x): ...
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (3, "check takes the function itself, not what it returns: this is of type int."),
-        (jnp.ones((2, 3)), "this is an array, float32[2, 3]."),
-        (None, "this is of type NoneType."),
+        (3, "check takes the function itself, but got an int."),
+        (jnp.ones((2, 3)), "got an array, float32[2, 3]."),
+        (None, "got a NoneType."),
         (
             checkpoint_dot_polcy,
             "called checkpoint_dot_polcy, which is not an exercise; did you mean checkpoint_dot_policy?",
         ),
-        (print, "called print, which is not an exercise; the exercises are: "),
+        (print, "called print, which is not an exercise"),
         (lambda x: x, "called <lambda>, which is not an exercise"),
     ],
 )

@@ -39,7 +39,7 @@ def mean(loss, params, batch):
     return total / weight
 
 
-@fails_with("peak", "times one microbatch's activations", "8 at most", "before the second microbatch's forward pass")
+@fails_with("peak", "times one microbatch's activations", "at most 8", "before the second microbatch's forward pass")
 def whole_batch(loss, params, batch, k):
     return jax.value_and_grad(lambda params: mean(loss, params, batch))(params)
 

@@ -145,7 +145,7 @@ def nothing_for_full(*arguments):
 
 @fails_with(
     "wrong value",
-    "it is right only where mode = 'full'",
+    "it is right only for mode = 'full'",
     "what do you divide",
     where=lambda mode, **_: mode != FULL,
 )
@@ -153,7 +153,7 @@ def without_masks_and_norms(*arguments):
     return layer(*arguments, whole=4)
 
 
-@fails_with("wrong type", ".0 where an integer is asked for", "What should activation_bytes", where=lambda **_: True)
+@fails_with("wrong type", ".0 instead of an integer", "What should activation_bytes", where=lambda **_: True)
 def as_floats(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) / 1
 
@@ -219,7 +219,7 @@ def tokens_not_squared(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) - (0 if mode not in ALL[:2] else 5 * a * s * b * (s - 1) // t)
 
 
-@fails_with("wrong value", "it is wrong only where b = 1", where=lambda b, **_: b == 1)
+@fails_with("wrong value", "it is wrong only for b = 1", where=lambda b, **_: b == 1)
 def one_sequence_counts_less(s, b, h, a, t, mode):
     return layer(s, b, h, a, t, mode) - (b == 1)
 

@@ -13,12 +13,12 @@ ALL = ("one name of three", "a product without a name", "a name that is not ther
 
 
 # Which values these two save besides differs between JAX's two rematerializations.
-@fails_with("also saved", "not asked for", "no name", cases=ALL[:1])
+@fails_with("also saved", "extra residual", "no name", cases=ALL[:1])
 def the_one_that_ignores_its_names(f, name):
     return jax.checkpoint(f, policy=policies.save_anything_except_these_names(name))
 
 
-@fails_with("also saved", "not asked for", "no name", cases=ALL[:1])
+@fails_with("also saved", "extra residual", "no name", cases=ALL[:1])
 def unnamed_values_too(f, name):
     def policy(operation, *_, **parameters):
         return not (operation.name == "name" and parameters["name"] == name)
@@ -26,7 +26,7 @@ def unnamed_values_too(f, name):
     return jax.checkpoint(f, policy=policy)
 
 
-@fails_with("also saved", "none of the usual ones", "no name", cases=ALL[1:2])
+@fails_with("also saved", "intermediate value", "no name", cases=ALL[1:2])
 def unnamed_products_too(f, name):
     named = policies.save_any_names_but_these(name, "mix")
 
@@ -113,7 +113,7 @@ def the_sum_of_two_runs(f, name):
     return lambda *arguments: kept(*arguments) + f(*arguments)
 
 
-@fails_with("wrong gradient", "respect to up is zero everywhere")
+@fails_with("wrong gradient", " up", "zero everywhere")
 def without_gradient(f, name):
     return lambda *arguments: jax.lax.stop_gradient(f(*arguments)) + 0 * jnp.sum(arguments[0])
 

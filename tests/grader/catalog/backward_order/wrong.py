@@ -82,24 +82,24 @@ def gradients_last(equations, residuals):
     return behind_what_it_reads([*(n for n in way if n in read), *(n for n in way if n not in read)], equations)
 
 
-@fails_with("costs more", "than it has to.", "could be computed later")
+@fails_with("costs more", "than necessary.", "could be computed later")
 def largest_first(equations, residuals):
     return always(lambda equation: -equation[2], equations)
 
 
-@fails_with("costs more", "than it has to.", "could be computed later")
+@fails_with("costs more", "than necessary.", "could be computed later")
 def by_how_many_read_it(equations, residuals):
     readers = [read for _, reads, _ in equations for read in reads]
     return always(lambda equation: (-readers.count(equation[0]), equation[2]), equations)
 
 
-@fails_with("costs more", "than it has to.", "could be computed later")
+@fails_with("costs more", "than necessary.", "could be computed later")
 def half_of_it_first(equations, residuals):
     again = [name for name in names(equations) if name not in way_of(equations)]
     return behind_what_it_reads([*again[: (len(again) + 1) // 2], *way_of(equations)], equations)
 
 
-@fails_with("costs more", "than it has to", where=lambda n: n > 9)
+@fails_with("costs more", "than necessary", where=lambda n: n > 9)
 def right_for_nine_equations(equations, residuals):
     return best(equations, residuals) if len(equations) <= 9 else names(equations)
 
@@ -174,7 +174,7 @@ def a_string(equations, residuals):
     return " ".join(best(equations, residuals))
 
 
-@fails_with("wrong type", "which is no plain data", "What should backward_order", where=lambda n: True)
+@fails_with("wrong type", "not plain", "What should backward_order", where=lambda n: True)
 def a_set(equations, residuals):
     return {*best(equations, residuals)}
 
@@ -211,12 +211,12 @@ def nothing_for_one_equation(equations, residuals):
     return best(equations, residuals) if len(equations) > 1 else []
 
 
-@fails_with("costs more", "than it has to", where=lambda n: n == 14)
+@fails_with("costs more", "than necessary", where=lambda n: n == 14)
 def thirteen_at_most(equations, residuals):
     return best(equations, residuals) if len(equations) < 14 else names(equations)
 
 
-@fails_with("costs more", "than it has to", where=lambda n: 5 < n < 14)
+@fails_with("costs more", "than necessary", where=lambda n: 5 < n < 14)
 def neither_few_nor_fourteen(equations, residuals):
     return names(equations) if 5 < len(equations) < 14 else best(equations, residuals)
 

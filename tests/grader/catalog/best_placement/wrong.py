@@ -22,7 +22,7 @@ def right(stages):
     return wrapping(stages, [True] * (len(stages) - 1) + [False])
 
 
-@fails_with("recomputes", "matmuls again", "matmuls recomputed", "values does the backward pass need first")
+@fails_with("recomputes", "matmuls", "at most", "values does the backward pass need first")
 def wraps_all(stages):
     return chain([*map(jax.checkpoint, stages)])
 
@@ -37,7 +37,7 @@ def wraps_none(stages):
     return chain(stages)
 
 
-@fails_with("recomputes", "matmuls again")
+@fails_with("recomputes", "matmuls")
 def one_checkpoint_around_all(stages):
     return jax.checkpoint(chain(stages))
 
@@ -48,7 +48,7 @@ def one_checkpoint_around_the_earlier_ones(stages):
     return lambda x: stages[-1](earlier(x))
 
 
-@fails_with("recomputes", "matmuls again", "inside the checkpoint of another")
+@fails_with("recomputes", "matmuls", "inside the checkpoint of another")
 def each_in_the_checkpoint_of_the_next(stages):
     first, *others = stages
     return functools.reduce(lambda before, stage: lambda x: stage(jax.checkpoint(before)(x)), others, first)
@@ -118,7 +118,7 @@ def the_last_by_its_identity(stages):
     return wrapping(stages, [stage is not stages[-1] for stage in stages])
 
 
-@fails_with("recomputes", "matmuls again")
+@fails_with("recomputes", "matmuls")
 def the_last_by_its_index(stages):
     return wrapping(stages, [stages.index(stage) < len(stages) - 1 for stage in stages])
 
@@ -164,7 +164,7 @@ def called_without_x(stages):
     return right(stages)()
 
 
-@fails_with("extra matmuls", "with the cotangent mixed in")
+@fails_with("extra matmuls", "depends on the cotangent")
 def again_behind_the_cotangent(stages):
     """Every stage checkpointed by hand, the last one's recomputation made to look as if it needed the cotangent."""
 
@@ -287,7 +287,7 @@ def of_two_axes_only(stages):
     return lambda x: (right if x.ndim == 2 else chain)(stages)(x)
 
 
-@fails_with("recomputes", "matmuls again")
+@fails_with("recomputes", "matmuls")
 def one_row_otherwise(stages):
     return lambda x: (jax.checkpoint(chain(stages)) if x.shape[0] == 1 else right(stages))(x)
 

@@ -103,7 +103,7 @@ def square_left_outside(w1, w2, x):
     return jnp.sum(z**2)
 
 
-@fails_with("recomputes", "1 matmul again")
+@fails_with("recomputes", "recomputes 1 matmul")
 def first_matmul_recomputed(w1, w2, x):
     @functools.partial(jax.checkpoint, policy=jax.checkpoint_policies.save_only_these_names("z"))
     def named(w1, w2, x):
@@ -122,7 +122,7 @@ def wrong_value_named(w1, w2, x):
     return named(w1, w2, x)
 
 
-@fails_with("recomputes", "3 matmuls again", "more than once")
+@fails_with("recomputes", "recomputes 3 matmuls", "more than once")
 def inner_checkpoint_too(w1, w2, x):
     def answer(w1, w2, x):
         h = jax.checkpoint(lambda x: jax.nn.relu(x @ w1), policy=NO_BATCH)(x)
@@ -137,7 +137,7 @@ def offloaded(w1, w2, x):
     return jax.checkpoint(pipeline, policy=policy)(w1, w2, x)
 
 
-@fails_with("extra matmuls", "a matmul too many")
+@fails_with("extra matmuls", "extra matmul")
 def trace_of_a_third_product(w1, w2, x):
     def answer(w1, w2, x):
         z = jax.nn.relu(x @ w1) @ w2
@@ -232,7 +232,7 @@ def same_value_twice(w1, w2, x):
     return by_hand(lambda w1, w2, x, y, z: (w1, w2, x, y, y + 0 * y, z), gradients)(w1, w2, x)
 
 
-@fails_with("also saved", "a value that is none of the usual ones")
+@fails_with("also saved", "intermediate value")
 def two_values_in_one(w1, w2, x):
     return by_hand(
         lambda w1, w2, x, y, z: (w1, w2, x, jnp.stack([y, z])),
@@ -276,7 +276,7 @@ def square_missing(w1, w2, x):
     return jax.checkpoint(lambda w1, w2, x: jnp.sum(jax.nn.relu(x @ w1) @ w2), policy=NO_BATCH)(w1, w2, x)
 
 
-@fails_with("wrong value", "is not the one asked for")
+@fails_with("wrong value", "value is wrong.")
 def another_activation(w1, w2, x):
     return jax.checkpoint(lambda w1, w2, x: jnp.sum((jnp.tanh(x @ w1) @ w2) ** 2), policy=NO_BATCH)(w1, w2, x)
 
@@ -286,7 +286,7 @@ def not_a_number(w1, w2, x):
     return jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x) + jnp.log(-1.0).astype(x.dtype)
 
 
-@fails_with("wrong gradient", "w1 is zero everywhere")
+@fails_with("wrong gradient", " w1", "zero everywhere")
 def gradient_stopped(w1, w2, x):
     def stopped(w1, w2, x):
         return jnp.sum((jax.lax.stop_gradient(jax.nn.relu(x @ w1)) @ w2) ** 2)
@@ -294,7 +294,7 @@ def gradient_stopped(w1, w2, x):
     return jax.checkpoint(stopped, policy=NO_BATCH)(w1, w2, x)
 
 
-@fails_with("wrong gradient", "w2 is wrong")
+@fails_with("wrong gradient", " w2", "wrong")
 def half_of_the_gradient(w1, w2, x):
     def half(w1, w2, x):
         z = jax.nn.relu(x @ w1) @ w2
@@ -303,14 +303,14 @@ def half_of_the_gradient(w1, w2, x):
     return jax.checkpoint(half, policy=NO_BATCH)(w1, w2, x)
 
 
-@fails_with("wrong gradient", "x is wrong")
+@fails_with("wrong gradient", " x", "wrong")
 def cotangent_ignored(w1, w2, x):
     return by_hand(
         lambda *values: values, lambda w1, w2, x, y, z, ct: from_products(w1, w2, x, y, z, jnp.ones_like(ct))
     )(w1, w2, x)
 
 
-@fails_with("wrong gradient", "w1 is wrong")
+@fails_with("wrong gradient", " w1", "wrong")
 def straight_through_relu(w1, w2, x):
     def straight(w1, w2, x):
         y = x @ w1
@@ -378,7 +378,7 @@ def not_summed(w1, w2, x):
     return jax.checkpoint(lambda w1, w2, x: (jax.nn.relu(x @ w1) @ w2) ** 2, policy=NO_BATCH)(w1, w2, x)
 
 
-@fails_with("wrong type", "(*, *) of f32[]", "f32[] is asked for")
+@fails_with("wrong type", "(*, *) of f32[]", "instead of f32[]")
 def with_a_second_result(w1, w2, x):
     value = jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x)
     return value, value / 2
@@ -404,7 +404,7 @@ def integer_result(w1, w2, x):
     return pipeline(w1, w2, x).astype(jnp.int32)
 
 
-@fails_with("wrong type", "f32[2,2] where bf16[2,2] is asked for")
+@fails_with("wrong type", "f32[2,2] instead of bf16[2,2]")
 def always_float32(w1, w2, x):
     return jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x).astype(jnp.float32)
 
@@ -427,7 +427,7 @@ def right_for_one_shape_only(w1, w2, x):
     return jax.checkpoint(scaled, policy=NO_BATCH)(w1, w2, x)
 
 
-@fails_with("wrong value", "is not the one asked for")
+@fails_with("wrong value", "value is wrong.")
 def answer_to_one_input(w1, w2, x):
     return jnp.asarray(64, x.dtype) + 0 * pipeline(w1, w2, x)
 
@@ -514,7 +514,7 @@ def sums_over_the_last_axis_saved(w1, w2, x):
     return jax.checkpoint(pipeline, policy=policy)(w1, w2, x)
 
 
-@fails_with("recomputes", "1 matmul again", beyond="Recomputes.dots")
+@fails_with("recomputes", "recomputes 1 matmul", beyond="Recomputes.dots")
 def first_product_once_more(w1, w2, x):
     total = jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x)
     return also_run_backward(jnp.matmul, total, x, w1)

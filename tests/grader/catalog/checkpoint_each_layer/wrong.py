@@ -19,17 +19,17 @@ def net(W1, W2, W3, x):
     return layer(W3, layer(W2, layer(W1, x)))
 
 
-@fails_with("also saved", "layer 1's cosine, f32[", "layer 3's cosine", "9 saved values", "Which function")
+@fails_with("also saved", "layer 1's cosine, f32[", "layer 3's cosine", "Which function")
 def no_checkpoint(W1, W2, W3, x):
     return net(W1, W2, W3, x)
 
 
-@fails_with("not saved", "layer 1's output, f32[", "layer 2's output", "4 saved values", "computed and used inside one")
+@fails_with("not saved", "layer 1's output, f32[", "layer 2's output", "computed and used inside one")
 def one_outer_checkpoint(W1, W2, W3, x):
     return jax.checkpoint(net)(W1, W2, W3, x)
 
 
-@fails_with("not saved", "layer 1's output", "layer 2's output", "4 saved values")
+@fails_with("not saved", "layer 1's output", "layer 2's output")
 def an_outer_one_besides(W1, W2, W3, x):
     def answer(W1, W2, W3, x):
         for W in (W1, W2, W3):
@@ -39,7 +39,7 @@ def an_outer_one_besides(W1, W2, W3, x):
     return jax.checkpoint(answer)(W1, W2, W3, x)
 
 
-@fails_with("also saved", "layer 3's cosine", "7 saved values", "inside one checkpoint")
+@fails_with("also saved", "layer 3's cosine", "inside one checkpoint")
 def last_layer_left_out(W1, W2, W3, x):
     return layer(W3, jax.checkpoint(layer)(W2, jax.checkpoint(layer)(W1, x)))
 
@@ -56,7 +56,7 @@ def only_the_sines(W1, W2, W3, x):
     return sin(W3 @ sin(W2 @ sin(W1 @ x)))
 
 
-@fails_with("not saved", "layer 1's output", "5 saved values")
+@fails_with("not saved", "layer 1's output")
 def two_layers_in_one(W1, W2, W3, x):
     both = jax.checkpoint(lambda W1, W2, x: layer(W2, layer(W1, x)))
     return jax.checkpoint(layer)(W3, both(W1, W2, x))
@@ -67,7 +67,7 @@ def products_by_policy(W1, W2, W3, x):
     return jax.checkpoint(net, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable)(W1, W2, W3, x)
 
 
-@fails_with("also saved", "layer 1's cosine", "9 saved values")
+@fails_with("also saved", "layer 1's cosine")
 def everything_saveable(W1, W2, W3, x):
     keep = jax.checkpoint(layer, policy=jax.checkpoint_policies.everything_saveable)
     return keep(W3, keep(W2, keep(W1, x)))
@@ -105,7 +105,7 @@ def layers_back(W1, W2, W3, x, h1, h2, y1, y2, y3, ct):
     return jnp.outer(d1, x), jnp.outer(d2, h1), jnp.outer(d3, h2), d1 @ W1
 
 
-@fails_with("recomputes", "6 matmuls again", "From which saved value")
+@fails_with("recomputes", "recomputes 6 matmuls", "From which saved value")
 def each_layer_recomputed_from_x(W1, W2, W3, x):
     def backward(W1, W2, W3, x, h1, h2, ct):
         y1, y2, y3 = W1 @ x, W2 @ layer(W1, x), W3 @ layer(W2, layer(W1, x))
@@ -119,7 +119,7 @@ def last_sine_forgotten(W1, W2, W3, x):
     return W3 @ layer(W2, layer(W1, x))
 
 
-@fails_with("wrong gradient", "with respect to W1 is wrong")
+@fails_with("wrong gradient", " W1", "wrong")
 def half_a_gradient(W1, W2, W3, x):
     def backward(W1, W2, W3, x, h1, h2, ct):
         dW1, *others = layers_back(W1, W2, W3, x, h1, h2, W1 @ x, W2 @ h1, W3 @ h2, ct)
@@ -128,7 +128,7 @@ def half_a_gradient(W1, W2, W3, x):
     return by_hand(backward)(W1, W2, W3, x)
 
 
-@fails_with("wrong gradient", "with respect to x is zero everywhere")
+@fails_with("wrong gradient", " x", "zero everywhere")
 def x_stopped(W1, W2, W3, x):
     return net(W1, W2, W3, jax.lax.stop_gradient(x))
 
@@ -213,6 +213,6 @@ def a_table_made_in_the_first_call(W1, W2, W3, x):
     return jax.jit(scaled)(each_layer(W1, W2, W3, x))
 
 
-@fails_with("recomputes", "4 matmuls again", "From which saved value", beyond="Recomputes.dots")
+@fails_with("recomputes", "recomputes 4 matmuls", "From which saved value", beyond="Recomputes.dots")
 def first_product_once_more(W1, W2, W3, x):
     return each_layer(W1, W2, W3, also_run_backward(lambda x, W: W @ x, x, x, W1))

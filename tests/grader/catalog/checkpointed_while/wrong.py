@@ -87,12 +87,12 @@ def no_checkpoint(cond, body, x, max_steps, c):
     return bounded(cond, body, x, max_steps)
 
 
-@fails_with("also saved", "every state, f32[58,", "as much as 58 states", "states at most")
+@fails_with("also saved", "every state, f32[58,", "as much as 58 states", "at most")
 def checkpoint_around_body(cond, body, x, max_steps, c):
     return bounded(cond, jax.checkpoint(body), x, max_steps)
 
 
-@fails_with("also saved", "the first states of segments of c steps, f32[", "states at most")
+@fails_with("also saved", "the first states of segments of c steps, f32[", "at most")
 def c_steps_a_segment(cond, body, x, max_steps, c):
     return in_segments(cond, body, x, max_steps, -(-max_steps // c), c)
 
@@ -115,8 +115,8 @@ def one_step_more(cond, body, x, max_steps, c):
 
 
 for name, other, holds, kind, *words in (
-    ("one_checkpoint_keeps_all", no_checkpoint, lambda n, c: c == 1, "also saved", "1 state at most"),
-    ("two_checkpoints_keep_all", no_checkpoint, lambda n, c: c == 2, "also saved", "2 states at most"),
+    ("one_checkpoint_keeps_all", no_checkpoint, lambda n, c: c == 1, "also saved", "at most 1 state"),
+    ("two_checkpoints_keep_all", no_checkpoint, lambda n, c: c == 2, "also saved", "at most 2 states"),
     (
         "as_many_checkpoints_as_steps",
         one_step_more,
@@ -124,7 +124,7 @@ for name, other, holds, kind, *words in (
         "wrong value",
         "although cond was false earlier",
     ),
-    ("twice_as_many_from_four_on", more_checkpoints, lambda n, c: c >= 4, "also saved", "states at most"),
+    ("twice_as_many_from_four_on", more_checkpoints, lambda n, c: c >= 4, "also saved", "at most"),
 ):
     answer = unlike_the_others(other, holds)
     answer.__name__ = name
@@ -143,7 +143,7 @@ def first_state_returned(cond, body, x, max_steps, c):
     return x * 1.0
 
 
-@fails_with("peak", "vectors of x's size in memory", "30 at most", "recompute at once")
+@fails_with("peak", "vectors of x's size", "at most 30", "recompute at once")
 def checkpoint_around_all(cond, body, x, max_steps, c):
     return jax.checkpoint(lambda x: bounded(cond, body, x, max_steps))(x)
 
@@ -168,7 +168,7 @@ def rule_without_what_body_brings_along(cond, body, x, max_steps, c):
     return run(x)
 
 
-@fails_with("wrong gradient", "with respect to levels is NaN", "no finite derivative")
+@fails_with("wrong gradient", " levels", "NaN", "infinite derivative")
 def both_sides_taken(cond, body, x, max_steps, c):
     def step(x, number):
         return jnp.where((number < max_steps) & cond(x), body(x), x)
@@ -176,7 +176,7 @@ def both_sides_taken(cond, body, x, max_steps, c):
     return segments(step, x, c, -(-max_steps // c))
 
 
-@fails_with("wrong gradient", "with respect to holes is zero everywhere")
+@fails_with("wrong gradient", " holes", "zero everywhere")
 def no_gradient_of_what_body_brings_along(cond, body, x, max_steps, c):
     body, brought_along = jax.closure_convert(body, x)
     brought_along = jax.lax.stop_gradient(brought_along)
@@ -224,12 +224,12 @@ def one_step_more_where_segments_come_out_even(cond, body, x, max_steps, c):
     return in_segments(cond, body, x, max_steps + more, c, -(-max_steps // c) + more)
 
 
-@fails_with("peak", "One operation after the other", "recompute at once")
+@fails_with("peak", "one operation at a time", "recompute at once")
 def checkpoint_around_all_but_58(cond, body, x, max_steps, c):
     return (right if max_steps == 58 else checkpoint_around_all)(cond, body, x, max_steps, c)
 
 
-@fails_with("peak", "One operation after the other", "recompute at once")
+@fails_with("peak", "one operation at a time", "recompute at once")
 def checkpoint_around_all_for_few_segments(cond, body, x, max_steps, c):
     return (checkpoint_around_all if c < 4 else right)(cond, body, x, max_steps, c)
 
@@ -282,7 +282,7 @@ def a_segment_too_many(cond, body, x, max_steps, c):
     return in_segments(cond, body, x, max_steps, count, -(-max_steps // count))
 
 
-@fails_with("peak", "in memory at the worst moment", "30 at most", "recompute at once", beyond="PeakAtMost.most")
+@fails_with("peak", "peak memory", "at most 30", "recompute at once", beyond="PeakAtMost.most")
 def two_segments_for_the_most_steps(cond, body, x, max_steps, c):
     count = 2 if max_steps == 58 else c
     return in_segments(cond, body, x, max_steps, count, -(-max_steps // count))

@@ -100,12 +100,12 @@ def gradients_made_in_the_forward_pass(hidden, vocabulary, labels, chunks):
     return loss(hidden, vocabulary)
 
 
-@fails_with("peak", "takes 96 rows at once", "8 rows at most", "for any number of chunks")
+@fails_with("peak", "takes 96 rows at once", "at most 8 rows", "for any number of chunks")
 def one_checkpoint_around_all(hidden, vocabulary, labels, chunks):
     return jax.checkpoint(lambda *both: jnp.mean(losses(*both, labels)))(hidden, vocabulary)
 
 
-@fails_with("peak", "times one chunk's logits", "5 at most", "How many chunks does one")
+@fails_with("peak", "times one chunk's logits", "at most 5", "How many chunks does one")
 def checkpoint_around_the_scan(hidden, vocabulary, labels, chunks):
     return jax.checkpoint(lambda *both: chunks_without_a_checkpoint(*both, labels, chunks))(hidden, vocabulary)
 
@@ -116,7 +116,7 @@ def written_out(hidden, vocabulary, labels, chunks):
     return sum(loss(rows, of) for rows, of in sliced(hidden, labels, chunks)) / len(hidden)
 
 
-@fails_with("peak", "takes 48 rows at once", "8 rows at most", "for any number of chunks")
+@fails_with("peak", "takes 48 rows at once", "at most 8 rows", "for any number of chunks")
 def two_chunks_for_twelve(hidden, vocabulary, labels, chunks):
     return right(hidden, vocabulary, labels, 2 if chunks == 12 else chunks)
 
@@ -225,7 +225,7 @@ def logits_of_the_labels(hidden, vocabulary, labels, chunks):
     return scanned(jax.checkpoint(of_chunk), hidden, vocabulary, labels, chunks) / len(hidden)
 
 
-@fails_with("wrong gradient", "with respect to vocabulary is zero everywhere")
+@fails_with("wrong gradient", " vocabulary", "zero everywhere")
 def vocabulary_stopped(hidden, vocabulary, labels, chunks):
     return right(hidden, jax.lax.stop_gradient(vocabulary), labels, chunks)
 
@@ -247,7 +247,7 @@ def not_transposed(hidden, vocabulary, labels, chunks):
     return jnp.mean(jax.nn.log_softmax(hidden @ vocabulary))
 
 
-@fails_with("peak", "A single matmul of your two passes takes", "for any number of chunks")
+@fails_with("peak", "One matmul of your two passes takes", "for any number of chunks")
 def one_checkpoint_around_few_rows(hidden, vocabulary, labels, chunks):
     if len(hidden) > 50:
         return right(hidden, vocabulary, labels, chunks)
@@ -267,7 +267,7 @@ def two_turns_at_once(hidden, vocabulary, labels, chunks):
     return total / len(hidden)
 
 
-@fails_with("peak", "takes 9 rows at once", "8 rows at most", beyond="InPieces.rows")
+@fails_with("peak", "takes 9 rows at once", "at most 8 rows", beyond="InPieces.rows")
 def a_row_too_many_where_it_comes_out_even(hidden, vocabulary, labels, chunks):
     """Cut from the front, into pieces of that many rows."""
     rows = len(hidden) // chunks + (len(hidden) > chunks)

@@ -105,7 +105,7 @@ def the_number_alone(f, *args):
     return len(residuals(f, *args))
 
 
-@fails_with("wrong type", "a ResidualTable, which is no plain data", where=always)
+@fails_with("wrong type", "a ResidualTable, not plain", where=always)
 def the_table(f, *args):
     return rematscope.residual_table(f, *args)
 

@@ -188,7 +188,7 @@ def yes_or_no(*asked):
     return counted(asked) | {"barriers": (True, False)}
 
 
-@fails_with("wrong type", "a dict whose keys are not all strings, which is no plain data")
+@fails_with("wrong type", "a dict whose keys are not all strings, not plain")
 def keyed_by_setting(*asked):
     return {p: (barriers(lower(asked, p)), products(lower(asked, p))) for p in SETTINGS}
 

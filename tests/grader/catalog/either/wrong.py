@@ -211,7 +211,7 @@ def joined(p1, p2):
 # What follows is right for the traced pairs of policies.
 
 
-@fails_with("wrong value", "no, compute it again, about ", "yes, keep it")
+@fails_with("wrong value", "no, recompute it, about ", "yes, save it")
 def names_of_the_page_only(p1, p2):
     def policy(operation, *operands, **parameters):
         if operation.name == "name" and parameters["name"] not in ("hidden", "logits", "squares", "sines"):
@@ -278,7 +278,7 @@ def two_operands_handed_on(p1, p2):
     return policy
 
 
-@fails_with("wrong value", ", then no, compute it again")
+@fails_with("wrong value", ", then no, recompute it")
 def tires(p1, p2):
     asked = []
 
@@ -309,7 +309,7 @@ def the_second_not_asked_about_single_numbers(p1, p2):
     return lambda primitive, *a, **k: p1(primitive, *a, **k) if a[0].ndim == 0 else joined(p1, p2)(primitive, *a, **k)
 
 
-@fails_with("wrong value", "says Offloadable", "yes, keep it")
+@fails_with("wrong value", "says Offloadable", "yes, save it")
 def an_offload_to_where_it_is_is_none(p1, p2):
     def policy(*a, **k):
         said = joined(p1, p2)(*a, **k)
@@ -337,7 +337,7 @@ def the_seconds_offload_to_the_same_place(p1, p2):
     return policy
 
 
-@fails_with("wrong value", "no, compute it again, about '")
+@fails_with("wrong value", "no, recompute it, about '")
 def the_second_not_asked_about_long_names(p1, p2):
     def policy(*a, **k):
         return p1(*a, **k) if len(k.get("name", "")) > 12 else joined(p1, p2)(*a, **k)

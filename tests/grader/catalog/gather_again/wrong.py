@@ -152,7 +152,7 @@ def by_hand(collected):
     return whole
 
 
-@fails_with("wrong gradient", "with respect to up is wrong: each device's part", "What becomes of the seven")
+@fails_with("wrong gradient", " up", "wrong: each device's part", "What becomes of the seven")
 def gradients_sliced_and_not_summed(params, x):
     def own(ct, rows):
         return jax.lax.dynamic_slice_in_dim(ct, jax.lax.axis_index("devices") * rows, rows)
@@ -165,7 +165,7 @@ def psum_in_place_of_psum_scatter(params, x):
     return right(params, x, by_hand(lambda ct, rows: jax.lax.psum(ct, "devices")))
 
 
-@fails_with("wrong gradient", "with respect to up is zero everywhere")
+@fails_with("wrong gradient", " up", "zero everywhere")
 def weights_stopped(params, x):
     return right(params, x, lambda w: jax.lax.stop_gradient(gathered(w)))
 

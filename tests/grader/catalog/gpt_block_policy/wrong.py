@@ -25,7 +25,7 @@ MENU = {
 }
 
 
-@fails_with("also saved", "2 saved values: w, x", cases=(FULL,))
+@fails_with("also saved", "no computed value", cases=(FULL,))
 def full_saves_everything(name):
     return policies.everything_saveable if name == FULL else named(*MENU[name])
 
@@ -134,19 +134,19 @@ for name, words, says in (
     ),
     (
         "a_number_more",
-        ["asked about 'mlpwi", "no, compute it again"],
+        ["asked about 'mlpwi", "no, recompute it"],
         lambda value, entry, *_: value in MENU[entry] or (value.startswith("mlpwi_") and value[-1] in "2345"),
     ),
     (
         "all_names_that_it_does_not_know",
-        ["no, compute it again"],
+        ["no, recompute it"],
         lambda value, entry, *_: (
             value in MENU[entry] or (entry == MINIMAL and value not in {*MENU[CONTEXT], "scores", "mlpwi_activated"})
         ),
     ),
     (
         "float32_only",
-        ["yes, keep it", "; "],
+        ["yes, save it", "; "],
         lambda value, entry, operand: value in MENU[entry] and operand.dtype == "float32",
     ),
     ("matrices_only", ["; "], lambda value, entry, operand: value in MENU[entry] and operand.ndim == 2),
@@ -156,7 +156,7 @@ for name, words, says in (
     fails_with("wrong value", *words)(answer)
 
 
-@fails_with("wrong value", "asked about ", "no, compute it again")
+@fails_with("wrong value", "asked about ", "no, recompute it")
 def by_what_the_names_are_made_of(name):
     """What ends in _proj is a projection, what begins with mlpw and ends in i, o or a digit is one too."""
 
@@ -173,7 +173,7 @@ def by_what_the_names_are_made_of(name):
     return policy
 
 
-@fails_with("wrong value", "minimal_with_context, asked about ", "no, compute it again")
+@fails_with("wrong value", "minimal_with_context, asked about ", "no, recompute it")
 def all_but_the_others(name):
     """Of the page's names these are the right ones; a block may have others."""
     if name == CONTEXT:
@@ -181,7 +181,7 @@ def all_but_the_others(name):
     return named(*MENU[name])
 
 
-@fails_with("wrong value", "asked about conv_general_dilated", "no, compute it again")
+@fails_with("wrong value", "asked about conv_general_dilated", "no, recompute it")
 def convolutions_too(name):
     def policy(operation, *operands, **parameters):
         return operation.name.startswith("conv_") or named(*MENU[name])(operation, *operands, **parameters)
@@ -189,7 +189,7 @@ def convolutions_too(name):
     return policy
 
 
-@fails_with("wrong value", "yes, keep it, then no, compute it again")
+@fails_with("wrong value", "yes, save it, then no, recompute it")
 def tires(name):
     asked = []
 

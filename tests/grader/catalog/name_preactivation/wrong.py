@@ -33,14 +33,14 @@ def divided_rows_named(x, W1, W2):
     return jnp.sin(checkpoint_name(divided(x @ W1), "y")) @ W2
 
 
-@fails_with("recomputes", "1 matmul again", "follow from what is not saved")
+@fails_with("recomputes", "recomputes 1 matmul", "follow from what is not saved")
 @functools.partial(jax.checkpoint, policy=policies.save_only_these_names("r", "h"))
 def both_but_the_product(x, W1, W2):
     r = checkpoint_name(divided(x @ W1), "r")
     return checkpoint_name(jnp.sin(r), "h") @ W2
 
 
-@fails_with("not saved", "the value that is asked for", "checkpoint_name returns")
+@fails_with("not saved", "the required value", "checkpoint_name returns")
 @only_y
 def result_discarded(x, W1, W2):
     y = x @ W1
@@ -48,7 +48,7 @@ def result_discarded(x, W1, W2):
     return wave(y) @ W2
 
 
-@fails_with("not saved", "the value that is asked for", "spelled alike")
+@fails_with("not saved", "the required value", "spelled alike")
 @only_y
 def typo(x, W1, W2):
     return wave(checkpoint_name(x @ W1, "Y")) @ W2
@@ -66,13 +66,13 @@ def named_without_a_checkpoint(x, W1, W2):
     return wave(checkpoint_name(x @ W1, "y")) @ W2
 
 
-@fails_with("not saved", "the value that is asked for")
+@fails_with("not saved", "the required value")
 @jax.checkpoint
 def named_without_a_policy(x, W1, W2):
     return wave(checkpoint_name(x @ W1, "y")) @ W2
 
 
-@fails_with("not saved", "the value that is asked for")
+@fails_with("not saved", "the required value")
 @only_y
 def result_named(x, W1, W2):
     return checkpoint_name(wave(x @ W1) @ W2, "y")
@@ -84,7 +84,7 @@ def everything_saveable(x, W1, W2):
     return wave(checkpoint_name(x @ W1, "y")) @ W2
 
 
-@fails_with("recomputes", "1 matmul again")
+@fails_with("recomputes", "recomputes 1 matmul")
 @only_y
 def a_second_product_beside_it(x, W1, W2):
     y = checkpoint_name(x @ W1, "y")
@@ -239,7 +239,7 @@ def by_the_sum_of_sizes(x, W1, W2):
     return (divided_rows_named if sum((*x.shape, *W2.shape)) > 40 else product_named)(x, W1, W2)
 
 
-@fails_with("recomputes", "1 matmul again", beyond="Recomputes.dots")
+@fails_with("recomputes", "recomputes 1 matmul", beyond="Recomputes.dots")
 def first_product_once_more(x, W1, W2):
     def function(x, W1, W2):
         return wave(checkpoint_name(x @ W1, "y")) @ W2

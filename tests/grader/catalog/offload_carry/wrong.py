@@ -134,7 +134,7 @@ def all_in_one_checkpoint(layer):
     return jax.checkpoint(no_checkpoint(layer))
 
 
-@fails_with("recomputes", "10 matmuls again", "How often does one turn call layer")
+@fails_with("recomputes", "recomputes 10 matmuls", "How often does one turn call layer")
 def each_layer_twice(layer):
     return scanned(named(lambda w, x: (layer(w, x) + layer(w, x)) / 2), policy=sending("carry"))
 
@@ -193,11 +193,11 @@ def every_layers_output(layer):
     return lambda ws, x: jax.lax.scan(lambda x, w: (step(w, x),) * 2, x, ws)[1]
 
 
-@fails_with("wrong gradient", "with respect to x is zero everywhere")
+@fails_with("wrong gradient", " x", "zero everywhere")
 def x_stopped(layer):
     return lambda ws, x: right(layer)(ws, jax.lax.stop_gradient(x))
 
 
-@fails_with("recomputes", "6 matmuls again", "How often does one turn call layer", beyond="Recomputes.dots")
+@fails_with("recomputes", "recomputes 6 matmuls", "How often does one turn call layer", beyond="Recomputes.dots")
 def first_layer_once_more(layer):
     return lambda ws, x: right(layer)(ws, also_run_backward(lambda x, ws: layer(ws[0], x), x, x, ws))

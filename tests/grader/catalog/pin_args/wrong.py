@@ -91,13 +91,13 @@ def products_kept(f):
     return pinned(f, policy=policies.dots_saveable)
 
 
-@fails_with("wrong gradient", "with respect to w1 is zero everywhere")
+@fails_with("wrong gradient", " w1", "zero everywhere")
 def weights_stopped(f):
     layer = pinned(f)
     return lambda *own: layer(*map(jax.lax.stop_gradient, own[:-1]), own[-1])
 
 
-@fails_with("wrong gradient", "with respect to x is zero everywhere")
+@fails_with("wrong gradient", " x", "zero everywhere")
 def input_stopped(f):
     layer = pinned(f)
     return lambda *own: layer(*own[:-1], jax.lax.stop_gradient(own[-1]))

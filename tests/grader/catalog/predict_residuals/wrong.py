@@ -34,7 +34,7 @@ def wrong(name, *words, op, kept, kind="wrong value"):
 for op in ("sin", "exp", "relu", "tanh", "log", "sigmoid", "cube", "dot"):
     wrong(f"{op}_saves_nothing", "it says that nothing is saved", "Is the operation linear?", op=op, kept=[])
 
-wrong("relu_saves_x", "it says that relu saves x", "how large x is", "1 of the page's names", op="relu", kept=["x"])
+wrong("relu_saves_x", "it says that relu saves x", "how large x is", "1 name from the page", op="relu", kept=["x"])
 wrong("relu_saves_its_output", "relu saves its own output", "smallest array", op="relu", kept=["relu(x)"])
 wrong("sin_saves_x", "it says that sin saves x", "compute the derivative", op="sin", kept=["x"])
 wrong("sin_saves_its_output", "sin saves its own output", "including its sign", op="sin", kept=["sin(x)"])
@@ -48,24 +48,35 @@ wrong("sigmoid_saves_its_output", "sigmoid saves its own", "or the derivative?",
 wrong("cube_saves_x", "it says that cube saves x.", "compute the derivative", op="cube", kept=["x"])
 wrong("cube_saves_the_square", "it says that cube saves x ** 2", "x ** 2 is enough", op="cube", kept=["x**2"])
 wrong("add_saves_its_output", "add saves its result", "have to be saved", op="add", kept=["x + y"])
-wrong("add_saves_its_arguments", "add saves its arguments", "0 of the page's", op="add", kept=["y", "x"])
+wrong("add_saves_its_arguments", "add saves its arguments", "no name from the page", op="add", kept=["y", "x"])
 wrong("add_saves_x", "add saves x", "have to be saved", op="add", kept=["x"])
 wrong("add_saves_y", "add saves y", "have to be saved", op="add", kept=["y"])
-wrong("dot_saves_x", "dot saves x alone", "2 of the page's names", op="dot", kept=["x"])
+wrong("dot_saves_x", "dot saves x alone", "2 names from the page", op="dot", kept=["x"])
 wrong("dot_saves_w", "dot saves W alone", "each of these need", op="dot", kept=["W"])
 wrong("dot_saves_its_result", "dot saves its result", op="dot", kept=["W @ x"])
-wrong("dot_saves_all", "of these 3 names, 2 are kept", "['W', 'x', 'W @ x']", op="dot", kept=["W", "x", "W @ x"])
-wrong("one_too_many", "of these 2 names, 1 is kept", op="relu", kept=["x > 0", "x"])
-wrong("one_twice", "of these 2 names, 1 is kept", op="exp", kept=["exp(x)", "exp(x)"])
-wrong("two_wrong", "of these 2 names, none is kept", op="sin", kept=["x", "sin(x)"])
-wrong("another_one", "that is not kept", "residual_table", op="sin", kept=["exp(x)"])
-wrong("other_words", "'mask' is none of the names", "means the same", op="relu", kept=["mask"], kind="unknown name")
-wrong("spelled_otherwise", "'3x**2' is none of the names", op="cube", kept=["3x**2"], kind="unknown name")
+wrong("dot_saves_all", "of these 3 names, 2 are right", "['W', 'x', 'W @ x']", op="dot", kept=["W", "x", "W @ x"])
+wrong("one_too_many", "of these 2 names, 1 is right", op="relu", kept=["x > 0", "x"])
+wrong("one_twice", "of these 2 names, 1 is right", op="exp", kept=["exp(x)", "exp(x)"])
+wrong("two_wrong", "of these 2 names, none is right", op="sin", kept=["x", "sin(x)"])
+wrong("another_one", "the name is wrong", "residual_table", op="sin", kept=["exp(x)"])
 wrong(
-    "a_name_in_no_list", "returns the text 'cos(x)' where a list of names", op="sin", kept="cos(x)", kind="wrong type"
+    "other_words",
+    "'mask' is not one of the names",
+    "stands for that value",
+    op="relu",
+    kept=["mask"],
+    kind="unknown name",
 )
-wrong("a_number_of_values", "returns [1] where a list of names", op="exp", kept=[1], kind="wrong type")
-wrong("a_set", "returns a set, which is no plain data", op="dot", kept={"x", "W"}, kind="wrong type")
+wrong("spelled_otherwise", "'3x**2' is not one of the names", op="cube", kept=["3x**2"], kind="unknown name")
+wrong(
+    "a_name_in_no_list",
+    "returns the string 'cos(x)' instead of a list of names",
+    op="sin",
+    kept="cos(x)",
+    kind="wrong type",
+)
+wrong("a_number_of_values", "returns [1] instead of a list of names", op="exp", kept=[1], kind="wrong type")
+wrong("a_set", "returns a set, not plain", op="dot", kept={"x", "W"}, kind="wrong type")
 wrong("nothing_for_one", "returns None", "What should predict_residuals(op)", op="relu", kept=None, kind="wrong type")
 
 
@@ -74,7 +85,7 @@ def x_for_all(op):
     return ["W", "x"] if op == "dot" else ["x"]
 
 
-@fails_with("wrong value", "that is not kept", "2 of the page's names", cases=("dot",))
+@fails_with("wrong value", "the name is wrong", "2 names from the page", cases=("dot",))
 def one_name_for_many(op):
     return ["cos(x)"] if op in ("exp", "relu", "dot") else RIGHT[op]
 

@@ -75,7 +75,7 @@ def what_has_no_name_too(pattern):
     )
 
 
-@fails_with("also saved", "none of the usual ones", "Does that value have a name")
+@fails_with("also saved", "intermediate value", "Does that value have a name")
 def products_too(pattern):
     return policies.save_from_both_policies(policies.dots_saveable, right(pattern))
 

@@ -190,14 +190,14 @@ def one_list(n, s):
     return [word for action in [("step", 0), *best(n, s)] for word in action]
 
 
-@fails_with("wrong type", "returns 5 where a list of pairs such as ('step', 0) is asked for", where=lambda n, s: True)
+@fails_with("wrong type", "returns 5 instead of a list of pairs such as ('step', 0)", where=lambda n, s: True)
 def a_number(n, s):
     return 5
 
 
 @fails_with(
     "wrong type",
-    "a generator, which is no plain data",
+    "a generator, not plain",
     "What should revolve_schedule(n, s) return?",
     where=lambda n, s: True,
 )
@@ -224,7 +224,7 @@ def no_last_case(n, s):
     return best(n, s) if taken(n, s) else []
 
 
-@fails_with("costs more", "than it has to", where=lambda n, s: n > 10 and fewest(n, s) < halves_take(n, s))
+@fails_with("costs more", "than necessary", where=lambda n, s: n > 10 and fewest(n, s) < halves_take(n, s))
 def right_for_ten_steps(n, s):
     return best(n, s) if n <= 10 else by_splitting(n, s, lambda n, _: n // 2)
 
@@ -234,17 +234,17 @@ def right_for_short_and_for_long_chains(n, s):
     return best(n, s) if n < 9 or n >= 90 else by_splitting(n, s, lambda n, _: n // 2)
 
 
-@fails_with("costs more", "than it has to", where=lambda n, s: s > 7 and fewest(n, s) < fewest(n, 7))
+@fails_with("costs more", "than necessary", where=lambda n, s: s > 7 and fewest(n, s) < fewest(n, 7))
 def seven_slots_at_most(n, s):
     return best(n, min(s, 7))
 
 
-@fails_with("costs more", "than it has to", where=lambda n, s: s == 2 < n)
+@fails_with("costs more", "than necessary", where=lambda n, s: s == 2 < n)
 def two_slots_unused(n, s):
     return best(n, s) if s != 2 else from_one_state(0, n)
 
 
-@fails_with("costs more", "than it has to", where=lambda n, s: s == 3 and fewest(n, s) < halves_take(n, s))
+@fails_with("costs more", "than necessary", where=lambda n, s: s == 3 and fewest(n, s) < halves_take(n, s))
 def three_slots_by_halves(n, s):
     return best(n, s) if s != 3 else by_splitting(n, s, lambda n, _: n // 2)
 
@@ -254,7 +254,7 @@ def one_slot_for_eight_steps(n, s):
     return best(n, s) if s > 1 or n <= 8 else [("back", n - 1)]
 
 
-@fails_with("costs more", "than it has to")
+@fails_with("costs more", "than necessary")
 def the_largest_binomial(n, s):
     """The front part is as long as the repeats allow, however few the back part has then."""
 
@@ -265,7 +265,7 @@ def the_largest_binomial(n, s):
     return by_splitting(n, s, where)
 
 
-@fails_with("costs more", "than it has to", where=lambda n, s: n > 1 < s and by_one_more(n, s) > fewest(n, s))
+@fails_with("costs more", "than necessary", where=lambda n, s: n > 1 < s and by_one_more(n, s) > fewest(n, s))
 def a_step_too_far(n, s):
     """The best place to save the first state, but for one."""
     if n == 1 or s == 1:

@@ -50,13 +50,13 @@ def first_name_at_least(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names(names[0], *names[1:]))
 
 
-@fails_with("also saved", "not asked for", "Which function marks", cases=ALL[4:])
+@fails_with("also saved", "extra residual", "Which function marks", cases=ALL[4:])
 def f_itself_for_no_name(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names(*names)) if names else f
 
 
 # Which values this one saves besides differs between JAX's two rematerializations.
-@fails_with("also saved", "not asked for", "what has no name", cases=ALL[:1])
+@fails_with("also saved", "extra residual", "what has no name", cases=ALL[:1])
 def unnamed_values_too(f, names):
     def policy(operation, *_, **parameters):
         return operation.name != "name" or parameters["name"] in names
@@ -135,7 +135,7 @@ def the_sum_of_two_runs(f, names):
     return lambda *arguments: kept(*arguments) + f(*arguments)
 
 
-@fails_with("wrong gradient", "respect to up is zero everywhere")
+@fails_with("wrong gradient", " up", "zero everywhere")
 def without_gradient(f, names):
     return lambda *arguments: jax.lax.stop_gradient(f(*arguments)) + 0 * jnp.sum(arguments[0])
 

@@ -28,7 +28,7 @@ def checkpoint_around_the_scan(ws, x):
     return jax.checkpoint(functools.partial(scanned, layer))(ws, x)
 
 
-@fails_with("not saved", "the layers' inputs", "2 saved values: ws, x")
+@fails_with("not saved", "the layers' inputs", "no computed value; and the arguments ws, x")
 def one_around_the_scan_besides(ws, x):
     return jax.checkpoint(functools.partial(scanned, jax.checkpoint(layer)))(ws, x)
 
@@ -103,8 +103,15 @@ def one_layer_without_scan(ws, x):
 
 
 for name, other, holds, kind, *words in (
-    ("twice_for_five", each_layer_twice, lambda ws: len(ws) == 5, "recomputes", "10 matmuls again", "one turn call"),
-    ("twice_for_the_most", each_layer_twice, lambda ws: len(ws) == 64, "recomputes", "128 matmuls again"),
+    (
+        "twice_for_five",
+        each_layer_twice,
+        lambda ws: len(ws) == 5,
+        "recomputes",
+        "recomputes 10 matmuls",
+        "one turn call",
+    ),
+    ("twice_for_the_most", each_layer_twice, lambda ws: len(ws) == 64, "recomputes", "recomputes 128 matmuls"),
     ("free_for_one_layer", one_layer_without_scan, lambda ws: len(ws) == 1, "also saved", "1 layer"),
     ("free_beyond_five", no_checkpoint, lambda ws: len(ws) > 5, "also saved", "the layers' first cosines"),
     ("all_in_one_beyond_five", checkpoint_around_the_scan, lambda ws: len(ws) > 5, "not saved", "one layer, or all"),
@@ -187,11 +194,11 @@ def no_second_result(ws, x):
     return jax.lax.scan(lambda x, w: jax.checkpoint(layer)(w, x), x, ws)[0]
 
 
-@fails_with("wrong gradient", "with respect to x is zero everywhere")
+@fails_with("wrong gradient", " x", "zero everywhere")
 def x_stopped(ws, x):
     return scanned(jax.checkpoint(layer), ws, jax.lax.stop_gradient(x))
 
 
-@fails_with("recomputes", "6 matmuls again", "one turn call", beyond="Recomputes.dots")
+@fails_with("recomputes", "recomputes 6 matmuls", "one turn call", beyond="Recomputes.dots")
 def first_layer_once_more(ws, x):
     return scanned(jax.checkpoint(layer), ws, also_run_backward(lambda x, ws: ws[0] @ x, x, x, ws))

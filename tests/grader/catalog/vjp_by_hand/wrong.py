@@ -51,7 +51,7 @@ def everything_again(g, h, x):
     return h(g(x)), bwd
 
 
-@fails_with("recomputes", "4 matmuls again", "2 matmuls recomputed", "how many times each")
+@fails_with("recomputes", "recomputes 4 matmuls", "at most 2 matmuls", "how many times each")
 def g_twice_in_the_backward_pass(g, h, x):
     z, h_vjp = jax.vjp(h, g(x))
 
@@ -69,7 +69,7 @@ def g_twice_in_the_forward_pass(g, h, x):
     return z, lambda dz: jax.vjp(g, x)[1](*h_vjp(dz))[0]
 
 
-@fails_with("extra matmuls", "with the cotangent mixed in")
+@fails_with("extra matmuls", "depends on the cotangent")
 def everything_again_behind_the_cotangent(g, h, x):
     z, h_vjp = jax.vjp(h, g(x))
 
@@ -146,13 +146,13 @@ def gradient_summed(g, h, x):
     return z, lambda dz: jax.vjp(g, x)[1](*h_vjp(dz))[0].sum()
 
 
-@fails_with("wrong gradient", "with respect to x is wrong", "does not depend on dz")
+@fails_with("wrong gradient", " x", "wrong", "does not depend on dz")
 def dz_ignored(g, h, x):
     z, h_vjp = jax.vjp(h, g(x))
     return z, lambda dz: jax.vjp(g, x)[1](*h_vjp(jnp.ones_like(z)))[0]
 
 
-@fails_with("wrong gradient", "with respect to x is wrong: g's pullback is computed at g(x)")
+@fails_with("wrong gradient", " x", "wrong: g's pullback is computed at g(x)")
 def pullback_of_g_at_its_value(g, h, x):
     y = g(x)
     z, h_vjp = jax.vjp(h, y)
@@ -210,7 +210,7 @@ def pullback_of_h_at_x(g, h, x):
     return h(g(x)), lambda dz: jax.vjp(g, x)[1](*jax.vjp(h, x)[1](dz))[0]
 
 
-@fails_with("wrong gradient", "with respect to x is wrong")
+@fails_with("wrong gradient", " x", "wrong")
 def dz_twice(g, h, x):
     z, h_vjp = jax.vjp(h, g(x))
     return z, lambda dz: jax.vjp(g, x)[1](*h_vjp(dz + dz))[0]
@@ -263,7 +263,7 @@ def integers_made_anew(g, h, x):
     return by_hand(g, h, x)
 
 
-@fails_with("also saved", "none of the usual ones")
+@fails_with("also saved", "intermediate value")
 def all_in_one_array(g, h, x):
     z, h_vjp = jax.vjp(h, g(x))
     kept, restored = jax.flatten_util.ravel_pytree(h_vjp)
@@ -297,7 +297,7 @@ def functions_that_are_called(g, h, x):
     return z, lambda dz: bwd(dz)[0]
 
 
-@fails_with("recomputes", "3 matmuls again", beyond="Recomputes.dots")
+@fails_with("recomputes", "recomputes 3 matmuls", beyond="Recomputes.dots")
 def h_once_more_in_the_backward_pass(g, h, x):
     z, h_vjp = jax.vjp(h, g(x))
 

@@ -50,11 +50,17 @@ def _sentence(claims: str, cases: Sequence[str], of: int) -> str:
 
 
 def _without_consequences(findings: Sequence[Finding]) -> list[Finding]:
-    """Merge findings with one cause: recompute of a value that is not saved is no mistake of its own."""
+    """Merge findings with one cause. Recompute of a value that is not saved is no mistake of its own; and what is
+    missing in one case may be missing in another one in which something else is saved instead."""
     merged: list[Finding] = []
     for finding in findings:
+        same = next((n for n, each in enumerate(merged) if FindingKind.NOT_SAVED in each.kinds & finding.kinds), None)
         cause = next((n for n, each in enumerate(merged) if each.kinds & _CAUSES), None)
-        if finding.kind is FindingKind.RECOMPUTES and cause is not None:
+        if same is not None:
+            first, other = sorted((merged[same], finding), key=lambda each: -len(each.kinds))
+            cases = tuple(dict.fromkeys((*first.cases, *other.cases)))
+            merged[same] = dataclasses.replace(first, cases=cases)
+        elif finding.kind is FindingKind.RECOMPUTES and cause is not None:
             text = f"{merged[cause].text} {finding.text}"
             includes = (*merged[cause].includes, finding.kind)
             merged[cause] = dataclasses.replace(merged[cause], text=text, flops=finding.flops, includes=includes)

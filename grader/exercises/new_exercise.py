@@ -192,7 +192,7 @@ _RIGHT = '''"""Right answers to NAME, spelled in many ways."""
 from sample_answers import Answers
 
 RIGHT = Answers()
-passes = RIGHT.trace
+passes = RIGHT.passes
 
 # STUB: at least three functions, each below `@passes`.
 '''

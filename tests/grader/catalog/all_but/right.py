@@ -11,7 +11,7 @@ from flax import nnx
 from sample_answers import Answers
 
 RIGHT = Answers()
-passes = RIGHT.trace
+passes = RIGHT.passes
 policies = jax.checkpoint_policies
 
 

@@ -12,7 +12,7 @@ from rematscope.choices.chooser import Chooser
 from rematscope.choices.enumeration import every_choice, subset
 
 RIGHT = Answers()
-passes = RIGHT.trace
+passes = RIGHT.passes
 
 
 @passes

@@ -10,7 +10,7 @@ from equinox.internal import while_loop
 from sample_answers import Answers
 
 RIGHT = Answers()
-passes = RIGHT.trace
+passes = RIGHT.passes
 
 
 @passes

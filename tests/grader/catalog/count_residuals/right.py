@@ -14,7 +14,7 @@ from sample_answers import Answers
 import rematscope
 
 RIGHT = Answers()
-passes = RIGHT.trace
+passes = RIGHT.passes
 
 
 @passes

@@ -9,7 +9,7 @@ from jax.ad_checkpoint import Recompute, Saveable
 from sample_answers import Answers
 
 RIGHT = Answers()
-passes = RIGHT.trace
+passes = RIGHT.passes
 policies = jax.checkpoint_policies
 named = policies.save_only_these_names
 QKV = ["query_proj", "key_proj", "value_proj", "qkv_proj"]

@@ -13,8 +13,8 @@ from grader.verdicts.verdict import Finding
 from rematscope.render.units import bytes_text
 
 _NO_CHECKPOINT = (
-    "Your backward pass recomputes nothing. Which function marks a computation so that its intermediate values are "
-    "recomputed, not saved? (If you wrote a gradient rule of your own: which residuals does it save?)"
+    "Which function marks a computation so that its intermediate values are recomputed instead of saved? (If you wrote "
+    "a gradient rule of your own: which residuals does it save?)"
 )
 
 
@@ -389,6 +389,8 @@ def _enumerated(residuals: Iterable[MatchedResidual]) -> str:
     residuals = list(residuals)
     named = _each_once(str(residual) for residual in residuals if residual.name)
     others = [residual for residual in residuals if not residual.name]
+    if len(named) > _MOST_IN_FULL:
+        named[3:-1] = [f"… {len(named) - 4} more …"]
     if len(others) > 1:
         types = ", ".join(f"{n} × {type_}" if n > 1 else type_ for type_, n in Counter(r.type for r in others).items())
         total = bytes_text(sum(residual.nbytes for residual in others))
@@ -400,8 +402,16 @@ def _each_once(texts: Iterable[str]) -> list[str]:
     return [text if times == 1 else f"{text} ({times} times)" for text, times in Counter(texts).items()]
 
 
+_MOST = 8  # names that are listed; of more, the first three and the last
+_MOST_IN_FULL = 12  # the same for residuals with their types and sizes
+
+
 def _in_one_line(names: Iterable[str]) -> str:
-    return ", ".join(_each_once(names))
+    names = list(names)
+    each = _each_once(names)
+    if len(each) > _MOST:
+        return f"{', '.join(each[:3])}, …, {each[-1]} ({len(names)} in total)"
+    return ", ".join(each)
 
 
 def _in_words(names: Iterable[str]) -> str:

@@ -50,23 +50,27 @@ def _sentence(claims: str, cases: Sequence[str], of: int) -> str:
 
 
 def _without_consequences(findings: Sequence[Finding]) -> list[Finding]:
-    """Merge findings with one cause. Recompute of a value that is not saved is no mistake of its own; and what is
-    missing in one case may be missing in another one in which something else is saved instead."""
+    """Merge findings with one cause: what is missing in one case may be missing in another one in which something else
+    is saved instead; and recompute of a value that is not saved is no mistake of its own."""
     merged: list[Finding] = []
     for finding in findings:
         same = next((n for n, each in enumerate(merged) if FindingKind.NOT_SAVED in each.kinds & finding.kinds), None)
-        cause = next((n for n, each in enumerate(merged) if each.kinds & _CAUSES), None)
-        if same is not None:
-            first, other = sorted((merged[same], finding), key=lambda each: -len(each.kinds))
-            cases = tuple(dict.fromkeys((*first.cases, *other.cases)))
-            merged[same] = dataclasses.replace(first, cases=cases)
-        elif finding.kind is FindingKind.RECOMPUTES and cause is not None:
-            text = f"{merged[cause].text} {finding.text}"
-            includes = (*merged[cause].includes, finding.kind)
-            merged[cause] = dataclasses.replace(merged[cause], text=text, flops=finding.flops, includes=includes)
-        else:
+        if same is None:
             merged.append(finding)
-    return merged
+            continue
+        first, other = sorted((merged[same], finding), key=lambda each: -len(each.kinds))
+        merged[same] = dataclasses.replace(first, cases=tuple(dict.fromkeys((*first.cases, *other.cases))))
+    cause = next((each for each in merged if each.kinds & _CAUSES), None)
+    if cause is None:
+        return merged
+    # Of another first case, its figures would not be those of the finding.
+    consequences = [e for e in merged if e.kind is FindingKind.RECOMPUTES and e.cases[0] == cause.cases[0]]
+    whole = dataclasses.replace(
+        cause,
+        text=" ".join(each.text for each in (cause, *consequences)),
+        includes=(*cause.includes, *(each.kind for each in consequences)),
+    )
+    return [whole if each is cause else each for each in merged if each not in consequences]
 
 
 _CAUSES = {FindingKind.NOT_SAVED, FindingKind.WRONG_MEMORY}

@@ -77,6 +77,8 @@ def _of_values(
     if not wrong:
         return
     says, question = _explained(wrong, trial) or ("", otherwise)
+    if not says and all(_nearly(got, tried.wanted_output) for tried, got in wrong):
+        says, question = _INACCURATE
     for tried, got in wrong:
         finding = Finding(
             FindingKind.WRONG_VALUE,
@@ -100,10 +102,20 @@ def _explained(wrong: Sequence[tuple[TriedCase, np.ndarray]], trial: Trial) -> t
         values = values_of_mistakes(tried.case, trial.expect, alike, tried.inputs)
         # The first case is compared closely. In another dtype a mistake may round differently from the answer.
         times = ROUNDING if number else 1
-        alike = tuple(which for which, value in zip(alike, values, strict=True) if close(got, value, times))
+        alike = tuple(which for which, value in zip(alike, values, strict=True) if _same(got, value, times))
         if not alike:
             return None
     return mistakes[alike[0]].says, mistakes[alike[0]].next
+
+
+def _same(got: np.ndarray, other: np.ndarray, times: float) -> bool:
+    """As `close`, but elements that are NaN in both agree: a mistake can divide 0 by 0 too."""
+    if got.shape == other.shape and (undefined := np.isnan(as_float(got))).any():
+        both = (undefined == np.isnan(as_float(other))).all()
+        return bool(both) and close(
+            np.where(undefined, 0, got), np.where(undefined, 0, other).astype(other.dtype), times
+        )
+    return close(got, other, times)
 
 
 def _not_finite(value: np.ndarray) -> tuple[str, str] | None:
@@ -128,7 +140,8 @@ def _wrong_gradients(trial: Trial) -> Iterator[Seen]:
         tried = trial.cases[index]
         alike: dict[tuple[str, str], list[int]] = {}  # how they are wrong, and the question about it
         for place in places:
-            alike.setdefault(explained or _how_wrong(tried.gradients[place]), []).append(place)
+            found = explained or _how_wrong(tried.gradients[place], tried.wanted_gradients[place])
+            alike.setdefault(found, []).append(place)
         for (how, question), of in alike.items():
             names = [tried.argument_names[place] for place in of]
             *others, last = names
@@ -165,17 +178,32 @@ def _explained_gradients(wrong: Sequence[TriedCase], trial: Trial) -> tuple[str,
         alike = tuple(
             which
             for which, gradients in zip(alike, several, strict=True)
-            if all(close(got, other, times) for got, other in zip(tried.gradients, gradients, strict=True))
+            if all(_same(got, other, times) for got, other in zip(tried.gradients, gradients, strict=True))
         )
     return (f"wrong: {mistakes[alike[0]].says}", mistakes[alike[0]].next) if alike else None
 
 
-def _how_wrong(gradient: np.ndarray) -> tuple[str, str]:
+def _nearly(got: np.ndarray, want: np.ndarray) -> bool:
+    """Return whether a wrong result is as close as after rounding to a shorter dtype."""
+    got, want = as_float(got), as_float(want)
+    return bool((abs(got - want) <= _NEARLY * abs(want).max(initial=0.0)).all())
+
+
+_NEARLY = 0.01  # bfloat16 has a relative precision of 0.4 %
+_INACCURATE = (
+    "it differs by less than 1 %",
+    ("Does your answer round a value to a shorter dtype, such as bfloat16 or float16?"),
+)
+
+
+def _how_wrong(gradient: np.ndarray, wanted: np.ndarray) -> tuple[str, str]:
     """Return what is conspicuous about a wrong gradient, and the question to ask."""
     if (as_float(gradient) == 0).all():
         return "zero everywhere", "What stops the gradient between the result and this argument?"
     if np.isnan(as_float(gradient)).any():
         return "NaN", "Which unused value has an infinite derivative, so that 0 times it is NaN?"
-    return "wrong", (
-        "Which step of the computation does the gradient leave out, or compute differently or with less precision?"
-    )
+    if _nearly(gradient, wanted):
+        return "off by less than 1 %", (
+            "Does your answer round a value of its backward pass to a shorter dtype, such as bfloat16 or float16?"
+        )
+    return "wrong", "Which step of the computation does the gradient leave out, or compute differently?"

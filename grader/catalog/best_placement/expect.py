@@ -127,7 +127,7 @@ hints = (
         "For a list of four stages, write down which of them are inside a checkpoint in your answer. With which stage "
         "does the backward pass begin, and is it among them?",
         after=("not saved",),
-        says="does not save the last stage",
+        says=("does not save the last stage", "the last stage's first cosine"),
     ),
     Hint(
         "How does your answer recognize the last stage: by its position in the list, or by comparing functions? The "

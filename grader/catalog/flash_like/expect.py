@@ -153,7 +153,7 @@ hints = (
         "Nothing as large as the scores is kept, but more than `out` and `lse`. Can what is left over be made from "
         "`q`, `k`, `v` and these two, at the price of no product?",
         after=("also saved",),
-        says=": the rows' largest,",
+        says=": the rows' largest",
     ),
     Hint(
         "Under the checkpoint, the policy looks for two names. Which *two* values have yours, and does the rule hand "

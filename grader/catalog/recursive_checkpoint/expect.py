@@ -68,7 +68,7 @@ hints = (
     Hint(
         "When does your recursion stop to cut? Lists of two are run without a checkpoint, and longer ones are not.",
         after=("also saved",),
-        says=(": funs[3]'s cosine,", "8 functions"),
+        says=(": funs[3]'s cosine", "8 functions"),
     ),
     Hint(
         "Which functions does the outermost call wrap, and is there another checkpoint around that?",
@@ -101,7 +101,7 @@ hints = (
         "Something of single functions is kept, each by itself. What does your answer do with a list of two functions, "
         "and what does the page say of it?",
         after=("also saved",),
-        says=(": funs[2]'s output,", "8 functions"),
+        says=(": funs[2]'s output", "8 functions"),
     ),
     Hint(
         "What `funs[7]` returns is made inside the half that is wrapped. Which option of `jax.checkpoint` may keep "

@@ -17,10 +17,10 @@ mistakes = (
         next="Where does your function get the flag, and does it use the flag of each call?",
     ),
     Mistake(
-        "this is what f computes for True both times",
+        "this is what f computes for True, also when the flag is False",
         lambda f: lambda *arguments: f(*arguments[:-1], True),
-        next="jax.checkpoint reuses its trace for the same function and shapes. Does it get a new function, or a new "
-        "static argument, when the flag changes?",
+        next="Does your function use the flag of each call? (jax.checkpoint reuses its trace for the same function and "
+        "shapes, unless the flag is a static argument.)",
     ),
 )
 
@@ -83,7 +83,7 @@ hints = (
         "`jax.checkpoint` traces a function once and reuses the trace. Which function do you pass to it in the second "
         "call: the same as in the first call, or a new one?",
         after=("wrong value",),
-        says="both times",
+        says="also when the flag is False",
     ),
     Hint(
         "Does one call of your function trace `f` once, for the flag that it gets? Or twice, perhaps for both values "

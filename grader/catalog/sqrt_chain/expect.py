@@ -100,7 +100,7 @@ hints = (
         "The functions of the last segment keep cosines, so they are in no checkpoint. Exercise 5 left its last stage "
         "free. What is asked for here?",
         after=("also saved",),
-        says=": the last segment's,",
+        says=": the last segment's",
     ),
     Hint(
         "A segment begins with what is handed from one checkpoint to the next. In your answer, how many checkpoints "

@@ -103,13 +103,13 @@ def what_is_saved_alternates():
         (calls_are_counted, "saves other values"),
         (every_other_call_is_another, "saves other values"),
         (a_shape_is_another_when_it_comes_again, "saves other values"),
-        (a_number_grows, "computes its result in another way"),
-        (an_array_grows, "computes its result in another way"),
-        (a_loop_gets_longer, "computes its result in another way"),
-        (a_list_grows, "computes its result in another way"),
-        (a_default_grows, "computes its result in another way"),
+        (a_number_grows, "computes its result differently"),
+        (an_array_grows, "computes its result differently"),
+        (a_loop_gets_longer, "computes its result differently"),
+        (a_list_grows, "computes its result differently"),
+        (a_default_grows, "computes its result differently"),
         (what_is_saved_alternates, "saves other values"),
-        (a_backward_pass_counts, "computes its gradients in another way"),
+        (a_backward_pass_counts, "computes its gradients differently"),
     ],
 )
 def test_an_answer_with_a_memory_is_told_so(make, words):
@@ -253,8 +253,8 @@ def test_the_finding_asks_what_is_kept():
     verdict = grade(lambda *arguments: right(*arguments) * next(calls), "checkpoint_each_layer", 0)
     (finding,) = verdict.findings
     assert finding.kind == "changes from call to call" and finding.cases
-    assert finding.text.endswith("tried: it computes its result in another way the second time.")
-    assert finding.next.startswith("What does your answer keep from one call to the next")
+    assert finding.text.endswith("tried: it computes its result differently the second time.")
+    assert finding.next.startswith("What does your answer remember from one call to the next")
 
 
 def returns_what_it_returned_first(fs, k):

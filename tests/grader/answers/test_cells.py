@@ -282,4 +282,4 @@ def test_what_is_no_function_is_said_with_its_line(tmp_path):
 def test_what_is_not_on_the_page_is_said_to_be_missing(tmp_path):
     for missing in ("import my_own_helper as k", "%run my_own_helper.py\nfrom_there = k"):
         verdict = next(run_file.tries(notebook(tmp_path, f"{missing}\ndef {NAME}(): return k"), NAME))
-        assert "my_own_helper" in verdict.findings[0].text and "can what is missing go into" in verdict.findings[0].next
+        assert "my_own_helper" in verdict.findings[0].text and "put the missing code" in verdict.findings[0].next

@@ -364,7 +364,7 @@ asked = {"exercise": "predict_residuals", "parameters": "op"}
 attack("data that equals all", NOT_PASSED, "returns", "return Yes(3)", **asked)
 attack("data that is a pickle", NOT_PASSED, "a bytes, not plain", "return pickle.dumps(Yes())", **asked)
 attack(
-    "text that equals all", NOT_PASSED, "none of the names on the page",
+    "text that equals all", NOT_PASSED, "not one of the names on the page",
     "return [type('Text', (str,), {'__eq__': lambda *_: True, '__hash__': str.__hash__})('all')]", **asked,
 )  # fmt: skip
 attack(

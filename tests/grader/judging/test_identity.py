@@ -164,7 +164,7 @@ def test_what_is_hidden_in_a_value_is_found(place):
     kinds = (jnp.float32,) if place == "in rounding errors that are added" else (jnp.float32, jnp.float16)
     found = verdict(*HIDDEN[place], kinds)
     assert found.outcome == "not passed"
-    assert found.findings[0].kind == "also saved" and "hidden in its rounding" in found.findings[0].text, found
+    assert found.findings[0].kind == "also saved" and "hidden in its low-order bits" in found.findings[0].text, found
 
 
 @pytest.mark.parametrize("place", APART)

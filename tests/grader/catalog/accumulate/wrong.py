@@ -125,7 +125,7 @@ def mean_of_means(loss, params, batch, k):
 
 @fails_with(
     "wrong gradient",
-    "respect to w1 is wrong: this is the gradient of the mean of the microbatches' means",
+    "w1 and w2 are wrong: this is the gradient of the mean of the microbatches' means",
     "has twice the weight",
 )
 def gradients_of_means(loss, params, batch, k):
@@ -148,7 +148,7 @@ def sums(loss, params, batch, k):
 
 @fails_with(
     "wrong gradient",
-    "respect to w1 is wrong: this is the gradient of the sum of all losses, not divided",
+    "w1 and w2 are wrong: this is the gradient of the sum of all losses, not divided",
     "Which number must both the summed losses",
 )
 def gradients_summed(loss, params, batch, k):
@@ -158,7 +158,7 @@ def gradients_summed(loss, params, batch, k):
 
 @fails_with(
     "wrong gradient",
-    "respect to w1 is wrong: this is the gradient of the sum of all losses divided by k",
+    "w1 and w2 are wrong: this is the gradient of the sum of all losses divided by k",
     "Which number must both the summed losses",
 )
 def gradients_divided_by_k(loss, params, batch, k):
@@ -189,7 +189,7 @@ def no_sums(loss, params, batch, k):
 
 @fails_with(
     "wrong gradient",
-    "respect to w1 is wrong: this is the gradient of the last microbatch alone",
+    "w1 and w2 are wrong: this is the gradient of the last microbatch alone",
     "pass on to the next",
 )
 def no_sum_of_gradients(loss, params, batch, k):

@@ -118,7 +118,7 @@ def without_gradient(f, name):
     return lambda *arguments: jax.lax.stop_gradient(f(*arguments)) + 0 * jnp.sum(arguments[0])
 
 
-@fails_with("wrong type", "returns bool", "What should all_but(f, name) return?")
+@fails_with("wrong type", "returns a bool array", "What should all_but(f, name) return?")
 def the_policy(f, name):
     return policies.save_any_names_but_these(name)
 

@@ -389,7 +389,7 @@ def forgot_to_return(w1, w2, x):
     jax.checkpoint(pipeline, policy=NO_BATCH)(w1, w2, x)
 
 
-@fails_with("raises", "Did you mean: 'dots_with_no_batch_dims_saveable'", "spelled right")
+@fails_with("raises", "Did you mean: 'dots_with_no_batch_dims_saveable'", "spelled correctly")
 def policy_misspelled(w1, w2, x):
     return jax.checkpoint(pipeline, policy=jax.checkpoint_policies.dots_with_no_batch_dim_saveable)(w1, w2, x)
 

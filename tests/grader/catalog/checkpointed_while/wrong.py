@@ -153,7 +153,7 @@ def from_the_start_for_each_step(cond, body, x, max_steps, c):
     return from_the_start(cond, body, x, max_steps)
 
 
-@fails_with("does not end", "20,000 turns", "in the backward pass too?")
+@fails_with("does not end", "20,000 turns", "also in the backward pass?")
 def counts_down_by_nothing(cond, body, x, max_steps, c):
     return from_the_start(cond, body, x, max_steps, down=0)
 
@@ -240,7 +240,7 @@ def step_by_step(step, x, max_steps, c):
     return jax.lax.scan(segment, (x, 0), length=c)[0]
 
 
-@fails_with("wrong type", "returns a tuple, and in it int32", "What should checkpointed_while")
+@fails_with("wrong type", "returns a tuple that contains an int32 array", "What should checkpointed_while")
 def with_the_number_of_steps(cond, body, x, max_steps, c):
     def step(pair, _):
         x, taken = pair
@@ -258,7 +258,7 @@ def sides_exchanged(cond, body, x, max_steps, c):
     return step_by_step(step, x, max_steps, c)[0]
 
 
-@fails_with("raises", "callable", "A function is wanted there")
+@fails_with("raises", "callable", "This call needs a function")
 def sides_called(cond, body, x, max_steps, c):
     def step(pair, _):
         x, taken = pair

@@ -149,7 +149,7 @@ for name, other, holds, kind, *words in (
     fails_with(kind, *words)(answer)
 
 
-@fails_with("raises", "are the shapes and types")
+@fails_with("raises", "are the types and shapes")
 def elements_taken_for_vectors(f, c, xs, outer):
     groups = xs.reshape(outer, -1, *([xs.size // len(xs)] if xs.ndim > 1 else []))
     return scanned(jax.checkpoint(group_of(f)), c, groups)
@@ -183,7 +183,7 @@ def both_results_of_scan(f, c, xs, outer):
     return jax.lax.scan(group, c, grouped(xs, outer))
 
 
-@fails_with("wrong type", "returns a function", "Who calls it")
+@fails_with("wrong type", "returns a function", "Where do you call it")
 def a_function(f, c, xs, outer):
     return lambda: right(f, c, xs, outer)
 
@@ -206,7 +206,7 @@ def f_as_the_body(f, c, xs, outer):
     return jax.lax.scan(group, c, grouped(xs, outer))[0]
 
 
-@fails_with("raises", "what does `/` give")
+@fails_with("raises", "needs an integer")
 def a_float_of_elements(f, c, xs, outer):
     return scanned(jax.checkpoint(group_of(f)), c, xs.reshape(outer, len(xs) / outer, *xs.shape[1:]))
 

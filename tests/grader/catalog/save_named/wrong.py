@@ -140,7 +140,7 @@ def without_gradient(f, names):
     return lambda *arguments: jax.lax.stop_gradient(f(*arguments)) + 0 * jnp.sum(arguments[0])
 
 
-@fails_with("wrong type", "returns bool", "What should save_named(f, names) return?")
+@fails_with("wrong type", "returns a bool array", "What should save_named(f, names) return?")
 def the_policy(f, names):
     return policies.save_only_these_names(*names)
 

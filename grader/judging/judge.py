@@ -128,7 +128,7 @@ def _argument_order(evidence: Evidence, task: Task, findings: Sequence[Finding])
 def _not_attempted(evidence: Evidence) -> Finding:
     return Finding(
         FindingKind.NOT_ATTEMPTED,
-        f"{evidence.exercise} is still the stub from the page.",
+        f"{evidence.exercise} is still the stub that the page came with.",
         next="Replace its body with your answer, run the cell or save the file, then check again.",
     )
 

@@ -127,12 +127,12 @@ hints = (
     Hint(
         "The sine's derivative is the cosine of what went *in*. Did you save what goes in, or what comes out?",
         after=("also saved",),
-        says="saves the sines",
+        says=": the sines",
     ),
     Hint(
         "You know a row that has been divided by its root mean square. Can you tell what the row was before?",
         after=("also saved",),
-        says="saves the divided rows",
+        says=": the divided rows",
     ),
     Hint(
         "Which values may your policy keep, and can one of them be had from another?",
@@ -156,7 +156,7 @@ hints = (
         "Two names are kept in your answer, or as many as your policy allows. The page asks for one computed value: "
         "which of them can be had from another by cheap operations?",
         after=("also saved",),
-        says=("saves the sines", "x @ W1"),
+        says=(": the sines", "x @ W1"),
     ),
     Hint(
         "Your policy keeps what each step wants, as without a checkpoint. Which of JAX's policies keeps only what has "

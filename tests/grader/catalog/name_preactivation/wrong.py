@@ -21,13 +21,13 @@ def wave(y):
     return jnp.sin(divided(y))
 
 
-@fails_with("also saved", "saves the sines", "without a matrix product", "1 computed value")
+@fails_with("also saved", ": the sines", "without a matrix product", "1 computed value")
 @only_y
 def activation_named(x, W1, W2):
     return checkpoint_name(wave(x @ W1), "y") @ W2
 
 
-@fails_with("also saved", "saves the divided rows", "without a matrix product")
+@fails_with("also saved", ": the divided rows", "without a matrix product")
 @only_y
 def divided_rows_named(x, W1, W2):
     return jnp.sin(checkpoint_name(divided(x @ W1), "y")) @ W2
@@ -209,32 +209,32 @@ def product_named(x, W1, W2):
     return wave(checkpoint_name(x @ W1, "y")) @ W2
 
 
-@fails_with("also saved", "saves the divided rows, bf16[")
+@fails_with("also saved", ": the divided rows, bf16[")
 def not_in_bfloat16(x, W1, W2):
     return (divided_rows_named if x.dtype == jnp.bfloat16 else product_named)(x, W1, W2)
 
 
-@fails_with("also saved", "saves the divided rows")
+@fails_with("also saved", ": the divided rows")
 def not_for_one_row(x, W1, W2):
     return (divided_rows_named if x.shape[0] == 1 else product_named)(x, W1, W2)
 
 
-@fails_with("also saved", "saves the divided rows")
+@fails_with("also saved", ": the divided rows")
 def not_for_many_columns(x, W1, W2):
     return (divided_rows_named if W1.shape[1] > 16 else product_named)(x, W1, W2)
 
 
-@fails_with("also saved", "saves the divided rows")
+@fails_with("also saved", ": the divided rows")
 def not_for_one_output(x, W1, W2):
     return (divided_rows_named if W2.shape[1] == 1 else product_named)(x, W1, W2)
 
 
-@fails_with("also saved", "saves the divided rows")
+@fails_with("also saved", ": the divided rows")
 def not_under_jit(x, W1, W2):
     return (divided_rows_named if "DynamicJaxpr" in type(x).__name__ else product_named)(x, W1, W2)
 
 
-@fails_with("also saved", "saves the divided rows")
+@fails_with("also saved", ": the divided rows")
 def by_the_sum_of_sizes(x, W1, W2):
     return (divided_rows_named if sum((*x.shape, *W2.shape)) > 40 else product_named)(x, W1, W2)
 

@@ -1,0 +1,109 @@
+"""Findings with one cause are one finding, whose question fits what the answer does."""
+
+import dataclasses
+
+import pytest
+
+from grader.exercises.behaviour import Behaviour, MatchedResidual, ResidualKind
+from grader.exercises.requirements import Recomputes, Saves
+from grader.judging.unmet import unmet
+from grader.verdicts.kinds import FindingKind
+
+KINDS = FindingKind.ALSO_SAVED, FindingKind.NOT_SAVED, FindingKind.RECOMPUTES
+
+
+def residual(name, memory="device", type_="f32[2,7]", nbytes=56):
+    return MatchedResidual(name, ResidualKind.COMPUTED, type_, nbytes, memory)
+
+
+def behaviour(*saved, recomputed=(), case="float32", barriers=1):
+    return Behaviour(
+        case=case,
+        arguments=("x",),
+        residuals=saved,
+        wanted={name: residual(name) for name in ("h", "y")},
+        recomputed=recomputed,
+        disguised=tuple,
+        matmul_flops=100 + sum(recomputed),
+        reference_flops=(50, 50),
+        forward_flops=(50,),
+        largest_matmul=50,
+        negligible=10,
+        barriers=barriers,
+        held=(),
+        input_bytes=56,
+        turns=0,
+        peak=lambda compiled: 0,
+    )
+
+
+def findings(requirement, *behaviours, more=()):
+    return unmet([[[requirement, *more]]] * len(behaviours), behaviours)[0]
+
+
+def test_an_extra_residual_a_missing_one_and_its_recompute_are_one_finding():
+    seen = behaviour(residual("y"), recomputed=(50,))
+    (finding,) = findings(Saves(("h",), "Too much?", "Too little?"), seen, more=[Recomputes(0, "Why?")])
+    assert finding.kinds == {*KINDS}
+    assert finding.text == (
+        "Your forward pass saves one extra residual: y, f32[2,7], 56 B. It does not save h, f32[2,7], 56 B. "
+        "Your backward pass recomputes 1 matmul: 50 FLOPs."
+    )
+    assert finding.next == "Too much?"
+
+
+def test_recompute_that_fails_for_another_case_is_a_finding_of_its_own():
+    seen = behaviour(residual("y")), behaviour(residual("h"), recomputed=(50,), case="float16")
+    both = findings(Saves(("h",), "Too much?"), *seen, more=[Recomputes(0, "Why?")])
+    assert [(finding.kind, finding.cases) for finding in both] == [
+        (FindingKind.ALSO_SAVED, ("float32",)),
+        (FindingKind.RECOMPUTES, ("float16",)),
+    ]
+
+
+def test_a_value_that_is_missing_in_two_cases_is_one_finding():
+    seen = behaviour(), behaviour(residual("y"), case="float16")
+    (finding,) = findings(Saves(("h",), "Too much?"), *seen)
+    assert finding.kinds == {*KINDS[:2]} and finding.cases == ("float16", "float32")
+
+
+def test_a_value_in_a_wider_dtype_is_not_missing():
+    (finding,) = findings(Saves(("h",), "Too much?"), behaviour(residual("h", type_="f64[2,7]", nbytes=112)))
+    assert "f64[2,7] instead of f32[2,7]" in finding.text and "does not save" not in finding.text
+
+
+def test_equal_residuals_are_listed_once():
+    (finding,) = findings(Saves((), "Too much?"), behaviour(*[residual("y")] * 3))
+    assert finding.text == ("Your forward pass saves 3 extra residuals (168 B in total): y, f32[2,7], 56 B (3 times).")
+
+
+@pytest.mark.parametrize(
+    ("saved", "barriers", "question"),
+    [
+        (residual("H"), 1, "upper and lower case"),
+        (residual("y"), 1, "Too much?"),
+        (residual("y"), 0, "Which function marks a computation"),
+    ],
+)
+def test_the_question_is_about_what_the_answer_does(saved, barriers, question):
+    requirement = Saves(("h",), "Too much?")
+    (finding,) = findings(requirement, behaviour(residual("h"), saved, barriers=barriers))
+    assert question in finding.next
+
+
+@pytest.mark.parametrize(
+    ("others", "question"),
+    [((), "Is anything offloaded?"), ((residual("y", memory="pinned_host"),), "Which value?")],
+)
+def test_of_a_residual_on_the_device_it_matters_whether_another_is_offloaded(others, question):
+    requirement = Saves(("h", "y"), "Which value?", on_host=("h", "y"), not_on_host="Is anything offloaded?")
+    (finding,) = findings(requirement, behaviour(residual("h"), *(others or [residual("y")])))
+    assert finding.kind == FindingKind.WRONG_MEMORY and finding.next == question
+    without = dataclasses.replace(requirement, not_on_host=None)
+    assert findings(without, behaviour(residual("h"), residual("y")))[0].next == "Which value?"
+
+
+def test_a_claim_that_holds_in_all_cases_does_not_list_them():
+    seen = [behaviour(residual("h"), case=case) for case in ("one", "two")]
+    _, shown = unmet([[[Saves(("h",), "Too much?")]]] * 2, seen)
+    assert shown[1:] == ["In all 2 cases: the forward pass saves h, and otherwise only arguments."]

@@ -10,43 +10,47 @@ from grader.exercises.spec import Case
 
 
 def draw(rng: np.random.Generator, argument: np.ndarray) -> np.ndarray:
-    """Numbers whose products are large enough that a sine is not about its argument, small enough to round little."""
+    """Return values whose matmuls are large enough that sin(y) differs from y, and small enough to round little."""
     size = rng.uniform(0.3, 1.2, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
 
 mistakes = (
     Mistake(
-        "this is the value of f called twice over",
+        "this is twice the value of f",
         lambda f, names: lambda *arguments: 2 * f(*arguments),
-        "How often does what you return run f, and what becomes of each result?",
+        "How many times does the function that you return call f, and what does it do with each result?",
     ),
 )
 
 
 asked_about_names = Hint(
-    "Print what your policy is asked, as the page does. Which operations have an entry `name` among their "
-    "parameters, and what should it say to all others?",
+    "Print what your policy is called with, as the page does. Which operations have a parameter called `name`, and "
+    "what should the policy return for all others?",
     after=("raises",),
-    says="besides names",
+    says="not only for names",
 )
 run_once = Hint(
-    "Each call of what you return should run `f` once. How often is `f`, or what you have made of it, called "
-    "there, and what is done with the results?",
+    "Each call of the function that you return should run `f` once. How many times does it call `f`, or the "
+    "checkpointed `f`? What does it do with each result?",
     after=("recomputes", "wrong value"),
 )
-gradients_handed_on = Hint(
-    "`jax.checkpoint` hands every gradient on. What else stands between `f` and what you return, and does a "
-    "gradient get through that?",
+other_operations = Hint(
+    "`jax.checkpoint` changes no gradient. Which other operations does your answer apply before or after `f`, and "
+    "does the gradient flow through each of them?",
     after=("wrong gradient",),
 )
 
-too_many = "How often does your answer run f in the forward pass, and how often again?"
+too_many = "How many times does your answer run f in the forward pass, and how many times in the backward pass?"
+without_name = (
+    r"^KeyError: 'name'",
+    "JAX calls a policy for every operation, not only for names. Which operations have a parameter `name`?",
+)
 
 
 def saving(case: Case, names: Collection[str]) -> tuple[tuple[str, ...], int]:
-    """What a case's function saves if it saves what has one of these names: the values, by their keys, and how many
-    products it computes again."""
+    """Return the keys of the values that a case's function saves if it saves these names, and how many matmuls its
+    backward pass recomputes."""
     values = case.structure["values"]
     saved = [value for value in values if value.name in names]
     again = sum(value.kind == "product" for value in values if value not in saved)

@@ -11,7 +11,7 @@ from grader.exercises.requirements import MatmulsAtMost, Mistake, Requirement
 
 
 def draw(rng, argument):
-    """Matrices whose products leave the hyperbolic tangent's straight part."""
+    """Return matrices whose matmuls leave the linear range of tanh."""
     size = rng.uniform(0.3, 1, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 

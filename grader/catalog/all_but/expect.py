@@ -3,11 +3,12 @@
 from grader.catalog.saved_by_name import (
     asked_about_names,
     draw,
-    gradients_handed_on,
     mistakes,
+    other_operations,
     run_once,
     saving,
     too_many,
+    without_name,
 )
 from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import AdvisesBarrier, Recomputes, Requirement, Saves
@@ -16,86 +17,90 @@ __all__ = ["draw", "error_questions", "hints", "mistakes", "requirements"]
 
 
 error_questions = (
-    (r"save_\w+\(\) got an", "What do you give as policy=, a policy or a function that makes one?"),
-    (r"unhashable", "Does the function that makes a policy take a list of names, or names?"),
+    (r"save_\w+\(\) got an", "Do you pass policy= a policy or a function that makes one?"),
     (
-        r"^KeyError: 'name'",
-        "What is a policy asked about besides names, and do those have a parameter `name`?",
+        r"unhashable",
+        "Does the function that makes the policy take a list of names, or each name as a separate argument?",
     ),
-    (r"not callable", "Which of the values in that line is a function, and which is what a function returned?"),
+    without_name,
+    (r"not callable", "Which value does that line call, and is it a function or what a function returned?"),
 )
 
 hints = (
     Hint(
-        "A policy is asked about every operation, and a name is one of those. What must yours say to another name than "
-        "the given one, what to the given one, and what to all that is no name?"
+        "JAX calls a policy for every operation, and each `checkpoint_name` is one of those. What should your policy "
+        "return for the name to leave out, for every other name, and for all other operations?"
     ),
     Hint(
-        "Which function takes the policy, and is what that returns what you return?",
+        "Which function takes the policy? Do you return the function that it returns?",
         after=("also saved",),
         says="Which function marks",
     ),
     Hint(
-        "What does your policy say to what has no name? Print its answers, as the page does.",
+        "Your forward pass saves values that have no name in `f`. What does your policy return for operations other "
+        "than `name`? Print its answers, as the page does.",
         after=("also saved",),
         says="intermediate value",
     ),
     Hint(
-        "Is the value that was saved too much the given one? How did the policy come by its name: as what to keep, or "
-        "as what to leave out, and whole or letter by letter?",
+        "Does the extra residual have the name that should be left out? If so, does your policy compare it with "
+        "`name` as one whole string, and leave it out for every shape and dtype?",
         after=("also saved",),
     ),
     Hint(
-        "Does `jax.checkpoint` get a policy at all? And which names may `f` have besides the given one: is a name that "
-        "merely begins or ends like it another one?",
+        "Does `jax.checkpoint` get your policy? Does the policy return True for the value in the finding? Only a name "
+        "equal to `name` is left out, not one that begins or ends like it.",
         after=("not saved",),
     ),
     Hint(
-        "You know the name to leave out, but not those to keep. Which of the policies in chapter 5 is made from names "
-        "to leave out? Or else: what would you ask about an operation, and its parameter, in a policy of your own?"
+        "You know the name to leave out, but not the names to save. Which policy in chapter 5 takes the names to leave "
+        "out? Or, in a policy of your own: which operation, and which of its parameters, would you check?"
     ),
     Hint(
-        "Nearly the answer: `save_any_names_but_these` takes names and makes a policy. Give it `name`, give what it "
-        "returns to `jax.checkpoint` together with `f`, and return the function that you get."
+        "Nearly the answer: `save_any_names_but_these(name)` returns a policy. Pass it to `jax.checkpoint` together "
+        "with `f`, and return the function that you get."
     ),
     asked_about_names,
     Hint(
-        "`save_any_names_but_these` with its parentheses is one thing, and without them another: which of the two "
-        "is asked about operations, and which makes the one that is?",
+        "A function such as `save_any_names_but_these` makes a policy; it is not one itself. Do you call it with the "
+        "name, and pass what it returns as `policy=`?",
         after=("raises",),
         says="a function that makes one",
     ),
     Hint(
-        "The page calls `all_but(f, name)`. Which of the two comes first in your `def` line?",
+        "The page calls `all_but(f, name)`. In which order does your `def` line take the two?",
         after=("argument order",),
     ),
     run_once,
-    gradients_handed_on,
+    other_operations,
     Hint(
-        "`all_but(f, name)` returns a function that is called in place of `f`, with `f`'s arguments. What does your"
-        " `return` hand out: that, a policy, or something that has been called already?",
+        "`all_but(f, name)` returns a function that is called instead of `f`, with the same arguments. Do you return "
+        "that function, or a policy, or the result of a call?",
         after=("wrong type",),
     ),
     Hint(
-        "How many names does your answer have to hand over, one or a list of them? What does the function that "
-        "makes the policy take?",
+        "A function that makes a policy from names takes each name as a separate argument, not a list of them. How "
+        "many names do you have to pass?",
         after=("raises",),
-        says="a list of names, or names",
+        says="a list of names",
     ),
     *ABOUT_ERRORS,
 )
 
 
-_TOO_MUCH = "Does that value have a name in f, and is it the given one? What does your policy say to what has no name?"
-_TOO_LITTLE = "Which names does f have besides the given one, and does your policy say yes to each of them?"
+_TOO_MUCH = (
+    "Does that value have a name in f, and is it the name to leave out? What does your policy return for values "
+    "without a name?"
+)
+_TOO_LITTLE = "Does your policy return True for every name in f other than the one to leave out?"
 
 
-# What is saved, and how many products are computed again; of the other functions that follows from their structure.
+# The saved values, and the number of recomputed matmuls. For the other functions their structure gives both.
 _PLAIN = {
-    "one name of three": (("mlp_gate", "out"), 1),
-    "a product without a name": (("pre_mix",), 1),
-    "a name that is not there": (("mlp", "mlp_gate", "out"), 0),
-    "vmap over x, names drawn anew": (("mlp", "out"), 1),
+    "one of three names": (("mlp_gate", "out"), 1),
+    "a matmul without a name": (("pre_mix",), 1),
+    "a name that f does not have": (("mlp", "mlp_gate", "out"), 0),
+    "vmap over x, random names": (("mlp", "out"), 1),
 }
 
 

@@ -19,7 +19,7 @@ signature = "all_but(f, name)"
 
 
 def cases(rng):
-    """Two functions, and others that name up to eight values, with a name to leave out, at shapes drawn anew.
+    """Two functions, and others that name up to eight values, with a name to leave out, with random shapes.
 
     All widths of a case differ. The others' names are drawn, and nearly the same; some stand for two values. One
     function has x alone for an argument.
@@ -27,15 +27,15 @@ def cases(rng):
     word, *others = alike(rng)
     prefix, half = f"layer{rng.integers(10**6)}/", others[6 : rng.integers(8, 10)]
     return (
-        _plain("one name of three", _gated, "mlp", rng),
-        _plain("a product without a name", _mixed, "mix", rng),
-        _plain("a name that is not there", _gated, "router", rng),
-        _plain("vmap over x, names drawn anew", _gated, "mlp_gate", rng, batch=(2,), prefix=prefix),
-        _case("no value has a name", [], word, rng, "jax.jit"),
-        _case("a name that others are like", [*others[:5], *[word] * 3], word, rng, "jax.vmap", no_floats=True),
-        _case("a name that is like others, and not there", [others[0], *others[5:], others[5]], word, rng, weights=0),
-        _case("half precision, and the empty name", [word, *half], "", rng, "jax.jit", "float16"),
-        _case("brain floats", [others[0], *half, word[0]], word[0], rng, dtype="bfloat16"),
+        _plain("one of three names", _gated, "mlp", rng),
+        _plain("a matmul without a name", _mixed, "mix", rng),
+        _plain("a name that f does not have", _gated, "router", rng),
+        _plain("vmap over x, random names", _gated, "mlp_gate", rng, batch=(2,), prefix=prefix),
+        _case("no names", [], word, rng, "jax.jit"),
+        _case("names similar to the one left out", [*others[:5], *[word] * 3], word, rng, "jax.vmap", no_floats=True),
+        _case("similar names, but not the one left out", [others[0], *others[5:], others[5]], word, rng, weights=0),
+        _case("float16, the empty name left out", [word, *half], "", rng, "jax.jit", "float16"),
+        _case("bfloat16", [others[0], *half, word[0]], word[0], rng, dtype="bfloat16"),
     )
 
 
@@ -45,7 +45,8 @@ def case(rng, m, dtype, called):
     has = [str(name) for name in rng.permutation(names[:-1])[:m]]
     left_out = str(rng.choice([*has, names[-1]]))
     many = f"{m or 'no'} name{'s' * (m != 1)}"
-    return _case(f"{many} in {dtype}, {left_out!r} left out, called by {called}", has, left_out, rng, called, dtype)
+    call = "called directly" if called == "directly" else f"under {called}"
+    return _case(f"{many} in {dtype}, {left_out!r} left out, {call}", has, left_out, rng, called, dtype)
 
 
 _POINTED = {"mlp": "mlp_gate", "mlp_gate": "mlp.gate"}  # one is the other, if a point stands for any character
@@ -102,7 +103,7 @@ def _arrays(*shapes):
 
 
 shown = Case(
-    "for a function of the checker's, all but mlp_gate",
+    "for a function of the grader that saves all its names except mlp_gate",
     _arrays((64, 256), (64, 256), (256, 64), (128, 64)),
     apply=lambda answer: answer(given(_gated), "mlp_gate"),
     function=_gated,

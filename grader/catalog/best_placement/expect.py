@@ -7,7 +7,7 @@ from grader.exercises.requirements import AdvisesBarrier, Mistake, Recomputes, S
 
 
 def draw(rng, argument):
-    """Numbers whose products are large enough that a sine is not about its argument, small enough to round little."""
+    """Return values whose matmuls are large enough that sin(y) differs from y, and small enough to round little."""
     size = rng.uniform(0.5, 1.5, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
@@ -189,7 +189,7 @@ hints = (
 
 
 def requirements(case):
-    """The inputs of the wrapped stages are saved (the first one's is x), and what the last stage keeps for itself.
+    """The inputs of the wrapped stages are saved (that of the first is x), and the residuals of the last stage.
 
     Lists with the same function in several places come after those without, so that a finding that they alone show says
     so.

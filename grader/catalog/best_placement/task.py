@@ -118,7 +118,7 @@ def _applied(answer, stages, before):
 
 
 def _stage(a, b):
-    """Two products, two sines: enough inside that a checkpoint around it pays."""
+    """Two matmuls and two sines: enough that a checkpoint around them pays off."""
 
     def stage(x, name):
         u = name(x @ a.astype(x.dtype), "first matmul")

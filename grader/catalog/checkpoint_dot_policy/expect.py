@@ -64,146 +64,148 @@ mistakes = (
 )
 
 error_questions = (
-    (r"has not called", "What jax.checkpoint returns is a function. Who calls it, and with which arguments?"),
+    (r"has not called", "jax.checkpoint returns a function. Where do you call it, and with which arguments?"),
     (
         r"missing \d+ required positional argument: 'prim'",
-        "JAX calls the policy itself, once for every operation: what do you give it as policy=, the policy or what it "
-        "returned?",
+        "JAX calls the policy itself, once for every operation. Do you pass policy= the policy or what it returned?",
     ),
     (
         r"remat policy should be|save_\w+\(\) got an",
-        "JAX calls the policy for every operation and wants yes or no: is what you give as policy= a policy, or a "
+        "JAX calls the policy for every operation and expects True or False. Do you pass policy= a policy, or a "
         "function that makes one?",
     ),
     (
         r"not callable",
-        "A policy is a function: what do you give as policy=, and what is the function called under "
-        "jax.checkpoint_policies?",
+        "A policy is a function. What do you pass as policy=, and what is the function in jax.checkpoint_policies "
+        "called?",
     ),
     (
         r"positional argument",
-        "Which arguments does the page's signature have, and which arguments of jax.checkpoint go by keyword?",
+        "Which arguments does the page's signature have, and which arguments of jax.checkpoint are passed by keyword?",
     ),
     (
         r"dot_general|matmul|contracting|einsum",
-        "Which shapes do the two operands have? w1 and w2 are (d, d), x is (N, d), and they come in this order.",
+        "Which shapes do the two operands have? w1 and w2 are (d, d) and x is (N, d), and the order of the arguments "
+        "is w1, w2, x.",
     ),
 )
 
 hints = (
     Hint(
-        "Can you write the five steps as a plain function first, and check that? The findings will tell which values "
-        "are saved that should not be. What turns a plain function into one that saves less?"
+        "Write the five steps as a plain function first, and check it: the finding lists the values that should not be "
+        "saved. Which function turns a plain function into one that saves less?"
     ),
     Hint(
-        "You save products that have a batch dimension. Look at the table of the four policies: which row has no "
-        "product computed again for `f`, but one for `vmap(f)`?",
+        "Your forward pass saves matmuls that have a batch dimension. Look at the page's table of four policies: which "
+        "row recomputes no matmul for `f`, but one for `vmap(f)`?",
         after=("also saved",),
         says="Under vmap",
     ),
     Hint(
-        "Is there a `jax.checkpoint` around it, and does your function return what that one returns?",
+        "Is the pipeline inside a `jax.checkpoint`, and do you return what the checkpointed function returns? If you "
+        "wrote a gradient rule instead, which residuals does that rule save?",
         after=("also saved",),
         says="Which function marks",
     ),
     Hint(
-        "Relu's mask and its result are made by relu. What does your policy, if there is one, say to relu?",
+        "The mask is a result of relu. If you have a policy, what does it return for the operations of relu?",
         after=("also saved",),
         says="relu's mask, bool",
     ),
     Hint(
-        "Is the whole pipeline inside one `jax.checkpoint`? If you wrap each step by itself, what is handed from one "
-        "step to the next, and is that saved?",
+        "Is the whole pipeline inside one `jax.checkpoint`? If each step has its own, which values are passed from one "
+        "step to the next, and are those saved?",
         after=("also saved",),
-        says="Which operation made that value",
+        says="Which operation computes that value",
     ),
     Hint(
-        "Does a policy of yours count dimensions? Under `jax.vmap` an operand may have three, and none of them a batch "
-        "dimension of the product. `dimension_numbers` in chapter 4 tells which are, and one of the page's four "
-        "policies asks for just that.",
+        "Does your policy look at shapes? Under `jax.vmap` an operand can have three dimensions, and none of them is a "
+        "batch dimension of the matmul. `dimension_numbers` in chapter 4 says which are, and one of the page's four "
+        "policies checks just that.",
         after=("not saved",),
         says="bf16[",
     ),
     Hint(
-        "What does `jax.checkpoint` save if it is given no policy? What did the page's table of four policies say of "
+        "What does `jax.checkpoint` save without a policy? What does the page's table of four policies show for "
         "`nothing_saveable`?",
         after=("not saved", "recomputes"),
     ),
     Hint(
-        "What stands behind `policy=`? It has to be a function, one of those in `jax.checkpoint_policies`: without "
-        "quotes, and without brackets behind it.",
+        "What do you pass as `policy=`? It must be a function, such as one of the page's four policies: without "
+        "quotes, and without parentheses after it.",
         after=("raises",),
         says="policy=",
     ),
     Hint(
-        "`jax.checkpoint` takes a function and returns a function. What do you do with that one, to get a number?",
+        "`jax.checkpoint` takes a function and returns a function. How do you get a number from the function that it "
+        "returns?",
         after=("wrong type",),
         says="has not called",
     ),
     Hint(
-        "Which of the page's four policies say yes to a product, and which of those says no to it under `vmap`, as the "
-        "problem asks?"
+        "Which of the page's four policies return True for a matmul? Which of those returns False for it under `vmap`, "
+        "as the problem asks?"
     ),
     Hint(
         "Nearly the answer: define the pipeline as an inner function of `w1`, `w2` and `x`. Wrap it in "
-        "`jax.checkpoint` with `policy=jax.checkpoint_policies.…`, call the wrapped function on the arguments, and "
-        "return what it returns."
+        "`jax.checkpoint` with `policy=jax.checkpoint_policies.…`, call the wrapped function with the arguments, and "
+        "return the result."
     ),
     Hint(
-        "The checker calls your answer with `w1`, `w2` and `x`, in this order. What does your `def` line say, and "
-        "which of them stands where in your products?",
+        "The grader calls your answer with `w1`, `w2` and `x`, in this order. In which order does your `def` line take "
+        "them?",
         after=("argument order",),
     ),
     Hint(
-        "Take two small matrices and an `x`, and compute the five steps one by one beside your answer: the first "
-        "product, relu, the second product, the square, the sum. Where do the two part?",
+        "Take two small matrices and an `x`, and compute the five steps one at a time: matmul, relu, matmul, square, "
+        "sum. At which step does your answer differ?",
         after=("wrong value",),
     ),
     Hint(
-        "What does the page ask for: a single number, of the arguments' dtype. What does your `return` hand out: is"
-        " it summed, of another dtype, several things?",
+        "The page asks for a single number of the arguments' dtype. What does your `return` give: an array that is not "
+        "summed, another dtype, several values, nothing?",
         after=("wrong type",),
     ),
     Hint(
-        "`jax.checkpoint` changes neither value nor gradient. Which part of your answer does: a rule of your own, a"
-        " `stop_gradient`, a constant in place of the cotangent?",
+        "`jax.checkpoint` changes neither the value nor the gradient. Which part of your answer does: your own "
+        "gradient rule, a `stop_gradient`, a constant instead of the cotangent?",
         after=("wrong gradient",),
     ),
     Hint(
-        "`jax.checkpoint` takes one function, and all else by keyword; your answer takes three arrays. Which call "
-        "in that line gets more, or fewer?",
+        "`jax.checkpoint` takes one function, and everything else by keyword. Your answer takes three arrays. Which "
+        "call on that line gets more arguments, or fewer?",
         after=("raises",),
         says="positional argument",
     ),
     Hint(
-        "Put the cursor behind `jax.checkpoint_policies.` in a cell and press Tab: which names are there?",
+        "Type `jax.checkpoint_policies.` in a cell and press Tab. Which names do you see?",
         after=("raises",),
         says="has no attribute",
     ),
     Hint(
-        "Does your answer work for all shapes, and for numbers that are not there yet while JAX traces? Try it in "
-        "`jax.make_jaxpr`, with two different shapes.",
+        "Does your answer work for all shapes, and for arrays without values, as JAX passes them while it traces? Try "
+        "it with `jax.make_jaxpr` and two different shapes.",
         after=("raises",),
     ),
     Hint(
-        "Of the page's four policies two keep products. Which of these two asks whether a product has a batch "
-        "dimension, whatever its size?",
+        "Two of the page's four policies save matmuls. Which of them checks whether a matmul has a batch dimension, "
+        "whatever its size?",
         after=("also saved",),
         says="Under vmap",
     ),
     Hint(
-        "`jax.checkpoint(f, policy=…)`: which of the page's four policies say yes to a product, and does yours, for"
-        " every shape and dtype?",
+        "Which of the page's four policies return True for a matmul? Does the policy that you pass to "
+        "`jax.checkpoint`, for every shape and dtype?",
         after=("not saved",),
     ),
     Hint(
-        "Count the products in your forward pass, and those that your backward pass runs again. Which line runs one"
-        " more than the five steps need?",
+        "Count the matmuls in your forward pass, and those that your backward pass recomputes. Which line runs one "
+        "more than the five steps need?",
         after=("extra matmuls",),
     ),
     Hint(
-        "Right values, in the wrong place: the host's memory. Which of the page's four policies keep what they save"
-        " on the device, and is yours one of these?",
+        "Your forward pass saves the right values, but in host memory. Which of the page's four policies save values "
+        "on the device, and is yours one of them?",
         after=("wrong memory",),
     ),
     *ABOUT_ERRORS,
@@ -213,7 +215,7 @@ _VALUES = ("x @ w1", "relu(x @ w1) @ w2")
 
 
 def requirements(case):
-    """Saved is each product that has no batch dimension: none that both of its operands bring along."""
+    """Each matmul without a batch dimension is saved: one whose operands have no mapped axis in common."""
     vmaps = case.structure["vmaps"]
     batched = [
         any({"x", "w1"} <= set(names) for names in vmaps),
@@ -223,23 +225,23 @@ def requirements(case):
     plain = [
         Saves(
             saved,
-            too_much="Which operation made that value, and what does your policy say to that operation? Is all of the "
-            "pipeline inside one jax.checkpoint?",
-            too_little="What does jax.checkpoint keep if it is given no policy, and to which operations should yours "
-            "say yes, whatever the shapes of their operands?",
+            too_much="Which operation computes that value, and what does your policy return for that operation? Is the "
+            "whole pipeline inside one jax.checkpoint?",
+            too_little="What does jax.checkpoint save if it is given no policy? For which operations should yours "
+            "return True, whatever the shapes of their operands?",
         ),
-        Recomputes(dots=0, too_many="Of which operations must the results be saved, so that none is run again?"),
+        Recomputes(dots=0, too_many="Which results must be saved so that the backward pass recomputes no matmul?"),
     ]
     under_vmap = [
         Saves(
             saved,
-            too_much="Under vmap over all three arguments, or two, which dimensions have the matmuls that they did not "
-            "have before, and which of the page's four policies says no to those?",
-            too_little="Under vmap over two of the arguments, which of the two matmuls has a dimension that both of "
-            "its operands bring along, and which has none? What does your policy say to the latter?",
+            too_much="Under vmap over two or three arguments, which dimension do the matmuls have that they did not "
+            "have before? Which of the page's four policies returns False for those?",
+            too_little="Under vmap over two of the arguments, which of the two matmuls has a batch dimension, that is, "
+            "one that both of its operands have? What does your policy return for the other matmul?",
         ),
         Recomputes(dots=sum(batched), too_many="Which matmul does the backward pass run more than once?"),
     ]
-    if case.structure["d"] < 8:  # a sum of squares that is spelled as a product is no less work than these
+    if case.structure["d"] < 8:  # a sum of squares that is written as a matmul takes as many FLOPs as these
         plain = plain[:1]
     return [[], under_vmap, [AdvisesBarrier()]] if any(batched) else [plain, [], [AdvisesBarrier()]]

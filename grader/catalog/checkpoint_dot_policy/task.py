@@ -18,7 +18,7 @@ signature = "checkpoint_dot_policy(w1, w2, x)"
 
 
 def cases(rng):
-    """Cases of shapes drawn anew: an answer made for one shape fails in another."""
+    """Cases of random shapes: an answer made for one shape fails in another."""
     widths, rows = iter(2 * rng.integers(4, 16, 2) + 1), iter(2 * rng.integers(5, 17, 2))  # never the same
     pair, inner = ([("x", "w1"), ("x", "w2"), ("w1", "w2")][number] for number in rng.integers(3, size=2))
     axes = {name: int(rng.integers(2)) for name in pair}

@@ -27,7 +27,7 @@ def reference(W1, W2, W3, x):
 
 
 def draw(rng, argument):
-    """Numbers whose products are large enough that a sine is not about its argument, small enough to round little."""
+    """Return values whose matmuls are large enough that sin(y) differs from y, and small enough to round little."""
     size = rng.uniform(0.5, 1.5, argument.shape)
     if argument.ndim == 2:  # as many are added as the last axis has
         size *= (3 if argument.dtype == "bfloat16" else 1.5) / argument.shape[-1] ** 0.5

@@ -74,7 +74,7 @@ def _first_argument(f, *args):
 
 
 def _that_are(keep):
-    """Counts only some of what is kept."""
+    """Return a function that counts only some of the residuals."""
 
     def counts(f, *args):
         kept = [array for array in _kept(f, *args) if keep(array)]
@@ -92,7 +92,7 @@ def _of_kinds(*kinds):
 
 
 def _in_bytes(itemsize):
-    """The right number, and the bytes of elements that take what `itemsize(dtype, args)` says."""
+    """Return a function that counts right, but takes the bytes per element from `itemsize(dtype, args)`."""
     return lambda f, *args: (reference(f, *args)[0], sum(a.size * itemsize(a.dtype, args) for a in _kept(f, *args)))
 
 
@@ -128,7 +128,7 @@ mistakes = (
     Mistake(
         "it counts rows of the table, but several residuals can share a row",
         _rows,
-        "How many values does a row stand for that begins with 6 ×?",
+        "If a row begins with 6 ×, how many values does it stand for?",
     ),
     Mistake(
         "it counts an argument that is not saved but is the same array as one that is: run on arrays, jax.vjp does "

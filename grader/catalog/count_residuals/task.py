@@ -19,7 +19,7 @@ returns = "(n, bytes), two integers"
 
 
 def cases(rng):
-    """Functions that no page shows, with widths and lengths drawn anew: some that tell one way of counting apart, and
+    """Functions that no page shows, with random widths and lengths: some that tell one way of counting apart, and
     some that are drawn.
 
     None is 4 long: bytes of one iteration would be as many as elements of all. Where an answer might count one argument

@@ -183,219 +183,223 @@ mistakes = (
     Mistake(
         "the last layer has no checkpoint",
         _other_program(of_layers(_all_but_the_last)),
-        "How many of the n layers are called through jax.checkpoint?",
+        "How many of the n layers do you call through jax.checkpoint?",
     ),
     Mistake(
-        "the two of each pair are the wrong way round",
+        "the two numbers of each pair are swapped",
         _other_order,
-        "Which setting comes first in each pair, and for which of the two are there barriers?",
+        "Which setting comes first in each pair, and which of the two programs has barriers?",
     ),
     Mistake(
-        "lowered and compiled are mixed up",
+        "it swaps lowered and compiled",
         _one_for_the_other,
-        "Which of the two texts is handed to XLA, and which one comes back from it?",
+        "Which of the two texts do you get before XLA compiles the program, and which one after?",
     ),
     Mistake(
         "it counts the lowered program twice, and the compiled one not at all",
         _twice_lowered,
-        "What has to happen to the lowered program before XLA has changed anything in it?",
+        "Which method of the lowered program runs XLA, and whose text do you count as compiled?",
     ),
     Mistake(
         "it counts the compiled program twice, and the lowered one not at all",
         _twice_compiled,
-        "Which text shows what JAX asks for, before XLA has changed it?",
+        "Which text shows the program that JAX asks for, before XLA changes it?",
     ),
     *(
         Mistake(
-            "both of each pair are those of the same setting",
+            "both numbers of each pair are for the same setting",
             _one_setting(which),
-            "Does the value of prevent_cse get as far as jax.checkpoint?",
+            "Does the value of prevent_cse reach jax.checkpoint?",
         )
         for which in (0, 1)
     ),
     Mistake(
-        "it counts barriers where there are none",
+        "it counts barriers in a text that has none",
         _no_barriers,
-        "A barrier is put in when JAX lowers, and taken out when XLA compiles. Where do you count, and which word?",
+        "JAX adds barriers when it lowers, and XLA removes them when it compiles. In which text do you count, and "
+        "what?",
     ),
     *(
         Mistake(
             "it counts in the jaxpr, before lowering",
             _before_lowering(in_bodies, barriers),
-            "How often does a jaxpr print a function that is used n times, and has it got barriers at all?",
+            "How many times does a jaxpr print a function that is used n times, and does it contain barriers?",
         )
         for in_bodies in (False, True)
         for barriers in (True, False)
     ),
     Mistake(
-        "there is one checkpoint, around all of the layers",
+        "there is one checkpoint around all of the layers",
         _other_program(_around_all),
-        "How many barriers are there for one checkpoint, and how many checkpoints does the page ask for?",
+        "How many barriers does one checkpoint add, and how many checkpoints does the page ask for?",
     ),
     Mistake(
-        "its layers are those of the page, not the layer that it is given",
+        "it uses the page's layer instead of the layer that it gets",
         _other_program(of_layers(_of_the_page)),
-        "Which function does your loss call for each weight: the one of that name on your page, or the argument?",
+        "Which function does your loss call for each weight: the layer defined on your page, or the argument?",
     ),
     Mistake(
-        "it has one layer, however many are asked for",
+        "it has one layer, whatever n is",
         _one_layer,
-        "How many weights do you hand to the program, and how often does your loss call a layer?",
+        "How many weights do you pass to the program, and how many times does your loss call a layer?",
     ),
     Mistake(
-        "it has one layer less than is asked for",
+        "it has one layer too few",
         _one_layer_less,
-        "How often does your loss call a layer, for a list of n weights?",
+        "How many times does your loss call a layer, for a list of n weights?",
     ),
     Mistake(
         "there is no checkpoint",
         _other_program(of_layers(without_checkpoints)),
-        "What is a barrier put around, and which function do you call for each layer?",
+        "Which call adds a barrier, and which function do you call for each layer?",
     ),
     Mistake(
         "it is the gradient without the value",
         _other_program(_gradient_alone),
-        "Which matrix product does nobody need, if only the gradient is asked for?",
+        "Which matmul is not needed if only the gradient is computed?",
     ),
     Mistake(
         "it is the loss alone, without its gradient",
         _other_program(_forward),
-        "Which function makes the program with both, the loss and its gradient?",
+        "Which of JAX's functions gives both the loss and its gradient?",
     ),
     Mistake(
-        "it is the gradient with respect to x, too",
+        "it also has the gradient with respect to x",
         _other_program(_of_x_too),
-        "With respect to which argument does jax.value_and_grad differentiate, if it is told nothing else?",
+        "With respect to which argument does jax.value_and_grad differentiate by default?",
     ),
     Mistake(
         "its layers are in a scan",
         _other_program(_in_a_scan),
-        "How often does a loop's body stand in a program's text, however often it runs?",
+        "How many times does the body of a loop appear in a program's text, however often it runs?",
     ),
 )
 
-compared_with = "what JAX does"
-otherwise = "For n = 1, which lines of each of your two texts are matrix products? How many did you count?"
+compared_with = "what the two programs contain"
+otherwise = "For n = 1, which lines of each of your two texts are matmuls? How many do you count?"
 
 error_questions = (
     (
         r"takes [123] positional arguments? but 4",
-        "cse_lab is given a layer, w, x and n. Which of them does yours take?",
+        "cse_lab is called with layer, w, x and n. Which of them does yours take?",
     ),
     (r"dot_general requires|matmul:|contracting dimension", "In which order does a layer take w and x?"),
     (
         r"Wrong type <class 'function'>|zip\(\) argument|not iterable",
-        "Is w one weight, and how many does the loss take?",
+        "w is one weight. How many weights does the loss take, and as what?",
     ),
     (
         r"'(Lowered|Compiled|Traced|PjitFunction)' object",
-        "Which of these has a text: jit's, lower's, or compile's result?",
+        "Which of these has a text: the result of jit, of lower, or of compile? Which method gives the text?",
     ),
-    (r"[Tt]racer|[Cc]oncret", "Is anything counted inside of the function that is traced?"),
-    (r"real- or complex|scalar-output", "What does your loss return, and which argument is differentiated?"),
+    (r"[Tt]racer|[Cc]oncret", "Does your answer count something inside the function that is traced?"),
+    (r"real- or complex|scalar-output", "What does your loss return, and which argument do you differentiate?"),
 )
 
 hints = (
     Hint(
-        "How many programs are there to look at, for one n? Which texts has each of them, and what do you count there?"
+        "How many programs are there for one `n`? Which two texts does each of them have, and what do you count in "
+        "each?"
     ),
     Hint(
-        "Is it a dict with these three keys, and under each of them two integers, first for `prevent_cse=True`?",
+        "Does your answer return a dict with the page's three keys? Under each key there should be two integers, first "
+        "the one for `prevent_cse=True`.",
         after=("wrong type",),
     ),
     Hint(
-        "Set `n` to 1, and print the lines with matrix products. The page's own layer has one in the forward pass, one "
-        "for the gradient of `w`, and one that is computed again. Do you find as many? And does the derivative of the "
-        "finding's layer need what its product gives?",
+        "Set `n` to 1, and print the lines with matmuls. The page's layer has one in the forward pass, one for the "
+        "gradient of `w`, and one that is recomputed. Do you count as many, and does the derivative of the finding's "
+        "layer use its matmul's result?",
         after=("wrong value",),
     ),
     Hint(
         "Can you write a function of `n` and `prevent_cse` that builds the loss, differentiates it, and returns the "
-        "lowered program? What does `.compile()` of that give?",
+        "lowered program? What does its `.compile()` return?",
         after=("wrong value", "raises"),
     ),
     Hint(
-        "The page's example counted `stablehlo.dot_general` in one text and ` dot(` in the other. What is the word for "
-        "a barrier, and in which text does it stand?"
+        "The page's example counts `stablehlo.dot_general` in one text and ` dot(` in the other. What is a barrier "
+        "called, and which text contains it?"
     ),
     Hint(
-        "Nearly the answer: for `True` and for `False`, `jax.jit(jax.value_and_grad(loss)).lower([w] * n, x)`, where "
-        "`loss` calls `jax.checkpoint(layer, prevent_cse=...)` for each `w`. Which three counts do you take of it?"
+        "Nearly the answer: for `True` and for `False`, call `jax.jit(jax.value_and_grad(loss)).lower([w] * n, x)`, "
+        "where `loss` calls `jax.checkpoint(layer, prevent_cse=...)` for each `w`. Which three counts do you take from "
+        "each?"
     ),
     Hint(
-        "Copy the layer that the finding shows onto your page. What does your answer count for it, and what for the "
-        "page's own layer? Should both be the same?",
+        "Copy the layer that the finding shows to your page. What does your answer count for it, and what for the "
+        "page's own layer? Should the two be equal?",
         after=("wrong value",),
-        says="not the layer that it is given",
+        says="instead of the layer that it gets",
     ),
     *(
         Hint(
-            "Print the lines with `optimization_barrier` in the lowered program for `n = 2`. How many are there for "
-            "each layer, and is every layer called through `jax.checkpoint`?",
+            "Print the lines with `optimization_barrier` in the lowered program for `n = 2`. How many are there per "
+            "layer, and do you call every layer through `jax.checkpoint`?",
             after=("wrong value",),
             says=says,
         )
         for says in (
-            "one checkpoint, around",
+            "one checkpoint around",
             "has no checkpoint",
             "there is no checkpoint",
-            "barriers where there are none",
+            "in a text that has none",
         )
     ),
     *(
         Hint(
-            "For `n = 1`, print the lines with `dot_general` in the lowered program. For which of the loss, the "
-            "gradient of `w` and the gradient of `x` is each of them there?",
+            "For `n = 1`, print the lines with `dot_general` in the lowered program. Which of them computes the loss, "
+            "which the gradient of `w`, and which the gradient of `x`? Compare with what the page asks for.",
             after=("wrong value",),
             says=says,
         )
-        for says in ("gradient without the value", "loss alone", "respect to x, too")
+        for says in ("gradient without the value", "loss alone", "also has the gradient")
     ),
     *(
         Hint(
-            "Print your two texts for `n = 1` and `prevent_cse=False`, each with the name that you count it under. "
-            "Which of them has `stablehlo` in it, and which ` dot(`?",
+            "Print your two texts for `n = 1` and `prevent_cse=False`, each with the key under which you count it. "
+            "Which of them contains `stablehlo`, and which contains ` dot(`?",
             after=("wrong value",),
             says=says,
         )
-        for says in ("mixed up", "the compiled one not at all", "the lowered one not at all", "in the jaxpr")
+        for says in ("swaps lowered", "the compiled one not at all", "the lowered one not at all", "in the jaxpr")
     ),
     *(
         Hint(
-            "Count the barriers of each of your two programs. For which setting of `prevent_cse` should there be some, "
-            "and where in the pair does the page want that number?",
+            "Count the barriers in each of your two programs. Which setting of `prevent_cse` should give some, and "
+            "where in the pair does the page want that number?",
             after=("wrong value",),
             says=says,
         )
-        for says in ("wrong way round", "of the same setting")
+        for says in ("are swapped", "for the same setting")
     ),
     Hint(
-        "Print the lines of the compiled program that your word stands in. In how many of them is a product computed, "
-        "and in how many is the word part of a name?",
+        "Print the lines of the compiled program that contain your search text. Which of them compute a matmul, and "
+        "which contain the text only in a name?",
         after=("wrong value",),
-        says=("does: under 'compiled', the numbers are too large", "is right"),
+        says=("contain: under 'compiled', the numbers are too large", "is right"),
     ),
     Hint(
-        "The finding says which entries are right. Of the first that is not: of which program do you take the text, is "
-        "it the lowered or the compiled one, and which word do you count?",
+        "The finding says which entries are right. Take the first wrong one: do you count in the lowered or in the "
+        "compiled program, and which text do you search for?",
         after=("wrong value",),
         says=("under '", "is right"),
     ),
     Hint(
-        "A scan has its layer once in the program's text, however many turns it runs. What else goes through a list of "
-        "weights, so that each layer stands in the text?",
+        "The body of a scan appears once in the program's text, whatever its number of iterations. Which other loop "
+        "over the weights writes every layer into the program?",
         after=("wrong value",),
         says="layers are in a scan",
     ),
     Hint(
-        "Let your loss count how often it calls a layer while it is traced, for `n = 1` and for `n = 4`. Is it `n` "
-        "times?",
+        "Let your loss print a line each time it calls a layer while it is traced, for `n = 1` and for `n = 4`. Do you "
+        "see `n` lines?",
         after=("wrong value",),
-        says="one layer less",
+        says="one layer too few",
     ),
     Hint(
-        "The function that the checker calls takes the layer as its first argument, then `w`, `x` and `n`. What does "
-        "the line `def cse_lab(...)` of your answer say?",
+        "The grader calls your function with the layer as the first argument, then `w`, `x` and `n`. Which arguments "
+        "does your line `def cse_lab(...)` have?",
         after=("raises",),
         says="Which of them does yours take",
     ),

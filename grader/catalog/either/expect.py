@@ -7,7 +7,7 @@ from grader.exercises.requirements import Mistake, Saves
 
 
 def draw(rng, argument):
-    """Numbers whose products are large enough that a sine is not about its argument, small enough to round little."""
+    """Return values whose matmuls are large enough that sin(y) differs from y, and small enough to round little."""
     size = rng.uniform(0.3, 1.2, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
@@ -36,89 +36,94 @@ def _first_of(chosen, otherwise):
 
 
 _HOST = Offloadable("device", "pinned_host")
-_LOST = "What does your policy return where a policy offloads: the answer that it was given, or one that it makes?"
-_ASKED = "In which order do you ask the two, and when do you ask the other one?"
+_LOST = "What does your policy return where p1 or p2 offloads: the object that it got, or something else?"
+_ASKED = "Which policy do you ask first, and when do you ask the other one?"
 
-compared_with = "the policy that is asked for"
-otherwise = "What does each of the two say there, which is asked first, and what does yours make of what they say?"
+compared_with = "the policy that the page asks for"
+otherwise = "What does each of the two policies return there, which is asked first, and what does yours return?"
 
 mistakes = (
     Mistake(
-        "p2 is asked first, or wins where both say yes, and the first is to win",
+        "it lets p2 win where both say yes, but p1 should win",
         _joined(lambda first, second: first if _is_no(second) else second),
         next=_ASKED,
     ),
-    Mistake("it says what p1 says, whatever p2 does", lambda p1, p2: p1, next="What if p1 says no, and p2 does not?"),
-    Mistake("it says what p2 says, whatever p1 does", lambda p1, p2: p2, next="When is p1's answer the one to give?"),
     Mistake(
-        "it takes Recompute, which means no, for a yes, as `or` and `if` do",
+        "it returns p1's answer, whatever p2 returns", lambda p1, p2: p1, next="What if p1 says no and p2 says yes?"
+    ),
+    Mistake(
+        "it returns p2's answer, whatever p1 returns", lambda p1, p2: p2, next="When should it return p1's answer?"
+    ),
+    Mistake(
+        "it treats Recompute, which means no, as a yes, as `or` and `if` do",
         _joined(lambda first, second: first or second),
-        next="Is `bool(Recompute)` true? How else do you find out that an answer means no?",
+        next="Is `bool(Recompute)` true? How else can you tell that an answer means no?",
     ),
     Mistake(
-        "it takes Recompute, which means no, for a yes, as `or` and `if` do, and asks p2 first",
+        "it treats Recompute, which means no, as a yes, as `or` and `if` do, and asks p2 first",
         _joined(lambda first, second: second or first),
-        next="Is `bool(Recompute)` true? And which of the two is to win where both say yes?",
+        next="Is `bool(Recompute)` true? And which policy should win where both say yes?",
     ),
     Mistake(
-        "it says yes where both do, and one is enough",
+        "it says yes only where both policies do, but one yes is enough",
         _joined(lambda first, second: second if not _is_no(first) else first),
-        next="What are you to say where one says yes and the other one no?",
+        next="What should it return where one policy says yes and the other says no?",
     ),
     Mistake(
-        "it says yes where both do, and one is enough, and takes Recompute for a yes, as `and` does",
+        "it says yes only where both policies do, but one yes is enough; and it treats Recompute as a yes, as `and` "
+        "does",
         _joined(lambda first, second: first and second),
-        next="What are you to say where one says yes and the other one no? And is `bool(Recompute)` true?",
+        next="What should it return where one policy says yes and the other says no? And is `bool(Recompute)` true?",
     ),
     Mistake(
         "it says no where both say yes",
         _joined(lambda first, second: _is_no(first) != _is_no(second)),
-        next="What are you to say where both say yes?",
+        next="What should it return where both say yes?",
     ),
     Mistake(
-        "it makes a plain yes of every offload, so that nothing leaves the device",
+        "it turns every offload into a plain yes, so that nothing leaves the device",
         _joined(lambda first, second: not (_is_no(first) and _is_no(second))),
         next=_LOST,
     ),
     Mistake(
-        "it makes a plain yes of what p1 offloads",
+        "it turns the offloads of p1 into a plain yes",
         _joined(lambda first, second: second if _is_no(first) else True),
         next=_LOST,
     ),
     Mistake(
-        "it makes a plain yes of what p2 offloads",
+        "it turns the offloads of p2 into a plain yes",
         _joined(lambda first, second: not _is_no(second) if _is_no(first) else first),
         next=_LOST,
     ),
     Mistake(
-        "it makes an Offloadable of its own, with other places than the one it was given",
+        "it makes an Offloadable of its own, with another src or dst than the one that it got",
         _joined(
             lambda first, second: _HOST if isinstance(said := second if _is_no(first) else first, Offloadable) else said
         ),
         next=_LOST,
     ),
     Mistake(
-        "keeping wins over offloading, and the first is to win, whatever it says",
+        "saving wins over offloading, but p1 should win, whatever it says",
         _first_of(_kept, lambda first, second: second if _is_no(first) else first),
         next=_ASKED,
     ),
     Mistake(
-        "offloading wins over keeping, and the first is to win, whatever it says",
+        "offloading wins over saving, but p1 should win, whatever it says",
         _first_of(lambda said: isinstance(said, Offloadable), lambda first, second: second if _is_no(first) else first),
         next=_ASKED,
     ),
     Mistake(
-        "an Offloadable is no yes to it",
+        "it does not count an Offloadable as a yes",
         _first_of(_kept, lambda *said: False),
-        next="How do you recognise an Offloadable: by `is`, by `==` or by `isinstance`?",
+        next="Each Offloadable is an object of its own. How does your policy recognize one?",
     ),
     Mistake(
-        "an Offloadable of p1's is no yes to it",
+        "it does not count an Offloadable from p1 as a yes",
         _joined(lambda first, second: first if _kept(first) else second),
-        next="How do you recognise an Offloadable: by `is`, by `==` or by `isinstance`?",
+        next="Each Offloadable is an object of its own. How does your policy recognize one?",
     ),
     Mistake(
-        "Saveable is no yes to it",
+        "it does not count Saveable as a yes",
         _first_of(lambda said: said is True or isinstance(said, Offloadable), lambda *said: False),
         next="Which of JAX's three objects means the same as True?",
     ),
@@ -127,144 +132,151 @@ mistakes = (
 error_questions = (
     (
         r"policies should be a boolean",
-        "That helper knows True and False only. What would you do with answers that are neither True nor False?",
+        "That helper accepts only True and False. How could you handle answers that are neither True nor False?",
     ),
     (
         r"remat policy should be.* Got None",
-        "What does your policy return where neither of the two says yes? (A function without a return returns None.)",
+        "What does your policy return where neither policy says yes? (A function without a return statement returns "
+        "None.)",
     ),
     (
         r"unsupported operand|not supported",
-        "A policy may answer with something that is neither True nor False: what do you do then?",
+        "A policy may return something that is neither True nor False. What does that line do with it?",
     ),
     (
         r"argument|^KeyError|^IndexError",
         "JAX calls a policy with the operation and its operands by position, and with parameters by keyword. Does "
-        "yours take all of those, and hand all of them on?",
+        "yours take all of these, and pass all of them on?",
     ),
-    (r"not callable", "Which of the values in that line is a policy, and which is a policy's answer?"),
+    (r"not callable", "Which value on that line is a policy, and which is a policy's answer?"),
 )
 
 hints = (
     Hint(
-        "`either` is called once, and what it returns is called for every operation. Which of the two can know what "
-        "the policies say?"
+        "`either` is called once, and the policy that it returns is called for every operation. In which of these "
+        "calls can you ask `p1` and `p2`?"
     ),
     Hint(
-        "Is `Recompute` true? `bool(Recompute)` tells you what `or` and `if` make of it. How else can you find out "
-        "that an answer means no?",
+        "What is `bool(Recompute)`? That is what `or`, `and` and `if` go by. How else can you tell that an answer "
+        "means no?",
         after=("wrong value",),
-        says="takes Recompute",
+        says="treats Recompute",
     ),
     Hint(
-        "One of the answers to that value is an `Offloadable`. How do you recognise those: by `is`, by `==` or by "
-        "`isinstance`? Or can you do without recognising them?",
+        "One of the two policies returns an `Offloadable` for that value. Each of these is an object of its own. How "
+        "does your policy recognize one, or can you do without recognizing them?",
         after=("wrong value",),
-        says="by `==`",
+        says="Each Offloadable is an object",
     ),
     Hint(
-        "Take a value to which `p2` alone says yes. Does your policy ask `p2` about it at all, and what does it make "
-        "of the two answers?",
+        "Take a value for which only `p2` says yes. Does your policy call `p2` for it, and what does it make of the "
+        "two answers?",
         after=("wrong value",),
-        says="what p1 says, whatever",
+        says="p1's answer, whatever",
     ),
     Hint(
-        "Where the first policy claims a value, is its answer handed on as it is, with its own `src` and `dst`? And is "
-        "the second one's, where the first says no?",
+        "If `p1` says yes, do you return its answer unchanged, with its own `src` and `dst`? And `p2`'s answer, if "
+        "`p1` says no?",
         after=("wrong memory",),
     ),
-    Hint("What do you return where neither says yes?", after=("raises",), says="neither of the two"),
     Hint(
-        "Nearly the answer: inside `either`, define a function of `operation, *operands, **parameters`. It asks `p1`. "
-        "If that is neither `False` nor `Recompute`, it returns that. Otherwise it returns what `p2` says. And "
-        "`either` returns the function."
+        "What does your policy return if neither `p1` nor `p2` says yes?",
+        after=("raises",),
+        says="where neither policy says yes",
     ),
     Hint(
-        "Whose answer counts where both say yes? And whose does your policy look at before it looks at the other one?",
-        after=("wrong value",),
-        says="p2 is asked first",
+        "Nearly the answer: inside `either`, define a function of `operation, *operands, **parameters` that calls "
+        "`p1`. If the answer is neither `False` nor `Recompute`, return it; otherwise return what `p2` returns. "
+        "`either` returns this function."
     ),
     Hint(
-        "Whose answer counts where both say yes? And whose does your policy look at before it looks at the other one?",
+        "The page calls `either(p1, p2)`, and `p1` should win. In which order does your `def` line take the two?",
         after=("argument order",),
+        says="in the order (p2, p1)",
     ),
     Hint(
-        "What is to become of a value that `p1` wants to keep, and that `p2` does not ask for?",
+        "Whose answer should win where both say yes? And whose answer does your policy look at first?",
         after=("wrong value",),
-        says="one is enough",
+        says="lets p2 win",
     ),
     Hint(
-        "Put True for both answers into your line. What does it make of them?",
+        "What should happen to a value that one policy wants to save, and the other does not?",
+        after=("wrong value",),
+        says="one yes is enough",
+    ),
+    Hint(
+        "Suppose that both policies return True. What does your line make of these two answers?",
         after=("wrong value",),
         says="says no where both say yes",
     ),
     Hint(
-        "The page has two answers that mean the same: keep it. Which of the two does your line not know?",
+        "Two of the answers on the page mean the same: save the value. Which of the two does your policy not "
+        "recognize?",
         after=("wrong value",),
-        says="Saveable is no yes",
+        says="count Saveable as a yes",
     ),
     Hint(
-        "An `Offloadable` knows where a value goes. Which name in your policy stands for that very object, and where "
-        "do you return it?",
+        "An `Offloadable` says where a value goes. Which variable in your policy holds the object that `p1` or `p2` "
+        "returned, and where do you return it?",
         after=("wrong value",),
-        says="one that it makes",
+        says="or something else",
     ),
     Hint(
-        "Does your policy look at what an answer is before it looks at whose it is? Which of the two does the page ask "
-        "for?",
+        "Does your policy look at the kind of an answer before it looks at which policy gave it? Which of the two "
+        "should decide, according to the page?",
         after=("wrong value",),
         says="whatever it says",
     ),
     Hint(
-        "Which of the two policies is called in your line, and with what? A function that nobody calls is true, "
-        "whatever it would answer.",
+        "Which of the two policies does your line call, and with which arguments? A policy that is not called is a "
+        "function, and `or` and `and` treat any function as true.",
         after=("wrong value",),
         says="whatever p",
     ),
     Hint(
-        "Your policy was asked the same thing twice, and its answers differ. What does it keep from one call to the "
-        "next?",
+        "Your policy was asked the same question twice, and its answers differ. What does it store from one call to "
+        "the next?",
         after=("wrong value",),
         says=", then ",
     ),
     Hint(
-        "The two policies of the question say the same about all operations, and yours does not. Where does it look at "
-        "the operation, and does it need to?",
+        "Both policies in that question say the same about all these operations, but yours does not. Where does it "
+        "look at the operation, and does it need to?",
         after=("wrong value",),
         says=", about ",
     ),
     Hint(
-        "Take the pair of answers that the verdict names, and go through your policy with them, line by line. Which "
-        "line decides?",
+        "Take the pair of answers that the finding names, and go through your policy with them, line by line. Which "
+        "line decides what it returns?",
         after=("wrong value",),
     ),
     Hint(
-        "The page's `noted` writes down what a policy is asked. What is it given for a product, and what of that does "
-        "your policy give to `p1`?",
+        "The page's `noted` records what a policy is called with. What is that for a matmul, and which of it does your "
+        "policy pass to `p1` and `p2`?",
         after=("raises",),
-        says="hand all of them on",
+        says="pass all of them on",
     ),
     Hint(
-        "Which of the five answers can that line compute with? Do you have to compute with an answer in order to hand "
-        "it on?",
+        "For which of the five possible answers does that line work? Do you have to compute with an answer in order to "
+        "return it?",
         after=("raises",),
         says="neither True nor False",
     ),
     Hint(
-        "`jax.checkpoint` calls what `either` returns, once for every operation. Is what you return a function, and is "
-        "there a `return` in front of it?",
+        "`jax.checkpoint` calls what `either` returns, once for every operation. Do you define a function, and do you "
+        "return it?",
         after=("wrong type",),
     ),
     *ABOUT_ERRORS,
 )
 
 _WHICH = (
-    "What does each of the two policies say to that value, which of them is asked first, and what does your policy "
-    "make of the two answers?"
+    "What does each of the two policies return for that value, which of them do you ask first, and what does your "
+    "policy make of the two answers?"
 )
 _PRINT = (
-    "Print what each of the two policies answers to that value, and what yours returns. Which answers does yours take "
-    "for a yes, and how does it recognise an Offloadable: by `is` or by `isinstance`?"
+    "Print what each of the two policies returns for that value, and what yours returns. Which answers does yours "
+    "count as a yes, and does it return an Offloadable unchanged?"
 )
 
 
@@ -273,22 +285,22 @@ def _saves(case, *names, next=_WHICH, on_host=()):
 
 
 _REQUIREMENTS = (
-    _saves("p1 saves hidden and squares while p2 saves squares and logits", "hidden", "logits", "squares"),
-    _saves("p1 saves sines while p2 saves products", "hidden", "logits", "sines"),
+    _saves("p1 saves hidden and squares, p2 saves squares and logits", "hidden", "logits", "squares"),
+    _saves("p1 saves sines, p2 saves matmuls", "hidden", "logits", "sines"),
     _saves(
-        "p1 offloads products while p2 saves sines",
+        "p1 offloads matmuls, p2 saves sines",
         *("hidden", "logits", "sines"),
         next=_PRINT,
         on_host=("hidden", "logits"),
     ),
     _saves(
-        "p1 offloads hidden and saves squares while p2 saves hidden and logits",
+        "p1 offloads hidden and saves squares, p2 saves hidden and logits",
         *("hidden", "logits", "squares"),
         next=_PRINT,
         on_host=("hidden",),
     ),
-    _saves("p1 saves hidden while p2 offloads hidden and logits", "hidden", "logits", on_host=("logits",)),
-    _saves("p1 offloads hidden and p2 logits from device to device", "hidden", "logits"),
+    _saves("p1 saves hidden, p2 offloads hidden and logits", "hidden", "logits", on_host=("logits",)),
+    _saves("p1 offloads hidden and p2 offloads logits, both to the device", "hidden", "logits"),
 )
 
 

@@ -17,7 +17,7 @@ signature = "either(p1, p2)"
 
 
 def cases(rng):
-    """One function under six pairs of policies, at shapes drawn anew; and every pair of answers, asked for directly."""
+    """One function under six pairs of policies, with random shapes; and every pair of answers, asked for directly."""
     return (*_differentiated(rng), *_asked(rng))
 
 
@@ -26,19 +26,19 @@ def _differentiated(rng):
     saving = jax.checkpoint_policies.save_only_these_names
     offloaded_products = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
     pairs = {
-        "p1 saves hidden and squares while p2 saves squares and logits": (
+        "p1 saves hidden and squares, p2 saves squares and logits": (
             saving("hidden", "squares"),
             saving("squares", "logits"),
         ),
-        "p1 saves sines while p2 saves products": (saving("sines"), _products),
-        "p1 offloads products while p2 saves sines": (offloaded_products, saving("sines")),
-        "p1 offloads hidden and saves squares while p2 saves hidden and logits": (
+        "p1 saves sines, p2 saves matmuls": (saving("sines"), _products),
+        "p1 offloads matmuls, p2 saves sines": (offloaded_products, saving("sines")),
+        "p1 offloads hidden and saves squares, p2 saves hidden and logits": (
             _offload("hidden", save=["squares"]),
             saving("hidden", "logits"),
         ),
-        "p1 saves hidden while p2 offloads hidden and logits": (saving("hidden"), _offload("hidden", "logits")),
+        "p1 saves hidden, p2 offloads hidden and logits": (saving("hidden"), _offload("hidden", "logits")),
         # An answer that makes an Offloadable of its own sends it to the host.
-        "p1 offloads hidden and p2 logits from device to device": (
+        "p1 offloads hidden and p2 offloads logits, both to the device": (
             _offload("hidden", to="device"),
             _offload("logits", to="device"),
         ),
@@ -83,7 +83,7 @@ def _under(p1, p2):
 def _asked(rng):
     """Two policies of which each has one answer to all operations but a few, to which they say anything.
 
-    They take nothing but what JAX tells for a question. Everything is asked twice or more, in an order drawn anew.
+    They take nothing but what JAX tells for a question. Everything is asked twice or more, in random order.
     """
     word, other = ("".join(rng.choice(list(string.ascii_lowercase), size=5)) for _ in range(2))
     long = f"layer_{rng.integers(100)}/{word}/{other}", word * 8
@@ -102,7 +102,7 @@ def _asked(rng):
             try:
                 return answers[_key((operation, operands, parameters))]
             except KeyError:
-                raise TypeError("a policy is given other arguments than those that JAX gave.") from None
+                raise TypeError("your policy passes other arguments than those that JAX passed to it.") from None
 
         return says
 
@@ -110,7 +110,7 @@ def _asked(rng):
         among = [*asked, *besides] * (20 if number == often else 2)
         rng.shuffle(places := list(range(len(among))))
         return Question(
-            f"p1 says {_spelled(first[1])}, p2 says {_spelled(second[1])}",
+            f"p1 returns {_spelled(first[1])}, p2 returns {_spelled(second[1])}",
             (policy(first[1]), policy(second[1])),
             ask=lambda returned: in_short(returned, asked, [among[place] for place in places]),
             structure={"p1": first[0], "p2": second[0]},

@@ -58,7 +58,7 @@ def page_values() -> dict:
 
 @functools.cache
 def reference(op) -> Choice:
-    """What JAX keeps for this operation's backward pass and reads there: its residuals' values, by their names."""
+    """Return the names of the residuals that JAX saves for this operation and that its backward pass reads."""
     function, *arguments = OPERATIONS[op]
     passes = rematscope.trace(function, *arguments)
     returned = passes.forward(*arguments)
@@ -137,7 +137,7 @@ mistakes = (
         Mistake(
             f"it says that dot saves {name} alone",
             _keeps("dot", name),
-            "The product has a gradient with respect to each of its two arguments. What does each of these need?",
+            "W @ x has a gradient with respect to each of its two operands. What does each of these gradients need?",
         )
         for name in ("x", "W")
     ),

@@ -8,7 +8,7 @@ from grader.exercises.requirements import Mistake, Recomputes, RecomputesNoLess,
 
 
 def draw(rng, argument):
-    """Numbers whose sines, and those of their products, are not about equal to them."""
+    """Return values such that neither they nor their matmuls are close to their sines."""
     size = rng.uniform(0.5, 1.5, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
@@ -38,7 +38,7 @@ mistakes = (
     Mistake(
         "this is the value of the first half of the list alone",
         lambda funs: _chain(funs[: max(1, len(funs) // 2)]),
-        "What does each half get: x, or what the other half has returned?",
+        "With what do you call each half: x, or what the other half returned?",
     ),
     Mistake(
         "this is the value of the second half of the list alone",
@@ -50,84 +50,91 @@ mistakes = (
 error_questions = (
     (r"recursion", "For how many functions does the recursion end, and does each call get fewer than the one before?"),
     (r"index|unpack", "What does that line do for a list of one function, or of two?"),
-    (r"not callable", "Which of the values in that line is a function, and which is a list or what one returned?"),
-    (r"positional argument", "What do you call with the list, and what with x?"),
+    (r"not callable", "What does that line call: a function, a list, or what a function returned?"),
+    (r"positional argument", "Which function do you call with the list, and which with x?"),
     (
         r"JAX type|[Tt]racer|abstract array|weak reference",
-        "jax.checkpoint takes a function: does it get one, or a list of them?",
+        "jax.checkpoint takes a function. Does it get one, or a list of them?",
     ),
 )
 
 hints = (
-    Hint("If you have a function for each half of the list, how do you make one of them that runs the whole list?"),
     Hint(
-        "Of the half that is wrapped only its input is kept. Of the other half all is kept that it keeps itself. "
-        "Which of the two does the backward pass need first, and which can wait?",
+        "Suppose that you have one function for each half of the list. How do you combine the two into a function that "
+        "runs the whole list?"
+    ),
+    Hint(
+        "A wrapped half saves only its input, and the other half saves its own residuals. Which half does the backward "
+        "pass need first, and which one later?",
         after=("also saved",),
     ),
     Hint(
-        "When does your recursion stop to cut? Lists of two are run without a checkpoint, and longer ones are not.",
-        after=("also saved",),
-        says=(": funs[3]'s cosine", "8 functions"),
-    ),
-    Hint(
-        "Which functions does the outermost call wrap, and is there another checkpoint around that?",
-        after=("not saved",),
-    ),
-    Hint(
-        "What happens when the wrapped half is run again: does it keep something of each of its functions then, or is "
-        "it cut in two like the whole?",
-        after=("peak",),
-    ),
-    Hint(
-        "With `prevent_cse=False` XLA takes what the first run of a function computed for what the second one should. "
-        "What does `jax.checkpoint` do when you do not set it?",
-        after=("peak",),
-        says="prevent_cse=False",
-    ),
-    Hint("Does anything run in your answer whose result is not used?", after=("recomputes",)),
-    Hint(
-        "Nearly the answer: for one function return it, for two return `lambda x: f1(f2(x))`. Else make `f1` of the "
-        "first half of the list and `f2` of the second, both by calling `recursive_checkpoint`. Which of them goes "
-        "into `jax.checkpoint`?"
-    ),
-    Hint(
-        "Every function of a longer list keeps its cosine, so none stands in a checkpoint. Which half of the list is "
-        "wanted last by the backward pass, and what could be kept of it in place of all the cosines?",
+        "Every function saves its cosine in the cases that the finding names, so none is inside a checkpoint. Which "
+        "half of the list does the backward pass need last, and what could be saved of it instead of all the cosines?",
         after=("also saved",),
         says="Which function marks",
     ),
     Hint(
-        "Something of single functions is kept, each by itself. What does your answer do with a list of two functions, "
-        "and what does the page say of it?",
+        "When does your recursion stop halving? Lists of one or two functions are run without a checkpoint, and longer "
+        "lists are halved.",
+        after=("also saved",),
+        says=(": funs[3]'s cosine", "8 functions"),
+    ),
+    Hint(
+        "Which functions does the outermost call wrap, and is there another checkpoint around them?",
+        after=("not saved",),
+    ),
+    Hint(
+        "What happens when the backward pass recomputes the wrapped half? Does it save something for each of its "
+        "functions then, or is it halved like the whole list?",
+        after=("peak",),
+    ),
+    Hint(
+        "With `prevent_cse=False`, XLA may reuse a value from the forward pass instead of recomputing it. What does "
+        "`jax.checkpoint` do if you do not set this option?",
+        after=("peak",),
+        says="prevent_cse=False",
+    ),
+    Hint(
+        "How many times does your answer run each function? Does it run something whose result it does not use?",
+        after=("recomputes",),
+    ),
+    Hint(
+        "Nearly the answer: return a single function as it is, and `lambda x: f1(f2(x))` for two. For a longer list, "
+        "call `recursive_checkpoint` for the first half (`f1`) and for the second half (`f2`). Which of the two goes "
+        "into `jax.checkpoint`?"
+    ),
+    Hint(
+        "The output of `funs[2]` is saved because a checkpoint begins after it. Which halves does your answer wrap, "
+        "and what does it do with a list of two functions?",
         after=("also saved",),
         says=(": funs[2]'s output", "8 functions"),
     ),
     Hint(
-        "What `funs[7]` returns is made inside the half that is wrapped. Which option of `jax.checkpoint` may keep "
-        "such a value, and what is kept if it is left out?",
+        "The output of `funs[7]` is computed inside the half that is wrapped. Which option of `jax.checkpoint` can "
+        "save such a value, and what is saved without that option?",
         after=("also saved",),
         says="funs[7]'s output",
     ),
     Hint(
-        "What is in the half that is wrapped: the functions one after another, or what your function makes of that "
-        "list? For 8 functions, write down which lists your function is called with.",
+        "What is inside the wrapped half: its functions one after another, or what your function returns for that "
+        "list? For 8 functions, write down each list that your function is called with.",
         after=("recomputes",),
         says="computes only",
     ),
     Hint(
-        "Take `funs = [lambda x: x + 1, lambda x: 2 * x]` and call `recursive_checkpoint(funs)(10.0)`. The last of the "
-        "list runs first, so it is 21. What is it for your answer, and which half of a longer list gets x?",
+        "Take `funs = [lambda x: x + 1, lambda x: 2 * x]` and call `recursive_checkpoint(funs)(10.0)`. The last "
+        "function runs first, so the right value is 21. What does your answer give, and which half of a longer list "
+        "gets `x`?",
         after=("wrong value",),
     ),
     Hint(
-        "Try the pieces alone: what does your function return for a list of one, of two, of four? Is it a function of "
-        "x every time, and what does `jax.checkpoint` get?",
+        "Try each step in a cell of its own: what does your function return for a list of one, two, or four functions? "
+        "Is it a function of `x` each time, and what does `jax.checkpoint` get?",
         after=("raises", "wrong type"),
     ),
     Hint(
-        "A half is run, and something of it once more. How often does your answer call each half, and where does the "
-        "result of each call go?",
+        "How many times does your answer call each half, and what does it do with the result of each call?",
         after=("extra matmuls",),
     ),
     *ABOUT_ERRORS,
@@ -148,24 +155,24 @@ def requirements(case):
     peak = PeakAtMost(
         n.bit_length(),
         compiled=large,
-        too_high="When the half that is wrapped is run again, what is kept of each of its functions?",
-        merged="Which option of jax.checkpoint keeps the compiler from doing that, and what is its default?",
+        too_high="When the backward pass recomputes the wrapped half, what is saved for each of its functions?",
+        merged="Which option of jax.checkpoint prevents XLA from doing that, and what is its default?",
     )
     return [
         [
             Saves(
                 _kept(n),
                 too_much="Which half of each list does your answer wrap, and which half does the backward pass need "
-                "first? How many functions are left when it stops to cut?",
-                too_little="Is there a checkpoint around what runs last, funs[0] and funs[1]?",
+                "first? How many functions does a list have when your answer stops halving?",
+                too_little="Is there a checkpoint around funs[0] and funs[1], which run last?",
             ),
-            Recomputes(again, too_many="How often is each function run, and by which of your checkpoints?"),
+            Recomputes(again, too_many="How many times is each function run, and by which of your checkpoints?"),
             *([peak] if n == 32 else []),
         ],
         [
             RecomputesNoLess(
                 again,
-                too_few="Is the half that is wrapped made in the same way as the whole, down to lists of two?",
+                too_few="Do you make the wrapped half in the same way as the whole, down to lists of two?",
             )
         ],
         [peak] if n > 4 else [],  # of two functions or four there is nothing to see

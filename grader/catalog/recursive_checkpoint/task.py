@@ -19,7 +19,7 @@ signature = "recursive_checkpoint(funs)"
 
 
 def cases(rng):
-    """Chains of all lengths, at a width drawn anew. Of each function JAX keeps one cosine."""
+    """Chains of all lengths, with a random width. Of each function JAX saves one cosine."""
     return (
         _case(8, rng, shape=_large(rng)),
         _case(1, rng),
@@ -30,7 +30,7 @@ def cases(rng):
 
 
 def _large(rng):
-    """Large enough that a buffer's alignment is nothing beside it."""
+    """Large enough that a buffer's alignment is negligible."""
     return int(rng.integers(400, 600)), 8
 
 
@@ -75,4 +75,4 @@ def _function(w):
     return lambda x: product(lax.sin(x), w)
 
 
-shown = _case(16, np.random.default_rng(0), shape=(256, 64), name="for 16 functions of the checker's")
+shown = _case(16, np.random.default_rng(0), shape=(256, 64), name="for 16 functions of the grader")

@@ -20,7 +20,7 @@ signature = "remat_flag(f)"
 
 
 def cases(rng):
-    """Functions whose flags stand at five places and have several names, at shapes drawn anew."""
+    """Functions whose flags stand at five places and have several names, with random shapes."""
     n, a, b = map(int, rng.permutation([5, 6, 7, 8, 9])[:3])
     two_layers, layer, wave = _arrays((a, b), (b, a), (n, a)), _arrays((a, b), (n, a)), _arrays((2, n, a))
     return (

@@ -3,11 +3,12 @@
 from grader.catalog.saved_by_name import (
     asked_about_names,
     draw,
-    gradients_handed_on,
     mistakes,
+    other_operations,
     run_once,
     saving,
     too_many,
+    without_name,
 )
 from grader.exercises.hints import ABOUT_ERRORS, Hint
 from grader.exercises.requirements import AdvisesBarrier, Recomputes, Requirement, Saves
@@ -16,95 +17,96 @@ __all__ = ["draw", "error_questions", "hints", "mistakes", "requirements"]
 
 
 error_questions = (
-    (r"save_\w+\(\) got an", "What do you give as policy=, a policy or a function that makes one?"),
-    (r"unhashable|not iterable", "Does the function that makes a policy take a list of names, or names?"),
-    (r"^IndexError", "How many names may there be? What if there is none?"),
+    (r"save_\w+\(\) got an", "Do you pass policy= a policy or a function that makes one?"),
     (
-        r"^KeyError: 'name'",
-        "What is a policy asked about besides names, and do those have a parameter `name`?",
+        r"unhashable|not iterable",
+        "Does the function that makes the policy take a list of names, or each name as a separate argument?",
     ),
-    (r"not callable", "Which of the values in that line is a function, and which is what a function returned?"),
+    (r"^IndexError", "How many names can there be? What does that line do if the list is empty?"),
+    without_name,
+    (r"not callable", "Which value does that line call, and is it a function or what a function returned?"),
 )
 
 hints = (
     Hint(
-        "Is what `jax.checkpoint(f)` returns a value or a function? Do you know `f`'s arguments here, and do you need "
-        "them?"
+        "`jax.checkpoint(f)` returns a function. Do you know the arguments of `f` when `save_named` is called, and do "
+        "you need them?"
     ),
     Hint(
-        'In the mini-example the policy got `"up"`. What does it get in your answer: strings, or one list of strings? '
-        "How does Python hand over the elements of a list as single arguments?",
+        'In the mini-example, the function that makes the policy gets `"up"`. Does it get strings in your answer, or '
+        "one list of strings? How does a call spread a list over several arguments?",
         after=("raises",),
         says="unhashable",
     ),
     Hint(
-        "Does `jax.checkpoint` get a policy at all, and is that made from all of `names`?",
+        "Does `jax.checkpoint` get a policy at all? Does that policy return True for each string in `names`?",
         after=("not saved",),
     ),
     Hint(
-        'In the mini-example the policy got `"up"`. What does it get in your answer: strings, or one tuple of strings? '
-        "How does Python hand over the elements of a tuple as single arguments?",
+        'In the mini-example, the function that makes the policy gets `"up"`. Does it get strings in your answer, or '
+        "one tuple of strings? How does a call spread a tuple over several arguments?",
         after=("not saved",),
     ),
     Hint(
-        "Which function takes the policy, and is what that returns what you return, for an empty list too?",
+        "Which function takes the policy? Do you return the function that it returns, also if `names` is empty?",
         after=("also saved",),
         says="Which function marks",
     ),
     Hint(
-        "What does your policy say to what has no name?",
+        "Your forward pass saves values that have no name in `f`. What does your policy return for operations other "
+        "than `name`?",
         after=("also saved",),
         says="intermediate value",
     ),
     Hint(
-        "Has the value that was saved too much a name that is in the list, or only one that begins like it?",
+        "Is the name of the extra residual in `names`, or is it only similar to a name in the list? How does your "
+        "policy compare the two?",
         after=("also saved",),
     ),
     Hint(
-        "Nearly the answer: which line of the mini-example makes a policy from a name, and which wraps `f`? Put the "
-        'two together, with all of your `names`, unpacked, where `"up"` stands.'
+        "Nearly the answer: one line of the mini-example makes a policy from a name, and another wraps `f`. Combine "
+        'the two, and replace `"up"` with all of your `names`, unpacked.'
     ),
     asked_about_names,
     Hint(
-        "`save_only_these_names` with its parentheses is one thing, and without them another: which of the two is "
-        "asked about operations, and which makes the one that is?",
+        "A function such as `save_only_these_names` makes a policy; it is not one itself. Do you call it with the "
+        "names, and pass what it returns as `policy=`?",
         after=("raises",),
         says="a function that makes one",
     ),
     Hint(
-        "The page calls `save_named(f, names)`. Which of the two comes first in your `def` line?",
+        "The page calls `save_named(f, names)`. In which order does your `def` line take the two?",
         after=("argument order",),
     ),
     run_once,
-    gradients_handed_on,
+    other_operations,
     Hint(
-        "`save_named(f, names)` returns a function that is called in place of `f`, with `f`'s arguments. What does "
-        "your `return` hand out: that, a policy, or something that has been called already?",
+        "`save_named(f, names)` returns a function that is called instead of `f`, with the same arguments. Do you "
+        "return that function, or a policy, or the result of a call?",
         after=("wrong type",),
     ),
     Hint(
-        "Call your function with no name at all, `save_named(f, [])`. Which line asks for a name that is not there "
-        "then?",
+        "Call your function without any names: `save_named(f, [])`. Which line looks up a name that is not there?",
         after=("raises",),
-        says="What if there is none",
+        says="if the list is empty",
     ),
     *ABOUT_ERRORS,
 )
 
 
 _TOO_MUCH = (
-    "To which names does your policy say yes? Are they exactly the given ones, each as a whole? And what does it say "
-    "to what has no name?"
+    "For which names does your policy return True: exactly those in the list, each compared as a whole? What does it "
+    "return for values without a name?"
 )
-_TOO_LITTLE = "Which policy do you give to jax.checkpoint, and is each of the names handed to it as a name?"
+_TOO_LITTLE = "Which policy does jax.checkpoint get, and is it made from all of the names, each as a separate argument?"
 
 
-# What is saved, and how many products are computed again; of the other functions that follows from their structure.
+# The saved values, and the number of recomputed matmuls. For the other functions their structure gives both.
 _PLAIN = {
-    "one name of three": (("mlp",), 2),
-    "two names of three": (("mlp_gate", "out"), 1),
-    "a list, with a name that is not there": (("h",), 0),
-    "vmap over x, names drawn anew": (("mlp", "out"), 1),
+    "one of three names": (("mlp",), 2),
+    "two of three names": (("mlp_gate", "out"), 1),
+    "a list with a name that f does not have": (("h",), 0),
+    "vmap over x, random names": (("mlp", "out"), 1),
     "an empty list": ((), 1),
 }
 

@@ -21,7 +21,7 @@ signature = "save_named(f, names)"
 
 
 def cases(rng):
-    """Two functions, and others that name up to eight values, with as many names to save, at shapes drawn anew.
+    """Two functions, and others that name up to eight values, with as many names to save, with random shapes.
 
     All widths of a case differ. The others' names are drawn, and nearly the same; some stand for two values, some are
     given twice, some stand for none. One function has x alone for an argument.
@@ -30,18 +30,18 @@ def cases(rng):
     nowhere, prefix = alike(rng), f"layer{rng.integers(10**6)}/"
     first, last, half = others[:6], [*others[6:], others[0]], others[6 : rng.integers(8, 10)]
     return (
-        _plain("one name of three", _gated, ("mlp",), rng),
-        _plain("two names of three", _gated, ("mlp_gate", "out"), rng),
-        _plain("a list, with a name that is not there", _layer, ["h", "out"], rng),
-        _plain("vmap over x, names drawn anew", _gated, ("out", "mlp"), rng, batch=(2,), prefix=prefix),
+        _plain("one of three names", _gated, ("mlp",), rng),
+        _plain("two of three names", _gated, ("mlp_gate", "out"), rng),
+        _plain("a list with a name that f does not have", _layer, ["h", "out"], rng),
+        _plain("vmap over x, random names", _gated, ("out", "mlp"), rng, batch=(2,), prefix=prefix),
         _plain("an empty list", _layer, [], rng),
-        _case("eight names that it does not have", [], nowhere[:MOST], rng, "jax.jit"),
-        _case("a name that others are like", [*first, word, word], [nowhere[0], word], rng, "jax.vmap", type=list),
-        _case("eight names like another one", [last[1], *last, word], [last[1], nowhere[0], *last], rng, weights=0),
+        _case("eight names that f does not have", [], nowhere[:MOST], rng, "jax.jit"),
+        _case("two similar names", [*first, word, word], [nowhere[0], word], rng, "jax.vmap", type=list),
+        _case("eight similar names", [last[1], *last, word], [last[1], nowhere[0], *last], rng, weights=0),
         # A point in a name is no regular expression's.
-        _case("half precision", [*half, f"{word}_out", word], [f"{word}.out", word], rng, "jax.jit", "float16"),
+        _case("float16", [*half, f"{word}_out", word], [f"{word}.out", word], rng, "jax.jit", "float16"),
         # A name of one letter is a name, too.
-        _case("brain floats", [word, word[0], *half], [word[0], *half], rng, dtype="bfloat16", type=list),
+        _case("bfloat16", [word, word[0], *half], [word[0], *half], rng, dtype="bfloat16", type=list),
     )
 
 
@@ -50,7 +50,8 @@ def case(rng, m, dtype, called, n, type):
     words = alike(rng)
     has, names = ([str(name) for name in rng.permutation(words)[:count]] for count in (m, n))
     given = {"tuple": tuple, "list": list}[type]
-    title = f"{m or 'no'} name{'s' * (m != 1)} in {dtype}, a {type} of {n} to save, called by {called}"
+    call = "called directly" if called == "directly" else f"under {called}"
+    title = f"{m or 'no'} name{'s' * (m != 1)} in {dtype}, a {type} of {n} to save, {call}"
     return _case(title, has, names, rng, called, dtype, given)
 
 
@@ -106,7 +107,7 @@ def _arrays(*shapes):
 
 
 shown = Case(
-    "for a function of the checker's, saving mlp and out",
+    "for a function of the grader that saves mlp and out",
     _arrays((64, 256), (64, 256), (256, 64), (256, 64)),
     apply=lambda answer: answer(given(_gated), ("mlp", "out")),
     function=_gated,

@@ -20,14 +20,14 @@ def reference(ws, x):
 
     result, stacked = jax.lax.scan(layer, x, ws)
     ws = jax.lax.stop_gradient(ws)
-    names = ("input", "sine", "first cosine", "product", "second cosine")
+    names = ("input", "sine", "first cosine", "matmul", "second cosine")
     named = {f"the layers' {what}s": values for what, values in zip(names, stacked, strict=True)}
     few = len(ws) if len(ws) <= 5 else 2  # of a Python loop's layers these tell enough
     for what, values in zip((*names, "weights"), (*stacked, ws), strict=True):
         for place in range(what == "input", few):  # the first one's is x
             named[f"layer {place + 1}'s {what}"] = jax.lax.index_in_dim(values, place, keepdims=False)
     in_every_turn = jnp.broadcast_to(ws, (len(ws), *ws.shape))
-    return result, named | {"all of ws, once for each layer": in_every_turn, "the result": result}
+    return result, named | {"all of ws, once per layer": in_every_turn, "the result": result}
 
 
 def draw(rng, argument):
@@ -48,121 +48,124 @@ def _layers_of_one(ws, x):
 
 mistakes = (
     Mistake(
-        "this is the value without what is added in each layer, its input",
+        "this is the value without the addition of each layer's input",
         _layers(lambda x, w: jnp.sin(w @ jnp.sin(x))),
-        "Which two things does a layer add up, and are both in your layer?",
+        "Which two values does a layer add, and are both in your layer?",
     ),
     Mistake(
-        "this is the value without the sine before the product",
+        "this is the value without the sine before the matmul",
         _layers(lambda x, w: x + jnp.sin(w @ x)),
-        "What is multiplied by the weight: the layer's input, or its sine?",
+        "What do you multiply by the weight: the layer's input, or its sine?",
     ),
     Mistake(
-        "this is the value without the sine behind the product",
+        "this is the value without the sine after the matmul",
         _layers(lambda x, w: x + w @ jnp.sin(x)),
-        "What is added to the layer's input: the product, or its sine?",
+        "What do you add to the layer's input: the matmul's result, or its sine?",
     ),
     Mistake(
         "this is the value with the last layer run first",
         lambda ws, x: reference(ws[::-1], x)[0],
-        "From which end of ws does jax.lax.scan begin, unless it is told otherwise?",
+        "From which end of ws does jax.lax.scan start if you do not set reverse?",
     ),
     Mistake(
-        "this is the value with x @ w where w @ x belongs",
+        "this is the value with x @ w instead of w @ x",
         _layers(lambda x, w: x + jnp.sin(jnp.sin(x) @ w)),
-        "What do you call layer with: its weight first, and its input second?",
+        "On which side of the matmul is the weight, and does layer take the weight first?",
     ),
     Mistake(
         "this is x itself",
         lambda ws, x: x,
-        "Which of the two things that the body returns goes into the next turn?",
+        "Which of the two values that the body returns is the carry of the next iteration?",
     ),
     Mistake(
         "this is the value without the last layer",
         lambda ws, x: reference(ws[:-1], x)[0],
-        "How many turns does your loop take, and what becomes of the carry that the last one returns?",
+        "How many iterations does your loop run, and do you use the carry that the last one returns?",
     ),
     Mistake(
         "this is the value with the first layer's weight in every layer",
         _layers_of_one,
-        "From where does your body get its weight: its element, or something that is the same in each turn?",
+        "Where does your body get its weight: from its element, or from an array that is the same in each iteration?",
     ),
     Mistake(
         "this is the value of the last layer alone",
         lambda ws, x: reference(ws[-1:], x)[0],
-        "What does each layer get: x, or what the layer before has returned?",
+        "What is each layer's input: x, or what the previous layer returned?",
     ),
 )
 
 error_questions = (
-    (r"Reverse-mode", "Does your loop know how often it will turn? Which of JAX's loops always does?"),
+    (
+        r"Reverse-mode",
+        "Is the number of iterations of your loop known before it runs? For which of JAX's loops is it always known?",
+    ),
     (
         r"carry",
-        "Does the body return the new carry first, and of the same shape? And does layer get its weight first, though "
-        "the body gets the carry first?",
+        "Does the body return the new carry first, with the same shape and dtype? And does layer get its weight first, "
+        "although the body gets the carry first?",
     ),
-    (r"must be a pair", "Which two things does the body of a scan return?"),
-    (r"positional argument", "Which two things does the body of a scan take? And what does layer take?"),
+    (r"must be a pair", "Which two values does the body of a scan return?"),
+    (r"positional argument", "Which two arguments does the body of a scan take, and which does layer take?"),
 )
 
 hints = (
     Hint(
-        "Of one turn of the scan, what has to be there for the backward pass, if everything inside the layer may be "
-        "computed again?"
+        "If the backward pass may recompute everything inside a layer, which value does it need from each iteration of "
+        "the scan?"
     ),
     Hint(
-        "These are values of single layers: as many as there are layers, each by itself. In the mini-example, which "
-        "way kept its values so, and which kept them stacked in one array?",
+        "Your forward pass saves values of single layers, each as an array of its own. In the mini-example, which "
+        "variant saved its values that way, and which saved them stacked in one array?",
         after=("also saved",),
         says="layer 2's",
     ),
     Hint(
-        "The rows of `ws` were copied before the checkpoint, and each copy was an argument of what it is around. Can "
-        "the scan hand out the rows as elements? Or can the row be taken from `ws` inside the checkpoint?",
+        "Your forward pass saves copies of the weights that are made outside the checkpoint, such as rows or another "
+        "dtype. Can the scan pass the rows of `ws` as its elements? Or can you index `ws` inside the checkpoint?",
         after=("also saved",),
         says="a copy of ws",
     ),
     Hint(
-        "Is all of `ws` part of what your body hands from one turn to the next? Of all that is in the carry, each turn "
-        "keeps its own. Where else can a body get a weight from?",
+        "Is all of `ws` part of the carry in your answer? Each iteration saves its own copy of the carry. How else can "
+        "a body get a weight?",
         after=("also saved",),
         says="all of ws",
     ),
     Hint(
-        "What is inside a layer is kept if it stands outside of every checkpoint, or if a policy says so. Which values "
-        "from inside a layer does the finding name, and which of your lines make them?",
+        "A value inside a layer is saved if it is outside every checkpoint, or if a policy saves it. Which values does "
+        "the finding name, and which of your lines compute them?",
         after=("also saved",),
     ),
     Hint(
-        "How many layers does one checkpoint hold in your answer? What is kept of a layer's input that is made and "
-        "used inside one and the same checkpoint?",
+        "How many layers are inside one checkpoint in your answer? A layer's input that is computed and used inside "
+        "one checkpoint is not saved.",
         after=("not saved",),
     ),
     Hint(
-        "`jax.lax.scan` calls the body as `body(carry, element)`, and `layer` is called as `layer(w, x)`. Which of the "
-        "two is the carry? And what two things does `scan` return?",
+        "`jax.lax.scan` calls the body as `body(carry, element)`, and you call `layer` as `layer(w, x)`. Which of the "
+        "two is the carry? And which two values does `scan` return?",
         after=("raises", "wrong type"),
     ),
     Hint(
-        "Take two layers with different weights. Which of them runs first in your answer, what does the second get as "
-        "its input, and is its weight on the left in the product?",
+        "Take two layers with different weights. Which one runs first in your answer, and what is the input of the "
+        "second one? Is its weight on the left of the matmul?",
         after=("wrong value",),
     ),
-    Hint("How often does one turn of your scan call `layer`?", after=("recomputes",)),
+    Hint("How many times does one iteration of your scan call `layer`?", after=("recomputes",)),
     Hint(
-        "Nearly the answer: the body of the scan is a function like any other. What does `jax.checkpoint(layer)` take "
-        "and return, and what may the body do with it?"
+        "Nearly the answer: `jax.checkpoint(layer)` takes and returns the same as `layer`. The body of the scan calls "
+        "it with its element and its carry. What does the body return?"
     ),
     Hint(
-        "The gradient goes back from the last layer's output to `x`, through every carry. Which line cuts it off, "
-        "or keeps `x` out of the first carry?",
+        "The gradient goes back from the last layer's output to `x`, through every carry. Which line stops it, or "
+        "starts the scan with something else than `x`?",
         after=("wrong gradient",),
     ),
     Hint(
-        "How many layers there are says the shape of `ws`, before anything runs. Which loop of JAX's goes over the "
-        "rows of an array, so that it turns as often as there are rows?",
+        "The shape of `ws` gives the number of layers before anything runs. Which of JAX's loops iterates over the "
+        "rows of an array, so that it has one iteration per row?",
         after=("raises",),
-        says="know how often it will turn",
+        says="known before it runs",
     ),
     *ABOUT_ERRORS,
 )
@@ -175,12 +178,16 @@ def requirements(case):
             Saves(
                 # The input of the only layer is x, which is in memory anyway.
                 ("the layers' inputs",) if layers > 1 else (),
-                too_much="Which function runs the layers in your answer, and what does one of its turns keep if all "
-                "of the turn is inside a checkpoint?",
-                too_little="What is inside your checkpoint: one layer, or all of them? Where do the carries go then?",
+                too_much="Which function runs the layers in your answer? What does one of its iterations save if all "
+                "of the iteration is inside a checkpoint?",
+                too_little="What is inside your checkpoint: one layer, or all of them? Are the carries inside it too?",
                 by_hand=True,  # with prevent_cse=False, which is right inside a scan, there is no barrier to see
                 spare=() if layers > 1 else ("the layers' inputs", "a copy of x"),
             )
         ],
-        [Recomputes(layers, too_many="How often does one turn call layer? And is a checkpoint inside another one?")],
+        [
+            Recomputes(
+                layers, too_many="How many times does one iteration call layer? Is a checkpoint inside another one?"
+            )
+        ],
     ]

@@ -21,7 +21,7 @@ signature = "sqrt_chain(fs, k)"
 
 def cases(rng):
     """Chains of all lengths, in one segment, in as many as there are functions, and in numbers between, which divide
-    that of functions or do not; at a width drawn anew. Of each function JAX keeps one cosine."""
+    that of functions or do not; with a random width. Of each function JAX saves one cosine."""
     one, each = map(int, np.exp(rng.uniform(np.log(3), np.log(24), 2)))
     root = int(rng.integers(2, 5))  # as many segments as each one has functions
     uneven = int(rng.choice([k for k in range(2, 24) if 24 % k]))  # one segment is longer, or several are
@@ -68,7 +68,7 @@ def _case(n, k, rng, axes=2, dtype="float32", called="as it is", twice=False, us
 
     what = f"{n} function{'s' * (n > 1)}{_OF[axes]} in {k} segment{'s' * (k > 1)}"
     what += " in float16" * (dtype == "float16") + f", {called}" * (called != "as it is")
-    what += ", one of them twice" * twice + ", used a second time" * used
+    what += ", one function twice" * twice + ", called a second time" * used
     return Case(
         name or what,
         (argument,),
@@ -86,4 +86,4 @@ def _function(w):
     return lambda x: product(lax.sin(x), w)
 
 
-shown = _case(16, 4, np.random.default_rng(0), shape=(256, 64), name="for 16 functions of the checker's in 4 segments")
+shown = _case(16, 4, np.random.default_rng(0), shape=(256, 64), name="for 16 functions of the grader in 4 segments")

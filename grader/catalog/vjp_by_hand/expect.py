@@ -8,7 +8,7 @@ from grader.exercises.requirements import Mistake, Recomputes, Saves
 
 
 def draw(rng, argument):
-    """Numbers whose products are large enough that a sine is not about its argument, small enough to round little."""
+    """Return values whose matmuls are large enough that sin(y) differs from y, and small enough to round little."""
     size = rng.uniform(0.3, 1.2, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
@@ -148,8 +148,8 @@ hints = (
         "with `dz`, then `jax.vjp(g, x)`, and call the new pullback with the result of the first."
     ),
     Hint(
-        "The gradient takes the way of the value backward: from `z` to `g(x)`, and from `g(x)` to `x`. Which pullback "
-        "makes the first step, and so gets `dz`?",
+        "The gradient follows the path of the value backward: from `z` to `g(x)`, and from `g(x)` to `x`. Which "
+        "pullback makes the first step, and so gets `dz`?",
         after=("wrong gradient",),
         says="to g's pullback first",
     ),

@@ -30,7 +30,7 @@ signature = "vjp_by_hand(g, h, x)"
 
 
 def cases(rng):
-    """Functions whose values all differ: h keeps another value in each case, and g has two products that its backward
+    """Functions whose values all differ: h saves another value in each case, and g has two matmuls that its backward
     pass needs. All weights are square, so that g and h can be mixed up."""
     some, between = map(int, rng.integers(4, 32, 2))
     jit, vmap = map(str, rng.permutation(["jax.jit", "jax.vmap"]))
@@ -96,7 +96,7 @@ def _case(kept, rng, shape, dtype="float32", called="as it is"):
 
 def _functions(name, rng, last, x, **fields):
     a, b, c = (_weights(rng, x.shape[-1]) for _ in range(3))
-    # tanh where h keeps its input alone: what a sine keeps, a cosine, is no value of h's there.
+    # tanh where h saves its input only: the residual of a sine, a cosine, is not a value of h there.
     activation, derivative = (jnp.tanh, lambda u: 1 - jnp.tanh(u) ** 2) if last is _square else (jnp.sin, jnp.cos)
 
     def g(x, name=_unnamed):

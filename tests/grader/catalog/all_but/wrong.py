@@ -9,16 +9,16 @@ from sample_answers import Answers, also_run_backward
 WRONG = Answers()
 fails_with = WRONG.fails_with
 policies = jax.checkpoint_policies
-ALL = ("one name of three", "a product without a name", "a name that is not there", "vmap over x, names drawn anew")
+ALL = ("one of three names", "a matmul without a name", "a name that f does not have", "vmap over x, random names")
 
 
 # Which values these two save besides differs between JAX's two rematerializations.
-@fails_with("also saved", "extra residual", "no name", cases=ALL[:1])
+@fails_with("also saved", "extra residual", "without a name", cases=ALL[:1])
 def the_one_that_ignores_its_names(f, name):
     return jax.checkpoint(f, policy=policies.save_anything_except_these_names(name))
 
 
-@fails_with("also saved", "extra residual", "no name", cases=ALL[:1])
+@fails_with("also saved", "extra residual", "without a name", cases=ALL[:1])
 def unnamed_values_too(f, name):
     def policy(operation, *_, **parameters):
         return not (operation.name == "name" and parameters["name"] == name)
@@ -26,7 +26,7 @@ def unnamed_values_too(f, name):
     return jax.checkpoint(f, policy=policy)
 
 
-@fails_with("also saved", "intermediate value", "no name", cases=ALL[1:2])
+@fails_with("also saved", "intermediate value", "without a name", cases=ALL[1:2])
 def unnamed_products_too(f, name):
     named = policies.save_any_names_but_these(name, "mix")
 
@@ -37,22 +37,22 @@ def unnamed_products_too(f, name):
     return jax.checkpoint(f, policy=policy)
 
 
-@fails_with("also saved", "mlp, f32[", "is it the given one", cases=ALL[:1])
+@fails_with("also saved", "mlp, f32[", "is it the name to leave out", cases=ALL[:1])
 def saves_that_one_only(f, name):
     return jax.checkpoint(f, policy=policies.save_only_these_names(name))
 
 
-@fails_with("also saved", "mlp, f32[", "is it the given one", cases=ALL[:1])
+@fails_with("also saved", "mlp, f32[", "is it the name to leave out", cases=ALL[:1])
 def saves_all_names(f, name):
     return jax.checkpoint(f, policy=policies.save_any_names_but_these())
 
 
-@fails_with("not saved", "mlp_gate, f32[", "out, f32[", "say yes to each", cases=ALL[:1])
+@fails_with("not saved", "mlp_gate, f32[", "out, f32[", "return True for every name", cases=ALL[:1])
 def saves_nothing(f, name):
     return jax.checkpoint(f)
 
 
-@fails_with("not saved", "mlp_gate, f32[", "besides the given one", cases=ALL[:1])
+@fails_with("not saved", "mlp_gate, f32[", "other than the one to leave out", cases=ALL[:1])
 def leaves_out_by_prefix(f, name):
     def policy(operation, *_, **parameters):
         return operation.name == "name" and not parameters["name"].startswith(name)
@@ -83,7 +83,7 @@ def has_the_names_by_heart(f, name):
     return jax.checkpoint(f, policy=policies.save_only_these_names(*names))
 
 
-@fails_with("not saved", "a name that others are like", "say yes to each")
+@fails_with("not saved", "names similar to the one left out", "return True for every name")
 def leaves_out_what_the_name_begins_with(f, name):
     def policy(operation, *_, **parameters):
         return operation.name == "name" and not name.startswith(parameters["name"])
@@ -104,10 +104,10 @@ def with_a_second_run(which):
 for place, name in enumerate(("mlp", "mix", "router", "mlp.gate")):
     twice = with_a_second_run(name)
     twice.__name__ = f"f_twice_but_for_{name.replace('.', '_')}"
-    fails_with("recomputes", "How often does your answer run f", cases=ALL[place : place + 1])(twice)
+    fails_with("recomputes", "How many times does your answer run f", cases=ALL[place : place + 1])(twice)
 
 
-@fails_with("wrong value", "twice over")
+@fails_with("wrong value", "twice the value of f")
 def the_sum_of_two_runs(f, name):
     kept = jax.checkpoint(f, policy=policies.save_any_names_but_these(name))
     return lambda *arguments: kept(*arguments) + f(*arguments)
@@ -123,12 +123,12 @@ def the_policy(f, name):
     return policies.save_any_names_but_these(name)
 
 
-@fails_with("raises", "unhashable", "a list of names, or names")
+@fails_with("raises", "unhashable", "a list of names, or each")
 def a_list_of_names(f, name):
     return jax.checkpoint(f, policy=policies.save_any_names_but_these([name]))
 
 
-@fails_with("raises", "KeyError: 'name'", "besides names")
+@fails_with("raises", "KeyError: 'name'", "not only for names")
 def asks_every_operation_for_its_name(f, name):
     return jax.checkpoint(f, policy=lambda operation, *_, **parameters: parameters["name"] != name)
 
@@ -157,15 +157,23 @@ def keeping(says):
 
 
 for called, words, says in (
-    ("capital_letters_do_not_matter", ["besides the given one"], lambda value, name, *_: value.lower() != name.lower()),
+    (
+        "capital_letters_do_not_matter",
+        ["other than the one to leave out"],
+        lambda value, name, *_: value.lower() != name.lower(),
+    ),
     ("only_floats", ["bool["], lambda value, name, operand: value != name and operand.dtype.kind not in "ib"),
-    ("only_float32", ["half precision"], lambda value, name, operand: value != name and operand.dtype == "float32"),
+    ("only_float32", ["float16"], lambda value, name, operand: value != name and operand.dtype == "float32"),
     ("no_scalars", ["f32["], lambda value, name, operand: value != name and operand.ndim > 0),
-    ("blanks_do_not_matter", ["besides the given one"], lambda value, name, *_: value.strip() != name.strip()),
-    ("no_letters", ["say yes to each"], lambda value, name, *_: value != name and len(value) > 1),
+    (
+        "blanks_do_not_matter",
+        ["other than the one to leave out"],
+        lambda value, name, *_: value.strip() != name.strip(),
+    ),
+    ("no_letters", ["return True for every name"], lambda value, name, *_: value != name and len(value) > 1),
     (
         "by_beginning_end_and_length",
-        ["besides the given one"],
+        ["other than the one to leave out"],
         lambda value, name, *_: (value[:1], value[-1:], len(value)) != (name[:1], name[-1:], len(name)),
     ),
 ):
@@ -174,7 +182,7 @@ for called, words, says in (
     fails_with("not saved", *words)(answer)
 
 
-@fails_with("also saved", "(number 3), f32[", "is it the given one")
+@fails_with("also saved", "(number 3), f32[", "is it the name to leave out")
 def the_first_of_that_name_only(f, name):
     def kept(*arguments):
         left_out = []
@@ -190,7 +198,7 @@ def the_first_of_that_name_only(f, name):
     return kept
 
 
-@fails_with("not saved", "(number 2), f32[", "besides the given one")
+@fails_with("not saved", "(number 2), f32[", "other than the one to leave out")
 def each_kind_of_value_once(f, name):
     def kept(*arguments):
         seen = []
@@ -206,7 +214,7 @@ def each_kind_of_value_once(f, name):
     return kept
 
 
-@fails_with("not saved", "besides the given one")
+@fails_with("not saved", "other than the one to leave out")
 def three_values_at_most(f, name):
     def kept(*arguments):
         saved = []
@@ -221,7 +229,7 @@ def three_values_at_most(f, name):
     return kept
 
 
-@fails_with("not saved", "half precision, and the empty name")
+@fails_with("not saved", "float16, the empty name left out")
 def no_name_is_no_policy(f, name):
     return jax.checkpoint(f, policy=policies.save_any_names_but_these(name)) if name else jax.checkpoint(f)
 
@@ -232,10 +240,10 @@ def again_for_a_drawn_name(f, name):
     return (lambda *args: (kept(*args) + jax.checkpoint(f)(*args)) / 2) if drawn else kept
 
 
-fails_with("recomputes", "How often does your answer run f")(again_for_a_drawn_name)
+fails_with("recomputes", "How many times does your answer run f")(again_for_a_drawn_name)
 
 
-@fails_with("not saved", "a name that others are like")
+@fails_with("not saved", "names similar to the one left out")
 def names_of_the_same_letters(f, name):
     def policy(operation, *_, **parameters):
         return operation.name == "name" and sorted(parameters["name"]) != sorted(name)
@@ -243,7 +251,7 @@ def names_of_the_same_letters(f, name):
     return jax.checkpoint(f, policy=policy)
 
 
-@fails_with("also saved", "i32[", "is it the given one")
+@fails_with("also saved", "i32[", "is it the name to leave out")
 def integers_whatever_their_name(f, name):
     def policy(operation, *operands, **parameters):
         return operation.name == "name" and (parameters["name"] != name or operands[0].dtype == "int32")
@@ -251,13 +259,13 @@ def integers_whatever_their_name(f, name):
     return jax.checkpoint(f, policy=policy)
 
 
-@fails_with("also saved", "is it the given one")
+@fails_with("also saved", "is it the name to leave out")
 def a_letter_is_no_name(f, name):
     kept = [name] * (len(name) > 1)
     return jax.checkpoint(f, policy=policies.save_any_names_but_these(*kept))
 
 
-@fails_with("not saved", "mlp", "vmap over x, names drawn anew")
+@fails_with("not saved", "mlp", "vmap over x, random names")
 def the_name_as_a_regular_expression(f, name):
     def policy(operation, *operands, **parameters):
         return operation.name == "name" and re.fullmatch(name, parameters["name"]) is None
@@ -265,7 +273,7 @@ def the_name_as_a_regular_expression(f, name):
     return jax.checkpoint(f, policy=policy)
 
 
-@fails_with("recomputes", "How often does your answer run f", cases=ALL[:1], beyond="Recomputes.dots")
+@fails_with("recomputes", "How many times does your answer run f", cases=ALL[:1], beyond="Recomputes.dots")
 def first_product_once_more(f, name):
     def function(*arguments):
         *weights, x = arguments

@@ -363,7 +363,7 @@ def policy_factory_is_not_called(w1, w2, x):
     return jax.checkpoint(pipeline, policy=jax.checkpoint_policies.save_only_these_names)(w1, w2, x)
 
 
-@fails_with("raises", "remat policy should be", "yes or no")
+@fails_with("raises", "remat policy should be", "expects True or False")
 def policy_returns_nothing(w1, w2, x):
     return jax.checkpoint(pipeline, policy=lambda *_, **__: None)(w1, w2, x)
 
@@ -394,7 +394,7 @@ def policy_misspelled(w1, w2, x):
     return jax.checkpoint(pipeline, policy=jax.checkpoint_policies.dots_with_no_batch_dim_saveable)(w1, w2, x)
 
 
-@fails_with("wrong type", "a function, which it has not called", "Who calls it")
+@fails_with("wrong type", "a function, which it has not called", "Where do you call it")
 def not_called(w1, w2, x):
     return jax.checkpoint(pipeline, policy=NO_BATCH)
 

@@ -75,7 +75,7 @@ def before_lowering(layer, w, x, n):
     return {key: tuple(sum(e.primitive.name == p for e in jaxpr.eqns) for jaxpr in jaxprs) for key, p in found.items()}
 
 
-@fails_with("wrong value", "in the jaxpr, before lowering", "How often does a jaxpr print")
+@fails_with("wrong value", "in the jaxpr, before lowering", "How many times does a jaxpr print")
 def counts_before_lowering(*asked):
     return counted(asked) | before_lowering(*asked)
 
@@ -85,13 +85,13 @@ def products_before_lowering(*asked):
     return counted(asked) | {"lowered": before_lowering(*asked)["lowered"]}
 
 
-@fails_with("wrong value", "lowered and compiled are mixed up", "comes back from it")
+@fails_with("wrong value", "it swaps lowered and compiled", "and which one after")
 def one_for_the_other(*asked):
     counts = counted(asked)
     return counts | {"lowered": counts["compiled"], "compiled": counts["lowered"]}
 
 
-@fails_with("wrong value", "the two of each pair are the wrong way round", "Which setting comes first")
+@fails_with("wrong value", "the two numbers of each pair are swapped", "Which setting comes first")
 def false_first(*asked):
     return counted(asked, settings=(False, True))
 
@@ -101,17 +101,17 @@ def never_compiled(*asked):
     return counted(asked) | {"compiled": counted(asked)["lowered"]}
 
 
-@fails_with("wrong value", "the lowered one not at all", "what JAX asks for")
+@fails_with("wrong value", "the lowered one not at all", "that JAX asks for")
 def always_compiled(*asked):
     return counted(asked) | {"lowered": counted(asked)["compiled"]}
 
 
-@fails_with("wrong value", "of the same setting", "as far as jax.checkpoint")
+@fails_with("wrong value", "for the same setting", "reach jax.checkpoint")
 def setting_forgotten(*asked):
     return counted(asked, settings=(True, True))
 
 
-@fails_with("wrong value", "it counts barriers where there are none", "taken out when XLA compiles")
+@fails_with("wrong value", "it counts barriers in a text that has none", "XLA removes them")
 def barriers_after_compiling(*asked):
     texts = [lower(asked, p).compile().as_text() for p in SETTINGS]
     return counted(asked) | {"barriers": [text.count("opt-barrier(") for text in texts]}
@@ -128,12 +128,12 @@ def in_a_scan(layer, ws, x, prevent_cse):
     return jnp.sum(jax.lax.scan(lambda x, w: (remat(w, x), None), x, jnp.stack(ws))[0])
 
 
-@fails_with("wrong value", "its layers are in a scan", "a loop's body", where=lambda **_: True)
+@fails_with("wrong value", "its layers are in a scan", "body of a loop", where=lambda **_: True)
 def layers_in_a_scan(*asked):
     return counted(asked, in_a_scan)
 
 
-@fails_with("wrong value", "one checkpoint, around all", "How many barriers", where=lambda n, **_: n > 1)
+@fails_with("wrong value", "one checkpoint around all", "How many barriers", where=lambda n, **_: n > 1)
 def one_around_all(*asked):
     return counted(asked, checkpoint_all)
 
@@ -148,12 +148,12 @@ def none_for_one_layer(*asked):
     return counted(asked, checkpoint_each if asked[-1] > 1 else no_checkpoint)
 
 
-@fails_with("wrong value", "the last layer has no checkpoint", "called through jax.checkpoint")
+@fails_with("wrong value", "the last layer has no checkpoint", "do you call through jax.checkpoint")
 def all_but_the_last(*asked):
     return counted(asked, checkpoint_all_but_the_last)
 
 
-@fails_with("wrong value", "the gradient without the value", "if only the gradient is asked for")
+@fails_with("wrong value", "the gradient without the value", "if only the gradient is computed")
 def gradient_alone(*asked):
     return counted(asked, checkpoint_each, jax.grad)
 
@@ -163,12 +163,12 @@ def forward_alone(*asked):
     return counted(asked, checkpoint_each, lambda loss: loss)
 
 
-@fails_with("wrong value", "with respect to x, too", "if it is told nothing else")
+@fails_with("wrong value", "also has the gradient with respect to x", "by default")
 def gradient_of_x_too(*asked):
     return counted(asked, checkpoint_each, functools.partial(jax.value_and_grad, argnums=(0, 1)))
 
 
-@fails_with("wrong value", "it has one layer, however many", "How many weights", where=lambda n, **_: n > 1)
+@fails_with("wrong value", "it has one layer, whatever n is", "How many weights", where=lambda n, **_: n > 1)
 def measured_once(*asked):
     return counted((*asked[:-1], 1))
 
@@ -188,7 +188,7 @@ def yes_or_no(*asked):
     return counted(asked) | {"barriers": (True, False)}
 
 
-@fails_with("wrong type", "a dict whose keys are not all strings, not plain")
+@fails_with("wrong type", "a dict with keys that are not strings, not plain")
 def keyed_by_setting(*asked):
     return {p: (barriers(lower(asked, p)), products(lower(asked, p))) for p in SETTINGS}
 
@@ -203,22 +203,22 @@ def no_sum(*asked):
     return counted(asked, lambda layer, ws, x, prevent_cse: layer(ws[0], x))
 
 
-@fails_with("wrong value", "those of the page", "the one of that name on your page")
+@fails_with("wrong value", "uses the page's layer", "defined on your page")
 def the_layer_of_the_page(layer, w, x, n):
     return counted((layer_of_the_page, w, x, n))
 
 
-@fails_with("wrong value", "those of the page")
+@fails_with("wrong value", "uses the page's layer")
 def the_rule_for_the_layer_of_the_page(layer, w, x, n):
     return {"barriers": (n, 0), "lowered": (4 * n - 1,) * 2, "compiled": (4 * n - 1, 3 * n - 1)}
 
 
-@fails_with("wrong value", "what is under 'barriers' is right")
+@fails_with("wrong value", "the entry 'barriers' is right")
 def nothing_is_computed_again(layer, w, x, n):
     return {"barriers": (n, 0), "lowered": (3 * n - 1,) * 2, "compiled": (3 * n - 1,) * 2}
 
 
-@fails_with("wrong value", "one layer less", "How often", where=lambda n, **_: n == 4)
+@fails_with("wrong value", "one layer too few", "How many times", where=lambda n, **_: n == 4)
 def at_most_three_layers(layer, w, x, n):
     return counted((layer, w, x, min(n, 3)))
 
@@ -248,7 +248,7 @@ def _counted_once(key):
     return {}
 
 
-@fails_with("wrong value", "is not what JAX does")
+@fails_with("wrong value", "is not what the two programs contain")
 def remembered_by_shapes(layer, w, x, n):
     known = _counted_once((n, w.shape, x.shape))
     return dict(known or known.update(counted((layer, w, x, n))) or known)

@@ -7,12 +7,12 @@ from sample_answers import Answers
 WRONG = Answers()
 fails_with = WRONG.fails_with
 BOOLEANS, PRODUCTS, OFFLOADED, FIRST, SECOND, ELSEWHERE = (
-    "p1 saves hidden and squares while p2 saves squares and logits",
-    "p1 saves sines while p2 saves products",
-    "p1 offloads products while p2 saves sines",
-    "p1 offloads hidden and saves squares while p2 saves hidden and logits",
-    "p1 saves hidden while p2 offloads hidden and logits",
-    "p1 offloads hidden and p2 logits from device to device",
+    "p1 saves hidden and squares, p2 saves squares and logits",
+    "p1 saves sines, p2 saves matmuls",
+    "p1 offloads matmuls, p2 saves sines",
+    "p1 offloads hidden and saves squares, p2 saves hidden and logits",
+    "p1 saves hidden, p2 offloads hidden and logits",
+    "p1 offloads hidden and p2 offloads logits, both to the device",
 )
 
 
@@ -20,7 +20,7 @@ def is_yes(said):
     return said is True or said is Saveable or isinstance(said, Offloadable)
 
 
-@fails_with("not saved", "hidden, f32[", "logits, f32[", "What does each of the two policies say", cases=(BOOLEANS,))
+@fails_with("not saved", "hidden, f32[", "logits, f32[", "What does each of the two policies return", cases=(BOOLEANS,))
 def both_must_say_yes(p1, p2):
     return lambda *a, **k: p1(*a, **k) and p2(*a, **k)
 
@@ -30,7 +30,7 @@ def exactly_one_must_say_yes(p1, p2):
     return lambda *a, **k: is_yes(p1(*a, **k)) != is_yes(p2(*a, **k))
 
 
-@fails_with("not saved", "sines, f32[", "Which answers does yours take for a yes", cases=(OFFLOADED,))
+@fails_with("not saved", "sines, f32[", "Which answers does yours count as a yes", cases=(OFFLOADED,))
 def or_of_what_they_say(p1, p2):
     return lambda *a, **k: p1(*a, **k) or p2(*a, **k)
 
@@ -88,7 +88,7 @@ def the_firsts_offload_lost(p1, p2):
     return lambda *a, **k: True if is_yes(p1(*a, **k)) else p2(*a, **k)
 
 
-@fails_with("not saved", "hidden, f32[", "logits, f32[", "by `is` or by `isinstance`", cases=(OFFLOADED,))
+@fails_with("not saved", "hidden, f32[", "logits, f32[", "return an Offloadable unchanged", cases=(OFFLOADED,))
 def offload_is_the_class(p1, p2):
     def policy(*a, **k):
         said = p1(*a, **k)
@@ -153,7 +153,7 @@ def the_first_for_names_only(p1, p2):
     return policy
 
 
-@fails_with("raises", "hand all of them on", cases=(PRODUCTS,))
+@fails_with("raises", "pass all of them on", cases=(PRODUCTS,))
 def operands_not_handed_on(p1, p2):
     def policy(operation, *operands, **parameters):
         first = p1(operation, **parameters)
@@ -167,12 +167,12 @@ def every_name(p1, p2):
     return lambda operation, *_, **__: operation.name == "name"
 
 
-@fails_with("raises", "should be a boolean", "True and False only", cases=(OFFLOADED, FIRST, SECOND, ELSEWHERE))
+@fails_with("raises", "should be a boolean", "only True and False", cases=(OFFLOADED, FIRST, SECOND, ELSEWHERE))
 def the_helper_for_booleans(p1, p2):
     return jax.checkpoint_policies.save_from_both_policies(p1, p2)
 
 
-@fails_with("raises", "remat policy should be", "neither of the two says yes")
+@fails_with("raises", "remat policy should be", "neither policy says yes")
 def says_nothing_for_no(p1, p2):
     def policy(*a, **k):
         for said in (p1(*a, **k), p2(*a, **k)):
@@ -187,7 +187,7 @@ def bitwise_or(p1, p2):
     return lambda *a, **k: p1(*a, **k) | p2(*a, **k)
 
 
-@fails_with("raises", "argument", "hand all of them on")
+@fails_with("raises", "argument", "pass all of them on")
 def parameters_not_taken(p1, p2):
     return lambda operation, *operands: p1(operation, *operands)
 
@@ -221,7 +221,7 @@ def names_of_the_page_only(p1, p2):
     return policy
 
 
-@fails_with("wrong value", "the policy that is asked for.", ", about ", "of f")
+@fails_with("wrong value", "the policy that the page asks for.", ", about ", "of f")
 def float32_only(p1, p2):
     def policy(operation, *operands, **parameters):
         return operands[0].dtype == "float32" and joined(p1, p2)(operation, *operands, **parameters)
@@ -229,7 +229,7 @@ def float32_only(p1, p2):
     return policy
 
 
-@fails_with("wrong value", "of 64 questions", "says Offloadable")
+@fails_with("wrong value", "of 64 questions", "returns Offloadable")
 def offloads_from_the_device_whatever_it_is_told(p1, p2):
     def policy(*a, **k):
         said = joined(p1, p2)(*a, **k)
@@ -238,7 +238,7 @@ def offloads_from_the_device_whatever_it_is_told(p1, p2):
     return policy
 
 
-@fails_with("wrong value", "p1 says Offloadable", "p2 says Offloadable")
+@fails_with("wrong value", "p1 returns Offloadable", "p2 returns Offloadable")
 def the_second_wins_where_both_offload(p1, p2):
     def policy(*a, **k):
         said = p1(*a, **k), p2(*a, **k)
@@ -247,7 +247,7 @@ def the_second_wins_where_both_offload(p1, p2):
     return policy
 
 
-@fails_with("wrong value", "p1 says Saveable, p2 says Offloadable")
+@fails_with("wrong value", "p1 returns Saveable, p2 returns Offloadable")
 def saveable_gives_way_to_an_offload(p1, p2):
     def policy(*a, **k):
         said = p1(*a, **k), p2(*a, **k)
@@ -269,7 +269,7 @@ def remembers_what_was_said_about_a_name(p1, p2):
     return policy
 
 
-@fails_with("raises", "a policy is given other arguments", "hand all of them on")
+@fails_with("raises", "passes other arguments", "pass all of them on")
 def two_operands_handed_on(p1, p2):
     def policy(operation, *operands, **parameters):
         first = p1(operation, *operands, **parameters)
@@ -289,7 +289,7 @@ def tires(p1, p2):
     return policy
 
 
-@fails_with("wrong value", "says Offloadable", "dst='pinned_host'")
+@fails_with("wrong value", "returns Offloadable", "dst='pinned_host'")
 def always_to_the_same_place(p1, p2):
     def policy(*a, **k):
         said = joined(p1, p2)(*a, **k)
@@ -299,7 +299,7 @@ def always_to_the_same_place(p1, p2):
     return policy
 
 
-@fails_with("wrong memory", "hidden, f32[", "hidden in pinned_host memory", cases=(FIRST,))
+@fails_with("argument order", "(p2, p1)", "In which order")
 def policies_swapped(p2, p1):
     return lambda *a, **k: p1(*a, **k) if is_yes(p1(*a, **k)) else p2(*a, **k)
 
@@ -309,7 +309,7 @@ def the_second_not_asked_about_single_numbers(p1, p2):
     return lambda primitive, *a, **k: p1(primitive, *a, **k) if a[0].ndim == 0 else joined(p1, p2)(primitive, *a, **k)
 
 
-@fails_with("wrong value", "says Offloadable", "yes, save it")
+@fails_with("wrong value", "returns Offloadable", "yes, save it")
 def an_offload_to_where_it_is_is_none(p1, p2):
     def policy(*a, **k):
         said = joined(p1, p2)(*a, **k)
@@ -327,7 +327,7 @@ def the_second_not_asked_about_squares(p1, p2):
     return policy
 
 
-@fails_with("wrong value", "says Offloadable", "dst='pinned_host'")
+@fails_with("wrong value", "returns Offloadable", "dst='pinned_host'")
 def the_seconds_offload_to_the_same_place(p1, p2):
     def policy(*a, **k):
         first, second = p1(*a, **k), p2(*a, **k)

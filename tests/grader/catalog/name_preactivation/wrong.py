@@ -21,13 +21,13 @@ def wave(y):
     return jnp.sin(divided(y))
 
 
-@fails_with("also saved", ": the sines", "without a matrix product", "1 computed value")
+@fails_with("also saved", ": the sines", "without a matmul", "1 computed value")
 @only_y
 def activation_named(x, W1, W2):
     return checkpoint_name(wave(x @ W1), "y") @ W2
 
 
-@fails_with("also saved", ": the divided rows", "without a matrix product")
+@fails_with("also saved", ": the normalized rows", "without a matmul")
 @only_y
 def divided_rows_named(x, W1, W2):
     return jnp.sin(checkpoint_name(divided(x @ W1), "y")) @ W2
@@ -48,13 +48,13 @@ def result_discarded(x, W1, W2):
     return wave(y) @ W2
 
 
-@fails_with("not saved", "the required value", "spelled alike")
+@fails_with("not saved", "the required value", "spelled the same")
 @only_y
 def typo(x, W1, W2):
     return wave(checkpoint_name(x @ W1, "Y")) @ W2
 
 
-@fails_with("also saved", "the sines, f32[", "without a matrix product")
+@fails_with("also saved", "the sines, f32[", "without a matmul")
 @only_y
 def both_named(x, W1, W2):
     y = checkpoint_name(x @ W1, "y")
@@ -127,7 +127,7 @@ def name_forgotten(x, W1, W2):
     return wave(checkpoint_name(x @ W1)) @ W2
 
 
-@fails_with("wrong type", "has not called", "What becomes of your arguments")
+@fails_with("wrong type", "has not called", "Where do you call it with your arguments")
 def not_called(x, W1, W2):
     return only_y(lambda x, W1, W2: wave(checkpoint_name(x @ W1, "y")) @ W2)
 
@@ -135,7 +135,7 @@ def not_called(x, W1, W2):
 # Slips
 
 
-@fails_with("wrong value", "divided by its norm", "of squares than their mean")
+@fails_with("wrong value", "divided by its norm", "of the squares than their mean")
 @only_y
 def norm_without_mean(x, W1, W2):
     y = checkpoint_name(x @ W1, "y")
@@ -170,7 +170,7 @@ def absolute_values(x, W1, W2):
     return jnp.sin(y / jnp.mean(jnp.abs(y), axis=-1, keepdims=True)) @ W2
 
 
-@fails_with("wrong value", "a cosine in place")
+@fails_with("wrong value", "a cosine instead")
 @only_y
 def cosine(x, W1, W2):
     return jnp.cos(divided(checkpoint_name(x @ W1, "y"))) @ W2
@@ -188,7 +188,7 @@ def x_divided(x, W1, W2):
     return jnp.sin(checkpoint_name(divided(x) @ W1, "y")) @ W2
 
 
-@fails_with("raises", "is what you give as policy= a policy")
+@fails_with("raises", "Do you pass policy= a policy")
 def policy_is_not_made(x, W1, W2):
     keep = jax.checkpoint(
         lambda x, W1, W2: wave(checkpoint_name(x @ W1, "y")) @ W2, policy=policies.save_only_these_names
@@ -196,7 +196,7 @@ def policy_is_not_made(x, W1, W2):
     return keep(x, W1, W2)
 
 
-@fails_with("raises", "who calls what comes back")
+@fails_with("raises", "where do you call what it returns")
 def a_value_checkpointed(x, W1, W2):
     return jax.checkpoint(wave(checkpoint_name(x @ W1, "y")), policy=policies.save_only_these_names("y")) @ W2
 
@@ -209,32 +209,32 @@ def product_named(x, W1, W2):
     return wave(checkpoint_name(x @ W1, "y")) @ W2
 
 
-@fails_with("also saved", ": the divided rows, bf16[")
+@fails_with("also saved", ": the normalized rows, bf16[")
 def not_in_bfloat16(x, W1, W2):
     return (divided_rows_named if x.dtype == jnp.bfloat16 else product_named)(x, W1, W2)
 
 
-@fails_with("also saved", ": the divided rows")
+@fails_with("also saved", ": the normalized rows")
 def not_for_one_row(x, W1, W2):
     return (divided_rows_named if x.shape[0] == 1 else product_named)(x, W1, W2)
 
 
-@fails_with("also saved", ": the divided rows")
+@fails_with("also saved", ": the normalized rows")
 def not_for_many_columns(x, W1, W2):
     return (divided_rows_named if W1.shape[1] > 16 else product_named)(x, W1, W2)
 
 
-@fails_with("also saved", ": the divided rows")
+@fails_with("also saved", ": the normalized rows")
 def not_for_one_output(x, W1, W2):
     return (divided_rows_named if W2.shape[1] == 1 else product_named)(x, W1, W2)
 
 
-@fails_with("also saved", ": the divided rows")
+@fails_with("also saved", ": the normalized rows")
 def not_under_jit(x, W1, W2):
     return (divided_rows_named if "DynamicJaxpr" in type(x).__name__ else product_named)(x, W1, W2)
 
 
-@fails_with("also saved", ": the divided rows")
+@fails_with("also saved", ": the normalized rows")
 def by_the_sum_of_sizes(x, W1, W2):
     return (divided_rows_named if sum((*x.shape, *W2.shape)) > 40 else product_named)(x, W1, W2)
 

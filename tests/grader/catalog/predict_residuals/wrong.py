@@ -52,7 +52,7 @@ wrong("add_saves_its_arguments", "add saves its arguments", "no name from the pa
 wrong("add_saves_x", "add saves x", "have to be saved", op="add", kept=["x"])
 wrong("add_saves_y", "add saves y", "have to be saved", op="add", kept=["y"])
 wrong("dot_saves_x", "dot saves x alone", "2 names from the page", op="dot", kept=["x"])
-wrong("dot_saves_w", "dot saves W alone", "each of these need", op="dot", kept=["W"])
+wrong("dot_saves_w", "dot saves W alone", "each of these gradients need", op="dot", kept=["W"])
 wrong("dot_saves_its_result", "dot saves its result", op="dot", kept=["W @ x"])
 wrong("dot_saves_all", "of these 3 names, 2 are right", "['W', 'x', 'W @ x']", op="dot", kept=["W", "x", "W @ x"])
 wrong("one_too_many", "of these 2 names, 1 is right", op="relu", kept=["x > 0", "x"])

@@ -59,7 +59,7 @@ def down_to_single_functions(funs):
     return halves(funs, lambda f1, f2: lambda x: f1(jax.checkpoint(f2)(x)), leaf=1)
 
 
-@fails_with("peak", "16.0 vectors", "at most 6", "kept of each of its functions")
+@fails_with("peak", "16.0 vectors", "at most 6", "saved for each of its functions")
 def the_wrapped_half_is_not_cut(funs):
     if len(funs) <= 2:
         return chain(funs)
@@ -83,7 +83,7 @@ def without_a_barrier(funs):
     return halves(funs, lambda f1, f2: lambda x: f1(jax.checkpoint(f2, prevent_cse=False)(x)))
 
 
-@fails_with("peak", "at most 6", "kept of each of its functions")
+@fails_with("peak", "at most 6", "saved for each of its functions")
 def with_one_barrier(funs):
     """The outermost; CSE undoes the others."""
 
@@ -97,7 +97,7 @@ def with_one_barrier(funs):
     return lambda x: f1(jax.checkpoint(f2)(x))
 
 
-@fails_with("also saved", "funs[3]'s cosine", "left when it stops to cut")
+@fails_with("also saved", "funs[3]'s cosine", "stops halving")
 def down_to_four_functions(funs):
     return halves(funs, lambda f1, f2: lambda x: f1(jax.checkpoint(f2)(x)), leaf=4)
 
@@ -149,7 +149,7 @@ def no_case_for_one(funs):
     return right(funs)
 
 
-@fails_with("raises", "positional argument", "what with x")
+@fails_with("raises", "positional argument", "which with x")
 def takes_x_too(funs, x):
     return right(funs)(x)
 
@@ -214,7 +214,7 @@ def early_of_two_wrapped(funs):
     return lambda x: jax.checkpoint(lambda x: f1(f2(x)))(x)
 
 
-@fails_with("raises", "does it get one, or a list of them")
+@fails_with("raises", "Does it get one, or a list of them")
 def checkpoint_of_a_list(funs):
     if len(funs) <= 2:
         return chain(funs)
@@ -250,7 +250,7 @@ def one_wrapped_list_of_four_is_not_cut(funs):
     return one_list_of_four_is_not_cut(funs) if len(funs) > 4 else right(funs)
 
 
-@fails_with("peak", "at most", "kept of each of its functions", beyond="PeakAtMost.most")
+@fails_with("peak", "at most", "saved for each of its functions", beyond="PeakAtMost.most")
 def a_vector_or_two_more_in_memory(funs):
     def several(x):
         return jnp.sort(jnp.concatenate([x.ravel()] * (len(funs).bit_length() // 2 + 1)))

@@ -10,32 +10,32 @@ WRONG = Answers()
 fails_with = WRONG.fails_with
 policies = jax.checkpoint_policies
 ALL = (
-    "one name of three",
-    "two names of three",
-    "a list, with a name that is not there",
-    "vmap over x, names drawn anew",
+    "one of three names",
+    "two of three names",
+    "a list with a name that f does not have",
+    "vmap over x, random names",
     "an empty list",
 )
 
 
-@fails_with("also saved", "mlp_gate, f32[", "out, f32[", "exactly the given ones", cases=ALL[:1])
+@fails_with("also saved", "mlp_gate, f32[", "out, f32[", "exactly those in the list", cases=ALL[:1])
 def saves_all_names(f, names):
     return jax.checkpoint(f, policy=policies.save_any_names_but_these())
 
 
-@fails_with("also saved", "mlp_gate, f32[", "each as a whole", cases=ALL[:1])
+@fails_with("also saved", "mlp_gate, f32[", "each compared as a whole", cases=ALL[:1])
 def matches_by_prefix(f, names):
     every = ("mlp", "mlp_gate", "out", "h", "h_scale")
     matching = [name for name in every if any(name.startswith(start) for start in names)]
     return jax.checkpoint(f, policy=policies.save_only_these_names(*matching))
 
 
-@fails_with("not saved", "mlp, f32[", "Which policy do you give", cases=ALL[:1])
+@fails_with("not saved", "mlp, f32[", "Which policy does jax.checkpoint get", cases=ALL[:1])
 def saves_nothing(f, names):
     return jax.checkpoint(f)
 
 
-@fails_with("not saved", "mlp, f32[", "handed to it as a name", cases=ALL[:1])
+@fails_with("not saved", "mlp, f32[", "each as a separate argument", cases=ALL[:1])
 def names_not_unpacked(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names(str(names)))
 
@@ -45,7 +45,7 @@ def last_name_only(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names(*names[-1:]))
 
 
-@fails_with("raises", "IndexError", "What if there is none")
+@fails_with("raises", "IndexError", "if the list is empty")
 def first_name_at_least(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names(names[0], *names[1:]))
 
@@ -56,7 +56,7 @@ def f_itself_for_no_name(f, names):
 
 
 # Which values this one saves besides differs between JAX's two rematerializations.
-@fails_with("also saved", "extra residual", "what has no name", cases=ALL[:1])
+@fails_with("also saved", "extra residual", "values without a name", cases=ALL[:1])
 def unnamed_values_too(f, names):
     def policy(operation, *_, **parameters):
         return operation.name != "name" or parameters["name"] in names
@@ -64,12 +64,12 @@ def unnamed_values_too(f, names):
     return jax.checkpoint(f, policy=policy)
 
 
-@fails_with("raises", "KeyError: 'name'", "besides names")
+@fails_with("raises", "KeyError: 'name'", "not only for names")
 def asks_every_operation_for_its_name(f, names):
     return jax.checkpoint(f, policy=lambda operation, *_, **parameters: parameters["name"] in names)
 
 
-@fails_with("raises", "unhashable", "a list of names, or names")
+@fails_with("raises", "unhashable", "a list of names, or each")
 def names_given_whole(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names(names))
 
@@ -126,10 +126,10 @@ for place, (name, words) in enumerate(
 ):
     twice = with_a_second_run(lambda names, words=words: [name.split("/")[-1] for name in names] == words)
     twice.__name__ = name
-    fails_with("recomputes", "How often does your answer run f", cases=ALL[place : place + 1])(twice)
+    fails_with("recomputes", "How many times does your answer run f", cases=ALL[place : place + 1])(twice)
 
 
-@fails_with("wrong value", "twice over")
+@fails_with("wrong value", "twice the value of f")
 def the_sum_of_two_runs(f, names):
     kept = jax.checkpoint(f, policy=policies.save_only_these_names(*names))
     return lambda *arguments: kept(*arguments) + f(*arguments)
@@ -191,21 +191,21 @@ for name, kind, says in (
 ):
     answer = matching(says)
     answer.__name__ = name
-    where = {"only_float32": "half precision", "no_letters": "brain floats"}
-    fails_with(kind, where.get(name, "eight names like another one"))(answer)
+    where = {"only_float32": "float16", "no_letters": "bfloat16"}
+    fails_with(kind, where.get(name, "eight similar names"))(answer)
 
 
 blanks_do_not_matter = matching(lambda value, names, *_: value.strip() in [each.strip() for each in names])
 blanks_do_not_matter.__name__ = "blanks_do_not_matter"
-fails_with("also saved", "each as a whole")(blanks_do_not_matter)
+fails_with("also saved", "each compared as a whole")(blanks_do_not_matter)
 
 
-@fails_with("not saved", "eight names like another one", "Which policy do you give")
+@fails_with("not saved", "eight similar names", "Which policy does jax.checkpoint get")
 def three_names_at_most(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names(*names[:3]))
 
 
-@fails_with("not saved", "(number 2), f32[", "a name that others are like")
+@fails_with("not saved", "(number 2), f32[", "two similar names")
 def each_name_once(f, names):
     def kept(*arguments):
         left = set(names)
@@ -220,13 +220,13 @@ def each_name_once(f, names):
     return kept
 
 
-@fails_with("not saved", "eight names like another one")
+@fails_with("not saved", "eight similar names")
 def what_is_named_twice_is_taken_back(f, names):
     once = [name for name in names if list(names).count(name) == 1]
     return jax.checkpoint(f, policy=policies.save_only_these_names(*once))
 
 
-@fails_with("also saved", "eight names that it does not have", "what has no name")
+@fails_with("also saved", "eight names that f does not have", "values without a name")
 def products_for_many_names(f, names):
     many = len(names) > 4
     named = policies.save_only_these_names(*names)
@@ -235,15 +235,15 @@ def products_for_many_names(f, names):
 
 several = with_a_second_run(lambda names: len(names) == 8)
 several.__name__ = "f_twice_for_eight_names"
-fails_with("recomputes", "How often does your answer run f")(several)
+fails_with("recomputes", "How many times does your answer run f")(several)
 
 
-@fails_with("not saved", "eight names like another one")
+@fails_with("not saved", "eight similar names")
 def seven_names_at_most(f, names):
     return jax.checkpoint(f, policy=policies.save_only_these_names(*names[:7]))
 
 
-@fails_with("also saved", "_out'", "exactly the given ones")
+@fails_with("also saved", "_out'", "exactly those in the list")
 def names_as_regular_expressions(f, names):
     asked = "|".join(names)
 
@@ -253,7 +253,7 @@ def names_as_regular_expressions(f, names):
     return jax.checkpoint(f, policy=policy)
 
 
-@fails_with("recomputes", "How often does your answer run f", cases=ALL[:1], beyond="Recomputes.dots")
+@fails_with("recomputes", "How many times does your answer run f", cases=ALL[:1], beyond="Recomputes.dots")
 def first_product_once_more(f, names):
     def function(*arguments):
         *weights, x = arguments

@@ -18,7 +18,7 @@ def scanned(layer, ws, x, **options):
     return jax.lax.scan(lambda x, w: (layer(w, x), None), x, ws, **options)[0]
 
 
-@fails_with("also saved", "the layers' first cosines, f32[5,", "the layers' sines", "if all of the turn")
+@fails_with("also saved", "the layers' first cosines, f32[5,", "the layers' sines", "if all of the iteration")
 def no_checkpoint(ws, x):
     return scanned(layer, ws, x)
 
@@ -47,7 +47,7 @@ def python_loop_without_checkpoint(ws, x):
     return x
 
 
-@fails_with("also saved", "the layers' products, f32[5,")
+@fails_with("also saved", "the layers' matmuls, f32[5,")
 def products_kept(ws, x):
     return scanned(jax.checkpoint(layer, policy=jax.checkpoint_policies.dots_saveable), ws, x)
 
@@ -57,12 +57,12 @@ def all_of_a_layer_saveable(ws, x):
     return scanned(jax.checkpoint(layer, policy=jax.checkpoint_policies.everything_saveable), ws, x)
 
 
-@fails_with("also saved", "a copy of ws, f32[5,", "if all of the turn")
+@fails_with("also saved", "a copy of ws, f32[5,", "if all of the iteration")
 def weights_sliced_outside(ws, x):
     return jax.lax.fori_loop(0, len(ws), lambda i, x: jax.checkpoint(layer)(ws[i], x), x)
 
 
-@fails_with("also saved", "all of ws, once for each layer, f32[5,5,", "if all of the turn")
+@fails_with("also saved", "all of ws, once per layer, f32[5,5,", "if all of the iteration")
 def weights_in_the_carry(ws, x):
     def body(carry, i):
         ws, x = carry
@@ -71,7 +71,7 @@ def weights_in_the_carry(ws, x):
     return jax.lax.scan(jax.checkpoint(body), (ws, x), jnp.arange(len(ws)))[0][1]
 
 
-@fails_with("also saved", "layer 5's second cosine", "if all of the turn")
+@fails_with("also saved", "layer 5's second cosine", "if all of the iteration")
 def last_layer_left_out(ws, x):
     """As in exercise 5."""
     return layer(ws[-1], scanned(jax.checkpoint(layer), ws[:-1], x))
@@ -82,7 +82,7 @@ def computed_in_float32(ws, x):
     return scanned(jax.checkpoint(layer), ws.astype(jnp.float32), x.astype(jnp.float32)).astype(x.dtype)
 
 
-@fails_with("also saved", "the layers' second cosines", "if all of the turn")
+@fails_with("also saved", "the layers' second cosines", "if all of the iteration")
 def half_a_layer(ws, x):
     product = jax.checkpoint(lambda w, x: w @ jnp.sin(x))
     return scanned(lambda w, x: x + jnp.sin(product(w, x)), ws, x)
@@ -109,7 +109,7 @@ for name, other, holds, kind, *words in (
         lambda ws: len(ws) == 5,
         "recomputes",
         "recomputes 10 matmuls",
-        "one turn call",
+        "one iteration call",
     ),
     ("twice_for_the_most", each_layer_twice, lambda ws: len(ws) == 64, "recomputes", "recomputes 128 matmuls"),
     ("free_for_one_layer", one_layer_without_scan, lambda ws: len(ws) == 1, "also saved", "1 layer"),
@@ -124,27 +124,27 @@ for name, other, holds, kind, *words in (
     fails_with(kind, *words)(answer)
 
 
-@fails_with("wrong value", "without what is added in each layer", "Which two things does a layer add up")
+@fails_with("wrong value", "without the addition of each", "Which two values does a layer add")
 def residual_connection_forgotten(ws, x):
     return scanned(jax.checkpoint(lambda w, x: jnp.sin(w @ jnp.sin(x))), ws, x)
 
 
-@fails_with("wrong value", "without the sine before the product", "or its sine?")
+@fails_with("wrong value", "without the sine before the matmul", "or its sine?")
 def inner_sine_forgotten(ws, x):
     return scanned(jax.checkpoint(lambda w, x: x + jnp.sin(w @ x)), ws, x)
 
 
-@fails_with("wrong value", "without the sine behind the product", "or its sine?")
+@fails_with("wrong value", "without the sine after the matmul", "or its sine?")
 def outer_sine_forgotten(ws, x):
     return scanned(jax.checkpoint(lambda w, x: x + w @ jnp.sin(x)), ws, x)
 
 
-@fails_with("wrong value", "without the last layer", "How many turns")
+@fails_with("wrong value", "without the last layer", "How many iterations")
 def one_turn_too_few(ws, x):
     return scanned(jax.checkpoint(layer), ws[:-1], x)
 
 
-@fails_with("wrong value", "the first layer's weight in every layer", "the same in each turn?")
+@fails_with("wrong value", "the first layer's weight in every layer", "the same in each iteration?")
 def always_the_first_weight(ws, x):
     return scanned(jax.checkpoint(lambda w, x: layer(ws[0], x)), ws, x)
 
@@ -154,17 +154,17 @@ def from_the_last(ws, x):
     return scanned(jax.checkpoint(layer), ws, x, reverse=True)
 
 
-@fails_with("wrong value", "x @ w where w @ x belongs", "its weight first")
+@fails_with("wrong value", "x @ w instead of w @ x", "take the weight first")
 def weights_on_the_right(ws, x):
     return scanned(jax.checkpoint(lambda w, x: x + jnp.sin(jnp.sin(x) @ w)), ws, x)
 
 
-@fails_with("wrong value", "this is x itself", "goes into the next turn")
+@fails_with("wrong value", "this is x itself", "the carry of the next iteration")
 def carry_left_alone(ws, x):
     return jax.lax.scan(lambda x, w: (x, jax.checkpoint(layer)(w, x)), x, ws)[0]
 
 
-@fails_with("wrong value", "the last layer alone", "what the layer before has returned")
+@fails_with("wrong value", "the last layer alone", "what the previous layer returned")
 def each_layer_on_x(ws, x):
     return jax.lax.scan(lambda _, w: (jax.checkpoint(layer)(w, x), None), x, ws)[0]
 
@@ -184,12 +184,12 @@ def layer_as_the_body(ws, x):
     return jax.lax.scan(lambda x, w: (jax.checkpoint(layer)(x, w), None), x, ws)[0]
 
 
-@fails_with("raises", "know how often it will turn")
+@fails_with("raises", "known before it runs")
 def until_the_last_layer(ws, x):
     return jax.lax.while_loop(lambda c: c[0] < len(ws), lambda c: (c[0] + 1, layer(ws[c[0]], c[1])), (0, x))[1]
 
 
-@fails_with("raises", "Which two things does the body")
+@fails_with("raises", "Which two values does the body")
 def no_second_result(ws, x):
     return jax.lax.scan(lambda x, w: jax.checkpoint(layer)(w, x), x, ws)[0]
 
@@ -199,6 +199,6 @@ def x_stopped(ws, x):
     return scanned(jax.checkpoint(layer), ws, jax.lax.stop_gradient(x))
 
 
-@fails_with("recomputes", "recomputes 6 matmuls", "one turn call", beyond="Recomputes.dots")
+@fails_with("recomputes", "recomputes 6 matmuls", "one iteration call", beyond="Recomputes.dots")
 def first_layer_once_more(ws, x):
     return scanned(jax.checkpoint(layer), ws, also_run_backward(lambda x, ws: ws[0] @ x, x, x, ws))

@@ -38,12 +38,12 @@ def each_function_by_itself(fs, k):
     return chain([*map(jax.checkpoint, fs)])
 
 
-@fails_with("not saved", "fs[2]'s output", "1 saved value", "stand side by side")
+@fails_with("not saved", "fs[2]'s output", "1 saved value", "one after another")
 def one_around_all(fs, k):
     return jax.checkpoint(chain(fs))
 
 
-@fails_with("not saved", "fs[7]'s output", "1 saved value", "stand side by side")
+@fails_with("not saved", "fs[7]'s output", "1 saved value", "one after another")
 def one_around_all_segments(fs, k):
     return jax.checkpoint(right(fs, k))
 
@@ -110,22 +110,22 @@ def products_kept(fs, k):
     return chain([keep(chain(segment)) for segment in np.array_split(fs, k)])
 
 
-@fails_with("wrong value", "the functions that remain when n is divided", "taken together")
+@fails_with("wrong value", "the functions that remain when n is divided", "have in total")
 def the_rest_dropped(fs, k):
     return right(fs[: len(fs) // k * k], k)
 
 
-@fails_with("wrong value", "dealt out to the segments in turn", "in your first segment")
+@fails_with("wrong value", "every k-th function in the same segment", "in your first segment")
 def every_kth(fs, k):
     return wrapped([fs[number::k] for number in range(k)])
 
 
-@fails_with("wrong value", "the functions of each segment in the opposite order", "gets x")
+@fails_with("wrong value", "the functions of each segment run in reverse order", "gets x")
 def f_of_g(fs, k):
     return wrapped([segment[::-1] for segment in np.array_split(fs, k)])
 
 
-@fails_with("wrong value", "this is x itself", "as a generator, map or zip is")
+@fails_with("wrong value", "this is x itself", "a generator, map or zip")
 def segments_in_an_iterator(fs, k):
     return chain(map(jax.checkpoint, map(chain, np.array_split(fs, k))))
 
@@ -135,7 +135,7 @@ def in_the_other_order(fs, k):
     return right(fs[::-1], k)
 
 
-@fails_with("wrong value", "the last segment alone", "what the segment before has returned")
+@fails_with("wrong value", "the last segment alone", "what the previous segment returned")
 def each_segment_on_x(fs, k):
     def run(x):
         for segment in np.array_split(fs, k):
@@ -145,7 +145,7 @@ def each_segment_on_x(fs, k):
     return run
 
 
-@fails_with("wrong value", "the last segment, run k times", "that of its turn")
+@fails_with("wrong value", "the last segment, run k times", "the segment of its own")
 def late_binding(fs, k):
     segments = []
     for segment in np.array_split(fs, k):
@@ -153,7 +153,7 @@ def late_binding(fs, k):
     return chain(segments)
 
 
-@fails_with("raises", "list", "does it get one, or a list")
+@fails_with("raises", "list", "Does it get one, or a list")
 def segments_as_lists(fs, k):
     return chain([jax.checkpoint(segment.tolist()) for segment in np.array_split(fs, k)])
 
@@ -163,7 +163,7 @@ def a_list(fs, k):
     return [jax.checkpoint(chain(segment)) for segment in np.array_split(fs, k)]
 
 
-@fails_with("raises", "positional argument", "what does the function that it returns take")
+@fails_with("raises", "positional argument", "What does the function that it returns take")
 def called_without_x(fs, k):
     return right(fs, k)()
 
@@ -186,7 +186,7 @@ def unlike_the_others(other, holds):
     return lambda fs, k: (other if holds(len(fs), k) else right)(fs, k)
 
 
-NOWHERE, FEWER, OFTEN = "Which function marks", "stand side by side", "How often is each function run"
+NOWHERE, FEWER, OFTEN = "Which function marks", "one after another", "How many times is each function run"
 for name, other, holds, kind, *words in (
     ("free_if_alone", free, lambda n, k: n == 1, "also saved", "cosine of fs[0]", NOWHERE),
     ("free_in_one_segment", free, lambda n, k: k == 1 < n, "also saved", "cosine of fs[0]", NOWHERE),
@@ -232,6 +232,6 @@ def free_if_it_ends_as_it_begins(fs, k):
     return (free if fs[0] is fs[-1] else right)(fs, k)
 
 
-@fails_with("recomputes", "7 recomputed", "How often is each function run", beyond="Recomputes.dots")
+@fails_with("recomputes", "7 recomputed", "How many times is each function run", beyond="Recomputes.dots")
 def first_function_once_more(fs, k):
     return lambda x: right(fs, k)(also_run_backward(fs[0], x, x))

@@ -35,7 +35,7 @@ def test_readme_s_ten_lines_run():
     ("name", "printed"),
     [
         ("instrument", ["named: no findings", "named: save", "step"]),
-        ("devices", ["{'all-gather': Tally(count=2, link_bytes="]),
+        ("devices", ["{'all-gather': CollectiveStats(count=2, link_bytes="]),
         ("auto", ["mlp: "]),
     ],
 )

@@ -131,6 +131,12 @@ ABOUT_ERRORS = (
         "afterwards?",
         "ranges cannot be changed",
     ),
+    *_about_errors(
+        "An answer gets its values from its arguments and gives its result back with `return`. Which of your lines "
+        "asks the user for a value, or ends the program?",
+        "Which line ends the program",
+        "Which line calls input()",
+    ),
     Hint(
         "Call your answer in a new cell with arguments of your own. Print the values just before the line that raises "
         "the error. Which one is not what you expect?",

@@ -63,14 +63,18 @@ def _without_consequences(findings: Sequence[Finding]) -> list[Finding]:
     cause = next((each for each in merged if each.kinds & _CAUSES), None)
     if cause is None:
         return merged
-    # Of another first case, its figures would not be those of the finding.
-    consequences = [e for e in merged if e.kind is FindingKind.RECOMPUTES and e.cases[0] == cause.cases[0]]
+    consequences = [e for e in merged if e.kind is FindingKind.RECOMPUTES and {*e.cases} <= {*cause.cases}]
     whole = dataclasses.replace(
         cause,
-        text=" ".join(each.text for each in (cause, *consequences)),
+        text=" ".join([cause.text, *(_in_case(each, cause.cases[0]) for each in consequences)]),
         includes=(*cause.includes, *(each.kind for each in consequences)),
     )
     return [whole if each is cause else each for each in merged if each not in consequences]
+
+
+def _in_case(finding: Finding, case: str) -> str:
+    """A finding's text, with its first case if that is another one."""
+    return finding.text if finding.cases[0] == case else f"For {finding.cases[0]}: {finding.text}"
 
 
 _CAUSES = {FindingKind.NOT_SAVED, FindingKind.WRONG_MEMORY}

@@ -139,13 +139,13 @@ def what_changed(first: Attempt, second: Attempt, forward: Pass, backward: Pass)
         traced = index in first.outputs and index in second.outputs
         before, after = first.failures.get(index), second.failures.get(index)
         if traced and not forward.same(index, 0):
-            changes[index] = changed("the second time it computes its result differently")
+            changes[index] = changed("it computes its result differently the second time")
         elif traced and not forward.same(index, 1):
-            changes[index] = changed("the second time it saves other values")
+            changes[index] = changed("it saves other values the second time")
         elif (before is None) != (after is None):
             changes[index] = failed_once(before, after)
         elif before is None and not backward.same(index):
-            changes[index] = changed("the second time it computes its gradients differently")
+            changes[index] = changed("it computes its gradients differently the second time")
     return changes
 
 

@@ -123,7 +123,7 @@ def test_an_answer_with_a_memory_is_told_so(make, words):
 def test_what_an_answer_raises_once_is_told_with_its_line():
     layers = iter([layer] * 3)
     failures = [each.failure for each in capture(lambda x: next(layers)(x), "any", CASES).cases]
-    assert {failure.text for failure in failures} == {"it raises StopIteration, and only the second time"}
+    assert {failure.text for failure in failures} == {"it raises StopIteration, but only the second time"}
     assert all("next(layers)" in failure.source for failure in failures)
 
 
@@ -253,7 +253,7 @@ def test_the_finding_asks_what_is_kept():
     verdict = grade(lambda *arguments: right(*arguments) * next(calls), "checkpoint_each_layer", 0)
     (finding,) = verdict.findings
     assert finding.kind == "changes from call to call" and finding.cases
-    assert finding.text.endswith("tried: it computes its result differently the second time.")
+    assert finding.text.endswith("call: it computes its result differently the second time.")
     assert finding.next.startswith("What does your answer remember from one call to the next")
 
 

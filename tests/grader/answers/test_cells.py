@@ -276,7 +276,7 @@ def test_lines_are_the_learners(tmp_path, magic):
 
 def test_what_is_no_function_is_said_with_its_line(tmp_path):
     (verdict,) = run_file.tries(notebook(tmp_path, "k = 1", f"!ls\n{NAME} = k"), NAME)
-    assert f"{NAME} is of type int, not a function (page.ipynb cell 2:2)." == verdict.findings[0].text
+    assert f"{NAME} is an int, not a function (page.ipynb cell 2:2)." == verdict.findings[0].text
 
 
 def test_what_is_not_on_the_page_is_said_to_be_missing(tmp_path):

@@ -10,19 +10,40 @@ def draw(rng, argument):
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
 
+_WHERE = "Where does your function get the flag, and does it use the flag of each call?"
+
 mistakes = (
     Mistake(
-        "this is what f computes for the other value of the flag",
+        "this is what f computes for the opposite value of the flag",
         lambda f: lambda *arguments: f(*arguments[:-1], not arguments[-1]),
-        next="Where does your function get the flag, and does it use the flag of each call?",
+        next=_WHERE,
+    ),
+    *(
+        Mistake(
+            f"this is what f computes for {flag}, whatever the flag is",
+            lambda f, flag=flag: lambda *arguments: f(*arguments[:-1], flag),
+            next=_WHERE,
+        )
+        for flag in (True, False)
     ),
     Mistake(
-        "this is what f computes for True, also when the flag is False",
-        lambda f: lambda *arguments: f(*arguments[:-1], True),
-        next="Does your function use the flag of each call? (jax.checkpoint reuses its trace for the same function and "
-        "shapes, unless the flag is a static argument.)",
+        "this is what f computes for the flag of the first call, in later calls too",
+        lambda f: _with_the_first_flag(f),
+        next="jax.checkpoint reuses its trace for the same function and shapes. Does it get a new function, or a new "
+        "static argument, when the flag changes?",
     ),
 )
+
+
+def _with_the_first_flag(f):
+    flags = []
+
+    def g(*arguments):
+        flags.append(arguments[-1])
+        return f(*arguments[:-1], flags[0])
+
+    return g
+
 
 error_questions = (
     (
@@ -83,7 +104,7 @@ hints = (
         "`jax.checkpoint` traces a function once and reuses the trace. Which function do you pass to it in the second "
         "call: the same as in the first call, or a new one?",
         after=("wrong value",),
-        says="also when the flag is False",
+        says="of the first call",
     ),
     Hint(
         "Does one call of your function trace `f` once, for the flag that it gets? Or twice, perhaps for both values "

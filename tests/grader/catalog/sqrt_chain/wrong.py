@@ -48,7 +48,7 @@ def one_around_all_segments(fs, k):
     return jax.checkpoint(right(fs, k))
 
 
-@fails_with("also saved", "also saves the last segment's cosine of fs[8]", "fs[9]", "all of it inside one")
+@fails_with("also saved", ": the last segment's cosine of fs[8]", "fs[9]", "all of it inside one")
 def last_segment_free(fs, k):
     *earlier, last = np.array_split(fs, k)
     return chain([wrapped(earlier), chain(last)])

@@ -8,7 +8,7 @@ from grader.exercises.requirements import Mistake, Recomputes, Saves
 
 
 def draw(rng, argument):
-    """Numbers whose products are large enough that no two keys get about the same weight."""
+    """Draw numbers whose matmuls are so large that no two keys get about the same weight."""
     size = rng.uniform(0.5, 1.5, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
@@ -30,7 +30,7 @@ def _exponentials(q, k):
 
 
 def _with_rule(weights=_softmax, delta=1.0, scale=1.0, of_v=1.0):
-    """Attention whose backward pass has other weights, or factors at these places."""
+    """Return attention with other weights or additional factors in its backward pass."""
 
     @jax.custom_vjp
     def attention(q, k, v):
@@ -50,72 +50,71 @@ def _with_rule(weights=_softmax, delta=1.0, scale=1.0, of_v=1.0):
     return attention
 
 
-_SCALE = "By what are the products of queries and keys divided, and in how many places does that stand in your answer?"
+_SCALE = "What are the scores divided by, and in how many places does your answer divide?"
+_SUM = "What is each exponential divided by, or what is subtracted from each score?"
 
 mistakes = (
-    Mistake("the scores are not divided by √d", _with_weights(lambda q, k: jax.nn.softmax(q @ k.T)), _SCALE),
+    Mistake("it does not divide the scores by √d", _with_weights(lambda q, k: jax.nn.softmax(q @ k.T)), _SCALE),
     Mistake(
-        "the scores are divided by d, not by its root",
+        "it divides the scores by d, not by √d",
         _with_weights(lambda q, k: jax.nn.softmax(q @ k.T / q.shape[-1])),
         _SCALE,
     ),
     Mistake(
-        "the softmax goes over queries, not over keys",
+        "its softmax goes over queries, not over keys",
         _with_weights(lambda q, k: jax.nn.softmax(_scores(q, k), axis=0)),
-        "A query's weights add up to 1. Along which axis of the scores do the keys lie?",
+        "The weights of one query add up to 1. Which axis of the scores belongs to the keys?",
     ),
     Mistake(
-        "the scores themselves are the weights",
+        "it uses the scores themselves as weights",
         _with_weights(_scores),
-        "What is done with the scores before they weigh the values?",
+        "Which function turns the scores into weights before they multiply the values?",
     ),
     Mistake(
         "the weights of a query do not add up to 1",
         _with_weights(lambda q, k: jnp.exp(_scores(q, k))),
-        "By what is each exponential divided, or what is subtracted from each score?",
+        _SUM,
     ),
-    Mistake(
-        "the weights of a query do not add up to 1",
-        _with_weights(_exponentials),
-        "By what is each exponential divided, or what is subtracted from each score?",
-    ),
+    Mistake("the weights of a query do not add up to 1", _with_weights(_exponentials), _SUM),
     *(
         Mistake(
-            "the weights of the backward pass do not add up to 1 in a row",
+            "the weights of a query in the backward pass do not add up to 1",
             _with_rule(weights),
-            "What turns a score into a weight: which number of its row is subtracted before the exponential?",
+            "Which number does your backward rule subtract from the scores before the exponential? With `lse`, each "
+            "row adds up to 1.",
             in_gradient=True,
         )
         for weights in (_exponentials, lambda q, k: jnp.exp(_scores(q, k)))
     ),
     Mistake(
-        "nothing is subtracted from the gradient of the weights, as if lse were constant",
+        "`delta` is not subtracted from `dp`",
         _with_rule(delta=0.0),
-        "A softmax's row adds up to 1. Which number a row does the page subtract from `dp`, and does yours?",
+        "Which value does the page subtract from `dp` to compute `dscores`, and does your backward rule subtract it?",
         in_gradient=True,
     ),
     Mistake(
-        "a row's number is added to the gradient of the weights, not subtracted",
+        "`delta` is added to `dp`, not subtracted",
         _with_rule(delta=-1.0),
-        "Which sign has `delta` in the gradient of the scores?",
+        "Which sign does `delta` have in the page's formula for `dscores`?",
         in_gradient=True,
     ),
     *(
         Mistake(
             says,
             lambda q, k, v, power=power: _with_rule(scale=q.shape[-1] ** power)(q, k, v),
-            "The scores are q @ k.T / √d. What does the chain rule say of that division in the backward pass?",
+            "The scores are `q @ k.T / √d`. Where does the chain rule put the factor `1 / √d` in the gradients of "
+            "`q` and `k`?",
             in_gradient=True,
         )
         for says, power in (
-            ("the division by √d is missing in the backward pass", 0.5),
-            ("the division by √d comes twice in the backward pass", -0.5),
+            ("the backward pass does not divide by √d", 0.5),
+            ("the backward pass divides by √d twice", -0.5),
         )
     ),
     Mistake(
-        "v gets no gradient",
+        "`v` gets no gradient",
         _with_rule(of_v=0.0),
-        "By what is v multiplied in the forward pass, and what does its gradient look like then?",
+        "What is `v` multiplied by in the forward pass, and which gradient of `v` follows from that?",
         in_gradient=True,
     ),
 )
@@ -123,79 +122,88 @@ mistakes = (
 error_questions = (
     (
         r"[Ll]inearization|No VJP defined|defvjp",
-        "Which two functions does `defvjp` get, and in which order?",
+        "Which two functions does `defvjp` take, and in which order?",
     ),
     (
         r"must produce|fwd|bwd|tree structure|cotangent",
-        "What does the forward rule return, in which order, and what does the backward rule: one gradient for each of "
-        "q, k and v?",
+        "The forward rule returns the result and the residuals. The backward rule returns one gradient for each of "
+        "q, k and v. What do your rules return?",
     ),
     (
         r"dot_general|matmul|contracting|broadcast|incompatible shapes|add got",
-        "q is (n, d), k is (m, d), v is (m, e): which shape has each product, and which of them need a transpose?",
+        "q is (n, d), k is (m, d), v is (m, e). Which shape should each matmul have, and which operands need a "
+        "transpose?",
     ),
-    (r"positional argument|unpack", "What does JAX call each of the two rules with?"),
-    (r"reshape|divide", "Into how many blocks do m keys go, and is m what you think it is?"),
-    (r"Tracer|Concret|UnexpectedTracer", "Which value does a rule use that it was not handed?"),
+    (
+        r"positional argument|unpack",
+        "Which arguments does JAX pass to the forward rule, and which to the backward rule?",
+    ),
+    (r"reshape|divide", "How many blocks do you cut the m keys into, and does their number divide m?"),
+    (
+        r"Tracer|Concret|UnexpectedTracer",
+        "Which value does one of your rules use that is neither an argument nor a residual?",
+    ),
 )
 
 hints = (
     Hint(
-        "Three values of the forward pass have a row for each query: the weights, `out` and `lse`. Which of them is as "
-        "long as there are keys, and can it be made from the others?"
+        "The attention weights have an element for each query and key, `out` and `lse` are smaller. How can the "
+        "backward pass recompute the weights from `q`, `k` and `lse`?"
     ),
     Hint(
-        "Print `residual_table` of your function without a checkpoint. What is there that has a number for each query "
-        "*and* each key, and which line of yours hands it on?",
+        "Print `residual_table` of your function without a checkpoint. Which residuals are neither arguments nor `out` "
+        "nor `lse`, and which line of yours computes them?",
         after=("also saved",),
     ),
     Hint(
-        "Nothing as large as the scores is kept, but more than `out` and `lse`. Can what is left over be made from "
-        "`q`, `k`, `v` and these two, at the price of no product?",
+        "Your forward pass saves another number per query. The sum of the exponentials and the largest score are not "
+        "both needed: `lse`, which combines them, is enough for the weights.",
         after=("also saved",),
-        says=": the rows' largest",
+        says="the rows' largest scores",
     ),
     Hint(
-        "Under the checkpoint, the policy looks for two names. Which *two* values have yours, and does the rule hand "
-        "on what `checkpoint_name` returned, or what it was given?",
+        "The policy finds a value only if it gets its name inside the forward rule. Does that rule name `out` and "
+        "`lse`, and does it return the values that `checkpoint_name` returned?",
         after=("not saved",),
     ),
     Hint(
-        "How many products make a score? Count where your backward rule makes them, and see whether the forward pass "
-        "runs again under the checkpoint: what does the backward rule ask for that has no name?",
+        "The backward pass may recompute only the matmul of the scores. Does your backward rule run another matmul of "
+        "the forward pass? Or does it use a residual without a name, which the checkpoint must recompute?",
         after=("recomputes", "extra matmuls"),
     ),
     Hint(
-        "Try two queries and three keys, and print the weights: does each row add up to 1, and what went into the "
-        "exponential?",
+        "Test your function with two queries and three keys, and print the scores and the weights. Are the scores "
+        "`q @ k.T / √d`, and does each row of the weights add up to 1?",
         after=("wrong value",),
     ),
     Hint(
-        "Take your backward rule apart: for random arrays, compare `p` with the softmax, then each of the three "
-        "gradients with what `jax.grad` says of the plain function. Which is the first that differs?",
+        "Run your backward rule on random arrays. Compare `p` with the softmax, then each of the three gradients with "
+        "`jax.grad` of plain attention. Which one differs first?",
         after=("wrong gradient",),
     ),
     Hint(
-        "Write down the shape of everything that the two rules take and return. Which one does not fit?",
+        "Write down the shapes of everything that your two rules take and return. Which shape or which number of "
+        "values does not fit?",
         after=("raises", "wrong type"),
     ),
     Hint(
-        "From which two values does the mini-example make its exponentials once more, and what plays that part here? "
-        "In which function does chapter 14 call `checkpoint_name`?"
+        "In the mini-example, the backward rule recomputes the exponentials from `x` and `total`. Which values play "
+        "these roles in attention? In which function does chapter 14 call `checkpoint_name`?"
     ),
     Hint(
-        "Nearly the answer: the forward rule names `out` and `lse`, and returns `out, (q, k, v, out, lse)` with the "
-        "named ones. The backward rule begins with `p = jnp.exp(scores - lse[:, None])`. What are the names called?"
+        'Nearly the answer: in the forward rule, name `out` with `"out"` and `lse` with `"lse"`, and return '
+        "`out, (q, k, v, out, lse)` with the named values. The backward rule starts with "
+        "`p = jnp.exp(scores - lse[:, None])` and follows the page's table."
     ),
     Hint(
-        "The weights are kept. Without a rule of your own JAX decides that, whatever has a name; with one, your "
-        "forward rule does. Which of the two is it here?",
+        "Your forward pass saves the attention weights. Without a `jax.custom_vjp` rule, JAX saves them, whatever has "
+        "a name. With one, your forward rule returns them as a residual. Which is it in your answer?",
         after=("also saved",),
         says="the weights",
     ),
     Hint(
-        "`out` is kept twice: the layer keeps one, and the rule another. On which of the two does the name stand, and "
-        "would one do for both?",
+        "`out` is saved twice: once for the layer's matmul and once for your rule. Return the same named value as the "
+        "result and as a residual.",
         after=("also saved",),
         says=": out,",
     ),
@@ -208,14 +216,16 @@ def requirements(case):
         [
             Saves(
                 ("out", "lse"),
-                too_much="What does your forward rule hand to the backward rule, besides its arguments, out and lse?",
-                too_little="Which values does the backward rule get, and what are they called where they are made?",
+                too_much="Which values are saved that are neither arguments nor out nor lse? With jax.custom_vjp, your "
+                "forward rule decides.",
+                too_little="Does your forward rule return out and lse as residuals, and are they the named values?",
                 by_hand=True,
             ),
             Recomputes(
                 1,
-                too_many="Besides the scores, what is made again, and which value without a name is it for?",
-                elsewhere="Which product do your rules make twice?",
+                too_many="Which matmul other than that of the scores does the backward pass recompute? Does it use a "
+                "residual without a name?",
+                elsewhere="Which matmul do your two rules compute twice?",
             ),
         ]
     ]

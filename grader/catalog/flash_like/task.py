@@ -24,7 +24,7 @@ signature = "flash_like(q, k, v)"
 
 
 def cases(rng):
-    """Layers with a checkpoint around them, which show names, and without one, which show what the rule saves. Both are
+    """Draw layers under a checkpoint, which tests names, and without one, which tests what the rule saves. Both are
     called in every way, at both ends of the sizes."""
     some, d, e = int(rng.integers(5, 12)), *map(int, rng.permutation(np.arange(5, 12))[:2])
     jit, vmap = map(str, rng.permutation(["jax.jit", "jax.vmap"]))
@@ -39,12 +39,12 @@ def cases(rng):
 
 
 def fits(structure):
-    """Whether keys go into blocks of 4, as an answer may cut them."""
+    """Return whether the keys can be cut into blocks of 4, as an answer may do."""
     return structure["m"] % 4 == 0
 
 
 def case(rng, n, m, d, e, around, called):
-    """A layer of these sizes."""
+    """Return a case for a layer of these sizes."""
     return _case(n, m, d, e, around, rng, called)
 
 
@@ -64,7 +64,7 @@ def _case(n, m, d, e, around, rng, called="as it is", name=None):
     def apply(answer):
         def layer(q, k, v, w):
             out = answer(q, k, v)
-            return out @ w if isinstance(out, jax.Array) else out  # which the judge refuses
+            return out @ w if isinstance(out, jax.Array) else out  # the judge rejects it
 
         if around == "nothing":
             return layer
@@ -75,14 +75,15 @@ def _case(n, m, d, e, around, rng, called="as it is", name=None):
 
         @functools.wraps(transformed)
         def call(*arguments):
-            with default_remat():  # JAX's next one asks no policy about names in a rule
+            with default_remat():  # the next one does not ask policies about names in a rule
                 return transformed(*arguments)
 
         return call
 
     shapes = (n, d), (m, d), (m, e), (e, width)
+    under = "no" if around == "nothing" else "under a"
     return Case(
-        name or f"{n} quer{'y' if n == 1 else 'ies'}, {m} keys, with {around} around the layer{calls.where(called)}",
+        name or f"{n} quer{'y' if n == 1 else 'ies'}, {m} keys, {under} checkpoint{calls.where(called)}",
         tuple(jax.ShapeDtypeStruct((*batch, *shape), jnp.float32) for shape in shapes),
         transform=transform,
         apply=apply,
@@ -92,7 +93,7 @@ def _case(n, m, d, e, around, rng, called="as it is", name=None):
 
 
 def _found_by_name(queries, e):
-    """The page's policy; but what has the other one's name it does not keep."""
+    """Return the page's policy, except that it does not save a value with the other value's name."""
     named = jax.checkpoint_policies.save_only_these_names("out", "lse")
     exchanged = ("out", queries), ("lse", queries * e)
 
@@ -104,5 +105,11 @@ def _found_by_name(queries, e):
 
 
 shown = _case(
-    1024, 1024, 64, 64, "a checkpoint", np.random.default_rng(0), name="for 1,024 tokens, 64 wide, in a checkpoint"
+    1024,
+    1024,
+    64,
+    64,
+    "a checkpoint",
+    np.random.default_rng(0),
+    name="for 1,024 tokens of width 64, under a checkpoint",
 )

@@ -8,7 +8,7 @@ from grader.exercises.requirements import Mistake, Recomputes, Saves
 
 
 def draw(rng, argument):
-    """Numbers whose products are large enough that a sine is not about its argument, small enough to round little."""
+    """Draw numbers so large that sines of their matmuls differ from these, and so small that rounding is small."""
     size = rng.uniform(0.2, 0.6, argument.shape)
     return (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
 
@@ -22,7 +22,7 @@ def _layer(of_weight, of_result=lambda x, y: x + y):
 
 
 def _without_sum(w):
-    """The gathered weight, whose gradient is one device's part of what that device alone has found."""
+    """Return the gathered weight; its gradient is each device's part of its own gradient, without the sum."""
     here = jax.lax.axis_index("devices") * len(w)
     whole = jnp.zeros((8 * len(w), *w.shape[1:]), w.dtype)
     mine = jax.lax.dynamic_update_slice_in_dim(whole, w, here, 0)
@@ -32,81 +32,93 @@ def _without_sum(w):
 
 mistakes = (
     Mistake(
-        "this is the value with each device's own part of the weights in place of all parts",
+        "it uses each device's own part of the weights in place of the parts of all devices",
         _layer(lambda w: jnp.concatenate([w] * 8)),
-        "Where do the rows of up come from that this device does not own?",
+        "From which device do the rows of `up` come that this device does not own?",
     ),
     Mistake(
-        "this is the value with the sum of all devices' parts in place of the parts themselves",
+        "it uses the sum of all devices' parts in place of the concatenated parts",
         _layer(lambda w: jnp.concatenate([jax.lax.psum(w, "devices")] * 8)),
-        "Which collective puts parts one behind the other, and which adds them up?",
+        "Which collective concatenates the parts of all devices, and which one adds them up?",
     ),
     Mistake(
-        "this is the value without x, which the layer adds",
+        "it does not add `x` to the layer's result",
         _layer(_gathered, lambda x, y: y),
         "What does the page's layer add at its end?",
     ),
     Mistake(
-        "each device's part of the weights' gradient is that of its own rows of x, and nobody has added up",
+        "each device has the weights' gradient for its own rows of x, not the sum over all devices",
         _layer(_without_sum),
-        "Every device finds a gradient of the whole weight. What becomes of the seven that the others have found?",
+        "Every device computes a gradient of the whole weight. Which collective adds up the gradients of all eight?",
         in_gradient=True,
     ),
 )
 
 error_questions = (
-    (r"unbound axis|axis name", "By which name does the page's mesh call its axis?"),
+    (r"unbound axis|axis name", "What is the name of the axis of the page's mesh?"),
     (
         r"(?i)custom.vjp|bwd rule",
-        "Which shape has the gradient of a part: that of the part, or that of the whole weight?",
+        "Which shape should the gradient of a weight's part have: that of the part, or that of the whole weight?",
     ),
     (
         r"(?i)mesh",
-        "gather_again is what one device does. Who puts it on the mesh, your answer or the page's `on_mesh`?",
+        "gather_again is what one device does. The check, or the page's `on_mesh`, puts it on the mesh. Does your "
+        "answer do so too?",
     ),
-    (r"Too few leaves", "How many axes has what you return, and along which one shall the devices' results be joined?"),
+    (
+        r"Too few leaves",
+        "The results of all devices are joined along the first axis. How many axes does your result have?",
+    ),
     (
         r"dot_general|matmul|contracting|incompatible shapes|broadcast",
-        "Print the shapes of what you have gathered. Along which axis is a weight divided, and does all_gather make a "
-        "new axis or a longer one?",
+        "Print the shapes of the gathered weights. Along which axis is each weight sharded, and does your `all_gather` "
+        "add a new axis or extend that one?",
     ),
-    (r"unpack", "params is a pair of two parts, up and down. Which of your lines takes it apart?"),
+    (r"unpack", "`params` is a pair: a part of up and a part of down. Which of your lines unpacks it?"),
 )
 
 hints = (
     Hint(
-        "Chapter 13 compares five ways to divide a layer. In which of them are weights gathered again, and no product "
-        "computed again?"
+        "Chapter 13 compares five ways to shard a layer. In which of them does the backward pass gather the weights "
+        "again without recomputing a matmul?"
     ),
     Hint(
-        "A gathered weight is kept. Who needs it to go back, and does the gathering stand inside of the same "
-        "checkpoint as the product that needs it?",
+        "Your forward pass saves a gathered weight. Is its `all_gather` in the same checkpoint as the matmul that uses "
+        "it? If it is, does a policy save it?",
         after=("also saved",),
         says="the gathered",
     ),
     Hint(
-        "Besides the weights something of the layer is kept that can be had from h. What does your policy say of it, "
-        "or which line stands outside of the checkpoint?",
+        "Your forward pass saves an extra value that the backward pass could compute from `h`. Is it computed outside "
+        "a checkpoint, or does a policy save it?",
         after=("also saved",),
     ),
     Hint(
-        "The weights are gathered again, and so is all else. Which value should the policy let through, and how does "
-        "it know that value?",
+        "Your forward pass does not save `h`, so the backward pass recomputes it. Which policy saves only `h`, and how "
+        "does it recognize `h`?",
         after=("not saved",),
     ),
-    Hint("How often is each product made, in both passes?", after=("recomputes", "extra matmuls")),
     Hint(
-        "Take one device, and write down the shape of each of your values on it. Where does it need what others have?",
+        "Count how often each matmul runs in both passes together. Which line runs one a second time?",
+        after=("recomputes", "extra matmuls"),
+    ),
+    Hint(
+        "Write down the shape of each of your values on one device. Which lines need the parts of the other devices?",
         after=("wrong value", "wrong type", "raises"),
     ),
     Hint(
-        "all_gather has a backward pass of its own, which adds up and hands out. Which of your lines goes round it?",
+        "The backward pass of `all_gather` adds up the gradients of all devices and gives each device its part. Which "
+        "of your lines replaces or skips it?",
         after=("wrong gradient",),
     ),
-    Hint("Three lines compute the layer. Which of them may stand outside of the checkpoint, if any?"),
     Hint(
-        "Nearly the answer: a function of `params` and `x` that gathers both weights, gives h a name and returns the "
-        "layer's result, in a `jax.checkpoint` with a policy of `save_only_these_names`. Which name?"
+        "Print `residual_table(on_mesh(gather_again), (up, down), x)` with small arrays. Which of the residuals are "
+        "neither arguments nor `h`, and which line computes them?"
+    ),
+    Hint(
+        "Nearly the answer: write a function of `params` and `x` that gathers both weights, names `h` with "
+        "`checkpoint_name` and returns the layer's result. Wrap it in `jax.checkpoint` with the policy "
+        '`save_only_these_names("h")`, and call it.'
     ),
     *ABOUT_ERRORS,
 )
@@ -117,10 +129,10 @@ def requirements(case):
         [
             Saves(
                 ("h",),
-                too_much="Which values in your checkpoint does its policy keep, and which are made outside of it?",
-                too_little="Is there a policy that keeps h, and does h have the name that it asks for?",
+                too_much="Does a policy save values other than `h`? Which values are computed outside a checkpoint?",
+                too_little="Does your checkpoint have a policy that saves `h`? Does `h` have the name in that policy?",
                 by_hand=True,
             )
         ],
-        [Recomputes(dots=0, too_many="Which product is made again, although h is to be kept?")],
+        [Recomputes(dots=0, too_many="Which matmul does the backward pass recompute? With `h` saved it needs none.")],
     ]

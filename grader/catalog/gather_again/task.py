@@ -21,7 +21,7 @@ devices = 8
 
 
 def cases(rng):
-    """Narrow and wide layers, of few rows and of many."""
+    """Draw narrow and wide layers with few and many rows."""
     return (
         _case(int(rng.integers(3, 8)), 2, int(rng.integers(2, 4))),
         _case(8, 1, 4, called="jax.jit"),
@@ -30,7 +30,7 @@ def cases(rng):
 
 
 def case(rng, n, u, v, dtype, called):
-    """A layer of these widths."""
+    """Return a case for a layer of these widths."""
     return _case(n, u, v, dtype, called)
 
 
@@ -40,14 +40,14 @@ def _function(up, down, x, *, name=lambda value, called: value):
     h = name(x @ up, "h")
     sine = name(jnp.sin(h), "the sine of h")
     name(jnp.cos(h), "the cosine of h")
-    return x + name(sine @ down, "the second product")
+    return x + name(sine @ down, "the second matmul")
 
 
 def _case(n, u, v, dtype="float32", called="as it is", title=None):
     mesh = AbstractMesh((8,), ("devices",), axis_types=(AxisType.Auto,))
     d, m = 8 * u, 8 * v
     across = calls.transform(called)
-    what = f"a layer of width {d}, {m} inside" + ", in float16" * (dtype == "float16")
+    what = f"width {d}, hidden width {m}" + ", in float16" * (dtype == "float16")
     return Case(
         title or what + calls.where(called),
         tuple(jax.ShapeDtypeStruct(shape, dtype) for shape in ((d, m), (m, d), (8 * n, d))),

@@ -9,7 +9,7 @@ from grader.exercises.requirements import Mistake, Recomputes, Saves
 
 
 def draw(rng, argument):
-    """Numbers that a sine is not about equal to; weights that let neither values nor their errors grow."""
+    """Draw numbers that differ from their sines, and weights with which neither values nor rounding errors grow."""
     size = rng.uniform(0.5, 1.5, argument.shape)
     if argument.ndim == 3 and argument.shape[-1] == argument.shape[-2]:
         size /= (argument.shape[-1] * max(1, len(size) / 8)) ** 0.5
@@ -22,104 +22,111 @@ def _layers(weights):
 
 mistakes = (
     Mistake(
-        "this is the value with the last layer run first",
+        "it runs the layers in reverse order",
         _layers(lambda ws: ws[::-1]),
-        "From which end of ws does jax.lax.scan begin, unless it is told otherwise?",
+        "In which direction does your scan run? `jax.lax.scan` starts at the first row unless you pass `reverse=True`.",
     ),
     Mistake(
-        "this is the value without the last layer",
+        "it leaves out the last layer",
         _layers(lambda ws: ws[:-1]),
-        "How many turns does your loop take, and what becomes of the carry that the last one returns?",
+        "How many iterations does your loop take, and do you return the carry of the last one?",
     ),
     Mistake(
-        "this is the value with the first layer's weight in every layer",
+        "it uses the first layer's weight in every layer",
         _layers(lambda ws: jnp.broadcast_to(ws[0], ws.shape)),
-        "From where does your body get its weight: its element, or something that is the same in each turn?",
+        "Does the scan body use its own element of `ws`, or a weight that is the same in every iteration?",
     ),
     Mistake(
-        "this is the value of the last layer alone",
+        "this is the result of the last layer alone",
         _layers(lambda ws: ws[-1:]),
-        "What does each layer get: x, or what the layer before has returned?",
+        "What is the input of each layer: `x`, or the previous layer's output?",
     ),
     Mistake(
-        "this is x itself",
+        "it returns `x` unchanged",
         lambda layer: lambda ws, x: x,
-        "Which of the two things that the body returns goes into the next turn?",
+        "Which of the two values that a scan body returns becomes the next iteration's carry?",
     ),
 )
 
 error_questions = (
     (
         r"^AssertionError",
-        "From which memory to which does your policy send a value, and from which to which the page's?",
+        "From which memory does your policy offload a value, and to which? Compare both with the page's policy.",
     ),
-    (r"exclusive|intersect", "To which of the two lists does a name belong that shall lie in the host's memory?"),
+    (
+        r"exclusive|intersect",
+        "Which of the policy's two lists should contain the name of a value that goes to host memory?",
+    ),
     (
         r"positional argument|keyword",
-        "What does the body of a scan take, what does layer take, and which arguments does the policy's maker want?",
+        "Which arguments does a scan body take, which does `layer` take, and which does the function that makes the "
+        "policy take?",
     ),
-    (r"must be a pair|carry", "Which two things does the body of a scan return, and which of them first?"),
-    (r"not callable", "offload_carry takes a layer and returns a function of ws and x. Does yours?"),
+    (r"must be a pair|carry", "A scan body returns a pair. Which two values does yours return, and in which order?"),
+    (r"not callable", "offload_carry takes a layer and returns a function of `ws` and `x`. Does yours?"),
     (
         r"JAX type|remat policy",
-        "Is what you give to jax.checkpoint a function, and is there a policy behind policy=?",
+        "Is the first argument of jax.checkpoint a function, and the value of policy= a policy?",
     ),
-    (r"memory|sharding|pinned", "Which memories has the device, by name? The page prints them."),
+    (r"memory|sharding|pinned", "What are the names of the device's memories? The page prints them."),
 )
 
 hints = (
     Hint(
-        "With one checkpoint a layer, what does the scan keep of each turn? And which of your lines could tell a "
-        "policy which value that is?"
+        "With one checkpoint per layer, what does the scan save in each iteration? A policy can offload that value "
+        "only if the value has a name inside the checkpoint."
     ),
     Hint(
-        "The right values are kept, on the device. Which value has the name that your policy sends away: what goes "
-        "into a layer, or what comes out of it? And which of the two does the layer's backward pass begin with?",
+        "Your forward pass saves the layers' inputs on the device. Check three things: `jax.checkpoint` has a policy, "
+        "that policy offloads a name to `pinned_host`, and a value inside the checkpointed function has that name.",
         after=("wrong memory",),
     ),
     Hint(
-        "Is there a policy at all where the layers' inputs are kept, does it know the name as it is written, and is "
-        "what `checkpoint_name` returns what the layer gets?",
+        "The backward pass of a layer starts from the layer's input, so the input must have the name, not the output. "
+        "Pass the value that `checkpoint_name` returns to `layer`, inside the checkpointed function.",
         after=("wrong memory",),
     ),
     Hint(
-        "Each layer's input is kept by itself, as many arrays as there are layers. What makes them one array?",
+        "Your forward pass saves the input of each layer as a separate array. Which loop stacks them in one array?",
         after=("also saved",),
         says="layer 2's input",
     ),
     Hint(
-        "The layer has values and names of its own. Which of them does your policy say yes to, or which stand outside "
-        "of every checkpoint?",
+        "Look at the extra value that the check names. Does your policy save or offload it, for example because it "
+        "accepts more than one name? Or is it used outside the checkpoint?",
         after=("also saved",),
     ),
     Hint(
-        "Nothing of the layers' inputs is kept. How many layers does one of your checkpoints hold, and what does its "
-        "policy say?",
+        "Your forward pass does not save the layers' inputs. How many layers does one checkpoint contain, and which "
+        "names does its policy offload?",
         after=("not saved",),
     ),
-    Hint("How often does one turn of your scan call `layer`?", after=("recomputes", "extra matmuls")),
     Hint(
-        "Take two layers with different weights. Which of them runs first in your answer, what does the second one "
-        "get, and what do you return at the end?",
+        "How often does one iteration of your scan run `layer`, and how many nested checkpoints is it in?",
+        after=("recomputes", "extra matmuls"),
+    ),
+    Hint(
+        "Test your answer with two layers that have different weights. Which of them runs first, what is the input of "
+        "the second one, and what do you return?",
         after=("wrong value", "wrong type"),
     ),
     Hint(
-        "Print what each of your lines makes: the policy, a function; what `offload_carry` returns, a function of "
-        "`ws` and `x`; what the body returns, a pair.",
+        "Print what each line makes. The policy is a function, `offload_carry` returns a function of `ws` and `x`, and "
+        "the scan body returns a pair.",
         after=("raises",),
     ),
     Hint(
-        "The gradient goes back from the last layer's output to `x`, through every carry. Which line cuts it off?",
+        "The gradient flows from the last layer's output through every carry to `x`. Which line cuts it off or changes "
+        "it?",
         after=("wrong gradient",),
     ),
     Hint(
-        "The mini-example has a name at two places. What is the difference between what comes into a checkpoint and "
-        "what is made inside?"
+        "In the mini-example, `middle_named` offloads its value and `end_named` does not. Which of the two values does "
+        "the backward pass of the checkpointed function need?"
     ),
     Hint(
-        "Nearly the answer: a scan whose body is in a `jax.checkpoint` with a policy of "
-        "`save_and_offload_only_these_names`. The body calls `layer`, and what it hands over as the layer's second "
-        "argument is what has the name. Which list does the name stand in?"
+        "Nearly the answer: the scan body is a `jax.checkpoint` with a `save_and_offload_only_these_names` policy. It "
+        'calls `layer(w, checkpoint_name(x, "carry"))`. Put `"carry"` in the list of names to offload.'
     ),
     *ABOUT_ERRORS,
 )
@@ -131,17 +138,17 @@ def requirements(case):
         [
             Saves(
                 kept,
-                too_much="Which value does the layer's backward pass begin with, where is it made, and which memory "
-                "does your policy name for it?",
-                too_little="How many layers does one of your checkpoints hold, and what does its policy say of the "
-                "carry?",
-                by_hand=True,  # a policy that offloads leaves no barrier where all that is kept goes to the host
+                too_much="Which value does the backward pass of a layer start from? Does it have a name inside the "
+                "checkpoint, and does a policy offload only that name to `pinned_host`?",
+                too_little="How many layers does one checkpoint contain, and does its policy offload the carry?",
+                by_hand=True,  # where all residuals go to the host, there is no barrier to see
                 on_host=kept,
             )
         ],
         [
             Recomputes(
-                case.structure["L"], too_many="How often does one turn call layer, and how often is it run again?"
+                case.structure["L"],
+                too_many="How often does one iteration call layer, and how many nested checkpoints is it in?",
             )
         ],
     ]

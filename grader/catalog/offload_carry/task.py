@@ -20,7 +20,7 @@ signature = "offload_carry(layer)"
 
 
 def cases(rng):
-    """Stacks of all heights, of layers that name values of their own and of layers that do not."""
+    """Draw stacks of few and many layers, whose layers name values of their own or do not."""
     return (
         _case(5, int(rng.integers(2, 8)), int(rng.integers(6, 12)), named="no"),
         _case(int(rng.integers(6, 32)), 8, 12, named="yes", called="jax.jit"),
@@ -30,7 +30,7 @@ def cases(rng):
 
 
 def case(rng, named, L, n, d, dtype, called):
-    """A stack of this height, of arrays of this shape."""
+    """Return a case with `L` layers on arrays of this shape."""
     return _case(L, n, d, named, dtype, called)
 
 
@@ -53,7 +53,7 @@ def _function(ws, x, *, name=lambda value, called: value):
     for what, values in zip(("input", "sine", "first cosine", "product", "second cosine"), stacked, strict=True):
         name(values, f"the layers' {what}s")
     name(jnp.concatenate([stacked[0][1:], jax.lax.stop_gradient(result)[None]]), "the layers' outputs")
-    for place in range(1, len(ws) if len(ws) <= 5 else 2):  # of a Python loop's layers these tell enough
+    for place in range(1, len(ws) if len(ws) <= 5 else 2):  # the first layers are enough to recognize a Python loop
         name(stacked[0][place], f"layer {place + 1}'s input")
     return name(result, "the result")
 

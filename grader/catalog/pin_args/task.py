@@ -19,7 +19,7 @@ signature = "pin_args(f)"
 
 
 def cases(rng):
-    """Layers of one, two and three weights."""
+    """Draw layers with one, two and three weights."""
     n, d = int(rng.integers(3, 12)), int(rng.integers(4, 12))
     (few, one), (many, other) = rng.permutation([(1, 2), (3, 12)])
     jit, vmap = map(str, rng.permutation(["jax.jit", "jax.vmap"]))
@@ -31,7 +31,7 @@ def cases(rng):
 
 
 def case(rng, weights, n, d, dtype, called):
-    """A layer of so many weights."""
+    """Return a case for a layer with so many weights."""
     return _case(weights, n, d, dtype, called, rng)
 
 
@@ -41,9 +41,9 @@ def _unnamed(value, called):
 
 def _layer(ws, x, name):
     for number, w in enumerate(ws, 1):
-        product = name(x @ w, f"product {number}")
-        name(jnp.cos(product), f"the cosine of product {number}")
-        x = name(jnp.sin(product), f"the sine of product {number}")
+        product = name(x @ w, f"matmul {number}")
+        name(jnp.cos(product), f"the cosine of matmul {number}")
+        x = name(jnp.sin(product), f"the sine of matmul {number}")
     return x
 
 
@@ -65,7 +65,7 @@ def _case(weights, n, d, dtype, called, rng, name=None):
     function = (_one, _two, _three)[weights - 1]
     return Case(
         name
-        or f"a layer of {weights} weight{'s' * (weights > 1)}"
+        or f"a layer with {weights} weight{'s' * (weights > 1)}"
         + ", in float16" * (dtype == "float16")
         + calls.where(called),
         tuple(jax.ShapeDtypeStruct((*batch, *shape), dtype) for shape in shapes),
@@ -76,4 +76,4 @@ def _case(weights, n, d, dtype, called, rng, name=None):
     )
 
 
-shown = _case(2, 256, 64, "float32", "as it is", np.random.default_rng(0), name="for a layer of two weights")
+shown = _case(2, 256, 64, "float32", "as it is", np.random.default_rng(0), name="for a layer with two weights")

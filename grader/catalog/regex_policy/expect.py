@@ -9,85 +9,93 @@ __all__ = ["draw", "error_questions", "hints", "mistakes", "requirements"]
 mistakes = ()
 
 error_questions = (
-    (r"KeyError: 'name'", "What is a policy asked about besides names, and do those have a parameter `name`?"),
+    (
+        r"KeyError: 'name'",
+        "JAX asks a policy about every operation. Do operations other than `name` have a parameter `name`?",
+    ),
     (
         r"remat policy should be|return value of the polic",
-        "A policy says yes or no. What does a match say, or a function of re that finds none?",
+        "A policy returns True or False. What do the functions of `re` return for a match, and for no match?",
     ),
     (
         r"unterminated|unbalanced|nothing to repeat|PatternError",
-        "Does your answer change the pattern, or cut it at its bars? What if the alternatives stand in brackets?",
+        "Does your answer change the pattern or split it at `|`? A group such as `(a|b)` must stay whole.",
     ),
-    (r"positional argument|keyword", "With what does JAX call a policy: how many operands, and which parameters?"),
-    (r"not callable", "regex_policy takes a pattern and returns a policy, a function. Does yours?"),
+    (
+        r"positional argument|keyword",
+        "JAX calls a policy with an operation, any number of operands, and keyword arguments. Which does yours accept?",
+    ),
+    (r"not callable", "regex_policy takes a pattern and returns a policy, which is a function. Does yours?"),
     (
         r"expected string|not subscriptable|attribute",
-        "Which of the things that a policy gets is the name, a string?",
+        "Which of the arguments that a policy gets is the name, a string?",
     ),
 )
 
 hints = (
     Hint(
-        "A policy is asked about every operation, and a name is one of those. Which two questions must yours ask, and "
-        "in which order?"
+        "JAX asks a policy about every operation, and `checkpoint_name` is one of them. How does your policy recognize "
+        "that operation, and how does it get the name?"
     ),
     Hint(
-        "What is saved has no name at all. What does your policy say to an operation that is none, and what is the "
-        "operation itself called?",
+        "Your policy saves a value without a name. What does it return for an operation that is not `name`, such as a "
+        "matmul?",
         after=("also saved",),
         says="intermediate value",
     ),
     Hint(
-        "A name is saved that merely contains what the pattern describes, or begins with it. Which function of `re` "
-        "asks about a name from end to end?",
+        "Take a value that the check says should not be saved. Does `re.fullmatch(pattern, name)` find a match for its "
+        "name? Save a value only if it does, with the pattern and the name unchanged.",
         after=("also saved",),
         says="from end to end",
     ),
     Hint(
-        "Print what your policy answers to each operation, as the page does. Which names should it say yes to, and "
-        "does it read the pattern as a pattern?",
+        "Print what your policy returns for each operation, as the page does. For which names does it return False "
+        "although `re.fullmatch(pattern, name)` finds a match?",
         after=("not saved",),
     ),
     Hint(
-        'Try your policy alone: `regex_policy("a|b")` is a function. What does it return, as a type, for a name that '
-        "matches, for one that does not, and for a product?",
+        'Call your policy yourself: `regex_policy("a|b")` is a function. What type does it return for a name that '
+        "matches, for a name that does not, and for a matmul?",
         after=("raises", "wrong type"),
     ),
     Hint(
-        "The right value, in the wrong memory. Which answers may a policy give, and which of them leave a value on the "
-        "device?",
+        "Your forward pass saves the right value in the wrong memory. Which results can a policy return, and which of "
+        "them save the value on the device?",
         after=("wrong memory",),
     ),
-    Hint('What do `re.search`, `re.match` and `re.fullmatch` say of `"mlp"` and `"mlp_gate"`? Print all three.'),
     Hint(
-        "Nearly the answer: a function of the operation, any operands and any parameters. It is true where the "
-        'operation\'s `name` is `"name"` and `re.fullmatch` finds something in the parameter `name`. How does that '
-        "become a `bool`?"
+        'Print `re.search("mlp", "mlp_gate")`, and the same with `re.match` and `re.fullmatch`. Which of the three '
+        "compares the whole name?"
     ),
     Hint(
-        "The pattern is right as it comes. Which function of `re` takes all of it, with its brackets and bars, and "
-        "asks about a name from end to end?",
+        "Nearly the answer: return a function of the operation, `*operands` and `**parameters`. It returns True if the "
+        'operation\'s `name` is `"name"` and `re.fullmatch(pattern, parameters["name"])` is not None.'
+    ),
+    Hint(
+        "Pass the pattern to `re` unchanged, with its groups and its `|`. Which function of `re` compares a whole name "
+        "with it?",
         after=("raises",),
-        says="in brackets",
+        says="must stay whole",
     ),
     *ABOUT_ERRORS,
 )
 
 
 def requirements(case):
-    # Of the scan the pattern describes "out" too, but no derivative needs it; the carry is an argument of each turn.
+    # In the scan the pattern matches "out" too, but no derivative needs it; the carry is an argument of the body.
     described = case.structure["saved"]
     if case.structure["called"] == "jax.lax.scan":
         saved = ("input", *(name for name in ("mlp", "mlp_gate") if name in described))
-        saved = tuple(f"all turns' {name}" for name in saved)
+        saved = tuple(f"all iterations' {name}" for name in saved)
     else:
         saved = saving(case, described)[0]
     return [
         [
             Saves(
                 saved,
-                too_much="Does that value have a name, and does the pattern describe it from end to end?",
-                too_little="Which names does the pattern describe, and does your policy say yes to each, as a bool?",
+                too_much="Does that value have a name, and does the pattern match the name from end to end?",
+                too_little="Which names does the pattern match, and does your policy return True for each of them?",
             )
         ]
     ]

@@ -21,18 +21,18 @@ signature = "regex_policy(pattern)"
 
 
 def cases(rng):
-    """Functions with names that are nearly the same, and layers in a scan, with patterns of every kind."""
+    """Draw functions with similar names, and layers in a scan, with patterns of every kind."""
     word, *others = alike(rng)
     low, high = f"layer{rng.integers(5)}", f"layer{rng.integers(5, 10)}"
     paths = [f"{low}/{word}", f"{low}/{word}2", f"{high}/{word}", f"{high}4/{word}", f"layer/{word}", f"{low}/{word}"]
     short, title, capitals = word[:-1], word.title(), word.upper()
     inside = [f"{word}/in", f"{short}/out", word, f"{short}/in/out", f"x{word}/in", f"{word}/inner"]
     several = [others[0], word, short, short + word, f"{word} "]
-    # What stands at the end of the last one decides, however long it is.
+    # The end of the last name decides, however long the name is.
     outs = [word, f"{word}2", f"{word}.out", f"x{word}", f"{word}/{word * 8}/out"]
     spaced = [f"{title} 12", f"{capitals} 7", f"{word} 12", f"{title}12", f"{title} x", f"{title}  1", f"{title} "]
     return (
-        _case("a name that others are like", [word, *others[:4]], re.escape(word), "a name", rng),
+        _case("a name with similar other names", [word, *others[:4]], re.escape(word), "a name", rng),
         _scan("layers in a scan", r"mlp|out", "alternatives", rng),
         _case("names with numbers", paths, rf"layer\d/{word}", "a class", rng, "jax.vmap"),
         _case(
@@ -43,23 +43,23 @@ def cases(rng):
             rng,
             "jax.jit",
         ),
-        # The shorter one first, which is where `re.match` would stop.
-        _case("two names of several", several, rf"{short}|{word}", "alternatives", rng),
+        # `re.match` would stop at the shorter alternative.
+        _case("alternatives, the shorter one first", several, rf"{short}|{word}", "alternatives", rng),
         _case("alternatives in groups", inside, rf"({word}|{short})/(?:in|out)", "alternatives", rng),
         _case("capital letters and spaces", spaced, r"[A-Z]\w+ \d+", "a class", rng, "jax.jit"),
-        _case("all but some", outs, rf"(?!.*out){word}.*", "a class", rng),
+        _case("a negative lookahead", outs, rf"(?!.*out){word}.*", "a class", rng),
         _case("no value has a name", [], r".*", "anything", rng),
-        _case("half precision", [f"x{word}", capitals, word], rf"{word}.+", "nothing", rng, dtype="float16"),
+        _case("in float16", [f"x{word}", capitals, word], rf"{word}.+", "nothing", rng, dtype="float16"),
     )
 
 
 def fits(structure):
-    """The layers in a scan have three names, and one dtype."""
+    """Return whether the structure exists: the layers in a scan always have three names in float32."""
     return structure["called"] != "jax.lax.scan" or (structure["m"], structure["dtype"]) == (3, "float32")
 
 
 def case(rng, pattern, m, dtype, called):
-    """A pattern of this kind, for a function that names so many values, some of which it describes perhaps."""
+    """Return a case with a pattern of this kind and a function with `m` named values."""
     scanned = called == "jax.lax.scan"
     words = [*_NAMES] if scanned else alike(rng)
     one, *more = map(str, rng.permutation(words)[: 1 + rng.integers(2, 4)])
@@ -70,7 +70,7 @@ def case(rng, pattern, m, dtype, called):
         "anything": (".*", ".+", "(.*)")[rng.integers(3)],
         "nothing": f"{re.escape(one)}{one}|",
     }[pattern]
-    title = f"{text} for {m or 'no'} name{'s' * (m != 1)} in {dtype}, called by {called}"
+    title = f"pattern {text}, {m} named value{'s' * (m != 1)}, {dtype}, called {'by ' * (called != 'directly')}{called}"
     if scanned:
         return _scan(title, text, pattern, rng)
     return _case(title, [str(name) for name in rng.permutation(words)[:m]], text, pattern, rng, called, dtype)
@@ -107,14 +107,14 @@ def _scan(case, pattern, kind, rng, shapes=None):
         return (lambda ws, x: jax.lax.scan(step, x, ws)[0]) if callable(step) else step
 
     def function(ws, x, *, name=lambda value, called: value):
-        def turn(x, w):
+        def body(x, w):
             named = {"input": x}
             x = _layer(w, x, lambda value, called: named.setdefault(called, value))
             return x, jax.lax.stop_gradient(named)
 
-        result, stacked = jax.lax.scan(turn, x, ws)
+        result, stacked = jax.lax.scan(body, x, ws)
         for called, values in stacked.items():
-            name(values, f"all turns' {called}")
+            name(values, f"all iterations' {called}")
         return name(result, "the result")
 
     return Case(
@@ -129,4 +129,4 @@ def _scan(case, pattern, kind, rng, shapes=None):
     )
 
 
-shown = _scan("for 24 layers of the checker's, saving mlp", "mlp", "a name", None, (24, 128, 256))
+shown = _scan("for 24 layers, saving mlp", "mlp", "a name", None, (24, 128, 256))

@@ -43,12 +43,12 @@ def flash(arguments, forward=keeps_both, backward=gradients, primal=None):
     return attention(*arguments)
 
 
-@fails_with("also saved", "the weights, f32[24,12]", "hand to the backward rule")
+@fails_with("also saved", "the weights, f32[24,12]", "forward rule decides")
 def plain(q, k, v):
     return attend(q, k, v)[0]
 
 
-@fails_with("also saved", "the weights, f32[24,12]", "hand to the backward rule")
+@fails_with("also saved", "the weights, f32[24,12]", "forward rule decides")
 def names_without_a_rule(q, k, v):
     scores = scores_of(q, k)
     lse = checkpoint_name(jax.lax.stop_gradient(jax.nn.logsumexp(scores, -1)), "lse")
@@ -56,7 +56,7 @@ def names_without_a_rule(q, k, v):
     return checkpoint_name((powers / powers.sum(-1, keepdims=True)) @ v, "out")
 
 
-@fails_with("also saved", "the weights, f32[24,12]", "hand to the backward rule")
+@fails_with("also saved", "the weights, f32[24,12]", "forward rule decides")
 def rule_that_keeps_the_weights(q, k, v):
     def forward(q, k, v):
         p = jax.nn.softmax(scores_of(q, k))
@@ -66,7 +66,7 @@ def rule_that_keeps_the_weights(q, k, v):
     return flash((q, k, v), forward, lambda kept, ct: gradients(kept[0], ct, weights=lambda *_: kept[1]))
 
 
-@fails_with("also saved", "the scores, f32[24,12]", "hand to the backward rule")
+@fails_with("also saved", "the scores, f32[24,12]", "forward rule decides")
 def rule_that_keeps_the_scores(q, k, v):
     def forward(q, k, v):
         out, kept = keeps_both(q, k, v)
@@ -79,7 +79,7 @@ def rule_that_keeps_the_scores(q, k, v):
     return flash((q, k, v), forward, backward)
 
 
-@fails_with("also saved", "the rows' largest scores", "hand to the backward rule")
+@fails_with("also saved", "the rows' largest scores", "forward rule decides")
 def two_numbers_a_row(q, k, v):
     def forward(q, k, v):
         scores = scores_of(q, k)
@@ -95,7 +95,7 @@ def two_numbers_a_row(q, k, v):
     return flash((q, k, v), forward, backward)
 
 
-@fails_with("also saved", "a copy of k", "hand to the backward rule")
+@fails_with("also saved", "a copy of k", "forward rule decides")
 def keys_transposed_in_the_forward_rule(q, k, v):
     def forward(q, k, v):
         out, kept = keeps_both(q, k, v)
@@ -108,23 +108,23 @@ def keys_transposed_in_the_forward_rule(q, k, v):
     return flash((q, k, v), forward, backward)
 
 
-@fails_with("not saved", "lse, f32[", "where they are made")
+@fails_with("not saved", "lse, f32[", "are they the named values")
 def name_on_the_result_outside(q, k, v):
     forward = functools.partial(keeps_both, named=lambda out, lse: (out, lse))
     return checkpoint_name(flash((q, k, v), forward), "out")
 
 
-@fails_with("not saved", "lse, f32[", "where they are made")
+@fails_with("not saved", "lse, f32[", "are they the named values")
 def out_named_alone(q, k, v):
     return flash((q, k, v), functools.partial(keeps_both, named=lambda out, lse: (checkpoint_name(out, "out"), lse)))
 
 
-@fails_with("not saved", "out, f32[", "where they are made")
+@fails_with("not saved", "out, f32[", "are they the named values")
 def lse_named_alone(q, k, v):
     return flash((q, k, v), functools.partial(keeps_both, named=lambda out, lse: (out, checkpoint_name(lse, "lse"))))
 
 
-@fails_with("not saved", "lse, f32[", "where they are made")
+@fails_with("not saved", "lse, f32[", "are they the named values")
 def names_thrown_away(q, k, v):
     def dropped(out, lse):
         named(out, lse)
@@ -133,7 +133,7 @@ def names_thrown_away(q, k, v):
     return flash((q, k, v), functools.partial(keeps_both, named=dropped))
 
 
-@fails_with("not saved", "lse, f32[", "where they are made")
+@fails_with("not saved", "lse, f32[", "are they the named values")
 def another_name(q, k, v):
     def forward(q, k, v):
         return keeps_both(q, k, v, lambda o, lse: (checkpoint_name(o, "out"), checkpoint_name(lse, "logsumexp")))
@@ -141,13 +141,13 @@ def another_name(q, k, v):
     return flash((q, k, v), forward)
 
 
-@fails_with("not saved", "lse, f32[", "where they are made")
+@fails_with("not saved", "lse, f32[", "are they the named values")
 def names_in_the_function_and_not_in_the_rule(q, k, v):
     forward = functools.partial(keeps_both, named=lambda out, lse: (out, lse))
     return flash((q, k, v), forward, primal=lambda q, k, v: named(*attend(q, k, v))[0])
 
 
-@fails_with("not saved", "lse, f32[", "where they are made")
+@fails_with("not saved", "lse, f32[", "are they the named values")
 def rule_that_keeps_its_arguments_alone(q, k, v):
     def forward(q, k, v):
         return checkpoint_name(attend(q, k, v)[0], "out"), (q, k, v)
@@ -155,7 +155,7 @@ def rule_that_keeps_its_arguments_alone(q, k, v):
     return flash((q, k, v), forward, lambda kept, ct: gradients((*kept, *attend(*kept)), ct))
 
 
-@fails_with("not saved", "lse, f32[", "where they are made")
+@fails_with("not saved", "lse, f32[", "are they the named values")
 def a_checkpoint_and_no_rule(q, k, v):
     return checkpoint_name(jax.checkpoint(lambda *own: attend(*own)[0])(q, k, v), "out")
 
@@ -179,22 +179,22 @@ def out_made_again(q, k, v):
     return flash((q, k, v), backward=backward)
 
 
-@fails_with("wrong value", "not divided by √d", "divided")
+@fails_with("wrong value", "does not divide the scores by √d", "divided")
 def no_scale(q, k, v):
     return flash((q * q.shape[-1] ** 0.5, k, v))
 
 
-@fails_with("wrong value", "divided by d, not by its root", "divided")
+@fails_with("wrong value", "divides the scores by d, not by √d", "divided")
 def scale_of_d(q, k, v):
     return flash((q / q.shape[-1] ** 0.5, k, v))
 
 
-@fails_with("wrong value", "goes over queries", "Along which axis")
+@fails_with("wrong value", "goes over queries", "Which axis")
 def softmax_over_queries(q, k, v):
     return flash((q, k, v), functools.partial(keeps_both, attend=functools.partial(attend, axis=0)))
 
 
-@fails_with("wrong value", "scores themselves are the weights", "before they weigh")
+@fails_with("wrong value", "the scores themselves as weights", "before they multiply")
 def no_softmax(q, k, v):
     return scores_of(q, k) @ v
 
@@ -210,32 +210,32 @@ def not_divided_by_the_sum(q, k, v):
     return jnp.exp(scores - scores.max(-1, keepdims=True)) @ v
 
 
-@fails_with("wrong gradient", "respect to q", "as if lse were constant", "subtract from")
+@fails_with("wrong gradient", "respect to q", "`delta` is not subtracted", "subtract from")
 def no_delta(q, k, v):
     return flash((q, k, v), backward=functools.partial(gradients, delta=0))
 
 
-@fails_with("wrong gradient", "respect to q", "added to the gradient of the weights", "Which sign")
+@fails_with("wrong gradient", "respect to q", "`delta` is added to `dp`", "Which sign")
 def delta_added(q, k, v):
     return flash((q, k, v), backward=functools.partial(gradients, delta=-1))
 
 
-@fails_with("wrong gradient", "respect to q", "is missing in the backward pass", "chain rule")
+@fails_with("wrong gradient", "respect to q", "backward pass does not divide by √d", "chain rule")
 def no_scale_in_the_gradients(q, k, v):
     return flash((q, k, v), backward=functools.partial(gradients, scale=q.shape[-1] ** 0.5))
 
 
-@fails_with("wrong gradient", "respect to q", "comes twice in the backward pass", "chain rule")
+@fails_with("wrong gradient", "respect to q", "divides by √d twice", "chain rule")
 def scaled_twice_in_the_gradients(q, k, v):
     return flash((q, k, v), backward=functools.partial(gradients, scale=q.shape[-1] ** -0.5))
 
 
-@fails_with("wrong gradient", "respect to q", "backward pass do not add up to 1", "before the exponential")
+@fails_with("wrong gradient", "respect to q", "in the backward pass do not add up to 1", "before the exponential")
 def lse_left_out(q, k, v):
     return flash((q, k, v), backward=functools.partial(gradients, weights=lambda q, k, lse: jnp.exp(scores_of(q, k))))
 
 
-@fails_with("wrong gradient", "respect to q", "backward pass do not add up to 1", "before the exponential")
+@fails_with("wrong gradient", "respect to q", "in the backward pass do not add up to 1", "before the exponential")
 def largest_for_lse(q, k, v):
     def weights(q, k, lse):
         scores = scores_of(q, k)
@@ -244,7 +244,7 @@ def largest_for_lse(q, k, v):
     return flash((q, k, v), backward=functools.partial(gradients, weights=weights))
 
 
-@fails_with("wrong gradient", "v gets no gradient", "multiplied")
+@fails_with("wrong gradient", "`v` gets no gradient", "multiplied")
 def nothing_for_v(q, k, v):
     return flash((q, k, v), backward=lambda kept, ct: (*gradients(kept, ct)[:2], jnp.zeros_like(kept[2])))
 
@@ -269,12 +269,12 @@ def not_transposed(q, k, v):
     return jax.nn.softmax(q @ k / q.shape[-1] ** 0.5) @ v
 
 
-@fails_with("raises", "call each of the two rules with")
+@fails_with("raises", "pass to the forward rule")
 def backward_rule_of_all_that_is_kept(q, k, v):
     return flash((q, k, v), backward=lambda q, k, v, out, lse, ct: gradients((q, k, v, out, lse), ct))
 
 
-@fails_with("not saved", "out, f32[", "what are they called where they are made")
+@fails_with("not saved", "out, f32[", "are they the named values")
 def names_exchanged(q, k, v):
     def exchanged(out, lse):
         return checkpoint_name(out, "lse"), checkpoint_name(lse, "out")

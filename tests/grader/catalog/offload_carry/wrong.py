@@ -34,34 +34,34 @@ def right(layer):
     return scanned(named(layer), policy=sending("carry"))
 
 
-@fails_with("also saved", "the layers' first cosines", "Which value does the layer's backward pass begin with")
+@fails_with("also saved", "the layers' first cosines", "Which value does the backward pass of a layer start from")
 def no_checkpoint(layer):
     return lambda ws, x: jax.lax.scan(lambda x, w: (layer(w, x), None), x, ws)[0]
 
 
-@fails_with("wrong memory", "the layers' inputs, f32[5,", "the layers' inputs in device memory", "begin with")
+@fails_with("wrong memory", "the layers' inputs, f32[5,", "the layers' inputs in device memory", "start from")
 def no_policy(layer):
     return scanned(layer)
 
 
-@fails_with("wrong memory", "the layers' inputs in device memory", "begin with")
+@fails_with("wrong memory", "the layers' inputs in device memory", "start from")
 def the_output_named(layer):
     return scanned(lambda w, x: checkpoint_name(layer(w, x), "carry"), policy=sending("carry"))
 
 
-@fails_with("wrong memory", "the layers' inputs in device memory", "begin with")
+@fails_with("wrong memory", "the layers' inputs in device memory", "start from")
 def the_scans_output_named(layer):
     step = jax.checkpoint(layer, policy=sending("carry"))
     return lambda ws, x: checkpoint_name(jax.lax.scan(lambda x, w: (step(w, x), None), x, ws)[0], "carry")
 
 
-@fails_with("wrong memory", "the layers' inputs in device memory", "begin with")
+@fails_with("wrong memory", "the layers' inputs in device memory", "start from")
 def named_outside_of_the_checkpoint(layer):
     step = jax.checkpoint(layer, policy=sending("carry"))
     return lambda ws, x: jax.lax.scan(lambda x, w: (step(w, checkpoint_name(x, "carry")), None), x, ws)[0]
 
 
-@fails_with("wrong memory", "the layers' inputs in device memory", "begin with")
+@fails_with("wrong memory", "the layers' inputs in device memory", "start from")
 def result_of_the_name_thrown_away(layer):
     def step(w, x):
         checkpoint_name(x, "carry")
@@ -70,33 +70,33 @@ def result_of_the_name_thrown_away(layer):
     return scanned(step, policy=sending("carry"))
 
 
-@fails_with("wrong memory", "the layers' inputs in device memory", "begin with")
+@fails_with("wrong memory", "the layers' inputs in device memory", "start from")
 def misspelled(layer):
     return scanned(named(layer), policy=sending("carries"))
 
 
-@fails_with("wrong memory", "the layers' inputs in device memory", "begin with")
+@fails_with("wrong memory", "the layers' inputs in device memory", "start from")
 def saved_and_not_offloaded(layer):
     return scanned(named(layer), policy=sending(saved=["carry"]))
 
 
-@fails_with("wrong memory", "the layers' inputs in device memory", "begin with")
+@fails_with("wrong memory", "the layers' inputs in device memory", "start from")
 def sent_from_device_to_device(layer):
     return scanned(named(layer), policy=sending("carry", dst="device"))
 
 
-@fails_with("wrong memory", "the layers' inputs in device memory", "begin with")
+@fails_with("wrong memory", "the layers' inputs in device memory", "start from")
 def host_that_is_not_pinned(layer):
     return scanned(named(layer), policy=sending("carry", dst="unpinned_host"))
 
 
-@fails_with("also saved", "the layers' inputs, f32[5,", "720 B", "begin with")
+@fails_with("also saved", "the layers' inputs, f32[5,", "720 B", "start from")
 def kept_in_both_memories(layer):
     step = jax.checkpoint(named(layer), policy=sending("carry"))
     return lambda ws, x: jax.lax.scan(lambda x, w: (step(w, x) + 0 * x * x, None), x, ws)[0]
 
 
-@fails_with("also saved", "the layers' products, f32[", "in pinned_host memory", "begin with")
+@fails_with("also saved", "the layers' products, f32[", "in pinned_host memory", "start from")
 def products_sent_too(layer):
     def policy(operation, *_, **parameters):
         named = operation.name == "name" and parameters["name"] == "carry"
@@ -129,12 +129,12 @@ def python_loop(layer):
     return lambda ws, x: functools.reduce(lambda x, w: step(w, x), ws, x)
 
 
-@fails_with("not saved", "the layers' inputs, f32[5,", "in pinned_host memory", "what does its policy say of the carry")
+@fails_with("not saved", "the layers' inputs, f32[5,", "in pinned_host memory", "does its policy offload the carry")
 def all_in_one_checkpoint(layer):
     return jax.checkpoint(no_checkpoint(layer))
 
 
-@fails_with("recomputes", "recomputes 10 matmuls", "How often does one turn call layer")
+@fails_with("recomputes", "recomputes 10 matmuls", "How often does one iteration call layer")
 def each_layer_twice(layer):
     return scanned(named(lambda w, x: (layer(w, x) + layer(w, x)) / 2), policy=sending("carry"))
 
@@ -149,39 +149,39 @@ def on_the_device_in_float16(layer):
     return lambda ws, x: (no_policy if x.dtype == jnp.float16 else right)(layer)(ws, x)
 
 
-@fails_with("wrong value", "with the last layer run first", "From which end")
+@fails_with("wrong value", "runs the layers in reverse order", "In which direction")
 def from_the_last(layer):
     return lambda ws, x: right(layer)(ws[::-1], x)
 
 
-@fails_with("wrong value", "without the last layer", "How many turns")
+@fails_with("wrong value", "leaves out the last layer", "How many iterations")
 def one_turn_too_few(layer):
     return lambda ws, x: right(layer)(ws[:-1], x)
 
 
-@fails_with("wrong value", "the first layer's weight in every layer", "its element")
+@fails_with("wrong value", "the first layer's weight in every layer", "its own element")
 def always_the_first_weight(layer):
     step = jax.checkpoint(named(layer), policy=sending("carry"))
     return lambda ws, x: jax.lax.scan(lambda x, w: (step(ws[0], x), None), x, ws)[0]
 
 
-@fails_with("wrong value", "the last layer alone", "what the layer before has returned")
+@fails_with("wrong value", "the last layer alone", "the previous layer's output")
 def each_layer_on_x(layer):
     step = jax.checkpoint(named(layer), policy=sending("carry"))
     return lambda ws, x: jax.lax.scan(lambda _, w: (step(w, x), None), x, ws)[0]
 
 
-@fails_with("raises", "exclusive", "To which of the two lists")
+@fails_with("raises", "exclusive", "Which of the policy's two lists")
 def in_both_lists(layer):
     return scanned(named(layer), policy=sending("carry", saved=["carry"]))
 
 
-@fails_with("raises", "positional", "What does the body of a scan take")
+@fails_with("raises", "positional", "Which arguments does a scan body take")
 def net_at_once(layer, ws, x):
     return right(layer)(ws, x)
 
 
-@fails_with("raises", "which of them first")
+@fails_with("raises", "in which order")
 def no_second_result(layer):
     step = jax.checkpoint(named(layer), policy=sending("carry"))
     return lambda ws, x: jax.lax.scan(lambda x, w: step(w, x), x, ws)[0]
@@ -198,6 +198,6 @@ def x_stopped(layer):
     return lambda ws, x: right(layer)(ws, jax.lax.stop_gradient(x))
 
 
-@fails_with("recomputes", "recomputes 6 matmuls", "How often does one turn call layer", beyond="Recomputes.dots")
+@fails_with("recomputes", "recomputes 6 matmuls", "How often does one iteration call layer", beyond="Recomputes.dots")
 def first_layer_once_more(layer):
     return lambda ws, x: right(layer)(ws, also_run_backward(lambda x, ws: layer(ws[0], x), x, x, ws))

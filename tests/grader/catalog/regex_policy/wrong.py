@@ -37,27 +37,27 @@ def begins_and_ends(pattern):
     return by_name(lambda name: re.search(f"^{pattern}$", name))
 
 
-@fails_with("not saved", "all turns' mlp", "say yes to each", "layers in a scan")
+@fails_with("not saved", "all iterations' mlp", "return True for each", "layers in a scan")
 def no_pattern(pattern):
     return policies.save_only_these_names(pattern)
 
 
-@fails_with("not saved", "say yes to each", "names with numbers")
+@fails_with("not saved", "return True for each", "names with numbers")
 def split_at_the_bars(pattern):
     return policies.save_only_these_names(*pattern.split("|"))
 
 
-@fails_with("not saved", "say yes to each", "names with numbers")
+@fails_with("not saved", "return True for each", "names with numbers")
 def shell_pattern(pattern):
     return by_name(lambda name: any(fnmatch.fnmatchcase(name, each) for each in pattern.split("|")))
 
 
-@fails_with("not saved", "say yes to each")
+@fails_with("not saved", "return True for each")
 def the_operations_name_alone(pattern):
     return lambda operation, *_, **parameters: bool(re.fullmatch(pattern, operation.name))
 
 
-@fails_with("also saved", "does the pattern describe it", "layers in a scan")
+@fails_with("also saved", "does the pattern match the name", "layers in a scan")
 def whatever_has_a_name(pattern):
     return lambda operation, *_, **parameters: operation.name == "name"
 
@@ -100,42 +100,42 @@ def sent_to_the_host(pattern):
     return policy
 
 
-@fails_with("not saved", "say yes to each", "any name")
+@fails_with("not saved", "return True for each", "any name")
 def letters_for_anything(pattern):
     return right(pattern.replace(".*", r"[a-z]+"))
 
 
-@fails_with("not saved", "say yes to each")
+@fails_with("not saved", "return True for each")
 def nothing_saved(pattern):
     return policies.nothing_saveable
 
 
-@fails_with("raises", "KeyError", "do those have a parameter")
+@fails_with("raises", "KeyError", "have a parameter")
 def asks_everything_for_its_name(pattern):
     return lambda operation, *_, **parameters: bool(re.fullmatch(pattern, parameters["name"]))
 
 
-@fails_with("raises", "A policy says yes or no")
+@fails_with("raises", "A policy returns True or False")
 def returns_the_match(pattern):
     return lambda operation, *_, **parameters: operation.name == "name" and re.fullmatch(pattern, parameters["name"])
 
 
-@fails_with("raises", "With what does JAX call a policy", remat3=False)
+@fails_with("raises", "JAX calls a policy with", remat3=False)
 def takes_a_name(pattern):
     return lambda name: bool(re.fullmatch(pattern, name))
 
 
-@fails_with("raises", "expected string", "Which of the things that a policy gets")
+@fails_with("raises", "expected string", "Which of the arguments that a policy gets")
 def matches_the_operation(pattern):
     return lambda operation, *_, **parameters: bool(re.fullmatch(pattern, operation))
 
 
-@fails_with("also saved", "from end to end", "two names of several")
+@fails_with("also saved", "from end to end", "alternatives, the shorter one first")
 def begins_so_and_ends_so(pattern):
     return by_name(lambda name: re.match(f"(?:{pattern})", name) and re.search(f"(?:{pattern})$", name))
 
 
-@fails_with("not saved", "say yes to each", "two names of several")
+@fails_with("not saved", "return True for each", "alternatives, the shorter one first")
 def first_that_matches_is_all(pattern):
     def whole(name):
         found = re.match(pattern, name)
@@ -144,7 +144,7 @@ def first_that_matches_is_all(pattern):
     return by_name(whole)
 
 
-@fails_with("raises", "unterminated subpattern", "in brackets")
+@fails_with("raises", "unterminated subpattern", "must stay whole")
 def each_alternative_a_pattern(pattern):
     return by_name(lambda name: any(re.fullmatch(each, name) for each in pattern.split("|")))
 
@@ -194,7 +194,7 @@ def no_return(pattern):
         return operation.name == "name" and bool(re.fullmatch(pattern, parameters["name"]))
 
 
-@fails_with("also saved", "from end to end", cases=("all but some",))
+@fails_with("also saved", "from end to end", cases=("a negative lookahead",))
 def beginnings_of_long_names(pattern):
     return by_name(lambda name: re.fullmatch(pattern, name[:24]))
 

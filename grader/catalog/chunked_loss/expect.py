@@ -10,8 +10,8 @@ from grader.exercises.requirements import Mistake, Recomputes, Requirement, Save
 
 
 def draw(rng, argument):
-    """Numbers whose products are large enough that no two words are about as likely; of the longest rows all products
-    are about a hundred, and exponentials of these are too large for a float32."""
+    """Draw numbers whose matmuls are so large that no two words are about equally likely. The longest rows have logits
+    of about 100, whose exponentials overflow in float32."""
     size = rng.uniform(0.3, 1, argument.shape)
     drawn = (size * rng.choice([-1, 1], argument.shape)).astype(argument.dtype)
     if argument.shape[-1] == 16 and argument.dtype == np.float32:
@@ -20,7 +20,7 @@ def draw(rng, argument):
 
 
 def _each(hidden, vocabulary, labels, axis=-1):
-    """The loss of each row."""
+    """Return the loss of each row."""
     return -jnp.take_along_axis(jax.nn.log_softmax(hidden @ vocabulary.T, axis), labels[:, None], axis=-1)[:, 0]
 
 
@@ -29,7 +29,7 @@ def _rows(hidden, chunks):
 
 
 def _filled(hidden, vocabulary, labels, chunks):
-    """The loss of each row, and of the rows of zeros behind them."""
+    """Return the loss of each row, padding included."""
     beyond = [(0, _rows(hidden, chunks) * chunks - len(hidden))]
     return _each(jnp.pad(hidden, [*beyond, (0, 0)]), vocabulary, jnp.pad(labels, beyond))
 
@@ -57,133 +57,150 @@ def _labels_of_the_first(hidden, vocabulary, labels, chunks):
     return jnp.mean(_each(hidden, vocabulary, labels[jnp.arange(len(hidden)) % rows]))
 
 
-_SHORT = "What does your answer do with the last chunk, if the rows do not come out even?"
+_SHORT = "What does your answer do with the last chunk if `chunks` does not divide the number of rows?"
+_PADDING = "What is the loss of a row of zeros, and where do you exclude these rows from the sum?"
 
 mistakes = (
     Mistake(
-        "this is the mean of the chunks' means",
+        "it is the mean of the chunks' means",
         _means,
-        "If the last chunk is shorter, how much does one of its rows weigh in a mean of means?",
+        "If the last chunk is shorter, how much weight does each of its rows get in a mean of means?",
     ),
     Mistake(
-        "this is the sum of all rows' losses, not their mean",
+        "it is the sum of all rows' losses, not their mean",
         lambda hidden, vocabulary, labels, chunks: jnp.sum(_each(hidden, vocabulary, labels)),
-        "What is the sum divided by, and when?",
+        "What do you divide the sum by, and where?",
     ),
     Mistake(
-        "this is the value with the rows of zeros counted that fill up the last chunk",
+        "its sum includes the rows of zeros that pad the last chunk",
         lambda hidden, vocabulary, labels, chunks: jnp.sum(_filled(hidden, vocabulary, labels, chunks)) / len(hidden),
-        "What is the loss of a row of zeros, and where is it taken out of the sum?",
+        _PADDING,
     ),
     Mistake(
-        "this is the mean over the rows of zeros too that fill up the last chunk",
+        "its mean includes the rows of zeros that pad the last chunk",
         lambda hidden, vocabulary, labels, chunks: jnp.mean(_filled(hidden, vocabulary, labels, chunks)),
-        "What is the loss of a row of zeros, and where is it taken out of the sum?",
+        _PADDING,
     ),
     Mistake(
-        "this is the value without the rows that are left over",
+        "its sum leaves out the rows that remain after chunks of equal size",
         _whole_chunks(lambda loss, n: jnp.sum(loss) / n),
         _SHORT,
     ),
     Mistake(
-        "this is the mean without the rows that are left over", _whole_chunks(lambda loss, n: jnp.mean(loss)), _SHORT
+        "its mean leaves out the rows that remain after chunks of equal size",
+        _whole_chunks(lambda loss, n: jnp.mean(loss)),
+        _SHORT,
     ),
     Mistake(
-        "this is the value with some rows counted twice",
+        "it counts some rows twice",
         _clamped,
-        "jax.lax.dynamic_slice never reads past the end: from where does it take the last chunk, if that is shorter?",
+        "`jax.lax.dynamic_slice` never reads past the end of an array: it moves the start instead. Which rows does it "
+        "return for a shorter last chunk?",
     ),
     Mistake(
-        "this is the value with the first chunk's labels for every chunk",
+        "it uses the first chunk's labels for every chunk",
         _labels_of_the_first,
-        "From where does each chunk get its labels?",
+        "Which labels does each chunk use, and where does it get them?",
     ),
     Mistake(
-        "this is the loss of the last chunk alone",
+        "it is the loss of the last chunk alone",
         lambda hidden, vocabulary, labels, chunks: (
             jnp.sum(_each(hidden, vocabulary, labels)[_rows(hidden, chunks) * (chunks - 1) :]) / len(hidden)
         ),
-        "What does one turn of your loop do with the sum of the turns before?",
+        "Does each iteration of your loop add to the sum of the previous iterations, or replace it?",
     ),
     Mistake(
-        "this is the value with its sign turned round",
+        "it has the wrong sign",
         lambda hidden, vocabulary, labels, chunks: -jnp.mean(_each(hidden, vocabulary, labels)),
-        "Which of the two is subtracted from the other: the label's logit, or the logarithm of the sum?",
+        "Which of the two do you subtract from the other: the label's logit, or the logarithm of the sum?",
     ),
     Mistake(
-        "this is minus the mean of the labels' logits, without the logarithm of the sum",
+        "it is minus the mean of the labels' logits, without the logarithm of the sum",
         lambda hidden, vocabulary, labels, chunks: (
             -jnp.mean(jnp.take_along_axis(hidden @ vocabulary.T, labels[:, None], axis=-1))
         ),
-        "Which two things does a row's loss consist of?",
+        "Which two terms does the loss of a row consist of?",
     ),
     Mistake(
-        "this is the value with the softmax over rows, not over words",
+        "its softmax goes over rows, not over words",
         lambda hidden, vocabulary, labels, chunks: jnp.mean(_each(hidden, vocabulary, labels, axis=0)),
-        "Along which axis of the logits do the words lie?",
+        "Which axis of the logits belongs to the words?",
     ),
 )
 
 error_questions = (
     (
         r"reshape|split|divide|size|concatenate",
-        "Into how many rows is each chunk cut, and what does your answer do where they do not come out even?",
+        "How many rows does each of your chunks have, and what happens if `chunks` does not divide the number of rows?",
     ),
-    (r"carry|must be a pair", "Which two things does the body of a scan return, and is the carry of hidden's dtype?"),
-    (r"dot_general|matmul|contracting", "hidden is (rows, d) and vocabulary (V, d): which of them is transposed?"),
-    (r"leading axis|length", "Over how many chunks does each of the scanned arrays run?"),
-    (r"Reverse-mode", "Does your loop know how often it will turn? Which of JAX's loops always does?"),
-    (r"positional argument", "What does a scan call its body with, and what does your function take?"),
-    (r"integer|slice|concrete|Tracer", "Which number of rows is known only when the program runs?"),
+    (
+        r"carry|must be a pair",
+        "A scan body returns a pair: the next carry and an output. Does yours, and does the carry keep hidden's dtype?",
+    ),
+    (
+        r"dot_general|matmul|contracting",
+        "The rows of a chunk are (rows, d) and vocabulary is (V, d). Which of the two do you transpose?",
+    ),
+    (r"leading axis|length", "How many chunks does each of the scanned arrays have along its first axis?"),
+    (
+        r"Reverse-mode",
+        "Is the number of iterations of your loop known when JAX traces it? `jax.lax.scan` always knows it.",
+    ),
+    (r"positional argument", "Which arguments does a scan pass to its body, and which does your function take?"),
+    (r"integer|slice|concrete|Tracer", "Which number of rows in that line is a traced value, not a Python integer?"),
 )
 
 hints = (
     Hint(
-        "The logits of all rows are the one large array here. What is computed from a row's logits, and how large is "
-        "it?"
+        "The logits of all rows are the one large array here. What do you need from the logits of a row, and how large "
+        "is that?"
     ),
     Hint(
-        "Something of every row's logits is kept. If a loop makes them chunk by chunk, what does each turn keep for "
-        "the backward pass, and how is it told not to?",
+        "Your forward pass saves more than the rows of the chunks. If a loop computes the logits chunk by chunk, what "
+        "does each iteration save for the backward pass, and what would make it recompute that instead?",
         after=("also saved",),
     ),
     Hint(
-        "A transposed copy of `vocabulary` is kept, made before the loop or the checkpoint. Where could the "
-        "transposition stand, so that nobody has to keep what it returns?",
+        "Your forward pass saves a transposed copy of `vocabulary`. Transpose it inside the checkpointed function "
+        "instead: then only `vocabulary` itself is saved.",
         after=("also saved",),
         says=("a copy of vocabulary, f32[8,200]", "f32[12,8,8], 3 KiB."),
     ),
     Hint(
-        "Little is kept, but the logits of many chunks are in memory at the same time. How many chunks does one of "
-        "your checkpoints hold? And how many turns of a loop that Python writes out may XLA run at once?",
+        "Your forward pass saves little, but logits of more rows than one chunk has are in memory at the same time. "
+        "Does each checkpoint contain one chunk? Does a `scan` run the chunks one after another?",
         after=("peak",),
     ),
     Hint(
-        "Take `hidden` of 7 rows and `chunks` of 3. How many rows has each of your chunks, is every row in exactly "
-        "one, and by what is the sum divided?",
+        "Take 7 rows of `hidden` and `chunks=3`. How many rows does each of your chunks have, is every row in exactly "
+        "one chunk, and what do you divide the sum by?",
         after=("wrong value",),
     ),
     Hint(
-        "`hidden` and `vocabulary` both get gradients, and every chunk adds to the vocabulary's. Which line keeps one "
-        "from coming through?",
+        "Both `hidden` and `vocabulary` get a gradient, and every chunk adds to the gradient of `vocabulary`. Which "
+        "line stops or changes one of them?",
         after=("wrong gradient",),
     ),
-    Hint("How often does one turn of your loop make its logits?", after=("recomputes",)),
     Hint(
-        "Try one chunk alone: which shapes have its rows, its labels and its logits, and what does it return?",
+        "How often does one iteration of your loop compute its logits, and how many nested checkpoints is it in?",
+        after=("recomputes",),
+    ),
+    Hint(
+        "Test one chunk alone. What are the shapes of its rows, its labels and its logits, and what does it return?",
         after=("raises", "wrong type"),
     ),
     Hint(
-        "The page's table has four ways. Which of them make the logits of one chunk at a time in the forward pass, and "
-        "what would one of these have to be told to do so in the backward pass too?"
+        "The mini-example compares four variants. Which of them computes one chunk at a time in the forward pass? "
+        "Where does it need a checkpoint to do the same in the backward pass?"
     ),
     Hint(
-        "Nearly the answer: the body of a scan takes the sum so far, and the rows and labels of one chunk; what makes "
-        "a chunk's loss is in a `jax.checkpoint`. How do rows that fill up the last chunk stay out of the sum?"
+        "Nearly the answer: scan over the chunks, with the sum so far as the carry. A `jax.checkpoint` inside the body "
+        "computes the loss of one chunk from its rows and labels. Pad the last chunk, and multiply its losses by a "
+        "mask that is 0 for padding."
     ),
     Hint(
-        "In one case all logits are about a hundred. What is the exponential of that in float32? And what does "
-        "`jax.nn.logsumexp` take off before it does as you do?",
+        "In one case all logits are about 100, and `exp(100)` overflows in float32. What does `jax.nn.logsumexp` "
+        "subtract from the logits before it takes exponentials?",
         after=("wrong value",),
         says="infinite",
     ),
@@ -198,21 +215,22 @@ def requirements(case):
             "all chunks' rows",
             count=chunks,
             parts="chunks of rows",
-            too_much="What does one turn of your loop keep, and is all of the turn inside a checkpoint?",
-            spare=2 if chunks > 2 else 0,  # a few numbers of each row may be kept, as its sum
+            too_much="Which saved values are not rows of `hidden`? Is the whole loss of a chunk computed inside a "
+            "jax.checkpoint that has no policy?",
+            spare=2 if chunks > 2 else 0,  # a few numbers per row may be saved, such as its sum
         )
     ]
-    if n % chunks == 0:  # rows that fill up a chunk are work too
-        asked.append(Recomputes(1, too_many="How often does one turn of your loop make its logits?"))
+    if n % chunks == 0:  # matmuls with padding rows count too
+        asked.append(Recomputes(1, too_many="How often does one iteration of your loop compute its logits?"))
     rows = -(-n // chunks)
-    single = case.structure["dtype"] == "float32"  # sums of others may be in twice as many bytes
-    large = single and chunks > 5 and rows * V > 300  # else too much else is in memory for XLA to tell
-    # A chunk's logits twice and a bit; the vocabulary's gradient twice; rows in chunks and their gradient.
+    single = case.structure["dtype"] == "float32"  # other dtypes may be summed in twice as many bytes
+    large = single and chunks > 5 and rows * V > 300  # otherwise other arrays dominate what XLA allocates
+    # A chunk's logits 2.2 times; the vocabulary's gradient twice; the rows in chunks and their gradient.
     most = 2.2 + 2 * d / rows + 2 * chunks * d / V
-    numbers = 4 * chunks / V  # of each row its label and whether it counts, in chunks, and what becomes of these
+    numbers = 4 * chunks / V  # per row its label, its mask, and values computed from these
     peak = PeakAtMost(
         round(most) if large else round((1 if single else 2) * (most + numbers)) + 1,
-        too_high="How many chunks does one of your checkpoints hold, and may several of them be run again at the same "
+        too_high="How many chunks does one of your checkpoints contain? Can XLA recompute several of them at the same "
         "time?",
         unit="one chunk's logits",
         compiled=large,
@@ -222,6 +240,6 @@ def requirements(case):
         rows,
         of=n,
         pieces="chunks",
-        too_large="Of how many rows does your answer make logits at once, and is that so for any number of chunks?",
+        too_large="For how many rows does your answer compute logits at once? Check it for every number of chunks.",
     )
     return [asked, [pieces], [peak] if large or peak.most < chunks else []]

@@ -20,12 +20,12 @@ signature = "chunked_loss(hidden, vocabulary, labels, chunks)"
 
 
 def cases(rng):
-    """Many chunks, a last one that is shorter, a single one, chunks of one row."""
+    """Draw cases with many chunks, with a shorter last chunk, with a single chunk, and with chunks of one row."""
     many, rows = map(int, rng.integers([8, 5], [12, 8]))
     return (
-        # Large enough that a buffer's alignment is nothing beside it, and one chunk little beside all.
+        # So large that the alignment of buffers does not matter, and that one chunk is small compared with all.
         _case(96, 12, rng, d=8, V=200),
-        # So many that those of all are more than one and the vocabulary's gradient.
+        # So many chunks that all logits need more memory than one chunk's and the vocabulary's gradient.
         _case(many * rows - int(rng.integers(1, rows)), many, rng, d=8, V=int(rng.integers(90, 110))),
         _case(1, 1, rng, d=16, V=40, called="jax.jit"),
         _case(few := int(rng.integers(5, 9)), few, rng, dtype="float16"),
@@ -33,7 +33,7 @@ def cases(rng):
 
 
 def case(rng, n, d, V, chunks, dtype, called):
-    """So many rows in so many chunks."""
+    """Return a case with `n` rows in `chunks` chunks."""
     return _case(n, chunks, rng, d, V, dtype, called)
 
 
@@ -48,7 +48,7 @@ def _case(n, chunks, rng, d=None, V=None, dtype="float32", called="as it is", na
         total = jnp.sum(powers, axis=-1)
         name(powers / total[:, None], "the softmax of all logits")
         room = -(-n // chunks) * chunks
-        # What may be kept: the rows in chunks, of which the last may be filled up.
+        # What may be saved: the rows in chunks, the last of them padded.
         filled = jnp.concatenate([hidden, jnp.zeros((room - n, d), hidden.dtype)])
         name(filled.reshape(chunks, -1, d), "all chunks' rows")
         if chunks > 1:
@@ -57,7 +57,7 @@ def _case(n, chunks, rng, d=None, V=None, dtype="float32", called="as it is", na
         return name(jnp.mean(jnp.log(total) + largest[:, 0] - right), "the result")
 
     def apply(answer):
-        with jax.ensure_compile_time_eval():  # no tracer: a rule of one's own may close over them
+        with jax.ensure_compile_time_eval():  # no tracers, since a custom rule may close over the labels
             own = jnp.asarray(labels)
         return lambda hidden, vocabulary: answer(hidden, vocabulary, own, chunks)
 

@@ -105,8 +105,8 @@ hints = (
     ),
     Hint(
         "Your forward pass should save the carry that each group starts with, and nothing else. Does your checkpointed "
-        "function run exactly one group, take that carry as an argument, and have no policy?",
-        after=("not saved",),
+        "function run exactly one group, take that carry in the dtype of `c`, and have no policy?",
+        after=("also saved", "not saved"),
     ),
     Hint(
         "Reshape the numbers 0 to 11 into 3 groups as your answer does. Is the first group 0, 1, 2, 3? Then check that "

@@ -47,7 +47,6 @@ hints = (
         "Take a value that the check says should not be saved. Does `re.fullmatch(pattern, name)` find a match for its "
         "name? Save a value only if it does, with the pattern and the name unchanged.",
         after=("also saved",),
-        says="from end to end",
     ),
     Hint(
         "Print what your policy returns for each operation, as the page does. For which names does it return False "

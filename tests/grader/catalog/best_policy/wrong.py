@@ -82,13 +82,13 @@ def most_for_a_byte_first(block, budget_bytes):
     return in_use(block, that_fit(block, budget_bytes, order))
 
 
-@fails_with("costs more", "has to")
+@fails_with("costs more", "than necessary")
 def most_first(block, budget_bytes):
     order = sorted(block.names, key=spared_alone(block).get, reverse=True)
     return in_use(block, that_fit(block, budget_bytes, order))
 
 
-@fails_with("costs more", "has to")
+@fails_with("costs more", "than necessary")
 def the_next_best_again_and_again(block, budget_bytes):
     chosen = []
     while True:

@@ -72,7 +72,7 @@ def halves(n, s):
     return by_splitting(n, s, lambda n, _: n // 2)
 
 
-@fails_with("costs more", "it has to.", "does your schedule save its first state")
+@fails_with("costs more", "than necessary.", "does your schedule save its first state")
 def thirds(n, s):
     """By chance, of a short chain they take as many steps as other mistakes do."""
     return by_splitting(n, s, lambda n, _: n // 3)
@@ -116,7 +116,7 @@ def the_first_states(n, s):
     return [*ahead, *from_one_state(kept - 1, n), *back]
 
 
-@fails_with("costs more", "it has to.", "does your schedule save its first state")
+@fails_with("costs more", "than necessary.", "does your schedule save its first state")
 def the_root_of_the_length(n, s):
     return by_splitting(n, s, lambda n, _: round(n**0.5) if s < n else 1)
 

@@ -346,7 +346,7 @@ def sweep(names=("GPT, 6 layers", "GPT, 8 layers in a scan", "cross attention, 4
         for i in range(limits):
             limit = fixed + int(plain.temp_bytes * (1 - i / limits))
             try:
-                found = auto(make(False), *args, peak=limit)
+                found = auto(make(False), peak=limit).plan(*args)
             except PlanError:
                 print(f"| {name} | {limit / 2**20:.1f} MiB | none fits | | |", flush=True)
                 continue
@@ -399,7 +399,7 @@ def chains():
             measured = measure(chain(layers, way), *args)
             start = time.perf_counter()
             try:
-                found = auto(chain(layers), *args, peak=measured.peak_bytes)
+                found = auto(chain(layers), peak=measured.peak_bytes).plan(*args)
                 row = [f"{found.measurement.temp_bytes / 2**20:.1f} MiB", f"{found.recomputed / work:.0f}"]
                 row.append(revolve(layers + 1, found.saved_bytes // state))  # from product to product, and both ends
             except PlanError:
@@ -429,7 +429,7 @@ def times(*names, turns=21):
         make, args = MODELS[name]
         start = time.perf_counter()
         try:
-            found = auto(make(False), *args, peak=measure(make(True), *args).peak_bytes)
+            found = auto(make(False), peak=measure(make(True), *args).peak_bytes).plan(*args)
         except PlanError:
             print(f"| {name} | none fits | | |", flush=True)
             continue
@@ -461,7 +461,7 @@ def main(target="cpu", *names):
             start = time.perf_counter()
             limit = layers.peak_bytes - int((1 - part) * layers.temp_bytes)
             try:
-                found = auto(make(False), *args, peak=limit, target=target)
+                found = auto(make(False), peak=limit, target=target).plan(*args)
                 row = [f"{found.measurement.temp_bytes / 2**20:.1f} MiB", f"{found.recomputed / 1e6:,.0f} M"]
             except PlanError:
                 row = ["none fits", ""]

@@ -130,7 +130,7 @@ def searched(name):
         ):
             watched.enter_context(clock.watching(what, owner, function))
         try:
-            whole, found = seconds(lambda: auto(make(False), *args, peak=layers.peak_bytes))
+            whole, found = seconds(lambda: auto(make(False), peak=layers.peak_bytes).plan(*args))
         except PlanError:
             return f"| {name} | none fits |"
     ours = whole - clock.spent["XLA"]

@@ -50,7 +50,7 @@ def test_what_is_no_target_is_refused_before_anything_is_compiled(target):
     for call in (
         lambda: measure(net, W, X, target=target),
         lambda: fit(net, W, X, peak="1 MiB", target=target),
-        lambda: auto(net, W, X, peak="1 MiB", target=target),
+        lambda: auto(net, peak="1 MiB", target=target).plan(W, X),
     ):
         refused(TargetError, f"^{target!r} {TO_COMPILE_FOR}", call)
 
@@ -58,7 +58,7 @@ def test_what_is_no_target_is_refused_before_anything_is_compiled(target):
 @pytest.mark.parametrize("said", ["x", None, -1, float("nan"), float("inf"), jnp.ones(3)], ids=str)
 def test_a_cost_that_is_no_number_is_refused_by_all_who_take_one(said):
     for call in (
-        lambda: auto(net, W, X, peak="1 MiB", cost=lambda e: said),
+        lambda: auto(net, peak="1 MiB", cost=lambda e: said).plan(W, X),
         lambda: plan(net, W, X, saved=0.5, cost=lambda e: said),
         lambda: frontier(net, W, X, cost=lambda e: said),
         lambda: fit(net, W, X, peak="1 MiB", cost=lambda e: said),
@@ -72,7 +72,7 @@ def test_a_cost_that_is_no_number_is_refused_by_all_who_take_one(said):
 @pytest.mark.parametrize("cost", [None, 3, "sec", [1]])
 def test_what_is_no_cost_is_refused_by_all_who_take_one(cost):
     for call in (
-        lambda: auto(net, W, X, peak="1 MiB", cost=cost),
+        lambda: auto(net, peak="1 MiB", cost=cost).plan(W, X),
         lambda: plan(net, W, X, saved=0.5, cost=cost),
         lambda: frontier(net, W, X, cost=cost),
         lambda: fit(net, W, X, peak="1 MiB", cost=cost),
@@ -104,7 +104,7 @@ LIMITS = {
 @pytest.mark.parametrize("what", LIMITS)
 def test_what_is_no_limit_is_refused(what):
     given, sentence = LIMITS[what]
-    refused(PlanError, sentence, lambda: auto(net, W, X, **given))
+    refused(PlanError, sentence, lambda: auto(net, **given).plan(W, X))
 
 
 PLAIN = {"cuts": [], "depth": None, "policy": None, "own": False}
@@ -113,7 +113,7 @@ PLAIN = {"cuts": [], "depth": None, "policy": None, "own": False}
 @pytest.fixture(scope="module")
 def choice(tmp_path_factory):
     file = tmp_path_factory.mktemp("choices") / "choice.json"
-    auto(net, W, X, saved="3 KiB").save(file)
+    auto(net, saved="3 KiB").plan(W, X).save(file)
     return file
 
 
@@ -131,18 +131,18 @@ def choice(tmp_path_factory):
 def test_a_file_that_holds_no_choice_is_refused(choice, said, tmp_path):
     file = tmp_path / "other.json"
     file.write_text(json.dumps(json.loads(choice.read_text()) | said))
-    refused(PlanError, r"other\.json holds no choice\. Write one with auto\(", lambda: load_schedule(file, net, W, X))
+    refused(PlanError, r"other\.json holds no schedule\. Write one with auto\(", lambda: load_schedule(file, net)(W, X))
 
 
 @pytest.mark.parametrize("text", [b"", b"3", b"[]", b"null", b"{}", b"\xff\xfe", b"[" * 100_000])
 def test_a_file_of_another_kind_holds_no_choice(text, tmp_path):
     (tmp_path / "other.json").write_bytes(text)
-    refused(PlanError, "holds no choice", lambda: load_schedule(tmp_path / "other.json", net, W, X))
+    refused(PlanError, "holds no schedule", lambda: load_schedule(tmp_path / "other.json", net))
 
 
 @pytest.mark.parametrize("path", [None, 3])
 def test_what_is_no_path_holds_no_choice(path):
-    refused(PlanError, rf"^{path} is no path\. Give that of a file", lambda: load_schedule(path, net, W, X))
+    refused(PlanError, rf"^{path} is no path\. Give that of a file", lambda: load_schedule(path, net))
 
 
 POLICIES = jax.checkpoint_policies
@@ -213,7 +213,7 @@ TAKE_ARGUMENTS = {
         )
     },
     "recompute_graph": recompute_graph,
-    "auto": lambda f, *args: auto(f, *args, peak="1 MiB"),
+    "auto": lambda f, *args: auto(f, peak="1 MiB").plan(*args),
     "compare": lambda f, *args: compare({"net": f}, *args),
     "fit": lambda f, *args: fit(f, *args, peak="1 MiB"),
     "plan": lambda f, *args: plan(f, *args, saved=0.5),

@@ -33,16 +33,14 @@ def loss_with(option):
 
 def call(name, f, *args, **kwargs):
     entry = getattr(rematscope, name)
-    needed = {"plan": {"saved": 1.0}, "fit": {"peak": "1 MiB"}, "auto": {"saved": "1 MiB"}}.get(name, {})
+    needed = {"plan": {"saved": 1.0}, "fit": {"peak": "1 MiB"}}.get(name, {})
     if name == "compare":
         f = {"the loss": f}
-    return entry(*(("file",) if name == "load_schedule" else ()), f, *args, **needed | kwargs)
+    return entry(f, *args, **needed | kwargs)
 
 
 def test_all_that_pass_keywords_on_are_here():
-    assert {"trace", "measure", "auto", "load_schedule", "plan", "fit", "frontier", "liveness", "compare", "lint"} <= {
-        *ENTRIES
-    }
+    assert {"trace", "measure", "plan", "fit", "frontier", "liveness", "compare", "lint"} <= {*ENTRIES}
 
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS)

@@ -26,8 +26,9 @@ if TYPE_CHECKING:
     from rematscope.planning.frontier import Frontier, frontier
     from rematscope.planning.plan import Plan, plan
     from rematscope.planning.points import Point
-    from rematscope.scheduling.auto import auto, load_schedule
+    from rematscope.scheduling.auto import auto
     from rematscope.scheduling.host import HostOffload
+    from rematscope.scheduling.load import load_schedule
     from rematscope.scheduling.result import Auto
     from rematscope.scheduling.with_schedule import with_schedule
     from rematscope.seconds.calibrate import calibrate
@@ -116,7 +117,8 @@ _HOMES = {
     "planning.frontier": ["Frontier", "frontier"],
     "planning.plan": ["Plan", "plan"],
     "planning.points": ["Point"],
-    "scheduling.auto": ["auto", "load_schedule"],
+    "scheduling.auto": ["auto"],
+    "scheduling.load": ["load_schedule"],
     "scheduling.host": ["HostOffload"],
     "scheduling.result": ["Auto"],
     "scheduling.with_schedule": ["with_schedule"],

@@ -110,20 +110,20 @@ def test_at_the_peak_of_checkpoints_less_is_computed_again_and_the_choice_can_be
     fixed = looked_at().linearized.fixed_bytes
     compiled = []
 
-    def measured(f, *args, target):
+    def measured(f, args, kwargs, target, grad_mask):
         compiled.append(target)
         sizes = dict.fromkeys(("output_bytes", "overwritten_bytes", "out_of_memory"), 0)
         taken = foretold(f, *args)
         return types.SimpleNamespace(peak_bytes=fixed + taken, temp_bytes=taken, argument_bytes=fixed, **sizes)
 
-    monkeypatch.setattr("rematscope.scheduling.search.measure", measured)
+    monkeypatch.setattr("rematscope.scheduling.search.measure_call", measured)
     plain = trace(checkpoints, WS, X)
-    found = auto(net, WS, X, peak=fixed + 2 * foretold(checkpoints, WS, X), target=TPU)
+    found = auto(net, peak=fixed + 2 * foretold(checkpoints, WS, X), target=TPU).plan(WS, X)
     assert found.recomputed < 0.5 * (plain.recompute_cost.flops + plain.recompute_cost.transcendentals)
     assert {*compiled} == {TPU}
     assert len(compiled) <= 4
     found.save(tmp_path / "choice.json")
-    same(load_schedule(tmp_path / "choice.json", net, WS, X), net)
+    same(load_schedule(tmp_path / "choice.json", net), net)
 
 
 def test_of_checkpoints_that_are_foretold_alike_those_that_keep_least_are_the_smallest():

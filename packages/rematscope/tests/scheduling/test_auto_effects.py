@@ -56,7 +56,7 @@ FUNCTIONS = {
 def test_auto(f, part):
     plain = measure(f, WS, X)
     limit = plain.peak_bytes - int((1 - part) * plain.temp_bytes)
-    found = auto(f, WS, X, peak=limit)
+    found = auto(f, peak=limit).plan(WS, X)
     made = jax.jit(jax.value_and_grad(found.function, (0, 1))).lower(WS, X).compile().memory_analysis()
     assert made.argument_size_in_bytes + made.output_size_in_bytes + made.temp_size_in_bytes <= limit
     expected, actual = (jax.jit(jax.value_and_grad(g, (0, 1)))(WS, X) for g in (f, found.function))
@@ -74,7 +74,7 @@ def test_what_calls_back_does_so_as_often():
         return net(ws, x, counted)
 
     plain = measure(f, WS, X)
-    found = auto(f, WS, X, peak=plain.peak_bytes - plain.temp_bytes // 2)
+    found = auto(f, peak=plain.peak_bytes - plain.temp_bytes // 2).plan(WS, X)
     jax.block_until_ready(jax.grad(found.function)(WS, X))
     jax.effects_barrier()
     assert len(called) == len(WS)

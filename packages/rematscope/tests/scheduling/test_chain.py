@@ -79,7 +79,7 @@ def test_within_the_peak_of_checkpoints_in_checkpoints_less_is_computed_again(wi
     ws = [normal(320 + i, a, b) / a**0.5 for i, (a, b) in enumerate(itertools.pairwise(widths))]
     args = ws, normal(319, 512, 32)
     halves = measure(in_halves, *args)
-    found = auto(chain, *args, peak=halves.peak_bytes)
+    found = auto(chain, peak=halves.peak_bytes).plan(*args)
     assert found.measurement.peak_bytes <= halves.peak_bytes
     assert found.recomputed <= 0.6 * (halves.trace.recompute_cost.flops + halves.trace.recompute_cost.transcendentals)
     late, plain = trace(found.function, *args), trace(chain, *args)
@@ -93,7 +93,7 @@ def test_within_the_peak_of_checkpoints_in_checkpoints_less_is_computed_again(wi
     gradients, expected = (jax.jit(jax.grad(f, (0, 1)))(*args) for f in (found.function, chain))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-7), gradients, expected)
     found.save(tmp_path / "choice.json")
-    loaded = trace(load_schedule(tmp_path / "choice.json", chain, *args), *args)
+    loaded = trace(load_schedule(tmp_path / "choice.json", chain), *args)
     assert loaded.recompute_cost == late.recompute_cost
     assert loaded.bytes_by_kind() == late.bytes_by_kind()
 

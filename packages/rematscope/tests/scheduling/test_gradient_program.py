@@ -119,8 +119,8 @@ def test_auto_and_scheduled_give_jax_s_gradient_bit_for_bit(name):
     cotangents = one[0], one, np.zeros((), jax.dtypes.float0)
     expected = of_jax(f, args, cotangents)
     found = [
-        auto(f, *args, peak=measure(f, *args).peak_bytes, compiles=1),
-        auto(f, *args, saved=trace(f, *args).saved_bytes() // 2),
+        auto(f, peak=measure(f, *args).peak_bytes, compiles=1).plan(*args),
+        auto(f, saved=trace(f, *args).saved_bytes() // 2).plan(*args),
     ]
     for g in (
         with_schedule(f),
@@ -137,6 +137,6 @@ def test_derivatives_are_those_of_the_values():
         arguments([0.5] * 15, "float32"),
     )
     w, b, x, *rest = args
-    found = auto(f, *args, peak=measure(f, *args).peak_bytes, compiles=1)
+    found = auto(f, peak=measure(f, *args).peak_bytes, compiles=1).plan(*args)
     for g in (with_schedule(f), found.function):
         check_grads(lambda w, b, x, g=g: g(w, b, x, *rest)[0], (w, b, x), 1, atol=1e-2, rtol=1e-2)

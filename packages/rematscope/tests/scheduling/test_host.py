@@ -38,7 +38,7 @@ BUDGET = 300 * KIB  # what a layer makes is 256 KiB: the last result, and next t
 
 
 def found(host, budget=BUDGET, f=looped, args=(WS, X), device=SLOW, **more):
-    return auto(f, *args, saved=budget, cost="seconds", device=device, host=host, **more)
+    return auto(f, saved=budget, cost="seconds", device=device, host=host, **more).plan(*args)
 
 
 @functools.cache
@@ -57,7 +57,7 @@ def test_what_waits_on_the_host_is_none_of_the_budget_and_gives_the_same_gradien
     assert passes.bytes_by_kind()["computed"] == chosen.saved_bytes <= BUDGET
     assert passes.host_bytes() == chosen.host_bytes == sum(line.amount for line in chosen.offloaded_values)
     chosen.save(tmp_path / "choice.json")
-    again = load_schedule(tmp_path / "choice.json", looped, *args)
+    again = load_schedule(tmp_path / "choice.json", looped)
     assert trace(again, *args).host_bytes() == chosen.host_bytes
     expected = jax.jit(jax.grad(looped, (0, 1)))(*args)
     rounding = {"rtol": 2e-2, "atol": 2e-3} if dtype == "bfloat16" else {"rtol": 1e-5, "atol": 1e-7}
@@ -134,12 +134,12 @@ def test_where_nothing_can_move_that_is_said():
     with pytest.raises(PlanError, match="deep has no loop"):
         found(host, f=deep)
     with pytest.raises(PlanError, match="the memory of a CPU is the host's"):
-        auto(looped, WS, X, peak="1 GiB", host=host)
+        auto(looped, peak="1 GiB", host=host).plan(WS, X)
     with pytest.raises(PlanError, match="is not a HostOffload"):
         found(16e9)
     for cost in ({}, {"cost": lambda equation: 1.0}):
         with pytest.raises(PlanError, match="with host= seconds are what is least"):
-            auto(looped, WS, X, saved=BUDGET, host=host, **cost)
+            auto(looped, saved=BUDGET, host=host, **cost).plan(WS, X)
 
     policy = jax.checkpoint_policies.offload_dot_with_no_batch_dims("device", "pinned_host")
 

@@ -3,6 +3,7 @@
 import contextlib
 import dataclasses
 import functools
+import re
 
 import equinox as eqx
 import jax
@@ -186,7 +187,7 @@ CASES = {
 
 
 # The calls for which jax.jit does not trace again either.
-ALIKE = {"another number", "another integer", "another key", "NumPy's arrays", "arrays of 64 bits of NumPy's"}
+UNCHANGED = {"another number", "another integer", "another key", "NumPy's arrays", "arrays of 64 bits of NumPy's"}
 
 
 def value_and_gradients(f, args, kwargs):
@@ -223,7 +224,9 @@ def differs(case, made):
         try:
             found = value_and_gradients(made, case.now, now)
         except PlanError as refusal:
-            assert "planned for another call: " in str(refusal)
+            assert re.search(
+                "planned for another call: |about another function than .* or about arguments", str(refusal)
+            )
             return True
         assert_same(found, expected)
         return False
@@ -236,7 +239,7 @@ def test_another_call_is_as_plain_f_or_refused(name, make):
     made = MAKES[make](case.f, *case.before, **case.keywords)
     given = case.before, case.keywords
     assert_same(value_and_gradients(made, *given), value_and_gradients(case.f, *given))
-    assert differs(case, made) == (name not in ALIKE)
+    assert differs(case, made) == (name not in UNCHANGED)
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -247,9 +250,9 @@ def test_what_plans_at_each_call_is_as_plain_f(name):
 @pytest.mark.parametrize("name", ["the optional argument is another one", "a static field of a dataclass"])
 def test_what_auto_and_load_return_refuses_as_well(name, tmp_path):
     case = CASES[name]
-    found = auto(case.f, *case.before, saved="1 KiB")
+    found = auto(case.f, saved="1 KiB").plan(*case.before)
     found.save(tmp_path / "choice.json")
-    for made in (found.function, load_schedule(tmp_path / "choice.json", case.f, *case.before)):
+    for made in (found.function, load_schedule(tmp_path / "choice.json", case.f)):
         assert differs(case, made)
         assert_same(value_and_gradients(made, case.before, {}), value_and_gradients(case.f, case.before, {}))
 

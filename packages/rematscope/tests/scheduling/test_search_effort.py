@@ -54,11 +54,11 @@ def limit(part, net=net):
 
 def test_a_function_is_called_once_however_much_is_tried_of_it(tmp_path):
     f, calls = counted(net)
-    found = auto(f, WS, X, peak=limit(0.6))
+    found = auto(f, peak=limit(0.6)).plan(WS, X)
     assert len(found.trials) > 1 and len(calls) == 1
     found.save(tmp_path / "choice.json")
     f, calls = counted(net)
-    load_schedule(tmp_path / "choice.json", f, WS, X)
+    load_schedule(tmp_path / "choice.json", f)(WS, X)
     assert len(calls) == 1
 
 
@@ -71,13 +71,13 @@ def test_like_checkpoints_are_traced_once(monkeypatch):
 
     checkpointed = search.checkpointed
     monkeypatch.setattr(search, "checkpointed", noted)
-    auto(nested, WS, X, peak=limit(0.5, nested))
+    auto(nested, peak=limit(0.5, nested)).plan(WS, X)
     assert len(traced) == len({*traced}) > 0
 
 
 def test_whoever_stops_a_search_is_told_what_it_has(monkeypatch):
     room = limit(0.45)
-    compiled, compile_both = [], search.measure
+    compiled, compile_both = [], search.measure_call
 
     def stopped(*args, **kwargs):
         if compiled:
@@ -85,9 +85,9 @@ def test_whoever_stops_a_search_is_told_what_it_has(monkeypatch):
         compiled.append(compile_both(*args, **kwargs))
         return compiled[-1]
 
-    monkeypatch.setattr(search, "measure", stopped)
+    monkeypatch.setattr(search, "measure_call", stopped)
     with pytest.raises(KeyboardInterrupt) as noted:
-        auto(net, WS, X, peak=room)
+        auto(net, peak=room).plan(WS, X)
     (note,) = noted.value.__notes__
     assert note.startswith("1 of at most 4 choices for net were compiled, and ")
     assert ("compiles=1 stops there" in note) == (compiled[0].peak_bytes - 4 <= room)
@@ -101,7 +101,7 @@ def test_plain_checkpoints_are_not_looked_at_where_the_rows_prove_that_nothing_i
         return within(self, *args)
 
     monkeypatch.setattr(Plains, "within", noted)
-    found = auto(net, WS, X, peak=limit(0.48))
+    found = auto(net, peak=limit(0.48)).plan(WS, X)
     assert found.recomputed > 0 and found.bound > 0.98 * found.recomputed and not asked
 
 
@@ -133,7 +133,7 @@ def test_of_what_holds_more_than_there_is_room_for_nothing_is_foretold(monkeypat
 
     monkeypatch.setattr(Search, "_proposals", noted)
     plain = measure(narrow, WS, X[0])
-    found = auto(narrow, WS, X[0], peak=plain.peak_bytes - int(0.65 * plain.temp_bytes))
+    found = auto(narrow, peak=plain.peak_bytes - int(0.65 * plain.temp_bytes)).plan(WS, X[0])
     large = [one for one in proposed[1:] if one.held > found.limit]
     assert large and not any("predicted" in vars(one) for one in large)
 
@@ -154,7 +154,7 @@ def test_before_what_computes_all_again_more_than_once_checkpoints_are_compiled(
 
     room = measure(lambda ws, x: layers(ws, x, jax.checkpoint(layer)), WS, X).peak_bytes
     monkeypatch.setattr(Search, "_chosen", often)
-    found = auto(layers, WS, X, peak=room)
+    found = auto(layers, peak=room).plan(WS, X)
     assert found.trials[0].plain is not None and found.trials[0].fits(room)
 
 
@@ -166,7 +166,7 @@ def test_where_there_is_no_loop_no_checkpoint_goes_around_turns():
 
 
 def test_what_is_compiled_is_what_is_returned():
-    found = auto(net, WS, X, peak=limit(0.5))
+    found = auto(net, peak=limit(0.5)).plan(WS, X)
     again = measure(found.function, WS, X)
     assert (again.peak_bytes, again.cost.flops) == (found.measurement.peak_bytes, found.measurement.cost.flops)
     assert trace(found.function, WS, X).saved_bytes() == found.measurement.trace.saved_bytes()
@@ -180,6 +180,6 @@ def test_of_what_is_compiled_only_the_sizes_are_read_until_somebody_asks(monkeyp
         return module(data)
 
     monkeypatch.setattr(hlo_proto, "Module", noted)
-    found = auto(net, WS, X, peak=limit(0.55))
+    found = auto(net, peak=limit(0.55)).plan(WS, X)
     assert found.measurement.peak_bytes and not read
     assert found.measurement.cost.flops and found.measurement.compiled and len(read) == 1

@@ -44,19 +44,19 @@ def again(f):
 def test_a_loop_of_many_turns_takes_less_than_a_checkpoint_around_each_and_computes_no_more(tmp_path):
     turns, work = measure(each_turn, P, XS), again(each_turn)
     fixed = turns.peak_bytes - turns.temp_bytes
-    less = auto(recurrent, P, XS, peak=fixed + int(0.7 * turns.temp_bytes))
+    less = auto(recurrent, peak=fixed + int(0.7 * turns.temp_bytes)).plan(P, XS)
     assert less.recomputed <= 1.01 * work
     assert "segments" in less.certificate
     with pytest.raises(
         PlanError, match=r"a checkpoint around 4 iterations at a time of the loop at test_segments.py:\d+"
     ):
         print(less.suggested_names)
-    more = auto(recurrent, P, XS, peak=turns.peak_bytes)
+    more = auto(recurrent, peak=turns.peak_bytes).plan(P, XS)
     assert more.recomputed < 0.85 * work
     less.save(tmp_path / "less.json")
-    loaded = load_schedule(tmp_path / "less.json", recurrent, P, XS)
+    loaded = load_schedule(tmp_path / "less.json", recurrent)
     assert measure(loaded, P, XS).temp_bytes == less.measurement.temp_bytes
-    again_within = auto(recurrent, P, XS, peak=less.limit)  # it is known
+    again_within = auto(recurrent, peak=less.limit).plan(P, XS)  # it is known
     assert again_within.measurement.peak_bytes == less.measurement.peak_bytes and len(again_within.trials) == 1
 
 
@@ -64,7 +64,7 @@ def test_gradients_of_segments_are_the_function_s_to_rounding():
     with jax.enable_x64(True):
         args = jax.tree.map(lambda a: jnp.asarray(np.asarray(a), jnp.float64), (P, XS))
         turns = measure(each_turn, *args)
-        found = auto(recurrent, *args, peak=turns.peak_bytes)
+        found = auto(recurrent, peak=turns.peak_bytes).plan(*args)
         assert "segments" in found.certificate
         gradients, expected = (jax.jit(jax.grad(f, (0, 1)))(*args) for f in (found.function, recurrent))
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14), gradients, expected)
@@ -127,7 +127,7 @@ def test_a_loop_in_a_shard_map_has_a_checkpoint_around_each_iteration():
 
         return jax.shard_map(loss, mesh=mesh, in_specs=(whole, parts), out_specs=whole)(p, xs)
 
-    found = auto(mapped, P, XS, peak=measure(lambda p, xs: mapped(p, xs, jax.checkpoint), P, XS).peak_bytes)
+    found = auto(mapped, peak=measure(lambda p, xs: mapped(p, xs, jax.checkpoint), P, XS).peak_bytes).plan(P, XS)
     gradients, expected = (jax.jit(jax.grad(f))(P, XS) for f in (found.function, mapped))
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6), gradients, expected)
 
@@ -141,5 +141,5 @@ def test_a_loop_of_no_turns_is_no_obstacle():
 
     args = normal(903, 4, 16, 16) / 4, normal(904, 256, 16)
     plain = measure(f, *args)
-    found = auto(f, *args, peak=plain.peak_bytes - plain.temp_bytes // 3)
+    found = auto(f, peak=plain.peak_bytes - plain.temp_bytes // 3).plan(*args)
     assert found.recomputed and jnp.allclose(jax.grad(found.function)(*args), jax.grad(f)(*args), rtol=1e-5, atol=1e-6)

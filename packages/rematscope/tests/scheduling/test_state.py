@@ -122,10 +122,10 @@ def test_what_changes_state_is_refused(name, tmp_path):
     f, *args = STATEFUL[name]
     (tmp_path / "choice.json").write_text('{"structure": "", "kept": []}')
     tries = (
-        lambda: auto(f, *args, peak="1 GiB"),
+        lambda: auto(f, peak="1 GiB").plan(*args),
         lambda: with_schedule(f)(*args),
         lambda: jax.grad(with_schedule(f), allow_int=True)(*args),
-        lambda: load_schedule(tmp_path / "choice.json", f, *args),
+        lambda: load_schedule(tmp_path / "choice.json", f)(*args),
     )
     for each in tries:
         with pytest.raises(PlanError, match="Return the new state as a second result"):
@@ -144,7 +144,7 @@ def test_the_state_of_nnx_that_is_split_off_is_returned():
         model = nnx.merge(graph, params, state, copy=True)
         return (model(x) ** 2).mean(), nnx.split(model, nnx.Param, ...)[2]
 
-    found = auto(lambda *args: loss(*args), params, state, X, saved="1 MiB")
+    found = auto(lambda *args: loss(*args), saved="1 MiB").plan(params, state, X)
     for _ in range(3):
         # In a jit of its own, for nnx lets nothing outside of a transformation change in it.
         expected = jax.jit(jax.value_and_grad(loss, has_aux=True, allow_int=True))(params, state, X)
@@ -182,7 +182,7 @@ def test_what_is_closed_over_is_what_it_was_in_value_and_in_derivatives(make):
 
 def test_a_traced_value_that_is_closed_over_is_refused_for_a_plan_and_not_by_scheduled():
     with pytest.raises(PlanError, match="closes over a value that a transformation around the plan is tracing"):
-        jax.grad(lambda w: auto(lambda x: net(w, x).sum(), X, saved="1 MiB").function(X))(W)
+        jax.grad(lambda w: auto(lambda x: net(w, x).sum(), saved="1 MiB").plan(X).function(X))(W)
 
     def outer(make):
         def f(w, index):
@@ -194,17 +194,67 @@ def test_a_traced_value_that_is_closed_over_is_refused_for_a_plan_and_not_by_sch
     assert_same(outer(with_schedule), outer(lambda f: f))
 
 
-def test_a_plan_is_copied_as_itself_and_not_pickled():
-    found = auto(net_sum, W, X, saved="1 MiB")
-    for each in (found, found.function):
+def test_a_plan_is_copied_as_itself():
+    f = auto(net_sum, saved="1 MiB")
+    for each in (f, f.plan(W, X), f.plan(W, X).function):
         assert copy.deepcopy(each) is each
         assert copy.copy(each) is each
-        with pytest.raises(PlanError, match="cannot be pickled"):
+
+
+@auto(saved="1 KiB", argnums=0)
+def decorated(w, x):
+    return net(w, x).sum()
+
+
+PICKLED = {
+    "what fits": lambda: auto(net_sum, saved="1 MiB"),
+    "a schedule": lambda: auto(net_sum, saved=600),
+    "a peak": lambda: auto(net_sum, peak=4000),
+    "a decorated function": lambda: decorated,
+    "another cost": lambda: auto(net_sum, saved=600, cost="seconds", device="tpu v5e", argnums=1),
+}
+
+
+@pytest.mark.parametrize("name", PICKLED)
+def test_a_plan_is_pickled_with_what_it_shows_and_traced_again_where_it_is_read(name):
+    f = PICKLED[name]()
+    plan = f.plan(W, X)
+    read = pickle.loads(pickle.dumps(plan))
+    assert repr(read) == repr(plan) and read.certificate == plan.certificate
+    assert read.measurement.peak_bytes == plan.measurement.peak_bytes and read.saved_bytes == plan.saved_bytes
+    argnums = (0, 1) if f.argnums is None else f.argnums
+    assert_same(jax.grad(read.function, argnums)(W, X), jax.grad(net_sum, argnums)(W, X))
+    assert (f.argnums is None) or raises_for(read.function, 1 - argnums[0])
+    again = pickle.loads(pickle.dumps(f))
+    assert (again is f) == (name == "a decorated function")
+    assert repr(again) == repr(f) and repr(again.plan(W, X)) == repr(plan)
+
+
+def raises_for(f, argnum):
+    with pytest.raises(PlanError, match="was planned without a gradient for"):
+        jax.grad(f, argnum)(W, X)
+    return True
+
+
+def test_a_plan_of_what_pickle_does_not_find_is_refused_with_what_to_do():
+    plan = auto(lambda w, x: net_sum(w, x), saved="1 MiB").plan(W, X)
+    for each in (plan, plan.function):
+        with pytest.raises(PlanError, match=r"cannot be pickled.*plan\.save\('schedule\.json'\)"):
             pickle.dumps(each)
+
+
+def test_a_plan_that_was_pickled_for_another_function_is_refused(monkeypatch):
+    pickled = pickle.dumps(auto(net_sum, saved="1 MiB").plan(W, X))
+    monkeypatch.setitem(globals(), "net_sum", lambda w, x: net(w, x).mean())
+    with pytest.raises(PlanError, match="another version of"):
+        pickle.loads(pickled)
 
 
 def net_sum(w, x):
     return net(w, x).sum()
+
+
+planned = functools.partial(auto, peak="1 MiB")
 
 
 def test_an_equinox_module_with_a_function_in_it_is_refused_with_how_to_split_it():
@@ -217,14 +267,14 @@ def test_an_equinox_module_with_a_function_in_it_is_refused_with_how_to_split_it
         trace,
         measure,
         functools.partial(plan, saved=1.0),
-        functools.partial(auto, peak="1 MiB"),
+        planned,
         with_schedule,
     ):
         with pytest.raises(TraceError, match=r"eqx\.partition"):
-            look(loss)(model, X) if look is with_schedule else look(loss, model, X)
+            look(loss)(model, X) if look in (with_schedule, planned) else look(loss, model, X)
     params, static = eqx.partition(model, eqx.is_array)
     f = functools.partial(lambda static, params, x: loss(eqx.combine(params, static), x), static)
-    assert_same(jax.grad(auto(f, params, X, saved="1 MiB").function)(params, X), eqx.filter_grad(loss)(model, X))
+    assert_same(jax.grad(auto(f, saved="1 MiB"))(params, X), eqx.filter_grad(loss)(model, X))
 
 
 def meshes():
@@ -254,7 +304,7 @@ def test_on_a_mesh_it_does_what_plain_f_does_or_says_why_not():
                 over(f, check, inside)
         else:
             assert_same(over(f, check, inside), over(net_sum, check, inside))
-    for look in (trace, measure, functools.partial(auto, peak="1 MiB"), lambda f, *args: with_schedule(f)(*args)):
+    for look in (trace, measure, lambda f, *args: planned(f)(*args), lambda f, *args: with_schedule(f)(*args)):
         with pytest.raises(TraceError, match="uses the axis 'd', which only the shard_map"):
             look(lambda w, x: jax.lax.psum(net_sum(w, x), "d"), W, X)
     assert np.isfinite(

@@ -66,7 +66,7 @@ def written(found, **functions):
 
 @pytest.mark.parametrize(("budget", "in_part"), [("100 KiB", False), ("210 KiB", True)])
 def test_the_names_that_it_says_to_write_keep_what_was_planned(budget, in_part):
-    found = auto(deep, [W] * 4, X, saved=budget)
+    found = auto(deep, saved=budget).plan([W] * 4, X)
     suggested_names = found.suggested_names
     *_, hand = written(found, layer=layer, deep=deep)
     names = [name for line in suggested_names.names for name in line.names]
@@ -91,14 +91,14 @@ def test_where_lines_have_all_in_hand_the_names_keep_what_auto_keeps():
             x = jnp.sin(x @ w["up"]) @ w["down"]
         return jnp.sum(x)
 
-    found = auto(f, [W] * 4, X, saved="80 KiB")
+    found = auto(f, saved="80 KiB").plan([W] * 4, X)
     assert found.suggested_names.replaced_bytes == 0 and found.suggested_names.saved_bytes == found.saved_bytes > 0
     assert kept(found.suggested_names.named) == kept(f)  # without a policy names keep nothing
     assert kept(with_schedule(found.suggested_names.named, found.policy)) == kept(found.function)
 
 
 def test_in_a_loop_names_say_what_each_iteration_keeps():
-    found = auto(looped, W, X, saved="180 KiB")
+    found = auto(looped, saved="180 KiB").plan(W, X)
     carry, *others = found.suggested_names.names
     assert carry.write.startswith("in the body of lax.scan, first of all: carry 0 as checkpoint_name(")
     assert carry.types == ("f32[256,16]",) and carry.nbytes == 5 * 256 * 16 * 4
@@ -124,7 +124,7 @@ def test_in_a_loop_names_say_what_each_iteration_keeps():
 
 
 def test_each_line_is_this_files_and_its_expression_is_written_there():
-    found = auto(deep, [W] * 4, X, saved="330 KiB")
+    found = auto(deep, saved="330 KiB").plan([W] * 4, X)
     assert found.suggested_names.names
     for name in found.suggested_names.names:
         expression = name.write.removeprefix("checkpoint_name(").rpartition(", ")[0]
@@ -133,7 +133,7 @@ def test_each_line_is_this_files_and_its_expression_is_written_there():
 
 
 def test_what_keeps_everything_needs_no_names_and_other_checkpoints_are_refused():
-    found = auto(deep, [W] * 4, X, peak="1 GiB")
+    found = auto(deep, peak="1 GiB").plan([W] * 4, X)
     assert found.suggested_names.names == () and "needs no checkpoint" in str(found.suggested_names)
     assert kept(jax.checkpoint(deep, policy=found.policy)) == kept(deep)
 
@@ -143,8 +143,8 @@ def test_what_keeps_everything_needs_no_names_and_other_checkpoints_are_refused(
         return jnp.sum(x)
 
     limit = measure(branched, W, X).peak_bytes
-    assert auto(branched, W, X, peak=limit).suggested_names.names == ()
-    found = auto(branched, W, X, peak=limit * 99 // 100)
+    assert auto(branched, peak=limit).plan(W, X).suggested_names.names == ()
+    found = auto(branched, peak=limit * 99 // 100).plan(W, X)
     with pytest.raises(
         PlanError, match=r"where these are: .* test_suggested_names\.py:\d+ \(branched\)(, \d times)?.* Write"
     ):

@@ -101,7 +101,7 @@ def test_scheduled_draws_once(name):
 def test_auto_draws_once(name):
     f = FUNCTIONS[name]
     plain = measure(unrolled(drawn), WS, X)
-    found = auto(f, WS, X, peak=plain.peak_bytes - plain.temp_bytes // 5, compiles=3)
+    found = auto(f, peak=plain.peak_bytes - plain.temp_bytes // 5, compiles=3).plan(WS, X)
     assert found.recomputed
     assert_gradient_of_the_numbers_drawn(found.function)
 

@@ -11,7 +11,7 @@ import contextlib
 import inspect
 import itertools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -20,7 +20,7 @@ import numpy as np
 from jax import ad_checkpoint
 from jax.extend import linear_util, source_info_util
 
-from rematscope.ir.jax_internals import AnyJaxpr, bodies, body_of
+from rematscope.ir.jax_internals import AnyJaxpr, bodies, body_of, outside_transformations
 
 source_info_util.register_exclusion(__file__)
 
@@ -86,6 +86,11 @@ class _Gradients:
         self.busy = False
         self._thread = threading.get_ident()
 
+    @property
+    def is_here(self) -> bool:
+        """Whether this thread runs the function."""
+        return threading.get_ident() == self._thread
+
     def run(self, f: Function, args: Any, kwargs: Any, key: Any) -> Any:
         """Calls `f(*args, **kwargs)`, apart from all caches where there is a `key`."""
         with _patching, _apart((_apart.value, key)) if key else contextlib.nullcontext():
@@ -99,7 +104,7 @@ class _Gradients:
                 _api[_VJP], vars(jax)["vjp"] = self._original, public
 
     def __call__(self, f: Any, *primals: Any, **settings: Any) -> Any:
-        if self.busy or threading.get_ident() != self._thread:
+        if self.busy or not self.is_here:
             return self._original(f, *primals, **settings)
         self.busy = True
         try:
@@ -155,6 +160,25 @@ def replacing(f: Function, change: Callable[[Function], Function]) -> Function:
         return vjp(changed, *primals, **settings)
 
     return lambda *args, **kwargs: _Gradients(taken).run(f, args, kwargs, object())
+
+
+@contextlib.contextmanager
+def isolated() -> Iterator[None]:
+    """A context for traces of their own: outside of the caller's transformations, and of what is done to its gradients.
+
+    A plan that is made while a function is traced here takes gradients itself, which are none of that function's.
+    """
+    around = _api[_VJP]
+    watched = isinstance(around, _Gradients) and around.is_here
+    before = watched and around.busy
+    with outside_transformations(), _apart(None):
+        if watched:
+            around.busy = True
+        try:
+            yield
+        finally:
+            if watched:
+                around.busy = before
 
 
 class GradientInside(Exception):

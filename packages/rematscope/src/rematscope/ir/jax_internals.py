@@ -10,6 +10,7 @@ These have no public door:
 * The switch between the two is a state that only a private module can set for a while, and so is the one that has types
   in a shard_map say what differs from device to device.
 * How an equation's parameters are handed to its primitive changed between releases (a pair until JAX 0.11).
+* The transformations that a call is made in are a state of a private module, and only that can be set aside.
 * Which backends JAX has started, and whether a machine has a TPU, only private modules say.
 * The names that a policy was made with are only in its closure, or in fields of its own from JAX 0.11 on.
 
@@ -26,13 +27,13 @@ import importlib.util
 import inspect
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
 from jax import ad_checkpoint
-from jax._src import config, hardware_utils, xla_bridge
+from jax._src import config, core, hardware_utils, xla_bridge
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var, jaxpr_as_fun
 
 try:
@@ -292,6 +293,23 @@ def _like(aval: Any) -> Any:
     shape: Any = jax.ShapeDtypeStruct  # JAX gives its constructor no types
     weak = getattr(aval, "weak_type", False)
     return shape(aval.shape, aval.dtype, sharding=aval.sharding, weak_type=weak, **varies)
+
+
+@contextlib.contextmanager
+def outside_transformations() -> Iterator[None]:
+    """A context outside of the caller's transformations: without their trace, named axes and manual mesh."""
+    context, mesh = cast(Any, core.trace_ctx), jax.sharding.get_abstract_mesh()
+    is_manual = jax.sharding.AxisType.Manual in mesh.axis_types
+    no_mesh = jax.sharding.use_abstract_mesh(jax.sharding.AbstractMesh((), ())) if is_manual else None
+    trace, axes = context.trace, context.axis_env
+    with no_mesh or contextlib.nullcontext():
+        context.set_trace(core.eval_trace)
+        context.set_axis_env(core.top_axis_env)
+        try:
+            yield
+        finally:
+            context.set_trace(trace)
+            context.set_axis_env(axes)
 
 
 def default_remat() -> contextlib.AbstractContextManager[Any]:

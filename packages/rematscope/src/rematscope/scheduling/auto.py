@@ -1,10 +1,8 @@
-"""`auto(f, *args, peak=…)`: a function that computes and differentiates as `f` does, within a limit of memory."""
+"""`auto(f, peak=…)`: a function that computes and differentiates as `f` does, within a memory limit."""
 
-import json
-import os
+import functools
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, ParamSpec, TypeVar, cast, overload
 
 import jax
 
@@ -14,122 +12,210 @@ from rematscope.ir.garbage import collected_later
 from rematscope.planning.budget import budget_bytes
 from rematscope.render.progress import progress
 from rematscope.render.units import bytes_text
-from rematscope.scheduling.blocks import Block
-from rematscope.scheduling.captured import captured
-from rematscope.scheduling.divided import divided
+from rematscope.scheduling.argnums import ArgNums, check_argnums
 from rematscope.scheduling.host import HostOffload
-from rematscope.scheduling.linearize import linearize
-from rematscope.scheduling.loop_pairs import Segments
-from rematscope.scheduling.plain import POLICIES, Plain, checkpointed
-from rematscope.scheduling.planned import scheduled_as, with_checkpoints
-from rematscope.scheduling.result import Auto
-from rematscope.scheduling.schedule import schedule
+from rematscope.scheduling.per_call import PlannedPerCall
+from rematscope.scheduling.planned import Planned
+from rematscope.scheduling.result import Auto, Decorated, reference
 from rematscope.scheduling.search import COMPILES, Search
-from rematscope.scheduling.structure import digest, stops_at, values_at
-from rematscope.scheduling.suggested_names import shapes_of
 from rematscope.seconds.devices import DEVICES, Device, cost_meant, device_called
-from rematscope.tracing.arguments import with_own_options
-from rematscope.tracing.checkpoints import without_checkpoints
-from rematscope.tracing.signature import Signature
-from rematscope.tracing.trace import trace
 from rematscope.xla.compiling import check_target
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-@with_own_options
+
+class AutoFunction(PlannedPerCall[P, R]):
+    """A function whose gradient stays within a memory limit, which `auto` made of another function.
+
+    Call it like the function, transform it with `jax.jit`, `jax.grad` or `jax.vmap`, and look at a plan with `.plan`.
+    """
+
+    def __init__(self, f: Callable[P, R], argnums: ArgNums, options: "_Options"):
+        super().__init__(f, argnums)
+        self._options = options
+
+    def __repr__(self) -> str:
+        limit = "peak" if self._options.limits_peak else "saved"
+        argnums = "" if self.argnums is None else f", argnums={self.argnums}"
+        return f"<auto({self.__name__}, {limit}={bytes_text(self._options.limit)!r}{argnums})>"
+
+    def __reduce__(self) -> Any:
+        found = reference(self.__wrapped__)
+        if isinstance(found, Decorated) and found.by is self:
+            return str(vars(self)["__qualname__"])  # a decorated function of a module: pickle finds it by its name
+        return AutoFunction, (self.__wrapped__, self.argnums, self._options)
+
+    def plan(self, /, *args: P.args, **kwargs: P.kwargs) -> Auto:
+        """Return the plan for calls with arguments like these: to look at, to save, or to compile before training.
+
+        A later call with such arguments uses this plan, and a plan that a call has made is returned.
+
+        Args:
+          *args, **kwargs: arguments of the function: arrays, or `jax.ShapeDtypeStruct`s.
+
+        Raises:
+          PlanError, TraceError, TargetError: as a call does; see `auto`.
+        """
+        __tracebackhide__ = True
+        result: Auto = self._planned(args, kwargs)
+        return result
+
+    def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], grad_mask: tuple[bool, ...] | None) -> Auto:
+        return self._options.search(self.__wrapped__, args, kwargs, grad_mask, self.argnums)
+
+    def _function(self, plan: Auto) -> Planned:
+        return plan.function
+
+
+class _Options(NamedTuple):
+    """The options of `auto`, which were checked."""
+
+    limit: int
+    limits_peak: bool
+    target: str
+    compiles: int
+    cost: CostFunction
+    host: HostOffload | None
+
+    def search(
+        self,
+        f: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        grad_mask: tuple[bool, ...] | None,
+        argnums: tuple[int, ...] | None,
+    ) -> Auto:
+        """Search for a plan for one call."""
+        __tracebackhide__ = True
+        with progress() as tell, collected_later():
+            tell("tracing", 0)
+            search = Search(f, args, kwargs, self.target, self.compiles, self.cost, self.host, grad_mask)
+            search.tell = tell
+            try:
+                trial, bound = (search.within_peak if self.limits_peak else search.within_saved)(self.limit)
+            except KeyboardInterrupt as stopped:
+                stopped.add_note(_so_far(search, self.limit))
+                raise
+        return Auto(search, trial, self.limit, self.limits_peak, bound, argnums)
+
+
+@overload
 def auto(
-    f: Callable[..., Any],
-    *args: Any,
+    f: Callable[P, R],
+    *,
     peak: int | str | None = None,
     saved: int | str | None = None,
+    argnums: ArgNums = None,
     target: str = "cpu",
     compiles: int = COMPILES,
     cost: CostFunction | str = work,
     device: Device | str | None = None,
     host: HostOffload | None = None,
-    **kwargs: Any,
-) -> Auto:
-    """Chooses what `f`'s backward pass keeps, among all values, and when it computes the rest again.
+) -> AutoFunction[P, R]: ...
 
-    Nothing has to be named. Checkpoints that `f` has are proposals: `f` as it is, and what they keep with another
-    schedule, are among the choices, beside what JAX's policies for products keep and a checkpoint around each block:
-    what a function does each time it is called, with those products in it saved that there is room for.
-    Loops in loops, branches and `shard_map`s are kept or computed again as a whole by a schedule; where there are some,
-    plain checkpoints around layers and turns, also within these, are choices with each of those policies.
+
+@overload
+def auto(
+    *,
+    peak: int | str | None = None,
+    saved: int | str | None = None,
+    argnums: ArgNums = None,
+    target: str = "cpu",
+    compiles: int = COMPILES,
+    cost: CostFunction | str = work,
+    device: Device | str | None = None,
+    host: HostOffload | None = None,
+) -> Callable[[Callable[P, R]], AutoFunction[P, R]]: ...
+
+
+def auto(
+    f: Callable[..., Any] | None = None,
+    *,
+    peak: int | str | None = None,
+    saved: int | str | None = None,
+    argnums: ArgNums = None,
+    target: str = "cpu",
+    compiles: int = COMPILES,
+    cost: CostFunction | str = work,
+    device: Device | str | None = None,
+    host: HostOffload | None = None,
+) -> Any:
+    """Transform `f` so that its gradient stays within a memory limit.
+
+    The transformed function returns what `f` returns, and its gradient is that of `f`. `auto` chooses which values to
+    save between the forward and the backward pass, and when to recompute the others; you name nothing. JAX's
+    checkpoints around layers and loop iterations, its policies, and the checkpoints of `f` are among the choices.
+
+    The first call with new shapes, dtypes, pytrees or static values makes a plan, as the first call of a `jax.jit`
+    function compiles: it traces `f`, searches, and compiles a few candidates, which may take minutes. Later calls with
+    equal ones reuse it; the last 128 plans of a function are kept. A call under `jax.jit`, `jax.grad`, `jax.vmap` or in
+    the body of a `scan` is planned when it is traced. Like `jax.jit`, a plan captures the variables that `f` closes
+    over when it is made; the value and the derivatives come from this one trace.
+
+    The limit holds for the gradient of one call, with nothing around it. `jax.vmap` of the transformed function
+    multiplies its memory: put the `vmap` into `f`. Inside `jax.jit`, JAX does not say how automatic mesh axes shard an
+    argument: call `.plan` with the sharded arrays first.
 
     Args:
-      f: a function that is differentiable in reverse mode. It is compiled, and not run. Of a training step, its loss.
-      *args, **kwargs: its arguments, as for `trace`. Gradients are those of all floating-point ones, and so are the
-        peak's bytes. What needs none, such as a batch of images, says so in `f`, by `jax.lax.stop_gradient`: nothing is
-        computed for it then.
-      peak: bytes that both passes may take once they are compiled: arguments, outputs, gradients and temporaries, as
-        JAX's `memory_analysis` of the compiled gradient counts them. (`measure(f, …).peak_bytes` has the cotangent of a
-        scalar besides, and numbers that the compiler wrote.) A whole number, or a text like `"8 GiB"`.
-      saved: in its place, bytes that may be kept from the forward for the backward pass, as for `plan`.
-      target: what to compile for, as for `measure`.
-      compiles: how often to compile, at most.
-      cost: what is to be least of all that is computed again, as for `plan`: FLOPs, and one for each element that a
-        transcendental function is applied to, by default; `"seconds"` of a roofline of `device`; or a function of an
-        `Equation`, which is asked about those of the forward pass.
-      device: with `cost="seconds"`, the name of a device such as `"tpu v5e"`, a `Device`, or `calibrate()`.
-      host: the memory of the host as a third choice, `HostOffload(bandwidth=16e9)`: what loops stack may wait there,
-        from 1 MiB a stack on. What is least is then seconds, those that moves are waited for included; of the target,
-        where `cost` and `device` are left out and it has known rates. A function without loops has nothing to move, and
-        the memory of a CPU is the host's.
+      f: A function that is differentiable in reverse mode, such as a loss. Without `f`, `auto` returns a decorator.
+      peak: Limit of the compiled peak in bytes: arguments, outputs, gradients and temporaries, as JAX's
+        `memory_analysis` of the compiled gradient counts them. An integer or a string such as `"8 GiB"`. (The
+        `peak_bytes` of `measure` also count the cotangent of a scalar and constants of the compiler.)
+      saved: In place of `peak`, a limit of the bytes that are saved for the backward pass.
+      argnums: Which arguments get a gradient: an integer or several, as for `jax.grad`; None for all floating-point
+        arguments. The backward pass computes nothing for the others, such as a batch of images, and a derivative with
+        respect to them is an error. The integers count positional parameters of `f`, also when a call passes them by
+        keyword; keyword-only arguments get a gradient with None alone.
+      target: What to compile for, as for `measure`.
+      compiles: How many candidates to compile at most.
+      cost: What the choice minimizes: the FLOPs and transcendentals that are recomputed, by default; `"seconds"` of a
+        roofline of `device`; or a function of an `Equation`, which is asked about those of the forward pass.
+      device: With `cost="seconds"`, the name of a device such as `"tpu v5e"`, a `Device`, or `calibrate()`.
+      host: Host memory as a third choice, `HostOffload(bandwidth=16e9)`: residuals that loops stack may be offloaded,
+        if a stack has 1 MiB or more. The choice then minimizes seconds, including the transfers that are waited for:
+        by the rates of the target, if they are known and `cost` and `device` are left out. A function without loops has
+        nothing to offload, and the memory of a CPU is the host's.
 
     Returns:
-      The best of what was compiled. Its `.function` computes and differentiates what `f` does, in reverse mode as was
-      chosen. Value and derivatives all come from one trace of `f`, made by this call: variables that `f` closes over
-      keep the values that they had then. A call for which `jax.jit` would trace `f` again is refused: another pytree
-      structure, static value, shape, dtype, weak type or explicit sharding of the arguments, or another setting of
-      JAX. It can be transformed by `jit`, `vmap` and further derivatives.
+      A callable like `f`. Its `.plan(*args)` returns the plan as an `Auto`, to look at and to save. `jax.jit`, `vmap`,
+      forward mode and second derivatives work on it.
 
     Raises:
-      PlanError: if the limit cannot be read or kept, with the smallest peak that was reached; if `f` changes the state
-        of an object, such as a module of Flax's nnx, or closes over a traced value; if nothing may be compiled; if
-        nothing of `f` can move to a `host`, or does so already; if `f` is a training step, which takes gradients
-        itself; or if only one of `cost="seconds"` and `device` is given.
-      TraceError, TargetError: as `measure` does.
+      PlanError: At once if an option cannot be used. When it plans: if the limit cannot be met, with the smallest peak
+        that was reached; if `f` changes the state of an object, such as a module of Flax's nnx, or closes over a traced
+        value; if nothing of `f` can move to a `host`; if `f` is a training step, which takes gradients itself; or if
+        `argnums` is out of range. When it is differentiated with respect to an argument that is not in `argnums`.
+      TraceError, TargetError: When it plans, as `measure` does.
 
     Example:
       >>> import jax, jax.numpy as jnp
       >>> from rematscope import auto
-      >>> def net(ws, x):
+      >>> @auto(peak="90 KiB")
+      ... def loss(ws, x):
       ...     for w in ws:
       ...         x = jnp.sin(x @ w)
       ...     return x.sum()
       >>> args = [jnp.ones((8, 8))] * 8, jnp.ones((256, 8))
-      >>> found = auto(net, *args, peak="90 KiB")
-      >>> found.measurement.peak_bytes <= found.limit
+      >>> gradients = jax.jit(jax.grad(loss))(*args)
+      >>> loss.plan(*args).measurement.peak_bytes <= 90 * 1024
       True
-      >>> gradients = jax.grad(found.function)(*args)
     """
     __tracebackhide__ = True
-    asked, what = (peak, "peak") if saved is None else (saved, "saved")
-    if asked is None or (peak is not None and saved is not None):
+    given, name = (peak, "peak") if saved is None else (saved, "saved")
+    if given is None or (peak is not None and saved is not None):
         raise PlanError(
             "give auto either peak=, the limit for the compiled peak, or saved=, the limit for saved bytes."
         )
     if not isinstance(compiles, int) or isinstance(compiles, bool) or compiles < 1:
         raise PlanError(f"compiles={compiles!r} will not do: auto compiles what it returns. Give 1 or more.")
-    if "differentiate" in kwargs:
-        raise PlanError(
-            "auto takes no differentiate=: it is about the gradient of all that it is given. Of a training step, give "
-            "it the loss, and let the step take the gradient of its .function."
-        )
-    limit = budget_bytes(asked, what)
+    check_argnums(argnums)
+    limit = budget_bytes(given, name)
     check_target(target)
-    meant = cost_meant(cost, device) if host is None else _weighed(host, cost, device, target, peak is not None)
-    with progress() as tell, collected_later():
-        tell("tracing", 0)
-        search = Search(f, args, kwargs, target, compiles, meant, host)
-        search.tell = tell
-        try:
-            trial, bound = search.within_peak(limit) if peak is not None else search.within_saved(limit)
-        except KeyboardInterrupt as stopped:
-            stopped.add_note(_so_far(search, limit))
-            raise
-    subject = f, *shapes_of((args, kwargs))  # the arrays may go
-    return Auto(search.linearized, trial, search.trials, limit, peak is not None, target, bound, meant, subject, host)
+    counted = cost_meant(cost, device) if host is None else _weighed(host, cost, device, target, peak is not None)
+    options = _Options(limit, peak is not None, target, compiles, counted, host)
+    make = functools.partial(AutoFunction, argnums=argnums, options=options)
+    return make if f is None else make(f)
 
 
 def _so_far(search: Search, limit: int) -> str:
@@ -164,107 +250,3 @@ def _weighed(host: Any, cost: Any, device: Any, target: str, limits_peak: bool) 
             "and of which device, device='tpu v5e'."
         )
     return cast(Device, cost_meant(cost, device))
-
-
-@with_own_options
-def load_schedule(path: str | os.PathLike[str], f: Callable[..., Any], *args: Any, **kwargs: Any) -> Callable[..., Any]:
-    """The function that `auto` chose once, from a file that its result's `.save("choice.json")` wrote.
-
-    Nothing is searched, solved or compiled: `f` is traced once.
-
-    Args:
-      path: the file.
-      f: a function of the same structure: the same operations on the same shapes.
-      *args, **kwargs: its arguments, as for `trace`.
-
-    Returns:
-      A function like `auto(f, …).function`: it computes what `f` does when it is loaded, with the variables that `f`
-      closes over then, and refuses a call for which `jax.jit` would trace `f` again.
-
-    Raises:
-      PlanError: if the file is about another function, or holds no choice; if `f` changes the state of an object.
-      OSError: if it cannot be read.
-
-    Example:
-      >>> import jax.numpy as jnp, pathlib, tempfile
-      >>> from rematscope import auto, load_schedule
-      >>> def net(w, x):
-      ...     return jnp.sin(jnp.sin(x @ w) @ w).sum()
-      >>> args = jnp.ones((8, 8)), jnp.ones((64, 8))
-      >>> file = pathlib.Path(tempfile.mkdtemp(), "choice.json")
-      >>> auto(net, *args, saved="3 KiB").save(file)
-      >>> planned = load_schedule(file, net, *args)
-    """
-    __tracebackhide__ = True
-    if not isinstance(path, str | os.PathLike):
-        raise PlanError(f"{path!r} is no path. Give that of a file which auto(f, …).save('choice.json') wrote.")
-    text = Path(path).read_bytes()
-    no_choice = PlanError(f"{os.fspath(path)} holds no choice. Write one with auto(f, …).save('choice.json').")
-    try:
-        said = json.loads(text)
-        structure, chosen, plain = said["structure"], _places(said["kept"]), _plain(said.get("plain"))
-        away = _places(said.get("moved", []))
-        stops = [(_places([before])[0], _places(there)) for before, there in said.get("stops", ())]
-        segments = [_segments(each) for each in said.get("segments", ())]
-        target = str(said.get("target", "cpu"))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise no_choice from None
-    once, signature = captured(f, args, kwargs), Signature(f, args, kwargs)
-    own = once if said.get("checkpoints") else without_checkpoints(once)
-    given = own if plain is None else checkpointed(once, plain)
-    linearized = linearize(trace(given, *args, **kwargs))
-    try:
-        linearized = divided(linearized, segments)
-    except IndexError:
-        raise no_choice from None
-    if digest(linearized) != structure:
-        raise PlanError(
-            f"{os.fspath(path)} is about another function than {linearized.trace.function} with these arguments, or "
-            "JAX writes it down otherwise now. Let auto choose again."
-        )
-    if plain is not None:
-        return with_checkpoints(once, signature, plain)
-    try:
-        kept, moved = values_at(linearized, chosen), values_at(linearized, away)
-        made = schedule(linearized, kept, stops_at(linearized, stops), moved, target)
-    except IndexError:  # there are not so many values
-        raise no_choice from None
-    return scheduled_as(once, signature, made)
-
-
-def _places(said: Any) -> list[int]:
-    """A list of places as it stands in a file, where anything may stand."""
-    if not isinstance(said, list) or any(type(place) is not int or place < 0 for place in said):
-        raise ValueError("these are no places")
-    return said
-
-
-def _segments(said: Any) -> Segments:
-    """A loop in segments as it stands in a file."""
-    place, iterations, last = _places(said)
-    return place, iterations, last
-
-
-def _block(said: Any) -> Block:
-    """A block as it stands in a file."""
-    block = tuple(_places(said))
-    if len(block) < 2 or block[-2] >= block[-1]:
-        raise ValueError("this is no block")
-    return block
-
-
-def _plain(said: Any) -> Plain | None:
-    """Plain checkpoints as they stand in a file."""
-    if said is None:
-        return None
-    plain = Plain(
-        tuple(map(_block, said["blocks"])),
-        said["depth"],
-        said["policy"],
-        said["own"],
-        tuple(map(tuple, map(_places, said["saved"]))),
-    )
-    depth = [] if plain.depth is None else _places([plain.depth])
-    if plain.policy not in (None, *POLICIES) or (depth and plain.blocks):
-        raise ValueError("these are no checkpoints")
-    return plain

@@ -22,7 +22,7 @@ _SHARE = 0.005  # of all bytes that are made: a function that makes less is no b
 _LEAST = 0.5  # of them: blocks that make less are no way to divide a net
 
 
-def partitions(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tuple[Block, ...]]:
+def partitions(f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> list[tuple[Block, ...]]:
     """Blocks of what `f` calls, in some ways to divide it, the one first that is expected to take least.
 
     Args:
@@ -70,7 +70,7 @@ def partitions(f: Callable[..., Any], *args: Any, **kwargs: Any) -> list[tuple[B
     return sorted(found, key=taken)
 
 
-def first_half(f: Callable[..., Any], block: Block, *args: Any, **kwargs: Any) -> Block:
+def first_half(f: Callable[..., Any], block: Block, /, *args: Any, **kwargs: Any) -> Block:
     """What comes in a block before the place where least leads on, beside the larger of what is on either side of it.
 
     Args:

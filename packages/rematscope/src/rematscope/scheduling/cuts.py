@@ -57,7 +57,7 @@ def crossings(linearized: Linearized) -> list[list[Value]]:
     return found
 
 
-def stretches(f: Callable[..., Any], *args: Any, finest: bool = False, **kwargs: Any) -> tuple[Block, ...]:
+def stretches(f: Callable[..., Any], finest: bool, /, *args: Any, **kwargs: Any) -> tuple[Block, ...]:
     """What `f` does between narrow places, but for what is behind the last of them; nothing where it is not narrow.
 
     Args:

@@ -48,11 +48,12 @@ def differentiable(
         asked = [i for i, t in enumerate(tangents) if not isinstance(t, SymbolicZero)]
         both = forward(*primals)
         results, kept = both[:outputs], both[outputs:]
+        count, fixed = len(primals), len(primals) + len(kept)  # what follows must hold no value of the trace
         flows = [jnp.issubdtype(o.dtype, jnp.inexact) for o in results]
         zeros = [np.zeros(o.shape, jax.dtypes.float0) for o in results]
 
         def straight(*operands: Any) -> Arrays:
-            given, dots = list(operands[: len(primals)]), operands[len(operands) - len(asked) :]
+            given, dots = list(operands[:count]), operands[len(operands) - len(asked) :]
 
             def of(*some: Any) -> Arrays:
                 full = list(given)
@@ -69,7 +70,7 @@ def differentiable(
             zero = tuple(flow and next(flown) for flow in flows)
 
             def pulled(*operands: Any) -> Arrays:
-                given, kept = operands[: len(primals)], operands[len(primals) : len(operands) - none.count(False)]
+                given, kept = operands[:count], operands[count : len(operands) - none.count(False)]
                 flowing = iter(operands[len(operands) - none.count(False) :])
                 pairs = zip(flows, zero, zeros, strict=True)
                 cotangents = [next(flowing) if flow else nothing for flow, no, nothing in pairs if not no]
@@ -90,7 +91,7 @@ def differentiable(
                 *(tangents[i] for i in asked),
                 straight=straight,
                 back=back,
-                fixed=len(primals) + len(kept),
+                fixed=fixed,
                 types=types,
             )
         )

@@ -51,7 +51,7 @@ class HostOffload:
       PlanError: if one of them is no such number.
 
     Example:
-      >>> from rematscope import Host
+      >>> from rematscope import HostOffload
       >>> HostOffload(bandwidth=16e9, capacity="64 GiB").capacity
       68719476736
     """

@@ -23,7 +23,7 @@ class Known:
     """
 
     limit: int
-    peak: int
+    peak: float
     recomputed: float
     of_own: bool
     plain: Plain | None
@@ -31,16 +31,15 @@ class Known:
     moved: tuple[int, ...]
     stops: tuple[tuple[int, tuple[int, ...]], ...]
     segments: tuple[Segments, ...]
-    measurement: Measurement
+    measurement: Measurement | None
     bound: float
 
     @classmethod
     def of(cls, trial: Proposal, limit: int, of_own: bool, bound: float) -> "Known":
         """What a trial was, that there is room for."""
-        assert trial.measurement is not None, "it was compiled"
         return cls(
             limit,
-            int(trial.taken),
+            trial.taken,
             trial.recomputed,
             of_own,
             trial.plain,

@@ -20,7 +20,7 @@ from rematscope.linting.subject import everything, source_of
 from rematscope.scheduling.linearize import Linearized, linearize
 from rematscope.tracing.arguments import flattened
 from rematscope.tracing.checkpoints import jaxpr_of, without_checkpoints
-from rematscope.tracing.trace import trace
+from rematscope.tracing.trace import trace_call
 
 source_info_util.register_exclusion(__file__)
 
@@ -56,8 +56,14 @@ class Nameable:
       spots: where names can be written, in the order of the program.
     """
 
-    def __init__(self, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]):
-        self._f, self._args, self._kwargs = f, args, kwargs
+    def __init__(
+        self,
+        f: Callable[..., Any],
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        grad_mask: Sequence[bool] | None = None,
+    ):
+        self._f, self._args, self._kwargs, self._grad_mask = f, args, kwargs, grad_mask
         plain = jaxpr_of(without_checkpoints(f), *args, **kwargs)
         self._jaxpr = jax_internals.rewritten(plain, lambda eqn, _: [eqn])  # no two equations are one object
         self.spots = tuple(_spots(self._jaxpr))
@@ -82,8 +88,8 @@ class Nameable:
         run = jaxpr_as_fun(jax_internals.rewritten(self._jaxpr, change))
 
         def function(*args: Any, **kwargs: Any) -> Any:
-            _, leaves = flattened(self._f, args, kwargs)
-            tree = jax.tree.structure(jax.eval_shape(self._f, *args, **kwargs))
+            flat, leaves = flattened(self._f, args, kwargs)
+            tree = jax.tree.structure(jax.eval_shape(flat, *leaves))
             return jax.tree.unflatten(tree, run(*leaves))
 
         function.__name__ = getattr(self._f, "__name__", "named")
@@ -100,7 +106,7 @@ class Nameable:
         """
         spots = {f"{_GIVEN}{i}": spot for i, spot in enumerate(self.spots)}
         names = {spot: name for name, spot in spots.items()}
-        named = linearize(trace(self.named(names), *self._args, **self._kwargs))
+        named = linearize(trace_call(self.named(names), self._args, self._kwargs, grad_mask=self._grad_mask))
         stands_for: dict[Value, Value] = {}
         try:
             own = {there: here for here, there in _pairs(linearized.primal, named.primal, stands_for)}

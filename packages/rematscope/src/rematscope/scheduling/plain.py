@@ -49,7 +49,7 @@ def checkpointed(f: Callable[..., Any], plain: Plain) -> Callable[..., Any]:
     return in_blocks(f, plain.blocks, policy, frozenset(plain.saved)) if plain.blocks else without_checkpoints(f)
 
 
-def in_words(f: Callable[..., Any], plain: Plain, *args: Any, **kwargs: Any) -> str:
+def in_words(f: Callable[..., Any], plain: Plain, /, *args: Any, **kwargs: Any) -> str:
     """Where in the code of `f` such checkpoints are, and what they save, for somebody who writes them there."""
     if plain.own:
         places = "the checkpoints that it has"
@@ -68,7 +68,7 @@ def _each_alone(operations: Sequence[Block]) -> list[Block]:
     return [(*path, i, i + 1) for *path, i in operations]
 
 
-def _lines_of(f: Callable[..., Any], blocks: Sequence[Block], *args: Any, **kwargs: Any) -> str:
+def _lines_of(f: Callable[..., Any], blocks: Sequence[Block], /, *args: Any, **kwargs: Any) -> str:
     """The lines that blocks are, `net.py:7-12 (layer), 5 times`, each once."""
     inside = {path: body for path, _, body in bodies(jaxpr_of(without_checkpoints(f), *args, **kwargs))}
     found = Counter(
@@ -77,7 +77,7 @@ def _lines_of(f: Callable[..., Any], blocks: Sequence[Block], *args: Any, **kwar
     return "; ".join(lines + (f", {times} times" if times > 1 else "") for lines, times in found.items())
 
 
-def ways(f: Callable[..., Any], has_own: bool, closed: bool, *args: Any, **kwargs: Any) -> Iterator[Plain]:
+def ways(f: Callable[..., Any], has_own: bool, closed: bool, /, *args: Any, **kwargs: Any) -> Iterator[Plain]:
     """Plain checkpoints that `f` may have.
 
     Args:
@@ -91,7 +91,7 @@ def ways(f: Callable[..., Any], has_own: bool, closed: bool, *args: Any, **kwarg
         yield from (Plain(own=True, policy=policy) for policy in POLICIES if closed)
     if has_own and not closed:
         return
-    found = [stretches(f, *args, **kwargs), *([stretches(f, *args, finest=True, **kwargs)] if closed else [])]
+    found = [stretches(f, finest, *args, **kwargs) for finest in ([False, True] if closed else [False])]
     for blocks in partitions(f, *args, **kwargs)[: _PARTITIONS if closed else 1]:
         # The last one is gone back through at once: it, or its second half, is computed again for nothing.
         found += blocks, blocks[:-1], (*blocks[:-1], first_half(f, blocks[-1], *args, **kwargs))

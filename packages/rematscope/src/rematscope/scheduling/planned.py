@@ -1,7 +1,7 @@
 """A function with a plan for its gradient, which is good for calls like the one that it was planned for."""
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn, Self
 
 import jax
@@ -10,6 +10,7 @@ from jax.extend import source_info_util
 from jax.extend.core import jaxpr_as_fun
 
 from rematscope.errors import PlanError
+from rematscope.scheduling.argnums import guarded
 from rematscope.scheduling.differentiable import differentiable
 from rematscope.scheduling.plain import Plain, checkpointed
 from rematscope.scheduling.schedule import Schedule
@@ -21,8 +22,8 @@ from rematscope.tracing.signature import Signature
 source_info_util.register_exclusion(__file__)
 
 
-class Unpickled:
-    """What holds traced programs: its copy is itself, for nothing in it changes, and it is not pickled."""
+class Constant:
+    """An object whose copy is itself, since nothing in it changes."""
 
     def __copy__(self) -> Self:
         return self
@@ -30,14 +31,8 @@ class Unpickled:
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
 
-    def __reduce__(self) -> NoReturn:
-        raise PlanError(
-            "a plan holds traced programs, which cannot be pickled. Write its choice to a file, "
-            "result.save('choice.json'), and read it where you need it, load_schedule('choice.json', f, *args)."
-        )
 
-
-class Planned(Unpickled):
+class Planned(Constant):
     """A function with a plan for its gradient.
 
     Value, `jvp`, gradient and second order come from the program that was traced when the plan was made.
@@ -46,24 +41,46 @@ class Planned(Unpickled):
       once: the function as it was traced.
       signature: the call that it was traced for.
       run: computes and differentiates as was planned.
+      grad_mask: which leaves of a call get a gradient; None for all.
     """
 
-    def __init__(self, once: CalledOnce, signature: Signature, run: Callable[..., Any]):
+    def __init__(
+        self,
+        once: CalledOnce,
+        signature: Signature,
+        run: Callable[..., Any],
+        grad_mask: Sequence[bool] | None = None,
+    ):
         functools.update_wrapper(self, once.function, updated=())
+        self._function = once.function
         self.__name__ = called(once.function)  # which a partial has not
-        self._signature, self._run = signature, run
+        self._signature, self._run, self._grad_mask = signature, run, grad_mask
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         self._signature.check(args, kwargs)
+        return self.call(args, kwargs)
+
+    def call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Call it with arguments that are known to be like the planned ones."""
+        args, kwargs = guarded(self._function, args, kwargs, self._grad_mask)
         return self._run(*args, **kwargs)
+
+    def __reduce__(self) -> NoReturn:
+        raise PlanError(
+            f"the planned function {self.__name__} holds traced programs, which cannot be pickled. Pickle the plan, or "
+            "write its schedule to a file, plan.save('schedule.json'), and read that where you need it, "
+            "load_schedule('schedule.json', f)."
+        )
 
     def __repr__(self) -> str:
         return f"<{self.__name__} with a planned gradient>"
 
 
-def scheduled_as(once: CalledOnce, signature: Signature, programs: Schedule) -> Planned:
+def scheduled_as(
+    once: CalledOnce, signature: Signature, programs: Schedule, grad_mask: Sequence[bool] | None = None
+) -> Planned:
     """The function whose backward pass keeps some values and computes the others again late."""
-    return Planned(once, signature, keeping(once, programs))
+    return Planned(once, signature, keeping(once, programs), grad_mask)
 
 
 def keeping(once: CalledOnce, programs: Schedule) -> Callable[..., Any]:
@@ -86,6 +103,8 @@ def keeping(once: CalledOnce, programs: Schedule) -> Callable[..., Any]:
     return run
 
 
-def with_checkpoints(once: CalledOnce, signature: Signature, plain: Plain) -> Planned:
+def with_checkpoints(
+    once: CalledOnce, signature: Signature, plain: Plain, grad_mask: Sequence[bool] | None = None
+) -> Planned:
     """The function with plain checkpoints."""
-    return Planned(once, signature, checkpointed(once, plain))
+    return Planned(once, signature, checkpointed(once, plain), grad_mask)

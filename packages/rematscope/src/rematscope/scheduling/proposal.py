@@ -35,6 +35,7 @@ class Subject:
       cost: what is to be least of all that is computed again.
       least: what both passes compute at all events, in FLOPs and transcendentals.
       moves: what may wait on the host, if anything may.
+      grad_mask: which leaves of a call get a gradient; None for all.
     """
 
     once: CalledOnce
@@ -43,6 +44,7 @@ class Subject:
     cost: CostFunction
     least: int
     moves: Moves | None = None
+    grad_mask: tuple[bool, ...] | None = None
     _known: dict[Equation, float] = dataclasses.field(default_factory=dict)  # choices have most of theirs in common
 
     def work(self, programs: Schedule | Trace) -> float:
@@ -89,8 +91,8 @@ class Proposal:
         """What computes and differentiates so."""
         subject = self.subject
         if self.plain is not None:
-            return with_checkpoints(subject.once, subject.signature, self.plain)
-        return scheduled_as(subject.once, subject.signature, self.schedule)
+            return with_checkpoints(subject.once, subject.signature, self.plain, subject.grad_mask)
+        return scheduled_as(subject.once, subject.signature, self.schedule, subject.grad_mask)
 
     @property
     def _programs(self) -> Schedule | Trace:

@@ -3,13 +3,17 @@
 import dataclasses
 import json
 import math
+import operator
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import pickle
+import sys
+from collections.abc import Callable, Iterable
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 from rematscope.choices.build import CostFunction, work
 from rematscope.errors import PlanError
+from rematscope.ir.gradients import isolated
 from rematscope.ir.program import Equation, Program, Value, type_text
 from rematscope.ir.source import Source, each_of_common_path, numberless
 from rematscope.memory.fused import is_tpu
@@ -20,14 +24,17 @@ from rematscope.render.parts import Lines, Paragraph, Pictured, TextTable
 from rematscope.render.units import bytes_text, count_text, seconds_text
 from rematscope.render.view import View
 from rematscope.scheduling import divided
+from rematscope.scheduling.argnums import ArgNums
 from rematscope.scheduling.host import HostOffload
-from rematscope.scheduling.linearize import Linearized
+from rematscope.scheduling.known import Known
 from rematscope.scheduling.plain import Plain, in_words
-from rematscope.scheduling.planned import Unpickled
+from rematscope.scheduling.planned import Constant
 from rematscope.scheduling.proposal import Proposal
+from rematscope.scheduling.search import Search
 from rematscope.scheduling.structure import digest, places, places_of_stops
 from rematscope.scheduling.suggested_names import SuggestedNames, everything, suggested_names
 from rematscope.seconds.devices import Device
+from rematscope.xla.compiling import Compiled
 from rematscope.xla.measure import Measurement
 
 _CLOSED = "loops in loops, branches and shard_maps count as one operation each"
@@ -55,7 +62,7 @@ class Line:
     when: tuple[float, float] | None = None
 
 
-class Auto(Unpickled, Pictured):
+class Auto(Constant, Pictured):
     """A function within a limit of memory, and how it keeps to it. Displays itself as a picture with its numbers.
 
     Attributes:
@@ -71,29 +78,40 @@ class Auto(Unpickled, Pictured):
     size = Timeline.size
 
     def __init__(
-        self,
-        linearized: Linearized,
-        chosen: Proposal,
-        trials: list[Proposal],
-        limit: int,
-        limits_peak: bool,
-        target: str,
-        bound: float,
-        cost: CostFunction,
-        subject: tuple[Callable[..., Any], Sequence[Any], Mapping[str, Any]],
-        host: HostOffload | None = None,
+        self, search: Search, chosen: Proposal, limit: int, limits_peak: bool, bound: float, argnums: ArgNums = None
     ):
-        self._linearized = linearized
+        """Args:
+        search: what was compiled, and for which function.
+        chosen: the best that was compiled.
+        limit, limits_peak, bound: see the attributes.
+        argnums: which arguments get a gradient, as of `auto`.
+        """
+        self._own, self._structure, self._compiles = search.own, search.key[:2], search.compiles
+        self._linearized = search.linearized
         self._chosen = chosen
         self.function = chosen.function
-        self.trials = tuple(trials)
+        self.trials = tuple(search.trials)
         self.limit = limit
         self.limits_peak = limits_peak
-        self.target = target
+        self.target = search.target
         self.bound = min(bound, chosen.recomputed)
-        self._cost = cost
-        self._subject = subject
-        self._host = host
+        self._argnums = argnums
+        self._cost = search.cost
+        self._subject = search.f, search.args, search.kwargs, search.grad_mask
+        self._host = search.host
+
+    def __reduce__(self) -> tuple[Callable[[bytes], "Auto"], tuple[bytes]]:
+        return _unpickled, (_pickled(self._state()),)
+
+    def _state(self) -> "_State":
+        f, args, kwargs, grad_mask = self._subject
+        trials = [Known.of(trial, self.limit, trial.linearized is self._own, self.bound) for trial in self.trials]
+        compiled = [one.measurement.made for one in self.trials if one.measurement is not None]
+        return _State(
+            reference(f), args, kwargs, grad_mask, self.target, self._compiles, self._cost, self._host,
+            self._structure, [dataclasses.replace(one, measurement=None) for one in trials], compiled,
+            self.trials.index(self._chosen), self.limit, self.limits_peak, self.bound, self._argnums,
+        )  # fmt: skip
 
     @cached_property
     def suggested_names(self) -> SuggestedNames:
@@ -111,7 +129,7 @@ class Auto(Unpickled, Pictured):
         if not chosen.recomputed and chosen.plain in (None, Plain()) and chosen.kept == chosen.linearized.kept:
             return everything(*self._subject)
         if chosen.plain is not None:
-            f, args, kwargs = self._subject
+            f, args, kwargs, _ = self._subject
             raise PlanError(
                 f"what was chosen for {function} are plain checkpoints, and names do not say where these are: "
                 f"{in_words(f, chosen.plain, *args, **kwargs)}. Write these, or use .function."
@@ -217,6 +235,7 @@ class Auto(Unpickled, Pictured):
             "stops": places_of_stops(linearized, self._chosen.stops),
             "segments": self._chosen.segments,
             "target": self._chosen.subject.target,
+            "argnums": self._argnums,
         }
         write_whole(path, json.dumps(said))
 
@@ -339,6 +358,70 @@ class Auto(Unpickled, Pictured):
                 ]
             )
         return cells
+
+
+class _State(NamedTuple):
+    """What of a result is pickled; the programs are traced again."""
+
+    f: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    grad_mask: tuple[bool, ...] | None
+    target: str
+    compiles: int
+    cost: CostFunction
+    host: HostOffload | None
+    structure: tuple[str, str]
+    trials: list[Known]
+    compiled: list[Compiled]
+    chosen: int
+    limit: int
+    limits_peak: bool
+    bound: float
+    argnums: ArgNums
+
+
+class Decorated(NamedTuple):
+    """Stands for a function whose name means, in its module, what a decorator made of it."""
+
+    by: Any
+
+
+def reference(f: Callable[..., Any]) -> Any:
+    """Return a function, or `Decorated` in its place, which pickle finds by its name."""
+    module = sys.modules.get(getattr(f, "__module__", None) or "")
+    try:
+        found = operator.attrgetter(getattr(f, "__qualname__", ""))(module)
+    except AttributeError:
+        return f
+    return Decorated(found) if found is not f and getattr(found, "__wrapped__", None) is f else f
+
+
+def _pickled(state: _State) -> bytes:
+    try:
+        return pickle.dumps(state)
+    except Exception as error:  # of the function, its static arguments, its cost or its devices
+        raise PlanError(
+            f"this plan cannot be pickled: {error}. Write its schedule to a file, plan.save('schedule.json'), and read "
+            "that where you need it, load_schedule('schedule.json', f)."
+        ) from None
+
+
+def _unpickled(pickled: bytes) -> Auto:
+    state: _State = pickle.loads(pickled)
+    f = state.f.by.__wrapped__ if isinstance(state.f, Decorated) else state.f
+    with isolated():
+        search = Search(
+            f, state.args, state.kwargs, state.target, state.compiles, state.cost, state.host, state.grad_mask
+        )
+        if search.key[:2] != state.structure:
+            raise PlanError(
+                f"this plan was pickled for another version of {search.name}: its operations or shapes differ now, or "
+                "JAX traces it differently. Let auto plan again."
+            )
+        for known, made in zip(state.trials, state.compiled, strict=True):
+            search.recall(known, made)
+    return Auto(search, search.trials[state.chosen], state.limit, state.limits_peak, state.bound, state.argnums)
 
 
 def _count(number: float) -> str:

@@ -366,7 +366,10 @@ class Rows:
             return None
         chosen = frozenset(v for v, on in zip(self.candidates, result.x, strict=False) if on > 0.5)
         moved = frozenset(v for v, h in self.moves.items() if result.x[h] > 0.5)
-        return chosen | self.fixed, moved, max(0.0, (result.mip_dual_bound - less.sum()) * unit)
+        bound = result.mip_dual_bound
+        if bound is None:  # without a branch, or anything to branch on, HiGHS gives none
+            bound = result.fun if result.status == 0 else -math.inf
+        return chosen | self.fixed, moved, max(0.0, (bound - less.sum()) * unit)
 
     @cached_property
     def least(self) -> float:

@@ -20,7 +20,9 @@ _LINEAR = VIEWS | frozenset(
 )
 
 
-def worth_saving(f: Callable[..., Any], blocks: Sequence[Block], *args: Any, **kwargs: Any) -> list[tuple[Block, int]]:
+def worth_saving(
+    f: Callable[..., Any], blocks: Sequence[Block], /, *args: Any, **kwargs: Any
+) -> list[tuple[Block, int]]:
     """Operations in blocks whose results had better be kept, and the bytes of these over all turns; the best first.
 
     Args:

@@ -26,7 +26,7 @@ from rematscope.scheduling.costs import cost_in
 from rematscope.scheduling.cuts import kept_at_cuts
 from rematscope.scheduling.host import HostOffload, HostRows, Moves
 from rematscope.scheduling.known import Known
-from rematscope.scheduling.linearize import linearize
+from rematscope.scheduling.linearize import Linearized, linearize
 from rematscope.scheduling.plain import POLICIES, Plain, checkpointed
 from rematscope.scheduling.plains import Plains
 from rematscope.scheduling.proposal import Proposal, Subject
@@ -37,8 +37,9 @@ from rematscope.scheduling.structure import digest, stops_at, values_at
 from rematscope.seconds.devices import Device
 from rematscope.tracing.checkpoints import checkpoints, repeats_what_may_differ, without_checkpoints
 from rematscope.tracing.signature import Signature
-from rematscope.tracing.trace import trace
-from rematscope.xla.measure import measure
+from rematscope.tracing.trace import trace_call
+from rematscope.xla.compiling import Compiled
+from rematscope.xla.measure import Measurement, measure_call
 
 COMPILES = 4
 _AT_WORST = 1.1  # of compiled to foretold temporaries, as a rule: for a choice after which nothing else is compiled
@@ -74,7 +75,9 @@ class Search:
         compiles: int,
         cost: CostFunction = work,
         host: HostOffload | None = None,
+        grad_mask: tuple[bool, ...] | None = None,
     ):
+        self.f, self.grad_mask, self.host = f, grad_mask, host
         self.args, self.kwargs, self.target, self.cost, self.compiles = args, kwargs, target, cost, compiles
         self.trials: list[Proposal] = []
         self._found: list[tuple[Proposal, float]] = []  # in the rows, for any aim, with their bounds
@@ -84,9 +87,9 @@ class Search:
         self._table: Tours | None = None  # of the chain, for a limit near the one that is looked at
         self.tell: Callable[[str, float], None] = lambda text, done: None
         once = captured(f, args, kwargs)
-        self.linearized = linearize(trace(without_checkpoints(once), *args, **kwargs))
+        self.linearized = self._linearized(without_checkpoints(once))
         has_own = any(checkpoints(once.jaxpr)) and not repeats_what_may_differ(once.jaxpr)
-        self.own = linearize(trace(once, *args, **kwargs)) if has_own else None
+        self.own = self._linearized(once) if has_own else None
         counted = repr(cost) if isinstance(cost, Device) else cost if isinstance(cost, Hashable) else object()
         self.key = digest(self.linearized), digest(self.own) if self.own else "", target, counted, compiles, host
         self.cuts = [*itertools.islice(kept_at_cuts(self.linearized), _CUTS)]
@@ -97,7 +100,7 @@ class Search:
         self._plains = Plains(once, args, kwargs, has_own, self.linearized.closed, target, self._with)
         whole = self.linearized.trace.cost
         self.subject = Subject(
-            once, Signature(f, args, kwargs), target, cost, whole.flops + whole.transcendentals, self.moves
+            once, Signature(f, args, kwargs), target, cost, whole.flops + whole.transcendentals, self.moves, grad_mask
         )
         self._trial = functools.partial(Proposal, self.subject)
         self.fixed = self.linearized.fixed_bytes
@@ -347,7 +350,7 @@ class Search:
     def _with(self, plain: Plain) -> Proposal:
         if plain not in self._with_plain:
             same = {Plain(): self.linearized, Plain(own=True): self.own}.get(plain)
-            linearized = same or linearize(trace(checkpointed(self.subject.once, plain), *self.args, **self.kwargs))
+            linearized = same or self._linearized(checkpointed(self.subject.once, plain))
             self._with_plain[plain] = self._trial(linearized, linearized.kept, plain=plain)
         return self._with_plain[plain]
 
@@ -355,6 +358,9 @@ class Search:
     def _least_of_rows(self) -> Proposal:
         kept, moved = self.rows[0].smallest()
         return self._trial(self.linearized, kept, moved=moved)
+
+    def _linearized(self, f: Callable[..., Any]) -> Linearized:
+        return linearize(trace_call(f, self.args, self.kwargs, grad_mask=self.grad_mask))
 
     def _rows(self, kept: frozenset[Value] = frozenset()) -> Rows:
         return Rows(self.linearized, kept, self.cost) if self.moves is None else HostRows(self.moves, kept, self.cost)
@@ -385,6 +391,12 @@ class Search:
         self.trials.append(trial)
         return trial
 
+    def recall(self, known: Known, made: Compiled) -> None:
+        """Add a choice that another process compiled."""
+        trial = self._known(known)
+        passes = trace_call(trial.function, self.args, self.kwargs, grad_mask=self.grad_mask)
+        trial.measurement = Measurement(passes, self.target, made)
+
     def _is_new(self, trial: Proposal) -> bool:
         return not any(t.is_like(trial) for t in self.trials)
 
@@ -392,7 +404,7 @@ class Search:
         self.tell(
             f"compile {len(self.trials) + 1} of {self.compiles}, {bytes_text(trial.schedule.saved_bytes)} saved", 0
         )
-        made = trial.measurement = measure(trial.function, *self.args, target=self.target, **self.kwargs)
+        made = trial.measurement = measure_call(trial.function, self.args, self.kwargs, self.target, self.grad_mask)
         if not made.out_of_memory:
             self.fixed = int(trial.peak_bytes) - made.temp_bytes
         self.trials.append(trial)

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
-import numpy as np
 
 from rematscope.choices.build import CostFunction, work
 from rematscope.errors import PlanError
@@ -19,7 +18,7 @@ from rematscope.scheduling.linearize import Linearized
 from rematscope.scheduling.named import Nameable, Spot
 from rematscope.scheduling.rows import Rows
 from rematscope.scheduling.schedule import Schedule, schedule
-from rematscope.tracing.trace import Trace, trace
+from rematscope.tracing.trace import Trace, trace_call
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,16 +102,21 @@ class SuggestedNames(View):
         )
 
 
-def everything(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> SuggestedNames:
+def everything(
+    f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], grad_mask: Sequence[bool] | None
+) -> SuggestedNames:
     """That all is kept, for which nothing has to be written."""
     policy = jax.checkpoint_policies.everything_saveable
-    return SuggestedNames((), policy, f, trace(jax.checkpoint(f, policy=policy), *args, **kwargs), 0)
+    return SuggestedNames(
+        (), policy, f, trace_call(jax.checkpoint(f, policy=policy), args, kwargs, grad_mask=grad_mask), 0
+    )
 
 
 def suggested_names(
     f: Callable[..., Any],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
+    grad_mask: Sequence[bool] | None,
     linearized: Linearized,
     chosen: Schedule,
     in_its_places: bool,
@@ -123,6 +127,7 @@ def suggested_names(
     Args:
       f: the function.
       args, kwargs: its arguments.
+      grad_mask: which of their leaves get a gradient; None for all.
       linearized: its programs.
       chosen: the choice.
       in_its_places: whether what can be named of it stays, so that the peak is about the same; else it is chosen anew
@@ -132,7 +137,7 @@ def suggested_names(
     Raises:
       PlanError: if names cannot say what was chosen.
     """
-    nameable = Nameable(f, args, kwargs)
+    nameable = Nameable(f, args, kwargs, grad_mask)
     spots = nameable.spot_of(linearized)
     wanted = chosen.values
     reached = [v for v in wanted if v in spots]
@@ -150,7 +155,7 @@ def suggested_names(
     names, written = _written(nameable.spots, found_at)
     policy = jax.checkpoint_policies.save_only_these_names(*dict.fromkeys(names.values()))
     named = nameable.named(names)
-    passes = trace(jax.checkpoint(named, policy=policy), *args, **kwargs)
+    passes = trace_call(jax.checkpoint(named, policy=policy), args, kwargs, grad_mask=grad_mask)
     result = SuggestedNames(written, policy, named, passes, replaced)
     if out_of_reach or result.saved_bytes != made.saved_bytes:
         function = linearized.trace.function
@@ -159,18 +164,6 @@ def suggested_names(
             f"JAX keeps {bytes_text(result.saved_bytes)} with them. Use .function."
         )
     return result
-
-
-def shapes_of(args: Any) -> Any:
-    """A pytree of arguments as shapes, whose arrays may go then."""
-    return jax.tree.map(lambda leaf: _shape(leaf) if isinstance(leaf, jax.Array | np.ndarray) else leaf, args)
-
-
-def _shape(array: Any) -> Any:
-    aval, sharding = jax.typeof(array), getattr(array, "sharding", None)
-    somewhere = sharding if getattr(sharding, "num_devices", 1) > 1 else None
-    make: Callable[..., Any] = jax.ShapeDtypeStruct  # JAX gives its constructor no types
-    return make(aval.shape, aval.dtype, sharding=somewhere, weak_type=getattr(aval, "weak_type", False))
 
 
 def _written(spots: Sequence[Spot], kept: Mapping[Spot, tuple[Value, int]]) -> tuple[dict[Spot, str], tuple[Name, ...]]:

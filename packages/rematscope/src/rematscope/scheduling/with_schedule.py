@@ -4,7 +4,7 @@ import functools
 import inspect
 from collections import Counter
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec, TypeVar, cast
 
 import jax
 from jax.extend import source_info_util
@@ -19,56 +19,61 @@ from rematscope.scheduling.captured import traced_for_a_plan
 from rematscope.scheduling.linearize import linearize
 from rematscope.scheduling.planned import keeping
 from rematscope.scheduling.schedule import schedule
-from rematscope.tracing.arguments import called, described
+from rematscope.tracing.arguments import called, described, flattened
 from rematscope.tracing.checkpoints import CalledOnce, checkpoints, nothing, with_policy, without_checkpoints
 from rematscope.tracing.trace import Trace, trace
 from rematscope.xla.compiling import check_target
 
 source_info_util.register_exclusion(__file__)
 
+P = ParamSpec("P")
+R = TypeVar("R")
 
-def with_schedule(f: Callable[..., Any], policy: Policy | None = None, *, target: str = "cpu") -> Callable[..., Any]:
-    """`f` with its checkpoints' choice of what to keep, and a backward pass that computes the rest as late as it may.
 
-    What a checkpoint goes around is computed again as a whole before any of it is used. Here each operation comes
-    directly before the first one that reads it, also in the bodies of scans, so that one checkpoint around a whole net
-    has the peak of many around its parts. What is kept, and how much is computed again, stays what JAX makes of it.
+def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: str = "cpu") -> Callable[P, R]:
+    """Transform `f` so that its backward pass recomputes each value just before its use.
+
+    `jax.checkpoint` recomputes all of its function before it uses any of the results. The transformed function saves
+    the same values, but recomputes each of the others directly before the first operation that reads it, also in the
+    bodies of scans. One checkpoint around a whole model then has the peak of many checkpoints around its layers. The
+    saved bytes and the recompute are those of JAX.
+
+    Each call traces `f`, with the current values of the variables that it closes over: call it under `jax.jit`.
 
     Args:
-      f: a function of pytrees of arrays, differentiable in reverse mode. If it has checkpoints, they stay where they
-        are; if it has none, one around all of it is meant.
-      policy: what to keep, for all checkpoints, as for `jax.checkpoint`; None keeps nothing.
-      target: what it is compiled for, as for `measure`. A TPU would write what other targets have to be held back from.
+      f: A function of pytrees of arrays that is differentiable in reverse mode. Its checkpoints stay where they are; a
+        function without any gets one around all of it.
+      policy: What all checkpoints save, as for `jax.checkpoint`; None saves nothing.
+      target: What the result is compiled for, as for `measure`: a TPU needs other barriers in the program.
 
     Returns:
-      A function with `f`'s values and derivatives. It can be differentiated in forward and reverse mode and again, and
-      transformed by `jit` and `vmap`; the schedule is that of reverse mode, and second order computes the first as
-      plain JAX. Each call traces `f` again, with the variables that it closes over now: call it under `jax.jit`.
+      A callable like `f`, with its values and derivatives. `jax.jit`, `vmap`, forward mode and second derivatives work
+      on it. The schedule is that of reverse mode; a second derivative computes the first one as plain JAX does.
 
     Raises:
-      TraceError: when it is called, as `trace` does.
-      PlanError: if `policy` is no function; when it is called, if it makes policies and is none, moves values to the
-        host, if `f` changes the state of an object, such as a module of Flax's nnx, or if a checkpoint of `f` is
-        differentiated in it, or has to repeat an effect that none may.
+      TraceError: When it is called, as `trace` does.
+      PlanError: At once if `policy` is no function. When it is called: if `policy` makes policies and is none, or moves
+        values to the host; if `f` changes the state of an object, such as a module of Flax's nnx; if `f` takes the
+        gradient of a function that has a checkpoint; or if a checkpoint would have to repeat an effect.
 
     Example:
       >>> import jax, jax.numpy as jnp
-      >>> from rematscope import scheduled
-      >>> def net(ws, x):
+      >>> from rematscope import with_schedule
+      >>> def loss(ws, x):
       ...     for w in ws:
       ...         x = jnp.sin(x @ w)
       ...     return x.sum()
       >>> ws, x = [jnp.eye(4)] * 3, jnp.ones((2, 4))
-      >>> late = with_schedule(net, jax.checkpoint_policies.dots_saveable)
-      >>> bool(jnp.allclose(jax.grad(late)(ws, x)[0], jax.grad(net)(ws, x)[0]))
+      >>> scheduled = with_schedule(loss, jax.checkpoint_policies.dots_saveable)
+      >>> bool(jnp.allclose(jax.grad(scheduled)(ws, x)[0], jax.grad(loss)(ws, x)[0]))
       True
     """
-
+    flattened(f, (), {})
     chosen = None if policy is None else _asked(policy)
     check_target(target)
 
     @functools.wraps(f)
-    def function(*args: Any, **kwargs: Any) -> Any:
+    def function(*args: P.args, **kwargs: P.kwargs) -> R:
         once, leaves = _with_outer_values(traced_for_a_plan(f, args, kwargs), jax.tree.leaves((args, kwargs)))
         repeatable = all(is_repeatable(eqn, prints=True) for eqn in body_of(once.jaxpr)[0].eqns)
         passes = trace(with_policy(once, chosen if repeatable else saving_unrepeatable(chosen)), *leaves)
@@ -77,7 +82,7 @@ def with_schedule(f: Callable[..., Any], policy: Policy | None = None, *, target
         if moved := sum(r.value.nbytes for r in passes.residuals if r.kind == "computed" and r.memory == "host"):
             raise PlanError(
                 f"a policy moves {bytes_text(moved)} of {called(f)} to the host, and a schedule keeps all on the "
-                "device. Give jax.checkpoint that policy, scheduled one that saves what fits, or auto a host=."
+                "device. Give jax.checkpoint that policy, with_schedule one that saves what fits, or auto a host=."
             )
         linearized = linearize(passes)
         late = schedule(linearized, linearized.kept, target=target)
@@ -89,7 +94,7 @@ def with_schedule(f: Callable[..., Any], policy: Policy | None = None, *, target
             saved = plain.saved_by(chosen or nothing)
             if (inside := schedule(plain, saved, target=target)).saved_bytes <= late.saved_bytes:
                 made = keeping(once, inside)
-        return made(*leaves)
+        return cast(R, made(*leaves))
 
     return function
 
@@ -153,8 +158,8 @@ def _with_outer_values(once: CalledOnce, leaves: list[Any]) -> tuple[CalledOnce,
     if axes := sorted(frozenset[str]().union(*map(varying, (*map(jax.typeof, values), *made)))):
         raise PlanError(
             f"{called(once.function)} is called inside a shard_map over {', '.join(map(repr, axes))} that checks what "
-            "differs between devices (check_vma=True), and scheduled programs do not say that. Put the shard_map into "
-            "the function that you give to scheduled, or pass check_vma=False to the shard_map."
+            "differs between devices (check_vma=True), and a schedule does not say that. Put the shard_map into "
+            "the function that you give to with_schedule, or pass check_vma=False to the shard_map."
         )
     if not any(is_outer):
         return once, leaves

@@ -10,8 +10,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.extend import source_info_util
+from jax.sharding import AxisType
 
 from rematscope.errors import TraceError
+from rematscope.ir.program import Value
 
 source_info_util.register_exclusion(__file__)
 
@@ -57,6 +59,17 @@ def flattened(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, A
         )
     leaves, tree = jax.tree.flatten((tuple(args), dict(kwargs)))
     return FlatFunction(f, tree), leaves
+
+
+def vjp_for(flat: Callable[..., Any], leaves: Sequence[Any], grad_mask: Sequence[bool]) -> tuple[Any, Any]:
+    """Return `jax.vjp` of a function of leaves with respect to those in the mask; others are constants."""
+
+    def of_selected(*some: Any) -> Any:
+        given = iter(some)
+        return flat(*(next(given) if one else leaf for one, leaf in zip(grad_mask, leaves, strict=True)))
+
+    result: tuple[Any, Any] = jax.vjp(of_selected, *(leaf for one, leaf in zip(grad_mask, leaves, strict=True) if one))
+    return result
 
 
 def with_own_options(entry: Callable[_Given, _Found]) -> Callable[_Given, _Found]:
@@ -108,16 +121,28 @@ def _refuse_shared(f: Any, args: Sequence[Any], options: Sequence[str], entry: s
 
 
 def shapes_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Arguments with `jax.ShapeDtypeStruct`s in the place of arrays, which need not be held for it."""
-    make: Callable[..., Any] = jax.ShapeDtypeStruct  # JAX gives its constructor no types
+    """Return the arguments of a call as `jax.ShapeDtypeStruct`s, so that no array or tracer is held.
 
-    def shape(leaf: Any) -> Any:
-        aval: Any = jax.typeof(leaf)
-        sharding = getattr(leaf, "sharding", None)
-        return make(aval.shape, aval.dtype, sharding=sharding, weak_type=getattr(aval, "weak_type", False))
-
-    shapes: tuple[Any, Any] = jax.tree.map(shape, (tuple(args), dict(kwargs)))
+    The shapes have the shardings of arrays on several devices. Of a traced value JAX knows explicit axes alone. An
+    array in host memory stays as it is, since a `jax.ShapeDtypeStruct` has the type of one in device memory.
+    """
+    shapes: tuple[Any, Any] = jax.tree.map(_shape, (tuple(args), dict(kwargs)))
     return shapes
+
+
+def _shape(leaf: Any) -> Any:
+    aval: Any = jax.typeof(leaf)
+    if isinstance(leaf, jax.core.Tracer):
+        sharding = getattr(aval, "sharding", None)
+        explicit = sharding is not None and AxisType.Explicit in getattr(sharding.mesh, "axis_types", ())
+        sharding = sharding if explicit else None
+    else:
+        sharding = getattr(leaf, "sharding", None)
+        if Value(aval).memory == "host":
+            return leaf
+        sharding = sharding if getattr(sharding, "num_devices", 1) > 1 else None
+    make: Callable[..., Any] = jax.ShapeDtypeStruct  # JAX gives its constructor no types
+    return make(aval.shape, aval.dtype, sharding=sharding, weak_type=getattr(aval, "weak_type", False))
 
 
 def check_arrays(arguments: Any) -> None:

@@ -111,7 +111,7 @@ class CalledOnce:
         self.jaxpr = jaxpr
         self._out = jax.tree.structure(out)
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         _, leaves = flattened(self.function, args, kwargs)
         return self.run(self.jaxpr, leaves)
 
@@ -151,7 +151,7 @@ class KnownStep:
         self.__name__ = called(f)
         self.function = f
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         return self.function(*args, **kwargs)
 
 
@@ -282,6 +282,6 @@ def repeats_what_may_differ(jaxpr: AnyJaxpr) -> bool:
     return not all(jax_internals.is_repeatable(eqn, prints=True) for eqn in inside)
 
 
-def jaxpr_of(f: Callable[..., Any], *args: Any, **kwargs: Any) -> ClosedJaxpr:
+def jaxpr_of(f: Callable[..., Any], /, *args: Any, **kwargs: Any) -> ClosedJaxpr:
     """The jaxpr of `f` on the leaves of its arguments, arrays or `jax.ShapeDtypeStruct`s."""
     return traced(f, args, kwargs)[0].jaxpr

@@ -62,18 +62,44 @@ class _Type(NamedTuple):
 class Signature:
     """The pytree structure, static values and array types of a call, and the settings of JAX that it was traced with.
 
+    Calls that one trace is good for have equal signatures.
+
     Args:
       f: the function that is called.
       args, kwargs: its arguments.
+
+    Raises:
+      TraceError: if an argument is no array.
     """
 
     def __init__(self, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]):
         _, leaves = flattened(f, args, kwargs)
+        check_arrays((tuple(args), dict(kwargs)))
         self._f = f
         self._tree: Any = jax.tree.structure((tuple(args), dict(kwargs)))
         self._types = tuple(map(_Type.of, leaves))
         self._settings = _settings()
-        self._call = _call_text(f, args, kwargs)
+        self._positional, self._keywords = len(args), sorted(kwargs)
+
+    def __hash__(self) -> int:
+        # Static values need not be hashable: `==` compares them.
+        return hash((self._types, *map(str, self._settings.values())))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Signature):
+            return NotImplemented
+        same = self._types == other._types and self._settings == other._settings
+        return same and bool(self._tree == other._tree)
+
+    @property
+    def varies(self) -> frozenset[str]:
+        """The axes of a `shard_map` along which JAX knows that an argument differs."""
+        return frozenset[str]().union(*(each.varies for each in self._types))
+
+    @property
+    def _call(self) -> str:
+        names = [*_names(self._f, self._positional), *(f"{name}=…" for name in self._keywords)]
+        return f"{called(self._f)}({', '.join(names)})"
 
     def check(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Refuse a call for which `jax.jit` would trace the function again.
@@ -88,8 +114,9 @@ class Signature:
             raise PlanError(f"{called(self._f)} was planned for another call: {differs}")
 
     def _difference(self, leaves: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
+        settings = _settings()
         for name, before in self._settings.items():
-            if (now := getattr(jax.config, name)) != before:
+            if (now := settings[name]) != before:
                 return f"{name} was {before!r} then, and is {now!r} now. Restore it, or plan again."
         if jax.tree.structure((tuple(args), dict(kwargs))) != self._tree:
             return self._other_tree(args, kwargs)
@@ -123,11 +150,11 @@ class Signature:
 
     def _other_tree(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         """Say where the pytree of a call differs from the planned one."""
-        call = _call_text(self._f, args, kwargs)
+        call = Signature(self._f, args, kwargs)._call
         if call != self._call:
             return f"that was called as {self._call}, and this as {call}. Call it as planned, or plan again."
         positional, named = self._tree.children()
-        names = [*_names(self._f, args), *sorted(kwargs)]
+        names = [*_names(self._f, len(args)), *sorted(kwargs)]
         given = [*args, *(kwargs[name] for name in sorted(kwargs))]
         for name, planned, value in zip(names, [*positional.children(), *named.children()], given, strict=True):
             for path, then, now in _differences(planned, value, name):
@@ -136,25 +163,24 @@ class Signature:
 
 
 def _settings() -> dict[str, Any]:
-    return {name: getattr(jax.config, name) for name in _SETTINGS if hasattr(jax.config, name)}
+    mesh = jax.sharding.get_abstract_mesh()
+    # Inside a shard_map arrays are parts on one device, which is what a plan made outside of it is for.
+    around = None if mesh.empty or AxisType.Manual in mesh.axis_types else mesh
+    return {name: getattr(jax.config, name) for name in _SETTINGS if hasattr(jax.config, name)} | {"the mesh": around}
 
 
-def _names(f: Callable[..., Any], args: Sequence[Any]) -> list[str]:
-    """What the positional arguments of a call are called."""
+def _names(f: Callable[..., Any], count: int) -> list[str]:
+    """What so many positional arguments of a call are called."""
     names: list[str] = []
     try:
         for name, parameter in inspect.signature(f).parameters.items():
             if parameter.kind is parameter.VAR_POSITIONAL:
-                names += [f"{name}[{i}]" for i in range(len(args) - len(names))]
+                names += [f"{name}[{i}]" for i in range(count - len(names))]
             elif parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD):
                 names.append(name)
     except (TypeError, ValueError):
         pass
-    return [*names[: len(args)], *(f"arg{i}" for i in range(len(names), len(args)))]
-
-
-def _call_text(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    return f"{called(f)}({', '.join([*_names(f, args), *(f'{name}=…' for name in sorted(kwargs))])})"
+    return [*names[:count], *(f"arg{i}" for i in range(len(names), count))]
 
 
 def _differences(planned: Any, value: Any, path: str) -> Iterator[tuple[str, str, str]]:

@@ -4,7 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -27,7 +27,14 @@ from rematscope.ir.propagation import propagate
 from rematscope.ir.source import Source
 from rematscope.ir.value_names import name_values, names_again
 from rematscope.render.progress import working
-from rematscope.tracing.arguments import argument_paths, called, check_differentiable, flattened, with_own_options
+from rematscope.tracing.arguments import (
+    argument_paths,
+    called,
+    check_differentiable,
+    flattened,
+    vjp_for,
+    with_own_options,
+)
 from rematscope.tracing.residuals import Residual, makers_of, origin_of, residuals_of
 from rematscope.tracing.step import Gradient, Halves, Step, gradients_of, halves_of, is_step, step_of
 
@@ -235,6 +242,24 @@ def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, 
       40
     """
     __tracebackhide__ = True
+    return trace_call(f, args, kwargs, differentiate)
+
+
+def trace_call(
+    f: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    differentiate: bool | None = None,
+    grad_mask: Sequence[bool] | None = None,
+) -> Trace:
+    """Trace a call as `trace` does, whatever the keyword arguments of `f` are called.
+
+    Args:
+      f, args, kwargs, differentiate: as for `trace`.
+      grad_mask: which leaves of `(args, kwargs)` get a gradient; None for all. The cotangent of another leaf is a
+        float0, like that of an integer, and the backward pass computes nothing for it.
+    """
+    __tracebackhide__ = True
     flat, leaves = flattened(f, args, kwargs)
     if not isinstance(differentiate, bool | None):
         raise TraceError(
@@ -246,7 +271,7 @@ def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, 
     with working("tracing"), collected_later():
         if differentiate is None:
             try:
-                return _differentiated(called(f), stopped_at_gradients(flat), leaves, paths, stop=True)
+                return _differentiated(called(f), stopped_at_gradients(flat), leaves, paths, grad_mask, stop=True)
             except GradientInside:
                 pass
             except Exception:  # an optimizer, or a gradient, may do what has no derivative; what else there is, is said
@@ -262,16 +287,22 @@ def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, 
                     f"{called(f)} takes no gradient, so there are no passes in it. Leave out differentiate=."
                 )
             return step
-        return _differentiated(called(f), flat, leaves, paths)
+        return _differentiated(called(f), flat, leaves, paths, grad_mask)
 
 
 def _differentiated(
-    function: str, flat: Callable[..., Any], leaves: list[Any], paths: Sequence[str], stop: bool = False
+    function: str,
+    flat: Callable[..., Any],
+    leaves: list[Any],
+    paths: Sequence[str],
+    grad_mask: Sequence[bool] | None = None,
+    stop: bool = False,
 ) -> Trace:
     """The passes of a function whose gradient is taken; GradientInside, if it shall stop there, where it has one."""
+    grad_mask = [True] * len(leaves) if grad_mask is None else grad_mask
 
     def forward(*leaves: Any) -> Any:
-        return jax.vjp(flat, *leaves)
+        return vjp_for(flat, leaves, grad_mask)
 
     try:
         forward_jaxpr, (out, pullback) = jax.make_jaxpr(forward, return_shape=True)(*leaves)
@@ -282,7 +313,9 @@ def _differentiated(
 
         def backward(residuals: list[Any], cotangents: list[Any]) -> Any:
             cotangents = jax.tree.unflatten(jax.tree.structure(out), cotangents)
-            return jax.tree.unflatten(pullback_tree, residuals)(cotangents)
+            found = iter(jax.tree.unflatten(pullback_tree, residuals)(cotangents))
+            none = (np.zeros(jnp.shape(leaf), jax.dtypes.float0) for leaf in leaves)
+            return [next(found) if one else zero for one, zero in zip(grad_mask, none, strict=True)]
 
         if not any(c.dtype != jax.dtypes.float0 for c in cotangents):
             raise TraceError(

@@ -66,7 +66,7 @@ def interactive_programs(f: Callable, *args, device: Device | str | None = None,
 
     Example:
       >>> import jax.numpy as jnp
-      >>> from rematscope import linked
+      >>> from rematscope import interactive_programs
       >>> linked(lambda x: jnp.sin(x), jnp.ones(4))  # in a notebook, each `b` is highlighted under the pointer
       Residual  Type    Bytes    Share  Op   Line                      Used by
       ────...

@@ -22,7 +22,7 @@ import numpy as np
 
 from rematscope.errors import TargetError
 from rematscope.ir.jax_internals import start_no_absent_tpu
-from rematscope.tracing.arguments import FlatFunction
+from rematscope.tracing.arguments import FlatFunction, vjp_for
 from rematscope.tracing.step import Step
 from rematscope.tracing.trace import Trace
 from rematscope.xla.elsewhere import ABSENT, environment, generation, topology
@@ -55,10 +55,17 @@ class Compiled:
     run: Callable[[], float]
     full: OutOfMemory | None = None
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Compiled, (self.memory, self.serialized, self.lowered, self.record, _not_here, self.full)
+
     @property
     def module(self) -> Module:
         """The optimised program."""
         return _last_read(self.serialized)
+
+
+def _not_here() -> float:
+    raise TargetError("This program was compiled in another process. Measure its function again for a time.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -113,9 +120,11 @@ def check_target(target: str) -> None:
 
 def _both(passes: Trace, flat: Callable[..., Any], leaves: list[Any]) -> _Subject:
     inexact = [c.dtype != jax.dtypes.float0 for c in passes.cotangents]
+    gradients_of = zip(passes.backward.outputs, passes.forward.inputs, strict=True)
+    grad_mask = [g.dtype != jax.dtypes.float0 or not jnp.issubdtype(v.dtype, np.inexact) for g, v in gradients_of]
 
     def both(leaves: list[Any], cotangents: list[Any]) -> tuple[list[Any], list[Any]]:
-        outputs, pullback = jax.vjp(lambda *leaves: jax.tree.leaves(flat(*leaves)), *leaves)
+        outputs, pullback = vjp_for(lambda *leaves: jax.tree.leaves(flat(*leaves)), leaves, grad_mask)
         given = iter(cotangents)
         nothing = (np.zeros(jnp.shape(out), jax.dtypes.float0) for out in outputs)
         gradients = pullback([next(given) if ok else zero for ok, zero in zip(inexact, nothing, strict=True)])

@@ -3,7 +3,7 @@
 import dataclasses
 import statistics
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -23,7 +23,7 @@ from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import TimeEstimate, estimate_time
 from rematscope.tracing.arguments import flattened, with_own_options
-from rematscope.tracing.trace import Trace, trace
+from rematscope.tracing.trace import Trace, trace_call
 from rematscope.xla.buffers import allocation, given_bytes
 from rematscope.xla.collectives import collectives_in
 from rematscope.xla.compiling import Compiled, check_target, compile_both, spelled
@@ -167,6 +167,7 @@ class Measurement(View):
       exchanges: on a mesh, the collectives of each kind. All figures are then those of one device.
       out_of_memory: what XLA says where the target has no room for the program, with its figures; else None. Then
         `temp_bytes` and `peak_bytes` are what it says that is needed, and there are no other compiled figures.
+      made: the compiled program.
       roofline: how long both passes take by a roofline, as `estimate_time` says it; None where no device was given.
       notes: what the figures leave out, in sentences; first, where a device was given, the seconds.
     """
@@ -177,7 +178,7 @@ class Measurement(View):
         self.trace = passes
         self.out_of_memory = made.full
         self.roofline = roofline
-        self._made = made
+        self.made = made
         # Figures of the compiled program; None where there is no room for one.
         self.argument_bytes: Any
         self.output_bytes: Any
@@ -218,23 +219,23 @@ class Measurement(View):
         if self.out_of_memory is not None:
             return None
         title = f"{self.function}: bytes live, compiled for {self.target}"
-        return allocation(self._made.module, self._made.record, title)
+        return allocation(self.made.module, self.made.record, title)
 
     @cached_property
     def cost(self) -> Any:
-        return None if self.out_of_memory is not None else cost(self._made.module)
+        return None if self.out_of_memory is not None else cost(self.made.module)
 
     @cached_property
     def collectives(self) -> tuple[CollectiveRow, ...]:
-        return () if self.out_of_memory is not None else _exchanges(self.trace, self._made, self._made.module)
+        return () if self.out_of_memory is not None else _exchanges(self.trace, self.made, self.made.module)
 
     @cached_property
     def warnings(self) -> list[str]:
         passes, target, full = self.trace, self.target, self.out_of_memory
         notes = [] if self.roofline is None else [str(self.roofline)]
         if full is None:
-            notes += uncounted(self._made.module)
-            if any(i.custom_call_target == "AsyncCollectiveStart" for i in self._made.module.by_id.values()):
+            notes += uncounted(self.made.module)
+            if any(i.custom_call_target == "AsyncCollectiveStart" for i in self.made.module.by_id.values()):
                 notes.append(
                     "Some collectives run in steps that overlap with other operations; each step counts as one."
                 )
@@ -270,8 +271,8 @@ class Measurement(View):
         Raises:
           TargetError: if the target is not here.
         """
-        self._made.run()
-        return RunTimes(tuple(self._made.run() for _ in range(runs)))
+        self.made.run()
+        return RunTimes(tuple(self.made.run() for _ in range(runs)))
 
     @property
     def rows(self) -> tuple[MeasuredRow, ...]:
@@ -397,6 +398,15 @@ def measure(
     check_target(target)
     rates = None if device is None else device_called(device)
     with working(f"compiling for {target}"):
-        passes = trace(f, *args, differentiate=differentiate, **kwargs)
+        passes = trace_call(f, args, kwargs, differentiate)
         roofline = None if rates is None else estimate_time(passes, rates)
         return Measurement(passes, target, compile_both(passes, *flattened(f, args, kwargs), target), roofline)
+
+
+def measure_call(
+    f: Callable, args: Sequence[Any], kwargs: Mapping[str, Any], target: str, grad_mask: Sequence[bool] | None
+) -> Measurement:
+    """Measure a call as `measure` does, whatever the keyword arguments of `f` are called; see `trace_call`."""
+    with working(f"compiling for {target}"):
+        passes = trace_call(f, args, kwargs, grad_mask=grad_mask)
+        return Measurement(passes, target, compile_both(passes, *flattened(f, args, kwargs), target))

@@ -1,0 +1,127 @@
+"""Which arguments get a gradient: `argnums`, as of `jax.grad`, for the leaves of a call."""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.custom_derivatives import SymbolicZero
+from jax.extend import source_info_util
+
+from rematscope.errors import PlanError
+from rematscope.tracing.arguments import argument_paths, called, check_arrays
+
+source_info_util.register_exclusion(__file__)
+
+ArgNums = int | Sequence[int] | None
+
+
+def check_argnums(argnums: ArgNums) -> tuple[int, ...] | None:
+    """Return `argnums` as a tuple, or None for all arguments.
+
+    Raises:
+      PlanError: if it is no integer and no sequence of integers, or an empty one.
+    """
+    if argnums is None:
+        return None
+    given: Sequence[Any] = argnums if isinstance(argnums, Sequence) else (argnums,)
+    if not given or not all(isinstance(i, int | np.integer) and not isinstance(i, bool) for i in given):
+        raise PlanError(
+            f"argnums={argnums!r} does not say which arguments get a gradient. Give an integer, a tuple of integers, "
+            "or None for all floating-point arguments."
+        )
+    return tuple(map(int, given))
+
+
+def gradient_mask(
+    f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], argnums: tuple[int, ...] | None
+) -> tuple[bool, ...] | None:
+    """Return which leaves of a call get a gradient, or None for all.
+
+    A number counts the positional arguments of the call, from the end if it is negative. A number beyond them means the
+    parameter of `f` at that position, if the call passes that by keyword.
+
+    Raises:
+      PlanError: if a number is out of range, or counts an argument without floating-point values.
+      TraceError: if an argument is no array.
+    """
+    check_arrays((tuple(args), dict(kwargs)))
+    if argnums is None:
+        return None
+    parameters = _positional_parameters(f)
+    chosen = {_chosen(i, f, args, kwargs, parameters) for i in argnums}
+    grad_mask: list[bool] = []
+    for key, value in [*enumerate(args), *((name, kwargs[name]) for name in sorted(kwargs))]:
+        leaves = jax.tree.leaves(value)
+        if key in chosen and not any(jnp.issubdtype(jax.typeof(leaf).dtype, np.inexact) for leaf in leaves):
+            name = parameters[key] if isinstance(key, int) and key < len(parameters) else key
+            raise PlanError(
+                f"argnums counts {name!r}, an argument of {called(f)} without floating-point values, and JAX "
+                "differentiates with respect to floating-point numbers only. Leave it out of argnums."
+            )
+        grad_mask += [key in chosen] * len(leaves)
+    return tuple(grad_mask)
+
+
+def _chosen(
+    i: int, f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], parameters: Sequence[str]
+) -> int | str:
+    """The position, or the keyword, of the argument that a number counts."""
+    if -len(args) <= i < len(args):
+        return i % len(args)
+    if 0 <= i < len(parameters) and parameters[i] in kwargs:
+        return parameters[i]
+    count = f"{len(args)} positional argument{'s' if len(args) != 1 else ''}"
+    raise PlanError(
+        f"argnums counts argument {i}, and this call of {called(f)} has {count}. Count from 0, and pass by position "
+        "what gets a gradient."
+    )
+
+
+def _positional_parameters(f: Callable[..., Any]) -> list[str]:
+    try:
+        parameters = inspect.signature(f).parameters.values()
+    except (TypeError, ValueError):
+        return []
+    return [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+
+
+def guarded(
+    f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any], grad_mask: Sequence[bool] | None
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """The arguments of a call, of which those without a gradient raise a PlanError when they are differentiated.
+
+    A plan has no gradient code for these. JAX differentiates them wherever a tangent reaches them, and it is known when
+    a call is traced which tangents are zero: so a gradient with respect to the other arguments raises nothing.
+    """
+    if grad_mask is None or all(grad_mask):
+        return tuple(args), dict(kwargs)
+    leaves, tree = jax.tree.flatten((tuple(args), dict(kwargs)))
+    paths = argument_paths(f, args, kwargs)
+    found = [
+        leaf if one or not jnp.issubdtype(jax.typeof(leaf).dtype, np.inexact) else _guard(called(f), path)(leaf)
+        for leaf, path, one in zip(leaves, paths, grad_mask, strict=True)
+    ]
+    result: tuple[tuple[Any, ...], dict[str, Any]] = jax.tree.unflatten(tree, found)
+    return result
+
+
+def _guard(function: str, path: str) -> Callable[[Any], Any]:
+    """An identity that refuses to be differentiated."""
+
+    @jax.custom_jvp
+    def guard(leaf: Any) -> Any:
+        return leaf
+
+    def rule(primals: Sequence[Any], tangents: Sequence[Any]) -> tuple[Any, Any]:
+        if not isinstance(tangents[0], SymbolicZero):
+            raise PlanError(
+                f"{function} was planned without a gradient for `{path}`, and this call differentiates with respect "
+                f"to it. Add the argument to argnums, or wrap it: jax.lax.stop_gradient({path})."
+            )
+        return primals[0], tangents[0]
+
+    guard.defjvp(rule, symbolic_zeros=True)
+    return guard

@@ -1,0 +1,178 @@
+"""`load_schedule(path, f)`: a function with the plan that `auto` once made for it and wrote to a file."""
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple, ParamSpec, TypeVar
+
+from rematscope.errors import PlanError
+from rematscope.scheduling.argnums import check_argnums
+from rematscope.scheduling.blocks import Block
+from rematscope.scheduling.captured import captured
+from rematscope.scheduling.divided import divided
+from rematscope.scheduling.linearize import linearize
+from rematscope.scheduling.loop_pairs import Segments
+from rematscope.scheduling.per_call import PlannedPerCall
+from rematscope.scheduling.plain import POLICIES, Plain, checkpointed
+from rematscope.scheduling.planned import Planned, scheduled_as, with_checkpoints
+from rematscope.scheduling.schedule import schedule
+from rematscope.scheduling.structure import digest, stops_at, values_at
+from rematscope.tracing.checkpoints import without_checkpoints
+from rematscope.tracing.signature import Signature
+from rematscope.tracing.trace import trace_call
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def load_schedule(path: str | os.PathLike[str], f: Callable[P, R]) -> "LoadedFunction[P, R]":
+    """Transform `f` with a schedule that `auto` chose and `.save` wrote to a file.
+
+    Nothing is searched or compiled. The first call with new shapes, dtypes, pytrees or static values traces `f` and
+    compares its program with the one that the file is about. Like `jax.jit`, this captures the variables that `f`
+    closes over.
+
+    Args:
+      path: A file that `auto(f, …).plan(*args).save("schedule.json")` wrote.
+      f: The function that the schedule was chosen for: the same operations on the same shapes.
+
+    Returns:
+      A callable like `f`, which can be transformed like the result of `auto`. Its gradients are those that were asked
+      for by the `argnums` of `auto`.
+
+    Raises:
+      OSError: If the file cannot be read.
+      PlanError: If the file holds no schedule. When it is called: if the file is about another function or about
+        arguments of other shapes, or if `f` changes the state of an object; when it is differentiated with respect to
+        an argument that is not in `argnums`.
+
+    Example:
+      >>> import jax, jax.numpy as jnp, pathlib, tempfile
+      >>> from rematscope import auto, load_schedule
+      >>> def loss(w, x):
+      ...     return jnp.sin(jnp.sin(x @ w) @ w).sum()
+      >>> args = jnp.ones((8, 8)), jnp.ones((64, 8))
+      >>> file = pathlib.Path(tempfile.mkdtemp(), "schedule.json")
+      >>> auto(loss, saved="3 KiB").plan(*args).save(file)
+      >>> gradient = jax.grad(load_schedule(file, loss))(*args)
+    """
+    __tracebackhide__ = True
+    if not isinstance(path, str | os.PathLike):
+        raise PlanError(f"{path!r} is no path. Give that of a file which auto(f, …).plan(*args).save('…') wrote.")
+    return LoadedFunction(os.fspath(path), f, _read(path))
+
+
+class _Saved(NamedTuple):
+    """A schedule as a file holds it; its values are indices among all values of the program."""
+
+    structure: str
+    checkpoints: bool
+    plain: Plain | None
+    kept: list[int]
+    moved: list[int]
+    stops: list[tuple[int, list[int]]]
+    segments: list[Segments]
+    target: str
+    argnums: tuple[int, ...] | None
+
+
+class LoadedFunction(PlannedPerCall[P, R]):
+    """A function with a schedule from a file, which `load_schedule` made of another function."""
+
+    def __init__(self, path: str, f: Callable[P, R], saved: _Saved):
+        super().__init__(f, saved.argnums)
+        self._path, self._saved = path, saved
+
+    def __repr__(self) -> str:
+        return f"<load_schedule({self._path!r}, {self.__name__})>"
+
+    def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], grad_mask: tuple[bool, ...] | None) -> Planned:
+        saved = self._saved
+        signature = Signature(self.__wrapped__, args, kwargs)
+        once = captured(self.__wrapped__, args, kwargs)
+        own = once if saved.checkpoints else without_checkpoints(once)
+        given = own if saved.plain is None else checkpointed(once, saved.plain)
+        linearized = linearize(trace_call(given, args, kwargs, grad_mask=grad_mask))
+        try:
+            linearized = divided(linearized, saved.segments)
+        except IndexError:
+            raise _holds_none(self._path) from None
+        if digest(linearized) != saved.structure:
+            raise PlanError(
+                f"{self._path} is about another function than {self.__name__} with these arguments, or about arguments "
+                "of other shapes, or JAX traces it differently now. Let auto choose again."
+            )
+        if saved.plain is not None:
+            return with_checkpoints(once, signature, saved.plain, grad_mask)
+        try:
+            kept, moved = values_at(linearized, saved.kept), values_at(linearized, saved.moved)
+            made = schedule(linearized, kept, stops_at(linearized, saved.stops), moved, saved.target)
+        except IndexError:  # there are not so many values
+            raise _holds_none(self._path) from None
+        return scheduled_as(once, signature, made, grad_mask)
+
+    def _function(self, plan: Planned) -> Planned:
+        return plan
+
+
+def _read(path: str | os.PathLike[str]) -> _Saved:
+    text = Path(path).read_bytes()
+    try:
+        said = json.loads(text)
+        argnums = said.get("argnums")
+        return _Saved(
+            str(said["structure"]),
+            bool(said.get("checkpoints")),
+            _plain(said.get("plain")),
+            _places(said["kept"]),
+            _places(said.get("moved", [])),
+            [(_places([before])[0], _places(there)) for before, there in said.get("stops", ())],
+            [_segments(each) for each in said.get("segments", ())],
+            str(said.get("target", "cpu")),
+            None if argnums is None else check_argnums(argnums),
+        )
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, PlanError):
+        raise _holds_none(os.fspath(path)) from None
+
+
+def _holds_none(path: str) -> PlanError:
+    return PlanError(f"{path} holds no schedule. Write one with auto(f, …).plan(*args).save('schedule.json').")
+
+
+def _places(said: Any) -> list[int]:
+    """A list of places as it stands in a file, where anything may stand."""
+    if not isinstance(said, list) or any(type(place) is not int or place < 0 for place in said):
+        raise ValueError("these are no places")
+    return said
+
+
+def _segments(said: Any) -> Segments:
+    """A loop in segments as it stands in a file."""
+    place, iterations, last = _places(said)
+    return place, iterations, last
+
+
+def _block(said: Any) -> Block:
+    """A block as it stands in a file."""
+    block = tuple(_places(said))
+    if len(block) < 2 or block[-2] >= block[-1]:
+        raise ValueError("this is no block")
+    return block
+
+
+def _plain(said: Any) -> Plain | None:
+    """Plain checkpoints as they stand in a file."""
+    if said is None:
+        return None
+    plain = Plain(
+        tuple(map(_block, said["blocks"])),
+        said["depth"],
+        said["policy"],
+        said["own"],
+        tuple(map(tuple, map(_places, said["saved"]))),
+    )
+    depth = [] if plain.depth is None else _places([plain.depth])
+    if plain.policy not in (None, *POLICIES) or (depth and plain.blocks):
+        raise ValueError("these are no checkpoints")
+    return plain

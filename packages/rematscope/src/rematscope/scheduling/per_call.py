@@ -1,0 +1,91 @@
+"""A function that is planned at its first call with new shapes, as `jax.jit` compiles, and reuses the plan."""
+
+import functools
+import threading
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, ParamSpec, TypeVar, cast
+
+import jax
+from jax.extend import source_info_util
+from jax.sharding import AxisType
+
+from rematscope.errors import PlanError
+from rematscope.ir.gradients import isolated
+from rematscope.scheduling.argnums import ArgNums, check_argnums, gradient_mask
+from rematscope.scheduling.planned import Constant, Planned
+from rematscope.tracing.arguments import called, flattened, shapes_of
+from rematscope.tracing.signature import Signature
+
+source_info_util.register_exclusion(__file__)
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_MOST_PLANS = 128  # of one function; the one that was not used for longest is dropped
+
+
+class PlannedPerCall(Constant, Generic[P, R]):
+    """A function with a plan for each combination of shapes, dtypes, pytrees and static values that it is called with.
+
+    The plans live as long as this object.
+    """
+
+    def __init__(self, f: Callable[P, R], argnums: ArgNums):
+        flattened(f, (), {})
+        functools.update_wrapper(self, f, updated=())
+        self.__name__ = called(f)  # which a partial has not
+        self.__wrapped__ = f
+        self.argnums = check_argnums(argnums)
+        self._plans: dict[Signature, Any] = {}
+        self._one = threading.RLock()
+
+    def __call__(self, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        __tracebackhide__ = True
+        return cast(R, self._function(self._planned(args, kwargs)).call(args, kwargs))
+
+    def __get__(self, instance: object, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)
+
+    def _planned(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """What was made for calls like this one, now if it was not before."""
+        __tracebackhide__ = True
+        signature = Signature(self.__wrapped__, args, kwargs)
+        with self._one:
+            found = self._plans.pop(signature, None)
+            if found is None:
+                _check_place(self.__name__, signature)
+                grad_mask = gradient_mask(self.__wrapped__, args, kwargs, self.argnums)
+                shapes = shapes_of(args, kwargs)
+                with isolated():
+                    found = self._plan(*shapes, grad_mask)
+            self._plans[signature] = found
+            while len(self._plans) > _MOST_PLANS:
+                del self._plans[next(iter(self._plans))]
+        return found
+
+    def _plan(self, args: tuple[Any, ...], kwargs: dict[str, Any], grad_mask: tuple[bool, ...] | None) -> Any:
+        """A plan for arguments of these shapes."""
+        raise NotImplementedError
+
+    def _function(self, plan: Any) -> Planned:
+        """The function that a plan is for."""
+        raise NotImplementedError
+
+
+def _check_place(function: str, signature: Signature) -> None:
+    """Raise PlanError inside a `shard_map` that a plan for one device is not good for."""
+    mesh = jax.sharding.get_abstract_mesh()
+    if AxisType.Manual not in mesh.axis_types:
+        return
+    advice = f"Put the shard_map into the function that is planned, in place of calling {function} inside of it"
+    if axes := ", ".join(map(repr, sorted(signature.varies))):
+        raise PlanError(
+            f"{function} is called inside a shard_map over {axes} that checks what differs between devices "
+            f"(check_vma=True), and a plan does not say that. {advice}, or pass check_vma=False to the shard_map."
+        )
+    sizes = zip(mesh.axis_names, mesh.axis_sizes, mesh.axis_types, strict=True)
+    if rest := ", ".join(repr(name) for name, size, kind in sizes if kind != AxisType.Manual and size > 1):
+        raise PlanError(
+            f"{function} is called inside a shard_map that leaves the axis {rest} of the mesh to the compiler, and "
+            f"a plan is for one device there. {advice}."
+        )

@@ -1,0 +1,394 @@
+"""`auto` as a transformation: it plans as `jax.jit` compiles, and stays `f` under every transformation."""
+
+import functools
+import inspect
+import threading
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import pytest
+from jax import lax
+from jax.sharding import PartitionSpec as P
+from test_other_calls import CASES, UNCHANGED, W, X, assert_same, net, value_and_gradients
+
+from rematscope import PlanError, TraceError, auto, load_schedule, measure, trace, with_schedule
+from rematscope.scheduling import auto as planning
+
+
+def loss(w, x):
+    return (net(w, x) ** 2).mean()
+
+
+def with_state(w, x):
+    h = net(w, x)
+    return (h**2).mean(), {"mean": h.mean(0), "steps": jnp.arange(3)}
+
+
+@pytest.fixture
+def plans(monkeypatch):
+    """The names of the functions that were planned, one for each search."""
+    names = []
+
+    class Counted(planning.Search):
+        def __init__(self, f, *args):
+            names.append(getattr(f, "__name__", ""))
+            super().__init__(f, *args)
+
+    monkeypatch.setattr(planning, "Search", Counted)
+    return names
+
+
+TRANSFORMATIONS = {
+    "grad": lambda f: jax.grad(f, (0, 1))(W, X),
+    "jit(grad)": lambda f: jax.jit(jax.grad(f, (0, 1)))(W, X),
+    "grad(jit)": lambda f: jax.grad(jax.jit(f), (0, 1))(W, X),
+    "value_and_grad": lambda f: jax.jit(jax.value_and_grad(f))(W, X),
+    "jvp": lambda f: jax.jvp(f, (W, X), (W, X)),
+    "linearize": lambda f: jax.linearize(f, W, X)[1](X[:8], X),
+    "vjp": lambda f: jax.vjp(f, W, X)[1](jnp.float32(2)),
+    "vmap": lambda f: jax.vmap(f, (None, 0))(W, X[:, None]),
+    "vmap(grad)": lambda f: jax.jit(jax.vmap(jax.grad(f), (None, 0)))(W, X[:, None]),
+    "grad(vmap)": lambda f: jax.grad(lambda w: jax.vmap(f, (None, 0))(w, X[:, None]).sum())(W),
+    "hessian": lambda f: jax.hessian(lambda t: f(t * W, X))(1.0),
+    "grad(grad)": lambda f: jax.grad(lambda w: (jax.grad(f)(w, X) ** 2).sum())(W),
+    "checkpoint": lambda f: jax.grad(jax.checkpoint(f), (0, 1))(W, X),
+    "scan": lambda f: jax.jit(jax.grad(lambda w: lax.scan(lambda c, x: (c + f(w, x), None), 0.0, X[:, None])[0]))(W),
+    "gradient in a scan": lambda f: lax.scan(lambda w, x: (w - jax.grad(f)(w, x), f(w, x)), W, X[:, None]),
+    "cond": lambda f: jax.grad(lambda w: lax.cond(w[0, 0] > 9, lambda w: 0.0, lambda w: f(w, X), w))(W),
+    "donated": lambda f: jax.jit(lambda w, x: w - jax.grad(f)(w, x), donate_argnums=0)(jnp.array(W), X),
+    "static": lambda f: jax.jit(lambda n, w, x: n * f(w, x), static_argnums=0)(3, W, X),
+    "leaks": lambda f: jax.checking_leaks()(jax.jit(jax.grad(f)))(W, X),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMATIONS)
+@pytest.mark.parametrize("limit", [{"saved": "1 KiB"}, {"peak": "6 KiB"}], ids=["saved", "peak"])
+def test_it_is_f_under_each_transformation_which_plans_where_it_traces(name, limit, plans):
+    f = auto(loss, **limit)
+    assert_same(TRANSFORMATIONS[name](f), TRANSFORMATIONS[name](loss))
+    first = len(plans)
+    assert first in (1, 2)  # of the whole batch, or of one row of it
+    assert_same(TRANSFORMATIONS[name](f), TRANSFORMATIONS[name](loss))
+    assert len(plans) == first
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_another_call_is_planned_anew_where_jit_traces_again(name, plans):
+    case = CASES[name]
+    f = auto(case.f, saved="1 KiB")
+    assert_same(
+        value_and_gradients(f, case.before, case.keywords), value_and_gradients(case.f, case.before, case.keywords)
+    )
+    assert len(plans) == 1
+    now = case.keywords if case.keywords_now is None else case.keywords_now
+    with case.around():
+        assert_same(value_and_gradients(f, case.now, now), value_and_gradients(jax.jit(case.f), case.now, now))
+    assert len(plans) == 1 + (name not in UNCHANGED)
+    assert_same(
+        value_and_gradients(f, case.before, case.keywords), value_and_gradients(case.f, case.before, case.keywords)
+    )
+    assert len(plans) == 1 + (name not in UNCHANGED)
+
+
+def test_a_smaller_last_batch_is_planned_for_itself(plans):
+    @jax.jit
+    def step(w, x):
+        return w - 0.1 * jax.grad(f)(w, x)
+
+    f, w, expected = auto(loss, peak="6 KiB", argnums=0), W, W
+    for batch in (X, 2 * X, X[:5], X, X[:5]):
+        w, expected = step(w, batch), expected - 0.1 * jax.grad(loss)(expected, batch)
+    assert_same(w, expected)
+    assert len(plans) == 2
+
+
+def test_a_plan_for_shapes_is_the_plan_of_calls_with_such_arrays(plans):
+    f = auto(loss, peak="6 KiB")
+    shapes = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in (W, X)]
+    plan = f.plan(*shapes)
+    assert plan is f.plan(W, X) is f.plan(*shapes)
+    jax.jit(jax.grad(f))(W, X)
+    assert len(plans) == 1
+    assert plan.measurement.peak_bytes <= plan.limit
+    assert f.plan(W, x=X) is not plan  # another call, for jit too
+
+
+def test_auxiliary_results_are_those_of_f():
+    for how in (lambda f: jax.value_and_grad(f, has_aux=True), lambda f: jax.jit(jax.grad(f, has_aux=True))):
+        assert_same(how(auto(with_state, saved="1 KiB"))(W, X), how(with_state)(W, X))
+
+
+OPTIONS = [name for name in inspect.signature(auto).parameters if name != "f"]
+NAMES = [*OPTIONS, "budget", "differentiate", "self", "f", "args", "kwargs", "blocks", "fun", "finest", "instance"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_argument_of_f_may_have_the_name_of_an_option(name):
+    scope = {"net": net}
+    exec(f"def named(w, *, {name}):\n    return (net(w, {name}) ** 2).sum()", scope)
+    f, named = auto(scope["named"], peak="6 KiB"), {name: X}
+    assert_same(jax.grad(f)(W, **named), jax.grad(scope["named"])(W, **named))
+    plan = f.plan(W, **named)
+    assert plan.measurement.peak_bytes <= plan.limit and repr(plan) and repr(plan.suggested_names)
+    assert_same(jax.grad(with_schedule(scope["named"]))(W, **named), jax.grad(scope["named"])(W, **named))
+
+
+def test_it_has_the_name_the_signature_and_a_repr():
+    f = auto(loss, peak="1 MiB", argnums=0)
+    assert (f.__name__, f.__doc__, f.__module__, f.__wrapped__) == ("loss", loss.__doc__, loss.__module__, loss)
+    assert inspect.signature(f) == inspect.signature(loss)
+    assert repr(f) == "<auto(loss, peak='1 MiB', argnums=(0,))>"
+    assert repr(auto(functools.partial(loss, x=X), saved=0)) == "<auto(loss, saved='0 B')>"
+
+
+def test_it_decorates_functions_and_methods():
+    class Model:
+        scale = 3.0
+
+        @auto(saved="1 KiB")
+        def loss(self, w):
+            return self.scale * loss(w, X)
+
+    model = Model()
+    jax.tree_util.register_pytree_node(Model, lambda m: ((), None), lambda *_: model)
+    assert_same(jax.grad(model.loss)(W), jax.grad(lambda w: 3 * loss(w, X))(W))
+    assert_same(functools.partial(auto, saved=0)(loss)(W, X), loss(W, X))
+    with pytest.raises(TraceError, match="of type int, and no function"):
+        auto(3, peak="1 GiB")
+
+
+class Scaled(eqx.Module):
+    w: jax.Array
+    bias: jax.Array | None
+    power: int = eqx.field(static=True)
+
+    @eqx.filter_jit
+    @eqx.filter_grad
+    @auto(saved="1 KiB")
+    def gradient(self, x):
+        h = net(self.w, x) ** self.power
+        return h.sum() if self.bias is None else (h + self.bias).sum()
+
+
+def test_modules_of_equinox_are_arguments(plans):
+    for module in (Scaled(W, None, 2), Scaled(W, X[0], 2), Scaled(W, None, 3)):
+        plain = eqx.filter_grad(lambda m, x: type(m).gradient.__wrapped__.__wrapped__.__wrapped__(m, x))
+        assert_same(jax.tree.leaves(module.gradient(X)), jax.tree.leaves(plain(module, X)))
+    assert len(plans) == 3
+
+
+def alone(value, i):
+    """The arguments, with another one at a place."""
+    return tuple(value if n == i else a for n, a in enumerate((W, X)))
+
+
+def carried(f, w, x):
+    """The function in a loop that hands its arguments from one iteration to the next."""
+    return lax.fori_loop(0, 2, lambda _, c: (c[0], c[1], f(*c[:2])), (w, x, 0.0))[2]
+
+
+ARGNUMS = {"0": 0, "1": 1, "-1": -1, "-2": -2, "both": (0, 1), "a list": [1, 0], "twice": (0, 0), "all": None}
+DIFFERENTIATED = {
+    "grad": lambda f, i: jax.grad(f, i)(W, X),
+    "jit(grad)": lambda f, i: jax.jit(jax.grad(f, i))(W, X),
+    "grad(jit)": lambda f, i: jax.grad(jax.jit(f), i)(W, X),
+    "vmap(grad)": lambda f, i: jax.vmap(jax.grad(f, i), (None, 0))(W, X[:, None]),
+    "grad(vmap)": lambda f, i: jax.grad(lambda *a: jax.vmap(f, (None, 0))(a[0], a[1][:, None]).sum(), i)(W, X),
+    "hessian": lambda f, i: jax.hessian(lambda t: f(*alone(t * (W, X)[i], i)))(1.0),
+    "jvp": lambda f, i: jax.jvp(lambda a: f(*alone(a, i)), [(W, X)[i]], [(W, X)[i]]),
+    "linearize": lambda f, i: jax.linearize(lambda a: f(*alone(a, i)), (W, X)[i])[0],
+    "jacfwd": lambda f, i: jax.jacfwd(f, i)(W, X),
+    "checkpoint": lambda f, i: jax.grad(jax.checkpoint(f), i)(W, X),
+    "scan": lambda f, i: jax.grad(lambda *a: lax.scan(lambda c, _: (c + f(*a), None), 0.0, None, 2)[0], i)(W, X),
+    "carried": lambda f, i: jax.grad(lambda *a: carried(f, *a), i)(W, X),
+    "grad of grad": lambda f, i: jax.grad(lambda *a: (jax.grad(f, i)(*a) ** 2).sum(), i)(W, X),
+    "mixed": lambda f, i: jax.grad(lambda *a: (jax.grad(f, i)(*a) ** 2).sum(), 1 - i)(W, X),
+}  # fmt: skip
+MADE = {
+    "a schedule": {"saved": "1 KiB"},
+    "everything saved": {"peak": "1 MiB"},
+}
+
+
+@pytest.mark.parametrize("how", DIFFERENTIATED)
+@pytest.mark.parametrize("limit", MADE)
+@pytest.mark.parametrize("argnum", [0, 1])
+def test_argnums_have_gradients_and_the_others_raise(how, limit, argnum):
+    f = auto(loss, argnums=argnum, **MADE[limit])
+    if how != "mixed":
+        assert_same(DIFFERENTIATED[how](f, argnum), DIFFERENTIATED[how](loss, argnum))
+    other = argnum if how == "mixed" else 1 - argnum
+    path = "wx"[1 - argnum]
+    with pytest.raises(
+        PlanError, match=f"loss was planned without a gradient for `{path}`.*Add the argument to argnums"
+    ):
+        DIFFERENTIATED[how](f, other)
+
+
+@pytest.mark.parametrize("given", ARGNUMS)
+def test_the_peak_is_that_of_the_gradients_that_are_asked_for(given):
+    f = auto(loss, argnums=ARGNUMS[given], peak="1 MiB")
+    argnums = {"all": (0, 1), "twice": 0}.get(given, ARGNUMS[given])
+    assert_same(jax.grad(f, argnums)(W, X), jax.grad(loss, argnums)(W, X))
+    made = jax.jit(jax.value_and_grad(f, argnums)).lower(W, X).compile().memory_analysis()
+    measured = f.plan(W, X).measurement
+    assert measured.output_bytes == made.output_size_in_bytes
+    assert measured.temp_bytes == made.temp_size_in_bytes
+
+
+def many(w, /, x, *rest, scale, shift=None):
+    h = net(w, x) * scale if shift is None else net(w, x) * scale + shift
+    return sum(((r * h).sum() for r in rest), h.sum())
+
+
+def test_argnums_count_positional_parameters_also_by_keyword():
+    f = auto(many, argnums=1, saved="1 KiB")
+    for call in (
+        lambda g, x: g(W, x, scale=2.0),
+        lambda g, x: g(W, x=x, scale=2.0),
+        lambda g, x: g(W, x, X, X, scale=1.0),
+    ):
+        assert_same(jax.grad(functools.partial(call, f))(X), jax.grad(functools.partial(call, many))(X))
+    f = auto(many, argnums=-1, saved="1 KiB")
+    assert_same(jax.grad(f, 3)(W, X, X, 2 * X, scale=1.0), jax.grad(many, 3)(W, X, X, 2 * X, scale=1.0))
+    by_keyword = lambda g: jax.grad(lambda s: g(W, X, scale=s))(2.0)  # noqa: E731
+    assert_same(by_keyword(auto(many, saved="1 KiB")), by_keyword(many))
+    with pytest.raises(PlanError, match="many was planned without a gradient for `scale`"):
+        by_keyword(f)
+
+
+WRONG = {
+    "a name": ("w", "argnums='w' does not say which arguments get a gradient"),
+    "a float": (0.0, "argnums=0.0 does not say"),
+    "a truth": (True, "argnums=True does not say"),
+    "none of them": ((), r"argnums=\(\) does not say"),
+    "a name among others": ((0, "x"), "does not say"),
+    "beyond the last": (2, r"argnums counts argument 2, and this call of loss has 2 positional arguments"),
+    "before the first": (-3, r"argnums counts argument -3"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_argnums_that_count_nothing_are_refused(name):
+    argnums, sentence = WRONG[name]
+    with pytest.raises(PlanError, match=sentence):
+        auto(loss, peak="1 MiB", argnums=argnums)(W, X)
+
+
+def test_argnums_of_integers_are_refused():
+    f = auto(lambda w, n: (net(w, X) * n).sum(), peak="1 MiB", argnums=1)
+    with pytest.raises(PlanError, match="argnums counts 'n', an argument of <lambda> without floating-point values"):
+        f(W, 3)
+
+
+def test_integers_and_arguments_with_some_are_passed_on():
+    def picked(params, key, n):
+        return (net(params["w"], X) * jax.random.bernoulli(key, 0.5, X.shape) * n).sum() + params["steps"]
+
+    f, args = auto(picked, saved="1 KiB", argnums=0), ({"w": W, "steps": jnp.int32(3)}, jax.random.key(0), 3)
+    assert_same(jax.grad(f, allow_int=True)(*args), jax.grad(picked, allow_int=True)(*args))
+
+
+def test_a_schedule_is_saved_with_its_argnums_and_loaded_where_nothing_is_searched(tmp_path, plans, monkeypatch):
+    plan = auto(loss, saved="1 KiB", argnums=0).plan(W, X)
+    plan.save(tmp_path / "schedule.json")
+    plans.clear()
+    loaded = load_schedule(tmp_path / "schedule.json", loss)
+    assert repr(loaded) == f"<load_schedule({str(tmp_path / 'schedule.json')!r}, loss)>"
+    for how in ("grad", "jit(grad)", "hessian", "scan"):
+        assert_same(DIFFERENTIATED[how](loaded, 0), DIFFERENTIATED[how](loss, 0))
+    with pytest.raises(PlanError, match="without a gradient for `x`"):
+        jax.grad(loaded, 1)(W, X)
+    with pytest.raises(PlanError, match="about another function than loss with these arguments, or about arguments of"):
+        loaded(W, X[:3])
+    with pytest.raises(PlanError, match="about another function than net"):
+        load_schedule(tmp_path / "schedule.json", net)(W, X)
+    assert not plans
+
+
+def test_a_failed_plan_is_tried_again(monkeypatch):
+    calls = []
+
+    def fails_once(w, x):
+        calls.append(len(calls))
+        if not calls[-1]:
+            raise KeyboardInterrupt
+        return loss(w, x)
+
+    f = auto(fails_once, saved="1 KiB")
+    with pytest.raises(KeyboardInterrupt):
+        f(W, X)
+    assert_same(jax.grad(f)(W, X), jax.grad(loss)(W, X))
+    small = auto(loss, peak=10)
+    for _ in range(2):
+        with pytest.raises(PlanError, match="The smallest that was found takes"):
+            jax.jit(jax.grad(small))(W, X)
+
+
+def test_threads_that_call_at_once_plan_once(plans):
+    f, found = auto(loss, saved="1 KiB"), []
+    threads = [threading.Thread(target=lambda: found.append(jax.jit(jax.grad(f))(W, X))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(plans) == 1 and len(found) == 4
+    assert_same(found, [jax.grad(loss)(W, X)] * 4)
+
+
+def test_rematscope_looks_at_it_as_at_f():
+    """Also where it is planned while it is traced to be looked at."""
+    f, plain = auto(loss, saved="1 KiB"), auto(loss, peak="1 MiB")
+    assert trace(f, W, X).saved_bytes() - trace(loss, W, X).bytes_by_kind()["argument"] <= 1024
+    assert trace(plain, W, X).bytes_by_kind() == trace(loss, W, X).bytes_by_kind()
+    assert measure(f, W, X).temp_bytes == f.plan(W, X).measurement.temp_bytes
+
+    def step(w, x):
+        return w - 0.1 * jax.grad(auto(loss, saved="1 KiB"))(w, x)
+
+    assert trace(step, W, X).step is not None
+    assert trace(step, W, X).saved_bytes() == trace(lambda w, x: w - 0.1 * jax.grad(f)(w, x), W, X).saved_bytes()
+
+
+def test_plans_live_as_long_as_the_function_and_there_are_no_more_than_a_few(monkeypatch, plans):
+    monkeypatch.setattr("rematscope.scheduling.per_call._MOST_PLANS", 2)
+    f = auto(lambda x: jnp.sin(x).sum(), saved="1 KiB")
+    for size in (1, 2, 1, 3, 1, 2):
+        f(jnp.ones(size))
+    assert len(plans) == 4  # 1, 2, 3, and 2 once more
+
+
+def test_a_value_that_is_closed_over_is_captured_by_the_plan_and_a_traced_one_refused():
+    held = {"scale": 2.0}
+    f = auto(lambda w: loss(w, X) * held["scale"], saved="1 KiB")
+    before = jax.value_and_grad(f)(W)
+    held["scale"] = 3.0
+    assert_same(jax.jit(jax.value_and_grad(f))(W), before)
+    held["scale"] = jnp.float32(3)
+
+    def outer(scale):
+        return jax.grad(auto(lambda w: loss(w, X) * scale, saved="1 KiB"))(W).sum()
+
+    for how in (jax.jit, jax.grad, lambda f: jax.vmap(f) if f else f):
+        with pytest.raises(PlanError, match="closes over a value that a transformation around the plan is tracing"):
+            how(outer)(jnp.ones(() if how in (jax.jit, jax.grad) else 3))
+
+
+def test_inside_a_shard_map_the_part_of_one_device_is_planned():
+    if len(jax.devices()) < 2:
+        pytest.skip("one device")
+    mesh = jax.make_mesh((2,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
+
+    def over(f, **how):
+        mapped = jax.shard_map(jax.grad(f), mesh=mesh, in_specs=(P(), P("d")), out_specs=P("d"), **how)
+        return jax.jit(mapped)(W, X)
+
+    f = auto(loss, saved="1 KiB")
+    assert_same(over(f, check_vma=False), over(loss, check_vma=False))
+    assert f.plan(W, X[:8]) is f.plan(W, 2 * X[:8])
+    with pytest.raises(PlanError, match=r"inside a shard_map over 'd' that checks.*check_vma=False"):
+        over(f)
+    summed = auto(lambda w, x: lax.psum(loss(w, x), "d"), saved="1 KiB")
+    with pytest.raises(TraceError, match="uses the axis 'd', which only the shard_map"):
+        over(summed, check_vma=False)

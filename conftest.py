@@ -4,6 +4,7 @@ import gc
 import importlib.util
 import os
 import random
+import re
 import secrets
 import tempfile
 
@@ -101,12 +102,14 @@ def pytest_cmdline_main(config):
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """One file stays in one process, since the cells of a page share a kernel. All browser tests stay in one as well:
-    they share a server and a browser."""
+    """Keep the tests of one file in one process, since the cells of a page share a kernel; all browser tests, which
+    share a server and a browser; and an exercise's answers, which share its traced reference and their evidence."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
+            if of_exercise := re.match(r"tests/grader/catalog/test_(?:\w+_answers|bounds)\.py::.*\[(\w+)", nodeid):
+                return f"the answers to {of_exercise[1]}"
             return "tests/browser" if nodeid.startswith("tests/browser/") else super()._split_scope(nodeid)
 
     return ByFile(config, log)

@@ -187,19 +187,15 @@ def rounded_otherwise(answer: Callable, slug: str, seed: int) -> Verdict | None:
     return judge.judge_text(evidence.to_json(), asked, slug, seed_of_inputs(seed), _CompiledAgainstInterpreted)
 
 
-def drawn[T](answers: Sequence[T], share: int) -> Sequence[T]:
-    """Every second answer, third and so on, by the run's seed and so others in each run: to try all of some thousand
-    takes longer than a suite may. All of them where EVERY_ANSWER is set: whoever changes an exercise or the judge does
-    that."""
-    if os.environ.get("EVERY_ANSWER"):
-        return answers
+def sample[T](answers: Sequence[T], share: int) -> Sequence[T]:
+    """Return one of `share` answers, evenly spaced; the run's seed says which one is the first."""
     return answers[random.Random(os.environ["REMAT_SEED"]).randrange(share) :: share]
 
 
-def both_ways(answers: Sequence[tuple[str, str]]) -> list[tuple[str, str, bool]]:
-    """Each answer with JAX's rematerialization, and a tenth of them with its next one: evidence of that is most often
-    the same text."""
-    return [*((*answer, False) for answer in answers), *((*answer, True) for answer in drawn(answers, 10))]
+def drawn[T](answers: Sequence[T], share: int) -> Sequence[T]:
+    """Return a sample of the answers, since the suite has no time for all of them; all if EVERY_ANSWER is set, as in
+    `.ci/run`."""
+    return answers if os.environ.get("EVERY_ANSWER") else sample(answers, share)
 
 
 def named(answer: Wrong, findings: Iterable[Finding]) -> list[Finding]:

@@ -1,11 +1,10 @@
 """Right answers pass, however they are spelled and for every seed."""
 
-import importlib
 import itertools
 
 import numpy as np
 import pytest
-from sample_answers import both_ways, drawn, named, right, verdict_on, wrong
+from sample_answers import drawn, named, right, verdict_on, wrong
 
 from grader.exercises import registry, spec
 from grader.exercises.reference import reference_of
@@ -14,9 +13,13 @@ from grader.judging import compare, identity
 from grader.stablehlo.execution import Function
 
 ALL = [(slug, name) for slug in registry.names() for name in right(slug)]
+WAYS = [
+    *((slug, name, False) for slug, name in drawn(ALL, 20)),
+    *((slug, name, True) for slug, name in drawn(drawn(ALL, 20), 10)),
+]
 
 
-@pytest.mark.parametrize(("slug", "name", "remat3"), both_ways(drawn(ALL, 20)), indirect=["remat3"])
+@pytest.mark.parametrize(("slug", "name", "remat3"), WAYS, indirect=["remat3"])
 def test_right_answers_pass(slug, name, remat3, seed):
     # Shapes and inputs are the same for both rematerializations: where these trace the same programs, one verdict is
     # the other.
@@ -28,9 +31,7 @@ def test_right_answers_pass(slug, name, remat3, seed):
 
 
 @pytest.mark.parametrize("slug", drawn(list(registry.names()), 4))
-def test_the_verdict_is_the_same_for_every_seed(slug, seed):
-    solution = getattr(importlib.import_module(f"solutions.{slug}"), slug)
-    assert grade(solution, slug, seed).passed, seed
+def test_a_wrong_answer_s_finding_is_the_same_for_another_seed(slug):
     answers = list(wrong(slug).values())
     answer = answers[len(answers) // 2]
     assert named(answer, grade(answer.answer, slug, 1).findings), answer  # the others are tried with 0

@@ -68,18 +68,18 @@ def bounds(requirement: Requirement) -> list[Bound]:
     return [bound for field in fields if str(bound := Bound(kind, field)) not in _NO_BOUNDS]
 
 
-def moved(asked: Asked, bound: Bound, steps: int, at: Place | None = None) -> Asked:
+def moved(asked: Asked, bound: Bound, steps: int, at: tuple[int, int] | None = None) -> Asked:
     """Return the requirements with one bound loosened by so many steps, or tightened by as many if negative.
 
     Args:
       asked: the requirements.
       bound: which of their numbers moves.
       steps: how far. A step is 1, or a quarter of a peak, because XLA's allocations differ between versions.
-      at: where; everywhere if None.
+      at: the group and the requirement's number within it, in every case; everywhere if None.
     """
 
     def new(place: Place, requirement: Requirement) -> list[Requirement]:
-        if at not in (None, place) or bound not in bounds(requirement):
+        if at not in (None, place[1:]) or bound not in bounds(requirement):
             return [requirement]
         before = getattr(requirement, bound.field)
         step = math.ceil(before / 4) if bound.kind == "PeakAtMost" else 1

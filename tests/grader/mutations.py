@@ -2,48 +2,60 @@
 
     python tests/grader/mutations.py nested_scan sqrt_chain        # bounds and requirements of exercises; all if none
     python tests/grader/mutations.py --judging identity unmet      # checks in grader/judging and in requirements
+    python tests/grader/mutations.py scan_layers --judging all     # all of them, with one exercise's answers
 
-For an exercise, every numeric bound is loosened and every requirement is dropped, in all cases, and all wrong answers
-are judged again. For a module of the judge, every condition is dropped, every comparison moved by one step, every
-operand of `and` and `or` left out and every number increased, one at a time, and the shipped answers that run the
+For an exercise, every numeric bound is loosened and every requirement is dropped, in all cases, until a wrong answer is
+no longer told its mistake. For a module of the judge, every condition is dropped, every comparison moved by one step,
+every operand of `and` and `or` left out and every number increased, one at a time, and the shipped answers that run the
 mutated line are judged again; with `--tests` the tests in tests/grader/judging come next. What nothing notices is
-printed as "no answer notices" and makes the exit status 1, unless it is in `KNOWN`, with the reason.
+printed as "no answer notices" and makes the exit status 1, unless it is in `mutants_known.py`, with the reason.
 
-An exercise takes 5 s to 2 minutes. A module of the judge takes a minute for every exercise that is named, and with
-`--tests` half a minute more for every mutant that no answer notices.
+An answer is traced once, and its programs run once on the same arrays: a mutant of the judge changes neither. All
+exercises take 3 minutes, all modules 15, most of which is tracing; `--tests` takes half a minute more for every mutant
+that no answer notices.
 """
 
 import argparse
 import ast
 import copy
+import functools
+import hashlib
 import importlib
 import inspect
+import itertools
+import os
+import random
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
+from typing import Any
 
+import jax
+import numpy as np
 import pytest
 
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE.parents[1]), str(HERE), str(HERE / "catalog"), str(HERE / "judging")]
 
-from bounds import Bound, against, asked, bounds, moved, places, seen, without  # noqa: E402
-from sample_answers import cases, named, right, seed_of_inputs, traced, wrong  # noqa: E402
+from bounds import against, asked, bounds, moved, places, seen, without  # noqa: E402
+from mutants_known import KNOWN  # noqa: E402
+from sample_answers import cases, named, patches_undone, right, seed_of_inputs, traced, wrong  # noqa: E402
 
 from grader.answers.evidence import Evidence  # noqa: E402
 from grader.exercises import registry  # noqa: E402
 from grader.judging.judge import judge  # noqa: E402
 from grader.judging.unmet import unmet  # noqa: E402
+from grader.stablehlo.execution import Execution, Function  # noqa: E402
 
 MODULES = {
     **{path.stem: f"grader.judging.{path.stem}" for path in (HERE.parents[1] / "grader/judging").glob("[a-z]*.py")},
     **{name: f"grader.exercises.{name}" for name in ("requirements", "peaks")},
 }
-MOST_ANSWERS = 40  # that run a mutated line and are judged again
-
-# Mutants that nothing needs to notice, as they are printed, and why.
-KNOWN: dict[str, str] = {}
+del MODULES["illustrate"]  # it decides nothing
+MOST_ANSWERS = 60  # that run a mutated line and are judged again
+LONGEST = 60  # seconds: a mutant may loop forever
 
 
 def of_exercise(slug: str) -> Iterator[str]:
@@ -52,25 +64,25 @@ def of_exercise(slug: str) -> Iterator[str]:
     if not wanted:
         return  # its answers are plain data; test_no_requirement_is_decoration drops its questions, kind by kind
     every = places(wanted)
-    loose: dict[Bound, list[str]] = {bound: [] for each in every.values() for bound in bounds(each)}
-    dropped: dict[tuple[int, int], list[str]] = {place[1:]: [] for place in every}
-    for name, answer in wrong(slug).items():
-        if seen(answer.answer, slug) is None or not against(answer.answer, slug, wanted):
+    left = {(place[1:], bound): "" for place, each in every.items() for bound in (*bounds(each), None)}
+    just_beyond_first = sorted(wrong(slug).items(), key=lambda each: each[1].beyond is None)
+    for name, answer in just_beyond_first:
+        if all(left.values()):
+            break
+        if seen(answer.answer, slug) is None or not named(answer, against(answer.answer, slug, wanted)):
             continue
         steps = answer.beyond[1] if answer.beyond else 1
-        for bound, noticed in loose.items():
-            if not against(answer.answer, slug, moved(wanted, bound, steps)):
-                noticed.append(name)
-        for place, noticed in dropped.items():
-            if not named(answer, against(answer.answer, slug, without(wanted, *place))):
-                noticed.append(name)
+        for place, bound in (what for what, noticed in left.items() if not noticed):
+            mutated = moved(wanted, bound, steps, place) if bound else without(wanted, *place)
+            found = against(answer.answer, slug, mutated)
+            left[place, bound] = "" if (found if bound else named(answer, found)) else name
     for name, advised in right(slug).items():
-        if advised.advised and (shown := seen(advised.answer, slug)):
-            for place, noticed in dropped.items():
-                noticed += [name] * (not unmet(without(wanted, *place), shown)[0])
-    for what, noticed in (*loose.items(), *dropped.items()):
-        said = f"{what} loosened" if isinstance(what, Bound) else f"requirement {what[1]} of group {what[0]} dropped"
-        print(f"{slug}: {said}: {', '.join(noticed[:3]) or 'no answer notices'}", flush=True)
+        if advised.advised and not all(left.values()) and (shown := seen(advised.answer, slug)):
+            for place, _ in (what for what, noticed in left.items() if not (noticed or what[1])):
+                left[place, None] = "" if unmet(without(wanted, *place), shown)[0] else name
+    for (place, bound), noticed in left.items():
+        said = f"requirement {place[1]} of group {place[0]}: {f'{bound} loosened' if bound else 'dropped'}"
+        print(f"{slug}: {said}: {noticed or 'no answer notices'}", flush=True)
         if not noticed:
             yield f"{slug}: {said}"
 
@@ -115,8 +127,8 @@ class Mutant(ast.NodeTransformer):
         return self.generic_visit(node)
 
 
-def mutants(module: ModuleType) -> Iterator[tuple[int, str, ast.Module]]:
-    """Yield a module's mutants: the line, a description, and the tree."""
+def mutants(module: ModuleType) -> Iterator[tuple[int, int, str, ast.Module]]:
+    """Yield a module's mutants: the line, the last line of its statement, a description, and the tree."""
     tree = ast.parse(inspect.getsource(module))
     numbered = []
 
@@ -126,9 +138,11 @@ def mutants(module: ModuleType) -> Iterator[tuple[int, str, ast.Module]]:
             return self.generic_visit(node)
 
     Numbers(-1, tree).visit(tree)
+    statements = [(each.lineno, each.end_lineno) for each in numbered if isinstance(each, ast.stmt)]
     for number, node in enumerate(numbered):
         for what, by in changes(node):
-            yield node.lineno, what, ast.fix_missing_locations(Mutant(number, by).visit(copy.deepcopy(tree)))
+            last = min(end for start, end in statements if start <= node.lineno <= end)
+            yield node.lineno, last, what, ast.fix_missing_locations(Mutant(number, by).visit(copy.deepcopy(tree)))
 
 
 def functions(module: ModuleType) -> dict[str, FunctionType]:
@@ -149,68 +163,155 @@ def codes(code: CodeType) -> Iterator[CodeType]:
                 yield from codes(each)
 
 
-def judged(slug: str, answer: Callable, evidence: Evidence) -> tuple:
+def judged(slug: str, evidence: Evidence) -> tuple:
     """Return what the tests of an answer look at: its outcome, what it was shown to do, and its findings."""
-    verdict = judge(evidence, cases(slug), registry.task(slug), registry.expect(slug), seed_of_inputs())
+    verdict = judge(evidence, cases(slug), registry.task(slug), registry.expect(slug), seed_of_inputs(), execution)
     return verdict.outcome, verdict.shown, [(each.kind, each.text, each.next, each.cases) for each in verdict.findings]
+
+
+@functools.cache
+def _execution(forward: str, backward: str, sizes: tuple[int, ...], limit: int | None) -> Execution:
+    return Execution(forward, backward, sizes, limit)
+
+
+def execution(forward: str, backward: str, sizes: list[int], limit: int | None = None) -> Execution:
+    """Return two programs that are read once."""
+    return _execution(forward, backward, tuple(sizes), limit)
+
+
+def run_once(cls: type, *names: str) -> None:
+    """Make methods remember what they returned for arrays of the same bytes."""
+
+    def digest(arguments: tuple) -> str:
+        found = hashlib.sha256(str(jax.tree.structure(arguments)).encode())
+        for leaf in jax.tree.leaves(arguments):
+            if isinstance(leaf, np.ndarray):
+                found.update(f"{leaf.dtype}{leaf.shape}".encode() + leaf.tobytes())
+            else:
+                found.update(str(id(leaf) if isinstance(leaf, Function) else leaf).encode())
+        return found.hexdigest()
+
+    def remembering(method: Callable) -> Callable:
+        known: dict[tuple, tuple] = {}
+
+        def remembered(self: object, *arguments: Any) -> Any:
+            key = id(self), digest(arguments)
+            if key not in known:
+                own = self, *(each for each in arguments if isinstance(each, Function))  # so that no id is reused
+                known[key] = own, method(self, *arguments)
+            return known[key][1]
+
+        return remembered
+
+    for name in names:
+        setattr(cls, name, remembering(getattr(cls, name)))
 
 
 _QUIETLY = "-q -x -n0 --no-header --no-summary -W ignore::pytest.PytestAssertRewriteWarning".split()
 
 
-def of_judge(name: str, slugs: list[str], tests: bool) -> Iterator[str]:
-    """Yield the mutants of one of the judge's modules that neither an answer nor a test notices."""
-    module = importlib.import_module(MODULES[name])
-    before = functions(module)
-    lines: dict[int, list] = {}
-    pool = [(s, n, a.answer) for s in slugs for n, a in (*wrong(s).items(), *right(s).items())]
-    for slug, called, answer in pool:
-        evidence = traced(answer, slug)
-        if isinstance(evidence, Evidence):
-            hit: set[int] = set()
-            with lines_run(before.values(), hit):
-                want = judged(slug, answer, evidence)
-            for line in hit:
-                lines.setdefault(line, []).append((slug, called, answer, evidence, want))
-    for line, what, tree in mutants(module):
-        mutated = {code.co_qualname: code for code in codes(compile(tree, module.__file__, "exec"))}
-        differing = {q: mutated[q] for q, f in before.items() if q in mutated and mutated[q] != f.__code__}
-        said = f"{name}.py:{line}: {what}"
-        if not differing:
-            continue  # at the module's top level, or in an annotation
-        originals = {q: before[q].__code__ for q in differing}
-        for q, code in differing.items():
-            before[q].__code__ = code
-        try:
-            noticed = next(filter(None, (notices(*each) for each in lines.get(line, [])[:MOST_ANSWERS])), "")
-            if tests and not noticed and pytest.main([str(HERE / "judging"), *_QUIETLY]):
-                noticed = "a test"
-        finally:
-            for q, code in originals.items():
+def of_judge(names: list[str], slugs: list[str], tests: bool) -> Iterator[str]:
+    """Yield the mutants of some of the judge's modules that neither an answer nor a test notices."""
+    modules = {name: importlib.import_module(MODULES[name]) for name in names}
+    running = run_by_line(list(modules.values()), evidence_of(tuple(slugs)))
+    for name, module in modules.items():
+        before = functions(module)
+        for line, last, what, tree in mutants(module):
+            mutated = {code.co_qualname: code for code in codes(compile(tree, module.__file__, "exec"))}
+            differing = {q: mutated[q] for q, f in before.items() if q in mutated and mutated[q] != f.__code__}
+            if not differing:
+                continue  # at the module's top level, or in an annotation
+            here = running.get((module.__file__, line)) or [
+                answer for each in range(line, last + 1) for answer in running.get((module.__file__, each), ())
+            ]
+            originals = {q: before[q].__code__ for q in differing}
+            for q, code in differing.items():
                 before[q].__code__ = code
-        print(f"{said}: {noticed or 'no answer notices'}", flush=True)
-        if not noticed:
-            yield said
+            forget(module)
+            try:
+                noticed = next(filter(None, (notices(*each) for each in here[:MOST_ANSWERS])), "")
+                if tests and not noticed and pytest.main([str(HERE / "judging"), *_QUIETLY]):
+                    noticed = "a test"
+            finally:
+                for q, code in originals.items():
+                    before[q].__code__ = code
+                forget(module)
+            said = f"{name}.py:{line}: {what}"
+            print(f"{said}: {noticed or f'no answer notices, of {len(here[:MOST_ANSWERS])} that run it'}", flush=True)
+            if not noticed:
+                yield said
 
 
-def notices(slug: str, called: str, answer: Callable, evidence: Evidence, want: tuple) -> str:
+type Tried = tuple[str, str, Evidence, tuple]  # an answer's name, its exercise, its evidence, and what is said of it
+
+
+def run_by_line(
+    modules: list[ModuleType], answers: list[tuple[str, str, Evidence]]
+) -> dict[tuple[str, int], list[Tried]]:
+    """Return for each line of some modules, by file and number, the answers that run it when they are judged, in an
+    order that mixes exercises: the first ones notice most of what all of them would."""
+    running: dict[tuple[str, int], list[Tried]] = {}
+    every = [function for module in modules for function in functions(module).values()]
+    before = None
+    for called, slug, evidence in answers:
+        if slug != before:  # so that an answer to each exercise runs what is remembered for it
+            before = slug
+            for module in modules:
+                forget(module)
+        hit: set[tuple[str, int]] = set()
+        with lines_run(every, hit):
+            want = judged(slug, evidence)
+        for line in hit:
+            running.setdefault(line, []).append((called, slug, evidence, want))
+    for tried in running.values():
+        random.Random(0).shuffle(tried)
+    return running
+
+
+@functools.cache
+def evidence_of(slugs: tuple[str, ...]) -> list[tuple[str, str, Evidence]]:
+    """Return the name, the exercise and the evidence of every shipped answer."""
+    found = []
+    for slug in slugs:
+        for name, answer in (*wrong(slug).items(), *right(slug).items()):
+            with patches_undone():
+                evidence = traced(answer.answer, slug)
+            if isinstance(evidence, Evidence):
+                found.append((f"{slug} {name}", slug, evidence))
+    return found
+
+
+def forget(module: ModuleType) -> None:
+    """Empty a module's caches: a mutant may return something else."""
+    for each in vars(module).values():
+        getattr(each, "cache_clear", int)()
+
+
+def notices(called: str, slug: str, evidence: Evidence, want: tuple) -> str:
     """Return the answer's name if its verdict is another one under a mutant, or none at all; else an empty string."""
+    signal.alarm(LONGEST)
     try:
-        return "" if judged(slug, answer, evidence) == want else f"{slug} {called}"
+        return "" if judged(slug, evidence) == want else called
     except Exception:
-        return f"{slug} {called}"
+        return called
+    finally:
+        signal.alarm(0)
+
+
+def _too_long(*_: object) -> None:
+    raise TimeoutError
 
 
 class lines_run:
-    """Collects the lines of some functions that run."""
+    """Collects the lines of some functions that run, by file and number."""
 
-    def __init__(self, functions, hit: set[int]) -> None:
+    def __init__(self, functions: list[FunctionType], hit: set[tuple[str, int]]) -> None:
         self.codes, self.hit = [f.__code__ for f in functions], hit
 
     def __enter__(self) -> None:
         here, line = sys.monitoring.PROFILER_ID, sys.monitoring.events.LINE
         sys.monitoring.use_tool_id(here, "mutations")
-        sys.monitoring.register_callback(here, line, lambda code, number: self.hit.add(number))
+        sys.monitoring.register_callback(here, line, lambda code, number: self.hit.add((code.co_filename, number)))
         for code in self.codes:
             for each in (code, *self._inside(code)):
                 sys.monitoring.set_local_events(here, each, line)
@@ -228,16 +329,25 @@ class lines_run:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("exercises", nargs="*", help="exercises; all if none are given")
-    parser.add_argument("--judging", nargs="+", choices=sorted(MODULES), help="modules of the judge to mutate")
+    parser.add_argument(
+        "--judging", nargs="+", choices=[*sorted(MODULES), "all"], help="modules of the judge to mutate"
+    )
     parser.add_argument("--tests", action="store_true", help="try also tests/grader/judging on what no answer notices")
     given = parser.parse_args()
     slugs = given.exercises or list(registry.names())
-    found = [of_judge(name, slugs, given.tests) for name in given.judging or ()] or [
-        of_exercise(slug) for slug in slugs
-    ]
-    left = [mutant for several in found for mutant in several if mutant not in KNOWN]
-    print(f"{len(left)} mutants that nothing notices", *left, sep="\n  ")
-    return bool(left)
+    os.environ.setdefault("REMAT_SEED", "0")
+    signal.signal(signal.SIGALRM, _too_long)
+    if given.judging:
+        run_once(Execution, "run", "gradients", "glimpses", "peak")
+        run_once(Function, "__call__", "interpreted", "glimpses")
+    names = sorted(MODULES) if "all" in (given.judging or ()) else given.judging or ()
+    found = of_judge(names, slugs, given.tests) if names else itertools.chain.from_iterable(map(of_exercise, slugs))
+    left = [*found]
+    unknown = [mutant for mutant in left if mutant not in KNOWN]
+    print(f"{len(left)} mutants that nothing notices, {len(left) - len(unknown)} of them known:")
+    for mutant in left:
+        print(f"  {mutant}: {KNOWN.get(mutant, 'UNKNOWN')}")
+    return bool(unknown)
 
 
 if __name__ == "__main__":

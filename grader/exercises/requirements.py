@@ -62,7 +62,6 @@ class Saves:
       too_little: the question for an answer that saves less.
       by_hand: True where an answer need not call `jax.checkpoint`, so that no question points there.
       on_host: those of the names whose values are in host memory; the others are on the device.
-      not_on_host: the question for an answer that saves the right values but offloads nothing; `too_much` if None.
       unnamed: True where the learner has to find out which values to save: then no finding names them.
       spare: names of values that may be saved or not, since they are arguments in another shape.
     """
@@ -72,7 +71,6 @@ class Saves:
     too_little: str | None = None
     by_hand: bool = False
     on_host: tuple[str, ...] = ()
-    not_on_host: str | None = None
     unnamed: bool = False
     spare: tuple[str, ...] = ()
 
@@ -110,7 +108,7 @@ class Saves:
                 expected=", ".join(asked),
                 got=", ".join(given),
                 nbytes=sum(residual.nbytes for residual in moved.values()),
-                next=self.too_much if any(each.memory != "device" for each in seen.residuals) else self._not_on_host,
+                next=self.too_much,
                 marked=tuple(moved),
             )
             return
@@ -154,10 +152,6 @@ class Saves:
         required = {name.casefold(): name for name in self.saved}
         names = dict.fromkeys(residual.name for residual in extra if residual.name)
         return [(name, required[name.casefold()]) for name in names if required.get(name.casefold(), name) != name]
-
-    @property
-    def _not_on_host(self) -> str:
-        return self.not_on_host or self.too_much
 
     def _listed(self, seen: Behaviour) -> tuple[str, str]:
         """The expected residuals and the answer's. Arguments and constants cost nothing: any of them may be saved."""

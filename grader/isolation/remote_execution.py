@@ -155,12 +155,12 @@ class RemoteExecution:
             self._inmate.wait(self._left)
         ended = self._inmate.end()
         if isinstance(error, TimeoutError) or ended.how() == "SIGXCPU":
-            return NotDone(f"its two programs were not done after {self.seconds:g} s")
+            return NotDone(f"its two programs took longer than {self.seconds:g} s")
         if self._inmate.ran_out_of_memory:
-            return ProgramError(f"its two programs took more memory than they may have ({LIMITS.resident >> 20} MiB).")
+            return ProgramError(f"its two programs used more than the allowed memory ({LIMITS.resident >> 20} MiB).")
         if ended.how() == "SIGKILL":
-            return Killed("the process that ran its two programs was ended from outside (SIGKILL)")
-        return ProgramError(f"its two programs took the process along that ran them ({ended.how()}).")
+            return Killed("the process that ran its two programs was killed (SIGKILL)")
+        return ProgramError(f"its two programs crashed the process that ran them ({ended.how()}).")
 
 
 _PARTS = {"input_types": TensorType, "output_types": TensorType, "matmuls": Matmul, "barriers": Barrier}

@@ -99,7 +99,7 @@ def test_an_answer_finds_its_way_through_the_panel(exercise):
     exercise.page.set_viewport_size({"width": 900, "height": 900})
     press(exercise, "Check again", "Not passed yet")
     exercise.page.set_viewport_size({"width": 1440, "height": 900})
-    expect(panel).to_contain_text("Your forward pass also saves relu's mask")
+    expect(panel).to_contain_text("residual: relu's mask")
     expect(panel.get_by_role("row", name="no checkpoint")).to_have_count(1)
 
     # A finding opens to the two programs; what it is about is marked.
@@ -120,7 +120,7 @@ def test_an_answer_finds_its_way_through_the_panel(exercise):
 
     exercise.run_cell(STUB, NO_POLICY)
     press(exercise, "Check again", "Your forward pass does not save x @ w1")
-    expect(panel.get_by_text("also saves")).to_have_count(0)
+    expect(panel.get_by_text("extra residual")).to_have_count(0)
     expect(panel.get_by_text("not available yet"), "what was said about the answer before is gone").to_have_count(0)
 
     exercise.run_cell(STUB, RIGHT)

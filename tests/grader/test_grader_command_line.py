@@ -65,7 +65,7 @@ def test_where_nothing_can_be_printed_a_sentence_says_so(unbuffered):
             command, stdout=full, stderr=subprocess.PIPE, text=True, env=os.environ | {"PYTHONUNBUFFERED": unbuffered}
         )
     assert (done.returncode, done.stderr.count("\n")) == (74, 1)
-    assert done.stderr.startswith("What there is to say cannot be written (No space left on device)")
+    assert done.stderr.startswith("The output cannot be written (No space left on device)")
 
 
 @pytest.mark.parametrize("meant", ["7", NAME, f"06_{NAME}", f"elsewhere/07_{NAME}.ipynb"])
@@ -145,7 +145,7 @@ LIMITS = CheckLimits(seconds=300, processor_seconds=60, memory=2**30)
     [
         ("os._exit(0)", "exited with status 0"),
         ("os.kill(os.getpid(), signal.SIGSEGV)", "SIGSEGV"),
-        ("sys.stdout.write('x' * 10**8); print(sys.stderr.write('x' * 10**8)); os._exit(3)", "exit status 3"),
+        ("sys.stdout.write('x' * 10**8); print(sys.stderr.write('x' * 10**8)); os._exit(3)", "status 3"),
     ],
 )
 def test_a_child_that_dies_is_a_verdict(tmp_path, body, reason):
@@ -157,7 +157,7 @@ def test_a_child_that_dies_is_a_verdict(tmp_path, body, reason):
 @pytest.mark.parametrize(
     ("body", "limits", "reason"),
     [
-        ("time.sleep(1000)", CheckLimits(seconds=2), "not done after 2 s"),
+        ("time.sleep(1000)", CheckLimits(seconds=2), "longer than 2 s"),
         ("while True: pass", CheckLimits(seconds=300, processor_seconds=2), "more than 2 s of processor time"),
     ],
 )

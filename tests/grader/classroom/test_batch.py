@@ -254,9 +254,7 @@ def test_forged_evidence_gets_the_grade_of_its_programs(change, outcome, reason,
     assert graded.verdict.outcome.startswith(outcome) and reason in graded.reason, graded
 
 
-@pytest.mark.parametrize(
-    ("out", "reason"), [("in/grades", "where the next run would find it"), ("out", "no learner's")]
-)
+@pytest.mark.parametrize(("out", "reason"), [("in/grades", "the next run would read it"), ("out", "no learner's")])
 def test_a_folder_that_is_not_the_one_that_was_meant(out, reason, tmp_path):
     (tmp_path / "in").mkdir()
     command = [sys.executable, "-m", "grader", "batch", tmp_path / "in", "--out", tmp_path / out]

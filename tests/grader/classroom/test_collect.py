@@ -273,7 +273,7 @@ def test_one_learner_cannot_keep_all_others_waiting(put, packed, monkeypatch):
     monkeypatch.setattr(found_files, "MAX_ENTRIES", 5)
     for place in (put(files), packed(files.items())):
         assert sum(file.learner == "ada" for file in collect.collect(place).files) <= 6
-        assert any("were not looked at" in reason for reason in submissions(place).values())
+        assert any("were not read" in reason for reason in submissions(place).values())
 
 
 def test_no_more_of_a_learners_zip_is_unpacked_than_there_is_room_for(packed, monkeypatch):

@@ -152,7 +152,7 @@ def test_every_learner_and_every_file_is_in_the_report_once(put, tmp_path, seed)
         keys, learners = expected(files, course := is_course(files))
         courses += course
         if not learners:
-            with pytest.raises(collect.CollectError, match="holds no learner's"):
+            with pytest.raises(collect.CollectError, match="contains no learner's"):
                 collect.collect(place)
             continue
         class_ = collect.collect(place)

@@ -80,7 +80,7 @@ def attack(name, outcome, reason, body, at_import="None", exercise=NAME, paramet
     ATTACKS[name] = source, exercise, outcome, reason
 
 
-USED, LATE = f"more than {FEW} s of processor time", f"not done after {SOON} s"
+USED, LATE = f"more than {FEW} s of processor time", f"longer than {SOON} s"
 # Those that take longest come first, so that the others pass the time.
 attack(
     "an orphan", NOT_JUDGED, LATE,
@@ -350,7 +350,7 @@ attack(
 )  # fmt: skip
 if os.uname().machine == "x86_64":
     attack(
-        "the system calls of 32 bits", NOT_JUDGED, "the sandbox refuses (SIGSYS)",
+        "the system calls of 32 bits", NOT_JUDGED, "the sandbox does not allow (SIGSYS)",
         """
         import mmap
         code = bytes.fromhex("b814000000cd80c3")  # getpid by int 0x80

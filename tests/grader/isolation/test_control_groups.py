@@ -101,7 +101,7 @@ def test_when_memory_runs_out_an_answer_ends_and_not_whoever_has_more(little_mem
                 assert not graded.done(), graded.result()
                 time.sleep(0.01)
             little_memory.write_text(str(pids[0]))
-            assert "from outside (SIGKILL)" in graded.result().reason, graded.result()
+            assert "killed (SIGKILL)" in graded.result().reason, graded.result()
         assert graded.result().verdict.findings[0].kind == FindingKind.MACHINE
         assert other.poll() is None, "it had twice as much"
         other.communicate(b"\n")

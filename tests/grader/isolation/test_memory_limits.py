@@ -148,7 +148,7 @@ def test_what_runs_programs_has_such_a_limit_too(grader_in_sandbox, monkeypatch)
     right = (ROOT / "solutions" / f"{NAME}.py").read_bytes()
     monkeypatch.setattr(remote_execution, "LIMITS", replace(remote_execution.LIMITS, resident=2**20))
     graded = grader_in_sandbox().grade(Submission("a learner", "answer.py", right), seed=91)
-    assert "its two programs took more memory than they may have (1 MiB)" in graded.reason, graded
+    assert "its two programs used more than the allowed memory (1 MiB)" in graded.reason, graded
 
 
 def test_two_processes_of_an_answer_have_a_gibibyte():

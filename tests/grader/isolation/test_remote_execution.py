@@ -33,7 +33,7 @@ def test_what_cannot_be_judged_is_refused_in_words(body, reason, zygote):
     ("sent", "error", "reason"),
     [
         (signal.SIGKILL, Killed, "was killed (SIGKILL)"),
-        (signal.SIGSTOP, NotDone, "not done after 2 s"),
+        (signal.SIGSTOP, NotDone, "longer than 2 s"),
     ],
 )
 @bubblewrap.needed

@@ -1,7 +1,5 @@
 """Findings with one cause are one finding, whose question fits what the answer does."""
 
-import dataclasses
-
 import pytest
 
 from grader.exercises.behaviour import Behaviour, MatchedResidual, ResidualKind
@@ -89,18 +87,6 @@ def test_the_question_is_about_what_the_answer_does(saved, barriers, question):
     requirement = Saves(("h",), "Too much?")
     (finding,) = findings(requirement, behaviour(residual("h"), saved, barriers=barriers))
     assert question in finding.next
-
-
-@pytest.mark.parametrize(
-    ("others", "question"),
-    [((), "Is anything offloaded?"), ((residual("y", memory="pinned_host"),), "Which value?")],
-)
-def test_of_a_residual_on_the_device_it_matters_whether_another_is_offloaded(others, question):
-    requirement = Saves(("h", "y"), "Which value?", on_host=("h", "y"), not_on_host="Is anything offloaded?")
-    (finding,) = findings(requirement, behaviour(residual("h"), *(others or [residual("y")])))
-    assert finding.kind == FindingKind.WRONG_MEMORY and finding.next == question
-    without = dataclasses.replace(requirement, not_on_host=None)
-    assert findings(without, behaviour(residual("h"), residual("y")))[0].next == "Which value?"
 
 
 def test_a_claim_that_holds_in_all_cases_does_not_list_them():

@@ -137,7 +137,7 @@ def test_a_damaged_attempt_costs_that_attempt(path):
         file.execute("UPDATE attempts SET verdict = substr(verdict, 5) WHERE id = 2")
     progress = Progress(path)
     assert [attempt.source[0] for attempt in progress.attempts()] == ["0", "2"]
-    assert progress.notices == [f"1 of the attempts in {path} cannot be read, and are left out here."]
+    assert progress.notices == [f"1 of the attempts in {path} cannot be read and are left out."]
 
 
 def test_an_empty_file_is_a_new_one(path):
@@ -161,5 +161,5 @@ def test_a_file_of_another_version_is_not_touched(path, version):
     assert progress.attempts() == [] and progress.hints("a") == []
     assert path.read_bytes() == before and [p.name for p in path.parent.iterdir()] == ["progress.sqlite"]
     assert len(progress.notices) == 3  # the attempt, the hint, reading
-    assert all("is not of this version of the workbook" in notice for notice in progress.notices)
+    assert all("belongs to another version of the workbook" in notice for notice in progress.notices)
     assert "Update the workbook, or set REMAT_WORKBOOK_DATA to another folder." in progress.notices[0]

@@ -84,7 +84,7 @@ def test_a_file_that_cannot_be_written_is_said(tmp_path):
     with pytest.raises(HandInError, match="No such file or directory"):
         hand_in.submit(tmp_path / "nowhere" / "mine.json")
     status, out, err = run("submit", "--out", tmp_path / "nowhere" / "mine.json")
-    assert (status, out) == (1, "") and "Name another file, or another folder." in err
+    assert (status, out) == (1, "") and "Choose another file or folder." in err
 
 
 def test_a_full_disk_leaves_no_half_file(tmp_path, monkeypatch):

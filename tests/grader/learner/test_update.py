@@ -22,7 +22,7 @@ OTHER = "01_count_residuals.ipynb"
 ANSWER = find.read(pages.ROOT / "solutions" / f"{NAME}.py").text.strip()
 REAL = pages.ROOT / "exercises"
 CHAPTER, CHAPTER_BEFORE = "02_two_passes.ipynb", "03_two_passes.ipynb"
-NOTHING = "All pages are of this version: there is nothing to do.\n"
+NOTHING = "All pages are up to date: there is nothing to do.\n"
 
 
 @pytest.fixture
@@ -111,9 +111,9 @@ def test_an_answer_goes_on_to_the_new_page_and_the_old_one_is_kept_whole(folder,
     (folder / name).write_bytes(written := old("mine = 1", answer=ANSWER))
     status, out, _ = updated()
     assert status == 0 and out.splitlines() == [
-        f"{NOW} is the new page, with your answer on it. All that you had written is in my_{NOW}.",
-        "Your progress is what it was.",
-        "If JupyterLab has one of them open, choose File → Reload Notebook from Disk.",
+        f"{NOW} is the new page, with your answer. Your old page is my_{NOW}.",
+        "Your progress is unchanged.",
+        "If one of them is open in JupyterLab, choose File → Reload Notebook from Disk.",
     ]
     assert set(content(folder)) == {OTHER, NOW, f"my_{NOW}"}
     assert (folder / f"my_{NOW}").read_bytes() == written
@@ -156,7 +156,7 @@ def test_an_older_page_on_which_nobody_wrote_is_replaced(folder, name):
 def test_whatever_else_was_written_is_kept(folder, written):
     (folder / NOW).write_bytes(written)
     status, out, _ = updated()
-    assert status == 0 and out.startswith(f"{NOW} is the new page. What you had written is in my_{NOW}.\n")
+    assert status == 0 and out.startswith(f"{NOW} is the new page. Your old page is my_{NOW}.\n")
     assert (folder / f"my_{NOW}").read_bytes() == written
     assert (folder / NOW).read_bytes() == (REAL / NOW).read_bytes()
     assert updated()[1] == NOTHING
@@ -165,13 +165,13 @@ def test_whatever_else_was_written_is_kept(folder, written):
 def test_an_old_page_beside_a_new_one_that_is_written_on(folder):
     (folder / NOW).write_bytes(new := page(answer=ANSWER))
     (folder / BEFORE).write_bytes(before := old(answer=f"def {NAME}(w1, w2, x):\n    return 1"))
-    assert updated()[1].startswith(f"{NOW} is the new page. What you had written is in my_{NOW}.\n")
+    assert updated()[1].startswith(f"{NOW} is the new page. Your old page is my_{NOW}.\n")
     assert content(folder) == {OTHER: (REAL / OTHER).read_bytes(), NOW: new, f"my_{NOW}": before}
 
 
 def test_an_answer_on_an_old_page_beside_a_new_one_that_nobody_has_touched(folder):
     (folder / BEFORE).write_bytes(old(answer=ANSWER))
-    assert "with your answer on it" in updated()[1]
+    assert "with your answer" in updated()[1]
     assert find.read(folder / NOW).text.strip() == ANSWER and not (folder / BEFORE).exists()
 
 
@@ -213,7 +213,7 @@ def test_what_was_written_in_an_old_chapter_is_kept_beside_the_new_one(chapters,
     (chapters / CHAPTER).unlink()
     (chapters / name).write_bytes(written := chapter(*mine, outputs=[{"output_type": "stream", "text": "ran"}]))
     status, out, _ = updated()
-    assert status == 0 and out.startswith(f"{CHAPTER} is the new page. What you had written is in my_{CHAPTER}.\n")
+    assert status == 0 and out.startswith(f"{CHAPTER} is the new page. Your old page is my_{CHAPTER}.\n")
     assert content(chapters) == new | {f"my_{CHAPTER}": written}
     assert updated() == (0, NOTHING, "") and content(chapters) == new | {f"my_{CHAPTER}": written}
 

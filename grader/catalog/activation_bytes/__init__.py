@@ -1,1 +1,1 @@
-"""Exercise 20: the bytes that a transformer layer keeps on each of several devices."""
+"""Exercise 20: the bytes of a transformer layer that each of several devices saves."""

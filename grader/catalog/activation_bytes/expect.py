@@ -101,17 +101,17 @@ mistakes = (
         "Which of the page's shapes end in two axes of tokens, and what are their other two axes?",
     ),
     Mistake(
-        "it divides by t also those values that every device holds whole",
+        "it also divides by t the values that every device holds whole",
         _in_mode(lambda mode: mode + "+sequence"),
         _SHAPES,
     ),
     Mistake(
-        "sequence parallelism makes no difference to it",
+        "it ignores sequence parallelism",
         _in_mode(lambda mode: mode.replace("+sequence", "")),
         "Which values does every device hold whole in `tensor` mode? Sequence parallelism splits their tokens.",
     ),
     Mistake(
-        "selective recomputation makes no difference to it",
+        "it ignores selective recomputation",
         _in_mode(lambda mode: mode.replace("+selective", "")),
         _PAIRS,
     ),
@@ -270,7 +270,7 @@ hints = (
         "Which of the table's shapes end in `s, s`? Which two modes contain the word `selective`, and does your answer "
         "leave these values out in both?",
         after=("wrong value",),
-        says="selective recomputation makes no difference",
+        says="it ignores selective recomputation",
     ),
     *(
         Hint(
@@ -283,7 +283,7 @@ hints = (
             "if the layer is not split",
             "save together",
             "a t-th of the tokens",
-            "sequence parallelism makes no difference",
+            "it ignores sequence parallelism",
         )
     ),
     *ABOUT_ERRORS,

@@ -1,1 +1,1 @@
-"""Exercise 22: the order of a backward pass in which the least is in memory at once."""
+"""Exercise 22: the order of a backward pass with the smallest peak memory."""

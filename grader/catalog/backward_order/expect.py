@@ -124,10 +124,10 @@ mistakes = (
     Mistake(
         "each equation runs as early as it can",
         _by(_levels),
-        "When does the first equation run that reads each value? Until then the value only takes memory.",
+        "For each value, when does the first equation that reads it run? Until then the value only takes memory.",
     ),
     Mistake(
-        "of the equations that can run, the one that makes the fewest bytes runs next",
+        "among the equations that can run, it always picks the one with the fewest bytes",
         _by(_sizes),
         "Which is freed sooner: a small value that is read much later, or a large one that the next equation reads?",
     ),

@@ -1,1 +1,1 @@
-"""Exercise 21: the best names to save within a number of bytes."""
+"""Exercise 21: the best names to save within a byte budget."""

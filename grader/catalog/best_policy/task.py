@@ -21,8 +21,8 @@ _NAMES = ("up", "Up", "up 1", "up 2", "up 11", "down", "mid", "gate", "norm", "o
 def cases(rng):
     """Draw two traced blocks at random widths, and some fifty random graphs.
 
-    Half of the graphs hide the best choice: its names avoid little one by one but much together, so that a search that
-    improves a choice name by name, or by pairs, ends with another one.
+    Half of the graphs hide the best choice: each of its names avoids little alone, but together they avoid much,
+    so that a search that improves a choice name by name, or by pairs, ends with another one.
     """
     unit = int(rng.integers(2, 5))
 

@@ -1,1 +1,1 @@
-"""Exercise 18: a while loop that can be differentiated, of which few states are kept."""
+"""Exercise 18: a differentiable while loop that saves few states."""

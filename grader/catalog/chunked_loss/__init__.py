@@ -1,1 +1,1 @@
-"""Exercise 28: a loss over a large vocabulary, of which one chunk's logits are in memory at a time."""
+"""Exercise 28: a loss over a large vocabulary that computes the logits chunk by chunk."""

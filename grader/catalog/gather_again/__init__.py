@@ -1,1 +1,1 @@
-"""Exercise 24: a layer whose weights are divided over eight devices, and gathered again to go back."""
+"""Exercise 24: a layer whose sharded weights are gathered again in the backward pass."""

@@ -1,1 +1,1 @@
-"""Exercise 16: a scan in a scan, of which one carry a group is kept."""
+"""Exercise 16: nested scans that save one carry per group."""

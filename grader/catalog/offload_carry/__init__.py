@@ -1,1 +1,1 @@
-"""Exercise 23: layers in a scan, whose carries wait in the host's memory."""
+"""Exercise 23: layers in a scan whose carries are offloaded to host memory."""

@@ -1,1 +1,1 @@
-"""Exercise 27: a checkpoint whose barrier holds one argument, and lets the others go ahead."""
+"""Exercise 27: a checkpoint whose barrier holds only one argument."""

@@ -1,1 +1,1 @@
-"""Exercise 25: a policy that saves what has a name that a pattern describes."""
+"""Exercise 25: a policy that saves values whose names match a regular expression."""

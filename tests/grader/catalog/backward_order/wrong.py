@@ -70,7 +70,7 @@ def in_levels(equations, residuals):
     return sorted(level, key=level.get)
 
 
-@fails_with("costs more", "the fewest bytes runs next", "freed sooner")
+@fails_with("costs more", "with the fewest bytes", "freed sooner")
 def smallest_first(equations, residuals):
     return always(lambda equation: equation[2], equations)
 

@@ -36,7 +36,7 @@ def test_readme_s_ten_lines_run():
     [
         ("instrument", ["named: no findings", "named: save", "step"]),
         ("devices", ["{'all-gather': CollectiveStats(count=2, link_bytes="]),
-        ("auto", ["mlp: "]),
+        ("auto", ["loss: "]),
     ],
 )
 def test_the_examples_of_the_docs_run(name, printed):

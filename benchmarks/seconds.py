@@ -61,7 +61,7 @@ FUNCTIONS: dict[str, tuple[Callable, tuple]] = {
 def main() -> None:
     device = calibrate()
     print(f"{device.name}: {device.source}")
-    products, memory = device.products["float32"] / 1e9, device.bandwidth / 1e9
+    products, memory = device.matmul["float32"] / 1e9, device.bandwidth / 1e9
     print(f"products {products:.0f} GFLOP/s in float32, memory {memory:.1f} GB/s\n")
     found = {}
     for name, (f, args) in FUNCTIONS.items():

@@ -51,9 +51,9 @@ def test_chapter_12_s_widths_follow_from_the_table():
     assert {name for name, *_ in rows} == {"a100", "tpu v5e", "h100"}
     for name, flops, host, width in rows:
         device = DEVICES[name]
-        assert number(flops) == pytest.approx(device.products["bfloat16"] / 1e12, abs=0.5)
+        assert number(flops) == pytest.approx(device.matmul["bfloat16"] / 1e12, abs=0.5)
         assert number(host) == pytest.approx(device.host / 1e9, abs=0.05)
-        assert number(width) == pytest.approx(2 * device.products["bfloat16"] / (24 * device.host), abs=0.5)
+        assert number(width) == pytest.approx(2 * device.matmul["bfloat16"] / (24 * device.host), abs=0.5)
 
 
 def test_chapter_12_s_conclusion_is_what_its_cell_prints():
@@ -79,7 +79,7 @@ def test_chapter_13_s_thresholds_are_flops_over_the_bytes_of_a_ring():
         device = DEVICES[name]
         sent = device.link * device.links * int(axes)
         assert int(of) == device.axes
-        assert number(tokens) == pytest.approx(device.products["bfloat16"] / sent, abs=0.5)
+        assert number(tokens) == pytest.approx(device.matmul["bfloat16"] / sent, abs=0.5)
 
 
 def test_chapter_0_s_kept_bytes_are_the_layers_inputs_and_the_loss_s_residual():

@@ -1,9 +1,9 @@
-"""What a JAX function's backward pass keeps, what it computes again, and what that costs.
+"""Show what a JAX function's backward pass saves, what it recomputes, and what that costs.
 
     from rematscope import compare, explore, liveness, measure, print_fwd_bwd, residual_table, trace
     from rematscope import auto, fit, frontier, lint, plan, with_schedule
 
-Nothing here runs the function, unless its time is asked for: arguments may be arrays or `jax.ShapeDtypeStruct`s.
+The function itself is never run, except to measure its time. Arguments may be arrays or `jax.ShapeDtypeStruct`s.
 """
 
 import importlib

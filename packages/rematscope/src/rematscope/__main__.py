@@ -36,7 +36,8 @@ _KINDS = {"f": "float", "bf": "bfloat", "i": "int", "u": "uint", "c": "complex"}
 _EPILOG = """\
 An argument is an array's type as JAX prints it, f32[8,64], bf16[4] or i32[]
 (key for a PRNG key); a number, list, tuple or dict of these; or MODULE:NAME,
-what has that name, called if it is a function. A tuple from there is several.
+a value in a module, which is called if it is a function. A tuple gives
+several arguments.
 """
 
 
@@ -53,18 +54,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("function", metavar="MODULE:FUNCTION", help="model:loss, package.model:loss or model.py:loss")
-    parser.add_argument("--args", nargs="*", default=[], metavar="ARGUMENT", help="what it is called with; see below")
-    parser.add_argument("--json", action="store_true", help="as data, sizes in bytes")
-    parser.add_argument("--save", metavar="FILE", type=Path, help="also write a page that opens in any browser")
-    parser.add_argument(
-        "--device", metavar="NAME", help='how long each line takes by a roofline, of "tpu v5e" or "h100"'
-    )
+    parser.add_argument("--args", nargs="*", default=[], metavar="ARGUMENT", help="its arguments; see below")
+    parser.add_argument("--json", action="store_true", help="print JSON, with sizes in bytes")
+    parser.add_argument("--save", metavar="FILE", type=Path, help="also save an HTML page that opens in any browser")
+    parser.add_argument("--device", metavar="NAME", help='add the estimated time of each line, on "tpu v5e" or "h100"')
     asked = parser.parse_args(arguments)
     try:
         device = None if asked.device is None else device_called(asked.device)
         function = _named(asked.function)
         if not callable(function):
-            raise _Unknown(f"{asked.function} is no function, but of type {type(function).__name__}.")
+            raise _Unknown(f"{asked.function} is not a function, but of type {type(function).__name__}.")
         given = [each for text in asked.args for each in _arguments(text)]
     except (_Unknown, TargetError) as error:
         print(error, file=sys.stderr)
@@ -124,11 +123,13 @@ def _named(text: str) -> Any:
     """What has a name in a module."""
     where, colon, name = text.rpartition(":")
     if not (where and colon and name):
-        raise _Unknown(f"{text!r} names nothing: write MODULE:NAME, such as model:loss or model.py:loss.")
+        raise _Unknown(f"{text!r} is not MODULE:NAME. Write it like model:loss or model.py:loss.")
     try:
         found = _module(where)
     except (ImportError, FileNotFoundError) as error:
-        raise _Unknown(f"{where} cannot be imported: {error}. Start where its folder or package is.") from error
+        raise _Unknown(
+            f"{where} cannot be imported: {error}. Run the command in the folder that contains it."
+        ) from error
     except Exception as error:
         raise _Unknown(f"{where} cannot be imported: {_failure(error)}") from error
     try:
@@ -181,7 +182,9 @@ def _arguments(text: str) -> Sequence[Any]:
         return [_value(ast.parse(re.sub(r"(\w)\[\]", r"\1[()]", text), mode="eval").body)]  # of a scalar
     except (SyntaxError, ValueError, TypeError) as error:
         why = error.msg if isinstance(error, SyntaxError) else error
-        raise _Unknown(f"{text!r} is no argument: {why}. Write a type such as f32[8,64], or MODULE:NAME.") from error
+        raise _Unknown(
+            f"{text!r} is not an argument: {why}. Write a type such as f32[8,64], or MODULE:NAME."
+        ) from error
 
 
 def _value(node: ast.expr) -> Any:
@@ -207,14 +210,14 @@ def _size(node: ast.expr) -> int:
     match node:
         case ast.Constant(int(size)) if not isinstance(size, bool):
             return size
-    raise ValueError(f"{ast.unparse(node)} is no size, which is a whole number, 0 or more")
+    raise ValueError(f"{ast.unparse(node)} is not a size: sizes are whole numbers, 0 or more")
 
 
 def _literal(node: ast.expr) -> Any:
     try:
         return ast.literal_eval(node)
     except (ValueError, TypeError):  # which say of what is no literal where in memory it is
-        raise ValueError(f"{ast.unparse(node)} is no number, text or type of an array") from None
+        raise ValueError(f"{ast.unparse(node)} is not a number, a string or an array type") from None
 
 
 def _dtype(short: str) -> Any:

@@ -8,12 +8,12 @@ class _Sentence(ValueError):
 
 
 class TraceError(_Sentence):
-    """A function that cannot be split into a forward and a backward program, and what to do about it."""
+    """A function that cannot be traced or differentiated. The message names the cause and the next step."""
 
 
 class TargetError(_Sentence):
-    """A device that cannot be compiled for, or run on, and what to do about it."""
+    """A device that is unknown or absent. The message names the cause and the next step."""
 
 
 class PlanError(_Sentence):
-    """A choice of names that cannot be made, and what to do about it."""
+    """A limit that cannot be met or a function that cannot be planned. The message names cause and next step."""

@@ -39,7 +39,7 @@ def test_a_byte_over_links_costs_what_is_computed_in_that_time():
 
 def test_the_price_of_a_byte_follows_from_the_table_of_devices():
     device = DEVICES["tpu v5e"]
-    assert pytest.approx(device.products["bfloat16"] / device.ring(), abs=0.5) == FLOPS_PER_LINK_BYTE
+    assert pytest.approx(device.matmul["bfloat16"] / device.ring(), abs=0.5) == FLOPS_PER_LINK_BYTE
 
 
 def test_a_plan_is_for_the_bytes_of_a_device():

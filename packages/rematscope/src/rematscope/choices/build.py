@@ -38,7 +38,7 @@ from rematscope.tracing.trace import Trace, trace
 # The price of a byte over links, in FLOPs: those of bfloat16 matmuls that a TPU v5e does while a ring over one axis of
 # its links sends the byte. The price assumes that communication does not overlap with compute.
 _PRICED = DEVICES["tpu v5e"]
-FLOPS_PER_LINK_BYTE = round(_PRICED.products["bfloat16"] / _PRICED.ring())
+FLOPS_PER_LINK_BYTE = round(_PRICED.matmul["bfloat16"] / _PRICED.ring())
 
 CostFunction = Callable[[Equation], float] | Device  # a device: the seconds that an equation takes on it
 
@@ -52,22 +52,22 @@ def work(equation: Equation) -> int:
 
 @with_own_options
 def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work, **kwargs: Any) -> RecomputeGraph:
-    """The graph of what `f`'s backward pass computes again for any choice of names.
+    """Build the graph that gives, for any choice of names, what `f`'s backward pass recomputes.
 
     Args:
-      f: a function that is differentiable in reverse mode. It is not run. Its checkpoints are what names are chosen
-        for, whatever policies they have; if it has none, one checkpoint around all of it is.
+      f: a function that is differentiable in reverse mode. It is not run. Names are chosen for its checkpoints,
+        whatever policies they have; if it has none, for one checkpoint around the whole function.
       *args, **kwargs: its arguments, as for `trace`.
-      cost: what computing an equation again takes; FLOPs and transcendentals by default, and for each byte that goes
-        over a device's links `FLOPS_PER_LINK_BYTE`, what a TPU v5e does in that time.
+      cost: the cost of recomputing an equation. The default is FLOPs and transcendentals, plus `FLOPS_PER_LINK_BYTE`
+        for each byte sent over a device's links: the FLOPs of a TPU v5e in that time.
 
     Returns:
-      The graph; `graph.evaluate(names)` gives the bytes that a choice keeps and the cost of what it computes again.
+      The graph. `graph.evaluate(names)` gives the bytes that a choice saves and its recompute cost.
 
     Raises:
-      TraceError: as `trace` does.
-      PlanError: if `cost` gives something that is no cost, `f` takes the gradient of a function that has a checkpoint,
-        has a checkpoint that a kernel hides, or calls back to Python in one.
+      TraceError: as for `trace`.
+      PlanError: if a cost is not a number, if `f` differentiates a function that has a checkpoint, or if a checkpoint
+        of `f` is inside a kernel or contains a callback.
 
     Example:
       >>> import jax.numpy as jnp
@@ -76,11 +76,11 @@ def recompute_graph(f: Callable[..., Any], *args: Any, cost: CostFunction = work
       >>> def f(x, w, u):
       ...     return jnp.sin(checkpoint_name(x @ w, "h") @ u)
       >>> graph = recompute_graph(f, jnp.ones((8, 64)), jnp.ones((64, 256)), jnp.ones((256, 64)))
-      >>> graph.evaluate(()), graph.evaluate(("h",))  # (bytes kept, FLOPs and transcendentals computed again)
+      >>> graph.evaluate(()), graph.evaluate(("h",))  # (bytes saved, FLOPs and transcendentals recomputed)
       ((0, 524288), (8192, 262144))
     """
     if not callable(cost) and not isinstance(cost, Device):
-        raise PlanError(f"a cost of {cost!r} is none. Give a function of an Equation, or leave it out.")
+        raise PlanError(f"cost={cost!r} is not a cost. Give a function of an Equation, or leave it out.")
     own: list[Policy | None] = []
 
     def saving_nothing(policy: Policy | None) -> Policy:
@@ -234,8 +234,8 @@ class _Nodes:
             equation
         ):  # a checkpoint in it cannot be seen
             raise PlanError(
-                f"{self.trace.function} has a checkpoint around {equation.primitive} or in it, and what that "
-                "computes again inside cannot be told from outside. Plan the function that it runs by itself."
+                f"{self.trace.function} has a checkpoint around or inside {equation.primitive}, and its "
+                "recompute cannot be analyzed from outside. Plan the function inside it on its own."
             )
         cost = _recomputed(equation, self.cost) * times
         node = Node(self.reading(equation.inputs), cost=cost, equation=equation, loops=frozenset(around))
@@ -296,8 +296,8 @@ def _weighing(passes: Trace, cost: CostFunction) -> str:
     if isinstance(cost, Device):
         return f", on {cost.name}"
     sends = passes.axes and passes.cost.link_bytes  # on one device nothing is sent, and costs need not be summed
-    links = f", a byte over links as {FLOPS_PER_LINK_BYTE:,} operations" if sends else ""
-    return (links + ", work as the compiler should divide it" * passes.has_auto_sharded_work) * (cost is work)
+    links = f", each link byte weighed as {FLOPS_PER_LINK_BYTE:,} operations" if sends else ""
+    return (links + ", the sharding of some operations is an estimate" * passes.has_auto_sharded_work) * (cost is work)
 
 
 def _recomputed(equation: Equation, cost: Callable[[Equation], float]) -> float:
@@ -322,7 +322,7 @@ def cost_said(cost: Callable[[Equation], Any], equation: Equation) -> float:
         number = math.nan
     if not 0 <= number < math.inf:
         raise PlanError(
-            f"cost= says that {equation.primitive} costs {said!r}. Return a number for each equation, and none below 0."
+            f"cost= returned {said!r} for {equation.primitive}. Return a number for each equation, 0 or more."
         )
     return number
 
@@ -367,13 +367,13 @@ def _multiply_by_trip_counts(nodes: Collection[Node]) -> None:
 def _why_barred(named: Equation, around: tuple[Equation, ...]) -> str | None:
     """Why a value cannot be saved by its name although the backward pass computes it again, or None."""
     if any(equation.primitive == "cond" for equation in around):
-        return "stands in a branch, and what branches save shares its memory"
+        return "is inside a branch, and the residuals of branches share memory"
     if any(jax_internals.is_checkpoint(eqn) and jax_internals.policy_of(eqn) is not nothing for eqn in named.calls):
-        return "stands in a checkpoint of a custom rule, which keeps its own policy"
+        return "is inside a checkpoint of a custom rule, which has its own policy"
     if any(map(jax_internals.is_custom_rule, named.calls)):
-        return "stands in a function with a rule of its own, into which a checkpoint does not look"
+        return "is inside a function with its own derivative rule, which a checkpoint does not analyze"
     if any(jnp.issubdtype(value.dtype, jnp.complexfloating) for value in named.outputs):
-        return "is the name of complex numbers, which JAX fails to save by name"
+        return "names complex values, which JAX cannot save by name"
     return None
 
 

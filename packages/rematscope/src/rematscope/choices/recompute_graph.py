@@ -48,19 +48,18 @@ class Node:
 
 @dataclasses.dataclass(frozen=True, eq=False, kw_only=True, repr=False)
 class RecomputeGraph(ChoiceGraph):
-    """The recomputations of a function under every choice of names, down to single operations.
+    """The recompute of a function for every choice of names, as a graph of single operations.
 
     Attributes:
-      trace: the trace that it is made from.
-      nodes: everything that the backward program computes, in its order.
-      roots: the nodes that the backward pass reads whatever is saved: what it returns, and what has effects.
-      barred: names that no choice may save, and why.
-      uncounted: primitives that some choice computes again, and whose cost is not known: then no choice can be proven
-        the best.
-      policies: those that the function's own checkpoints have, each once.
-      device: the device in whose seconds costs are; "" for another unit.
-      weighing: on a mesh, how bytes over links stand beside operations in the cost, and what is foretold, in a clause.
-      names, parts, least_bytes, least_cost: as in `ChoiceGraph`, by which `evaluate` and `helpful` go.
+      trace: the trace that the graph was built from.
+      nodes: all operations of the backward program, in program order.
+      roots: the nodes that run whatever is saved: those that compute results, and those with effects.
+      barred: the names that no choice may save, each with the reason.
+      uncounted: primitives of unknown cost that a choice may recompute; no choice can be proven the best then.
+      policies: the policies of the function's own checkpoints, each once.
+      device: the device in whose seconds costs are given; "" for another unit.
+      weighing: on a mesh, how link bytes are weighed against FLOPs, and which shardings are estimates, as a clause.
+      names, parts, least_bytes, least_cost: as in `ChoiceGraph`.
     """
 
     trace: Trace
@@ -77,12 +76,12 @@ class RecomputeGraph(ChoiceGraph):
         return f"<{self.trace.function}: {named} to choose, {size} in its backward pass>"
 
     def walk(self, saved: frozenset[str]) -> set[Node]:
-        """What the backward pass reads or computes again if these names are saved."""
+        """Return the nodes that the backward pass runs or reads if these names are saved."""
         return reached(self.roots, saved)
 
     @property
     def uncounted_text(self) -> str:
-        """`the cost of ffi_call and while is not known`; nothing where all is counted."""
+        """`the cost of ffi_call and while is not known`; empty if everything is counted."""
         *others, last = sorted(self.uncounted) or [""]
         listed = f"{', '.join(others)} and {last}" if others else last
         return f"the cost of {listed} is not known" if last else ""

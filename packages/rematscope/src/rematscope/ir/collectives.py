@@ -99,11 +99,11 @@ def sent(equation: Equation) -> int:
 
 @dataclasses.dataclass(frozen=True)
 class CollectiveStats:
-    """Collectives of one kind.
+    """The collectives of one kind.
 
     Attributes:
-      count: how many run, those in loops as often as they do.
-      link_bytes: bytes that a device sends over its links for all of them.
+      count: how many run, with loops multiplied by their trip counts.
+      link_bytes: the bytes that each device sends over its links, summed over all runs.
     """
 
     count: int = 0

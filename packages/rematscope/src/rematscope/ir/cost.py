@@ -26,15 +26,15 @@ from rematscope.ir.propagation import PRODUCTS, read_as
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Cost:
-    """A sum of operations.
+    """The cost of a set of operations.
 
     Attributes:
       flops: floating-point operations other than transcendental functions.
-      transcendentals: elements that a transcendental function (`sin`, `exp`, `tanh`, `sqrt`, …) was applied to.
-      bytes: bytes read and written if every operation reads its operands and writes its results once.
-      link_bytes: bytes that a device sends over its links to others; see `rematscope.ir.collectives`.
-      uncounted: primitives whose work is not known, and not in these figures: custom calls, callbacks, operations
-        without a rule; of a `while` loop of unknown length all iterations but one.
+      transcendentals: elements that a transcendental function (`sin`, `exp`, `tanh`, `sqrt`, …) is applied to.
+      bytes: bytes read and written if every operation reads its operands from memory and writes its results to memory.
+      link_bytes: bytes that each device sends over its links; see `rematscope.ir.collectives`.
+      uncounted: primitives of unknown cost, which these figures leave out: custom calls, callbacks and operations
+        without a cost rule. For a `while` loop of unknown length, one iteration is counted.
     """
 
     flops: int = 0
@@ -63,7 +63,7 @@ class Cost:
 
     @property
     def uncounted_text(self) -> str:
-        """`not counted: ffi_call, while`; nothing where all is counted."""
+        """`not counted: ffi_call, while`; empty if everything is counted."""
         return f"not counted: {', '.join(sorted(self.uncounted))}" if self.uncounted else ""
 
     def __repr__(self) -> str:
@@ -73,22 +73,22 @@ class Cost:
 
 
 def cost_of(equation: Equation) -> Cost:
-    """The cost of one run of `equation`; a loop or branch costs what its bodies cost, see `program_cost`.
+    """Return the cost of one run of `equation`. The cost of a loop or branch is that of its bodies.
 
     Raises:
-      TraceError: if it is no `Equation`.
+      TraceError: if `equation` is not an `Equation`.
 
     Example:
       >>> import jax.numpy as jnp
       >>> from rematscope import cost_of, trace
-      >>> product, sine, cosine = trace(lambda w, x: jnp.sin(w @ x), jnp.ones((5, 4)), jnp.ones(4)).forward.equations
-      >>> cost_of(product).flops, cost_of(sine).transcendentals
+      >>> matmul, sine, cosine = trace(lambda w, x: jnp.sin(w @ x), jnp.ones((5, 4)), jnp.ones(4)).forward.equations
+      >>> cost_of(matmul).flops, cost_of(sine).transcendentals
       (40, 5)
     """
     if not isinstance(equation, Equation):
         raise TraceError(
-            f"cost_of is asked about a value of type {type(equation).__name__}, and not about an Equation. Take one of "
-            "trace(f, …).forward.equations or .backward.equations; both passes together cost trace(f, …).cost."
+            f"cost_of needs an Equation, not a value of type {type(equation).__name__}. Use one of trace(f, "
+            "…).forward.equations or .backward.equations. The cost of both passes is trace(f, …).cost."
         )
     if equation not in _known:
         _known[equation] = _counted(equation)

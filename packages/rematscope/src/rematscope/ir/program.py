@@ -60,12 +60,12 @@ class Part(NamedTuple):
 
 
 class Value:
-    """One array that a program computes or is given.
+    """An array in a program.
 
     Attributes:
-      aval: JAX's abstract value of it: shape, dtype, memory space.
-      name: what it is shown under.
-      placed: what each device has of it, where more than its type says so; see `rematscope.ir.placement`.
+      aval: JAX's abstract value: shape, dtype and memory space.
+      name: its name in the views.
+      placed: the sharding, if it is not in the type; see `rematscope.ir.placement`.
     """
 
     __slots__ = ("aval", "name", "placed")
@@ -77,27 +77,27 @@ class Value:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The lengths of its dimensions; of a stack, the loop's trip count first."""
+        """The shape. For a stack of a loop, the first dimension is the trip count."""
         return tuple(self.aval.shape)
 
     @property
     def dtype(self) -> Any:
-        """NumPy's dtype of an element, or JAX's for a PRNG key."""
+        """The NumPy dtype, or JAX's extended dtype of a PRNG key."""
         return self.aval.dtype
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the whole array."""
+        """The bytes of the whole array."""
         return nbytes(self)
 
     @property
     def placement(self) -> "Placement":
-        """What each device has of it."""
+        """How the array is sharded."""
         return self.placed or Placement(*device_shape(self.aval))
 
     @property
     def on_device(self) -> "Typed":
-        """What each device has of it, as a shape and a dtype."""
+        """The shape and dtype of each device's shard."""
         if not hasattr(self.aval, "shape"):  # a token, of which there is nothing
             return self
         shape = self.placement.shape
@@ -105,12 +105,12 @@ class Value:
 
     @property
     def device_bytes(self) -> int:
-        """Bytes of what each device has of it."""
+        """The bytes of each device's shard."""
         return nbytes(self.on_device)
 
     @property
     def memory(self) -> str:
-        """`"device"`, or `"host"` for what was moved there or is given there."""
+        """`"device"`, or `"host"` if the value is in host memory."""
         return _memory(getattr(self.aval, "memory_space", None))
 
     def __repr__(self) -> str:
@@ -123,12 +123,12 @@ def _memory(space: Any) -> str:  # JAX's, an enumeration's or a text
 
 
 class Literal(Value):
-    """A scalar written into the program itself.
+    """A scalar constant inside the program.
 
     Attributes:
-      aval: as of any `Value`.
-      name: its number as text, `2.0`; `nothing` for a float0.
-      value: the scalar, of NumPy's or JAX's.
+      aval: its abstract value, as for `Value`.
+      name: its value as text, `2.0`; `nothing` for a float0.
+      value: the scalar.
     """
 
     __slots__ = ("value",)
@@ -177,24 +177,24 @@ def nbytes(value: Typed) -> int:
 
 @dataclasses.dataclass(eq=False)
 class Equation:
-    """One operation.
+    """One operation of a program.
 
     Attributes:
-      primitive: JAX's name of the operation; `name` gives its operand a checkpoint name.
-      inputs: what it reads, including what its bodies read from around them.
-      outputs: what it defines. A barrier's outputs are its inputs.
+      primitive: JAX's name of the operation. `name` gives its operand a checkpoint name.
+      inputs: the values it reads, including those that its bodies close over.
+      outputs: the values it defines. The outputs of an optimization barrier are its inputs.
       params: JAX's parameters of the primitive.
-      eqn: JAX's own equation, which this one is made from.
-      bodies: loop body or branches, in the order of the primitive's parameters.
-      role: in a backward program, `"R"`, `"D"` or `"B"`; see `rematscope.ir.roles`. Empty in a forward program.
-      length: how often the body of a loop runs; 1 for everything else, and for a loop of unknown length.
-      counted: False for a `while` whose trip count is not in the program: one iteration stands for all.
-      devices: how many devices a collective goes over; 1 for everything else.
-      reverse: a `scan` runs from the last slice to the first.
-      first_carry, carries: where in `inputs` a loop's carried values start, and how many there are.
-      calls: the jit, checkpoint and custom-rule equations that it was inlined from, with the loops and branches that
-        it stands in, innermost first.
-      index: the letter that counts a loop's iterations.
+      eqn: the JAX equation that this equation was created from.
+      bodies: the loop body or the branches, in the order of the primitive's parameters.
+      role: in a backward program `"R"` (recomputed), `"D"` (deferred) or `"B"` (backward); empty in a forward program.
+      length: the trip count of a loop; 1 for all other operations and for a loop of unknown length.
+      counted: False for a `while` whose trip count is not in the program; one iteration is counted then.
+      devices: the number of devices of a collective; 1 for all other operations.
+      reverse: whether a `scan` runs from the last slice to the first.
+      first_carry, carries: the position in `inputs` of a loop's first carry, and the number of carries.
+      calls: the jit, checkpoint and custom-rule equations that it was inlined from, and the loops and branches around
+        it, innermost first.
+      index: the letter that numbers a loop's iterations.
     """
 
     primitive: str
@@ -215,34 +215,34 @@ class Equation:
 
     @functools.cached_property
     def source(self) -> Source | None:
-        """The user's line that this operation comes from; for JAX's own functions, the line that calls them."""
+        """The user's source line of this operation; for JAX's own functions, the line that calls them."""
         return Source.of(*(eqn.source_info for eqn in (self.eqn, *self.calls)))
 
     @functools.cached_property
     def module(self) -> str:
-        """The module that it belongs to, `layers_3/attention/query`: Flax and Haiku say so, and `jax.named_scope`."""
+        """Its module, `layers_3/attention/query`, from Flax, Haiku or `jax.named_scope`."""
         return "/".join(scope for eqn in (*reversed(self.calls), self.eqn) for scope in jax_internals.scopes(eqn))
 
     @property
     def initial(self) -> tuple[Value, ...]:
-        """A loop's carried values before its first iteration."""
+        """The values of a loop's carries before its first iteration."""
         return self.inputs[self.first_carry : self.first_carry + self.carries]
 
     @property
     def stacked_inputs(self) -> tuple[Value, ...]:
-        """The arrays of which a scan's body reads a slice at a time, and a shard_map's on each device a part."""
+        """The arrays that a scan's body reads one slice at a time, or that a shard_map splits over the devices."""
         return self.inputs[self.first_carry + self.carries :] if self.primitive in ("scan", "shard_map") else ()
 
 
 @dataclasses.dataclass(eq=False)
 class Program:
-    """A straight list of equations; calling it runs it.
+    """A list of equations. Calling a program runs it.
 
     Attributes:
-      inputs: values given from outside. A loop body's are its carries, then its slices; a branch has none.
-      outputs: values handed back.
-      equations: in order of execution.
-      constants: arrays that the program closes over.
+      inputs: the values it is called with. For a loop body: the carries, then the slices. A branch has none.
+      outputs: the values it returns.
+      equations: the equations, in order of execution.
+      constants: the arrays that the program closes over.
     """
 
     inputs: tuple[Value, ...]
@@ -268,9 +268,9 @@ class Program:
         return _run(self, arrays, env)
 
     def walk(self, trip_count: int = 1) -> Iterator[tuple[Equation, int]]:
-        """Yields every equation that computes something, bodies included, with its trip count: how often it runs.
+        """Yield each equation that computes something, including those in bodies, with its trip count.
 
-        A loop of unknown length counts one iteration (see `Equation.counted`); each branch counts once.
+        A loop of unknown length counts as one iteration (see `Equation.counted`), and each branch counts once.
         """
         for equation in self.equations:
             if equation.bodies:
@@ -280,7 +280,7 @@ class Program:
                 yield equation, trip_count
 
     def count(self, primitive: str | None = None, role: str | None = None) -> int:
-        """How many operations run, of a primitive and role if given; a scan's body counts once an iteration."""
+        """Count the operations that run, of one primitive and role if given; a scan body counts once per iteration."""
         return sum(
             trip_count
             for equation, trip_count in self.walk()

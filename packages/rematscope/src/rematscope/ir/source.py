@@ -141,7 +141,7 @@ def lines_of(records: Iterable[Any]) -> str:
             break
         here = [call for call in level if call]
     if not here:
-        return "lines that are not known"
+        return "unknown lines"
     first, last = (end(int(call["line"]) for call in here) for end in (min, max))
     source = Source(place_of(here[0]["file"]), first, here[0]["function"])
     return str(source) if first == last else str(source).replace(source.where, f"{source.where}-{last}")

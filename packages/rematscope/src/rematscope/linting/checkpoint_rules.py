@@ -39,17 +39,17 @@ def checkpoint_findings(subject: Subject, graph: RecomputeGraph) -> Iterator[Lin
         first = group[0]
         if "save_anything_except_these_names" in jax_internals.policy_name(first.policy):
             text = (
-                f"The policy of the checkpoint {on(first.source)}, save_anything_except_these_names, ignores the "
-                "names that it is given and saves everything. Use save_any_names_but_these, or write a policy."
+                f"The policy of the checkpoint {on(first.source)}, save_anything_except_these_names, ignores its "
+                "names and saves everything. Use save_any_names_but_these, or write a policy."
             )
             yield LintFinding(LintKind.IGNORED_NAMES, text, first.source)
         elif first.outer is None and lines not in mistaken:
             yield from _saving_nothing(subject, graph, group)
         if not any(jax_internals.prevents_cse(c.eqn) or c.in_a_loop for c in group):
             text = (
-                f"The checkpoint {on(first.source)} has prevent_cse=False and stands in no scan. Under jax.jit "
-                "the compiler may take what it computes again for what was computed before, and keep that. Leave "
-                "prevent_cse out."
+                f"The checkpoint {on(first.source)} has prevent_cse=False and is not inside a scan. Under "
+                "jax.jit, common subexpression elimination (CSE) may merge its recompute with the forward pass "
+                "and save everything after all. Remove prevent_cse=False."
             )
             yield LintFinding(LintKind.UNDONE, text, first.source)
         if first.outer is not None:
@@ -73,16 +73,19 @@ def _unknown_names(subject: Subject, graph: RecomputeGraph) -> Iterator[tuple[Li
         unknown = sorted(wanted - here - in_rules, key=repr)
         policy, line = jax_internals.policy_name(group[0].policy), on(group[0].source)
         for missing in unknown:
-            given = f"{policy}, the policy of the checkpoint {line}, is given {missing!r}"
-            text = f"{given}, and no value in it has that name. "
+            given = f"{policy}, the policy of the checkpoint {line}, names {missing!r}"
+            text = f"{given}, but no value inside the checkpoint has that name. "
             if missing in named:
-                text += "A value outside it has: put the checkpoint around that too, or take the name away."
+                text += (
+                    "A value outside of it does: move that value into the checkpoint, or remove the name from the "
+                    "policy."
+                )
             elif near := _nearest(missing, here):
                 text += f"Did you mean {near!r}?"
             elif here:
-                text += f"The names there are {', '.join(sorted(map(repr, here)))}."
+                text += f"The names inside it are {', '.join(sorted(map(repr, here)))}."
             else:
-                text += "Nothing there has one: give it with jax.ad_checkpoint.checkpoint_name."
+                text += "No value inside it has a name. Add one with jax.ad_checkpoint.checkpoint_name."
             finds_none = len(unknown) == len(wanted)
             yield LintFinding(LintKind.UNKNOWN_NAME, text, group[0].source), group if finds_none else []
 
@@ -118,29 +121,29 @@ def _kept(passes: Trace) -> int:
 
 def _why_nothing(checkpoint: Checkpoint, policy: Callable[..., Any]) -> str:
     named = jax_internals.policy_name(policy)
-    products = [eqn for eqn in checkpoint.equations() if eqn.primitive.name in PRODUCTS]
+    matmuls = [eqn for eqn in checkpoint.equations() if eqn.primitive.name in PRODUCTS]
     allowed = [eqn for eqn in checkpoint.equations() if _allows(policy, eqn)]
     if allowed:
         operations = ", ".join(
             dict.fromkeys(jax_internals.checkpoint_name(eqn) or eqn.primitive.name for eqn in allowed)
         )
         return (
-            f"it allows {operations}, and the backward pass needs none of their results. Leave the policy out, or save "
-            "what goes into a product or a nonlinearity."
+            f"it saves {operations}, but the backward pass needs none of these values. Remove the policy, or "
+            "save the inputs of matmuls and nonlinearities."
         )
-    if "dot" in named and not products:
-        return "there is no matrix product in it. Name what is worth keeping, and save it by name."
+    if "dot" in named and not matmuls:
+        return "there is no matmul inside the checkpoint. Name the values to save, and save them by name."
     if "no_batch_dims" in named:
         return (
-            f"every product in it, {_products(products)}, has batch dimensions, as vmap over the weights gives them. "
-            "Use dots_saveable, or name the products."
+            f"every matmul inside it, {_matmuls(matmuls)}, has batch dimensions, as vmap over the weights adds "
+            "them. Use dots_saveable, or name the results of the matmuls."
         )
     if "name" in named:
-        return "no value in it has a name that it saves. Give one with jax.ad_checkpoint.checkpoint_name."
-    return "it allows the result of no operation. Leave it out, or print what it is called with."
+        return "no value inside the checkpoint has one of its names. Add a name with jax.ad_checkpoint.checkpoint_name."
+    return "it returns False for every operation. Remove it, or print the operations that it is called with."
 
 
-def _products(eqns: list[JaxprEqn]) -> str:
+def _matmuls(eqns: list[JaxprEqn]) -> str:
     lines = list(dict.fromkeys(where(source_of(eqn, ())) for eqn in eqns))
     return f"on {', '.join(lines[:3])}" + (f" and {len(lines) - 3} more" if len(lines) > 3 else "")
 
@@ -162,11 +165,12 @@ def _nested(subject: Subject, group: list[Checkpoint], around: Checkpoint) -> It
     more = _total(now) - _total(without)
     if peaks[1] <= peaks[0] and more >= 0:
         counted = not (now.cost.uncounted or without.cost.uncounted)
-        as_much = ", and as much is computed" if counted else ""
-        cost = f", and {amount_text(more)} more is computed" if more else as_much
+        as_much = ", with equal compute" if counted else ""
+        cost = f", with {amount_text(more)} more operations" if more else as_much
         text = (
-            f"The checkpoint {line} stands in {outer} and has no effect: what that one does not keep, it cannot. "
-            f"The peak is {bytes_text(peaks[0])} with it and {bytes_text(peaks[1])} without{cost}. Take it away."
+            f"The checkpoint {line} is inside {outer} and has no effect: it cannot save a value that the outer "
+            f"checkpoint does not save. The peak is {bytes_text(peaks[0])} with it and {bytes_text(peaks[1])} "
+            f"without it{cost}. Remove it."
         )
         yield LintFinding(LintKind.NESTED, text, first.source)
     elif first.policy not in (None, jax.checkpoint_policies.nothing_saveable):
@@ -176,9 +180,9 @@ def _nested(subject: Subject, group: list[Checkpoint], around: Checkpoint) -> It
         wanted = alone.device_bytes_by_kind().get("computed", 0)
         if wanted > kept:
             text = (
-                f"The checkpoint {line} stands in {outer}, whose policy decides what is kept for the backward pass: "
-                f"{bytes_text(kept)}, where it would be {bytes_text(wanted)} without that one. Give the policy to the "
-                "outer checkpoint, or take that away."
+                f"The checkpoint {line} is inside {outer}, whose policy decides: the forward pass saves "
+                f"{bytes_text(kept)}. Without the outer checkpoint it would save {bytes_text(wanted)}. Give the "
+                "policy to the outer checkpoint, or remove the outer checkpoint."
             )
             yield LintFinding(LintKind.OVERRIDDEN, text, first.source)
 

@@ -125,7 +125,7 @@ class Values:
         around = self._maker.get(value) or self._loop.get(value)
         if checkpoint is None or around is None or any(eqn is checkpoint for eqn in around.calls):
             return None
-        return f"what goes into the checkpoint on {where(source_of(checkpoint, ()))}"
+        return f"the input of the checkpoint on {where(source_of(checkpoint, ()))}"
 
     def uses(self, named: list[Equation]) -> list[Equation]:
         """What is done with named values."""

@@ -8,7 +8,7 @@ from rematscope.linting.subject import where
 
 
 class LintKind(StrEnum):
-    """What a finding is about. Each is equal to its text: `finding.kind == "too late"`."""
+    """The kind of a finding. Each kind equals its text: `finding.kind == "too late"`."""
 
     # A name:
     DISCARDED = "discarded"  # nothing goes on with what has it
@@ -36,13 +36,13 @@ class LintKind(StrEnum):
 
 @dataclasses.dataclass(frozen=True)
 class LintFinding:
-    """Something in a function that does not do what it looks like.
+    """A name, policy or checkpoint that does not do what it seems to do.
 
     Attributes:
-      kind: what it is about: a name, a policy or a checkpoint, and what is wrong with it.
+      kind: the kind of problem.
       text: the cause and the next step.
-      source: the line that it is about, or None.
-      name: the `checkpoint_name` that it is about, or None.
+      source: the source line of the problem, or None.
+      name: the `checkpoint_name` of the problem, or None.
     """
 
     kind: LintKind

@@ -21,15 +21,15 @@ _SHOWN = 10  # places in the table
 
 
 class Lint(View):
-    """What is wrong with a function's names and checkpoints. Displays itself.
+    """The problems that `lint` found in a function's names, policies and checkpoints. Displays itself.
 
     Attributes:
       function: the name of the function.
-      findings: what is wrong, in the order of the lines.
-      places: values that deserve a name, those first that spare most per byte.
-      uncounted: what the backward pass may compute again at a cost that is not known, as a phrase; "" for nothing.
-      out_of_reach: values that deserve to be saved and never leave a library's call, so that no name can be put on
-        them; `NameSuggestion.alternative` says what saves them.
+      findings: the problems, in source order.
+      places: values that are worth naming, by recompute avoided per byte.
+      uncounted: the recomputed operations of unknown cost, as a phrase; "" if there are none.
+      out_of_reach: values that are worth saving but never leave a library's call, where no name can be put. Their
+        `NameSuggestion.alternative` says what saves them.
     """
 
     def __init__(
@@ -86,29 +86,28 @@ def _folded(alike: list[LintFinding]) -> str:
     if not alike[0].name or not names:
         return " ".join(found.text for found in alike)
     more = f" and {len(names) - 3} more, all in .findings" if len(names) > 3 else ""
-    return f"{alike[0].text} So with {', '.join(names[:3])}{more}."
+    return f"{alike[0].text} The same holds for {', '.join(names[:3])}{more}."
 
 
 @with_own_options
 def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
-    """Looks for names that cannot help, policies that save nothing and checkpoints without effect in `f`.
+    """Find names that have no effect, policies that save nothing and checkpoints that have no effect in `f`.
 
-    What it says comes from traces of `f` with a name or a checkpoint and without it. A name is in the wrong place if,
-    beside all other names, it spares less than a tenth of what computing its value takes. It is JAX's default
-    rematerialization that is looked at, whatever `JAX_REMAT3` says.
+    Each finding comes from comparing traces of `f` with and without the name or checkpoint. A name is misplaced if
+    saving it, in addition to all other names, avoids less than a tenth of the cost of computing its value. `lint` uses
+    JAX's default rematerialization, whatever `JAX_REMAT3` is set to.
 
     Args:
       f: a function that is differentiable in reverse mode. It is not run. If it has no checkpoint, its names are judged
-        as under one around all of it.
+        as if one checkpoint were around the whole function.
       *args, **kwargs: its arguments, as for `trace`.
 
     Returns:
-      The findings, and the places where names would help.
+      The findings, and the values that are worth naming.
 
     Raises:
-      TraceError: as `trace` does.
-      PlanError: if `f` takes the gradient of a function that has a checkpoint, or calls back to Python in a way that
-        none may repeat.
+      TraceError: as for `trace`.
+      PlanError: if `f` differentiates a function that has a checkpoint, or has a callback that must not run twice.
 
     Example:
       >>> import jax.numpy as jnp
@@ -119,7 +118,7 @@ def lint(f: Callable[..., Any], *args: Any, **kwargs: Any) -> Lint:
       [('argument', 'h')]
     """
     __tracebackhide__ = True
-    with jax_internals.default_remat(), working("looking at names and checkpoints"), collected_later():
+    with jax_internals.default_remat(), working("checking names and checkpoints"), collected_later():
         subject = Subject(f, args, kwargs)
         names = names_of(subject)
         findings = [*checkpoint_findings(subject, names.graph), *name_findings(names)]
@@ -140,18 +139,18 @@ def no_names(f: Callable[..., Any], *args: Any, **kwargs: Any) -> str:
     reasons = " ".join(about_names[:3]) + (
         f" (lint finds {len(about_names) - 3} more.)" if len(about_names) > 3 else ""
     )
-    text = f"{found.function} gives no value a name that the backward pass could use. {reasons}".rstrip()
+    text = f"{found.function} names no value that the backward pass could use. {reasons}".rstrip()
     if not found.places and found.out_of_reach:
         inside = "; ".join(f"{place}: save it with {place.alternative}" for place in found.out_of_reach[:3])
         return f"{text} The values worth saving are inside library calls, where you cannot add a name. {inside}."
     if not found.places:
-        counted = f" that is counted, and {found.uncounted}" if found.uncounted else ""
+        counted = f" of known cost; {found.uncounted}" if found.uncounted else ""
         return f"{text} Saving other values would avoid no recompute{counted}."
     places = "; ".join(
         f"{place}, {bytes_text(place.nbytes)}, avoids {amount_text(place.avoided)} operations"
         for place in found.places[:3]
     )
     return (
-        f'{text} Name a value with jax.ad_checkpoint.checkpoint_name, h = checkpoint_name(h, "h"). The best places: '
-        f"{places}."
+        f'{text} Name a value with jax.ad_checkpoint.checkpoint_name: h = checkpoint_name(h, "h"). The best '
+        f"candidates: {places}."
     )

@@ -30,24 +30,22 @@ def _fault(names: Names, at: NameAt) -> tuple[LintKind, str]:
     """Why a name does not help, and what to do."""
     if not (equations := names.equations.get(at)):
         return LintKind.DISCARDED, (
-            "does nothing: nothing that is returned is computed from what checkpoint_name returned. Go on with "
-            f"that: h = checkpoint_name(h, {at.name!r})."
+            "has no effect, because the result of checkpoint_name is not used. Use it in what follows: h = "
+            f"checkpoint_name(h, {at.name!r})."
         )
     calls = equations[0].calls
     if any(map(jax_internals.is_custom_rule, calls)):
         return LintKind.CUSTOM_RULE, (
-            "stands in a function with a derivative rule of its own, and the backward pass follows the rule alone. "
-            "Put the name into the rule's forward function, or outside."
+            "is inside a function with its own derivative rule, and the backward pass uses only that rule. Put "
+            "the name into the rule's forward function, or outside of the function."
         )
     if names.subject.checkpoints and not any(map(jax_internals.is_checkpoint, calls)):
-        return LintKind.OUTSIDE, (
-            "stands in no checkpoint, so no policy is asked about it. Put a checkpoint around it."
-        )
+        return LintKind.OUTSIDE, ("is not inside a checkpoint, so no policy ever sees it. Put a checkpoint around it.")
     if at.name in names.graph.barred and at not in names.nodes:
         return LintKind.BARRED, f"{names.graph.barred[at.name]}. Name a value outside."
     if (given := names.values.given(equations[0])) is not None:
         return LintKind.ARGUMENT, (
-            f"is the name of {given}, which is kept anyway: saving it keeps it twice. Drop the name."
+            f"names {given}, which is saved anyway; saving the named copy takes memory twice. Remove the name."
         )
     if at not in names.nodes:
         return LintKind.NOT_NEEDED, f"{_not_needed(names, equations)} {_instead(names, equations)}"
@@ -57,7 +55,7 @@ def _fault(names: Names, at: NameAt) -> tuple[LintKind, str]:
 def _not_needed(names: Names, equations: list[Equation]) -> str:
     uses = names.values.uses(equations)
     if not uses:
-        return "is not needed by the backward pass: it is returned, and nothing else is done with it."
+        return "is not needed by the backward pass: the value is only returned."
     return f"is not needed by the backward pass: the derivative of {_listed(uses)} does not contain its value."
 
 
@@ -66,22 +64,22 @@ def _idle(names: Names, at: NameAt) -> tuple[LintKind, str]:
     equations = names.equations[at]
     most = max(names.savings[at], key=lambda saving: saving.spared)
     if not most.ends:
-        return LintKind.FREE, "costs nothing to compute again: only data is moved. Drop the name."
+        return LintKind.FREE, "avoids no recompute: the value is computed by moving data only. Remove the name."
     part = amount_text(most.spared) if most.spared else "none"
     size = bytes_text(sum(node.nbytes for node in names.nodes[at]))
     whole = most.spared + most.again
-    all_of = f"the {amount_text(whole)} operations that" if whole else "what"
-    saving = f"spares {part} of {all_of} computing it takes, for {size}"
+    all_of = f"the {amount_text(whole)} operations that" if whole else "the operations that"
+    saving = f"avoids {part} of {all_of} computing the value takes, and saves {size}"
     costs = {node.equation: node.cost for node in most.ends if node.equation is not None}
     last = max(costs, key=lambda equation: (costs[equation], equation.primitive in OWN_RESULT))
     made = f"{last.primitive} on {where(last.source)}"
     if last.primitive in OWN_RESULT:
-        why = f"the derivative of {made} uses its own result, the value before the name"
+        why = f"the derivative of {made} uses its own result, which is the value before the name"
         return LintKind.OWN_RESULT, f"{saving}: {why}. {_instead(names, equations)}"
     if uses := names.values.unnamed_uses(equations):
-        why = f"{_listed(uses)} has the same value without the name"
-        return LintKind.USED_UNNAMED, f"{saving}: {why}. Give it the named one."
-    why = f"{made} is computed again all the same: the derivative on {_reader(names, most.ends)} needs it"
+        why = f"{_listed(uses)} reads the same value without the name"
+        return LintKind.USED_UNNAMED, f"{saving}: {why}. Use the named value there."
+    why = f"{made} is recomputed in any case, because the derivative on {_reader(names, most.ends)} needs it"
     return LintKind.TOO_LATE, f"{saving}: {why}. {_instead(names, equations)}"
 
 
@@ -102,12 +100,15 @@ def _instead(names: Names, equations: list[Equation]) -> str:
     for equation in names.values.before(equations):
         if equation in names.place_of and equation not in own:
             place = names.place_of[equation]
-            return f"Name {place} instead: that spares {amount_text(place.avoided)} for {bytes_text(place.nbytes)}."
+            return (
+                f"Name {place} instead: it avoids {amount_text(place.avoided)} operations for "
+                f"{bytes_text(place.nbytes)}."
+            )
         if equation.primitive == "name":
             at = name_at(equation.params["name"], equation.source)
             if at in names.helping:
-                return f"Drop it: {at.name!r}, from which it is computed, has a name that helps."
-    return "Drop the name."
+                return f"Remove it: {at.name!r}, from which it is computed, has a name that helps."
+    return "Remove the name."
 
 
 def _listed(equations: list[Equation]) -> str:

@@ -42,11 +42,11 @@ def find_candidates(values: Values) -> dict[str, Candidate]:
     found: dict[Equation | None, _Use] = {}  # None for what is given, and has no line of its own
     for each in values.equations:
         if each.primitive in PRODUCTS:
-            found[each] = _Use("the result of a matrix product", each)
+            found[each] = _Use("the result of a matmul", each)
             for value in each.inputs:
-                found.setdefault(values.origin(value), _Use("what goes into a matrix product", each))
+                found.setdefault(values.origin(value), _Use("the input of a matmul", each))
         elif each.primitive == "exp" and (shifted := values.softmax_input(each)) is not None:
-            found.setdefault(values.origin(shifted), _Use("what goes into a softmax", each))
+            found.setdefault(values.origin(shifted), _Use("the input of a softmax", each))
     if not found:
         costly = [e for e in values.equations if not e.bodies and _takes_work(cost_of(e))]
         found = {e: _Use(f"the result of {e.primitive}", e) for e in costly}
@@ -60,7 +60,7 @@ def find_candidates(values: Values) -> dict[str, Candidate]:
         handed = _handed_over(equation, values)
         at = handed or equation
         returned = handed is not None and at.source is not None and at.source.caller is not None
-        what = "what a library returns" if returned else use.what
+        what = "the result of a library call" if returned else use.what
         instead = "" if handed else _instead(equation)
         place = NameSuggestion(what, at.source, type_text(at.outputs[0]), alternative=instead)
         uses.setdefault(at, (use.equation, place))
@@ -111,7 +111,7 @@ def _instead(equation: Equation) -> str:
     if equation.primitive != "dot_general":
         # Only libraries of modules, Flax's or Haiku's, can be subclassed; they say the module's path.
         if equation.module:
-            return "a subclass of the module that names it"
+            return "a subclass of the module that adds a name"
         return "a policy of your own that returns True for it"
     _, (batch, _) = equation.params["dimension_numbers"]
     policy = "dots_saveable" if batch else "dots_with_no_batch_dims_saveable"

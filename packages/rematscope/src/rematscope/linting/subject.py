@@ -115,9 +115,9 @@ def source_of(eqn: JaxprEqn, around: tuple[JaxprEqn, ...]) -> Source | None:
 
 def on(source: Source | None) -> str:
     """`on model.py:7`. A checkpoint that the caller put around all has no line of its own."""
-    return f"on {source.where}" if source else "around all of it"
+    return f"on {source.where}" if source else "around the whole function"
 
 
 def where(source: Source | None) -> str:
     """`model.py:7`."""
-    return source.where if source else "a line that is not known"
+    return source.where if source else "an unknown line"

@@ -52,7 +52,7 @@ def liveness(f: Callable, *args, device: Device | str | None = None, **kwargs) -
 
     Raises:
       TraceError: as `trace` does.
-      TargetError: if there are no rates for the device.
+      TargetError: if the device is not known.
 
     Example:
       >>> import jax.numpy as jnp

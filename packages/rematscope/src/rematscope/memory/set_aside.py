@@ -311,13 +311,13 @@ def lowered_otherwise(passes: Trace, target: str) -> list[str]:
     found = []
     if "ragged_dot_general" in there:
         found.append(
-            f"A {target.upper()} has no product by groups: ragged_dot becomes a dense one of its operand once for each "
-            "group, zeros where another group stands, and of that transposed. The peak predicted has these in it."
+            f"A {target.upper()} has no grouped matmul: ragged_dot becomes one dense matmul per group, with "
+            "zeros in place of the other groups, over a transposed operand. The predicted peak includes these."
         )
     if target == "cpu" and not _PLACES.isdisjoint(there):
         found.append(
-            "The derivative of a pooling is written with the place of each number on a CPU, an integer for each axis. "
-            "The peak predicted has these in it."
+            "The derivative of a pooling stores on a CPU the position of each element, as one integer per axis. "
+            "The predicted peak includes these."
         )
     return found
 

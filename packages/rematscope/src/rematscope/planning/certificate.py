@@ -1,4 +1,4 @@
-"""A claim that a choice is the best within a budget, and how it is verified without the solver."""
+"""The claim that a choice is the best within a limit, and its verification without the solver."""
 
 import dataclasses
 import math
@@ -21,21 +21,21 @@ from rematscope.tracing.checkpoints import called_once
 
 @dataclasses.dataclass(frozen=True)
 class Certificate:
-    """A claim that a choice is the best within a budget, and what is needed to verify it.
+    """The claim that a plan is the best within a limit of saved bytes, with the data that verifies it.
 
     Attributes:
       function: the name of the function.
-      program: SHA-256 of the recompute graphs of all that was compared: operations, shapes, costs, bytes, names.
-      budget, saved_bytes: bytes that may be kept, and that are kept.
-      names: the choice.
-      objective: what it computes again, in the unit of `plan`'s `cost`.
-      bound: what every choice within the budget costs at least.
-      solver: what proved the bound.
-      multipliers: for more than 16 names, a price for each row of the 0/1 program, one program after the other. Any
-        prices prove a bound, by weak duality; these prove that of the program whose names may be saved in part. Else
-        empty.
-      with_policy: the policy that saves more beside the names, "" for none.
-      compared: beside which policies all choices of names were compared; "" for names alone.
+      program: SHA-256 of the recompute graphs that were compared: operations, shapes, costs, bytes and names.
+      budget: the limit, in saved bytes.
+      saved_bytes: the bytes that the plan saves.
+      names: the names that the plan saves.
+      objective: the recompute cost of the plan, in the unit of `plan`'s `cost`.
+      bound: a lower bound of the recompute cost of every choice within the limit.
+      solver: the solver that proved the bound.
+      multipliers: with more than 16 names, one dual variable per row of each 0/1 program. By weak duality they prove a
+        lower bound, that of the linear relaxation. Empty otherwise.
+      with_policy: the policy that the names are combined with; "" if there is none.
+      compared: the policies that all choices of names were combined with; "" stands for names alone.
     """
 
     function: str
@@ -58,22 +58,22 @@ class Certificate:
         device: Device | str | None = None,
         **kwargs: Any,
     ) -> float | Fraction:
-        """Checks the claim without the solver.
+        """Check the claim without the solver.
 
-        The program is traced again, and bytes and cost of the choice are counted anew. Up to 16 names, every subset is
-        then looked at. For more, `multipliers` prove a bound in exact arithmetic; the solver's own is closer, and rests
-        on its search alone.
+        This traces the program again and recounts the bytes and the cost of the choice. With up to 16 names, it
+        enumerates all subsets. With more, it proves a bound from `multipliers` in exact arithmetic. The solver's own
+        bound is closer, but only the solver's search supports it.
 
         Args:
           f, *args, **kwargs, cost, device: as given to `plan`.
 
         Returns:
-          The bound that was proven, in the unit of `cost`: `objective` itself up to 16 names.
+          The proven lower bound, in the unit of `cost`. With up to 16 names it equals `objective`.
 
         Raises:
-          PlanError: if the function is another one, the claim does not hold, or the function computes something again
-            whose cost is not known.
-          TargetError, TraceError: as `plan` does.
+          PlanError: if the function is not the one that was planned, if the claim does not hold, or if a recomputed
+            operation has no known cost.
+          TargetError, TraceError: as for `plan`.
         """
         found = candidates(called_once(f, args, kwargs), *args, cost=cost_meant(cost, device), **kwargs)
         alone = found[0].graph
@@ -87,16 +87,17 @@ class Certificate:
         )
         if not same or self.with_policy not in graphs:
             raise PlanError(
-                f"this certificate is about another program than {alone.trace.function} with these arguments and this "
-                "cost. Verify it with what plan was given, or plan again."
+                f"this certificate is for another program than {alone.trace.function} with these arguments and "
+                "this cost. Verify it with the arguments that plan was given, or plan again."
             )
         graph = graphs[self.with_policy]
         kept, again = graph.evaluate(self.names)
         claimed = kept == self.saved_bytes <= self.budget and same_cost(again, self.objective)
         if not claimed or tuple(self.names) != tuple(n for n in graph.names if n in self.names):
             raise PlanError(
-                f"the names save {kept:,} bytes at a cost of {again:,}, but the certificate says "
-                f"{self.saved_bytes:,} of {self.budget:,} at {self.objective:,}: it was changed. Plan again."
+                f"the certificate was changed: these names save {kept:,} bytes at a cost of {again:,}, but the "
+                f"certificate says {self.saved_bytes:,} of {self.budget:,} bytes at {self.objective:,}. Plan "
+                "again."
             )
         least = self._proven(list(graphs.values()))
         if least is None:
@@ -107,8 +108,8 @@ class Certificate:
             holds = least <= self.bound <= self.objective
         if not holds:
             raise PlanError(
-                f"that no choice within the budget costs less than {self.bound:,} is not what can be proven here, "
-                f"which is {float(least):,.0f}; and the choice costs {self.objective:,}. The certificate was changed."
+                f"the certificate was changed: it claims that no choice costs less than {self.bound:,}, but only "
+                f"{float(least):,.0f} can be proven, and the choice costs {self.objective:,}."
             )
         return least
 
@@ -132,13 +133,13 @@ class Certificate:
 def not_provable(graph: RecomputeGraph) -> str:
     """Why no choice can be proven the best where the cost of something is not known, and what to do."""
     known = (
-        "A while_loop counts as one iteration: use jax.lax.scan where its length is known."
+        "A while_loop counts as one iteration: use jax.lax.scan if its length is known."
         if graph.uncounted == {"while"}
-        else "Say it with cost=, a function of an Equation; a while_loop counts as one iteration all the same."
+        else "Give its cost with cost=, a function of an Equation; a while_loop still counts as one iteration."
     )
     return (
-        f"no choice for {graph.trace.function} can be proven the best: {graph.uncounted_text}, and its backward pass "
-        f"may compute that again. {known}"
+        f"no choice for {graph.trace.function} can be proven to be the best: {graph.uncounted_text}, and its "
+        f"backward pass may recompute that. {known}"
     )
 
 

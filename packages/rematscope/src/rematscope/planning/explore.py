@@ -38,25 +38,25 @@ _NO_CHECKPOINT, _NO_POLICY, _NAMES = "no checkpoint", "no policy", "save_only_th
 
 @with_own_options
 def explore(f: Callable, *args, device: Device | str | None = None, **kwargs) -> None:
-    """Shows a panel to checkpoint `f` in: with no policy, with each of JAX's, or saving the names that are ticked.
+    """Show an interactive panel to choose a checkpoint policy for `f`: one of JAX's, or the names to save.
 
     Below the controls, the panel shows the cost of the choice compared with `f` without a checkpoint, its place on the
-    Pareto front, the live bytes over time, the table of residuals and both programs, in which values are highlighted
-    as in `interactive_programs`. The names are those that `f` gives with `checkpoint_name`, also inside jit and scan.
+    Pareto front, the live bytes over time, the table of residuals and both programs, in which values are highlighted as
+    in `interactive_programs`. The names are those that `f` gives with `checkpoint_name`, also inside jit and scan.
     Outside a notebook, or without the extra `notebook`, the initial state is shown as text or as a static page.
 
-    The panel puts one checkpoint around the whole of `f`. A checkpoint that `f` has inside gives way to it, policy and
-    all; only "no checkpoint" shows `f` as it is.
+    The panel puts one checkpoint around the whole of `f`, in place of the checkpoints that `f` has. Only "no
+    checkpoint" shows `f` as written.
 
     Args:
-      f: a function that is differentiable in reverse mode, or a training step: then the loss in it is what is
-        checkpointed. It is not run, only traced.
+      f: a function that is differentiable in reverse mode, or a training step, whose loss is then checkpointed. It is
+        not run.
       *args, **kwargs: its arguments, as for `trace`.
-      device: adds seconds, as for `compare`, `residual_table` and `print_fwd_bwd`.
+      device: adds time estimates, as for `compare`, `residual_table` and `print_fwd_bwd`.
 
     Raises:
-      TraceError: as `trace` does.
-      TargetError: if there are no rates for the device.
+      TraceError: as for `trace`.
+      TargetError: if the device is not known.
 
     Example:
       >>> import jax.numpy as jnp
@@ -151,7 +151,7 @@ class _Choice(InteractivePrograms):
         self._costs = Lines([written, "", *_comparison(passes, plain, device)])
         self._pictures = _Pictures(passes, plain, device, best)
         saved, before = bytes_text(passes.saved_device_bytes()), bytes_text(plain.saved_device_bytes())
-        self._news = f"This choice saves {saved}; without a checkpoint it is {before}."
+        self._news = f"This choice saves {saved}; without a checkpoint, the function saves {before}."
         self.views = (self._costs, self._pictures, *self.views)
 
     def pane(self) -> dict:

@@ -50,14 +50,14 @@ class CompiledPlan:
 
 
 class Fit(View):
-    """The best plan that fits, and what was compiled to find it. Displays itself.
+    """The best plan that fits into memory, and the plans that were compiled to find it. Displays itself.
 
     Attributes:
-      limit: bytes of the device that the program may take.
-      target: what was compiled for.
-      chosen: what fits; None where the compiler finds no room for any plan.
-      above: the next better plan, which does not fit; None if `chosen` saves all that is of use.
-      trials: all that was compiled, by rising bytes saved.
+      limit: the limit on the compiled peak, in bytes.
+      target: the device that the plans were compiled for.
+      chosen: the compiled plan that fits; None if the compiler finds no plan that fits.
+      above: the next better plan, which does not fit; None if `chosen` saves everything useful.
+      trials: all compiled plans, by increasing saved bytes.
     """
 
     def __init__(
@@ -83,21 +83,21 @@ class Fit(View):
 
     @property
     def policy(self) -> Callable[..., Any]:
-        """What to give to `jax.checkpoint`, as `policy=`.
+        """The `policy=` for `jax.checkpoint`.
 
         Raises:
-          PlanError: if no plan fits, or the function fits as written: a checkpoint around it may take more memory.
+          PlanError: if no plan fits, or if the function fits as written: a checkpoint around it could take more memory.
         """
         if self.plan.needs_no_checkpoint:
             raise PlanError(
-                f"{self._function} fits as written, and a checkpoint with a policy may take more memory. Use it as "
-                "written; .plan.planned is it."
+                f"{self._function} fits as written, and a checkpoint with a policy may take more memory. Use it "
+                "as written: .plan.planned."
             )
         return self.plan.policy
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names to save, in the order of the program."""
+        """The names to save, in program order."""
         return self.plan.names
 
     def parts(self) -> Iterable[View]:
@@ -119,7 +119,7 @@ class Fit(View):
     def _headline(self) -> str:
         name = self._function
         if self.chosen is None:
-            return f"{name} does not fit into a {spelled(self.target)}, whatever is saved"
+            return f"{name} does not fit into the memory of a {spelled(self.target)} with any plan"
         return f"{name}, compiled for {self.target}: {bytes_text(self.chosen.peak_bytes)} of {bytes_text(self.limit)}"
 
     def _cells(self) -> list[list[str]]:
@@ -175,7 +175,7 @@ class Fit(View):
         if saved := last.plan.saved_bytes - first.plan.saved_bytes:
             slope = (last.peak_bytes - first.peak_bytes) / saved
             way = "larger" if slope >= 0 else "smaller"
-            notes.append(f"A byte more that is saved made the compiled peak {abs(slope):.2f} bytes {way}.")
+            notes.append(f"Per additional saved byte, the compiled peak is {abs(slope):.2f} bytes {way}.")
         if self.plan.graph.uncounted:
             notes.append(f"As {self.plan.graph.uncounted_text}, another choice may recompute less.")
         what = "both passes with their arguments, outputs and gradients, without optimizer state"
@@ -184,7 +184,9 @@ class Fit(View):
         if compiled[0].seconds:
             notes.append(f"Times are estimated by a roofline of {compiled[0].seconds.device}.")
         notes += [doubt] if (doubt := doubts(self.plan.trace, self.chosen.predicted_bytes)) else []
-        notes.append(f"The peak predicted follows from the trace and from what XLA fuses; the compiled one is {what}.")
+        notes.append(
+            f"The predicted peak is an estimate from the trace and from what XLA fuses; the compiled peak is of {what}."
+        )
         return notes
 
 
@@ -198,36 +200,37 @@ def fit(
     device: Device | str | None = None,
     **kwargs: Any,
 ) -> Fit:
-    """Choose what to save so that the compiled program fits into `peak` bytes and recomputes least.
+    """Choose what to save so that the compiled program fits into memory and recomputes as little as possible.
 
-    `f` as written is compiled first, unless its checkpoints make it one of the plans. If it fits, and no plan would
-    recompute noticeably less (1 % of what it recomputes with nothing saved), it is the choice, and nothing else is
-    compiled. A checkpoint can also take more memory than it saves: `f` as written is the choice too where it fits and
-    no plan does.
+    Saved bytes are not the compiled peak: the peak also includes arguments, outputs, gradients and temporaries, and it
+    can even fall when more is saved. So `fit` compiles:
 
-    Bytes saved are not bytes taken: the compiled peak has arguments, outputs, gradients and temporaries in it as well,
-    and may fall where more is saved. So plans are compiled: the largest, the smallest, and then the one that lies where
-    a line through the nearest two peaks meets the budget (regula falsi), until one fits and the next better one does
-    not. Where the smallest does not fit, plans between are tried, those first whose predicted peak is least; and of
-    plans beyond that found, the best that is predicted to take no more than it is compiled too. What a compiler finds
-    no room for at all does not fit. Of a training step, the step is compiled.
+    * `f` as written, unless its checkpoints make it one of the plans. If it fits, and no plan recomputes noticeably
+      less (1 % of the recompute with nothing saved), it is the choice. It is also the choice if it fits and no plan
+      does.
+    * the largest and the smallest plan, then plans at the limit by linear interpolation between the two nearest peaks
+      (regula falsi), until one fits and the next better one does not. If the smallest plan does not fit, plans in
+      between are tried, those with the smallest predicted peak first. At last, the best plan beyond the chosen one
+      whose predicted peak is no larger is compiled too.
+
+    For a training step, the step is compiled.
 
     Args:
-      f: a function, as for `plan`. It is compiled, and not run.
+      f: a function, as for `plan`. It is compiled, not run.
       *args, **kwargs: its arguments, as for `trace`.
-      peak: bytes of the device that the program may take: a whole number, or a text like `"16 GB"`.
-      target: what to compile for, as for `measure`.
-      cost: what is to be least of all that is computed again, as for `plan`.
-      device: where seconds are spent: the name of a device such as `"tpu v5e"`, a `Device`, or `calibrate()`. With any
-        cost it adds how long each plan computes again, in seconds and of both passes, or the step; see `estimate_time`.
+      peak: the limit on the compiled peak: bytes as a whole number, or a text such as `"16 GB"`.
+      target: the device to compile for, as for `measure`.
+      cost: the recompute cost to minimize, as for `plan`.
+      device: the name of a device such as `"tpu v5e"`, a `Device`, or `calibrate()`. With any `cost`, this adds the
+        recompute time of each plan; see `estimate_time`.
 
     Returns:
-      The best plan that fits, with every one that was compiled on the way. None is chosen where the compiler finds no
-      room for any.
+      The best plan that fits, and all plans that were compiled. If the compiler finds no plan that fits, none is
+      chosen.
 
     Raises:
-      PlanError: if no plan that was compiled fits into the budget, there is nothing to choose, or the cost is none.
-      TraceError, TargetError: as `measure` does.
+      PlanError: if no compiled plan fits, if there is nothing to choose, or if the cost is not valid.
+      TraceError, TargetError: as for `measure`.
 
     Example:
       >>> import jax.numpy as jnp
@@ -345,8 +348,8 @@ def _nothing_fits(function: str, limit: int, target: str, trials: list[CompiledP
     if math.isinf(least.peak_bytes):
         return Fit(limit, target, None, None, trials)
     raise PlanError(
-        f"{function} does not fit into {bytes_text(limit)} on {target}: of "
-        f"{counted(len(trials), 'program')} compiled, the smallest peak is {bytes_text(least.peak_bytes)}, "
-        f"{bytes_text(least.peak_bytes - limit)} too much. Put checkpoints around smaller parts, or reduce the batch "
-        "size."
+        f"{function} does not fit into {bytes_text(limit)} on {target}. Of "
+        f"{counted(len(trials), 'compiled program')}, the smallest peak is {bytes_text(least.peak_bytes)}, "
+        f"{bytes_text(least.peak_bytes - limit)} too much. Put checkpoints around smaller parts, or reduce the "
+        "batch size."
     )

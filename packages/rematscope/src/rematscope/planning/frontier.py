@@ -42,33 +42,30 @@ def frontier(
     device: Device | str | None = None,
     **kwargs: Any,
 ) -> "Frontier":
-    """Finds every choice that none beats: each other choice keeps more, or computes more again.
+    """Find all Pareto-optimal choices of names and policies: saved bytes against recompute cost.
 
-    Compared is what `plan` compares: all choices of names, alone and beside JAX's policies for products,
-    `everything_saveable`, and the policy that `f` has now.
+    The choices are those that `plan` compares: all choices of names, alone and combined with JAX's policies for dots;
+    `everything_saveable`; and the policy that `f` has now. The view also shows JAX's policies and the current policy,
+    each from a trace, and a greedy choice, which repeatedly takes the name that avoids most recompute per byte.
 
-    Up to 16 names, all subsets are looked at. With more, a 0/1 program is solved for each point, which takes some
-    hundredths of a second at 50 names and some tenths at 400. A bar shows how far it is. Interrupted, it returns what
-    it has found.
-
-    Beside them lie JAX's policies and the one that `f` has now, as real traces say, and greedy choice: one name after
-    another, always that which spares most per byte beside those chosen, as long as it fits.
+    With up to 16 names, all subsets are enumerated. With more, one 0/1 program is solved per point: some hundredths of
+    a second at 50 names, some tenths at 400. A bar shows the progress, and an interrupt returns what was found.
 
     Args:
-      f: a function that is differentiable in reverse mode, and may give values names with `checkpoint_name`. It is not
-        run. Its checkpoints stay where they are; if it has none, one is put around all of it.
+      f: a function that is differentiable in reverse mode and may name values with `checkpoint_name`. It is not run.
+        Its checkpoints stay where they are; if it has none, one checkpoint is put around the whole function.
       *args, **kwargs: its arguments, as for `trace`.
-      cost: what computing an equation again takes: a function of an `Equation`. FLOPs, and one for each element that a
-        transcendental function is applied to, by default. `"seconds"` for a roofline of `device`; see `estimate_time`.
-      device: with `cost="seconds"`, the name of a device such as `"tpu v5e"`, a `Device`, or `calibrate()`.
+      cost: the cost of recomputing an equation. The default is FLOPs, plus 1 per element of a transcendental function.
+        `"seconds"` uses a roofline of `device`; see `estimate_time`. Or a function of an `Equation`.
+      device: the device for `cost="seconds"`: a name such as `"tpu v5e"`, a `Device`, or `calibrate()`.
 
     Returns:
-      The points, with bytes of computed residuals that are kept and the cost of what is computed again.
+      The Pareto-optimal choices, with the bytes that each saves and its recompute cost.
 
     Raises:
-      TraceError, PlanError: as `recompute_graph` does, and PlanError if only one of `cost="seconds"` and `device` is
+      TraceError, PlanError: as for `recompute_graph`; PlanError also if only one of `cost="seconds"` and `device` is
         given.
-      TargetError: if no device has that name.
+      TargetError: if the device is not known.
 
     Example:
       >>> import jax.numpy as jnp
@@ -98,7 +95,7 @@ def frontier(
     points_of = {label: measured(label, with_policy(f, getattr(jax.checkpoint_policies, label))) for label in POLICIES}
     presets = [point for point in points_of.values() if point is not None]
     refused = [label for label, point in points_of.items() if point is None]
-    current = measured(f"{graph.trace.function} as it is", f) if graph.policies else None
+    current = measured(f"{graph.trace.function} as written", f) if graph.policies else None
     found: list[Point] = []
     greedy: dict[int, Point] = {}
     complete = False
@@ -129,16 +126,16 @@ def point_of(passes: Trace, label: str, cost: CostFunction = work) -> Point:
 
 
 class Frontier(Pictured):
-    """Every choice that none beats, by rising bytes. Displays itself as a picture with its numbers.
+    """All Pareto-optimal choices, by increasing saved bytes. Displays itself as a picture with its numbers.
 
     Attributes:
-      points: the choices; each keeps more and computes less again than the one before.
-      presets: JAX's policies, each as a real trace with it says.
-      greedy: bytes that a point keeps → what greedy choice makes of as many.
-      current: `f` with the policies that it has, as a real trace says; None if it has none.
-      complete: False if the search was interrupted: then there may be points between those found.
-      refused: the policies under which JAX cannot differentiate the function, such as on complex values.
-      graph: what the backward pass computes again for other choices; `graph.evaluate(names)` gives bytes and cost.
+      points: the Pareto-optimal choices. Each saves more and recomputes less than the one before.
+      presets: JAX's policies, each from a trace.
+      greedy: the greedy choice within the bytes of each point, by these bytes.
+      current: `f` with its current policies, from a trace; None if it has none.
+      complete: False if the search was interrupted; further Pareto-optimal choices may exist then.
+      refused: the policies under which JAX cannot differentiate the function, such as those on complex values.
+      graph: the recompute graph; `graph.evaluate(names)` gives the bytes and the cost of any choice of names.
     """
 
     size = 8.5, 3.6
@@ -163,7 +160,7 @@ class Frontier(Pictured):
 
     @property
     def labelled(self) -> tuple[Point, ...]:
-        """All that is no point of the frontier itself."""
+        """JAX's policies, the current policy and the greedy choices."""
         return (*self._policies, *self.greedy.values())
 
     @property
@@ -171,16 +168,16 @@ class Frontier(Pictured):
         return self.presets if self.current is None else (*self.presets, self.current)
 
     def within(self, nbytes: int) -> Point | None:
-        """The point that computes least again among those that keep no more than `nbytes`; None if all keep more."""
+        """Return the choice with the least recompute that saves at most `nbytes`; None if all save more."""
         return next((point for point in reversed(self.points) if point.nbytes <= nbytes), None)
 
     @functools.cached_property
     def matrix(self) -> SavedNamesMatrix:
-        """Which names each point saves."""
+        """The names that each choice saves."""
         return SavedNamesMatrix(self.graph.names, self.points)
 
     def plot(self, ax: Any) -> None:
-        """Draws the frontier as steps on matplotlib axes, and the labelled points as marks."""
+        """Plot the Pareto front as steps on matplotlib axes, and the labelled points as marks."""
         everything = (*self.points, *self.labelled)
         most = max(point.nbytes for point in everything)
         worst = max(point.cost for point in everything) or 1
@@ -215,12 +212,12 @@ class Frontier(Pictured):
     def caption(self) -> str:
         found, of = len(self.points), len(self.graph.names)
         what = f"its {counted(of, 'name')} and of policies" if of else "policies, as it has no names to choose,"
-        text = f"{self.graph.trace.function}: {counted(found, 'choice')} of {what} that are Pareto-optimal"
+        text = f"{self.graph.trace.function}: {counted(found, 'Pareto-optimal choice')} of {what}"
         if self.graph.uncounted:
-            text += f" by what is counted: {self.graph.uncounted_text}"
+            text += f" without operations of unknown cost: {self.graph.uncounted_text}"
         text += f"; bytes{self.graph.trace.per_device_text}" if self.graph.trace.axes else ""
         text += self.graph.weighing
-        return text if self.complete else f"{text}, before the search was interrupted: there may be more between"
+        return text if self.complete else f"{text}; the search was interrupted, and there may be more in between"
 
     def _rows(self) -> tuple[list[list[str]], str]:
         rows = [["Point", "Names", "Policy", "Saved", "Recomputed", "% of full recompute"]]
@@ -230,7 +227,7 @@ class Frontier(Pictured):
             point = self.points[i]
             amounts = bytes_text(point.nbytes), self.graph.amount(point.cost), f"{100 * point.cost / worst:.1f} %"
             rows.append([str(i + 1), str(len(point.names)), point.with_policy, *amounts])
-        left_out = "" if len(shown) == len(self.points) else f"; {len(shown)} of them are shown, .points has all"
+        left_out = "" if len(shown) == len(self.points) else f"; {len(shown)} are shown, .points has all"
         return rows, self.caption() + left_out
 
     def _labelled_rows(self) -> tuple[list[list[str]], str]:
@@ -253,14 +250,14 @@ class Frontier(Pictured):
         behind = {budget: point.cost - best_of[budget].cost for budget, point in self.greedy.items()}
         budget = max(behind, key=behind.__getitem__)
         if behind[budget] <= 0:
-            said = "as good ones, by what is counted," if self.graph.uncounted else "the best too,"
+            said = "equally good choices, of known cost," if self.graph.uncounted else "the best choices, too,"
             return rows, f"greedy finds {said} within the bytes of each point"
         point, best = self.greedy[budget], best_of[budget]
         label, names = f"greedy within {bytes_text(budget)}", str(len(point.names))
         rows.append(
             [label, names, bytes_text(point.nbytes), self.graph.amount(point.cost), self.graph.amount(best.cost)]
         )
-        return rows, "greedy is shown where it is farthest from the best; the rest is in .greedy"
+        return rows, "the greedy choice is shown at the bytes where it is farthest from the best; .greedy has all"
 
 
 _BLUE, _ORANGE, _PINK = (COLOURS[letter] for letter in "SRD")

@@ -1,4 +1,4 @@
-"""`plan(f, *args, saved=…)`: what to save so that the backward pass computes least again, with a certificate."""
+"""`plan(f, *args, saved=…)`: the choice of names and policies with the least recompute, with a certificate."""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -52,35 +52,34 @@ def plan(
     device: Device | str | None = None,
     **kwargs: Any,
 ) -> "Plan":
-    """Chooses what to save so that the backward pass computes as little as possible again within `saved` bytes.
+    """Choose what to save so that the backward pass recomputes as little as possible within a limit of saved bytes.
 
-    Every choice keeps some bytes and costs some recomputation, and what a name spares depends on which others are
-    saved. Compared are all choices of names alone, all beside `dots_saveable` and beside
-    `dots_with_no_batch_dims_saveable`, `everything_saveable`, and the policy that `f` has: the plan is the best of all,
-    by 0/1 programs on the graph of one trace. Policies that move values to the host are not among them, for a budget
-    says nothing of what that takes: one of JAX's or of the author's may keep as little here and compute less. Then the
-    planned function is traced, and must keep and compute again exactly what the graph said.
+    The plan is the best of: all choices of names, alone and combined with `dots_saveable` or
+    `dots_with_no_batch_dims_saveable`; `everything_saveable`; and the policy that `f` has now. The choices of names are
+    solved as 0/1 programs on the recompute graph of one trace. Policies that offload to host memory are not compared,
+    since the limit does not say what offloading costs. The planned function is then traced, to check that it saves and
+    recomputes exactly what the graph predicted.
 
     Args:
-      f: a function that is differentiable in reverse mode. It is not run. Names that it gives values with
-        `checkpoint_name` can be chosen; where it gives none, the plan is the best policy. If it has checkpoints of its
-        own, they stay where they are, and one policy is chosen for all of them together; else one checkpoint around all
-        of `f` is planned.
+      f: a function that is differentiable in reverse mode. It is not run. The values that it names with
+        `checkpoint_name` can be chosen; without names, the plan is the best policy. If `f` has checkpoints, they stay
+        where they are, and the plan is one policy for all of them. If it has none, the plan is for one checkpoint
+        around the whole function.
       *args, **kwargs: its arguments, as for `trace`.
-      saved: how much may be kept of what the forward pass computes: bytes as a whole number, a text like `"12 MiB"`
-        or `"1.5 GB"`, or a fraction as a float, from 0.0 (as little as possible) to 1.0 (every name; without names, all
-        that a policy keeps). Arguments are not counted: they are kept by whoever called.
-      cost: what computing an equation again takes: a function of an `Equation`. FLOPs, and one for each element that a
-        transcendental function is applied to, by default. `"seconds"` for a roofline of `device`; see `estimate_time`.
-      device: with `cost="seconds"`, the name of a device such as `"tpu v5e"`, a `Device`, or `calibrate()`.
+      saved: the limit on the bytes of computed residuals: a whole number, a text such as `"12 MiB"` or `"1.5 GB"`, or a
+        float from 0.0 (as little as possible) to 1.0 (all names; without names, all that a policy saves). Arguments do
+        not count, since the caller keeps them in memory.
+      cost: the cost of recomputing an equation. The default is FLOPs, plus 1 per element of a transcendental function.
+        `"seconds"` uses a roofline of `device`; see `estimate_time`. Or a function of an `Equation`.
+      device: the device for `cost="seconds"`: a name such as `"tpu v5e"`, a `Device`, or `calibrate()`.
 
     Returns:
-      The plan; `jax.checkpoint(f, policy=plan.policy)` follows it.
+      The plan. `jax.checkpoint(f, policy=plan.policy)` applies it.
 
     Raises:
-      PlanError: if the budget cannot be read or kept, or only one of `cost="seconds"` and `device` is given.
-      TargetError: if no device has that name.
-      TraceError: as `trace` does.
+      PlanError: if the limit is not valid or cannot be met, or if only one of `cost="seconds"` and `device` is given.
+      TargetError: if the device is not known.
+      TraceError: as for `trace`.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -92,7 +91,7 @@ def plan(
       >>> best = plan(f, *args, saved="8 KiB")
       >>> best.names, best.saved_bytes, best.gap
       (('h',), 8192, 0)
-      >>> best.certificate.verify(f, *args)  # raises PlanError where it does not hold
+      >>> best.certificate.verify(f, *args)  # raises PlanError if the certificate does not hold
       262144
       >>> planned = jax.checkpoint(f, policy=best.policy)
     """
@@ -120,14 +119,14 @@ def best_plan(
     kwargs: Mapping[str, Any],
     cost: CostFunction = work,
 ) -> "Plan":
-    """The plan of `f`, or of what `called_once` made of it, whose candidates are known, within `limit` bytes."""
+    """Return the best plan within `limit` bytes of `f`, or of the result of `called_once`, given its candidates."""
     __tracebackhide__ = True
     function = found[0].graph.trace.function
     if limit < (least := least_of(found)):
         raise PlanError(
             f"saved={bytes_text(limit)} is too small: {function} saves at least {least:,} bytes "
-            f"({bytes_text(least)}) of computed values whatever is chosen: what goes into its checkpoints, and what "
-            "the backward pass needs of the rest. Give that much, or put a checkpoint around more of it."
+            f"({bytes_text(least)}) of computed residuals under any policy: the inputs of its checkpoints, and "
+            "the residuals outside of them. Allow that much, or put a checkpoint around a larger part."
         )
     best: tuple[tuple[float, int, bool], Candidate, tuple[str, ...]] | None = None
     bounds = []
@@ -182,22 +181,21 @@ def plan_as_written(
 
 
 class Plan(View):
-    """The best choice under a budget. Displays itself.
+    """The best choice of names and policies within a limit of saved bytes. Displays itself.
 
     Attributes:
-      names: the names to save, in the order of the program.
-      beside: the policy of JAX's that saves more beside them: `"dots_saveable"`; `"as it is"` for `f` as written; ""
-        for names alone.
-      planned: `f` with that policy in its checkpoints, or in one around it.
-      passes: the trace of `planned`.
-      budget: bytes that may be kept.
-      saved_bytes: bytes of computed residuals that are kept.
-      cost: what the plan computes again, in the unit of `plan`'s `cost`: FLOPs and transcendentals by default.
-      bound: what every choice within the budget costs at least, in that unit; the solver proved it. What has no known
-        cost is not in it.
-      graph: what the backward pass computes again for other choices of names beside that policy;
-        `graph.evaluate(names)` gives bytes and cost.
-      compared: all that the plan is the best of, names alone first.
+      names: the names to save, in program order.
+      with_policy: the policy that the names are combined with, such as `"dots_saveable"`; `"as it is"` for `f` as
+        written; "" for names alone.
+      planned: `f` with that policy in its checkpoints, or in one checkpoint around it.
+      trace: the trace of `planned`.
+      budget: the limit, in saved bytes.
+      saved_bytes: the bytes of computed residuals that the plan saves.
+      cost: the recompute cost of the plan, in the unit of `plan`'s `cost`.
+      bound: a lower bound of the recompute cost of all choices within the limit, proven by the solver. Operations of
+        unknown cost are not included.
+      graph: the recompute graph; `graph.evaluate(names)` gives the bytes and the cost of any choice of names.
+      compared: the candidates that the plan was chosen from, names alone first.
     """
 
     def __init__(
@@ -226,64 +224,64 @@ class Plan(View):
 
     @cached_property
     def findings(self) -> tuple[LintFinding, ...]:
-        """What `lint` says of a checkpoint around several layers, whose peak no choice of names lowers much.
+        """The findings of `lint` about checkpoints around several layers, where no names lower the peak much.
 
-        It is looked for when it is first asked for, as the plan is when it is shown: that takes another trace.
+        Computed on first use, since it takes another trace.
         """
         return tuple(whole_nets(self.trace, self._alone.trace, self._plain))
 
     @cached_property
     def about_names(self) -> str:
-        """Where the function has no names to choose, why, and which would help, as `lint` says; else nothing.
+        """If the function has no names: the reason, and the names that would help, as `lint` suggests them. Else empty.
 
-        It is looked for when it is first asked for, too.
+        Computed on first use.
         """
         return self.why_no_names()
 
     @property
     def policy(self) -> Callable[..., Any]:
-        """What to give to `jax.checkpoint`, as `policy=`.
+        """The `policy=` for `jax.checkpoint`.
 
         Raises:
-          PlanError: if the plan is to leave each checkpoint of `f` the policy that it has, and they differ.
+          PlanError: if the plan keeps the policies of several checkpoints of `f`, and they differ.
         """
         policy = self.chosen.with_names(self.names)
         if policy is None:
             raise PlanError(
-                f"{self.graph.trace.function} is best as it is, with a policy in each of its checkpoints: there is no "
-                "one policy to give. Use it as it is; .planned is it."
+                f"{self.graph.trace.function} is best as written, and its checkpoints have different policies, "
+                "so there is no single policy to return. Use it as written: .planned."
             )
         return policy
 
     @property
     def needs_no_checkpoint(self) -> bool:
-        """Whether the plan is `f` as written, which has no checkpoint, or one whose policy saves everything."""
+        """Whether the plan is `f` as written, without a checkpoint or with one that saves everything."""
         return self.with_policy == AS_IT_IS and self.chosen.policy is jax.checkpoint_policies.everything_saveable
 
     @property
     def recompute_flops(self) -> int:
-        """FLOPs that the planned backward pass spends on computing again what the forward pass had."""
+        """The FLOPs that the planned backward pass recomputes."""
         return self.trace.recompute_cost.flops
 
     @property
     def gap(self) -> float:
-        """How far `cost` may be above the least possible: 0 when the plan is proven the best.
+        """The difference between `cost` and `bound`: 0 if the plan is proven to be the best.
 
-        Infinite where something that may be computed again has no known cost (`graph.uncounted`).
+        Infinite if an operation of unknown cost may be recomputed (`graph.uncounted`).
         """
         return math.inf if self._alone.uncounted else self.cost - self.bound
 
     @property
     def slack(self) -> int:
-        """Bytes of the budget that are not used."""
+        """The bytes within the limit that the plan does not use."""
         return self.budget - self.saved_bytes
 
     @cached_property
     def certificate(self) -> Certificate:
-        """What makes the claim, in plain data; verify it with `certificate.verify(f, *args)`.
+        """The claim that this plan is the best, as plain data. Verify it with `certificate.verify(f, *args)`.
 
         Raises:
-          PlanError: if the backward pass may compute something again whose cost is not known.
+          PlanError: if an operation of unknown cost may be recomputed.
         """
         if self._alone.uncounted:
             raise PlanError(not_provable(self._alone))
@@ -296,7 +294,7 @@ class Plan(View):
             saved_bytes=self.saved_bytes,
             objective=self.cost,
             bound=self.bound,
-            solver=SOLVER if many else "a look at every choice",
+            solver=SOLVER if many else "enumeration of all choices",
             multipliers=tuple(m for graph in many for m in multipliers(zero_one(graph), self.budget)),
             with_policy=self.with_policy,
             compared=tuple(candidate.label for candidate in self.compared),
@@ -308,25 +306,25 @@ class Plan(View):
         return self.compared[0].graph
 
     def check(self, cost: CostFunction = work) -> None:
-        """Asks JAX: the trace of the planned function must keep and compute again what the plan says.
+        """Trace the planned function, and compare what JAX saves and recomputes with the plan.
 
         Args:
           cost: as given to `plan`.
 
         Raises:
-          PlanError: if it does not.
+          PlanError: if they differ.
         """
         kept = self.trace.device_bytes_by_kind().get("computed", 0)
         again = cost_again(self.trace, cost)
         if kept == self.saved_bytes and same_cost(again, self.cost):
             return
         if jax_internals.remat3():
-            why = "Under JAX_REMAT3=1 a name may do nothing: plan without it."
+            why = "Under JAX_REMAT3=1 a name may have no effect: plan without it."
         else:
-            why = "Please report this function, for rematscope misreads one of its checkpoints."
+            why = "Please report this function: rematscope misreads one of its checkpoints."
         raise PlanError(
-            f"the plan for {self.trace.function} saves {self.saved_bytes:,} bytes at a cost of {self.cost:,}, but "
-            f"JAX saves {kept:,} at {again:,} with these names. {why}"
+            f"the plan for {self.trace.function} saves {self.saved_bytes:,} bytes at a cost of {self.cost:,}, "
+            f"but with these names JAX saves {kept:,} bytes at {again:,}. {why}"
         )
 
     def parts(self) -> Iterable[View]:
@@ -360,7 +358,7 @@ class Plan(View):
             again += f", and {amount(worst)} if nothing is saved"
         again += self._alone.weighing
         if self._alone.uncounted:
-            again += f"; {self._alone.uncounted_text}, so that another choice may recompute less"
+            again += f"; {self._alone.uncounted_text}, so another choice may recompute less"
         elif not self.cost:
             again = "recomputes nothing"
             if worst:
@@ -370,9 +368,9 @@ class Plan(View):
         elif self.bound > 0:
             again += f"; no choice within the budget recomputes less than {amount(self.bound)}"
         else:
-            again += "; the solver stopped before it proved that no choice within the budget recomputes less"
+            again += "; the solver stopped before it could prove that no choice within the budget recomputes less"
         if is_left_out(self.compared):
-            again += ". What moves values to the host is not compared, such as the policy that the function has"
+            again += ". Policies that offload values to host memory are not compared, including the function's own"
         return again + self._nearly_as_good
 
     @property
@@ -389,7 +387,7 @@ class Plan(View):
         if 2 * nbytes > self.saved_bytes or not self.saved_bytes:
             return ""
         return (
-            f". Nearly as good: a plan with a budget of {bytes_text(nbytes)} recomputes {self._alone.amount(again)} "
+            f". Nearly as good: a plan with saved={bytes_text(nbytes)!r} recomputes {self._alone.amount(again)} "
             f"and saves {bytes_text(self.saved_bytes - nbytes)} less"
         )
 

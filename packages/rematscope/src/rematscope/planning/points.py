@@ -16,14 +16,14 @@ _SPREAD = 16  # budgets that are looked at first, so that an interrupted search 
 
 @dataclasses.dataclass(frozen=True)
 class Point:
-    """What a choice keeps, and what it computes again.
+    """A choice of names and a policy: the bytes that it saves, and its recompute cost.
 
     Attributes:
-      nbytes: bytes of computed residuals that are kept.
-      cost: what is computed again, in the unit of `frontier`'s `cost`.
-      names: the names that are saved.
-      label: the policy that it is, "" for a choice that none beats.
-      with_policy: the policy that saves more beside the names, "" for none.
+      nbytes: the bytes of computed residuals that it saves.
+      cost: its recompute cost, in the unit of `frontier`'s `cost`.
+      names: the saved names.
+      label: the name of the policy, for one of JAX's policies or the current one; "" for a Pareto-optimal choice.
+      with_policy: the policy that the names are combined with; "" if there is none.
     """
 
     nbytes: int
@@ -34,17 +34,17 @@ class Point:
 
 
 def points_of_all(found: Sequence[Candidate]) -> Iterator[tuple[Point, float]]:
-    """Choices of all candidates, the unbeaten ones among them, and with each the part of the search that is done."""
+    """Yield choices of all candidates, including all Pareto-optimal ones, each with the progress of the search."""
     for i, candidate in enumerate(found):
         for point, share in all_points(candidate.graph):
             yield dataclasses.replace(point, with_policy=candidate.label), (i + share) / len(found)
 
 
 def all_points(graph: ChoiceGraph) -> Iterator[tuple[Point, float]]:
-    """Choices of names among which all unbeaten ones are, and with each the part of the search that is done.
+    """Yield choices of names, including all Pareto-optimal ones, each with the progress of the search.
 
-    Many names are searched by the ε-constraint method (Haimes, Lasdon and Wismer, 1971): cost is made least while bytes
-    stay within a limit, which is lowered from point to point.
+    With many names, this is the ε-constraint method (Haimes, Lasdon and Wismer, 1971): minimize the cost under a limit
+    of bytes, and lower the limit from point to point.
     """
 
     def point(names: Sequence[str]) -> Point:

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Sequence
 from rematscope.planning.points import Point, spread
 from rematscope.render.html import escaped, page
 from rematscope.render.parts import Lines
-from rematscope.render.units import counted
 from rematscope.render.view import View
 
 _COLUMNS, _MOST_COLUMNS = 72, 500  # points that the matrix shows, as text and in a notebook
@@ -40,8 +39,8 @@ class SavedNamesMatrix(View):
 
     def _caption(self, shown: list[int]) -> str:
         if len(shown) == self._count:
-            return f"■ saved; a column for each of the {counted(self._count, 'point')}, from fewest bytes to most"
-        return f"■ saved; {len(shown)} of the {self._count} points, from fewest bytes to most; all are in .matrix.rows"
+            return f"■ saved; one column per choice ({self._count}), by increasing saved bytes"
+        return f"■ saved; {len(shown)} of {self._count} choices, by increasing saved bytes; all are in .matrix.rows"
 
     def _cells(self, shown: list[int]) -> list[tuple[tuple[str, ...], str]]:
         """(names, marks): the numbers of the points, then a row for all names that are saved at the same points."""

@@ -48,9 +48,7 @@ def in_words(linearized: Linearized, segments: Iterable[Segments]) -> str:
     loops, found = loops_of(linearized), []
     for place, iterations, last in segments:
         behind = f", except the last {last}" if last else ""
-        found.append(
-            f"a checkpoint around {iterations} iterations at a time of the loop at {loops[place].source}{behind}"
-        )
+        found.append(f"a checkpoint around every {iterations} iterations of the loop at {loops[place].source}{behind}")
     return "; ".join(found)
 
 

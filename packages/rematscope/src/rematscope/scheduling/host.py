@@ -39,16 +39,16 @@ LEAST = 2**20  # bytes of a stack: what is smaller stays
 
 @dataclasses.dataclass(frozen=True)
 class HostOffload:
-    """The memory of the host beside a device, and the link to it.
+    """The host memory that `auto` may offload values to, and the link to it.
 
     Attributes:
-      bandwidth: bytes a second that the link carries in each direction.
-      capacity: bytes that may wait there, a whole number or a text like `"64 GiB"`; None for any number.
-      overlap: which part of the forward pass's time may go by while values move to the host: 1, all of it, where
-        nobody else uses the link; with 0 that is waited for, as the way back is in any case.
+      bandwidth: the bytes per second of the link, in each direction.
+      capacity: the host memory available, in bytes or as a text such as `"64 GiB"`; None for no limit.
+      overlap: the fraction of the forward pass's time during which values can move to the host. 1 if nothing else uses
+        the link. With 0, the program waits for every transfer to the host, as it does for every transfer back.
 
     Raises:
-      PlanError: if one of them is no such number.
+      PlanError: if one of the values is not valid.
 
     Example:
       >>> from rematscope import HostOffload
@@ -76,7 +76,7 @@ class HostOffload:
 
     @property
     def room(self) -> float:
-        """Bytes that may wait there."""
+        """The bytes of host memory available."""
         return math.inf if self.capacity is None else float(self.capacity)
 
 
@@ -108,18 +108,20 @@ class Moves:
         passes = linearized.trace
         if passes.axes:
             raise PlanError(
-                f"{passes.function} is divided over devices, and what they move to their hosts is not chosen. Leave "
-                "host= out, or move by names: jax.checkpoint_policies.save_and_offload_only_these_names."
+                f"{passes.function} is sharded across devices, and auto does not choose what each of them "
+                "offloads. Remove host=, or offload by name: "
+                "jax.checkpoint_policies.save_and_offload_only_these_names."
             )
         if passes.host_bytes() or (own is not None and own.trace.host_bytes()):
             raise PlanError(
-                f"{passes.function} moves values to the host already, and which ones is what host= leaves to auto. "
-                "Take the policy that does so from its checkpoints, or leave host= out."
+                f"{passes.function} already offloads values, but host= lets auto choose them. Remove that policy "
+                "from its checkpoints, or remove host=."
             )
         if not any(v.shape for v in linearized.loop_of):
             raise PlanError(
-                f"{passes.function} has no loop, and what loops stack is all that moves to the host: other values XLA "
-                "holds on the device too while there is room. Put the layers into jax.lax.scan, or leave host= out."
+                f"{passes.function} has no loop, and auto offloads only the residuals that loops stack: XLA "
+                "keeps other offloaded values on the device too while they fit. Put the layers into "
+                "jax.lax.scan, or remove host=."
             )
         return cls(host, linearized, host.overlap * estimate_time(passes, device).forward)
 

@@ -97,8 +97,8 @@ def linearize(passes: Trace) -> Linearized:
     """
     if passes.step is not None:
         raise PlanError(
-            f"{passes.function} takes gradients itself, and what is kept for them is decided there. Give its loss, the "
-            f"function that it differentiates, and let {passes.function} take the gradient of what comes back."
+            f"{passes.function} takes gradients itself, which decides what is saved for them. Plan the loss that "
+            f"it differentiates, and let {passes.function} differentiate the planned loss."
         )
     marks = dict.fromkeys(passes.cotangents, 1)
     mark_dependence(passes.backward, marks)

@@ -112,8 +112,9 @@ class Nameable:
             own = {there: here for here, there in _pairs(linearized.primal, named.primal, stands_for)}
         except ValueError:
             raise PlanError(
-                f"{linearized.trace.function} is another program with names in it: write them where lint(f, …).places "
-                "says, and let plan choose among them. The result's .function needs no names."
+                f"{linearized.trace.function} becomes another program when names are added. Write names where "
+                "lint(f, …).places suggests them, and let plan choose among them. The result's .function needs "
+                "no names."
             ) from None
         found: dict[Value, Spot] = {}
         for equation in _namings(named.primal):

@@ -52,15 +52,15 @@ def checkpointed(f: Callable[..., Any], plain: Plain) -> Callable[..., Any]:
 def in_words(f: Callable[..., Any], plain: Plain, /, *args: Any, **kwargs: Any) -> str:
     """Where in the code of `f` such checkpoints are, and what they save, for somebody who writes them there."""
     if plain.own:
-        places = "the checkpoints that it has"
+        places = "its own checkpoints"
     elif plain.depth is not None:
-        places = "one around the body of each loop" + (f" that is in {plain.depth} others" if plain.depth else "")
+        places = "one around the body of each loop" + (f" inside {plain.depth} others" if plain.depth else "")
     elif plain.blocks:
         places = f"one around {_lines_of(f, plain.blocks, *args, **kwargs)}"
     else:
         places = "none"
     if plain.saved:
-        return f"{places}, which saves what is made in {_lines_of(f, _each_alone(plain.saved), *args, **kwargs)}"
+        return f"{places}, which saves the values computed in {_lines_of(f, _each_alone(plain.saved), *args, **kwargs)}"
     return f"{places}, with policy=jax.checkpoint_policies.{plain.policy}" if plain.policy else places
 
 

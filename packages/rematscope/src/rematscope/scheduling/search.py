@@ -317,8 +317,8 @@ class Search:
         found = self._rows().best(kept=limit)
         if found is None:
             raise PlanError(
-                f"saved={bytes_text(limit)} is too small: what each iteration of a loop of {self.name} is handed "
-                "has to be kept. Give more."
+                f"saved={bytes_text(limit)} is too small: the loops of {self.name} must save the carry of each "
+                "iteration. Allow more."
             )
         trial = self._trial(self.linearized, found[0], moved=found[1])
         return self._compile(trial), found[2]
@@ -414,16 +414,16 @@ class Search:
         """That nothing keeps to a limit, with what the smallest takes that was compiled."""
         if limit < self.fixed:
             why = (
-                f"{self.name} takes {bytes_text(self.fixed)} for its arguments, outputs and gradients alone, "
+                f"{self.name} needs {bytes_text(self.fixed)} for its arguments, outputs and gradients alone, "
                 f"{bytes_text(self.fixed - limit)} more than {bytes_text(limit)}."
             )
         else:
-            why = f"no choice for {self.name} that was compiled for {self.target} takes {bytes_text(limit)} or less."
+            why = f"no compiled choice for {self.name} on {self.target} stays within {bytes_text(limit)}."
         if math.isinf(least):
-            return f"{why} None of them fits: make the batch smaller."
+            return f"{why} None of them fits: reduce the batch size."
         return (
-            f"{why} The smallest that was found takes {int(least):,} bytes ({bytes_text(least)}): give that much, make "
-            f"the batch smaller, or allow more than compiles={self.compiles}."
+            f"{why} The smallest peak found is {int(least):,} bytes ({bytes_text(least)}): allow that much, "
+            f"reduce the batch size, or try more with compiles={2 * self.compiles}."
         )
 
 

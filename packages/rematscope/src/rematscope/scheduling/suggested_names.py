@@ -77,9 +77,9 @@ class SuggestedNames(View):
     def parts(self) -> Iterable[View]:
         again = self.trace.recompute_cost
         saved, recomputed = bytes_text(self.saved_bytes), count_text(again.flops + again.transcendentals, "operations")
-        yield Paragraph(f"{self.trace.function}, with names by hand: {saved} saved, {recomputed} recomputed")
+        yield Paragraph(f"{self.trace.function}, with suggested names: {saved} saved, {recomputed} recomputed")
         if not self.names:
-            yield Paragraph("Everything is saved: it needs no checkpoint.")
+            yield Paragraph("Everything is saved: no checkpoint is needed.")
             return
         rows = [["Saved", "i", "Write", "Line"]]
         for name in self.names:
@@ -91,7 +91,7 @@ class SuggestedNames(View):
     def _footer(self) -> str:
         counted = replaced = ""
         if any(name.which for name in self.names):
-            counted = "i is the index of a value among those that the expression gives. "
+            counted = "i is the index of the value if the line computes several. "
         if self.replaced_bytes:
             missing = bytes_text(self.replaced_bytes)
             replaced = f" No line of the code has {missing} of the values that auto saves; others replace them."
@@ -160,8 +160,8 @@ def suggested_names(
     if out_of_reach or result.saved_bytes != made.saved_bytes:
         function = linearized.trace.function
         raise PlanError(
-            f"names do not reach what was chosen for {function}: {bytes_text(made.saved_bytes)} were to be kept, and "
-            f"JAX keeps {bytes_text(result.saved_bytes)} with them. Use .function."
+            f"names cannot express the choice for {function}: it saves {bytes_text(made.saved_bytes)}, and with "
+            f"names JAX saves {bytes_text(result.saved_bytes)}. Use .function."
         )
     return result
 
@@ -217,9 +217,9 @@ def _writing(spot: Spot, name: str) -> str:
     text = spot.expression.text
     call = text.partition("(")[0] or "it"
     if spot.handed:
-        return f"in the body of {call}, first of all: carry {spot.which} as checkpoint_name(…, {name})"
+        return f"at the start of the body of {call}: carry {spot.which} as checkpoint_name(…, {name!r})"
     if len(spot.eqn.outvars) > 1 or spot.eqn.primitive.name in ("scan", "cond"):
-        return f"leaf {spot.which} of what {call} returns: checkpoint_name(…, {name})"
+        return f"on leaf {spot.which} of the result of {call}: checkpoint_name(…, {name!r})"
     return f"checkpoint_name({text or '…'}, {name})"
 
 

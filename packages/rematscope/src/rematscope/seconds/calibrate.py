@@ -16,18 +16,18 @@ _RUNS = 9  # of each, of which the fastest counts: what else the machine does on
 
 
 def calibrate() -> Device:
-    """Measures the rates of the device that JAX uses: products, copies, element-wise arithmetic and `exp`.
+    """Measure the rates of the device that JAX uses: matmuls, copies, elementwise arithmetic and `exp`.
 
-    It takes some seconds. The fastest of several runs counts, so what else runs on the machine matters little, unless
-    it never pauses.
+    This takes some seconds. The fastest of several runs counts, so that other programs on the machine have little
+    effect.
 
     Returns:
-      A device to give to `estimate_time`, or as `device=`; `source` says what was measured.
+      A `Device` for `estimate_time` and for every `device=`. Its `source` says what was measured.
 
     Example:
       >>> from rematscope import calibrate
       >>> here = calibrate()  # doctest: +SKIP
-      >>> f"{here.products['float32'] / 1e9:.0f} GFLOP/s, {here.bandwidth / 1e9:.0f} GB/s"  # doctest: +SKIP
+      >>> f"{here.matmul['float32'] / 1e9:.0f} GFLOP/s, {here.bandwidth / 1e9:.0f} GB/s"  # doctest: +SKIP
       '110 GFLOP/s, 9 GB/s'
     """
     with working("calibrating"):
@@ -47,11 +47,11 @@ def calibrate() -> Device:
 
         return Device(
             name=device.device_kind if device.platform != "cpu" else "cpu",
-            products=products,
+            matmul=products,
             bandwidth=bandwidth,
             arithmetic=16 * repeated(functools.partial(_polynomial, 8)),
             transcendentals=repeated(lambda a: jnp.exp(-a)),
-            source=f"calibrate(): products of {size} × {size} and a sum of 256 MiB, the fastest of {_RUNS} runs",
+            source=f"calibrate(): matmuls of {size} × {size} and a sum of 256 MiB, the fastest of {_RUNS} runs",
         )
 
 

@@ -32,7 +32,7 @@ class Device:
 
     Attributes:
       name: its name, `"tpu v5e"`.
-      products: FLOP/s of matmuls and convolutions, by the dtype of their operands.
+      matmul: FLOP/s of matmuls and convolutions, by the dtype of their operands.
       bandwidth: bytes/s read from memory or written to it.
       arithmetic: FLOP/s of all other operations; infinite where no source says, and then only the bytes moved count.
       transcendentals: elements per second for functions such as `exp`; infinite where no source says.
@@ -41,7 +41,7 @@ class Device:
       axes: the number of axes of links: 2 or 3 in a torus, 1 where all links go to switches.
       host: bytes/s to the host's memory, and as many from it; 0 where no source says.
       memory: bytes of the device's memory; 0 where no source says.
-      absent: for a TPU that libtpu compiles for without one: the smallest topology of several chips, and the
+      topology: for a TPU that libtpu compiles for without one: the smallest topology of several chips, and the
         accelerator type of its machines; None for other devices.
       source: the source of each figure, and which figures no source confirms.
 
@@ -50,7 +50,7 @@ class Device:
     """
 
     name: str
-    products: dict[str, float]
+    matmul: dict[str, float]
     bandwidth: float
     arithmetic: float = float("inf")
     transcendentals: float = float("inf")
@@ -59,31 +59,31 @@ class Device:
     axes: int = 1
     host: float = 0
     memory: float = 0
-    absent: tuple[tuple[int, ...], str] | None = None
+    topology: tuple[tuple[int, ...], str] | None = None
     source: str = ""
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise TargetError(f"a device called {self.name!r} has no name. Give a text that says which it is.")
-        if not isinstance(self.products, Mapping) or not self.products:
+            raise TargetError(f"name={self.name!r} is not a device name. Give a string.")
+        if not isinstance(self.matmul, Mapping) or not self.matmul:
             raise TargetError(
-                f"{self.name} says of no dtype how fast its products are. Give FLOPs a second, {{'float32': 1e12}}."
+                f"{self.name} has no FLOP/s of matmuls. Give FLOP/s by dtype: matmul={{'float32': 1e12}}."
             )
-        for dtype in self.products:
+        for dtype in self.matmul:
             _dtype(dtype)
-        rates = {f"products of {dtype}": rate for dtype, rate in self.products.items()}
+        rates = {f"matmul[{dtype!r}]": rate for dtype, rate in self.matmul.items()}
         optional = ("link", "host", "memory")
         rates |= {each: getattr(self, each) for each in ("bandwidth", "arithmetic", "transcendentals", *optional)}
         for what, rate in rates.items():
             is_number = type(rate) is not bool and isinstance(rate, numbers.Real)
             if not is_number or not (rate > 0 or (what in optional and rate == 0)):
-                least = "0, for none, or more" if what in optional else "a number above 0"
-                per_second = "" if what == "memory" else " a second"
-                raise TargetError(f"{what} of {self.name} cannot be {rate!r}{per_second}. Give {least}.")
+                least = "0 (none) or a positive number" if what in optional else "a positive number"
+                per_second = "" if what == "memory" else " per second"
+                raise TargetError(f"{what} of {self.name} is {rate!r}{per_second}. Give {least}.")
         for what in ("links", "axes"):
             count = getattr(self, what)
             if type(count) is not int or count < 1:
-                raise TargetError(f"{what} of {self.name} cannot be {count!r}. Give a whole number, 1 or more.")
+                raise TargetError(f"{what} of {self.name} is {count!r}. Give a whole number, 1 or more.")
 
     def rate(self, dtype: Any) -> float:
         """Return the FLOP/s of matmuls of a dtype.
@@ -92,12 +92,12 @@ class Device:
         integers) that is at least as wide: a device without FP8 units multiplies FP8 operands as bfloat16.
         """
         name = str(dtype)
-        if name in self.products:
-            return self.products[name]
+        if name in self.matmul:
+            return self.matmul[name]
         width, inexact = getattr(dtype, "itemsize", 4), _is_inexact(dtype)
-        wide = {_dtype(known): rate for known, rate in self.products.items() if _dtype(known).itemsize >= width}
+        wide = {_dtype(known): rate for known, rate in self.matmul.items() if _dtype(known).itemsize >= width}
         like = [rate for known, rate in wide.items() if _is_inexact(known) == inexact]
-        return max(like or wide.values(), default=min(self.products.values()))
+        return max(like or wide.values(), default=min(self.matmul.values()))
 
     def ring(self, axes: int = 1) -> float:
         """Return the bytes/s that a device sends in a ring: links per axis × axes × `link`.
@@ -125,7 +125,7 @@ def _dtype(name: str) -> Any:
     try:
         return jnp.dtype(str(name))
     except TypeError:
-        raise TargetError(f"products of {name!r} are of no dtype. Write it as JAX does: 'bfloat16'.") from None
+        raise TargetError(f"{name!r} in matmul= is not a dtype. Write it as JAX does: 'bfloat16'.") from None
 
 
 def _is_inexact(dtype: Any) -> bool:
@@ -139,17 +139,17 @@ _PCIE = "host: its PCIe of 16 lanes, one of two directions, less 2 bits in 130 f
 
 
 def _tpu(name: str, page: str, bfloat16: float, sources: str = "", **figures: Any) -> Device:
-    """One row of a TPU: `products` are those besides bfloat16, in FLOP/s, and `page` is Google's."""
-    products = {"bfloat16": bfloat16, "float32": bfloat16} | figures.pop("products")
-    source = f"products, bandwidth, memory: {_GOOGLE}{page}; link, links, axes: {_BOOK}; {sources}"
-    return Device(name, products, links=2, source=source, **figures)
+    """One row of a TPU: `matmul` has the other dtypes, in FLOP/s, and `page` is Google's."""
+    matmul = {"bfloat16": bfloat16, "float32": bfloat16} | figures.pop("matmul")
+    source = f"matmul, bandwidth, memory: {_GOOGLE}{page}; link, links, axes: {_BOOK}; {sources}"
+    return Device(name, matmul, links=2, source=source, **figures)
 
 
 def _gpu(name: str, sheet: str, bfloat16: float, tf32: float, sources: str = "", **figures: Any) -> Device:
-    """One row of a GPU: `products` are those besides bfloat16, float16 and float32; `sheet` is NVIDIA's data sheet."""
-    products = {"bfloat16": bfloat16, "float16": bfloat16, "float32": tf32} | figures.pop("products")
-    source = f"products, bandwidth, arithmetic, memory, link, links, axes: NVIDIA, data sheet {sheet}; {sources}"
-    return Device(name, products, source=source, **figures)
+    """One row of a GPU: `matmul` has the other dtypes; `sheet` is NVIDIA's data sheet."""
+    matmul = {"bfloat16": bfloat16, "float16": bfloat16, "float32": tf32} | figures.pop("matmul")
+    source = f"matmul, bandwidth, arithmetic, memory, link, links, axes: NVIDIA, data sheet {sheet}; {sources}"
+    return Device(name, matmul, source=source, **figures)
 
 
 # One row for each device: nothing else in the package has a figure of one. NVIDIA's sheets of A100, H100 and H200 were
@@ -158,56 +158,56 @@ DEVICES = {
     device.name: device
     for device in (
         _tpu(
-            "tpu v4", "v4", 275 * _T, products={"int8": 275 * _T}, bandwidth=1200 * _G, memory=32 * _GIB,
-            link=45 * _G, axes=3, host=16 * _G, absent=((2, 2, 1), "v4-8"),
+            "tpu v4", "v4", 275 * _T, matmul={"int8": 275 * _T}, bandwidth=1200 * _G, memory=32 * _GIB,
+            link=45 * _G, axes=3, host=16 * _G, topology=((2, 2, 1), "v4-8"),
             sources='host: the same chapter, "TPU networking", 16 GB/s each way',
         ),
         _tpu(
-            "tpu v5e", "v5e", 197 * _T, products={"int8": 393 * _T}, bandwidth=819 * _G, memory=16 * _GIB,
-            link=45 * _G, axes=2, host=15 * _G, absent=((2, 2), "v5litepod-4"),
+            "tpu v5e", "v5e", 197 * _T, matmul={"int8": 393 * _T}, bandwidth=819 * _G, memory=16 * _GIB,
+            link=45 * _G, axes=2, host=15 * _G, topology=((2, 2), "v5litepod-4"),
             sources="host: the same table, about 1.5e10 (in later editions 1.6e10)",
         ),
         _tpu(
-            "tpu v5p", "v5p", 459 * _T, products={"int8": 918 * _T, "float8_e4m3fn": 459 * _T}, bandwidth=2765 * _G,
-            memory=95 * _GIB, link=90 * _G, axes=3, host=15 * _G, absent=((2, 2, 1), "v5p-8"),
+            "tpu v5p", "v5p", 459 * _T, matmul={"int8": 918 * _T, "float8_e4m3fn": 459 * _T}, bandwidth=2765 * _G,
+            memory=95 * _GIB, link=90 * _G, axes=3, host=15 * _G, topology=((2, 2, 1), "v5p-8"),
             sources="int8: the same table; host: the same table, about 1.5e10 (in later editions 1.6e10)",
         ),
         _tpu(
-            "tpu v6e", "v6e", 918 * _T, products={"int8": 1836 * _T, "float8_e4m3fn": 918 * _T}, bandwidth=1638 * _G,
-            memory=32 * _GIB, link=90 * _G, axes=2, host=32 * _G, absent=((2, 2), "v6e-4"),
+            "tpu v6e", "v6e", 918 * _T, matmul={"int8": 1836 * _T, "float8_e4m3fn": 918 * _T}, bandwidth=1638 * _G,
+            memory=32 * _GIB, link=90 * _G, axes=2, host=32 * _G, topology=((2, 2), "v6e-4"),
             sources=f"float8: {_GOOGLE}tpu7x; host: the same table, 3.2e10",
         ),
         _tpu(
-            "tpu7x", "tpu7x", 2307 * _T, products={"int8": 4614 * _T, "float8_e4m3fn": 4614 * _T},
+            "tpu7x", "tpu7x", 2307 * _T, matmul={"int8": 4614 * _T, "float8_e4m3fn": 4614 * _T},
             bandwidth=7380 * _G, memory=192 * _GIB, link=90 * _G, axes=3,
             sources="int8: the same table; host: not confirmed, left out; JAX takes half a chip for a device",
         ),
         _gpu(
             "a100", "A100 Tensor Core GPU (SXM, 80 GB)", 312 * _T, 156 * _T,
-            products={"float64": 19.5 * _T, "int8": 624 * _T}, bandwidth=2039 * _G, arithmetic=19.5 * _T,
+            matmul={"float64": 19.5 * _T, "int8": 624 * _T}, bandwidth=2039 * _G, arithmetic=19.5 * _T,
             memory=80 * _G, link=25 * _G, links=12, host=31.5 * _G, sources=_PCIE,
         ),
         _gpu(
             "h100", "H100 Tensor Core GPU (SXM)", 989 * _T, 494 * _T,
-            products={"float64": 67 * _T, "int8": 1979 * _T, "float8_e4m3fn": 1979 * _T}, bandwidth=3350 * _G,
+            matmul={"float64": 67 * _T, "int8": 1979 * _T, "float8_e4m3fn": 1979 * _T}, bandwidth=3350 * _G,
             arithmetic=67 * _T, memory=80 * _G, link=25 * _G, links=18, host=63 * _G,
             sources=_PCIE,
         ),
         _gpu(
             "h200", "H200 Tensor Core GPU (SXM)", 989 * _T, 494 * _T,
-            products={"float64": 67 * _T, "int8": 1979 * _T, "float8_e4m3fn": 1979 * _T}, bandwidth=4800 * _G,
+            matmul={"float64": 67 * _T, "int8": 1979 * _T, "float8_e4m3fn": 1979 * _T}, bandwidth=4800 * _G,
             arithmetic=67 * _T, memory=141 * _G, link=25 * _G, links=18, host=63 * _G,
             sources=_PCIE,
         ),
         _gpu(
             "b200", "Blackwell, column HGX B200", 2250 * _T, 1100 * _T,
-            products={"float64": 37 * _T, "int8": 4500 * _T, "float8_e4m3fn": 4500 * _T}, bandwidth=7700 * _G,
+            matmul={"float64": 37 * _T, "int8": 4500 * _T, "float8_e4m3fn": 4500 * _T}, bandwidth=7700 * _G,
             arithmetic=75 * _T, memory=180 * _G, link=50 * _G, links=18, host=63 * _G,
             sources=_PCIE,
         ),
         _gpu(
             "gb200", "Blackwell, column GB200 NVL72", 2500 * _T, 1250 * _T,
-            products={"float64": 40 * _T, "int8": 5000 * _T, "float8_e4m3fn": 5000 * _T}, bandwidth=8000 * _G,
+            matmul={"float64": 40 * _T, "int8": 5000 * _T, "float8_e4m3fn": 5000 * _T}, bandwidth=8000 * _G,
             arithmetic=80 * _T, memory=186 * _G, link=50 * _G, links=18,
             sources="host: NVLink-C2C, whose share of one GPU is not confirmed, left out",
         ),
@@ -219,7 +219,7 @@ def device_called(device: Device | str) -> Device:
     """The device that is meant: itself, or that of a name such as `"tpu v5e"`, spelled as `measure`'s targets are.
 
     Raises:
-      TargetError: if there are no rates for it.
+      TargetError: if the device is not known.
     """
     if isinstance(device, Device):
         return device
@@ -227,8 +227,8 @@ def device_called(device: Device | str) -> Device:
     if name in DEVICES:
         return DEVICES[name]
     raise TargetError(
-        f"there are no rates for {device!r}. Give one of {', '.join(DEVICES)}; calibrate(), which measures the device "
-        "that is here; or a Device of your own."
+        f"device={device!r} is not known. Give one of {', '.join(DEVICES)}; calibrate(), which measures this machine's "
+        "device; or your own Device."
     )
 
 
@@ -237,17 +237,17 @@ def cost_meant(cost: Any, device: Device | str | None) -> Any:
 
     Raises:
       PlanError: if a device is missing, is given for nothing, or `cost` is another word than `"seconds"`.
-      TargetError: if there are no rates for the device.
+      TargetError: if the device is not known.
     """
     seconds = isinstance(cost, str) and cost == "seconds"
     if seconds and device is not None:
         return device_called(device)
     if seconds:
         raise PlanError(
-            'seconds on which device? Add device="tpu v5e", or device=calibrate() for the one that is here.'
+            'cost="seconds" needs a device: device="tpu v5e", or device=calibrate() for this machine\'s device.'
         )
     if device is not None:
-        raise PlanError('device= says where seconds are spent: add cost="seconds", or leave it out.')
+        raise PlanError('device= is only used with cost="seconds". Add cost="seconds", or remove device=.')
     if not callable(cost):
-        raise PlanError(f'a cost of {cost!r} is none. Give "seconds" with a device, or a function of an Equation.')
+        raise PlanError(f'cost={cost!r} is not a cost. Give "seconds" with a device, or a function of an Equation.')
     return cost

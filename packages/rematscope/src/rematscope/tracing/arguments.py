@@ -55,7 +55,7 @@ def flattened(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, A
     """
     if not callable(f):
         raise TraceError(
-            f"the first argument is {described(f)}, and no function. Give the function first, and then its arguments."
+            f"the first argument is {described(f)}, not a function. Pass the function first, then its arguments."
         )
     leaves, tree = jax.tree.flatten((tuple(args), dict(kwargs)))
     return FlatFunction(f, tree), leaves
@@ -115,8 +115,8 @@ def _refuse_shared(f: Any, args: Sequence[Any], options: Sequence[str], entry: s
     for name in options:
         if name in parameters and name not in bound:
             raise TraceError(
-                f"{name}= is an option of {entry}, and also a parameter of {called(f)}. Bind that first: "
-                f"{entry}(functools.partial({called(f)}, {name}=…), …); then {name}= is the option."
+                f"{name}= is an option of {entry}, and also a parameter of {called(f)}. Bind the parameter "
+                f"first: {entry}(functools.partial({called(f)}, {name}=…), …). Then {name}= is the option."
             )
 
 
@@ -163,8 +163,8 @@ def _how_to_bind(arguments: Any) -> str:
     if not modules:
         return "Bind it first: functools.partial(f, name=value)."
     return (
-        f"Split the {type(modules[0]).__name__} first, params, static = eqx.partition(model, eqx.is_array), and "
-        "give a function of params that calls eqx.combine(params, static)."
+        f"Split the {type(modules[0]).__name__} first: params, static = eqx.partition(model, eqx.is_array). Pass "
+        "a function of params that calls eqx.combine(params, static)."
     )
 
 

@@ -65,8 +65,8 @@ def with_policies(f: Callable[..., Any], instead: Callable[[Policy | None], Poli
         if any(map(jax_internals.is_differentiated, checkpoints(once.jaxpr))):
             # What the gradient inside keeps was decided when it was taken: another policy would not change that.
             raise PlanError(
-                f"{getattr(f, '__name__', 'the function')} takes the gradient of a function that has a checkpoint, and "
-                "names can only be chosen before that. Give the function itself and not its gradient."
+                f"{getattr(f, '__name__', 'the function')} differentiates a function that has a checkpoint, so "
+                "names can no longer be chosen. Pass the function itself, not its gradient."
             )
         try:
             return once.run(jax_internals.jaxpr_with_policies(once.with_checkpoint, instead), leaves)
@@ -74,8 +74,8 @@ def with_policies(f: Callable[..., Any], instead: Callable[[Policy | None], Poli
             if "Effects not supported" not in str(error):
                 raise
             raise PlanError(
-                f"{called(f)} calls back to Python in a way that a checkpoint may not repeat, such as io_callback. Put "
-                "checkpoints around the parts that do not."
+                f"{called(f)} has a callback that must not run twice, such as io_callback. Put checkpoints "
+                "around the parts without it."
             ) from None
 
     return planned

@@ -11,18 +11,18 @@ from rematscope.ir.source import Source
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Residual:
-    """A value that the forward pass keeps for the backward pass.
+    """A value that the forward pass saves for the backward pass.
 
     Attributes:
-      value: the value, the same object in both programs.
-      array: the value too, or the argument or constant that a `shard_map` hands through to here as it is.
+      value: the value; both programs share this object.
+      array: the value itself, or the argument or constant that a `shard_map` passes through unchanged.
       kind: `"argument"`, `"constant"` (closed over, or a literal) or `"computed"`.
       name: its `checkpoint_name`, or None.
-      primitive: the operation that made it, found through jit, scan, names and nested checkpoints; or None.
-      source: the user's line that made it, or None.
-      module: the module that this belongs to, `layers_3/attention`, as JAX's name stack says it; else "".
-      is_output: the function returns this very value too, so keeping it costs nothing more.
-      needed_by: the first backward equation that reads it, inside loops too; None if it is only handed through.
+      primitive: the operation that computed it, looked up through jit, scan, names and nested checkpoints; or None.
+      source: the user's source line that computed it, or None.
+      module: its module, `layers_3/attention`, from JAX's name stack; else "".
+      is_output: whether the function also returns this value, so that saving it takes no extra memory.
+      needed_by: the first backward equation that reads it, also inside loops; None if it is only passed through.
 
     Example:
       >>> import jax.numpy as jnp
@@ -44,27 +44,27 @@ class Residual:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """The lengths of its dimensions; of what a scan saved, the trip count first."""
+        """The shape. For a residual that a scan stacks, the first dimension is the trip count."""
         return self.value.shape
 
     @property
     def dtype(self) -> Any:
-        """NumPy's dtype of an element, or JAX's for a PRNG key."""
+        """The NumPy dtype, or JAX's extended dtype of a PRNG key."""
         return self.value.dtype
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the whole array; what a scan saved counts all its iterations."""
+        """The bytes of the whole array, over all iterations of a scan."""
         return nbytes(self.value)
 
     @property
     def device_bytes(self) -> int:
-        """Bytes of it on each device: those of the whole array where it is not divided, or nothing says so."""
+        """The bytes of each device's shard; of the whole array if it is not sharded or its sharding is unknown."""
         return self.value.device_bytes
 
     @property
     def memory(self) -> str:
-        """`"device"`, or `"host"` for what an offloading policy moved there."""
+        """`"device"`, or `"host"` if an offloading policy moves it there."""
         return self.value.memory
 
 

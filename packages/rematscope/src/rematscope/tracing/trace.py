@@ -43,26 +43,26 @@ source_info_util.register_exclusion(__file__)
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Trace:
-    """The two programs that differentiating a function in reverse mode runs.
+    """The forward and the backward program of a function, and the residuals between them.
 
-    `forward(*arguments)` returns the outputs, then the residuals; `backward(*residuals, *cotangents)` returns a
-    cotangent for every argument. All arrays are flat lists, in the order of `jax.tree.leaves`.
+    `forward(*arguments)` returns the outputs, then the residuals. `backward(*residuals, *cotangents)` returns one
+    cotangent per argument. All arrays are in flat lists, in the order of `jax.tree.leaves`.
 
     Attributes:
       function: the name of the function.
-      forward, backward: the programs. A value that crosses is one `Value` with one name in both.
-      residuals: one for each leaf of `jax.vjp(f, *args)[1]`, in its order.
-      cotangents: the values that the backward program is given besides the residuals.
+      forward, backward: the programs. A residual is one `Value` with one name in both.
+      residuals: one for each leaf of `jax.vjp(f, *args)[1]`, in the same order.
+      cotangents: the inputs of the backward program in addition to the residuals.
       forward_value_of: maps the value of a recomputed equation to the forward value that it equals, the first if there
         are several.
       equal_values: maps such a first value to all forward values that equal it, in program order, if there are several.
       unproven_equalities: the number of loops, deeply nested or among many similar ones, whose carries could not all be
         compared within a bounded number of steps. Values that depend on these carries count as deferred (`D`), though
         some of them may be recomputed.
-      mesh: the mesh that the function is for, of devices or abstract; None on one device. Costs are those of
-        one device, bytes of the whole arrays unless they are said to be on a device.
-      step: what stands around the two programs, where they are those of a gradient that the function takes itself; else
-        None. Costs are those of the two programs, run once.
+      mesh: the mesh of the function, concrete or abstract; None on one device. Costs are per device, bytes are those of
+        whole arrays unless the name says otherwise.
+      step: for a training step, the rest of the step around the two programs; else None. Costs are those of the two
+        programs, run once.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -89,58 +89,58 @@ class Trace:
 
     @property
     def outputs(self) -> tuple[Value, ...]:
-        """What the function returns; of a step, what it takes the gradient of."""
+        """The values that the function returns; for a training step, the values that it differentiates."""
         return self.forward.outputs[: len(self.forward.outputs) - len(self.residuals)]
 
     @property
     def gradients(self) -> tuple[tuple[Value, Value], ...]:
-        """Each argument, and its gradient; of a step, what it takes the gradient for."""
+        """The arguments and their gradients, as pairs; for a training step, those that it differentiates."""
         given = self.forward.inputs if self.step is None else self.step.shown.differentiated
         return tuple(zip(given, self.backward.outputs, strict=True))
 
     @property
     def axes(self) -> dict[str, int]:
-        """The axes of the mesh, and how long each is; none on one device."""
+        """The axes of the mesh and their lengths; empty on one device."""
         return {} if self.mesh is None else dict(self.mesh.shape)
 
     @property
     def devices(self) -> int:
-        """How many devices there are on the mesh; 1 where there is none."""
+        """The number of devices of the mesh; 1 without a mesh."""
         return math.prod(self.axes.values())
 
     @property
     def per_device_text(self) -> str:
-        """` on each of 8 devices`, to say so behind bytes of one device; nothing where there is only one."""
+        """` on each of 8 devices`, to append to bytes of one device; empty on one device."""
         return f" on each of {self.devices} devices" if self.axes else ""
 
     @cached_property
     def unresolved_shardings(self) -> tuple[Residual, ...]:
-        """Residuals on a mesh of which only the compiler decides what each device has; its bytes are foretold.
+        """The residuals on a mesh whose sharding only the compiler decides; their bytes per device are an estimate.
 
-        Those are arrays under automatic axes that no argument, `shard_map` or sharding constraint says it of. They are
-        taken to lie as what they are computed from; see `rematscope.ir.propagation`. What the compiler makes of both
-        passes, `rematscope.measure` tells.
+        These are arrays over automatic axes whose sharding no argument, `shard_map` or sharding constraint determines.
+        The estimate takes the sharding of the operands; see `rematscope.ir.propagation`. `measure` shows what the
+        compiler decides.
         """
         return tuple(r for r in self.residuals if self.axes and r.shape and not r.value.placement.decided)
 
     @property
     def times(self) -> int:
-        """How often both passes run: once for each microbatch of a step, else 1."""
+        """How often both passes run: once per microbatch of a training step, else 1."""
         return 1 if self.step is None else self.step.times
 
     @cached_property
     def cost(self) -> Cost:
-        """The cost of both passes, over all microbatches of a step."""
+        """The cost of both passes, summed over all microbatches of a training step."""
         return (program_cost(self.forward) + program_cost(self.backward)) * self.times
 
     @cached_property
     def recompute_cost(self) -> Cost:
-        """The cost of recomputing in the backward pass what the forward pass had, the sum over `R`; see `cost`."""
+        """The cost of the operations that the backward pass recomputes, those with role `R`; see `cost`."""
         return program_cost(self.backward, roles.RECOMPUTED) * self.times
 
     @cached_property
     def deferred_cost(self) -> Cost:
-        """The cost of what the backward pass computes first, without the cotangent, the sum over `D`; see `cost`."""
+        """The cost of the deferred operations, which the backward pass runs without the cotangent; see `cost`."""
         return program_cost(self.backward, roles.DEFERRED) * self.times
 
     def __repr__(self) -> str:
@@ -148,9 +148,9 @@ class Trace:
 
     @cached_property
     def has_auto_sharded_work(self) -> bool:
-        """Whether some work stands under automatic axes, so that only the compiler knows how devices divide it.
+        """Whether some operations are over automatic axes, so that only the compiler knows how devices share them.
 
-        It counts in all costs as it is foretold to be divided, and what is exchanged for it does not count.
+        Their costs are an estimate of each device's share, without the collectives that the compiler adds.
         """
         return bool(self.axes) and (
             placement.has_auto_sharded_work(self.forward) or placement.has_auto_sharded_work(self.backward)
@@ -158,22 +158,22 @@ class Trace:
 
     @cached_property
     def opaque_primitives(self) -> tuple[str, ...]:
-        """Primitives that stand as one equation though they run what is not looked into.
+        """The primitives whose inner operations are not analyzed.
 
-        Kernels, linear solvers, custom calls, callbacks to Python and operations that rematscope does not know. What
-        they save is seen; what they recompute inside is not.
+        Kernels, linear solvers, custom calls, Python callbacks, and operations that rematscope does not know. What they
+        save is counted, what they recompute inside is not.
         """
         equations = itertools.chain(self.forward.walk(), self.backward.walk())
         return tuple(sorted({e.primitive for e, _ in equations if is_closed(e.primitive)}))
 
     def collectives(self, role: str | None = None) -> dict[str, CollectiveStats]:
-        """Return how often each kind of collective runs, and the bytes that a device sends for it.
+        """Return how often each kind of collective runs, and the bytes that each device sends for it.
 
-        Loops are multiplied by their trip counts. Of a training step, those of the whole step count: of all
-        microbatches, all gradients and the update.
+        Loops are multiplied by their trip counts. For a training step this counts the whole step: all microbatches, all
+        gradients and the update.
 
         Args:
-          role: only those with this role in the backward pass: `"R"` for recomputed gathers and sums.
+          role: count only collectives with this role in the backward pass: `"R"` for recomputed ones.
         """
         if self.step is not None:
             return tallied(collectives_of(self.step.program, role))
@@ -181,14 +181,14 @@ class Trace:
         return tallied([*forward, *collectives_of(self.backward, role)])
 
     def bytes_by_kind(self) -> dict[str, int]:
-        """Bytes saved of each kind of residual, those the function computed first; one array counts once.
+        """Return the saved bytes by kind of residual; an array that is saved twice counts once.
 
-        What is kept in the host's memory takes none of the device's, and is not among them; see `host_bytes`.
+        Residuals in host memory are not included; see `host_bytes`.
         """
         return self._by_kind(lambda residual: residual.nbytes)
 
     def device_bytes_by_kind(self) -> dict[str, int]:
-        """The same of what each device has of the residuals."""
+        """Return the saved bytes by kind of residual, per device."""
         return self._by_kind(lambda residual: residual.device_bytes)
 
     def _by_kind(self, size: Callable[[Residual], int]) -> dict[str, int]:
@@ -197,38 +197,39 @@ class Trace:
         return {kind: size for kind, size in kinds.items() if size or kind != "constant"}
 
     def host_bytes(self) -> int:
-        """Bytes of the residuals that are kept in the host's memory, for each device; one array counts once."""
+        """Return the bytes of residuals in host memory, per device; an array that is saved twice counts once."""
         return sum(r.device_bytes for r in {r.array: r for r in self.residuals}.values() if r.memory == "host")
 
     def saved_bytes(self) -> int:
-        """Bytes of all residuals that are kept on the device; one array counts once."""
+        """Return the bytes of all residuals on the device; an array that is saved twice counts once."""
         return sum(self.bytes_by_kind().values())
 
     def saved_device_bytes(self) -> int:
-        """Bytes of all residuals that are kept on each device; one array counts once."""
+        """Return the bytes of all residuals per device; an array that is saved twice counts once."""
         return sum(self.device_bytes_by_kind().values())
 
 
 @with_own_options
 def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, **kwargs: Any) -> Trace:
-    """Splits `f` into its forward and its backward program, without running either.
+    """Split `f` into its forward and its backward program, without running either.
 
-    A training step takes a gradient itself and returns new parameters. It is looked at as it stands: the programs are
-    those of the gradient that it takes, of the one that keeps most if it takes several, and `Trace.step` has the rest.
+    A training step takes a gradient itself and returns new parameters. It is traced as written: the two programs are
+    those of its gradient (if it takes several, of the one that saves most), and `Trace.step` is the rest.
 
     Args:
-      f: a function of pytrees of arrays, differentiable in reverse mode, or a step.
+      f: a function of pytrees of arrays that is differentiable in reverse mode, or a training step.
       *args, **kwargs: its arguments: arrays, Python scalars or `jax.ShapeDtypeStruct`s in pytrees. Only shapes and
-        dtypes are looked at. Integers, booleans and PRNG keys are allowed beside floating-point arguments.
-      differentiate: whether to take the gradient of `f`. By default a function is a step, whose gradient is not taken,
-        if it takes one itself, not in a checkpoint, and returns something of the shape of what it takes it for.
+        dtypes are used. Integers, booleans and PRNG keys are allowed in addition to floating-point arguments.
+      differentiate: whether to differentiate `f`. By default, `f` is taken for a training step, and not differentiated,
+        if it takes a gradient outside of a checkpoint and returns values with the shapes of the arguments that it
+        differentiates.
 
     Returns:
-      The two programs, what crosses between them, and what they cost.
+      The two programs, the residuals between them, and their costs.
 
     Raises:
-      TraceError: if there is nothing to differentiate, an argument is no array, `differentiate` is not of the three, or
-        `f` has no reverse-mode derivative.
+      TraceError: if there is nothing to differentiate, if an argument is not an array, if `differentiate` is not valid,
+        or if `f` has no reverse-mode derivative.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -238,7 +239,7 @@ def trace(f: Callable[..., Any], *args: Any, differentiate: bool | None = None, 
       >>> shapes = jax.ShapeDtypeStruct((5, 4), jnp.float32), jax.ShapeDtypeStruct((4,), jnp.float32)
       >>> trace(f, *shapes).bytes_by_kind()
       {'computed': 20, 'argument': 96}
-      >>> trace(jax.checkpoint(f), *shapes).recompute_cost.flops  # the product, 2·5·4
+      >>> trace(jax.checkpoint(f), *shapes).recompute_cost.flops  # the matmul, 2·5·4
       40
     """
     __tracebackhide__ = True
@@ -263,8 +264,8 @@ def trace_call(
     flat, leaves = flattened(f, args, kwargs)
     if not isinstance(differentiate, bool | None):
         raise TraceError(
-            f"differentiate={differentiate!r} is neither True, to take the gradient of {called(f)}, nor False, to look "
-            "at the gradient that it takes itself. Leave it out where that can be told."
+            f"differentiate={differentiate!r} is not valid. Use True to differentiate {called(f)}, False to "
+            "trace the gradient that it takes itself, or leave it out."
         )
     check_differentiable((args, kwargs))
     paths = argument_paths(f, args, kwargs)
@@ -284,7 +285,7 @@ def trace_call(
         if differentiate is False:
             if (step := _as_it_stands(called(f), flat.updating, leaves, paths, lambda *_: True)) is None:
                 raise TraceError(
-                    f"{called(f)} takes no gradient, so there are no passes in it. Leave out differentiate=."
+                    f"{called(f)} takes no gradient itself, so differentiate=False has nothing to trace. Remove it."
                 )
             return step
         return _differentiated(called(f), flat, leaves, paths, grad_mask)
@@ -319,8 +320,8 @@ def _differentiated(
 
         if not any(c.dtype != jax.dtypes.float0 for c in cotangents):
             raise TraceError(
-                f"{function} returns no floating-point value, so there is nothing to differentiate. "
-                "Return a float from it, a loss for example."
+                f"{function} returns no floating-point value, so there is nothing to differentiate. Return a "
+                "float, such as a loss."
             )
         backward_jaxpr = jax.make_jaxpr(backward)(residuals, cotangents)
     except Exception as error:
@@ -328,8 +329,8 @@ def _differentiated(
             if "object is not callable" in str(error):
                 # JAX calls a policy late and does not say that it was the policy.
                 error.add_note(
-                    "If this is about policy=: a policy is a function, jax.checkpoint_policies.dots_saveable for one, "
-                    "and no string, number or list."
+                    "If this is about policy=: a policy is a function, such as "
+                    "jax.checkpoint_policies.dots_saveable, not a string, number or list."
                 )
             raise
         raise explained from None
@@ -439,36 +440,36 @@ def _explained(error: Exception, function: str, leaves: Sequence[Any]) -> TraceE
     needs_value = isinstance(error, (jax.errors.JAXTypeError, jax.errors.JAXIndexError))
     if (needs_value or "Non-hashable static arguments" in text) and any(isinstance(v, int) for v in leaves):
         return TraceError(
-            f"{function} looks at the value of an argument, and trace gives it only shapes. Bind flags, axes and other "
-            "settings before: functools.partial(f, training=True)."
+            f"{function} reads the value of an argument, but trace only passes shapes. Bind flags, axes and "
+            "other settings first: functools.partial(f, training=True)."
         )
     if "different trace level" in text:  # as Flax says it
         return TraceError(
-            f"{function} changes an object that it was not given, such as a module of Flax's nnx. Make that an "
-            "argument, step(model, optimizer, batch): what a function puts into its arguments is looked at."
+            f"{function} changes an object that is not an argument, such as a module of Flax's nnx. Make it an "
+            "argument, step(model, optimizer, batch): trace follows what a function writes into its arguments."
         )
     if isinstance(error, NameError) and "unbound axis name" in text:
         axis = text.partition("unbound axis name:")[2].partition(".")[0].strip()
         return TraceError(
-            f"{function} uses the axis {axis!r}, which only the shard_map, vmap or pmap around it names. Give the "
-            f"function that has this around {function}."
+            f"{function} uses the axis {axis}, which only the shard_map, vmap or pmap around it defines. Pass "
+            "the function that contains this transformation."
         )
     if "Reverse-mode differentiation does not work" in text:
         return TraceError(
-            f"{function} has no backward pass: it runs a while_loop, or a fori_loop whose bounds are not known when it "
-            "is traced, and JAX would have to keep an unknown number of residuals. Use jax.lax.scan, or a fori_loop "
-            "with bounds that are Python integers."
+            f"{function} has no backward pass: it runs a while_loop, or a fori_loop whose bounds are not known "
+            "at trace time, and JAX cannot save an unknown number of residuals. Use jax.lax.scan, or a "
+            "fori_loop with Python integers as bounds."
         )
     maker = text.partition("(")[0]
     if isinstance(error, TypeError) and hasattr(jax.checkpoint_policies, maker):
         return TraceError(
-            f"a checkpoint of {function} has policy={maker}, which makes a policy of its arguments and is none. Call "
+            f"a checkpoint of {function} has policy={maker}, which returns a policy and is not one itself. Call "
             "it first: save_only_these_names('h')."
         )
     refusals = ("do not support JVP", "Linearization failed", "ifferentiation rule")
     if any(refusal in text for refusal in refusals):
         return TraceError(
-            f"{function} has no backward pass: {text.splitlines()[0].rstrip('.')}. Give that operation a derivative "
-            "with jax.custom_vjp, or keep it out with jax.lax.stop_gradient."
+            f"{function} has no backward pass: {text.splitlines()[0].rstrip('.')}. Give that operation a "
+            "derivative with jax.custom_vjp, or exclude it with jax.lax.stop_gradient."
         )
     return None

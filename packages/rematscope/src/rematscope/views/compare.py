@@ -23,12 +23,12 @@ from rematscope.views.program_rows import work_text
 
 @dataclasses.dataclass(frozen=True)
 class ComparisonRow:
-    """One variant. On a mesh, bytes are per device.
+    """One variant in a `Comparison`. On a mesh, bytes are per device.
 
     Attributes:
       label: the variant's label.
-      trace: its trace.
-      device: the device of the time estimates; None without.
+      trace: the variant's trace.
+      device: the device of the time estimates; None if no device was given.
     """
 
     label: str
@@ -37,12 +37,12 @@ class ComparisonRow:
 
     @property
     def saved_bytes(self) -> int:
-        """Bytes of the residuals that the forward pass computes and saves on the device, without arguments."""
+        """The bytes of the residuals that the forward pass computes and saves on the device, without arguments."""
         return self.trace.device_bytes_by_kind().get("computed", 0)
 
     @cached_property
     def recompute_cost(self) -> Cost:
-        """The cost of recomputed operations; for a training step the sum over all its backward passes."""
+        """The cost of recomputed operations; for a training step, the sum over all its backward passes."""
         step = self.trace.step
         return self.trace.recompute_cost if step is None else program_cost(step.program, roles.RECOMPUTED)
 
@@ -54,17 +54,17 @@ class ComparisonRow:
 
     @cached_property
     def seconds(self) -> TimeEstimate | None:
-        """The time of both passes and of the recompute, by a roofline; None without a device."""
+        """The estimated time of both passes and of the recompute; None if no device was given."""
         return None if self.device is None else estimate_time(self.trace, self.device)
 
     @cached_property
     def timeline(self) -> Timeline:
-        """Bytes live after each equation."""
+        """The live bytes after each equation."""
         return live_bytes(self.trace, self.device)
 
     @property
     def peak_bytes(self) -> int:
-        """The peak of live bytes, as `liveness` counts them: without fusion."""
+        """The peak of the live bytes, without fusion, as `liveness` counts them."""
         return self.timeline.peak_bytes
 
 
@@ -73,7 +73,7 @@ _NUMERIC = ("Saved", "Recompute time", "Share of time", "Peak (estimated, no fus
 
 
 class Comparison(View):
-    """A table of variants. It displays itself, and has its rows as data.
+    """A table of variants of a function. Displays itself.
 
     Attributes:
       rows: the variants, in the given order.
@@ -117,11 +117,11 @@ class Comparison(View):
 
 
 @with_own_options
-def compare(ways: Mapping[str, Callable], *args, device: Device | str | None = None, **kwargs) -> Comparison:
+def compare(variants: Mapping[str, Callable], *args, device: Device | str | None = None, **kwargs) -> Comparison:
     """Compare variants of a function in one table: policies, or a layer with and without a checkpoint.
 
     Args:
-      ways: functions that are differentiable in reverse mode, by label. They are not run.
+      variants: functions that are differentiable in reverse mode, by label. They are not run.
       *args, **kwargs: the arguments of each, as for `trace`.
       device: adds the recompute's time, and its share of the time of both passes or of the step: the name of a device
         such as `"tpu v5e"`, a `Device`, or `calibrate()`; see `estimate_time`.
@@ -130,9 +130,9 @@ def compare(ways: Mapping[str, Callable], *args, device: Device | str | None = N
       A table that displays itself in a notebook or a terminal; `rows` is its data.
 
     Raises:
-      TraceError: as `trace` does, for the first function that cannot be traced; or if `ways` is empty, or not a mapping
-        from labels to functions.
-      TargetError: if there are no rates for the device.
+      TraceError: as for `trace`, for the first function that cannot be traced; or if `variants` is empty or is not a
+        mapping from labels to functions.
+      TargetError: if the device is not known.
 
     Example:
       >>> import jax, jax.numpy as jnp
@@ -148,16 +148,16 @@ def compare(ways: Mapping[str, Callable], *args, device: Device | str | None = N
       Saved: computed residuals, without arguments. Peak: live bytes if nothing is fused.
     """
     __tracebackhide__ = True
-    if not isinstance(ways, Mapping):
+    if not isinstance(variants, Mapping):
         raise TraceError(
-            f"compare needs a mapping from labels to functions, {{'plain': f, …}}, but got {described(ways)}."
+            f"compare needs a mapping from labels to functions, {{'plain': f, …}}, but got {described(variants)}."
         )
-    if not ways:
+    if not variants:
         raise TraceError("compare got an empty mapping. Give functions by label, {'plain': f, …}.")
-    for label, f in ways.items():
+    for label, f in variants.items():
         if not isinstance(label, str):
             raise TraceError(f"the label {label!r} is {described(label)}. Use strings as labels, {{'plain': f, …}}.")
         if not callable(f):
             raise TraceError(f"{label!r} is {described(f)}, not a function. Give a function to compare.")
     rates = None if device is None else device_called(device)
-    return Comparison([ComparisonRow(label, trace(f, *args, **kwargs), rates) for label, f in ways.items()])
+    return Comparison([ComparisonRow(label, trace(f, *args, **kwargs), rates) for label, f in variants.items()])

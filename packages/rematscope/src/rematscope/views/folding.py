@@ -71,7 +71,7 @@ def summary(rows: Sequence[ProgramRow], repeat: Repeat) -> ProgramRow:
     lines = "the line" if repeat.period == 1 else f"the {repeat.period} lines"
     again = f", then the first {repeat.rest} of them" if repeat.rest else ""
     where = f", [i {'+' if repeat.step > 0 else '−'} {abs(repeat.step)}]" * bool(repeat.step)
-    but = "" if repeat.exact else " with other numbers or shapes"
+    but = "" if repeat.exact else " with other constants or shapes"
     text = f"⋮ {repeat.times - 1:,} × {lines} above{again}{but}{where}{_modules(rows, repeat)}"
     return _said(rows[repeat.start].line.indent + text, crossing, seconds=_together(rows[repeat.shown : repeat.end]))
 

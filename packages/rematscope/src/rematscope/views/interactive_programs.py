@@ -62,17 +62,19 @@ def interactive_programs(f: Callable, *args, device: Device | str | None = None,
 
     Raises:
       TraceError: as `trace` does.
-      TargetError: if there are no rates for the device.
+      TargetError: if the device is not known.
 
     Example:
       >>> import jax.numpy as jnp
       >>> from rematscope import interactive_programs
-      >>> linked(lambda x: jnp.sin(x), jnp.ones(4))  # in a notebook, each `b` is highlighted under the pointer
+      >>> interactive_programs(
+      ...     lambda x: jnp.sin(x), jnp.ones(4)
+      ... )  # in a notebook, each `b` is highlighted under the pointer
       Residual  Type    Bytes    Share  Op   Line                      Used by
       ────...
-      b         f32[4]   16 B  100.0 %  cos  <doctest linked[2]>:1...  c = ct * b
+      b         f32[4]   16 B  100.0 %  cos  <doctest interactive_programs[2]>:1...  c = ct * b
       ...
-      B  c = ct * b     f32[4]  <doctest linked[2]>:1...
+      B  c = ct * b     f32[4]  <doctest interactive_programs[2]>:1...
          return dx = c  f32[4]
       S saved  R recomputed  D deferred  B backward
     """

@@ -73,11 +73,11 @@ class ResidualRow:
 
 
 class ResidualTable(View):
-    """A table of residuals. It displays itself, and has its rows as data.
+    """A table of residuals. Displays itself.
 
     Attributes:
-      passes: the trace.
-      device: the device of the time estimates; None without.
+      trace: the trace.
+      device: the device of the time estimates; None if no device was given.
       rows: computed values, then constants, then arguments, each by decreasing size.
       nbytes: the total bytes of the residuals on the device.
     """
@@ -185,7 +185,7 @@ def residual_table(f: Callable, *args, device: Device | str | None = None, **kwa
 
     Raises:
       TraceError: as `trace` does.
-      TargetError: if there are no rates for the device.
+      TargetError: if the device is not known.
 
     Example:
       >>> import jax.numpy as jnp

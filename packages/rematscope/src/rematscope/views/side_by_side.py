@@ -89,7 +89,7 @@ class SideBySide(View):
             body = [*map(_in_terminal, above), seam, *map(_in_terminal, below)]
         legend = [[part for piece in _LEGEND for part in _in_terminal([piece])]]
         if not every:
-            legend.append([("⋮ folded: a notebook opens them, SideBySide(trace(f, …), fold=False) shows all", "")])
+            legend.append([("⋮ folded: a notebook can unfold them, SideBySide(trace(f, …), fold=False) shows all", "")])
         if self.device is not None:
             legend += [[(part, "")] for part in folded(str(estimate_time(self.trace, self.device)), width)]
         for line in [*body, *legend]:
@@ -180,7 +180,7 @@ def print_fwd_bwd(f: Callable, *args, device: Device | str | None = None, **kwar
 
     Raises:
       TraceError: as `trace` does.
-      TargetError: if there are no rates for the device.
+      TargetError: if the device is not known.
 
     Example:
       >>> import jax, jax.numpy as jnp

@@ -113,8 +113,8 @@ def check_target(target: str) -> None:
     start_no_absent_tpu()
     if not isinstance(target, str) or (target not in PRESENT and generation(target) is None):
         raise TargetError(
-            f"{target!r} is nothing to compile for. Choose one of {', '.join([*PRESENT, *ABSENT])}, of the last ones "
-            "also with a topology: 'tpu v5e:2x4'."
+            f"target={target!r} is not known. Choose one of {', '.join([*PRESENT, *ABSENT])}; a TPU may have a "
+            "topology: 'tpu v5e:2x4'."
         )
 
 
@@ -159,8 +159,8 @@ def _on_mesh(passes: Trace, target: str, subject: _Subject) -> Compiled:
     enough = passes.devices <= len(devices) and (not own or own[0].platform == devices[0].platform)
     if not enough and target != "cpu":
         raise TargetError(
-            f"{passes.function} is for {passes.devices} devices, and JAX sees {len(devices)} of {target.upper()} here. "
-            "Choose target='cpu', or a TPU that is not here: 'tpu v5e'."
+            f"{passes.function} is for {passes.devices} devices, and JAX has {len(devices)} of {target.upper()} "
+            "here. Choose target='cpu', or a TPU to compile for ahead of time: 'tpu v5e'."
         )
     if not enough:
         return _elsewhere(passes, target, shapes)
@@ -206,8 +206,8 @@ def _compiled(
 def _no_room(passes: Trace, target: str, lowered: Module | None, full: OutOfMemory) -> Compiled:
     def run() -> float:
         raise TargetError(
-            f"{passes.function} does not fit into a {spelled(target)}: {full.text}. Save less, make the batch smaller, "
-            "or divide it over several chips."
+            f"{passes.function} does not fit into the memory of a {spelled(target)}: {full.text}. Save less, "
+            "reduce the batch size, or shard it across several chips."
         )
 
     return Compiled({}, b"", lowered, b"", run, full)
@@ -224,14 +224,14 @@ def _on_absent_tpu(passes: Trace, target: str, subject: _Subject) -> Compiled:
     missing = [name for name in ("libtpu", "flatbuffers") if importlib.util.find_spec(name) is None]
     if missing:
         raise TargetError(
-            f"To compile for a {spelled(target)} that is not here takes {missing[0]}, which is not installed: "
-            "pip install 'rematscope[tpu]' (about 500 MB, and only for Linux on x86-64)."
+            f"Compiling ahead of time for a {spelled(target)} needs {missing[0]}, which is not installed: pip "
+            "install 'rematscope[tpu]' (about 500 MB, for Linux on x86-64 only)."
         )
     name = topology(target, passes.devices)
     if (chips := math.prod(map(int, name.partition(":")[2].split("x")))) < passes.devices:
         raise TargetError(
-            f"{name} has {chips} chips, and {passes.function} is for {passes.devices} devices. Name a larger topology, "
-            f"or none: {generation(target)!r}."
+            f"{name} has {chips} chips, but {passes.function} is for {passes.devices} devices. Name a larger "
+            f"topology, or none: {generation(target)!r}."
         )
     if passes.axes:
         return _elsewhere(passes, target, _on_their_mesh(passes, subject))
@@ -244,8 +244,8 @@ def _elsewhere(passes: Trace, target: str, subject: _Subject) -> Compiled:
     platform, compiler = ("cpu", "XLA") if target == "cpu" else ("tpu", "libtpu")
     if importlib.util.find_spec("flatbuffers") is None:
         raise TargetError(
-            f"{passes.function} is for {passes.devices} devices and this process has fewer. To hand it to another one "
-            "takes flatbuffers, which is not installed: pip install flatbuffers, or start Python with "
+            f"{passes.function} is for {passes.devices} devices, and this process has fewer. Compiling it in "
+            "another process needs flatbuffers: pip install flatbuffers. Or start Python with "
             f"XLA_FLAGS=--xla_force_host_platform_device_count={passes.devices}."
         )
     try:
@@ -253,7 +253,7 @@ def _elsewhere(passes: Trace, target: str, subject: _Subject) -> Compiled:
     except (NotImplementedError, ValueError) as error:
         reason = str(error).strip().splitlines()[0].rstrip(".")
         raise TargetError(
-            f"{passes.function} cannot be handed to {compiler}: {reason}. Leave that out, or choose target='cpu'."
+            f"{passes.function} cannot be exported for {compiler}: {reason}. Remove that, or choose target='cpu'."
         ) from None
     lowered = _unoptimised(_lowered(subject, platform)) if passes.axes else None
     with tempfile.TemporaryDirectory() as name:
@@ -274,7 +274,7 @@ def _elsewhere(passes: Trace, target: str, subject: _Subject) -> Compiled:
             *_, reason = child.stderr.strip().splitlines() or ["it said nothing"]
             if (full := out_of_memory(child.stderr)) is not None:
                 return _no_room(passes, target, lowered, full)
-            advice = "It must be the version that this JAX asks for: pip install 'rematscope[tpu]'."
+            advice = "Install the version that this JAX needs: pip install 'rematscope[tpu]'."
             raise TargetError(
                 f"{compiler} did not compile {passes.function} for {spelled(target)}: {reason.rstrip('.')}. "
                 f"{advice if platform == 'tpu' else 'Leave out what it names.'}"
@@ -288,7 +288,9 @@ def _elsewhere(passes: Trace, target: str, subject: _Subject) -> Compiled:
                 f"{passes.function} is for {passes.devices} devices, and this process has fewer. Start Python with "
                 f"XLA_FLAGS=--xla_force_host_platform_device_count={passes.devices} to run it."
             )
-        raise TargetError(f"There is no {spelled(target)} here to run on. Measure the time with target='cpu' or 'gpu'.")
+        raise TargetError(
+            f"There is no {spelled(target)} on this machine. Measure the time with target='cpu' or 'gpu'."
+        )
 
     return Compiled(memory, module, lowered, record, run)
 
@@ -336,8 +338,8 @@ def _devices(target: str) -> list[Any]:
     except RuntimeError:
         extra = {"gpu": "cuda13"}.get(target, target)
         raise TargetError(
-            f"JAX sees no {target.upper()} here. Choose target='cpu', or install JAX for it where there is one: "
-            f"pip install 'jax[{extra}]'."
+            f"JAX finds no {target.upper()}. Choose target='cpu', or install JAX for it on a machine that has "
+            f"one: pip install 'jax[{extra}]'."
         ) from None
 
 

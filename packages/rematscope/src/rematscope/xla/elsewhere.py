@@ -14,7 +14,7 @@ from typing import Any
 from rematscope.seconds.devices import DEVICES
 
 # TPUs that libtpu compiles for without one → the smallest topology of several chips, and the accelerator type.
-ABSENT = {device.name: device.absent for device in DEVICES.values() if device.absent is not None}
+ABSENT = {device.name: device.topology for device in DEVICES.values() if device.topology is not None}
 
 
 def generation(target: str) -> str | None:

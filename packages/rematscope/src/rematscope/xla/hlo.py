@@ -57,14 +57,14 @@ def read(serialized: bytes) -> Module:
         scheduled = {instruction.id: instruction for instruction in computations.get(sequence.key, ())}
         order = sequence.value.instruction_ids
         if not scheduled.keys() >= set(order):
-            raise damaged("its schedule has an instruction that there is not")
+            raise damaged("its schedule names an instruction that does not exist")
         computations[sequence.key] = [scheduled[number] for number in order]
     roots = {computation.id: computation.root_id for computation in module.computations}
     read = Module(computations, module.entry_computation_id, roots, module.stack_frame_index)
     used = {number for instruction in read.by_id.values() for number in instruction.operand_ids}
     called = {number for instruction in read.by_id.values() for number in instruction.called_computation_ids}
     if not (read.by_id.keys() >= used.union(roots.values()) and computations.keys() >= called | {read.entry}):
-        raise damaged("it refers to an instruction or a computation that there is not")
+        raise damaged("it refers to an instruction or computation that does not exist")
     return read
 
 

@@ -48,9 +48,9 @@ def uncounted(module: Module) -> list[str]:
     instructions = module.by_id.values()
     calls = [i for i in instructions if i.opcode == "custom-call" and i.operand_ids and _contracted(i) is None]
     libraries = {call.custom_call_target for call in calls} - _FREE_CALLS
-    sentences = [f"What the library call {name} computes is not counted." for name in sorted(libraries)]
+    sentences = [f"The FLOPs of the library call {name} are not counted." for name in sorted(libraries)]
     if any(i.opcode == "while" and trip_count(module, i) is None for i in instructions):
-        sentences.append("Of a loop of unknown length one iteration counts; the others are not counted.")
+        sentences.append("Of a loop of unknown length, only one iteration is counted.")
     return sentences
 
 

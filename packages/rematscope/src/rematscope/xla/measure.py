@@ -1,4 +1,4 @@
-"""`measure(f, *args)`: what XLA makes of both passes, beside what the trace predicts."""
+"""`measure(f, *args)`: the compiled program of both passes, compared with the predictions from the trace."""
 
 import dataclasses
 import statistics
@@ -37,13 +37,13 @@ _COUNTED = ("equations, with loops", "optimized HLO, with loops")
 
 @dataclasses.dataclass(frozen=True)
 class MeasuredRow:
-    """One figure, predicted and compiled.
+    """One figure, as predicted and as compiled.
 
     Attributes:
-      metric: what is counted.
-      predicted, compiled: bytes, FLOPs or elements; None where there is no such figure.
+      metric: what is measured, such as `"peak"`.
+      predicted, compiled: the two values; None if there is no such figure.
       unit: `"bytes"`, `"FLOPs"`, `"elements"` or `"runs"`.
-      predicted_from, compiled_from: what was counted for each.
+      predicted_from, compiled_from: the source of each value.
     """
 
     metric: str
@@ -55,7 +55,7 @@ class MeasuredRow:
 
     @property
     def error(self) -> float | None:
-        """How far the prediction is off, as a part of what was compiled; None where there is nothing to compare."""
+        """The relative error of the prediction; None if one of the values is missing or nothing was compiled."""
         if self.predicted is None or not self.compiled:
             return None
         return (self.predicted - self.compiled) / self.compiled
@@ -63,13 +63,13 @@ class MeasuredRow:
 
 @dataclasses.dataclass(frozen=True)
 class CollectiveRow:
-    """Collectives of one kind: how many run, and what each device sends over its links for them.
+    """The collectives of one kind: how many run, and how many bytes each device sends for them.
 
     Attributes:
-      kind: what the compiler calls them, `all-gather`.
-      predicted: those of the trace.
-      lowered: those of the program before it was optimised.
-      compiled: those of the optimised program.
+      kind: XLA's name of the collective, such as `all-gather`.
+      predicted: the statistics from the trace.
+      lowered: the statistics of the program before optimization.
+      compiled: the statistics of the optimized program.
     """
 
     kind: str
@@ -79,7 +79,7 @@ class CollectiveRow:
 
     @property
     def rows(self) -> tuple[MeasuredRow, MeasuredRow]:
-        """Their number and their bytes, as rows of a table."""
+        """The number of runs and the bytes sent, as rows of a table."""
         count, size = self.lowered.count, self.lowered.link_bytes
         return (
             MeasuredRow(
@@ -118,26 +118,26 @@ def _moved_out(passes: Trace, target: str) -> list[str]:
         if (fewer := left[kind].count) < tally.count:
             peak = "has" if target == "cpu" else "does not have"
             sentences.append(
-                f"Some {kind}s read nothing that their loop changes. XLA may run them once, before the loop, {fewer:,} "
-                f"in place of {tally.count:,} in all. Their results then stay in memory until the loop ends; the "
-                f"predicted peak {peak} that in it."
+                f"Some {kind}s do not depend on their loop. XLA may run them once before the loop: {fewer:,} "
+                f"instead of {tally.count:,} in total. Their results then stay in memory until the loop ends, "
+                f"which the predicted peak {peak}."
             )
     return sentences
 
 
 @dataclasses.dataclass(frozen=True)
 class RunTimes:
-    """How long both passes took, run after run.
+    """The run times of both passes.
 
     Attributes:
-      runs: seconds of each run, in order, without a first one to warm up.
+      runs: the seconds of each run, in order, without the warm-up run.
     """
 
     runs: tuple[float, ...]
 
     @property
     def median(self) -> float:
-        """Seconds, of which as many runs took less as took more."""
+        """The median, in seconds."""
         return statistics.median(self.runs)
 
     def __repr__(self):
@@ -150,26 +150,29 @@ class Measurement(View):
 
     Attributes:
       function: the name of the function.
-      target: what it was compiled for.
-      passes: the trace that the predictions come from.
-      predicted: bytes live after each equation of the trace; see `rematscope.liveness`. Nothing is fused there.
-      predicted_peak_bytes: what the program should take, as far as that follows from the trace and from what XLA fuses;
-        see `rematscope.memory.set_aside`. It is compared with `peak_bytes`.
-      compiled: bytes live over XLA's schedule, from its allocation record; None where XLA gives none (for a TPU).
-      argument_bytes, output_bytes: what goes in (arguments, cotangents) and comes out (outputs, gradients).
-      overwritten_bytes: arguments that results are written over, since a step donates them.
-      temp_bytes: what XLA sets aside for everything between; for a TPU in its main memory, HBM.
-      host_bytes: what XLA sets aside in the host's memory, for what is offloaded.
-      peak_bytes: what the program takes while it runs, arguments, constants and outputs included: the sum, since all
-        is set aside before it runs, gradients too, which `predicted` counts only from where they are made.
-      peak_with_vmem_bytes: XLA's own peak for a TPU, which adds the memory of the cores, VMEM, to HBM; None elsewhere.
-      cost: FLOPs and transcendentals of the optimised program, its loops multiplied out; see `rematscope.xla.hlo_cost`.
-      exchanges: on a mesh, the collectives of each kind. All figures are then those of one device.
-      out_of_memory: what XLA says where the target has no room for the program, with its figures; else None. Then
-        `temp_bytes` and `peak_bytes` are what it says that is needed, and there are no other compiled figures.
+      target: the device that it was compiled for.
+      trace: the trace that the predictions come from.
+      predicted: the live bytes after each equation of the trace, without fusion; see `rematscope.liveness`.
+      predicted_peak_bytes: the estimate of `peak_bytes`, from the trace and from what XLA fuses.
+      compiled: the live bytes over XLA's schedule, from its buffer assignment; None if XLA does not return one (for
+        TPUs).
+      argument_bytes: the bytes of the inputs: arguments and cotangents.
+      output_bytes: the bytes of the outputs and gradients.
+      overwritten_bytes: the bytes of donated arguments whose buffers hold results.
+      temp_bytes: the bytes of XLA's temp allocation; for a TPU, in HBM.
+      host_bytes: the bytes that XLA allocates in host memory, for offloaded values.
+      peak_bytes: the memory of the running program: the sum of arguments, constants, outputs and temporaries. XLA
+        allocates all of them, gradients included, before the program runs; `predicted` counts a gradient only once it
+        is computed.
+      peak_with_vmem_bytes: XLA's own peak for a TPU, which adds the cores' VMEM to HBM; None for other targets.
+      cost: the FLOPs and transcendentals of the optimized program, with loops multiplied by their trip counts.
+      collectives: on a mesh, the collectives by kind. All figures are then per device.
+      out_of_memory: XLA's message and its figures if the program does not fit into the target's memory; else None. In
+        that case `temp_bytes` and `peak_bytes` are the bytes that XLA says are needed, and other compiled figures are
+        missing.
       made: the compiled program.
-      roofline: how long both passes take by a roofline, as `estimate_time` says it; None where no device was given.
-      notes: what the figures leave out, in sentences; first, where a device was given, the seconds.
+      roofline: the time of both passes as `estimate_time` predicts it; None without a device.
+      warnings: what the figures leave out, as sentences.
     """
 
     def __init__(self, passes: Trace, target: str, made: Compiled, roofline: TimeEstimate | None = None):
@@ -241,47 +244,47 @@ class Measurement(View):
                 )
         else:
             notes.append(
-                f"It does not fit into a {spelled(target)}: {full.text}. Save less, make the batch smaller, or divide "
-                "it over several chips."
+                f"It does not fit into the memory of a {spelled(target)}: {full.text}. Save less, reduce the "
+                "batch size, or shard it across several chips."
             )
         if self._predicted_cost.uncounted:
-            notes.append(f"Of the operations predicted, some are {self._predicted_cost.uncounted_text}.")
+            notes.append(f"Some predicted operations are {self._predicted_cost.uncounted_text}.")
         notes += [doubt] if (doubt := doubts(passes, self.predicted_peak_bytes)) else []
         notes += lowered_otherwise(passes, target)
         notes += _moved_out(passes, target)
         if self.peak_with_vmem_bytes is not None:
-            notes.append("XLA's own peak of a TPU has the memory of the cores, VMEM, in it: temporaries that fit.")
+            notes.append("XLA's own peak for a TPU includes the cores' VMEM: temporaries that fit into it.")
         if passes.host_bytes() and not self.host_bytes and full is None:
             moved = bytes_text(passes.host_bytes())
             ignored = f"Offloading is ignored for {spelled(target)}"
-            notes.append(f"{ignored}: {moved} that the trace moves to the host stay on the device.")
+            notes.append(f"{ignored}: {moved} that the trace offloads to host memory stay on the device.")
         if passes.has_auto_sharded_work:
             notes.append(
-                "Under automatic axes the compiler chooses how work is divided and what is exchanged for it. The "
-                "prediction divides each result as what it is computed from, gathers what a product cannot take in "
-                "parts, and counts of exchanges only what sharding constraints ask for."
+                "Over automatic axes, the compiler chooses the shardings and the collectives. The prediction "
+                "shards each result as its operands, gathers an operand where a matmul cannot use its shards, "
+                "and counts only the collectives that sharding constraints ask for."
             )
         return notes
 
     def time(self, runs: int = 10) -> RunTimes:
-        """Runs both passes on the target, once to warm up and then `runs` times.
+        """Run both passes on the target, once to warm up and then `runs` times.
 
-        Arguments that were given as shapes are drawn: normal numbers for floats, zeros for all else.
+        Arguments that were given as shapes are filled: floats with random normal values, all others with zeros.
 
         Raises:
-          TargetError: if the target is not here.
+          TargetError: if the target is not on this machine.
         """
         self.made.run()
         return RunTimes(tuple(self.made.run() for _ in range(runs)))
 
     @property
     def rows(self) -> tuple[MeasuredRow, ...]:
-        """The figures of the table."""
+        """The rows of the table."""
         passes, step = self.trace, self.trace.step
         given = (*passes.forward.inputs, *passes.cotangents) if step is None else step.program.inputs
         gradients = tuple(gradient for _, gradient in passes.gradients)
         returned = (*passes.outputs, *gradients) if step is None else step.program.outputs
-        what = ("with cotangents", "with gradients") if step is None else ("all of the step's", "all of the step's")
+        what = ("with cotangents", "with gradients") if step is None else ("the whole step", "the whole step")
         kept = self.compiled.samples[self.compiled.boundary].residuals if self.compiled else None
         host = self.host_bytes if self.host_bytes or passes.host_bytes() else None
         saved, cost = passes.device_bytes_by_kind()["computed"], self._predicted_cost
@@ -293,7 +296,7 @@ class Measurement(View):
             MeasuredRow("arguments", _bytes(given), self.argument_bytes, "bytes", what[0], "memory_analysis"),
             MeasuredRow("outputs", _bytes(returned), self.output_bytes, "bytes", what[1], "memory_analysis"),
             MeasuredRow("overwritten", *self._overwritten, "bytes", "donated and used", "memory_analysis"),
-            MeasuredRow("saved", saved, kept, "bytes", "computed residuals", "live between the passes"),
+            MeasuredRow("saved", saved, kept, "bytes", "computed residuals", "live at the boundary"),
             MeasuredRow("temporaries", None, self.temp_bytes, "bytes", "", "memory_analysis" if fits else _MESSAGE),
             MeasuredRow("available", None, available, "bytes", "", _MESSAGE),
             MeasuredRow("host memory", passes.host_bytes(), host, "bytes", "offloaded residuals", "memory_analysis"),
@@ -327,7 +330,7 @@ class Measurement(View):
 
     @property
     def _title(self) -> str:
-        what = "both passes" if self.trace.step is None else "a step as it stands"
+        what = "both passes" if self.trace.step is None else "a training step as written"
         return f"{self.function}: {what}, traced and compiled for {self.target}{self.trace.per_device_text}"
 
     def _cells(self) -> list[list[str]]:
@@ -363,27 +366,28 @@ def measure(
     device: Device | str | None = None,
     **kwargs,
 ) -> Measurement:
-    """Compiles both passes of `f`, and puts what XLA made of them beside what the trace predicts.
+    """Compile both passes of `f`, and compare the compiled program with the predictions from the trace.
 
-    It compiles the forward and the backward pass as one program that returns `f`'s outputs and all gradients; a
-    training step, which takes a gradient itself, as it stands and with what it donates. Nothing is run and no array is
-    made, unless `.time()` is asked for.
+    The forward and the backward pass are compiled as one program that returns `f`'s outputs and all gradients. A
+    training step, which takes its own gradient, is compiled as written, including its donated arguments. Nothing runs
+    and no array is allocated until `.time()` is called.
 
     Args:
-      f: a function that is differentiable in reverse mode, or a step.
+      f: a function that is differentiable in reverse mode, or a training step.
       *args, differentiate, **kwargs: its arguments, as for `trace`.
-      target: `"cpu"`, `"gpu"` or `"tpu"` for devices that are here; `"tpu v5e"`, `"tpu v6e"`, … for a TPU that is not,
-        with a topology if you like, `"tpu v5e:2x4"`: then libtpu compiles for it, in a process of its own. A function
-        for a mesh is compiled for as many devices: of the CPU for virtual ones where there are fewer, in a process of
-        its own too.
-      device: a device as for `estimate_time`: adds the estimated time of both passes and of the recompute.
+      target: `"cpu"`, `"gpu"` or `"tpu"` for a device of this machine. `"tpu v5e"`, `"tpu v6e"`, … compile ahead of
+        time for a TPU that is not on this machine, with libtpu in a separate process; `"tpu v5e:2x4"` also gives the
+        topology. A function for a mesh is compiled for as many devices; if there are fewer CPUs, for virtual ones in a
+        separate process.
+      device: adds the estimated time of both passes and of the recompute: the name of a device, a `Device`, or
+        `calibrate()`; see `estimate_time`.
 
     Returns:
-      Bytes, FLOPs, and the memory over the compiled program, as a table and as data.
+      The memory, FLOPs and memory over time of the compiled program, as a table and as data.
 
     Raises:
-      TraceError: as `trace` does.
-      TargetError: if the target is unknown or not here, if libtpu is missing, or if there are no rates for the device.
+      TraceError: as for `trace`.
+      TargetError: if the target is unknown or absent, if libtpu is missing, or if the device is not known.
 
     Example:
       >>> import jax.numpy as jnp

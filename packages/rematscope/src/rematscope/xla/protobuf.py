@@ -43,9 +43,9 @@ class Message:
                     size, at = _varint(data, at)
                     values.append(data[at : at + size])
                 case kind:
-                    raise damaged(f"it has a field of kind {kind}, which there is not")
+                    raise damaged(f"it has a field of the unknown kind {kind}")
             if not 0 <= size <= len(data) - at:
-                raise damaged("it ends within a field")
+                raise damaged("it ends inside a field")
             at += size
 
 
@@ -114,14 +114,14 @@ def messages(number: int, kind: Callable[[], type[M]]) -> Field[list[M]]:
 def damaged(how: str) -> TargetError:
     """The error that says that a record cannot be read, `how` being a clause without its subject's name."""
     return TargetError(
-        f"XLA's record of the compiled program cannot be read: {how}. Compile again; if it stays so, this XLA writes "
-        "what rematscope does not know."
+        f"XLA's record of the compiled program cannot be read: {how}. Compile again. If the error persists, this "
+        "version of XLA writes a format that rematscope does not know."
     )
 
 
 def _a(kind: type[K], value: int | bytes) -> K:
     if not isinstance(value, kind):
-        raise damaged("a field is of another kind than its name says")
+        raise damaged("a field has another type than its name says")
     return value
 
 
@@ -129,7 +129,7 @@ def _decoded(value: int | bytes) -> str:
     try:
         return _a(bytes, value).decode()
     except UnicodeDecodeError:
-        raise damaged("it has letters that are none") from None
+        raise damaged("it has invalid characters") from None
 
 
 def _unpacked(value: int | bytes) -> list[int]:
@@ -147,7 +147,7 @@ def _varint(data: bytes, at: int) -> tuple[int, int]:
     number = 0
     for shift in range(0, 70, 7):
         if at == len(data):
-            raise damaged("it ends within a number")
+            raise damaged("it ends inside a number")
         byte = data[at]
         number |= (byte & 127) << shift
         at += 1

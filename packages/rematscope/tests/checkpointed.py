@@ -327,5 +327,5 @@ BARRED = {
     "branches_in_a_loop": {"one": "branch", "other": "branch"},
     "complex_numbers": {"complex": "complex"},
     "a_checkpoint_in_a_custom_rule": {"inner": "custom rule"},
-    "custom_jvp_with_a_name": {"hidden": "a rule of its own"},
+    "custom_jvp_with_a_name": {"hidden": "its own derivative rule"},
 }

@@ -31,7 +31,7 @@ from rematscope import (
 
 W, X = normal(400, 8, 8), normal(401, 64, 8)
 DEVICE = Device("here", {"float32": 1e9}, bandwidth=1e9)
-TO_COMPILE_FOR = r"is nothing to compile for\. Choose one of cpu, gpu, tpu, tpu v4, .*'tpu v5e:2x4'\.$"
+TO_COMPILE_FOR = r"is not known\. Choose one of cpu, gpu, tpu, tpu v4, .*'tpu v5e:2x4'\.$"
 
 
 def net(w, x):
@@ -52,7 +52,7 @@ def test_what_is_no_target_is_refused_before_anything_is_compiled(target):
         lambda: fit(net, W, X, peak="1 MiB", target=target),
         lambda: auto(net, peak="1 MiB", target=target).plan(W, X),
     ):
-        refused(TargetError, f"^{target!r} {TO_COMPILE_FOR}", call)
+        refused(TargetError, f"^target={target!r} {TO_COMPILE_FOR}", call)
 
 
 @pytest.mark.parametrize("said", ["x", None, -1, float("nan"), float("inf"), jnp.ones(3)], ids=str)
@@ -64,9 +64,7 @@ def test_a_cost_that_is_no_number_is_refused_by_all_who_take_one(said):
         lambda: fit(net, W, X, peak="1 MiB", cost=lambda e: said),
         lambda: recompute_graph(net, W, X, cost=lambda e: said),
     ):
-        refused(
-            PlanError, r"^cost= says that \w+ costs .*\. Return a number for each equation, and none below 0\.$", call
-        )
+        refused(PlanError, r"^cost= returned .* for \w+\. Return a number for each equation, 0 or more\.$", call)
 
 
 @pytest.mark.parametrize("cost", [None, 3, "sec", [1]])
@@ -78,7 +76,7 @@ def test_what_is_no_cost_is_refused_by_all_who_take_one(cost):
         lambda: fit(net, W, X, peak="1 MiB", cost=cost),
         lambda: recompute_graph(net, W, X, cost=cost),
     ):
-        refused(PlanError, rf"^a cost of {re.escape(repr(cost))} is none\. Give .* of an Equation", call)
+        refused(PlanError, rf"^cost={re.escape(repr(cost))} is not a cost\. Give .* of an Equation", call)
 
 
 def test_fit_takes_the_costs_that_plan_takes():
@@ -87,7 +85,7 @@ def test_fit_takes_the_costs_that_plan_takes():
     assert spent.plan.cost == pytest.approx(
         plan(net, W, X, saved=spent.plan.budget, cost="seconds", device=DEVICE).cost
     )
-    with pytest.raises(PlanError, match="seconds on which device"):
+    with pytest.raises(PlanError, match='cost="seconds" needs a device'):
         fit(net, W, X, peak="1 MiB", cost="seconds")
 
 
@@ -192,10 +190,19 @@ ASKED = {
         lambda: estimate_time(net, "h100"),
         r"^estimate_time needs the result of trace, not net.*estimate_time\(trace\(",
     ),
-    "cost of a number": (lambda: cost_of(3), r"^cost_of is asked about a value of type int, .*trace\(f, …\)\.cost\.$"),
-    "cost of a function": (lambda: cost_of(net), r"^cost_of is asked about a value of type function, and not about an"),
-    "a text for a gradient": (lambda: trace(net, W, X, differentiate="x"), r"^differentiate='x' is neither True"),
-    "a number for a gradient": (lambda: measure(net, W, X, differentiate=0), r"^differentiate=0 is neither True"),
+    "cost of a number": (
+        lambda: cost_of(3),
+        r"^cost_of needs an Equation, not a value of type int\. .*trace\(f, …\)\.cost\.$",
+    ),
+    "cost of a function": (lambda: cost_of(net), r"^cost_of needs an Equation, not a value of type function"),
+    "a text for a gradient": (
+        lambda: trace(net, W, X, differentiate="x"),
+        r"^differentiate='x' is not valid\. Use True",
+    ),
+    "a number for a gradient": (
+        lambda: measure(net, W, X, differentiate=0),
+        r"^differentiate=0 is not valid\. Use True",
+    ),
 }
 
 
@@ -232,24 +239,25 @@ def test_arguments_that_are_none_are_refused_by_all_who_take_some(name):
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
-        ({"products": {}}, r"^x says of no dtype .*\. Give FLOPs a second"),
-        ({"products": 3}, r"^x says of no dtype"),
-        ({"products": {"float32": 0}}, r"^products of float32 of x cannot be 0 a second\. Give a number above 0\.$"),
-        ({"products": {"float31": 1e9}}, r"^products of 'float31' are of no dtype"),
-        ({"bandwidth": 0}, r"^bandwidth of x cannot be 0 a second"),
-        ({"bandwidth": float("nan")}, r"^bandwidth of x cannot be nan a second"),
-        ({"bandwidth": "fast"}, r"^bandwidth of x cannot be 'fast' a second"),
-        ({"arithmetic": -1.0}, r"^arithmetic of x cannot be -1\.0 a second"),
-        ({"transcendentals": True}, r"^transcendentals of x cannot be True a second"),
-        ({"link": -1}, r"^link of x cannot be -1 a second\. Give 0, for none, or more\.$"),
-        ({"host": -1}, r"^host of x cannot be -1 a second\. Give 0, for none, or more\.$"),
-        ({"memory": "16 GiB"}, r"^memory of x cannot be '16 GiB'\. Give 0, for none, or more\.$"),
-        ({"links": 0}, r"^links of x cannot be 0\. Give a whole number, 1 or more\.$"),
-        ({"axes": 1.5}, r"^axes of x cannot be 1\.5\. Give a whole number, 1 or more\.$"),
-        ({"name": None}, r"^a device called None has no name"),
+        ({"matmul": {}}, r"^x has no FLOP/s .*\. Give FLOP/s by dtype: matmul="),
+        ({"matmul": 3}, r"^x has no FLOP/s"),
+        ({"matmul": {"float32": 0}}, r"^matmul\['float32'\] of x is 0 per second\. Give a positive number\.$"),
+        ({"matmul": {"float31": 1e9}}, r"^'float31' in matmul= is not a dtype"),
+        ({"bandwidth": 0}, r"^bandwidth of x is 0 per second"),
+        ({"bandwidth": float("nan")}, r"^bandwidth of x is nan per second"),
+        ({"bandwidth": "fast"}, r"^bandwidth of x is 'fast' per second"),
+        ({"arithmetic": -1.0}, r"^arithmetic of x is -1\.0 per second"),
+        ({"transcendentals": True}, r"^transcendentals of x is True per second"),
+        ({"link": -1}, r"^link of x is -1 per second\. Give 0 \(none\) or a positive number\.$"),
+        ({"host": -1}, r"^host of x is -1 per second\. Give 0 \(none\) or a positive number\.$"),
+        ({"memory": "16 GiB"}, r"^memory of x is '16 GiB'\. Give 0 \(none\) or a positive number\.$"),
+        ({"links": 0}, r"^links of x is 0\. Give a whole number, 1 or more\.$"),
+        ({"axes": 1.5}, r"^axes of x is 1\.5\. Give a whole number, 1 or more\.$"),
+        ({"name": None}, r"^name=None is not a device name"),
+        ({"name": ""}, r"^name='' is not a device name\. Give a non-empty string"),
     ],
 )
 def test_a_device_that_does_nothing_in_a_second_is_refused(given, sentence):
     refused(
-        TargetError, sentence, lambda: Device(**{"name": "x", "products": {"float32": 1e9}, "bandwidth": 1e9} | given)
+        TargetError, sentence, lambda: Device(**{"name": "x", "matmul": {"float32": 1e9}, "bandwidth": 1e9} | given)
     )

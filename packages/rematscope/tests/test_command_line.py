@@ -79,10 +79,10 @@ def test_a_device_adds_seconds_to_words_and_data(said):
     status, out, _ = said("the_model:block", "--args", *TYPES, "--device", "tpu v5e")
     assert status == 0 and "Estimated by a roofline of tpu v5e: both passes take" in " ".join(out.split())
     seconds = json.loads(said("the_model:block", "--args", *TYPES, "--json", "--device", "h100")[1])["seconds"]
-    assert seconds["device"] == "h100" and 0 < seconds["again"] < seconds["step"]
-    assert seconds["share"] == seconds["again"] / seconds["step"] and seconds["uncounted"] == []
+    assert seconds["device"] == "h100" and 0 < seconds["recompute"] < seconds["step"]
+    assert seconds["share"] == seconds["recompute"] / seconds["step"] and seconds["uncounted"] == []
     status, _, err = said("the_model:block", "--args", *TYPES, "--device", "tpu v9")
-    assert status == 2 and "there are no rates for 'tpu v9'" in err
+    assert status == 2 and "device='tpu v9' is not known" in err
 
 
 def test_a_page_is_written_too(said, tmp_path):
@@ -123,12 +123,15 @@ def test_a_key_is_an_argument(said):
         (["the_model:loss", "--args", "f33[2]"], "no dtype f33"),
         (["the_model:loss", "--args", "f32[x]"], "f32[8,64]"),
         (["the_model:loss", "--args", "f32[2"], "f32[8,64]"),
-        (["the_model:loss", "--args", "f32[-1]"], "is no argument: -1 is no size, which is a whole number, 0 or more."),
-        (["the_model:loss", "--args", "f32[2,a]"], "is no argument: a is no size"),
-        (["the_model:loss", "--args", "f32[True]"], "is no argument: True is no size"),
-        (["the_model:loss", "--args", "f32[2.5]"], "is no argument: 2.5 is no size"),
-        (["the_model:loss", "--args", "f32[2:3]"], "is no argument: 2:3 is no size"),
-        (["the_model:loss", "--args", "{f(): f32[2]}"], "is no argument: f() is no number"),
+        (
+            ["the_model:loss", "--args", "f32[-1]"],
+            "is not an argument: -1 is not a size: sizes are whole numbers, 0 or more.",
+        ),
+        (["the_model:loss", "--args", "f32[2,a]"], "is not an argument: a is not a size"),
+        (["the_model:loss", "--args", "f32[True]"], "is not an argument: True is not a size"),
+        (["the_model:loss", "--args", "f32[2.5]"], "is not an argument: 2.5 is not a size"),
+        (["the_model:loss", "--args", "f32[2:3]"], "is not an argument: 2:3 is not a size"),
+        (["the_model:loss", "--args", "{f(): f32[2]}"], "is not an argument: f() is not a number"),
         (["the_model:loss", "--args", "print(1)"], "f32[8,64]"),
         (["the_model:Net.loss", "--args", "f32[2]", "--save", "no/such/folder.html"], "cannot be written"),
     ],
@@ -167,7 +170,7 @@ def test_a_module_that_fails_is_said_in_a_sentence_with_its_line(said, tmp_path,
 
 
 def test_what_is_no_function_is_said(said):
-    assert said("the_model:fixed")[::2] == (2, "the_model:fixed is no function, but of type dict.\n")
+    assert said("the_model:fixed")[::2] == (2, "the_model:fixed is not a function, but of type dict.\n")
 
 
 def test_help_says_how_arguments_are_written_within_80_columns(said):

@@ -45,7 +45,9 @@ def test_all_that_pass_keywords_on_are_here():
 
 @pytest.mark.parametrize(("name", "option"), OPTIONS)
 def test_a_keyword_that_both_have_is_refused(name, option):
-    with pytest.raises(TraceError, match=f"{option}= is an option of {name}, and also a parameter of loss. Bind that"):
+    with pytest.raises(
+        TraceError, match=f"{option}= is an option of {name}, and also a parameter of loss. Bind the parameter"
+    ):
         call(name, loss_with(option), X, **{option: VALUES.get(option)})
 
 

@@ -34,15 +34,15 @@ def attending(**settings):
 
 def test_a_name_is_advised_only_where_a_line_of_the_users_has_the_value():
     found = lint(*attending())
-    assert {place.value for place in found.places} == {"what a library returns", "the result of a matrix product"}
-    (returned,) = [place for place in found.places if place.value == "what a library returns"]
+    assert {place.value for place in found.places} == {"the result of a library call", "the result of a matmul"}
+    (returned,) = [place for place in found.places if place.value == "the result of a library call"]
     assert returned.module == "Attending/MultiHeadDotProductAttention_0/out" and returned.type == "f32[2,4,8]"
     assert all(place.source.caller is None for place in found.places if place is not returned)
 
 
 def test_that_advice_spares_what_it_says():
     f, *args = attending()
-    (returned,) = [place for place in lint(f, *args).places if place.value == "what a library returns"]
+    (returned,) = [place for place in lint(f, *args).places if place.value == "the result of a library call"]
     named, *_ = attending(given=True)
     everything = plan(named, *args, saved=1.0)
     nothing = plan(named, *args, saved=0.0)
@@ -53,12 +53,12 @@ def test_that_advice_spares_what_it_says():
 def test_what_a_library_keeps_to_itself_says_what_saves_it():
     found = lint(*attending())
     within = {(place.value, place.module.rpartition("/")[2]): place.alternative for place in found.out_of_reach}
-    products = {instead for (what, _), instead in within.items() if what == "the result of a matrix product"}
+    products = {instead for (what, _), instead in within.items() if what == "the result of a matmul"}
     assert products == {
         "jax.checkpoint_policies.dots_saveable",
         "jax.checkpoint_policies.dots_with_no_batch_dims_saveable",
     }
-    assert "a subclass of the module that names it" in within.values()
+    assert "a subclass of the module that adds a name" in within.values()
     text = plain_text(found, 120)
     assert "Values inside a library, where you cannot add a name" in text and "Saved by" in text
 

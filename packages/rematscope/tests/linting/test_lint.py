@@ -97,18 +97,18 @@ with_a_rule.defvjp(forward, backward)
 
 NAMES = {
     "discarded": ("discarded", discarded, "h = checkpoint_name(h, 'h')"),
-    "after tanh": ("own result", output_named(jnp.tanh), "spares none of the 2,176 operations"),
+    "after tanh": ("own result", output_named(jnp.tanh), "avoids none of the 2,176 operations"),
     "after exp": ("own result", output_named(jnp.exp), "derivative of exp on test_lint.py"),
     "after softmax": ("own result", output_named(jax.nn.softmax), "derivative of exp on test_lint.py"),
     "after relu": ("too late", output_named(jax.nn.relu), "dot_general on test_lint.py"),
-    "after gelu": ("too late", output_named(jax.nn.gelu), "Name the result of a matrix product on test_lint.py"),
+    "after gelu": ("too late", output_named(jax.nn.gelu), "Name the result of a matmul on test_lint.py"),
     "before additions": ("not needed", before_additions_only, "derivative of add on test_lint.py"),
     "used unnamed": ("used unnamed", used_unnamed, "mul on test_lint.py"),
-    "argument": ("argument", argument, "the name of an argument"),
-    "goes in": ("argument", goes_in, "what goes into the checkpoint on test_lint.py"),
-    "only moved": ("free", transposed, "only data is moved"),
-    "outside": ("outside", outside, "stands in no checkpoint"),
-    "branch": ("barred", in_a_branch, "stands in a branch"),
+    "argument": ("argument", argument, "names an argument, which is saved anyway"),
+    "goes in": ("argument", goes_in, "the input of the checkpoint on test_lint.py"),
+    "only moved": ("free", transposed, "moving data only"),
+    "outside": ("outside", outside, "is not inside a checkpoint"),
+    "branch": ("barred", in_a_branch, "is inside a branch"),
     "rule": ("custom rule", lambda x, u, v: jnp.sin(with_a_rule(x, u) @ v), "the rule's forward function"),
 }
 
@@ -134,7 +134,7 @@ def test_only_the_line_that_is_wrong_is_found():
         return checkpoint_name(jnp.tanh(h) @ v, "h") + x
 
     (finding,) = lint(two, *ARGS).findings
-    assert finding.kind == "not needed" and "Drop it: 'h', from which" in finding.text
+    assert finding.kind == "not needed" and "Remove it: 'h', from which" in finding.text
 
     def layers(x, u, v):
         for w in (u, v):
@@ -195,9 +195,14 @@ CHECKPOINTS = {
         "unknown name",
         saving(policies.save_only_these_names("h", "hh")),
         ARGS,
-        "given 'hh', and no value",
+        "names 'hh', but no value inside the checkpoint",
     ),
-    "typo to leave out": ("unknown name", saving(policies.save_any_names_but_these("q")), ARGS, "names there are 'h'"),
+    "typo to leave out": (
+        "unknown name",
+        saving(policies.save_any_names_but_these("q")),
+        ARGS,
+        "names inside it are 'h'",
+    ),
     "typo in one of both": (
         "unknown name",
         saving(policies.save_from_both_policies(policies.dots_saveable, policies.save_only_these_names("q"))),
@@ -210,13 +215,18 @@ CHECKPOINTS = {
         "saves nothing",
         saving(policies.dots_saveable, lambda x, *_: jnp.sin(x)),
         ARGS,
-        "no matrix product",
+        "no matmul inside",
     ),
-    "not needed": ("saves nothing", saving(policies.dots_saveable, lambda x, u, v: x @ u), ARGS, "allows dot_general"),
-    "own": ("saves nothing", saving(lambda *_, **__: False), ARGS, "the result of no operation"),
-    "no barrier": ("undone", saving(None, prevent_cse=False), ARGS, "Leave prevent_cse out"),
+    "not needed": (
+        "saves nothing",
+        saving(policies.dots_saveable, lambda x, u, v: x @ u),
+        ARGS,
+        "saves dot_general, but",
+    ),
+    "own": ("saves nothing", saving(lambda *_, **__: False), ARGS, "returns False for every operation"),
+    "no barrier": ("undone", saving(None, prevent_cse=False), ARGS, "Remove prevent_cse=False"),
     "in another": ("nested", in_another(jax.checkpoint, jax.checkpoint), ARGS, "and has no effect"),
-    "overridden": ("overridden", layers(jax.checkpoint, dots), ARGS, "decides what is kept for the backward pass: 0 B"),
+    "overridden": ("overridden", layers(jax.checkpoint, dots), ARGS, "policy decides: the forward pass saves 0 B"),
     "whole net": ("whole net", layers(jax.checkpoint), ARGS, "4 identical layers"),
     "whole scan": ("whole net", scanned(jax.checkpoint), ARGS, "around the body of the scan"),
 }
@@ -296,8 +306,8 @@ def test_places_are_worth_what_they_say():
 
     places = lint(function, *ARGS).places
     assert [place.value for place in places] == [
-        "the result of a matrix product", "what goes into a softmax", "the result of a matrix product",
-        "the result of a matrix product", "what goes into a matrix product", "what goes into a matrix product",
+        "the result of a matmul", "the input of a softmax", "the result of a matmul",
+        "the result of a matmul", "the input of a matmul", "the input of a matmul",
     ]  # fmt: skip
     assert [place.avoided / place.nbytes for place in places] == sorted(
         (place.avoided / place.nbytes for place in places), reverse=True
@@ -324,10 +334,10 @@ def unnamed(net):
 def test_places_are_worth_what_they_spare_beside_the_names():
     """What a name spares already is no reason for another; a fault is told the place that its text names."""
     (other,) = lint(sound, *ARGS).places
-    assert (other.value, other.avoided) == ("the result of a matrix product", 2 * 16 * 8 * 8)
+    assert (other.value, other.avoided) == ("the result of a matmul", 2 * 16 * 8 * 8)
     assert len(lint(input_named(lambda h: h), *ARGS).places) == 1
     both = lint(before_additions_only, *ARGS)
-    assert both.places[0].value == "the result of a matrix product"
+    assert both.places[0].value == "the result of a matmul"
     assert str(both.places[0]) in both.findings[0].text
 
 
@@ -340,9 +350,11 @@ def test_without_names_a_plan_is_a_policy_and_says_where_names_would_help():
     found = plan(before_additions_only, *ARGS, saved=0.5)
     assert (found.names, found.with_policy) == ((), "dots_with_no_batch_dims_saveable")
     text = " ".join(plain_text(found, 1000).split())
-    assert "gives no value a name that the backward pass could use" in text
+    assert "names no value that the backward pass could use" in text
     assert "'h' on test_lint.py" in text and "derivative of add" in text
-    assert 'jax.ad_checkpoint.checkpoint_name, h = checkpoint_name(h, "h"). The best places: the result of a' in text
+    assert (
+        'jax.ad_checkpoint.checkpoint_name: h = checkpoint_name(h, "h"). The best candidates: the result of a' in text
+    )
     assert "512 B, avoids 2,048 operations" in text
     assert "best as written" in plain_text(plan(lambda x: x * 2, ARGS[0], saved=0.5), 1000)
 
@@ -350,7 +362,7 @@ def test_without_names_a_plan_is_a_policy_and_says_where_names_would_help():
 def test_what_cannot_be_looked_at_says_why():
     with pytest.raises(TraceError, match="integer"):
         lint(lambda n: n * 2, 3)
-    with pytest.raises(PlanError, match="takes the gradient"):
+    with pytest.raises(PlanError, match="differentiates a function that has a checkpoint"):
         lint(lambda x: jax.grad(lambda x: jax.checkpoint(jnp.sin)(x).sum())(x).sum(), ARGS[0])
 
 
@@ -360,20 +372,20 @@ def test_what_cannot_be_looked_at_says_why():
 def test_text_has_findings_and_places():
     found = lint(output_named(jnp.tanh), *ARGS)
     line = found.findings[0].source.line
-    place = f"the result of a matrix product  f32[16,8]  512 B              2,048  test_lint.py:{line} (<lambda>)"
+    place = f"the result of a matmul  f32[16,8]  512 B              2,048  test_lint.py:{line} (<lambda>)"
     assert (
         str(found)
         == f"""\
 About       Finding
 ────────────────────────────────────────────────────────────────────────────────────────────────────
-own result  'h' on test_lint.py:{line} spares none of the 2,176 operations that computing it takes, for
-            512 B: the derivative of tanh on test_lint.py:{line} uses its own result, the value before
-            the name. Name the result of a matrix product on test_lint.py:{line} (f32[16,8]) instead:
-            that spares 2,048 for 512 B.
+own result  'h' on test_lint.py:{line} avoids none of the 2,176 operations that computing the value
+            takes, for 512 B: the derivative of tanh on test_lint.py:{line} uses its own result, which
+            is the value before the name. Name the result of a matmul on test_lint.py:{line} (f32[16,8])
+            instead: it avoids 2,048 operations for 512 B.
 <lambda>: 1 finding
 
-Value                           Type       Bytes  Recompute avoided  Line
-───────────────────────────────────────────────────────────────────────────────────────────────
+Value                   Type       Bytes  Recompute avoided  Line
+───────────────────────────────────────────────────────────────────────────────────────
 {place}
 {place}
 Values worth naming, by recompute avoided per byte saved"""
@@ -393,8 +405,8 @@ def test_findings_of_one_line_are_folded_and_say_so():
 
     found = lint(layers, *ARGS)
     assert [finding.name for finding in found.findings] == [f"h{i}" for i in range(6)]
-    assert "So with 'h1', 'h2', 'h3' and 2 more, all in .findings." in " ".join(str(found).split())
-    assert str(found).count("spares none of the") == 1 and "layers: 6 findings" in str(found)
+    assert "The same holds for 'h1', 'h2', 'h3' and 2 more, all in .findings." in " ".join(str(found).split())
+    assert str(found).count("avoids none of the") == 1 and "layers: 6 findings" in str(found)
 
 
 def test_many_places_are_folded_and_say_so():

@@ -439,7 +439,7 @@ def test_the_peak_foretold_is_near_the_compiled_one(name):
 
 
 def test_what_a_cpu_does_in_its_own_way_is_said():
-    assert "ragged_dot becomes a dense one" in " ".join(str(measured("experts")).split())
+    assert "ragged_dot becomes a dense matmul" in " ".join(str(measured("experts")).split())
     assert not any("ragged_dot" in note for note in measured("perceptron").warnings)
 
 

@@ -78,7 +78,7 @@ def test_a_certificate_of_many_names_is_proven_by_its_multipliers(many):
         "bound below what is proven": {"bound": int(proven) - 1},
     }
     for change in wrong.values():
-        with pytest.raises(PlanError, match="The certificate was changed"):
+        with pytest.raises(PlanError, match="the certificate was changed"):
             dataclasses.replace(made, **change).verify(gpt, *ARGS)
     # Other multipliers prove less, and nothing untrue.
     less = dataclasses.replace(made, multipliers=(0,) * len(made.multipliers)).verify(gpt, *ARGS)

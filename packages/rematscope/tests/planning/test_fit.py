@@ -98,7 +98,9 @@ def test_what_the_compiler_finds_no_room_for_does_not_fit(monkeypatch):
     room = 0
     found = fit(net, *ARGS, peak="1 GB", target="cpu")
     assert found.chosen is None and all(trial.measurement.out_of_memory for trial in found.trials)
-    assert "net does not fit into a cpu, whatever is saved" in repr(found) and "Ran out of memory on HBM" in repr(found)
+    assert "net does not fit into the memory of a cpu with any plan" in repr(
+        found
+    ) and "Ran out of memory on HBM" in repr(found)
     with pytest.raises(PlanError, match=r"Ran out of memory on HBM\. Put checkpoints around smaller parts"):
         _ = found.names
 
@@ -128,7 +130,7 @@ def test_the_peak_may_fall_where_more_is_saved(monkeypatch, lower):
 def test_what_does_not_fit_at_all_says_how_much_it_needs():
     with pytest.raises(
         PlanError,
-        match=r"does not fit into 97.7 KiB on cpu: of \d programs compiled, the smallest peak is .* MiB, .* too much",
+        match=r"does not fit into 97.7 KiB on cpu\. Of \d compiled programs, the smallest peak is .* MiB, .* too much",
     ):
         fit(net, *ARGS, peak="100 KB")
 

@@ -147,14 +147,14 @@ def test_the_policy_that_a_function_has_is_shown_beside_the_points(trade):
     assert found.current.names == ("scores", "p")
     assert (found.current.nbytes, found.current.cost) == trade.graph.evaluate(["scores", "p"])
     assert places(found.points) == places(trade.points)
-    assert "block as it is" in str(found)
+    assert "block as written" in str(found)
 
 
 def test_text_has_every_point_and_what_it_saves(trade):
     table, others, matrix = str(trade).split("\n\n")
     rows = table.splitlines()[2:-1]
     assert len(rows) == len(trade.points) and rows[0].split()[:3] == ["1", "0", "0"]
-    counted = f"block: {len(trade.points)} choices of its 5 names and of policies that are Pareto-optimal"
+    counted = f"block: {len(trade.points)} Pareto-optimal choices of its 5 names and of policies"
     assert table.splitlines()[-1] == counted
     assert [line.split()[0] for line in others.splitlines()[2:6]] == [point.label for point in trade.presets]
     lines = matrix.splitlines()[1:-1]
@@ -167,11 +167,11 @@ def test_a_long_frontier_is_folded_and_says_so(trade):
     points = [Point(i, 1000 - i, ("a", "b") if i % 2 else ("c",)) for i in range(1000)]
     graph = trade.graph
     found = Frontier(graph, tuple(points), trade.presets, {}, None, True)
-    assert "20 of them are shown, .points has all" in " ".join(str(found).split())
+    assert "20 are shown, .points has all" in " ".join(str(found).split())
     matrix = SavedNamesMatrix(("a", "b", "c", "d"), points)
-    assert "72 of the 1000 points" in str(matrix) and len(matrix.rows["a"]) == 1000
+    assert "72 of 1000 choices" in str(matrix) and len(matrix.rows["a"]) == 1000
     assert str(matrix).splitlines()[1].startswith("a, b  ·"), "names that are always saved together share a row"
-    assert "500 of the 1000 points" in matrix._repr_mimebundle_()["text/html"]
+    assert "500 of 1000 choices" in matrix._repr_mimebundle_()["text/html"]
 
 
 def test_a_notebook_is_shown_a_picture_and_its_numbers(monkeypatch, trade):

@@ -189,9 +189,9 @@ IMPOSSIBLE = [
     (
         stages,
         127,
-        "saved=127 B is too small: stages saves at least 128 bytes (128 B) of computed values whatever is "
-        "chosen: what goes into its checkpoints, and what the backward pass needs of the rest. Give that much, or put "
-        "a checkpoint around more of it.",
+        "saved=127 B is too small: stages saves at least 128 bytes (128 B) of computed residuals under any policy: "
+        "the inputs of its checkpoints, and the residuals outside of them. Allow that much, or put a checkpoint around "
+        "a larger part.",
     ),
     (stages, "lots", "saved='lots' cannot be read. Write bytes like '12 MiB', '1.5 GB' or '4096 B'."),
     (stages, "-1 KB", "saved='-1 KB' cannot be read"),
@@ -200,12 +200,8 @@ IMPOSSIBLE = [
     (stages, None, "saved=None is not a number of bytes"),
     (stages, 1.5, "saved=1.5 is not a fraction. Give a float from 0.0 (as little as possible) to 1.0 (every name)"),
     (stages, float("nan"), "saved=nan is not a fraction"),
-    (
-        calls_back,
-        0.5,
-        "calls_back calls back to Python in a way that a checkpoint may not repeat, such as io_callback.",
-    ),
-    (steepness, 0.5, "steepness takes the gradient of a function that has a checkpoint, and names can only be chosen"),
+    (calls_back, 0.5, "calls_back has a callback that must not run twice, such as io_callback."),
+    (steepness, 0.5, "steepness differentiates a function that has a checkpoint, so names can no longer be chosen"),
 ]
 
 
@@ -221,7 +217,7 @@ def test_a_cost_that_is_no_number_is_refused(cost):
     with pytest.raises(PlanError) as error:
         plan(stages, F32((4, 8)), F32((8, 8)), saved=0.5, cost=lambda e: cost)
     assert str(error.value) == (
-        f"cost= says that dot_general costs {cost!r}. Return a number for each equation, and none below 0."
+        f"cost= returned {cost!r} for dot_general. Return a number for each equation, 0 or more."
     )
 
 
@@ -234,7 +230,7 @@ def test_a_plan_that_jax_does_not_keep_to_is_refused():
     x0 = jnp.ones((4, 4))
     found = functools.partial(plan, f, F32((8, 4)), F32((3, 4, 4)), saved=1.0)
     if REMAT3:
-        with pytest.raises(PlanError, match=r"keeps .* but JAX keeps .* Under JAX_REMAT3=1 a name may do nothing"):
+        with pytest.raises(PlanError, match=r"saves .* JAX saves .* Under JAX_REMAT3=1 a name may have no effect"):
             found()
     else:
         made = found()

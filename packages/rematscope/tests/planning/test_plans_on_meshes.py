@@ -48,7 +48,7 @@ def test_a_plan_is_for_the_bytes_of_a_device():
     assert made.saved_bytes == made.trace.device_bytes_by_kind()["computed"]
     assert made.certificate.verify(f, *shapes) == made.cost
     assert "2.5 KiB of 2.5 KiB on each of 8 devices" in str(made)
-    assert f"saved, a byte over links as {FLOPS_PER_LINK_BYTE:,} operations;" in " ".join(str(made).split())
+    assert f"saved, each link byte weighed as {FLOPS_PER_LINK_BYTE:,} operations;" in " ".join(str(made).split())
 
 
 def test_frontier_lint_and_liveness_speak_of_one_device():
@@ -56,7 +56,7 @@ def test_frontier_lint_and_liveness_speak_of_one_device():
     points = frontier(f, *shapes).points
     assert points[-1].nbytes <= trace(meshes.fsdp_layers(meshes.under("plain"))[0], *shapes).saved_device_bytes()
     (finding,) = lint(f, *shapes).findings
-    assert "given 'summed', and no value in it has that name" in finding.text
+    assert "names 'summed', but no value inside the checkpoint has that name" in finding.text
     timeline = liveness(f, *shapes)
     assert "on each of 8 devices" in timeline.title
     assert timeline.samples[0].arguments == sum(v.nbytes for v in trace(f, *shapes).forward.inputs) // 8

@@ -103,7 +103,7 @@ def shown(monkeypatch):
     ("does", "text"),
     [
         (lambda f: plan(f, jnp.ones(4), saved=0), "planning"),
-        (lambda f: lint(f, jnp.ones(4)), "looking at names and checkpoints"),
+        (lambda f: lint(f, jnp.ones(4)), "checking names and checkpoints"),
         (lambda f: measure(f, jnp.ones(4), target="cpu"), "compiling for cpu"),
     ],
     ids=["plan", "lint", "measure"],

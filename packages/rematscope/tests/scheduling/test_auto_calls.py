@@ -322,7 +322,7 @@ def test_a_failed_plan_is_tried_again(monkeypatch):
     assert_same(jax.grad(f)(W, X), jax.grad(loss)(W, X))
     small = auto(loss, peak=10)
     for _ in range(2):
-        with pytest.raises(PlanError, match="The smallest that was found takes"):
+        with pytest.raises(PlanError, match="The smallest peak found is"):
             jax.jit(jax.grad(small))(W, X)
 
 

@@ -88,5 +88,5 @@ def test_a_branch_that_prints_is_planned():
 
 @pytest.mark.parametrize("ask", [lint, lambda f, *args: jax.grad(with_schedule(f))(*args)], ids=["lint", "scheduled"])
 def test_what_a_checkpoint_may_not_repeat_is_refused_in_a_sentence(ask):
-    with pytest.raises(PlanError, match="in a way that a checkpoint may not repeat, such as io_callback"):
+    with pytest.raises(PlanError, match="a callback that must not run twice, such as io_callback"):
         ask(FUNCTIONS["calls back"], WS, X)

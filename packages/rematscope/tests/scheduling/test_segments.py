@@ -47,9 +47,7 @@ def test_a_loop_of_many_turns_takes_less_than_a_checkpoint_around_each_and_compu
     less = auto(recurrent, peak=fixed + int(0.7 * turns.temp_bytes)).plan(P, XS)
     assert less.recomputed <= 1.01 * work
     assert "segments" in less.certificate
-    with pytest.raises(
-        PlanError, match=r"a checkpoint around 4 iterations at a time of the loop at test_segments.py:\d+"
-    ):
+    with pytest.raises(PlanError, match=r"a checkpoint around every 4 iterations of the loop at test_segments.py:\d+"):
         print(less.suggested_names)
     more = auto(recurrent, peak=turns.peak_bytes).plan(P, XS)
     assert more.recomputed < 0.85 * work

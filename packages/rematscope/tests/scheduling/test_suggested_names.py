@@ -100,7 +100,7 @@ def test_where_lines_have_all_in_hand_the_names_keep_what_auto_keeps():
 def test_in_a_loop_names_say_what_each_iteration_keeps():
     found = auto(looped, saved="180 KiB").plan(W, X)
     carry, *others = found.suggested_names.names
-    assert carry.write.startswith("in the body of lax.scan, first of all: carry 0 as checkpoint_name(")
+    assert carry.write.startswith("at the start of the body of lax.scan: carry 0 as checkpoint_name(")
     assert carry.types == ("f32[256,16]",) and carry.nbytes == 5 * 256 * 16 * 4
 
     def hand(w, x):
@@ -113,7 +113,7 @@ def test_in_a_loop_names_say_what_each_iteration_keeps():
 
         (h, total), _ = lax.scan(body, (x, 0.0), None, length=5)
         for name in others:
-            assert name.write.startswith("leaf 0 of what lax.scan returns: checkpoint_name(")
+            assert name.write.startswith("on leaf 0 of the result of lax.scan: checkpoint_name(")
             h = checkpoint_name(h, name.names[0])
         return jnp.mean(h**2) + total
 
@@ -134,7 +134,7 @@ def test_each_line_is_this_files_and_its_expression_is_written_there():
 
 def test_what_keeps_everything_needs_no_names_and_other_checkpoints_are_refused():
     found = auto(deep, peak="1 GiB").plan([W] * 4, X)
-    assert found.suggested_names.names == () and "needs no checkpoint" in str(found.suggested_names)
+    assert found.suggested_names.names == () and "no checkpoint is needed" in str(found.suggested_names)
     assert kept(jax.checkpoint(deep, policy=found.policy)) == kept(deep)
 
     def branched(w, x):
@@ -157,7 +157,7 @@ def test_where_plain_checkpoints_are_is_said_by_the_function_that_all_of_a_block
     where = in_words(deep, Plain(blocks, saved=((blocks[0][0],),)), ws, X)
     first = layer.__code__.co_firstlineno
     assert f"test_suggested_names.py:{first + 1}-{first + 3} (layer), 4 times" in where, where
-    assert where.endswith(f", which saves what is made in test_suggested_names.py:{first + 1} (layer)")
+    assert where.endswith(f", which saves the values computed in test_suggested_names.py:{first + 1} (layer)")
     assert in_words(deep, Plain(own=True, policy="dots_saveable"), ws, X).endswith(
         "policy=jax.checkpoint_policies.dots_saveable"
     )

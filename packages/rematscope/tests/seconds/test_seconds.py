@@ -42,7 +42,7 @@ def product(x, w):
     return jnp.sum(jnp.sin(checkpoint_name(x @ w, "h")))
 
 
-FIGURES = ("bandwidth", "link", "links", "axes", "host", "memory", "products", "arithmetic")
+FIGURES = ("bandwidth", "link", "links", "axes", "host", "memory", "matmul", "arithmetic")
 
 
 @pytest.mark.parametrize("device", DEVICES.values(), ids=lambda device: device.name)
@@ -100,7 +100,7 @@ def test_a_collective_takes_its_bytes_over_the_ring():
 def test_devices_are_spelled_as_targets_are():
     assert device_called("TPU v5e:2x4") == device_called("tpu v5e") == DEVICES["tpu v5e"]
     assert device_called(SLOW) is SLOW
-    with pytest.raises(TargetError, match=r"no rates for 'tpu v9'. Give one of tpu v4, .*, gb200; calibrate"):
+    with pytest.raises(TargetError, match=r"device='tpu v9' is not known. Give one of tpu v4, .*, gb200; calibrate"):
         estimate_time(trace(product, X, W), "tpu v9")
 
 
@@ -173,11 +173,11 @@ def test_a_frontier_in_seconds_has_units():
 
 
 def test_a_device_without_seconds_and_seconds_without_a_device_are_asked_about():
-    with pytest.raises(PlanError, match=r"seconds on which device\? Add device="):
+    with pytest.raises(PlanError, match='cost="seconds" needs a device: device='):
         plan(product, X, W, saved=1.0, cost="seconds")
-    with pytest.raises(PlanError, match=r'add cost="seconds", or leave it out'):
+    with pytest.raises(PlanError, match='Add cost="seconds", or remove device='):
         plan(product, X, W, saved=1.0, device="h100")
-    with pytest.raises(PlanError, match=r"a cost of 'milliseconds' is none"):
+    with pytest.raises(PlanError, match="cost='milliseconds' is not a cost"):
         frontier(product, X, W, cost="milliseconds")
 
 

@@ -277,7 +277,7 @@ def test_a_step_that_updates_its_modules_in_place_is_one(step):
 
 def test_a_module_that_a_step_was_not_given_is_asked_for():
     model, optimizer = model_and_optimizer()
-    with pytest.raises(TraceError, match="Make that an argument"):
+    with pytest.raises(TraceError, match="Make it an argument"):
         trace(lambda x: in_place(model, optimizer, x), BATCH)
 
 

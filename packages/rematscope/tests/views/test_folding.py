@@ -288,7 +288,7 @@ def test_where_a_text_were_too_long_layers_fold_that_are_alike_but_for_numbers_a
         return plain_text(SideBySide(trace(f, growing(layers, by=f is not with_other_numbers), X)), 80)
 
     long = text(64)
-    assert len(long.splitlines()) <= 100 and "with other numbers or shapes" in " ".join(long.split())
+    assert len(long.splitlines()) <= 100 and "with other constants or shapes" in " ".join(long.split())
     assert "with other" not in text(5)  # which is whole
 
 

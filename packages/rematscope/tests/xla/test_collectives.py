@@ -85,7 +85,7 @@ def test_loops_multiply_collectives(layers, policy, how):
     assert {e.kind: e.compiled for e in found.collectives} == moved
     fewer = moved["all-gather"].count < exchanges["all-gather"].predicted.count
     assert fewer == (layers is meshes.fsdp_unrolled and how == "microbatches")
-    said = f"{moved['all-gather'].count:,} in place of {exchanges['all-gather'].predicted.count:,} in all"
+    said = f"{moved['all-gather'].count:,} instead of {exchanges['all-gather'].predicted.count:,} in total"
     assert fewer == (said in " ".join(str(found).split()))
 
 
@@ -96,7 +96,7 @@ def test_where_the_compiler_divides_its_loops_multiply_too(policy):
     found = [measure(f, *shapes), measure(step, *given)]
     one, four = ({e.kind: e.compiled.count for e in m.collectives} for m in found)
     assert one["all-gather"] > 0 and four["all-gather"] == 4 * one["all-gather"]
-    assert all("counts of exchanges only what sharding constraints ask for" in " ".join(m.warnings) for m in found)
+    assert all("counts only the collectives that sharding constraints ask for" in " ".join(m.warnings) for m in found)
 
 
 @pytest.mark.parametrize("layers", [*meshes.LAYERS, meshes.jit_layers], ids=lambda program: program.__name__)
@@ -164,7 +164,7 @@ def test_of_a_loop_of_unknown_length_one_iteration_counts_and_it_is_said(conditi
     (exchange,) = found.collectives
     assert exchange.predicted.count == exchange.lowered.count == exchange.compiled.count == 1
     assert "not counted: while" in " ".join(found.warnings)
-    assert "Of a loop of unknown length one iteration counts; the others are not counted." in found.warnings
+    assert "Of a loop of unknown length, only one iteration is counted." in found.warnings
 
 
 def test_of_branches_the_one_that_sends_most_counts():
@@ -286,7 +286,7 @@ def test_a_sharding_constraint_and_an_explicit_mesh_are_compiled_for_their_devic
 def test_a_gpu_that_is_not_here_for_each_device_is_refused(monkeypatch):
     f, shapes = meshes.fsdp(meshes.under("nothing"))
     monkeypatch.setattr(jax, "devices", lambda target: [object()])
-    with pytest.raises(TargetError, match="body is for 8 devices, and JAX sees 1 of GPU here"):
+    with pytest.raises(TargetError, match="body is for 8 devices, and JAX has 1 of GPU here"):
         measure(f, *shapes, target="gpu")
 
 
@@ -309,7 +309,7 @@ def test_a_tpu_that_is_not_here_has_as_many_chips_as_the_mesh(target, chips, nam
 def test_a_topology_with_too_few_chips_is_refused(monkeypatch):
     f, shapes = meshes.fsdp(meshes.under("nothing"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: True)
-    with pytest.raises(TargetError, match="v5e:2x2 has 4 chips, and body is for 8 devices"):
+    with pytest.raises(TargetError, match="v5e:2x2 has 4 chips, but body is for 8 devices"):
         measure(f, *shapes, target="tpu v5e:2x2")
 
 

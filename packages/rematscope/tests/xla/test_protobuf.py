@@ -70,15 +70,15 @@ def test_fields_that_nobody_declared_are_skipped_floats_among_them():
 @pytest.mark.parametrize(
     ("data", "how"),
     [
-        (field(2, b"abc")[:-1], "ends within a field"),
-        (varint(2 << 3 | 2) + varint(-5), "ends within a field"),
-        (varint(1 << 3), "ends within a number"),
-        (varint(9 << 3 | 5) + b"abc", "ends within a field"),
+        (field(2, b"abc")[:-1], "ends inside a field"),
+        (varint(2 << 3 | 2) + varint(-5), "ends inside a field"),
+        (varint(1 << 3), "ends inside a number"),
+        (varint(9 << 3 | 5) + b"abc", "ends inside a field"),
         (b"\xff" * 11, "more than 64 bits"),
-        (varint(1 << 3 | 3), "a field of kind 3"),
-        (field(2, b"\xff"), "letters that are none"),
-        (field(2, 1), "another kind than its name says"),
-        (field(1, b"a"), "another kind than its name says"),
+        (varint(1 << 3 | 3), "a field of the unknown kind 3"),
+        (field(2, b"\xff"), "invalid characters"),
+        (field(2, 1), "another type than its name says"),
+        (field(1, b"a"), "another type than its name says"),
     ],
 )
 def test_of_a_damaged_message_is_said_how(data, how):
@@ -162,5 +162,5 @@ def test_half_a_module_and_half_a_record_are_refused_in_a_sentence():
 def test_a_module_that_refers_to_what_is_not_there_is_refused():
     instruction = field(1, b"sine") + field(2, b"sine") + field(35, 1) + field(36, 5)
     computation = field(2, instruction) + field(5, 2) + field(6, 1)
-    with pytest.raises(TargetError, match="refers to an instruction or a computation that there is not"):
+    with pytest.raises(TargetError, match="refers to an instruction or computation that does not exist"):
         read(field(3, computation) + field(6, 2))

@@ -69,7 +69,7 @@ def _idle(names: Names, at: NameAt) -> tuple[LintKind, str]:
     size = bytes_text(sum(node.nbytes for node in names.nodes[at]))
     whole = most.spared + most.again
     all_of = f"the {amount_text(whole)} operations that" if whole else "the operations that"
-    saving = f"avoids {part} of {all_of} computing the value takes, and saves {size}"
+    saving = f"avoids {part} of {all_of} computing the value takes, for {size}"
     costs = {node.equation: node.cost for node in most.ends if node.equation is not None}
     last = max(costs, key=lambda equation: (costs[equation], equation.primitive in OWN_RESULT))
     made = f"{last.primitive} on {where(last.source)}"

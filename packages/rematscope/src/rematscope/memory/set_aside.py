@@ -311,13 +311,14 @@ def lowered_otherwise(passes: Trace, target: str) -> list[str]:
     found = []
     if "ragged_dot_general" in there:
         found.append(
-            f"A {target.upper()} has no grouped matmul: ragged_dot becomes one dense matmul per group, with "
-            "zeros in place of the other groups, over a transposed operand. The predicted peak includes these."
+            f"A {target.upper()} has no grouped matmul: ragged_dot becomes a dense matmul of one copy of its operand "
+            "per group, with zeros in place of the other groups, and XLA also transposes these copies. The predicted "
+            "peak includes them."
         )
     if target == "cpu" and not _PLACES.isdisjoint(there):
         found.append(
-            "The derivative of a pooling stores on a CPU the position of each element, as one integer per axis. "
-            "The predicted peak includes these."
+            "On a CPU, the derivative of a pooling stores the position of each element, as one integer per axis. "
+            "The predicted peak includes these integers."
         )
     return found
 

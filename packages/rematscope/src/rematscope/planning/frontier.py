@@ -211,10 +211,10 @@ class Frontier(Pictured):
 
     def caption(self) -> str:
         found, of = len(self.points), len(self.graph.names)
-        what = f"its {counted(of, 'name')} and of policies" if of else "policies, as it has no names to choose,"
+        what = f"its {counted(of, 'name')} and of policies" if of else "policies (it has no names to choose)"
         text = f"{self.graph.trace.function}: {counted(found, 'Pareto-optimal choice')} of {what}"
         if self.graph.uncounted:
-            text += f" without operations of unknown cost: {self.graph.uncounted_text}"
+            text += f", by known costs only, since {self.graph.uncounted_text}"
         text += f"; bytes{self.graph.trace.per_device_text}" if self.graph.trace.axes else ""
         text += self.graph.weighing
         return text if self.complete else f"{text}; the search was interrupted, and there may be more in between"
@@ -250,7 +250,7 @@ class Frontier(Pictured):
         behind = {budget: point.cost - best_of[budget].cost for budget, point in self.greedy.items()}
         budget = max(behind, key=behind.__getitem__)
         if behind[budget] <= 0:
-            said = "equally good choices, of known cost," if self.graph.uncounted else "the best choices, too,"
+            said = "equally good choices, by known costs," if self.graph.uncounted else "the best choices, too,"
             return rows, f"greedy finds {said} within the bytes of each point"
         point, best = self.greedy[budget], best_of[budget]
         label, names = f"greedy within {bytes_text(budget)}", str(len(point.names))

@@ -64,7 +64,7 @@ class Device:
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:
-            raise TargetError(f"name={self.name!r} is not a device name. Give a string.")
+            raise TargetError(f"name={self.name!r} is not a device name. Give a non-empty string.")
         if not isinstance(self.matmul, Mapping) or not self.matmul:
             raise TargetError(
                 f"{self.name} has no FLOP/s of matmuls. Give FLOP/s by dtype: matmul={{'float32': 1e12}}."

@@ -109,7 +109,7 @@ hints = (
         "A value that is passed from one checkpoint to the next is saved. How many checkpoints does your answer have "
         "one after another, and is there another one around them?",
         after=("not saved",),
-        says="1 saved value",
+        says="no computed value",
     ),
     Hint(
         "How many functions are in each segment if `n` is not a multiple of `k`? `divmod(n, k)` gives two numbers. "

@@ -225,8 +225,9 @@ def _export(function, *arguments) -> jax.export.Exported:
         raise
     except Exception as error:
         raise CaptureError(
-            f"Your answer cannot be written down as two programs ({message_of(error)}): does it call back into Python, "
-            "as jax.debug.print does, or keep a traced value outside of the function? Take that out, then check again."
+            f"Your answer cannot be exported as a forward and a backward program ({message_of(error)}). Does it call "
+            "back into Python, as jax.debug.print does, or store a traced value outside the function? Remove that, "
+            "then check again."
         ) from error
 
 

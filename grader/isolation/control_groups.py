@@ -81,7 +81,7 @@ class ControlGroups:
         try:
             self.group(ProcessLimits(processor_seconds=1, memory=0)).remove()
         except OSError as error:
-            raise NotDelegated(f"in its control group no other can be made ({error.strerror})") from None
+            raise NotDelegated(f"no group can be created in its control group ({error.strerror})") from None
 
     def group(self, limits: ProcessLimits) -> ControlGroup:
         """A group for a process to come. Raises OSError."""
@@ -133,13 +133,13 @@ def _delegated() -> Path:
         names = " and ".join(sorted(missing))
         if missing <= _of_version_1():
             raise NotDelegated(
-                f"{names} are counted by control groups of version 1 here, which are not to be shared out. Start Linux "
-                "with `systemd.unified_cgroup_hierarchy=1` among its parameters first"
+                f"{names} are managed by control groups version 1 here, which cannot be delegated. Add "
+                "`systemd.unified_cgroup_hierarchy=1` to the kernel's parameters and restart first"
             )
-        raise NotDelegated(f"its control group (cgroup v2) has no controller of {names}")
+        raise NotDelegated(f"its control group (cgroup v2) has no {names} controller")
     control = own / "cgroup.subtree_control"
     if not all(os.access(place, os.W_OK) for place in (own, own / "cgroup.procs", control)):
-        raise NotDelegated("its control group is not delegated to whoever grades")
+        raise NotDelegated("its control group is not delegated to the user who grades")
     leaf = own / "grader"
     try:
         if not _is_root(own):  # a group whose processes have groups must have none itself

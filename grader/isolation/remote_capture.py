@@ -105,7 +105,7 @@ class RemoteCapture:
             if status == -signal.SIGKILL and not ran_out:  # its control group's limit is the answer's own affair
                 raise Killed(why, question, exercise)
             return not_judged(exercise, name, why, question)
-        return not_judged(exercise, name, "what its process handed over is no evidence")
+        return not_judged(exercise, name, "its process returned invalid evidence")
 
     def again(self, exercise: str) -> tuple[str, str] | Verdict | None:
         """As `capture` of the same file, whose answer did not pass, after all statements that come before the answer.

@@ -124,7 +124,7 @@ class RemoteExecution:
         self._tell(protocol.Look(counts(groups), self._is_shadow, list(sizes)), jax.tree.leaves(groups))
         _, arrays = self._reply(protocol.Results)
         if [(array.ndim, array.shape[-1], array.dtype) for array in arrays] != [(2, COLUMNS, np.float64)]:
-            raise ProgramError("of its backward program nothing can be seen.")
+            raise ProgramError("its backward program cannot be inspected.")
         return arrays[0]
 
     def peak(self, index: int, inputs: Arrays, cotangents: Arrays, compiled: bool) -> int:

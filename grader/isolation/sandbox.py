@@ -32,9 +32,9 @@ class NoControlGroups(SandboxError):
 
     def __init__(self, why: str):
         super().__init__(
-            f"No control group limits how much memory an answer takes here: {why}. Start grading with `{HOW}`, use "
-            "another machine, or add --without-control-groups. Then the memory of each answer is only looked at every "
-            "0.02 s, and not all that the kernel keeps for it is counted: see `python -m grader doctor`."
+            f"No control group can limit an answer's memory here: {why}. Start grading with `{HOW}`, use another "
+            "machine, or add --without-control-groups. In that case, each answer's memory is only checked every "
+            "0.02 s, and some of the kernel's memory is not counted: see `python -m grader doctor`."
         )
 
 
@@ -251,8 +251,8 @@ def _raise_limits() -> None:
         soft, hard = (2**64 if limit == resource.RLIM_INFINITY else limit for limit in resource.getrlimit(what))
         if hard < least:
             raise SandboxError(
-                f"A limit of this machine's is too low: `ulimit -H{letter}` is {hard // unit:,}, and grading needs "
-                f"{least // unit:,}. Raise it where this shell is started, or grade on another machine."
+                f"A limit of this machine is too low: `ulimit -H{letter}` is {hard // unit:,}, but grading needs "
+                f"{least // unit:,}. Raise the limit and start a new shell, or grade on another machine."
             )
         if soft < least:
             resource.setrlimit(what, (least, resource.getrlimit(what)[1]))

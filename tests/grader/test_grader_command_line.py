@@ -11,7 +11,9 @@ import time
 
 import psutil
 import pytest
+from typer.testing import CliRunner
 
+from grader.cli import app
 from grader.isolation import in_process
 from grader.isolation.check_file import check_file
 from grader.isolation.limits import CheckLimits
@@ -123,6 +125,19 @@ def test_a_file_that_cannot_be_judged_has_a_reason(tmp_path, name, text, message
 def test_the_reason_reaches_the_terminal(tmp_path):
     status, out, err = run("check", tmp_path / "missing.py")
     assert (status, out) == (2, "") and "File not found" in err
+
+
+def test_a_misspelled_file_is_answered_with_the_closest_name(tmp_path):
+    script(tmp_path, "return x")
+    status, out, err = run("check", "anwser.py", folder=tmp_path)
+    assert (status, out) == (2, "") and err == "File not found: anwser.py. Did you mean answer.py?\n"
+
+
+@pytest.mark.parametrize("command", ["check", "batch", "doctor"])
+def test_help_fits_80_columns_and_states_exit_statuses(command):
+    done = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "80"})
+    assert done.exit_code == 0 and "Exit status: 0 if" in done.output
+    assert max(map(len, done.output.splitlines())) <= 80 and "…" not in done.output.replace("tcp://…", "")
 
 
 def test_an_attempt_is_written_down_but_no_stub_and_no_mere_name(tmp_path):

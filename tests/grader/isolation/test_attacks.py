@@ -266,13 +266,13 @@ attack(
     "grader.answers.capture.program_text = lambda exported: 'module {}'\nreturn plainly(w1, w2, x)",
 )  # fmt: skip
 attack(
-    "another grading", NOT_JUDGED, "what its process handed over is no evidence",
+    "another grading", NOT_JUDGED, "its process returned invalid evidence",
     "pass",
     at_import="setattr(grader.answers.capture, 'capture', "
     f"lambda *_: grader.verdicts.verdict.Verdict('{NAME}', 'passed'))",
 )  # fmt: skip
 attack(
-    "pickled evidence", NOT_JUDGED, "what its process handed over is no evidence",
+    "pickled evidence", NOT_JUDGED, "its process returned invalid evidence",
     "os.write(3, struct.pack('<QQ', 0, 0) + pickle.dumps(Yes())); os._exit(0)",
 )  # fmt: skip
 attack(
@@ -314,7 +314,7 @@ for name, outcome, kind in [
 ]:
     finding = {"kind": kind, "text": "so it says", "source": None, "next": None}
     body = says.replace("FINDING", repr(finding)).replace("OUTCOME", repr(outcome)).replace("NAME", repr(NAME))
-    attack(name, NOT_JUDGED, "what its process handed over is no evidence", body)
+    attack(name, NOT_JUDGED, "its process returned invalid evidence", body)
 
 # What ends at a limit of its own would look as if it had been killed from outside.
 attack(

@@ -85,7 +85,7 @@ def test_every_file_and_folder_that_architecture_names_is_there():
 
 
 def test_what_architecture_says_to_change_is_there():
-    table = ARCHITECTURE.partition("## Where a change goes")[2]
+    table = ARCHITECTURE.partition("## Files to edit for a change")[2]
     for row in table.splitlines():
         file = None
         for name in re.findall(r"`([\w./]+)`", row):

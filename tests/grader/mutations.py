@@ -65,13 +65,14 @@ def of_exercise(slug: str) -> Iterator[str]:
         return  # its answers are plain data; test_no_requirement_is_decoration drops its questions, kind by kind
     every = places(wanted)
     left = {(place[1:], bound): "" for place, each in every.items() for bound in (*bounds(each), None)}
+    most = max((answer.beyond[1] for answer in wrong(slug).values() if answer.beyond), default=1)
     just_beyond_first = sorted(wrong(slug).items(), key=lambda each: each[1].beyond is None)
     for name, answer in just_beyond_first:
         if all(left.values()):
             break
         if seen(answer.answer, slug) is None or not named(answer, against(answer.answer, slug, wanted)):
             continue
-        steps = answer.beyond[1] if answer.beyond else 1
+        steps = answer.beyond[1] if answer.beyond else most
         for place, bound in (what for what, noticed in left.items() if not noticed):
             mutated = moved(wanted, bound, steps, place) if bound else without(wanted, *place)
             found = against(answer.answer, slug, mutated)
@@ -141,7 +142,7 @@ def mutants(module: ModuleType) -> Iterator[tuple[int, int, str, ast.Module]]:
     statements = [(each.lineno, each.end_lineno) for each in numbered if isinstance(each, ast.stmt)]
     for number, node in enumerate(numbered):
         for what, by in changes(node):
-            last = min(end for start, end in statements if start <= node.lineno <= end)
+            last = min((end for start, end in statements if start <= node.lineno <= end), default=node.lineno)
             yield node.lineno, last, what, ast.fix_missing_locations(Mutant(number, by).visit(copy.deepcopy(tree)))
 
 

@@ -283,6 +283,21 @@ def first_product_once_more(f, name):
     return function
 
 
+def first_product_once_more_where(holds):
+    def answer(f, name):
+        if holds(name):
+            return first_product_once_more(f, name)
+        return jax.checkpoint(f, policy=policies.save_any_names_but_these(name))
+
+    return answer
+
+
+for place, name in enumerate(("mlp", "mix", "router", "mlp.gate")):
+    answer = first_product_once_more_where(lambda given, name=name: given == name)
+    answer.__name__ = f"first_product_once_more_for_{name.replace('.', '_')}"
+    fails_with("recomputes", "How many times does your answer run f", cases=ALL[place : place + 1])(answer)
+
+
 @fails_with("raises", "positional argument")
 def weights_and_x(f, name):
     kept = jax.checkpoint(f, policy=policies.save_any_names_but_these(name))

@@ -326,3 +326,17 @@ def none_in_every_third_call(stages):
 @fails_with("recomputes", "values does the backward pass need first", beyond="Recomputes.dots", steps=2)
 def first_stage_once_more(stages):
     return lambda x: right(stages)(also_run_backward(stages[0], x, x))
+
+
+def repeats(stages):
+    return len({*stages}) < len(stages)
+
+
+@fails_with("recomputes", "values does the backward pass need first")
+def first_stage_once_more_if_all_differ(stages):
+    return (right if repeats(stages) else first_stage_once_more)(stages)
+
+
+@fails_with("recomputes", "values does the backward pass need first")
+def first_stage_once_more_if_one_repeats(stages):
+    return (first_stage_once_more if repeats(stages) else right)(stages)

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rematscope.planning.frontier import Frontier, frontier
     from rematscope.planning.plan import Plan, plan
     from rematscope.planning.points import Point
-    from rematscope.scheduling.auto import auto
+    from rematscope.scheduling.auto import AutoFunction, auto
     from rematscope.scheduling.host import HostOffload
     from rematscope.scheduling.load import load_schedule
     from rematscope.scheduling.result import Auto
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Auto",
+    "AutoFunction",
     "Certificate",
     "CollectiveRow",
     "CollectiveStats",
@@ -117,7 +118,7 @@ _HOMES = {
     "planning.frontier": ["Frontier", "frontier"],
     "planning.plan": ["Plan", "plan"],
     "planning.points": ["Point"],
-    "scheduling.auto": ["auto"],
+    "scheduling.auto": ["AutoFunction", "auto"],
     "scheduling.load": ["load_schedule"],
     "scheduling.host": ["HostOffload"],
     "scheduling.result": ["Auto"],

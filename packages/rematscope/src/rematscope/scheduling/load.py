@@ -30,16 +30,16 @@ def load_schedule(path: str | os.PathLike[str], f: Callable[P, R]) -> "LoadedFun
     """Transform `f` with a schedule that `auto` chose and `.save` wrote to a file.
 
     Nothing is searched or compiled. The first call with new shapes, dtypes, pytrees or static values traces `f` and
-    compares its program with the one that the file is about. Like `jax.jit`, this captures the variables that `f`
-    closes over.
+    compares its program with the program of the file. Like `jax.jit`, this captures the variables that `f` closes
+    over.
 
     Args:
       path: A file that `auto(f, …).plan(*args).save("schedule.json")` wrote.
       f: The function that the schedule was chosen for: the same operations on the same shapes.
 
     Returns:
-      A callable like `f`, which can be transformed like the result of `auto`. Its gradients are those that were asked
-      for by the `argnums` of `auto`.
+      A callable like `f`, which can be transformed like the result of `auto`. It has gradients for the `argnums` that
+      `auto` was given.
 
     Raises:
       OSError: If the file cannot be read.
@@ -141,28 +141,28 @@ def _holds_none(path: str) -> PlanError:
 
 
 def _places(said: Any) -> list[int]:
-    """A list of places as it stands in a file, where anything may stand."""
+    """Return a list of indices from a file, which may hold anything."""
     if not isinstance(said, list) or any(type(place) is not int or place < 0 for place in said):
-        raise ValueError("these are no places")
+        raise ValueError("not a list of indices")
     return said
 
 
 def _segments(said: Any) -> Segments:
-    """A loop in segments as it stands in a file."""
+    """Return a loop in segments from a file."""
     place, iterations, last = _places(said)
     return place, iterations, last
 
 
 def _block(said: Any) -> Block:
-    """A block as it stands in a file."""
+    """Return a block from a file."""
     block = tuple(_places(said))
     if len(block) < 2 or block[-2] >= block[-1]:
-        raise ValueError("this is no block")
+        raise ValueError("not a block")
     return block
 
 
 def _plain(said: Any) -> Plain | None:
-    """Plain checkpoints as they stand in a file."""
+    """Return plain checkpoints from a file."""
     if said is None:
         return None
     plain = Plain(
@@ -174,5 +174,5 @@ def _plain(said: Any) -> Plain | None:
     )
     depth = [] if plain.depth is None else _places([plain.depth])
     if plain.policy not in (None, *POLICIES) or (depth and plain.blocks):
-        raise ValueError("these are no checkpoints")
+        raise ValueError("not checkpoints")
     return plain

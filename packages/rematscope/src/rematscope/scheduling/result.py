@@ -63,16 +63,19 @@ class Line:
 
 
 class Auto(Constant, Pictured):
-    """A function within a limit of memory, and how it keeps to it. Displays itself as a picture with its numbers.
+    """The plan of `auto` for calls with some shapes. Displays itself as a picture with its numbers.
+
+    A plan can be pickled if its function, arguments and options can be; the function is traced again where it is read.
 
     Attributes:
-      function: computes and differentiates as the function that `auto` was given.
-      limit: bytes of the peak, or of what may be kept.
-      limits_peak: which of the two it is.
+      function: computes and differentiates like the function that `auto` was given, for calls that the plan is for. It
+        refuses others; the result of `auto` makes a plan for each.
+      limit: limit of the peak, or of the saved bytes.
+      limits_peak: whether it is the peak that is limited.
       target: what was compiled for.
-      trials: all that was compiled, in order.
-      bound: what every choice within the limit computes again at least: proven in the 0/1 program, with the memory that
-        this counts, and not of what a compiler could make.
+      trials: all candidates that were compiled, in order.
+      bound: proven lower bound of the recompute of every choice within the limit: in the 0/1 program with its estimate
+        of memory, not for what a compiler could make.
     """
 
     size = Timeline.size

@@ -192,6 +192,10 @@ def test_what_ends_every_run_comes_last_and_alone_and_has_a_row_of_its_own(tmp_p
     script = STAND_IN.replace("import hashlib,", "import hashlib, os,").replace(
         "def grade(submission, seed, secret, seconds):\n", kills + "time.sleep(0.2), os.kill(os.getpid(), 9)\n"
     )
+    # Learners are charged with the seconds that a grade reports. If these were 0, the poisoned answer would be charged
+    # nothing either, and on a busy machine, where few others finish in its 0.2 s, it would come first in every run.
+    script = script.replace('("Right.",)))', '("Right.",)), seconds=0.01)')
+    assert "seconds=0.01" in script
     command = [sys.executable, "-c", script, tmp_path / "in", tmp_path / "out"]
 
     def rows():

@@ -212,7 +212,7 @@ def test_what_ends_every_run_comes_last_and_alone_and_has_a_row_of_its_own(tmp_p
     assert ["ended once while" in ended[0], "ended 2 times while" in ended[1]] == [True, True], "it has a row before"
     assert subprocess.run(command, capture_output=True, text=True, timeout=180, cwd=ROOT).stdout.endswith("done\n")
     verdict, reason = rows().pop("learner 03")
-    assert verdict == "could not be judged" and "ended 3 times while it was graded, and nothing else was" in reason
+    assert verdict == "could not be judged" and "ended 3 times while grading only this answer" in reason
     assert len(rows()) == 30 and not any((tmp_path / "out" / "begun").iterdir())
 
 
@@ -299,7 +299,7 @@ def test_a_full_disk_and_a_damaged_run_are_told(tmp_path, monkeypatch):
         run.write(Report(3, True, [grade]), gradescope=False)
     (run.folder / "grades.csv").rmdir()
     run.folder.rename(tmp_path / "renamed")
-    with pytest.raises(run_folder.RunError, match=r"grades is gone.*where it has another name now, give that"):
+    with pytest.raises(run_folder.RunError, match=r"grades no longer exists\. If you renamed it, give its new name"):
         run.keep(submission.digest, grade)
     (tmp_path / "renamed").rename(run.folder)
     run.keep(submission.digest, grade)
@@ -312,12 +312,12 @@ def test_a_full_disk_and_a_damaged_run_are_told(tmp_path, monkeypatch):
     next((run.folder / "results").iterdir()).write_text('["half"]')
     assert run.grade_of(submission.digest) is None, "it is graded again"
     assert run_folder.Run.resume(run.folder, None, NAME, True) == run
-    with pytest.raises(run_folder.RunError, match="add --resume"):
+    with pytest.raises(run_folder.RunError, match="Add --resume"):
         run_folder.Run.begin(run.folder, 3, NAME, True)
-    with pytest.raises(run_folder.RunError, match="the same seed and sandboxed"):
+    with pytest.raises(run_folder.RunError, match="a different seed and sandboxed"):
         run_folder.Run.resume(run.folder, 4, NAME, False)
     monkeypatch.setattr(run_folder, "versions", lambda: {"jax": "1.0"})
-    with pytest.raises(run_folder.RunError, match="the same versions"):
+    with pytest.raises(run_folder.RunError, match="a different versions"):
         run_folder.Run.resume(run.folder, None, NAME, True)
     for text in ("", "{}", "[]"):
         (run.folder / "run.json").write_text(text)
@@ -325,7 +325,7 @@ def test_a_full_disk_and_a_damaged_run_are_told(tmp_path, monkeypatch):
             run_folder.Run.resume(run.folder, None, NAME, True)
     (run.folder / "run.json").unlink()
     for seed in (3, None):
-        with pytest.raises(run_folder.RunError, match="is gone"):
+        with pytest.raises(run_folder.RunError, match="run.json, .*is missing"):
             run_folder.Run.resume(run.folder, seed, NAME, True)
     (run.folder / "results").rename(run.folder / "elsewhere")
     assert run_folder.Run.resume(run.folder, 4, NAME, True).grade_of(submission.digest) is None
@@ -369,7 +369,7 @@ def _children(pid):
 def test_without_dask_a_cluster_is_refused_in_a_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)  # as where the extra `cluster` is not installed
     with (
-        pytest.raises(run_folder.RunError, match=r"takes Dask, .*\[cluster\]"),
+        pytest.raises(run_folder.RunError, match=r"needs Dask\. .*\[cluster\]"),
         executors.on_cluster("tcp://127.0.0.1:9", True, False),
     ):
         pass
@@ -432,7 +432,7 @@ def test_a_cluster_that_loses_workers_and_has_unfit_ones_gives_the_same_grades(
         report, lost = grade_class.grade_class(collect.collect(handed_in), run, cluster)
         loser.join()
         assert fit[0].wait(300) == -9 and (report.csv(), lost) == (grades, 0)
-        assert {why.split()[0] for why in cluster.set_aside.values()} <= {"it", "The"}, "each is named, with a reason"
+        assert {why.split()[0] for why in cluster.set_aside.values()} <= {"it", "its", "The"}, "each is named, with a reason"
         (tmp_path / "more").mkdir()
         for number in range(8):  # until both have been asked
             (tmp_path / "more" / f"{number}.py").write_text(f"# {number}\n{RIGHT}")

@@ -325,7 +325,7 @@ def test_a_full_disk_and_a_damaged_run_are_told(tmp_path, monkeypatch):
             run_folder.Run.resume(run.folder, None, NAME, True)
     (run.folder / "run.json").unlink()
     for seed in (3, None):
-        with pytest.raises(run_folder.RunError, match="run.json, .*is missing"):
+        with pytest.raises(run_folder.RunError, match=r"run\.json, .*is missing"):
             run_folder.Run.resume(run.folder, seed, NAME, True)
     (run.folder / "results").rename(run.folder / "elsewhere")
     assert run_folder.Run.resume(run.folder, 4, NAME, True).grade_of(submission.digest) is None
@@ -432,7 +432,9 @@ def test_a_cluster_that_loses_workers_and_has_unfit_ones_gives_the_same_grades(
         report, lost = grade_class.grade_class(collect.collect(handed_in), run, cluster)
         loser.join()
         assert fit[0].wait(300) == -9 and (report.csv(), lost) == (grades, 0)
-        assert {why.split()[0] for why in cluster.set_aside.values()} <= {"it", "its", "The"}, "each is named, with a reason"
+        assert {why.split()[0] for why in cluster.set_aside.values()} <= {"it", "its", "The"}, (
+            "each is named, with a reason"
+        )
         (tmp_path / "more").mkdir()
         for number in range(8):  # until both have been asked
             (tmp_path / "more" / f"{number}.py").write_text(f"# {number}\n{RIGHT}")

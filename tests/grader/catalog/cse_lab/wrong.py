@@ -248,7 +248,7 @@ def _counted_once(key):
     return {}
 
 
-@fails_with("wrong value", "is not what the two programs contain")
+@fails_with("wrong value", "differs from what the two programs contain")
 def remembered_by_shapes(layer, w, x, n):
     known = _counted_once((n, w.shape, x.shape))
     return dict(known or known.update(counted((layer, w, x, n))) or known)

@@ -2,13 +2,14 @@
 
 import dataclasses
 import hashlib
+from collections.abc import Sequence
 from functools import cached_property
 
 from rematscope.choices.choice_graph import ChoiceGraph
 from rematscope.choices.walk import reached
 from rematscope.ir.jax_internals import Policy
 from rematscope.ir.program import Equation, Value
-from rematscope.render.units import amount_text, counted, seconds_text
+from rematscope.render.units import amount_texts, counted, seconds_text
 from rematscope.tracing.trace import Trace
 
 
@@ -88,7 +89,11 @@ class RecomputeGraph(ChoiceGraph):
 
     def amount(self, cost: float) -> str:
         """A cost with its unit: `1.2 M`, or `5.58 ms` on a device."""
-        return seconds_text(cost) if self.device else amount_text(cost)
+        return self.amounts([cost])[0]
+
+    def amounts(self, costs: Sequence[float]) -> list[str]:
+        """Costs of a column with their unit, which is the same for all: `0.0974 T` and `6.69 T`."""
+        return [*map(seconds_text, costs)] if self.device else amount_texts(costs)
 
     @cached_property
     def digest(self) -> str:

@@ -19,7 +19,7 @@ from rematscope.render.figure import INK
 from rematscope.render.parts import Pictured, Stack, TextTable
 from rematscope.render.progress import progress
 from rematscope.render.theme import COLOURS
-from rematscope.render.units import SECONDS, bytes_text, counted
+from rematscope.render.units import SECONDS, bytes_text, bytes_texts, counted
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, cost_meant
 from rematscope.tracing.arguments import with_own_options
@@ -32,6 +32,7 @@ _BYTES, _AMOUNTS = ("B", "KiB", "MiB", "GiB", "TiB"), ("", "k", "M", "G", "T", "
 
 
 _SHOWN = 20  # points that the table shows
+_PART = "% of full recompute"
 
 
 @with_own_options
@@ -205,8 +206,10 @@ class Frontier(Pictured):
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize="small")
 
     def parts(self) -> Iterable[View]:
-        numeric = ("Names", "Saved", "Recomputed", "% of full recompute", "Best at these bytes")
-        tables = [TextTable(rows, line, numeric) for rows, line in (self._rows(), self._labelled_rows())]
+        numeric = ("Names", "Saved", "Recomputed", _PART, "Best at these bytes")
+        rows, line = self._rows()
+        parts = [self.points[i].cost / (self.points[0].cost or 1) for i in spread(len(self.points), _SHOWN)]
+        tables = [TextTable(rows, line, numeric, {_PART: parts}), TextTable(*self._labelled_rows(), numeric)]
         return [Stack(*tables, self.matrix)]
 
     def caption(self) -> str:
@@ -220,13 +223,15 @@ class Frontier(Pictured):
         return text if self.complete else f"{text}; the search was interrupted, and there may be more in between"
 
     def _rows(self) -> tuple[list[list[str]], str]:
-        rows = [["Point", "Names", "Policy", "Saved", "Recomputed", "% of full recompute"]]
+        rows = [["Point", "Names", "Policy", "Saved", "Recomputed", _PART]]
         worst = self.points[0].cost or 1
         shown = spread(len(self.points), _SHOWN)
-        for i in shown:
-            point = self.points[i]
-            amounts = bytes_text(point.nbytes), self.graph.amount(point.cost), f"{100 * point.cost / worst:.1f} %"
-            rows.append([str(i + 1), str(len(point.names)), point.with_policy, *amounts])
+        points = [self.points[i] for i in shown]
+        saved = bytes_texts([point.nbytes for point in points])
+        recomputed = self.graph.amounts([point.cost for point in points])
+        for i, point, *amounts in zip(shown, points, saved, recomputed, strict=True):
+            part = f"{100 * point.cost / worst:.1f} %"
+            rows.append([str(i + 1), str(len(point.names)), point.with_policy, *amounts, part])
         left_out = "" if len(shown) == len(self.points) else f"; {len(shown)} are shown, .points has all"
         return rows, self.caption() + left_out
 
@@ -238,26 +243,32 @@ class Frontier(Pictured):
         return rows, line
 
     def _compared_rows(self) -> tuple[list[list[str]], str]:
+        shown = [
+            (point.label, str(len(point.names)) if point is self.current else "", point, self.within(point.nbytes))
+            for point in self._policies
+        ]
+        footer = ""
+        if self.greedy:
+            best_of = {point.nbytes: point for point in self.points}
+            behind = {budget: point.cost - best_of[budget].cost for budget, point in self.greedy.items()}
+            budget = max(behind, key=behind.__getitem__)
+            if behind[budget] <= 0:
+                found = "equally good choices, by known costs," if self.graph.uncounted else "the best choices, too,"
+                footer = f"greedy finds {found} within the bytes of each point"
+            else:
+                point = self.greedy[budget]
+                label = f"greedy within {bytes_text(budget)}"
+                shown.append((label, str(len(point.names)), point, best_of[budget]))
+                footer = "the greedy choice is shown where it is farthest from the best; .greedy has all"
+        saved = bytes_texts([point.nbytes for _, _, point, _ in shown])
+        costs = [point.cost for _, _, point, _ in shown]
+        texts = self.graph.amounts([*costs, *(0 if best is None else best.cost for *_, best in shown)])
         rows = [["For comparison", "Names", "Saved", "Recomputed", "Best at these bytes"]]
-        for point in self._policies:
-            best = self.within(point.nbytes)
-            other = "all save more" if best is None else self.graph.amount(best.cost)
-            names = str(len(point.names)) if point is self.current else ""
-            rows.append([point.label, names, bytes_text(point.nbytes), self.graph.amount(point.cost), other])
-        if not self.greedy:
-            return rows, ""
-        best_of = {point.nbytes: point for point in self.points}
-        behind = {budget: point.cost - best_of[budget].cost for budget, point in self.greedy.items()}
-        budget = max(behind, key=behind.__getitem__)
-        if behind[budget] <= 0:
-            said = "equally good choices, by known costs," if self.graph.uncounted else "the best choices, too,"
-            return rows, f"greedy finds {said} within the bytes of each point"
-        point, best = self.greedy[budget], best_of[budget]
-        label, names = f"greedy within {bytes_text(budget)}", str(len(point.names))
-        rows.append(
-            [label, names, bytes_text(point.nbytes), self.graph.amount(point.cost), self.graph.amount(best.cost)]
-        )
-        return rows, "the greedy choice is shown at the bytes where it is farthest from the best; .greedy has all"
+        for (label, names, _, best), nbytes, own, least in zip(
+            shown, saved, texts[: len(costs)], texts[len(costs) :], strict=True
+        ):
+            rows.append([label, names, nbytes, own, "all save more" if best is None else least])
+        return rows, footer
 
 
 _BLUE, _ORANGE, _PINK = (COLOURS[letter] for letter in "SRD")

@@ -8,7 +8,7 @@ import functools
 import html
 import json
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -115,6 +115,7 @@ def html_table(
     numeric: Collection[str] = (),
     about: Sequence[str] = (),
     makes: Sequence[Sequence[str]] = (),
+    bars: Mapping[str, Sequence[float]] | None = None,
 ) -> str:
     """A table of texts, which may have several lines, its first row the header.
 
@@ -127,12 +128,24 @@ def html_table(
     head = "".join(f'<th scope="col" {side}>{cell}</th>' for cell, side in zip(header, sides, strict=True))
     starts = [f'<tr data-value="{numbers}">' for numbers in about]
     starts += [f'<tr class="rs-row" tabindex="-1" data-makes="{_listed(names)}">' for names in makes]
+    drawn = [(bars or {}).get(title) for title in rows[0]]
     lines = "".join(
-        start + "".join(f"<td {side}>{cell}</td>" for cell, side in zip(row, sides, strict=True)) + "</tr>"
-        for start, row in zip(starts or ["<tr>"] * len(body), body, strict=True)
+        start
+        + "".join(
+            f"<td {side if bar is None else _with_bar(side, bar[i])}>{cell}</td>"
+            for cell, side, bar in zip(row, sides, drawn, strict=True)
+        )
+        + "</tr>"
+        for i, (start, row) in enumerate(zip(starts or ["<tr>"] * len(body), body, strict=True))
     )
     table = f'<table class="rs-table"><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>'
     return page(table if footer is None else f"{table}<p>{escaped(footer)}</p>")
+
+
+def _with_bar(style: str, fraction: float) -> str:
+    """A cell's style with a bar from its left edge behind the text, as wide as the fraction of the cell."""
+    bar = f"background: linear-gradient(to right, #0072b244 {100 * fraction:.1f}%, transparent 0)"
+    return f'{style[:-1]}; {bar}"'
 
 
 def _in_lines(text: str) -> str:

@@ -3,7 +3,7 @@
 import abc
 import html
 import importlib.util
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from rich import box
@@ -17,6 +17,7 @@ from rich.text import Text
 from rematscope.render.figure import DPI, png
 from rematscope.render.folding import broken, longest_part
 from rematscope.render.html import escaped, html_table, page, pre
+from rematscope.render.units import bar_text
 from rematscope.render.view import View
 
 
@@ -53,14 +54,25 @@ class TextTable(View):
       rows: lists of one length.
       footer: what is said below; None leaves no room for it.
       numeric: the titles of columns that are aligned to the right.
+      bars: by the title of a column, a number from 0 to 1 for each row, drawn as a bar before the text.
     """
 
-    def __init__(self, rows: Sequence[Sequence[str]], footer: str | None = None, numeric: Collection[str] = ()):
+    def __init__(
+        self,
+        rows: Sequence[Sequence[str]],
+        footer: str | None = None,
+        numeric: Collection[str] = (),
+        bars: Mapping[str, Sequence[float]] | None = None,
+    ):
         self.rows = rows
         self.footer = footer
         self.numeric = numeric
+        self.bars = bars or {}
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if self.bars and (drawn := TextTable(self._with_bars(), self.footer, self.numeric)).fits(options.max_width):
+            yield drawn
+            return
         header, *rows = self.rows
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
         # Where words have to be broken, as rich has it.
@@ -73,6 +85,17 @@ class TextTable(View):
         yield table
         if self.footer is not None:
             yield Text(self.footer)
+
+    def _with_bars(self) -> list[list[str]]:
+        """The rows with bars as block characters, and the texts after them aligned to the right."""
+        columns = []
+        for title, *texts in zip(*self.rows, strict=True):
+            if title in self.bars:
+                width = max(map(cell_len, texts), default=0)
+                pairs = zip(self.bars[title], texts, strict=True)
+                texts = [f"{bar_text(fraction)} {text:>{width}}" for fraction, text in pairs]
+            columns.append([title, *texts])
+        return [[*row] for row in zip(*columns, strict=True)]
 
     def fits(self, width: int) -> bool:
         """Whether its columns have room side by side with no word broken."""
@@ -95,7 +118,7 @@ class TextTable(View):
         return widths
 
     def html(self) -> str:
-        return html_table(self.rows, self.footer, self.numeric)
+        return html_table(self.rows, self.footer, self.numeric, bars=self.bars)
 
 
 class Records(TextTable):

@@ -1,5 +1,8 @@
 """Numbers with their units, as people write them."""
 
+from collections.abc import Callable, Sequence
+
+_THOUSANDS = ["", "k", "M", "G", "T", "P"]
 BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 
 
@@ -8,15 +11,30 @@ def bytes_text(count: float) -> str:
     return _scaled(count, 1024, list(BYTES))
 
 
+def bytes_texts(counts: Sequence[float]) -> list[str]:
+    """Texts of a column of bytes in one unit, that of the largest: `0.016 MiB`, `1.25 MiB`.
+
+    What would be below 0.001 keeps a unit of its own.
+    """
+    return _in_one_unit(counts, 1024, list(BYTES), bytes_text)
+
+
 def count_text(count: int, unit: str) -> str:
     """`11 transcendentals`, `1.2 M FLOPs`: exact below 10,000, else three digits."""
     unit = unit if count != 1 else unit.removesuffix("s")
-    return f"{count:,} {unit}" if count < 10_000 else f"{_scaled(count, 1000, ['', 'k', 'M', 'G', 'T', 'P'])} {unit}"
+    return f"{count:,} {unit}" if count < 10_000 else f"{_scaled(count, 1000, _THOUSANDS)} {unit}"
 
 
 def amount_text(cost: float) -> str:
     """`9,999`, `1.2 M`; for a cost in a unit of the user's own, `0.0123`."""
     return count_text(cost, "").rstrip() if isinstance(cost, int) else f"{cost:.3g}"
+
+
+def amount_texts(costs: Sequence[float]) -> list[str]:
+    """Texts of a column of amounts in one unit, that of the largest: `0.0974 T`, `6.69 T`."""
+    if not all(isinstance(cost, int) for cost in costs) or max(costs, default=0) < 10_000:
+        return [amount_text(cost) for cost in costs]
+    return _in_one_unit(costs, 1000, _THOUSANDS, amount_text)
 
 
 SECONDS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9, "ps": 1e-12}
@@ -32,13 +50,40 @@ def _scaled(count: float, step: int, units: list[str]) -> str:
     size, i = float(count), 0
     while size >= step and i < len(units) - 1:
         size, i = size / step, i + 1
-    digits = f"{size:.3g}" if size < 1000 else f"{size:.0f}"
-    return f"{digits} {units[i]}".rstrip()
+    return f"{_digits(size)} {units[i]}".rstrip()
+
+
+def _in_one_unit(counts: Sequence[float], step: int, units: list[str], alone: Callable[[float], str]) -> list[str]:
+    largest, i = float(max(map(abs, counts), default=0)), 0
+    while largest >= step and i < len(units) - 1:
+        largest, i = largest / step, i + 1
+    size = float(step**i)
+
+    def text(count: float) -> str:
+        if i == 0 or 0 < abs(count) < size / 1000:
+            return alone(count)
+        return f"{'0' if not count else _digits(count / size)} {units[i]}"
+
+    return [text(count) for count in counts]
+
+
+def _digits(size: float) -> str:
+    return f"{size:.3g}" if size < 1000 else f"{size:.0f}"
 
 
 def counted(count: int, word: str) -> str:
     """`1 point`, `1,234 points`."""
     return f"{count:,} {word}{'s' * (count != 1)}"
+
+
+_EIGHTHS = " ▏▎▍▌▋▊▉█"
+
+
+def bar_text(fraction: float, width: int = 6) -> str:
+    """A bar of block characters, padded to `width`: `███▎  ` for 0.55."""
+    eighths = round(8 * width * min(max(fraction, 0.0), 1.0))
+    full, part = divmod(max(eighths, fraction > 0), 8)
+    return ("█" * full + _EIGHTHS[part] * (part > 0)).ljust(width)
 
 
 _FACTOR = 9  # a difference of +900 %, ten times as much, is the first that is written as a factor

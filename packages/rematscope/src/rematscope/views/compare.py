@@ -12,7 +12,7 @@ from rematscope.ir.cost import Cost, program_cost
 from rematscope.memory.liveness import live_bytes
 from rematscope.memory.timeline import Timeline
 from rematscope.render.parts import Records, TextTable
-from rematscope.render.units import bytes_text
+from rematscope.render.units import bytes_text, bytes_texts
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import TimeEstimate, estimate_time
@@ -68,8 +68,10 @@ class ComparisonRow:
         return self.timeline.peak_bytes
 
 
+_PEAK = "Peak (estimated, no fusion)"
+
 # Titles of the columns that are aligned to the right.
-_NUMERIC = ("Saved", "Recompute time", "Share of time", "Peak (estimated, no fusion)")
+_NUMERIC = ("Saved", "Recompute time", "Share of time", _PEAK)
 
 
 class Comparison(View):
@@ -94,19 +96,23 @@ class Comparison(View):
         return self._table().html()
 
     def _table(self) -> TextTable:
-        return TextTable(self.cells(), self._footer(), numeric=_NUMERIC)
+        peaks = [row.peak_bytes for row in self.rows]
+        bars = {_PEAK: [peak / (max(peaks) or 1) for peak in peaks]}
+        return TextTable(self.cells(), self._footer(), _NUMERIC, bars)
 
     def cells(self) -> list[list[str]]:
         """Return the header, and a list of texts per row."""
         timed = ["Recompute time", "Share of time"] if self.rows[0].device else []
-        cells = [["", "Saved", "Recomputed", *timed, "Deferred", "Peak (estimated, no fusion)"]]
-        for row in self.rows:
+        cells = [["", "Saved", "Recomputed", *timed, "Deferred", _PEAK]]
+        saved = bytes_texts([row.saved_bytes for row in self.rows])
+        peaks = bytes_texts([row.peak_bytes for row in self.rows])
+        for row, kept, peak in zip(self.rows, saved, peaks, strict=True):
             again, late = (work_text(cost) or "0" for cost in (row.recompute_cost, row.deferred_cost))
             if row.seconds:
                 timed = row.seconds.recompute_texts
-            kept, moved = bytes_text(row.saved_bytes), row.trace.host_bytes()
+            moved = row.trace.host_bytes()
             kept += f" + {bytes_text(moved)} in host memory" if moved else ""
-            cells.append([row.label, kept, again, *timed, late, bytes_text(row.peak_bytes)])
+            cells.append([row.label, kept, again, *timed, late, peak])
         return cells
 
     def _footer(self) -> str:

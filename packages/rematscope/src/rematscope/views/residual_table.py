@@ -12,7 +12,7 @@ from rematscope.ir.program import Value, type_text
 from rematscope.ir.source import common_path, numberless
 from rematscope.render.html import html_table
 from rematscope.render.parts import Records, TextTable
-from rematscope.render.units import bytes_text, seconds_text
+from rematscope.render.units import bytes_text, bytes_texts, seconds_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import estimate_time, spent_by
@@ -120,7 +120,8 @@ class ResidualTable(View):
         return [header, *(texts[i] for i in sorted(order[:count])), [said.get(title, "") for title in header]]
 
     def _table(self, cells: list[list[str]]) -> TextTable:
-        return TextTable(cells, self._footer, NUMERIC)
+        shares = [row.share if row.memory == "device" else 0.0 for row in self.rows]
+        return TextTable(cells, self._footer, NUMERIC, {"Share": shares} if len(cells) == len(shares) + 1 else {})
 
     def html(self) -> str:
         return self._table(self.cells()).html()
@@ -155,14 +156,14 @@ class ResidualTable(View):
             "Used by",
         ]
         cells = [header]
-        for row in self.rows:
+        sizes = bytes_texts([row.device_bytes for row in self.rows])
+        for row, nbytes in zip(self.rows, sizes, strict=True):
             count = len(row.values)
             saved = common_path(row.values) if row.kind == "argument" else " … ".join(row.values[:: max(count - 1, 1)])
             kind = row.type if count == 1 else f"{count} × {row.type}"
             name = [row.name or ""] * named
             line = "\n".join(filter(None, [row.module, row.source]))
             share = f"{100 * row.share:.1f} %" if row.memory == "device" else ""
-            nbytes = bytes_text(row.device_bytes)
             spent = ["" if row.seconds is None else seconds_text(row.seconds)] * timed
             cells.append([saved, kind, nbytes, share, row.origin, *spent, *name, line, row.needed_by])
         return cells

@@ -1,0 +1,58 @@
+"""Columns of numbers have one unit, and bars for magnitudes where there is space for them."""
+
+import io
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Console
+
+from rematscope.render.parts import TextTable
+from rematscope.render.units import BYTES, amount_texts, bar_text, bytes_texts
+
+THOUSANDS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
+
+
+def units_and_numbers(texts, sizes):
+    parts = [text.replace(",", "").partition(" ") for text in texts]
+    return [unit for _, _, unit in parts], [float(number) * sizes[unit] for number, _, unit in parts]
+
+
+@given(st.lists(st.integers(0, 2**44), min_size=1))
+@pytest.mark.parametrize(("texts_of", "sizes"), [(bytes_texts, BYTES), (amount_texts, THOUSANDS)])
+def test_a_column_has_one_unit_and_three_digits(texts_of, sizes, counts):
+    units, numbers = units_and_numbers(texts_of(counts), sizes)
+    assert numbers == pytest.approx(counts, rel=5.1e-3)
+    largest = sizes[units[counts.index(max(counts))]]
+    assert {sizes[unit] for unit, count in zip(units, counts, strict=True) if count >= largest / 1000} <= {largest}
+
+
+def test_what_one_unit_cannot_show_keeps_its_own():
+    assert bytes_texts([4, 16 * 2**20, 0]) == ["4 B", "16 MiB", "0 MiB"]
+    assert amount_texts([97_400_000_000, 6_690_000_000_000]) == ["0.0974 T", "6.69 T"]
+    assert amount_texts([1.5, 2]) == ["1.5", "2"], "a unit of the user's own"
+
+
+@given(st.floats(0, 1), st.floats(0, 1))
+def test_a_longer_bar_is_for_a_larger_fraction(a, b):
+    bars = [bar_text(fraction) for fraction in sorted((a, b))]
+    eighths = [sum(" ▏▎▍▌▋▊▉█".index(block) for block in bar) for bar in bars]
+    assert all(len(bar) == 6 for bar in bars) and eighths == sorted(eighths)
+    assert (eighths[0] > 0) == (min(a, b) > 0) and abs(eighths[1] - 48 * max(a, b)) <= 1
+
+
+def drawn(table, width):
+    console = Console(width=width, file=io.StringIO())
+    console.print(table)
+    return console.file.getvalue()
+
+
+def test_bars_are_drawn_where_the_table_still_fits():
+    rows = [["Name", "Share"], ["all of it", "100.0 %"], ["a part", "6.3 %"]]
+    table = TextTable(rows, numeric=("Share",), bars={"Share": [1.0, 0.063]})
+    wide, narrow = drawn(table, 40), drawn(table, 18)
+    assert "██████ 100.0 %" in wide and re.search(r"▍ +6\.3 %", wide)
+    assert "█" not in narrow and "100.0 %" in narrow
+    assert len({line.index("%") for line in wide.splitlines() if "%" in line}) == 1
+    assert "linear-gradient(to right, #0072b244 6.3%" in table.html()

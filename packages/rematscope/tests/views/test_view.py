@@ -194,11 +194,11 @@ def test_a_table_of_residuals_says_what_is_saved_by_which_line_for_what():
     where = f"test_view.py:{layer.__code__.co_firstlineno + 1} (layer)"
     text = plain_text(residual_table(layer, ARGUMENTS[0], ARGUMENTS[2]))
     assert text.splitlines() == [
-        "Residual  Type      Bytes   Share  Op        Line                     Used by",
-        "─────────────────────────────────────────────────────────────────────────────────────",
-        f"c         f32[5]     20 B  17.2 %  cos       {where}  d = ct * c",
-        "W         f32[5,4]   80 B  69.0 %  argument                           e = d @ W",
-        "x         f32[4]     16 B  13.8 %  argument                           f = outer(d, x)",
+        "Residual  Type      Bytes          Share  Op        Line                     Used by",
+        "────────────────────────────────────────────────────────────────────────────────────────────",
+        f"c         f32[5]     20 B  █      17.2 %  cos       {where}  d = ct * c",
+        "W         f32[5,4]   80 B  ████▏  69.0 %  argument                           e = d @ W",
+        "x         f32[4]     16 B  ▉      13.8 %  argument                           f = outer(d, x)",
         "layer saves 116 B: computed 20 B + arguments 96 B",
     ]
 

@@ -38,7 +38,7 @@ VIEWS = {
     "Frontier": lambda: rematscope.frontier(hostile, *ARGUMENTS),
     "SavedNamesMatrix": lambda: rematscope.frontier(hostile, *ARGUMENTS).matrix,
     "Fit": lambda: rematscope.fit(hostile, *ARGUMENTS, peak="1 MiB"),
-    "Auto": lambda: rematscope.auto(in_modules, *ARGUMENTS, saved=0),
+    "Auto": lambda: rematscope.auto(in_modules, saved=0).plan(*ARGUMENTS),
     "Comparison": lambda: rematscope.compare({"<x-label>": hostile}, *ARGUMENTS, device="h100"),
     "Lines": lambda: Lines(["<x-line>", "a & b"]),
     "Paragraph": lambda: Paragraph("<x-paragraph> a & b"),

@@ -55,7 +55,8 @@ def gather(source: Path) -> None:
         place.write_bytes(pages.as_it_came(page))
     pack(source / f"{WORKBOOK}.zip", source)
     shutil.copytree(HERE / "static", source / "static")
-    for name in ("index.md", "reference.rst"):
+    for name in ("index.md", "reference.rst", *(str(page.relative_to(HERE)) for page in HERE.glob("reference/*.rst"))):
+        (source / name).parent.mkdir(exist_ok=True)
         text = (HERE / name).read_text(encoding="utf-8")
         text = text.replace("COURSE", "\n".join(_course())).replace("PRINTED", PRINTED * bool(_browser()))
         (source / name).write_text(text, encoding="utf-8")

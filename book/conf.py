@@ -11,7 +11,7 @@ from book import running
 project = "Remat Workbook"
 author = "The Remat Workbook developers"
 copyright = author
-extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.autosummary", "sphinx.ext.napoleon", "sphinx_copybutton"]
 html_math_renderer = "mathml"  # which browsers draw by themselves; MathJax would be fetched from a host of its own
 exclude_patterns = ["static", "as_it_is"]
 
@@ -23,6 +23,7 @@ myst_heading_anchors = 4
 
 autodoc_member_order = "groupwise"
 autodoc_typehints = "description"
+autosummary_generate = False  # its tables of first sentences alone
 napoleon_use_ivar = True
 
 html_theme = "sphinx_book_theme"

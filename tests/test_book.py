@@ -1,5 +1,6 @@
 """The book has every page of the course, in its order, and none of its links leads nowhere."""
 
+import itertools
 import json
 import re
 import subprocess
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import book.__main__
+import rematscope
 import start
 from book import links, running
 from book.__main__ import gather, main, pack
@@ -83,6 +85,14 @@ def test_each_page_says_below_its_title_how_to_run_it(repository):
         assert f"`{name}`" in said and "](../remat-workbook.zip)" in said and "start.py" in said
         colab = f"https://colab.research.google.com/github/owner/name/blob/main/{name}"
         assert (colab in said) == (f"git clone {repository} workbook" in said) == bool(repository)
+
+
+def test_the_reference_has_each_public_name_once():
+    named = [
+        re.findall(r"^\.\. auto(?:function|class):: (\w+)$", page.read_text(), flags=re.MULTILINE)
+        for page in (start.ROOT / "book" / "reference").glob("*.rst")
+    ]
+    assert sorted(itertools.chain.from_iterable(named)) == sorted(rematscope.__all__)
 
 
 def test_a_link_that_leads_nowhere_is_named(tmp_path):

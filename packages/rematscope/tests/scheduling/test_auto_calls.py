@@ -344,6 +344,10 @@ def test_rematscope_looks_at_it_as_at_f():
     assert trace(plain, W, X).bytes_by_kind() == trace(loss, W, X).bytes_by_kind()
     assert measure(f, W, X).temp_bytes == f.plan(W, X).measurement.temp_bytes
 
+    some = auto(loss, saved="1 KiB", argnums=0)
+    for each in (some, some.plan(W, X).function):
+        assert measure(each, W, X).output_bytes == some.plan(W, X).measurement.output_bytes
+
     def step(w, x):
         return w - 0.1 * jax.grad(auto(loss, saved="1 KiB"))(w, x)
 

@@ -14,7 +14,7 @@ from rematscope.errors import PlanError
 from rematscope.ir.gradients import isolated
 from rematscope.scheduling.argnums import ArgNums, check_argnums, gradient_mask
 from rematscope.scheduling.planned import Constant, Planned
-from rematscope.tracing.arguments import called, flattened, shapes_of
+from rematscope.tracing.arguments import PartlyDifferentiable, called, flattened, shapes_of
 from rematscope.tracing.signature import Signature
 
 source_info_util.register_exclusion(__file__)
@@ -24,7 +24,7 @@ R = TypeVar("R")
 _MOST_PLANS = 128  # of one function; the one that was not used for longest is dropped
 
 
-class PlannedPerCall(Constant, Generic[P, R]):
+class PlannedPerCall(Constant, PartlyDifferentiable, Generic[P, R]):
     """A function with a plan for each combination of shapes, dtypes, pytrees and static values that it is called with.
 
     The plans live as long as this object.
@@ -45,6 +45,9 @@ class PlannedPerCall(Constant, Generic[P, R]):
 
     def __get__(self, instance: object, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
+
+    def gradient_mask(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[bool] | None:
+        return gradient_mask(self.__wrapped__, args, kwargs, self.argnums)
 
     def _planned(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """What was made for calls like this one, now if it was not before."""

@@ -15,7 +15,7 @@ from rematscope.scheduling.differentiable import differentiable
 from rematscope.scheduling.plain import Plain, checkpointed
 from rematscope.scheduling.schedule import Schedule
 from rematscope.scheduling.zeros import without
-from rematscope.tracing.arguments import called
+from rematscope.tracing.arguments import PartlyDifferentiable, called
 from rematscope.tracing.checkpoints import CalledOnce
 from rematscope.tracing.signature import Signature
 
@@ -32,7 +32,7 @@ class Constant:
         return self
 
 
-class Planned(Constant):
+class Planned(Constant, PartlyDifferentiable):
     """A function with a plan for its gradient.
 
     Value, `jvp`, gradient and second order come from the program that was traced when the plan was made.
@@ -59,6 +59,9 @@ class Planned(Constant):
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         self._signature.check(args, kwargs)
         return self.call(args, kwargs)
+
+    def gradient_mask(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[bool] | None:
+        return self._grad_mask
 
     def call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call it with arguments that are known to be like the planned ones."""

@@ -61,6 +61,14 @@ def flattened(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, A
     return FlatFunction(f, tree), leaves
 
 
+class PartlyDifferentiable:
+    """A function with gradients for some of its arguments, of which a trace takes no others."""
+
+    def gradient_mask(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Sequence[bool] | None:
+        """Return which leaves of a call get a gradient; None for all."""
+        raise NotImplementedError
+
+
 def vjp_for(flat: Callable[..., Any], leaves: Sequence[Any], grad_mask: Sequence[bool]) -> tuple[Any, Any]:
     """Return `jax.vjp` of a function of leaves with respect to those in the mask; others are constants."""
 

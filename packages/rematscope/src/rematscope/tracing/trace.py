@@ -28,6 +28,7 @@ from rematscope.ir.source import Source
 from rematscope.ir.value_names import name_values, names_again
 from rematscope.render.progress import working
 from rematscope.tracing.arguments import (
+    PartlyDifferentiable,
     argument_paths,
     called,
     check_differentiable,
@@ -261,6 +262,9 @@ def trace_call(
         float0, like that of an integer, and the backward pass computes nothing for it.
     """
     __tracebackhide__ = True
+    given: object = f
+    if grad_mask is None and isinstance(given, PartlyDifferentiable):
+        grad_mask = given.gradient_mask(args, kwargs)
     flat, leaves = flattened(f, args, kwargs)
     if not isinstance(differentiate, bool | None):
         raise TraceError(

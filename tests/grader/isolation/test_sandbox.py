@@ -177,14 +177,14 @@ def test_what_a_learners_page_imports_is_there_and_does_nothing_until_it_is_call
         ("time.sleep(1000)", "could not be judged", "longer than 2 s", {"seconds": 2}),
         ("os.close(3); time.sleep(1000)", "could not be judged", "longer than 2 s", {"seconds": 2}),
         ("bytes(10**10)", "not passed", "MemoryError", {}),
-        ("os.write(3, bytes(100)); os._exit(0)", "could not be judged", "no evidence", {}),
-        ("os.write(3, b'x' * 100); os._exit(0)", "could not be judged", "no evidence", {}),
+        ("os.write(3, bytes(100)); os._exit(0)", "could not be judged", "invalid evidence", {}),
+        ("os.write(3, b'x' * 100); os._exit(0)", "could not be judged", "invalid evidence", {}),
         (
             "from grader.isolation.inside import messages, protocol\nfrom grader.verdicts.verdict import Verdict\n"
             f"passed = Verdict('{NAME}', 'passed').to_dict()\n"
             "messages.send(socket.socket(fileno=3), protocol.NoEvidence(passed)); os._exit(0)",
             "could not be judged",
-            "no evidence",
+            "invalid evidence",
             {},
         ),
         (
@@ -193,7 +193,7 @@ def test_what_a_learners_page_imports_is_there_and_does_nothing_until_it_is_call
             "forged = {'outcome': 'not passed', 'findings': [finding]}\n"
             "messages.send(socket.socket(fileno=3), protocol.NoEvidence(forged)); os._exit(0)",
             "could not be judged",
-            "no evidence",
+            "invalid evidence",
             {},
         ),
         ("raise ValueError('\\x1b[2Jhello ' + 'x' * 10**6)", "not passed", "ValueError:  [2Jhello", {}),

@@ -244,7 +244,7 @@ def {NAME}(w1, w2, x):
         ("forged['extra'] = 1", "could not be judged", "damaged"),
         ("forged = [forged] * 2", "could not be judged", "damaged"),
         ("forged = 'x' * 10_000_001", "could not be judged", "characters long"),
-        ("forged = 'x' * 30_000_000", "could not be judged", "no evidence"),
+        ("forged = 'x' * 30_000_000", "could not be judged", "invalid evidence"),
     ],
 )
 @bubblewrap.needed

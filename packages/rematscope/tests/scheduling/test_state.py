@@ -305,7 +305,7 @@ def test_on_a_mesh_it_does_what_plain_f_does_or_says_why_not():
         else:
             assert_same(over(f, check, inside), over(net_sum, check, inside))
     for look in (trace, measure, lambda f, *args: planned(f)(*args), lambda f, *args: with_schedule(f)(*args)):
-        with pytest.raises(TraceError, match="uses the axis 'd', which only the shard_map"):
+        with pytest.raises(TraceError, match="uses the axis d, which only the shard_map"):
             look(lambda w, x: jax.lax.psum(net_sum(w, x), "d"), W, X)
     assert np.isfinite(
         jax.vmap(with_schedule(lambda x: jax.lax.psum(net_sum(W, x), "i")), axis_name="i")(X[None])

@@ -182,8 +182,8 @@ class Cluster:
             if self._client.status == "running" and not isinstance(error, lost):
                 raise
             raise RunError(
-                f"The Dask scheduler at {self._scheduler} does not answer any more. The grades so far are kept: start "
-                "it again, and add --resume."
+                f"The Dask scheduler at {self._scheduler} no longer answers. The grades so far are saved: "
+                "restart the scheduler, and add --resume."
             ) from None
 
 

@@ -86,10 +86,10 @@ _PAGE = [
 | ●●○○○ | 15 minutes | [1 · Residuals](../notebooks/01_residuals.ipynb) |
 """,
     ),
-    ("markdown", "## Why this matters\n\nSTUB: what somebody gains who can do this, in a few sentences."),
-    ("markdown", "## A mini-example\n\nSTUB: something smaller than the problem, which runs and shows the idea."),
+    ("markdown", "## Why this matters\n\nSTUB: why a learner should be able to do this, in a few sentences."),
+    ("markdown", "## A mini-example\n\nSTUB: an example smaller than the problem, which runs and shows the idea."),
     ("code", "import jax\nimport jax.numpy as jnp"),
-    ("markdown", "## Common pitfalls\n\nSTUB: what is often mistaken."),
+    ("markdown", "## Common pitfalls\n\nSTUB: common mistakes."),
     (
         "markdown",
         """
@@ -101,7 +101,7 @@ Write `NAME(x)`. STUB: what it computes, and what it saves and recomputes when i
 |---|---|---|
 | `x` | `(n,)` | `n` 1 to 9 |
 
-STUB: each number and choice that may vary, with its range, as `ranges` in task.py has it; the checker draws its own.
+STUB: each number and choice that may vary, with its range, as `ranges` in task.py has it; the grader draws its own.
 """,
     ),
     ("code", 'def NAME(x):\n    """STUB: what it returns."""\n    raise NotImplementedError("your turn")'),
@@ -111,8 +111,8 @@ STUB: each number and choice that may vary, with its range, as `ranges` in task.
         """
 ## Stuck?
 
-`hint()` asks a question that fits what the last check found; call it again for the next one. Once you have passed, or
-after three honest attempts, `solution()` shows a worked answer beside yours. Both are buttons above the verdict too.
+`hint()` asks a question about the last finding; call it again for the next one. After a pass, or after three honest
+attempts, `solution()` shows a worked answer next to yours. Both are also buttons above the verdict.
 """,
     ),
 ]
@@ -127,7 +127,7 @@ def NAME(x):
 
 _ENTRY = '"""Exercise NUMBER: STUB: what is asked for, in a line."""\n'
 
-_TASK = '''"""What an answer is tried on."""
+_TASK = '''"""The cases that an answer is tried on."""
 
 import jax
 import jax.numpy as jnp
@@ -141,8 +141,8 @@ signature = "NAME(x)"
 
 
 def cases(rng):
-    """Both ends of the range, and something between."""
-    # STUB: whatever tells answers apart, from all that the page allows: sizes, dtypes, jax.vmap, jax.jit.
+    """Both ends of the range, and a value between them."""
+    # STUB: all that the page allows and that distinguishes answers: sizes, dtypes, jax.vmap, jax.jit.
     return tuple(Case(f"{n} numbers", _shapes(n), structure={"n": n}) for n in (1, int(rng.integers(2, 9)), 9))
 
 
@@ -184,7 +184,7 @@ hints = (Hint("Which question leads to the first step?"), *ABOUT_ERRORS)
 
 def requirements(case):
     # STUB: what may be saved and recomputed in a case; each has a wrong answer that only it catches.
-    return [[Saves(("the cosine",), too_much="Which value is kept besides?")]]
+    return [[Saves(("the cosine",), too_much="Which other value is saved?")]]
 '''
 
 _RIGHT = '''"""Right answers to NAME, spelled in many ways."""

@@ -91,11 +91,11 @@ def test_fit_takes_the_costs_that_plan_takes():
 
 LIMITS = {
     "no text": ({"peak": ""}, r"peak='' cannot be read\. Write bytes like"),
-    "neither": ({}, "give auto either peak=, .* or saved="),
-    "both": ({"peak": "1 GiB", "saved": 0}, "give auto either peak=, .* or saved="),
+    "neither": ({}, "needs exactly one limit: peak=, .* or saved="),
+    "both": ({"peak": "1 GiB", "saved": 0}, "needs exactly one limit: peak=, .* or saved="),
     "a switch": ({"peak": False}, "peak=False is not a number of bytes"),
     "a part": ({"saved": 0.5}, r"saved=0\.5 is not a number of bytes"),
-    "a switch of compiles": ({"peak": "1 MiB", "compiles": True}, r"compiles=True will not do.*Give 1 or more\.$"),
+    "a switch of compiles": ({"peak": "1 MiB", "compiles": True}, r"compiles=True is not valid.*Give 1 or more\.$"),
 }
 
 
@@ -140,7 +140,7 @@ def test_a_file_of_another_kind_holds_no_choice(text, tmp_path):
 
 @pytest.mark.parametrize("path", [None, 3])
 def test_what_is_no_path_holds_no_choice(path):
-    refused(PlanError, rf"^{path} is no path\. Give that of a file", lambda: load_schedule(path, net))
+    refused(PlanError, rf"^{path} is not a path\. Give the path of a file", lambda: load_schedule(path, net))
 
 
 POLICIES = jax.checkpoint_policies
@@ -148,7 +148,7 @@ POLICIES = jax.checkpoint_policies
 
 @pytest.mark.parametrize("policy", ["dots", 3, ["h"], {}])
 def test_a_policy_that_is_no_function_is_refused_at_once(policy):
-    refused(PlanError, r"^policy= is .*, and no policy\. Give a function such as", lambda: with_schedule(net, policy))
+    refused(PlanError, r"^policy= is .*, not a policy\. Give a function such as", lambda: with_schedule(net, policy))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +163,7 @@ def test_a_policy_that_is_no_function_is_refused_at_once(policy):
 )
 def test_what_makes_policies_is_told_from_a_policy(policy):
     refused(
-        PlanError, rf"^policy= is {policy.__name__}, which makes a policy", lambda: with_schedule(net, policy)(W, X)
+        PlanError, rf"^policy= is {policy.__name__}, which returns a policy", lambda: with_schedule(net, policy)(W, X)
     )
     checkpointed = jax.checkpoint(net, policy=policy)
     refused(TraceError, rf"^a checkpoint of net has policy={policy.__name__}, which", lambda: trace(checkpointed, W, X))

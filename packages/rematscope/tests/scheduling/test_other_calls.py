@@ -225,7 +225,7 @@ def differs(case, made):
             found = value_and_gradients(made, case.now, now)
         except PlanError as refusal:
             assert re.search(
-                "planned for another call: |about another function than .* or about arguments", str(refusal)
+                "planned for another call: |is for another function than .* with these arguments", str(refusal)
             )
             return True
         assert_same(found, expected)

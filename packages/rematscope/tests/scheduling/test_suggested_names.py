@@ -146,7 +146,8 @@ def test_what_keeps_everything_needs_no_names_and_other_checkpoints_are_refused(
     assert auto(branched, peak=limit).plan(W, X).suggested_names.names == ()
     found = auto(branched, peak=limit * 99 // 100).plan(W, X)
     with pytest.raises(
-        PlanError, match=r"where these are: .* test_suggested_names\.py:\d+ \(branched\)(, \d times)?.* Write"
+        PlanError,
+        match=r"which names cannot express: .* test_suggested_names\.py:\d+ \(branched\)(, \d times)?.* Write",
     ):
         _ = found.policy
 

@@ -56,7 +56,7 @@ class NameSuggestion:
     """A value that is worth saving. It can be given a name, unless it never leaves a library's call.
 
     Attributes:
-      value: which value of its line it is, such as `the result of a matrix product`.
+      value: which value of its line it is, such as `the result of a matmul`.
       source: the line that computes it.
       type: its dtype and shape, `f32[8,64]`; in a loop, those of one iteration.
       nbytes: the bytes that saving it adds, summed over all layers that run the line.

@@ -186,7 +186,7 @@ class Pictured(View, abc.ABC):
 
     @abc.abstractmethod
     def caption(self) -> str:
-        """What the picture is of, for whoever cannot see it."""
+        """The alternative text of the picture."""
 
     @abc.abstractmethod
     def plot(self, ax) -> None:

@@ -204,11 +204,9 @@ def auto(
     __tracebackhide__ = True
     given, name = (peak, "peak") if saved is None else (saved, "saved")
     if given is None or (peak is not None and saved is not None):
-        raise PlanError(
-            "give auto either peak=, the limit for the compiled peak, or saved=, the limit for saved bytes."
-        )
+        raise PlanError("auto needs exactly one limit: peak=, for the compiled peak, or saved=, for the saved bytes.")
     if not isinstance(compiles, int) or isinstance(compiles, bool) or compiles < 1:
-        raise PlanError(f"compiles={compiles!r} will not do: auto compiles what it returns. Give 1 or more.")
+        raise PlanError(f"compiles={compiles!r} is not valid: auto compiles what it returns. Give 1 or more.")
     check_argnums(argnums)
     limit = budget_bytes(given, name)
     check_target(target)
@@ -226,27 +224,27 @@ def _so_far(search: Search, limit: int) -> str:
         return f"Nothing had been compiled for {search.name}."
     if not fits:
         least = min(trial.peak_bytes for trial in search.trials)
-        return f"{which}, and none takes {bytes_text(limit)} or less: the smallest takes {bytes_text(least)}."
+        return f"{which}. None fits into {bytes_text(limit)}; the smallest needs {bytes_text(least)}."
     least = min(trial.peak_bytes for trial in fits)
-    return f"{which}, and one takes {bytes_text(least)}: compiles={len(search.trials)} stops there."
+    return f"{which}. One needs {bytes_text(least)}: compiles={len(search.trials)} would stop there."
 
 
 def _weighed(host: Any, cost: Any, device: Any, target: str, limits_peak: bool) -> Device:
     """The device on whose seconds moves to a host are weighed against computing again."""
     if not isinstance(host, HostOffload):
-        raise PlanError(f"host={host!r} is not a HostOffload. Give one, HostOffload(bandwidth=16e9), or leave it out.")
+        raise PlanError(f"host={host!r} is not a HostOffload. Pass HostOffload(bandwidth=16e9), or remove host=.")
     if not hasattr(jax, "memory"):
-        raise PlanError(f"JAX {jax.__version__} has no jax.memory, by which values move to a host. Take a newer one.")
+        raise PlanError(f"JAX {jax.__version__} has no jax.memory, which offloading needs. Install a newer JAX.")
     if target == "cpu" and limits_peak:
         raise PlanError(
-            "the memory of a CPU is the host's, and what moves there takes as much of its peak. Compile for what has "
-            "memory of its own, such as target='tpu v5e', or leave host= out."
+            "host= has no effect on the peak of a CPU, whose memory is the host memory. Compile for a device with its "
+            "own memory, such as target='tpu v5e', or remove host=."
         )
     if cost == work and device is None and target.partition(":")[0] in DEVICES:
         return device_called(target)
     if cost != "seconds":
         raise PlanError(
-            "with host= seconds are what is least, for both moving and computing again take them: add cost='seconds' "
-            "and of which device, device='tpu v5e'."
+            "host= needs a cost in seconds, to weigh transfers against recompute: add cost='seconds' and a "
+            "device, device='tpu v5e'."
         )
     return cast(Device, cost_meant(cost, device))

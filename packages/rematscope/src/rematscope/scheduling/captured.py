@@ -42,8 +42,8 @@ def captured(f: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, An
     once = traced_for_a_plan(f, args, kwargs)
     if any(isinstance(each, jax.core.Tracer) for each in once.jaxpr.consts):
         raise PlanError(
-            f"{called(f)} closes over a value that a transformation around the plan is tracing, such as jit or grad. "
-            "Make it an argument, or plan outside of that transformation."
+            f"{called(f)} closes over a traced value of an outer transformation, such as jit or grad. Make it an "
+            "argument, or plan outside of that transformation."
         )
     return once
 
@@ -73,10 +73,10 @@ def traced_for_a_plan(f: Callable[..., Any], args: Sequence[Any], kwargs: Mappin
     if changed:
         raise _keeps_state(f, f"its argument, {described(changed[0])}")
     if any(id(each) not in before for each in _tracers(f)):
-        raise _keeps_state(f, "an object that outlives the call, and now holds a value of the trace (a leaked tracer)")
+        raise _keeps_state(f, "an object that outlives the call and now holds a traced value (a leaked tracer)")
     body, constvars, _ = body_of(once.jaxpr)
     if any(type(v.aval).__name__ == "AbstractRef" for v in (*body.invars, *constvars)):
-        raise _keeps_state(f, "a mutable array (jax.new_ref) that was made outside of it")
+        raise _keeps_state(f, "a mutable array (jax.new_ref) that was created outside of it")
     return CalledOnce(f, once.jaxpr, once.returning(once.jaxpr.out_avals))
 
 

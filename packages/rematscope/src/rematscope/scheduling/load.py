@@ -59,7 +59,9 @@ def load_schedule(path: str | os.PathLike[str], f: Callable[P, R]) -> "LoadedFun
     """
     __tracebackhide__ = True
     if not isinstance(path, str | os.PathLike):
-        raise PlanError(f"{path!r} is no path. Give that of a file which auto(f, …).plan(*args).save('…') wrote.")
+        raise PlanError(
+            f"{path!r} is not a path. Give the path of a file that auto(f, …).plan(*args).save('….json') wrote."
+        )
     return LoadedFunction(os.fspath(path), f, _read(path))
 
 
@@ -100,8 +102,8 @@ class LoadedFunction(PlannedPerCall[P, R]):
             raise _holds_none(self._path) from None
         if digest(linearized) != saved.structure:
             raise PlanError(
-                f"{self._path} is about another function than {self.__name__} with these arguments, or about arguments "
-                "of other shapes, or JAX traces it differently now. Let auto choose again."
+                f"{self._path} is for another function than {self.__name__} with these arguments: the operations "
+                "or shapes differ, or JAX traces them differently now. Let auto plan again."
             )
         if saved.plain is not None:
             return with_checkpoints(once, signature, saved.plain, grad_mask)

@@ -1,4 +1,4 @@
-"""What `auto` found: a function, what it keeps and computes again, and how well that is known. Displays itself."""
+"""The result of `auto`'s search: the planned function, what it saves and recomputes, and what is proven about it."""
 
 import dataclasses
 import json
@@ -37,7 +37,7 @@ from rematscope.seconds.devices import Device
 from rematscope.xla.compiling import Compiled
 from rematscope.xla.measure import Measurement
 
-_CLOSED = "loops in loops, branches and shard_maps count as one operation each"
+_CLOSED = "nested loops, branches and shard_maps count as one operation each"
 _LINES = 12  # of a table
 
 
@@ -63,19 +63,16 @@ class Line:
 
 
 class Auto(Constant, Pictured):
-    """The plan of `auto` for calls with some shapes. Displays itself as a picture with its numbers.
-
-    A plan can be pickled if its function, arguments and options can be; the function is traced again where it is read.
+    """A plan within a memory limit. Displays itself as a picture with its numbers.
 
     Attributes:
-      function: computes and differentiates like the function that `auto` was given, for calls that the plan is for. It
-        refuses others; the result of `auto` makes a plan for each.
-      limit: limit of the peak, or of the saved bytes.
-      limits_peak: whether it is the peak that is limited.
-      target: what was compiled for.
-      trials: all candidates that were compiled, in order.
-      bound: proven lower bound of the recompute of every choice within the limit: in the 0/1 program with its estimate
-        of memory, not for what a compiler could make.
+      function: the planned function, a drop-in replacement for the original one.
+      limit: the limit in bytes.
+      limits_peak: whether the limit is for the compiled peak; else it is for the saved bytes.
+      target: the device that the plan was compiled for.
+      trials: all compiled candidates, in order.
+      bound: a lower bound of the recompute cost of every choice within the limit. It is proven for the 0/1 program,
+        whose memory is an estimate, not for what a compiler could do.
     """
 
     size = Timeline.size
@@ -118,35 +115,35 @@ class Auto(Constant, Pictured):
 
     @cached_property
     def suggested_names(self) -> SuggestedNames:
-        """The choice for those who write it into their model: names, the lines where they go, and a policy.
+        """The names, source lines and policy that write this plan into the model.
 
         Raises:
-          PlanError: if names cannot say what was chosen, such as plain checkpoints: then where these are.
+          PlanError: if names cannot express the plan, for example if it consists of plain checkpoints.
         """
         chosen, function = self._chosen, self._linearized.trace.function
         if chosen.moved:
             raise PlanError(
-                f"part of what was chosen for {function} waits on the host, and what to write by hand is not worked "
-                "out for that. Use .function, or leave host= out."
+                f"the plan for {function} offloads values to host memory, which suggested names cannot express. "
+                "Use .function, or remove host=."
             )
         if not chosen.recomputed and chosen.plain in (None, Plain()) and chosen.kept == chosen.linearized.kept:
             return everything(*self._subject)
         if chosen.plain is not None:
             f, args, kwargs, _ = self._subject
             raise PlanError(
-                f"what was chosen for {function} are plain checkpoints, and names do not say where these are: "
-                f"{in_words(f, chosen.plain, *args, **kwargs)}. Write these, or use .function."
+                f"the plan for {function} consists of plain checkpoints, which names cannot express: "
+                f"{in_words(f, chosen.plain, *args, **kwargs)}. Write these checkpoints, or use .function."
             )
         if chosen.segments:
             raise PlanError(
-                f"what was chosen for {function} are loops in segments, and names do not say where these are: "
+                f"the plan for {function} divides loops into segments, which names cannot express: "
                 f"{divided.in_words(self._linearized, chosen.segments)}. Use .function."
             )
         return suggested_names(*self._subject, chosen.linearized, chosen.schedule, self.limits_peak, self._cost)
 
     @property
     def policy(self) -> Callable[..., Any]:
-        """What `jax.checkpoint` and `with_schedule` take as `policy=`, once the names of `suggested_names` are written.
+        """The `policy=` for `jax.checkpoint` and `with_schedule`, once the suggested names are in the code.
 
         Raises:
           PlanError: as `suggested_names` does.
@@ -155,44 +152,45 @@ class Auto(Constant, Pictured):
 
     @property
     def measurement(self) -> Measurement:
-        """What XLA made of both passes."""
+        """The compiled program of both passes."""
         assert self._chosen.measurement is not None, "what is returned was compiled"
         return self._chosen.measurement
 
     @property
     def recomputed(self) -> float:
-        """What is computed again, in the unit of `auto`'s `cost`: FLOPs and transcendentals of both passes by default,
-        less those where everything is kept. With a host seconds, those that moves are waited for included."""
+        """The recompute cost of the plan in the unit of `auto`'s `cost`: the FLOPs and transcendentals of both passes,
+        minus those with everything saved. With a host, the seconds, including the transfers that are waited for.
+        """
         return self._chosen.recomputed
 
     @property
     def saved_bytes(self) -> int:
-        """Bytes that the forward pass hands to the backward pass beside the arguments."""
+        """The bytes of computed residuals that the forward pass saves on the device."""
         return self._chosen.schedule.saved_bytes
 
     @property
     def host_bytes(self) -> int:
-        """Bytes that wait in the host's memory from the forward to the backward pass."""
+        """The bytes of residuals that are offloaded to host memory."""
         return self._chosen.schedule.host_bytes
 
     @cached_property
     def timeline_baseline(self) -> Timeline:
-        """Bytes live over both passes where everything is kept, from the trace."""
+        """The live bytes over both passes with everything saved, from the trace."""
         return live_bytes(self._linearized.trace)
 
     @cached_property
     def timeline(self) -> Timeline:
-        """Bytes live over both passes as they are scheduled, from the trace."""
+        """The live bytes over both passes of the plan, from the trace."""
         return self.measurement.predicted
 
     @cached_property
     def saved_values(self) -> tuple[Line, ...]:
-        """What is kept on the device, by line and module; the most bytes first."""
+        """The values saved on the device, by source line and module, by decreasing bytes."""
         return self._kept_in("device")
 
     @cached_property
     def offloaded_values(self) -> tuple[Line, ...]:
-        """What waits in the host's memory, by line and module; the most bytes first."""
+        """The values offloaded to host memory, by source line and module, by decreasing bytes."""
         return self._kept_in("host")
 
     def _kept_in(self, memory: str) -> tuple[Line, ...]:
@@ -202,7 +200,7 @@ class Auto(Constant, Pictured):
 
     @cached_property
     def recomputed_values(self) -> tuple[Line, ...]:
-        """What runs in both passes, by line and module; the most work first."""
+        """The recomputed values, by source line and module, by decreasing cost."""
         made = self._chosen.schedule
         forward = {v for e, _ in made.forward.walk() for v in e.outputs}
         equations = made.backward.equations
@@ -216,13 +214,13 @@ class Auto(Constant, Pictured):
         return _by_line(again)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Writes the choice where `path` ends in `.json`, for `load_schedule`; else the page that every view writes.
+        """Write the schedule if `path` ends in `.json`, for `load_schedule`; else the page that every view writes.
 
         Args:
-          path: where to.
+          path: the file.
 
         Raises:
-          OSError: it cannot be written there.
+          OSError: if it cannot be written.
         """
         if not os.fspath(path).endswith(".json"):
             super().save(path)
@@ -248,24 +246,25 @@ class Auto(Constant, Pictured):
         measured = self.measurement
         if self._chosen.stops and not is_tpu(self._chosen.subject.target):
             proven = (
-                "By a dynamic program: no other order of going back through this chain of narrow places computes less "
-                "again with as many bytes of what crosses them, rounded up; how much more room there is, is predicted."
+                "A dynamic program over the narrow points of this chain chose the order: no other order "
+                "recomputes less with as many bytes of these values, rounded up. The memory between them is an "
+                "estimate."
             )
         elif self._chosen.stops:
             proven = (
-                "What is between places where all that leads on is kept comes again at once, for so a TPU's compiler "
-                "lays it close together. Nothing is proven: of products those that cost most for their bytes are kept, "
-                "the last ones first."
+                "Values between narrow points of the model are recomputed together, since a TPU's compiler "
+                "keeps them close together. Optimality is not proven: the most expensive matmuls per byte are "
+                "saved, the last ones first."
             )
         elif self._chosen.segments:
             proven = (
-                "Loops go in segments, with a checkpoint around each. Nothing is proven: in the 0/1 program all turns "
-                "of a loop keep the same."
+                "Loops are divided into segments, with one checkpoint around each. Optimality is not proven: in "
+                "the 0/1 program, all iterations of a loop save the same values."
             )
         elif self._linearized.closed and self._chosen.plain is not None:
             proven = (
-                "JAX's plain checkpoints, the cheapest of those tried. Nothing is proven: in the 0/1 program "
-                f"{_CLOSED}, and these reach into them."
+                "JAX's plain checkpoints, the cheapest of those tried. Optimality is not proven: in the 0/1 "
+                f"program, {_CLOSED}, and these checkpoints reach into them."
             )
         else:
             where = f", where {_CLOSED}" if self._linearized.closed else ""
@@ -274,11 +273,11 @@ class Auto(Constant, Pictured):
             if not self.recomputed:
                 proven += "nothing is recomputed."
             elif self.bound <= 0:  # every choice recomputes at least nothing: that proves nothing
-                proven += "nothing is proven, since the solver stopped before it found a bound on the recompute."
+                proven += "the solver stopped before it proved a bound on the recompute."
             else:
                 gap = 100 * (self.recomputed - self.bound) / self.recomputed
-                proven += f"proven is that no choice recomputes less than {least}, a gap of {gap:.1f} %."
-        rates = f" Seconds are those of a roofline of {self._cost.name}." if isinstance(self._cost, Device) else ""
+                proven += f"no choice recomputes less than {least}, a gap of {gap:.1f} %."
+        rates = f" Times are estimated by a roofline of {self._cost.name}." if isinstance(self._cost, Device) else ""
         return (
             f"Compiled for {self.target}: {bytes_text(measured.peak_bytes)} with arguments, outputs and gradients, "
             f"{count_text(measured.cost.flops, 'FLOPs')}. {proven} Assumed: the same shapes, and the same "
@@ -287,33 +286,32 @@ class Auto(Constant, Pictured):
 
     @property
     def _moved_text(self) -> str:
-        """What is on the host, and what is assumed of moving it; empty where there is no host."""
+        """The offloaded bytes, and the assumptions about their transfer; empty without a host."""
         if self._host is None:
             return ""
-        link = f"{self._host.bandwidth / 1e9:g} GB a second in each direction"
+        link = f"{self._host.bandwidth / 1e9:.4g} GB/s in each direction"
         if not self.host_bytes:
-            return f" Nothing moves to the host, whose link was said to carry {link}."
+            return f" Nothing is offloaded, with a link of {link}."
         took = seconds_text(self.host_bytes / self._host.bandwidth)
-        stays = f" Compiled for {self.target}, all of that stays on the device."
+        stays = f" Compiled for {self.target}, all of it stays on the device."
         return (
-            f" On the host: {bytes_text(self.host_bytes)}. A link said to carry {link} takes {took} to move that "
-            f"there, and {took} back; assumed is that it goes there while {100 * self._host.overlap:g} % of the "
-            "forward pass computes. What takes longer, and the way back, counts as computed again. No clock has been "
-            "asked."
+            f" Offloaded: {bytes_text(self.host_bytes)}. A link of {link} takes {took} to transfer them to the host, "
+            f"and {took} back. Assumed: transfers to the host overlap with {100 * self._host.overlap:g} % of the "
+            "forward pass. The rest, and transfers back, count as recompute time. These times are estimates."
             f"{'' if self.measurement.host_bytes else stays}"
         )
 
     def _amount(self, number: float, of: str = "") -> str:
-        """What is computed again as text: `1.2 G operations`, or `3.4 ms` where seconds are counted."""
+        """The recompute cost as text: `1.2 G operations`, or `3.4 ms` where seconds are counted."""
         if isinstance(self._cost, Device):
             return seconds_text(number)
         return count_text(int(number), of).rstrip()
 
     def caption(self) -> str:
-        return f"{self._linearized.trace.function}: live bytes as scheduled, and with everything saved"
+        return f"{self._linearized.trace.function}: live bytes of the plan, and with everything saved"
 
     def plot(self, ax) -> None:
-        """Draws what is live as it is scheduled on matplotlib axes, and as a line what is where everything is kept."""
+        """Plot the live bytes of the plan on matplotlib axes, and those with everything saved as a line."""
         self.timeline.plot(ax)
         self.timeline_baseline.outline(ax, self.timeline, "everything saved")
         ax.set(title=self.caption())
@@ -332,7 +330,7 @@ class Auto(Constant, Pictured):
         if self.recomputed_values:
             titles = ["Recomputed", "Op", "Position in backward", "Line"]
             yield TextTable(_table(self.recomputed_values, titles, _count), numeric=("Recomputed",))
-        yield Lines(["Live bytes with everything saved, then as scheduled:"])
+        yield Lines(["Live bytes with everything saved, then of the plan:"])
         yield self.timeline_baseline
         yield self.timeline
 
@@ -462,10 +460,10 @@ def _table(lines: tuple[Line, ...], titles: list[str], text: Callable[[float], s
     for line in lines[:_LINES]:
         what = ", ".join(line.what[:4]) + (f" and {len(line.what) - 4} more" if len(line.what) > 4 else "")
         when = [] if line.when is None else [_span(*line.when)]
-        where = "\n".join(filter(None, [line.module, str(line.source or "what a loop is handed")]))
+        where = "\n".join(filter(None, [line.module, str(line.source or "input of a loop")]))
         rows.append([text(line.amount), what, *when, where])
     if len(lines) > _LINES:
-        rest = text(sum(line.amount for line in lines[_LINES:])), f"{len(lines) - _LINES} lines more"
+        rest = text(sum(line.amount for line in lines[_LINES:])), f"{len(lines) - _LINES} more lines"
         rows.append([*rest, *[""] * (len(titles) - 2)])
     return rows
 

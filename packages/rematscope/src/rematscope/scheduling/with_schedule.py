@@ -81,8 +81,9 @@ def with_schedule(f: Callable[P, R], policy: Policy | None = None, *, target: st
             _check_runs_once(once, passes, leaves)
         if moved := sum(r.value.nbytes for r in passes.residuals if r.kind == "computed" and r.memory == "host"):
             raise PlanError(
-                f"a policy moves {bytes_text(moved)} of {called(f)} to the host, and a schedule keeps all on the "
-                "device. Give jax.checkpoint that policy, with_schedule one that saves what fits, or auto a host=."
+                f"the policy offloads {bytes_text(moved)} of {called(f)} to host memory, which with_schedule "
+                "does not support. Use jax.checkpoint with this policy, with_schedule with a policy that saves "
+                "on the device, or auto with host=."
             )
         linearized = linearize(passes)
         late = schedule(linearized, linearized.kept, target=target)
@@ -103,11 +104,11 @@ def _asked(policy: Policy) -> Policy:
     """The policy, or a sentence where it is what makes one, such as `save_only_these_names`, or nothing of the kind."""
     if not callable(policy):
         raise PlanError(
-            f"policy= is {described(policy)}, and no policy. Give a function such as "
-            "jax.checkpoint_policies.dots_saveable, or leave it out to keep nothing."
+            f"policy= is {described(policy)}, not a policy. Give a function such as "
+            "jax.checkpoint_policies.dots_saveable, or leave it out to save nothing."
         )
     makes_one = PlanError(
-        f"policy= is {called(policy)}, which makes a policy of its arguments and is none. Call it first: "
+        f"policy= is {called(policy)}, which returns a policy and is not one itself. Call it first: "
         "save_only_these_names('h')."
     )
 
@@ -157,9 +158,9 @@ def _with_outer_values(once: CalledOnce, leaves: list[Any]) -> tuple[CalledOnce,
     made = (v.aval for eqn in body_of(jaxpr)[0].eqns for v in eqn.outvars)
     if axes := sorted(frozenset[str]().union(*map(varying, (*map(jax.typeof, values), *made)))):
         raise PlanError(
-            f"{called(once.function)} is called inside a shard_map over {', '.join(map(repr, axes))} that checks what "
-            "differs between devices (check_vma=True), and a schedule does not say that. Put the shard_map into "
-            "the function that you give to with_schedule, or pass check_vma=False to the shard_map."
+            f"{called(once.function)} is called inside a shard_map over {', '.join(map(repr, axes))} with "
+            "check_vma=True, which with_schedule does not support. Put the shard_map into the function that you "
+            "pass to with_schedule, or pass check_vma=False to the shard_map."
         )
     if not any(is_outer):
         return once, leaves

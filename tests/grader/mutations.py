@@ -10,9 +10,9 @@ every operand of `and` and `or` left out and every number increased, one at a ti
 mutated line are judged again; with `--tests` the tests in tests/grader/judging come next. What nothing notices is
 printed as "no answer notices" and makes the exit status 1, unless it is in `mutants_known.py`, with the reason.
 
-An answer is traced once, and its programs run once on the same arrays: a mutant of the judge changes neither. All
-exercises take 3 minutes, all modules 15, most of which is tracing; `--tests` takes half a minute more for every mutant
-that no answer notices.
+An answer is traced once, and its programs run once on the same arrays, because a mutant of the judge changes neither.
+The bounds of save_named take 21 s of processor time; the module unmet with the answers to sqrt_chain takes 24 s, and
+identity with those to save_named 62 s.
 """
 
 import argparse
@@ -211,9 +211,15 @@ def run_once(cls: type, *names: str) -> None:
 _QUIETLY = "-q -x -n0 --no-header --no-summary -W ignore::pytest.PytestAssertRewriteWarning".split()
 
 
+def _tests_fail() -> bool:
+    return bool(pytest.main([str(HERE / "judging"), *_QUIETLY]))
+
+
 def of_judge(names: list[str], slugs: list[str], tests: bool) -> Iterator[str]:
     """Yield the mutants of some of the judge's modules that neither an answer nor a test notices."""
     modules = {name: importlib.import_module(MODULES[name]) for name in names}
+    if tests and _tests_fail():
+        raise SystemExit("the tests in tests/grader/judging fail without a mutant")
     running = run_by_line(list(modules.values()), evidence_of(tuple(slugs)))
     for name, module in modules.items():
         before = functions(module)
@@ -231,7 +237,7 @@ def of_judge(names: list[str], slugs: list[str], tests: bool) -> Iterator[str]:
             forget(module)
             try:
                 noticed = next(filter(None, (notices(*each) for each in here[:MOST_ANSWERS])), "")
-                if tests and not noticed and pytest.main([str(HERE / "judging"), *_QUIETLY]):
+                if tests and not noticed and _tests_fail():
                     noticed = "a test"
             finally:
                 for q, code in originals.items():

@@ -32,48 +32,48 @@ def layer_by_layer(layer):
     return lambda W1, W2, W3, x: layer(W3, layer(W2, layer(W1, x)))
 
 
-@EACH_LAYER.trace
+@EACH_LAYER.passes
 def columns(W1, W2, W3, x):
     layer = jax.checkpoint(lambda W, x: jnp.sin(W @ x))
     return layer(W3, layer(W2, layer(W1, x[:, None])))[:, 0]
 
 
-@EACH_LAYER.trace
+@EACH_LAYER.passes
 def rows(W1, W2, W3, x):
     layer = jax.checkpoint(lambda W, x: jnp.sin(x @ W.T))
     return layer(W3, layer(W2, layer(W1, x[None])))[0]
 
 
-@EACH_LAYER.trace
+@EACH_LAYER.passes
 def at_least_two_dimensions(W1, W2, W3, x):
     layer = jax.checkpoint(lambda W, x: jnp.sin(jnp.atleast_2d(x) @ W.T))
     return layer(W3, layer(W2, layer(W1, x)))[0]
 
 
-@EACH_LAYER.trace
+@EACH_LAYER.passes
 def columns_inside(W1, W2, W3, x):
     return layer_by_layer(jax.checkpoint(lambda W, x: jnp.sin(W @ x[:, None])[:, 0]))(W1, W2, W3, x)
 
 
-@EACH_LAYER.trace
+@EACH_LAYER.passes
 def expanded(W1, W2, W3, x):
     layer = jax.checkpoint(lambda W, x: jnp.sin(jnp.einsum("ij,kjl->kil", W, x)))
     return layer(W3, layer(W2, layer(W1, jnp.expand_dims(x, (0, 2))))).reshape(-1)
 
 
-@EACH_LAYER.trace
+@EACH_LAYER.passes
 def transposed_column(W1, W2, W3, x):
     layer = jax.checkpoint(lambda W, x: jnp.sin(W @ x.T).T)
     return layer(W3, layer(W2, layer(W1, x[:, None].T)))[0]
 
 
-@EACH_LAYER.trace
+@EACH_LAYER.passes
 def broadcast_argument(W1, W2, W3, x):
     layer = jax.checkpoint(lambda W, x: jnp.sin(x @ W.T))
     return layer(W3, layer(W2, layer(W1, jnp.broadcast_to(x, (1, 1, len(x))))))[0, 0]
 
 
-@EACH_LAYER.trace
+@EACH_LAYER.passes
 def summed_in_float32(W1, W2, W3, x):
     def product(W, x):
         return jnp.matmul(W, x, preferred_element_type=jnp.float32).astype(x.dtype)
@@ -81,7 +81,7 @@ def summed_in_float32(W1, W2, W3, x):
     return layer_by_layer(jax.checkpoint(lambda W, x: jnp.sin(product(W, x))))(W1, W2, W3, x)
 
 
-@EACH_LAYER.trace
+@EACH_LAYER.passes
 def computed_in_float32(W1, W2, W3, x):
     def layer(W, x):
         return jnp.sin(W.astype(jnp.float32) @ x.astype(jnp.float32)).astype(x.dtype)
@@ -89,30 +89,30 @@ def computed_in_float32(W1, W2, W3, x):
     return layer_by_layer(jax.checkpoint(layer))(W1, W2, W3, x)
 
 
-@EACH_LAYER.trace
+@EACH_LAYER.passes
 def sine_in_float32(W1, W2, W3, x):
     layer = jax.checkpoint(lambda W, x: jnp.sin((W @ x).astype(jnp.float32)).astype(x.dtype))
     return layer_by_layer(layer)(W1, W2, W3, x)
 
 
-@EACH_LAYER.trace
+@EACH_LAYER.passes
 def multiplied_and_summed(W1, W2, W3, x):
     return layer_by_layer(jax.checkpoint(lambda W, x: jnp.sin(jnp.sum(W * x, axis=1))))(W1, W2, W3, x)
 
 
-@EACH_LAYER.trace
+@EACH_LAYER.passes
 def row_by_row(W1, W2, W3, x):
     layer = jax.checkpoint(lambda W, x: jnp.sin(jax.vmap(jnp.vdot, (0, None))(W, x)))
     return layer_by_layer(layer)(W1, W2, W3, x)
 
 
-@EACH_LAYER.trace
+@EACH_LAYER.passes
 def mapped_rows(W1, W2, W3, x):
     layer = jax.checkpoint(lambda W, x: jnp.sin(lax.map(lambda row: jnp.vdot(row, x), W)))
     return layer_by_layer(layer)(W1, W2, W3, x)
 
 
-@EACH_LAYER.trace
+@EACH_LAYER.passes
 def rounded_to_its_own_precision(W1, W2, W3, x):
     def layer(W, x):
         kind = jnp.finfo(x.dtype)
@@ -138,7 +138,7 @@ def with_product(product, after=lambda y: y, normal=divided):
 def passes_as(name, product, after=lambda y: y, normal=divided):
     answer = with_product(product, after, normal)
     answer.__name__ = name
-    NAME.trace(answer)
+    NAME.passes(answer)
 
 
 passes_as("batch_of_one", lambda x, W: x[None] @ W, lambda y: y[0])
@@ -208,19 +208,19 @@ by_hand("kept_once_more_rounded", lambda y: y.astype(jnp.float32).astype(y.dtype
 # --- scan_layers -----------------------------------------------------------------------------------------------------
 
 
-@LAYERS.trace
+@LAYERS.passes
 def scanned_columns(ws, x):
     layer = jax.checkpoint(lambda w, x: x + jnp.sin(w @ jnp.sin(x)))
     return lax.scan(lambda x, w: (layer(w, x), None), x[:, None], ws)[0][:, 0]
 
 
-@LAYERS.trace
+@LAYERS.passes
 def scanned_rows(ws, x):
     layer = jax.checkpoint(lambda w, x: x + jnp.sin(jnp.sin(x) @ w.T))
     return lax.scan(lambda x, w: (layer(w, x), None), x[None], ws)[0][0]
 
 
-@LAYERS.trace
+@LAYERS.passes
 def scanned_in_float32(ws, x):
     def layer(w, x):
         y = jnp.matmul(w, jnp.sin(x), preferred_element_type=jnp.float32)
@@ -229,7 +229,7 @@ def scanned_in_float32(ws, x):
     return lax.scan(lambda x, w: (jax.checkpoint(layer)(w, x), None), x, ws)[0]
 
 
-@LAYERS.trace
+@LAYERS.passes
 def scanned_multiplied_and_summed(ws, x):
     layer = jax.checkpoint(lambda w, x: x + jnp.sin(jnp.sum(w * jnp.sin(x), axis=-1)))
     return lax.scan(lambda x, w: (layer(w, x), None), x, ws)[0]
@@ -238,20 +238,20 @@ def scanned_multiplied_and_summed(ws, x):
 # --- checkpoint_dot_policy -------------------------------------------------------------------------------------------
 
 
-@DOTS.trace
+@DOTS.passes
 @dots
 def one_batch(w1, w2, x):
     return jnp.sum((jax.nn.relu(x[None] @ w1) @ w2) ** 2)
 
 
-@DOTS.trace
+@DOTS.passes
 @dots
 def transposed_products(w1, w2, x):
     h = jax.nn.relu(jnp.einsum("nd,de->en", x, w1))
     return jnp.sum(jnp.einsum("en,ef->fn", h, w2) ** 2)
 
 
-@DOTS.trace
+@DOTS.passes
 @dots
 def vdot_of_itself(w1, w2, x):
     z = jax.nn.relu(x @ w1) @ w2

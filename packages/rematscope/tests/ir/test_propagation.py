@@ -1,4 +1,4 @@
-"""How rematscope foretells that a compiler divides what nobody said it of, beside what XLA does."""
+"""How rematscope predicts that a compiler divides what nobody said it of, beside what XLA does."""
 
 import jax
 import jax.numpy as jnp
@@ -34,7 +34,7 @@ OPERATIONS = {
 
 @pytest.fixture(scope="module")
 def divided():
-    """For each operation what a device has of its result: foretold, and as XLA has it."""
+    """For each operation what a device has of its result: predicted, and as XLA has it."""
     shapes = [
         meshes.like(OVER, "data", shape=(64, 16)),
         meshes.like(OVER, None, "model", shape=(16, 32)),
@@ -45,12 +45,12 @@ def divided():
         return [operation(*args) for operation in OPERATIONS.values()]
 
     compiled = jax.jit(all_of_them).lower(*shapes).compile()
-    foretold = trace(all_of_them, *shapes).outputs
-    pairs = zip(foretold, compiled.output_shardings, strict=True)
+    predicted = trace(all_of_them, *shapes).outputs
+    pairs = zip(predicted, compiled.output_shardings, strict=True)
     return dict(zip(OPERATIONS, [(v.on_device.shape, s.shard_shape(v.shape)) for v, s in pairs], strict=True))
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_a_result_is_divided_as_xla_divides_it(divided, name):
-    foretold, compiled = divided[name]
-    assert foretold == compiled
+    predicted, compiled = divided[name]
+    assert predicted == compiled

@@ -1,6 +1,6 @@
-"""The temporaries foretold for a TPU v5e beside what libtpu 0.0.50 sets aside there, in bytes.
+"""The temporaries predicted for a TPU v5e beside what libtpu 0.0.50 sets aside there, in bytes.
 
-A TPU computes elementwise operations where products read them, and with the products that they read. Not foretold is
+A TPU computes elementwise operations where products read them, and with the products that they read. Not predicted is
 what it makes of checkpoints around some of these layers: of a `perceptron`'s 46 % more, of `attention` 28 and of a
 `rectified` one 20 % more than the rules have it, of a `gated` one 28 % less.
 """
@@ -77,7 +77,7 @@ SET_ASIDE = {
 }
 
 
-def foretold(f, args):
+def predicted(f, args):
     passes = trace(f, *args)
     return temporary_bytes([passes.forward, passes.backward], [*passes.outputs, *passes.backward.outputs], "tpu v5e")
 
@@ -85,10 +85,10 @@ def foretold(f, args):
 @pytest.mark.parametrize(("layer", "checkpoint"), SET_ASIDE)
 def test_products_are_computed_with_what_is_around_them(layer, checkpoint):
     f, *args = stack(layer, checkpoint)
-    assert foretold(f, args) == pytest.approx(SET_ASIDE[layer, checkpoint], rel=0.12)
+    assert predicted(f, args) == pytest.approx(SET_ASIDE[layer, checkpoint], rel=0.12)
 
 
 @pytest.mark.skipif(importlib.util.find_spec("libtpu") is None, reason="needs the extra tpu")
 def test_libtpu_still_does():
     f, *args = stack(gated, False)
-    assert foretold(f, args) == pytest.approx(measure(f, *args, target="tpu v5e").temp_bytes, rel=0.12)
+    assert predicted(f, args) == pytest.approx(measure(f, *args, target="tpu v5e").temp_bytes, rel=0.12)

@@ -1,4 +1,4 @@
-"""The peak foretold from the trace beside what XLA sets aside on a CPU, on models of several kinds."""
+"""The peak predicted from the trace beside what XLA sets aside on a CPU, on models of several kinds."""
 
 import functools
 
@@ -430,11 +430,11 @@ def measured(name):
 
 @since("0.11", "XLA on a CPU keeps unrolled checkpoints, and writes less of a loss over many words")
 @pytest.mark.parametrize("name", MODELS)
-def test_the_peak_foretold_is_near_the_compiled_one(name):
+def test_the_peak_predicted_is_near_the_compiled_one(name):
     found = measured(name)
     (row,) = [row for row in found.rows if row.metric == "peak"]
     assert row.predicted == found.predicted_peak_bytes
-    print(f"{name}: {row.predicted:,} foretold, {row.compiled:,} compiled, {100 * row.error:+.1f} %")
+    print(f"{name}: {row.predicted:,} predicted, {row.compiled:,} compiled, {100 * row.error:+.1f} %")
     assert abs(row.error) < 0.1
 
 

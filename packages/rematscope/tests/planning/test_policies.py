@@ -131,7 +131,7 @@ DRAWN = list(CASES) if "REMATSCOPE_EXAMPLES" in os.environ else list(CASES)[SEED
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_names_beside_a_policy_are_foretold_as_jax_traces_them(name):
+def test_names_beside_a_policy_are_predicted_as_jax_traces_them(name):
     f, args = CASES[name].function, CASES[name].args
     for candidate in candidates(f, *args):
         if candidate.label in LABELS and candidate.trace is None:

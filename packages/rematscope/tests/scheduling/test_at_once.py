@@ -47,7 +47,7 @@ def looked_at():
 
 
 def within(aim):
-    """What keeps most of what is foretold to take no more than an aim."""
+    """What keeps most of what is predicted to take no more than an aim."""
     return min(looked_at()._at_once.within(aim), key=lambda trial: trial.recomputed)
 
 
@@ -101,7 +101,7 @@ def test_for_a_cpu_nothing_of_the_kind_is_looked_at():
     assert not [*Search(net, (WS, X), {}, "cpu", 4)._at_once.within(1e9)]
 
 
-def foretold(f, *args):
+def predicted(f, *args):
     passes = trace(f, *args)
     return temporary_bytes([passes.forward, passes.backward], [*passes.outputs, *passes.backward.outputs], TPU)
 
@@ -113,12 +113,12 @@ def test_at_the_peak_of_checkpoints_less_is_computed_again_and_the_choice_can_be
     def measured(f, args, kwargs, target, grad_mask):
         compiled.append(target)
         sizes = dict.fromkeys(("output_bytes", "overwritten_bytes", "out_of_memory"), 0)
-        taken = foretold(f, *args)
+        taken = predicted(f, *args)
         return types.SimpleNamespace(peak_bytes=fixed + taken, temp_bytes=taken, argument_bytes=fixed, **sizes)
 
     monkeypatch.setattr("rematscope.scheduling.search.measure_call", measured)
     plain = trace(checkpoints, WS, X)
-    found = auto(net, peak=fixed + 2 * foretold(checkpoints, WS, X), target=TPU).plan(WS, X)
+    found = auto(net, peak=fixed + 2 * predicted(checkpoints, WS, X), target=TPU).plan(WS, X)
     assert found.recomputed < 0.5 * (plain.recompute_cost.flops + plain.recompute_cost.transcendentals)
     assert {*compiled} == {TPU}
     assert len(compiled) <= 4
@@ -126,8 +126,8 @@ def test_at_the_peak_of_checkpoints_less_is_computed_again_and_the_choice_can_be
     same(load_schedule(tmp_path / "choice.json", net), net)
 
 
-def test_of_checkpoints_that_are_foretold_alike_those_that_keep_least_are_the_smallest():
-    """A TPU's compiler may take a fifth more or less than is foretold."""
+def test_of_checkpoints_that_are_predicted_alike_those_that_keep_least_are_the_smallest():
+    """A TPU's compiler may take a fifth more or less than is predicted."""
     of = functools.partial(jax.ShapeDtypeStruct, dtype=jnp.bfloat16)
     sizes = dict.fromkeys("qkv", (1024, 1024)) | {"up": (1024, 4096), "down": (4096, 1024)}
     args = [{n: of(size) for n, size in sizes.items()}] * 3, of((16, 512, 1024))

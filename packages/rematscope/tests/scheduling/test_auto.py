@@ -332,7 +332,7 @@ def measured(peak, temporaries):
     return types.SimpleNamespace(peak_bytes=peak, temp_bytes=temporaries, argument_bytes=held, **nothing)
 
 
-def test_what_keeps_a_little_less_is_compiled_only_where_it_is_foretold_to_take_no_more(monkeypatch):
+def test_what_keeps_a_little_less_is_compiled_only_where_it_is_predicted_to_take_no_more(monkeypatch):
     """Without what takes hardly any bytes, a mean, all that it is a mean of may be there again."""
 
     def net(ws, x):
@@ -345,7 +345,7 @@ def test_what_keeps_a_little_less_is_compiled_only_where_it_is_foretold_to_take_
     args = [(shape((8, 64)), shape((64, 8)))] * 4, shape((256, 8))
     given = sum(4 * math.prod(s.shape) for s in jax.tree.leaves(args))
     limit = set_aside_bytes(trace(net, *args)) // 2
-    taken = iter([limit + 64])  # by the first that is compiled, and by the others what is foretold
+    taken = iter([limit + 64])  # by the first that is compiled, and by the others what is predicted
 
     def compiled(function, args, *_):
         peak = next(taken, None) or set_aside_bytes(trace(function, *args))
@@ -357,28 +357,28 @@ def test_what_keeps_a_little_less_is_compiled_only_where_it_is_foretold_to_take_
     assert others and all(t.predicted <= first.predicted for t in smaller)
 
 
-def test_where_all_fits_nothing_is_foretold_of_other_choices(monkeypatch):
-    asked, foretell = [], proposal.temporary_bytes
-    monkeypatch.setattr(proposal, "temporary_bytes", lambda *args: asked.append(args) or foretell(*args))
+def test_where_all_fits_nothing_is_predicted_of_other_choices(monkeypatch):
+    asked, predict = [], proposal.temporary_bytes
+    monkeypatch.setattr(proposal, "temporary_bytes", lambda *args: asked.append(args) or predict(*args))
     assert auto(deep, peak="1 GiB").plan(WS, X).recomputed == 0
     assert len(asked) == 1
 
 
-def test_the_rows_are_solved_first_for_what_they_foretold_of_the_last_choice(monkeypatch):
-    """What the programs foretell differs from the rows by about as much for the next limit, and for other cuts."""
+def test_the_rows_are_solved_first_for_what_they_predicted_of_the_last_choice(monkeypatch):
+    """What the programs predict differs from the rows by about as much for the next limit, and for other cuts."""
     limits, best = [], Rows.best
     monkeypatch.setattr(Rows, "best", lambda rows, **limit: limits.append(limit) or best(rows, **limit))
     search = Search(deep, (WS, X), {}, "cpu", 1)
-    foretold = trace(deep, WS, X).saved_bytes()
+    predicted = trace(deep, WS, X).saved_bytes()
     shares = []
-    for aim in (foretold // 2, foretold // 3):
+    for aim in (predicted // 2, predicted // 3):
         search._chosen(aim, aim)
         shares.append([limit["peak"] / aim for limit in limits if "peak" in limit])
         limits.clear()
     assert shares[0][0] == 1 != shares[1][0]
 
 
-def test_rows_are_solved_between_limits_that_foretold_too_little_and_too_much(monkeypatch):
+def test_rows_are_solved_between_limits_that_predicted_too_little_and_too_much(monkeypatch):
     """Tensors are large: half a percent more in the rows may be a tenth more in the programs."""
     search, asked = Search(deep, (WS, X), {}, "cpu", 1), []
     chosen = frozenset(search.cuts[0])
@@ -399,7 +399,7 @@ def test_rows_are_solved_between_limits_that_foretold_too_little_and_too_much(mo
     assert len(asked) == 4
 
 
-def test_where_the_rows_foretell_more_than_the_programs_they_are_solved_for_the_least_that_they_can_do(monkeypatch):
+def test_where_the_rows_predict_more_than_the_programs_they_are_solved_for_the_least_that_they_can_do(monkeypatch):
     search, asked = Search(deep, (WS, X), {}, "cpu", 1), []
     chosen = frozenset(search.cuts[0])
 
@@ -433,7 +433,7 @@ def test_after_two_that_took_too_much_something_nearer_than_the_smallest_is_comp
 
 
 def test_what_lies_between_a_choice_that_fits_and_one_that_took_too_much_is_compiled_too(monkeypatch):
-    """Also where another kind of choice took too much though less was foretold of it."""
+    """Also where another kind of choice took too much though less was predicted of it."""
     search = Search(deep, (WS, X), {}, "cpu", 4)
     limit, aims = 100, []
 
@@ -451,7 +451,7 @@ def test_what_lies_between_a_choice_that_fits_and_one_that_took_too_much_is_comp
     assert search._between(limit) is None  # it spares nothing
 
 
-def test_what_both_passes_compute_alike_is_foretold_as_one():
+def test_what_both_passes_compute_alike_is_predicted_as_one():
     """The last cast of a loss runs in both: it reads what is kept, and no barrier stands before it."""
 
     def half(ws, x):

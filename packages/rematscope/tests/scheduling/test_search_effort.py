@@ -89,8 +89,8 @@ def test_whoever_stops_a_search_is_told_what_it_has(monkeypatch):
     with pytest.raises(KeyboardInterrupt) as noted:
         auto(net, peak=room).plan(WS, X)
     (note,) = noted.value.__notes__
-    assert note.startswith("1 of at most 4 choices for net were compiled, and ")
-    assert ("compiles=1 stops there" in note) == (compiled[0].peak_bytes - 4 <= room)
+    assert note.startswith("1 of at most 4 choices for net were compiled.")
+    assert ("compiles=1 would stop there" in note) == (compiled[0].peak_bytes - 4 <= room)
 
 
 def test_plain_checkpoints_are_not_looked_at_where_the_rows_prove_that_nothing_is_better(monkeypatch):
@@ -111,14 +111,14 @@ def scanned(ws, x):
 
 @pytest.mark.parametrize("f", [net, scanned, nested])
 @pytest.mark.parametrize("target", ["cpu", "tpu v5e"])
-def test_what_is_held_in_any_case_is_no_more_than_what_is_foretold(f, target):
+def test_what_is_held_in_any_case_is_no_more_than_what_is_predicted(f, target):
     linearized = linearize(trace(f, WS, X))
     for kept in (linearized.kept, linearized.saved_by(jax.checkpoint_policies.dots_saveable), frozenset()):
         one = Proposal(Subject(f, f, target, work, 0), linearized, kept)
         assert one.held <= one.predicted
 
 
-def test_of_what_holds_more_than_there_is_room_for_nothing_is_foretold(monkeypatch):
+def test_of_what_holds_more_than_there_is_room_for_nothing_is_predicted(monkeypatch):
     def narrow(ws, x):  # what is given and returned is small, so that nothing can lie in its room
         x = jnp.broadcast_to(x, X.shape)
         for w in ws:

@@ -101,7 +101,7 @@ def test_what_a_device_computes_counts_once_and_not_for_all_devices():
     assert trace(f, *shapes).cost.flops == pytest.approx(6 * 2 * 4 * 64 * 256 * 1024, rel=0.02)  # of six products
 
 
-def test_under_automatic_axes_what_only_the_compiler_decides_is_foretold_and_said():
+def test_under_automatic_axes_what_only_the_compiler_decides_is_predicted_and_said():
     over = meshes.mesh(d=8)
     shape = meshes.like(over, "d", shape=(64, 4))
     passes = trace(lambda x: jnp.sin(jnp.sin(x)), shape)

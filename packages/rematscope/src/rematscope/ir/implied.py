@@ -68,7 +68,7 @@ def _moved(array: Value, result: Value) -> Iterator[Implied]:
 def _constrained(array: Value, result: Value) -> Iterator[Implied]:
     """Under automatic axes, what a constraint asks for if it is known how its operand lies: by the shapes of parts."""
     before, after = array.placement, result.placement
-    if not (before.decided and after.decided) or before.shape == after.shape:
+    if not (before.is_explicit and after.is_explicit) or before.shape == after.shape:
         return
     ways = math.prod(after.shape) // max(1, math.prod(before.shape))
     if ways > 1:

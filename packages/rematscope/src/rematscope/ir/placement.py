@@ -3,7 +3,7 @@
 The type of a value says it on a mesh with explicit axes, and inside a shard_map. Where axes are automatic, arguments
 may carry a sharding, a shard_map says how it wants its operands and how it leaves its results, and a sharding
 constraint says how what it is put on is divided; a loop hands all this on. The rest only the compiler decides; it is
-foretold in `rematscope.ir.propagation`.
+predicted in `rematscope.ir.propagation`.
 """
 
 import math
@@ -94,7 +94,9 @@ def has_auto_sharded_work(program: Program) -> bool:
     for equation in program.equations:
         if any(map(has_auto_sharded_work, equation.bodies)):
             return True
-        if equation.primitive not in BOOKKEEPING and any(v.shape and not v.placement.decided for v in equation.outputs):
+        if equation.primitive not in BOOKKEEPING and any(
+            v.shape and not v.placement.is_explicit for v in equation.outputs
+        ):
             return True
     return False
 
@@ -121,8 +123,8 @@ def _place_loop(loop: Equation) -> None:
 
 def same(value: Value, *placements: Placement) -> None:
     """Says how a value lies, where that is not decided yet and all placements agree on more than is known."""
-    if isinstance(value, Literal) or value.placement.decided or len({place[:2] for place in placements}) != 1:
+    if isinstance(value, Literal) or value.placement.is_explicit or len({place[:2] for place in placements}) != 1:
         return
     new = placements[0]
-    if new.decided or math.prod(new.shape) < math.prod(value.placement.shape):
-        value.placed = new
+    if new.is_explicit or math.prod(new.shape) < math.prod(value.placement.shape):
+        value.sharding = new

@@ -39,16 +39,17 @@ class Typed(Protocol):
 
 
 class Placement(NamedTuple):
-    """How an array lies on the devices of a mesh.
+    """The sharding of an array over the devices of a mesh.
 
     Attributes:
-      shape: of what each device has of it.
-      decided: the program says so; else it is foretold how the compiler divides it; see `rematscope.ir.propagation`.
-      axes: for each dimension, the axes of the mesh over which it is divided; None where only the shape is known.
+      shape: the shape of each device's shard.
+      is_explicit: whether the program determines the sharding; else it is an estimate of what the compiler chooses, see
+        `rematscope.ir.propagation`.
+      axes: for each dimension, the mesh axes that shard it; None if only the shape is known.
     """
 
     shape: tuple[int, ...]
-    decided: bool
+    is_explicit: bool
     axes: tuple[tuple[str, ...], ...] | None = None
 
 
@@ -65,15 +66,15 @@ class Value:
     Attributes:
       aval: JAX's abstract value: shape, dtype and memory space.
       name: its name in the views.
-      placed: the sharding, if it is not in the type; see `rematscope.ir.placement`.
+      sharding: the sharding, if it is not in the type; see `rematscope.ir.placement`.
     """
 
-    __slots__ = ("aval", "name", "placed")
+    __slots__ = ("aval", "name", "sharding")
 
     def __init__(self, aval: Any, name: str = ""):  # JAX's abstract values have no common type with a shape
         self.aval = aval
         self.name = name
-        self.placed: Placement | None = None
+        self.sharding: Placement | None = None
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -93,7 +94,7 @@ class Value:
     @property
     def placement(self) -> "Placement":
         """How the array is sharded."""
-        return self.placed or Placement(*device_shape(self.aval))
+        return self.sharding or Placement(*device_shape(self.aval))
 
     @property
     def on_device(self) -> "Typed":

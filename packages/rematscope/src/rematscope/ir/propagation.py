@@ -1,4 +1,4 @@
-"""How a compiler divides what a program says nothing of, foretold: a result lies as what it is computed from.
+"""How a compiler divides what a program says nothing of, predicted: a result lies as what it is computed from.
 
 Under automatic axes XLA hands shardings on from operation to operation until nothing changes (GSPMD, Xu et al., 2021,
 arXiv:2105.04663). Here they go forward, once through loops and again where a carry learns of them, and then backward to
@@ -143,12 +143,12 @@ class _Propagation:
         return tuple(found)
 
     def _give(self, value: Value, axes: Axes) -> None:
-        if isinstance(value, Literal) or value.placement.decided or not hasattr(value.aval, "shape"):
+        if isinstance(value, Literal) or value.placement.is_explicit or not hasattr(value.aval, "shape"):
             return
         parts = [math.prod(self._sizes.get(axis, 1) for axis in over) for over in axes]
         axes = tuple(over if size >= part else () for over, part, size in zip(axes, parts, value.shape, strict=True))
         pairs = zip(value.shape, axes, parts, strict=True)
-        value.placed = Placement(tuple(-(-n // part) if over else n for n, over, part in pairs), False, axes)
+        value.sharding = Placement(tuple(-(-n // part) if over else n for n, over, part in pairs), False, axes)
 
     def _back(self, value: Value, axes: Axes) -> None:
         """Divides what lies whole, and costs nothing to make in parts."""
@@ -158,7 +158,7 @@ class _Propagation:
     def _joined(self, operands: Iterable[tuple[Value, Axes]], result: Value) -> Axes:
         """What operands of one shape say together."""
         found: list[tuple[str, ...]] = [()] * len(result.shape)
-        if result.placed is not None:
+        if result.sharding is not None:
             found = list(self._axes(result))
         used = {axis for axes in found for axis in axes}
         for _, axes in operands:
@@ -193,7 +193,7 @@ class _Propagation:
         operands = [(v, self._axes(v)) for v in equation.inputs if hasattr(v.aval, "shape")]
         whole: Axes = ((),) * len(getattr(result, "shape", ()))
         if not operands or not whole:
-            return whole if result.placed is None else self._axes(result)
+            return whole if result.sharding is None else self._axes(result)
         first, axes = operands[0]
         params = equation.params
         match equation.primitive:
@@ -228,7 +228,7 @@ class _Propagation:
                 found = _where_alike(first, result, axes)
             case _:
                 found = whole
-        return found if any(found) or result.placed is None else self._axes(result)
+        return found if any(found) or result.sharding is None else self._axes(result)
 
     def _product(self, equation: Equation, operands: Sequence[tuple[Value, Axes]]) -> Axes:
         (result,) = equation.outputs

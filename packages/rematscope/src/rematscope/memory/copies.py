@@ -42,7 +42,7 @@ def with_copies(program: Program) -> Program:
         for value in updated(equation):
             if not isinstance(value, Literal) and value in made and reads[first.get(value, value)] > 1:
                 copy = Value(value.aval, value.name)
-                copy.placed = value.placed
+                copy.sharding = value.sharding
                 copies.setdefault(made[value], []).append(
                     Equation("copy", (value,), (copy,), {}, equation.eqn, role=equation.role)
                 )

@@ -279,7 +279,7 @@ def with_flattened(program: Program, target: str = "cpu") -> Program:
         others = [r for r in reading if r not in flattened]
         if makers[value].primitive == "pad" or any(r in together or r.primitive == "dot_general" for r in others):
             copy = Value(value.aval, value.name)
-            copy.placed = value.placed
+            copy.sharding = value.sharding
             maker = makers[value]
             copies[value] = Equation("copy", (value,), (copy,), {}, maker.eqn, role=maker.role)
     equations: list[Equation] = []

@@ -207,7 +207,7 @@ class _Lowering:
         for i, (value, needed) in enumerate(zip(inputs, read_as(equation), strict=True)):
             if needed.shape != value.placement.shape:
                 inputs[i] = self._made("all_gather", [value], dataclasses.replace(equation, role=""))
-                inputs[i].placed = needed
+                inputs[i].sharding = needed
         return dataclasses.replace(equation, inputs=tuple(inputs))
 
     def _spelled_out(self, equation: Equation) -> Equation:
@@ -265,10 +265,10 @@ class _Lowering:
             if isinstance(value, Literal):
                 if self._target == "cpu" and len(inputs) > 1 and math.prod(result.on_device.shape) >= LEAST:
                     inputs[i] = self._made("broadcast_in_dim", [value], equation, shape=result.shape)
-                    inputs[i].placed = result.placed
+                    inputs[i].sharding = result.sharding
             elif value.shape not in (result.shape, ()):
                 inputs[i] = self._made("broadcast_in_dim", [value], equation, shape=result.shape)
-                inputs[i].placed = result.placed
+                inputs[i].sharding = result.sharding
         return dataclasses.replace(equation, inputs=tuple(inputs))
 
     def _times(self, equation: Equation, first: str, second: str | None) -> Equation:

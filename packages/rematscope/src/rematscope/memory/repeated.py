@@ -89,7 +89,7 @@ class Repeated:
         (result,) = equation.outputs
         small = alike(result, shape=source.shape)
         if not isinstance(source, Literal):
-            small.placed = source.placed
+            small.sharding = source.sharding
         inputs = tuple(before.get(v, v) for v in equation.inputs)
         found = [
             dataclasses.replace(equation, inputs=inputs, outputs=(small,)),
@@ -104,5 +104,5 @@ def alike(value: Value, **changed: Any) -> Value:
     """Another value of its type, but for what is changed of that."""
     made = Value(value.aval.update(**changed), value.name)
     if "shape" not in changed:
-        made.placed = value.placed
+        made.sharding = value.sharding
     return made

@@ -1,7 +1,7 @@
-"""How many bytes a compiler sets aside for both passes, foretold from the trace.
+"""How many bytes a compiler sets aside for both passes, predicted from the trace.
 
 `rematscope.liveness` counts every value that an equation makes. A compiler writes fewer of them to memory, and needs
-room for other things. What is foretold here follows from the program as `rematscope.memory.lowered` has it, and from
+room for other things. What is predicted here follows from the program as `rematscope.memory.lowered` has it, and from
 rules that XLA has on every target:
 
 * What is cheap and only read by elementwise operations and reductions is computed where it is read, and not written;
@@ -22,8 +22,8 @@ What a target does in its own way is said of it in `lowered_otherwise`. A CPU's 
 what is around them; see `rematscope.memory.by_library`.
 
 These are rules of XLA as JAX 0.11 and later have it. Before, a CPU's took more. With JAX 0.7.2 an unrolled checkpoint
-is undone, for barriers went before what is equal was merged: less than half of what it takes is foretold. Of a small
-language model a third less than what it takes is foretold, and of a net in bfloat16, whose products all go by float32.
+is undone, for barriers went before what is equal was merged: less than half of what it takes is predicted. Of a small
+language model a third less than what it takes is predicted, and of a net in bfloat16, whose products all go by float32.
 """
 
 import dataclasses

@@ -137,7 +137,7 @@ def copied(body: Program, around: Mapping[Value, Value]) -> Program:
 def _like(value: Value) -> Value:
     """Another value of its type."""
     made = Value(value.aval, value.name)
-    made.placed = value.placed
+    made.sharding = value.sharding
     return made
 
 
@@ -145,5 +145,5 @@ def _stack(value: Value, *turns: int) -> Value:
     """A stack of as many as a stack's."""
     made = Value(jax.ShapeDtypeStruct((*turns, *value.shape[1:]), value.dtype), value.name)
     if (placement := value.placement).shape != value.shape:
-        made.placed = Placement((*turns, *placement.shape[1:]), placement.decided)
+        made.sharding = Placement((*turns, *placement.shape[1:]), placement.is_explicit)
     return made

@@ -155,7 +155,7 @@ def best_plan(
     except PlanError:
         if not chosen.label:
             raise
-        # What names do beside the policy was foretold wrongly: it is compared as JAX traces it, without names.
+        # What names do beside the policy was predicted wrongly: it is compared as JAX traces it, without names.
         others = [candidate for candidate in found if candidate is not chosen]
         if chosen.trace is None:
             others += traced(f, chosen.label, chosen.policy, args, kwargs, cost)

@@ -25,7 +25,7 @@ from rematscope.scheduling.schedule import Stop
 
 _SMALL = 32  # times a result of a reduction goes into what is reduced, at least
 _HALVED = 5  # times that what is kept is halved for one aim
-_SLACK = 1.1  # of an aim: what is foretold of some that take no more, so that one of them is compiled
+_SLACK = 1.1  # of an aim: what is predicted of some that take no more, so that one of them is compiled
 _COUNTS = 8  # of what is kept of the last block, that are tried
 
 
@@ -44,7 +44,7 @@ class AtOnce:
 
     @property
     def slack(self) -> float:
-        """How much more than there is room for may be foretold of what is compiled."""
+        """How much more than there is room for may be predicted of what is compiled."""
         return _SLACK if self._is_for else 1
 
     def within(self, aim: float) -> Iterator[Proposal]:

@@ -75,7 +75,7 @@ class HostOffload:
             object.__setattr__(self, "capacity", budget_bytes(self.capacity, "capacity", "64_000_000_000 or '64 GB'"))
 
     @property
-    def room(self) -> float:
+    def available_bytes(self) -> float:
         """The bytes of host memory available."""
         return math.inf if self.capacity is None else float(self.capacity)
 
@@ -172,7 +172,7 @@ class HostRows(Rows):
         rows.append((row | {size - 1: 1.0}, -self._moves.hidden / self._unit))
         if self._moves.host.capacity is not None:
             row = {h: -self.weight(v) / MIB for v, h in self.moves.items()}
-            rows.append((row, -self._moves.host.room / MIB))
+            rows.append((row, -self._moves.host.available_bytes / MIB))
         more = scipy.sparse.lil_array((len(rows), size))
         for i, (row, _) in enumerate(rows):
             for j, c in row.items():

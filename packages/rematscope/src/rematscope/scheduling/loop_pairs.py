@@ -37,7 +37,7 @@ def copied(program: Program, names: dict[Value, Value], copies: dict[Equation, E
         for value in values:
             if value not in names:
                 names[value] = Value(value.aval, value.name)
-                names[value].placed = value.placed
+                names[value].sharding = value.sharding
         return tuple(names[value] for value in values)
 
     inputs, equations = named(program.inputs), list[Equation]()

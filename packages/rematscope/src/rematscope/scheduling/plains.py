@@ -1,7 +1,7 @@
-"""The plain checkpoints of a function, as choices of `auto`'s.
+"""Plain checkpoints of a function, as candidates of `auto`.
 
-What a CPU's compiler makes of them is foretold well. So they are what is left where nothing scheduled fits, and of what
-is worth most they may save just as much as there is room for.
+Their peak on a CPU is predicted well, so they are the fallback where no schedule fits. They save as many of the most
+valuable residuals as fit.
 """
 
 import dataclasses
@@ -67,7 +67,7 @@ class Plains:
           fixed: bytes that there are besides, in what was compiled.
           trials: what was.
         """
-        # Of another target less is known: there they take as much more than foretold as whatever was compiled.
+        # Of another target less is known: there they take as much more than predicted as whatever was compiled.
         tried = [t for t in trials if t.plain is not None or self._target != "cpu"]
         room /= max((max(t.peak_bytes - fixed, 1) / max(t.predicted, 1) for t in tried), default=1)
         fit = [t for t in self.all if t.predicted <= room]

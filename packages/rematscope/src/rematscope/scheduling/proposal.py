@@ -1,4 +1,4 @@
-"""Choices that `auto` may compile: what they keep, what they are foretold to take and to compute again.
+"""Choices that `auto` may compile: what they keep, what they are predicted to take and to compute again.
 
 Each of these takes a while to find out in a long program, so it is found out when somebody asks.
 """

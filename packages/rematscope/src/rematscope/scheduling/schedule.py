@@ -341,7 +341,7 @@ class _Making:
         outputs = []
         for value in equation.outputs:
             copy = Value(value.aval, value.name)
-            copy.placed = value.placed
+            copy.sharding = value.sharding
             self.latest[value] = copy
             self.copies[copy] = value
             outputs.append(copy)
@@ -405,7 +405,7 @@ def _moves(value: Value, linearized: Linearized) -> tuple[Equation, Equation]:
     both = jax.make_jaxpr(lambda x: jax.device_put(jax.device_put(x, space.Host), space.Device))(value.aval)
     there, back = (eqn.replace(source_info=source) for eqn in both.eqns)
     host = Value(there.outvars[0].aval, value.name)
-    host.placed = value.placed
+    host.sharding = value.sharding
     return (
         Equation("device_put", (value,), (host,), there.params, there),
         Equation("device_put", (host,), (value,), back.params, back),

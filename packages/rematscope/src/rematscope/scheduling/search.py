@@ -42,13 +42,13 @@ from rematscope.xla.compiling import Compiled
 from rematscope.xla.measure import Measurement, measure_call
 
 COMPILES = 4
-_AT_WORST = 1.1  # of compiled to foretold temporaries, as a rule: for a choice after which nothing else is compiled
+_AT_WORST = 1.1  # of compiled to predicted temporaries, as a rule: for a choice after which nothing else is compiled
 _ENOUGH = 0.97  # of the room used: what lies nearer is not looked for
 _ALIKE = 0.99  # of two aims: the rows are not solved again
 _ABOUT = 1.02  # of an aim: so exactly is it known what another target than a CPU makes of anything
-_OVER = 1.005  # of an aim: what is foretold to take hardly more is tried too, as long as two more can be behind it
-_NEAR = 0.9  # of an aim: where nothing in the rows is nearer, they may foretell too much
-_NEARER = 3  # times that the rows are solved for one aim, since they foretell another peak than the programs do
+_OVER = 1.005  # of an aim: what is predicted to take hardly more is tried too, as long as two more can be behind it
+_NEAR = 0.9  # of an aim: where nothing in the rows is nearer, they may predict too much
+_NEARER = 3  # times that the rows are solved for one aim, since they predict another peak than the programs do
 _WORTH = 0.98  # of what is computed again: what spares less is not compiled
 _SAFE = 0.95  # of the room: what is expected to take no more fits, as a rule
 _HALVED = 4  # times that what may be kept is halved for one aim
@@ -82,7 +82,7 @@ class Search:
         self.trials: list[Proposal] = []
         self._found: list[tuple[Proposal, float]] = []  # in the rows, for any aim, with their bounds
         self._aims: list[float] = []  # that they were solved for
-        self._asked: dict[Rows, list[tuple[float, int]]] = {}  # limits, and what programs foretell of the best
+        self._asked: dict[Rows, list[tuple[float, int]]] = {}  # limits, and what programs predict of the best
         self._with_plain: dict[Plain, Proposal] = {}
         self._table: Tours | None = None  # of the chain, for a limit near the one that is looked at
         self.tell: Callable[[str, float], None] = lambda text, done: None
@@ -170,7 +170,7 @@ class Search:
                 if cheap and self._is_new(trimmed) and trimmed.predicted <= closest.predicted:
                     return trimmed, 0.0
         late = [t for t in self.trials if t.plain is None]
-        ratio = 1.0 if left > 1 else _AT_WORST  # of compiled to foretold temporaries
+        ratio = 1.0 if left > 1 else _AT_WORST  # of compiled to predicted temporaries
         for trial in late:
             taken = trial.peak_bytes - self.fixed
             ratio = 1.5 * ratio if math.isinf(taken) else max(taken, 1) / max(trial.predicted, 1)
@@ -230,7 +230,7 @@ class Search:
         return _WORTH * least <= min(near, default=0)
 
     def _between(self, limit: int) -> Proposal | None:
-        """What is foretold to take more than all that fits, and less than what took too much, if it is worth it."""
+        """What is predicted to take more than all that fits, and less than what took too much, if it is worth it."""
         late = [t for t in self.trials if t.plain is None]
         least = min((t.recomputed for t in self.trials if t.fits(limit)), default=math.inf)
         under = max((t.predicted for t in late if t.fits(limit)), default=0)
@@ -252,28 +252,28 @@ class Search:
         return min(self._found, key=lambda one: (max(one[0].predicted - most, 0), one[0].recomputed), default=None)
 
     def _solve(self, rows: Rows, aim: float) -> None:
-        """Solves some rows for limits nearer and nearer to the one for which the programs foretell an aim."""
+        """Solves some rows for limits nearer and nearer to the one for which the programs predict an aim."""
         asked, before, low = self._asked.setdefault(rows, []), -1, 0.0
         for count in range(1, _NEARER + 3):  # more where nothing is within the aim
             solved = rows.best(peak=(limit := max(low, _limit(asked, aim))))
             # Where others do with less, there is nothing for these rows to win.
             least = min((bound for trial, bound in self._found if bound and trial.predicted <= aim), default=math.inf)
             if solved is None and not low and (low := rows.least) not in dict(asked):
-                continue  # the programs may foretell less than the rows
+                continue  # the programs may predict less than the rows
             if solved is None or solved[2] >= least:
                 return
             self._found.append(((trial := self._trial(rows.linearized, solved[0], moved=solved[1])), solved[2]))
             asked.append((limit, trial.predicted))
             near = trial.predicted <= aim and (_ENOUGH * aim <= trial.predicted or not trial.recomputed)
-            enough = count >= _NEARER and any(foretold <= aim for _, foretold in asked)
+            enough = count >= _NEARER and any(predicted <= aim for _, predicted in asked)
             if near or enough or trial.predicted == before or (limit == low and trial.predicted > aim):
                 return
             before = trial.predicted
 
     def _keeping(self, rows: Rows, aim: float) -> Iterator[Proposal]:
-        """What is best of those that keep so much that the programs foretell no more than the aim.
+        """What is best of those that keep so much that the programs predict no more than the aim.
 
-        In the rows all that runs again in a bin is there at once: of a long stretch they foretell too much.
+        In the rows all that runs again in a bin is there at once: of a long stretch they predict too much.
         """
         least, most, before = 0.0, aim, math.inf
         for left in reversed(range(_HALVED)):
@@ -428,9 +428,9 @@ class Search:
 
 
 def _limit(asked: list[tuple[float, int]], aim: float) -> float:
-    """The limit in rows for which programs should foretell an aim, by those that were asked for, and foretold what."""
+    """The limit in rows for which programs should predict an aim, by those that were asked for, and predicted what."""
     low, under = max((pair for pair in asked if pair[1] <= aim), default=(0.0, 0))
     high, over = min((pair for pair in asked if pair[1] > aim), default=(math.inf, 0))
-    if 0 < low < high < math.inf:  # what programs foretell jumps, as tensors are large
+    if 0 < low < high < math.inf:  # what programs predict jumps, as tensors are large
         return low + (high - low) * min(max(0.1, (aim - under) / (over - under)), 0.9)
     return (low * aim / max(under, 1) if low else high * min(0.98, aim / max(over, 1))) if asked else aim

@@ -122,7 +122,7 @@ class Trace:
         The estimate takes the sharding of the operands; see `rematscope.ir.propagation`. `measure` shows what the
         compiler decides.
         """
-        return tuple(r for r in self.residuals if self.axes and r.shape and not r.value.placement.decided)
+        return tuple(r for r in self.residuals if self.axes and r.shape and not r.value.placement.is_explicit)
 
     @property
     def times(self) -> int:

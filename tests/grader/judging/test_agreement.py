@@ -8,6 +8,7 @@ import sample_answers
 
 from grader.exercises import registry
 from grader.judging.trial import try_answer
+from solutions.checkpoint_each_layer import checkpoint_each_layer as right
 
 NAME = "checkpoint_each_layer"
 CANCELS = 841573609  # drawn with this seed, a gradient is a single number that is left of a sum
@@ -38,6 +39,16 @@ def test_the_order_of_a_sum_is_an_honest_reason_for_a_difference(seed):
 def test_fewer_bits_than_asked_for_are_none(seed):
     verdict = sample_answers.verdict_on(half_of_it_in_float16, NAME, seed)
     assert [finding.kind for finding in verdict.findings] == ["wrong value"]
+
+
+def a_little_too_large(W1, W2, W3, x):
+    """Wrong by four times float32's tolerance, which the order of a sum could explain."""
+    return right(W1, W2, W3, x) * np.asarray(1 + 4e-5, x.dtype)
+
+
+def test_what_no_order_of_a_sum_explains_is_wrong(seed):
+    finding, *_ = sample_answers.verdict_on(a_little_too_large, NAME, seed).findings
+    assert finding.kind == "wrong value"
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -292,10 +292,14 @@ def first_product_once_more_where(holds):
     return answer
 
 
-for place, name in enumerate(("mlp", "mix", "router", "mlp.gate")):
-    answer = first_product_once_more_where(lambda given, name=name: given == name)
+for place, name in enumerate(("mlp", "mix", "router", "mlp.gate")):  # the last one after a prefix
+    answer = first_product_once_more_where(lambda given, end=name: given.endswith(end))
     answer.__name__ = f"first_product_once_more_for_{name.replace('.', '_')}"
     fails_with("recomputes", "How many times does your answer run f", cases=ALL[place : place + 1])(answer)
+
+answer = first_product_once_more_where(lambda given: given.endswith("q"))
+answer.__name__ = "first_product_once_more_for_a_drawn_name"
+fails_with("recomputes", "How many times does your answer run f")(answer)
 
 
 @fails_with("raises", "positional argument")

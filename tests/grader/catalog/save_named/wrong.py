@@ -263,6 +263,38 @@ def first_product_once_more(f, names):
     return function
 
 
+def first_product_once_more_where(holds):
+    """Right, but one matmul is recomputed once more where this holds of the names and the number of arguments."""
+
+    def answer(f, names):
+        right, wrong = (
+            jax.checkpoint(f, policy=policies.save_only_these_names(*names)),
+            first_product_once_more(f, names),
+        )
+        last = [name.split("/")[-1] for name in names]
+        return lambda *arguments: (wrong if holds(last, len(arguments)) else right)(*arguments)
+
+    return answer
+
+
+for place, (name, words, count) in enumerate(
+    (
+        ("first_product_once_more_for_one_name", ["mlp"], 4),
+        ("first_product_once_more_for_two_names", ["mlp_gate", "out"], 4),
+        ("first_product_once_more_for_a_list", ["h", "out"], 3),
+        ("first_product_once_more_for_two_others", ["out", "mlp"], 4),
+        ("first_product_once_more_for_no_name", [], 3),
+    )
+):
+    answer = first_product_once_more_where(lambda *seen, asked=(words, count): seen == asked)
+    answer.__name__ = name
+    fails_with("recomputes", "How many times does your answer run f", cases=ALL[place : place + 1])(answer)
+
+answer = first_product_once_more_where(lambda names, count: len(names) == 8)
+answer.__name__ = "first_product_once_more_for_eight_names"
+fails_with("recomputes", "How many times does your answer run f")(answer)
+
+
 @fails_with("raises", "positional argument")
 def weights_and_x(f, names):
     kept = jax.checkpoint(f, policy=policies.save_only_these_names(*names))

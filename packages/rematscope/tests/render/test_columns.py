@@ -9,27 +9,21 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from rematscope.render.parts import TextTable
-from rematscope.render.units import BYTES, amount_texts, bar_text, bytes_texts
+from rematscope.render.units import amount_texts, bar_text
 
-THOUSANDS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
-
-
-def units_and_numbers(texts, sizes):
-    parts = [text.replace(",", "").partition(" ") for text in texts]
-    return [unit for _, _, unit in parts], [float(number) * sizes[unit] for number, _, unit in parts]
+SIZES = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15}
 
 
 @given(st.lists(st.integers(0, 2**44), min_size=1))
-@pytest.mark.parametrize(("texts_of", "sizes"), [(bytes_texts, BYTES), (amount_texts, THOUSANDS)])
-def test_a_column_has_one_unit_and_three_digits(texts_of, sizes, counts):
-    units, numbers = units_and_numbers(texts_of(counts), sizes)
-    assert numbers == pytest.approx(counts, rel=5.1e-3)
-    largest = sizes[units[counts.index(max(counts))]]
-    assert {sizes[unit] for unit, count in zip(units, counts, strict=True) if count >= largest / 1000} <= {largest}
+def test_a_column_has_one_unit_and_three_digits(counts):
+    parts = [text.replace(",", "").partition(" ") for text in amount_texts(counts)]
+    assert [float(number) * SIZES[unit] for number, _, unit in parts] == pytest.approx(counts, rel=5.1e-3)
+    largest = SIZES[parts[counts.index(max(counts))][2]]
+    assert {SIZES[unit] for (*_, unit), n in zip(parts, counts, strict=True) if n >= largest / 1000} <= {largest}
 
 
 def test_what_one_unit_cannot_show_keeps_its_own():
-    assert bytes_texts([4, 16 * 2**20, 0]) == ["4 B", "16 MiB", "0 MiB"]
+    assert amount_texts([12, 2_170_000_000, 18_900_000, 0]) == ["12", "2.17 G", "0.0189 G", "0"]
     assert amount_texts([97_400_000_000, 6_690_000_000_000]) == ["0.0974 T", "6.69 T"]
     assert amount_texts([1.5, 2]) == ["1.5", "2"], "a unit of the user's own"
 

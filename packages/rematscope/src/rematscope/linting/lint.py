@@ -13,7 +13,7 @@ from rematscope.linting.names import names_of
 from rematscope.linting.subject import Subject
 from rematscope.render.parts import Lines, Stack, TextTable
 from rematscope.render.progress import working
-from rematscope.render.units import amount_text, amount_texts, bytes_text, bytes_texts
+from rematscope.render.units import amount_text, amount_texts, bytes_text
 from rematscope.render.view import View
 from rematscope.tracing.arguments import with_own_options
 
@@ -72,7 +72,7 @@ def _table(places: Sequence[NameSuggestion], what: str, attribute: str) -> list[
     instead = ["Saved by"] * any(place.alternative for place in places)
     rows = [["Value", "Type", "Bytes", "Recompute avoided", "Line", *instead]]
     shown = places[:_SHOWN]
-    sizes, avoided = bytes_texts([place.nbytes for place in shown]), amount_texts([place.avoided for place in shown])
+    sizes, avoided = [bytes_text(place.nbytes) for place in shown], amount_texts([place.avoided for place in shown])
     for place, *amounts in zip(shown, sizes, avoided, strict=True):
         line = "\n".join(filter(None, [place.module, str(place.source or "")]))
         rows.append([place.value, place.type, *amounts, line, *[place.alternative] * len(instead)])

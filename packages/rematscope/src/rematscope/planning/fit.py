@@ -15,7 +15,7 @@ from rematscope.planning.plan import Plan, best_plan, plan_as_written
 from rematscope.render.html import html_table
 from rematscope.render.parts import Paragraph, TextTable
 from rematscope.render.progress import progress
-from rematscope.render.units import bytes_text, bytes_texts, counted, difference_text
+from rematscope.render.units import bytes_text, counted, difference_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, cost_meant, device_called
 from rematscope.seconds.roofline import TimeEstimate, estimate_time
@@ -125,7 +125,7 @@ class Fit(View):
     def _cells(self) -> list[list[str]]:
         timed = ["Recompute time", "Share of time"] if self.trials[0].seconds else []
         cells = [["", "Names", "Saved", *timed, "Peak predicted", "Peak compiled", "Error", ""]]
-        saved = bytes_texts([trial.plan.saved_bytes for trial in self.trials])
+        saved = [bytes_text(trial.plan.saved_bytes) for trial in self.trials]
         for trial, nbytes in zip(self.trials, saved, strict=True):
             plan, predicted = trial.plan, trial.predicted_bytes
             if trial.seconds:

@@ -19,7 +19,7 @@ from rematscope.render.figure import INK
 from rematscope.render.parts import Pictured, Stack, TextTable
 from rematscope.render.progress import progress
 from rematscope.render.theme import COLOURS
-from rematscope.render.units import SECONDS, bytes_text, bytes_texts, counted
+from rematscope.render.units import SECONDS, bytes_text, counted
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, cost_meant
 from rematscope.tracing.arguments import with_own_options
@@ -227,7 +227,7 @@ class Frontier(Pictured):
         worst = self.points[0].cost or 1
         shown = spread(len(self.points), _SHOWN)
         points = [self.points[i] for i in shown]
-        saved = bytes_texts([point.nbytes for point in points])
+        saved = [bytes_text(point.nbytes) for point in points]
         recomputed = self.graph.amounts([point.cost for point in points])
         for i, point, *amounts in zip(shown, points, saved, recomputed, strict=True):
             part = f"{100 * point.cost / worst:.1f} %"
@@ -260,7 +260,7 @@ class Frontier(Pictured):
                 label = f"greedy within {bytes_text(budget)}"
                 shown.append((label, str(len(point.names)), point, best_of[budget]))
                 footer = "the greedy choice is shown where it is farthest from the best; .greedy has all"
-        saved = bytes_texts([point.nbytes for _, _, point, _ in shown])
+        saved = [bytes_text(point.nbytes) for _, _, point, _ in shown]
         costs = [point.cost for _, _, point, _ in shown]
         texts = self.graph.amounts([*costs, *(0 if best is None else best.cost for *_, best in shown)])
         rows = [["For comparison", "Names", "Saved", "Recomputed", "Best at these bytes"]]

@@ -1,6 +1,6 @@
 """Numbers with their units, as people write them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 _THOUSANDS = ["", "k", "M", "G", "T", "P"]
 BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
@@ -9,14 +9,6 @@ BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 def bytes_text(count: float) -> str:
     """`72 B`, `16 KiB`, `1.25 MiB`: exact below 1 KiB, else three digits."""
     return _scaled(count, 1024, list(BYTES))
-
-
-def bytes_texts(counts: Sequence[float]) -> list[str]:
-    """Texts of a column of bytes in one unit, that of the largest: `0.016 MiB`, `1.25 MiB`.
-
-    What would be below 0.001 keeps a unit of its own.
-    """
-    return _in_one_unit(counts, 1024, list(BYTES), bytes_text)
 
 
 def count_text(count: int, unit: str) -> str:
@@ -31,10 +23,17 @@ def amount_text(cost: float) -> str:
 
 
 def amount_texts(costs: Sequence[float]) -> list[str]:
-    """Texts of a column of amounts in one unit, that of the largest: `0.0974 T`, `6.69 T`."""
-    if not all(isinstance(cost, int) for cost in costs) or max(costs, default=0) < 10_000:
+    """Texts of a column of amounts in one unit, that of the largest: `0.0974 T`, `6.69 T`.
+
+    What would be below 0.001 keeps a unit of its own.
+    """
+    largest, i = float(max(costs, default=0)), 0
+    if not all(isinstance(cost, int) for cost in costs) or largest < 10_000:
         return [amount_text(cost) for cost in costs]
-    return _in_one_unit(costs, 1000, _THOUSANDS, amount_text)
+    while largest >= 1000 and i < len(_THOUSANDS) - 1:
+        largest, i = largest / 1000, i + 1
+    size = 1000.0**i
+    return [amount_text(cost) if cost < size / 1000 else f"{_digits(cost / size)} {_THOUSANDS[i]}" for cost in costs]
 
 
 SECONDS = {"s": 1.0, "ms": 1e-3, "µs": 1e-6, "ns": 1e-9, "ps": 1e-12}
@@ -51,20 +50,6 @@ def _scaled(count: float, step: int, units: list[str]) -> str:
     while size >= step and i < len(units) - 1:
         size, i = size / step, i + 1
     return f"{_digits(size)} {units[i]}".rstrip()
-
-
-def _in_one_unit(counts: Sequence[float], step: int, units: list[str], alone: Callable[[float], str]) -> list[str]:
-    largest, i = float(max(map(abs, counts), default=0)), 0
-    while largest >= step and i < len(units) - 1:
-        largest, i = largest / step, i + 1
-    size = float(step**i)
-
-    def text(count: float) -> str:
-        if i == 0 or 0 < abs(count) < size / 1000:
-            return alone(count)
-        return f"{'0' if not count else _digits(count / size)} {units[i]}"
-
-    return [text(count) for count in counts]
 
 
 def _digits(size: float) -> str:

@@ -12,7 +12,7 @@ from rematscope.ir.cost import Cost, program_cost
 from rematscope.memory.liveness import live_bytes
 from rematscope.memory.timeline import Timeline
 from rematscope.render.parts import Records, TextTable
-from rematscope.render.units import bytes_text, bytes_texts
+from rematscope.render.units import bytes_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import TimeEstimate, estimate_time
@@ -104,8 +104,8 @@ class Comparison(View):
         """Return the header, and a list of texts per row."""
         timed = ["Recompute time", "Share of time"] if self.rows[0].device else []
         cells = [["", "Saved", "Recomputed", *timed, "Deferred", _PEAK]]
-        saved = bytes_texts([row.saved_bytes for row in self.rows])
-        peaks = bytes_texts([row.peak_bytes for row in self.rows])
+        saved = [bytes_text(row.saved_bytes) for row in self.rows]
+        peaks = [bytes_text(row.peak_bytes) for row in self.rows]
         for row, kept, peak in zip(self.rows, saved, peaks, strict=True):
             again, late = (work_text(cost) or "0" for cost in (row.recompute_cost, row.deferred_cost))
             if row.seconds:

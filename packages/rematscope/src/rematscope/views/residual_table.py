@@ -12,7 +12,7 @@ from rematscope.ir.program import Value, type_text
 from rematscope.ir.source import common_path, numberless
 from rematscope.render.html import html_table
 from rematscope.render.parts import Records, TextTable
-from rematscope.render.units import bytes_text, bytes_texts, seconds_text
+from rematscope.render.units import bytes_text, seconds_text
 from rematscope.render.view import View
 from rematscope.seconds.devices import Device, device_called
 from rematscope.seconds.roofline import estimate_time, spent_by
@@ -156,7 +156,7 @@ class ResidualTable(View):
             "Used by",
         ]
         cells = [header]
-        sizes = bytes_texts([row.device_bytes for row in self.rows])
+        sizes = [bytes_text(row.device_bytes) for row in self.rows]
         for row, nbytes in zip(self.rows, sizes, strict=True):
             count = len(row.values)
             saved = common_path(row.values) if row.kind == "argument" else " … ".join(row.values[:: max(count - 1, 1)])

@@ -45,7 +45,7 @@ def drawn(table, width):
 def test_bars_are_drawn_where_the_table_still_fits():
     rows = [["Name", "Share"], ["all of it", "100.0 %"], ["a part", "6.3 %"]]
     table = TextTable(rows, numeric=("Share",), bars={"Share": [1.0, 0.063]})
-    wide, narrow = drawn(table, 40), drawn(table, 18)
+    wide, narrow = drawn(table, 25), drawn(table, 24)
     assert "██████ 100.0 %" in wide and re.search(r"▍ +6\.3 %", wide)
     assert "█" not in narrow and "100.0 %" in narrow
     assert len({line.index("%") for line in wide.splitlines() if "%" in line}) == 1

@@ -70,9 +70,11 @@ class TextTable(View):
         self.bars = bars or {}
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        if self.bars and (drawn := TextTable(self._with_bars(), self.footer, self.numeric)).fits(options.max_width):
-            yield drawn
-            return
+        if self.bars:
+            drawn = TextTable(self._with_bars(), self.footer, self.numeric)
+            if drawn.natural_width <= options.max_width:  # a bar is not worth a wrapped line
+                yield drawn
+                return
         header, *rows = self.rows
         table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, collapse_padding=True)
         # Where words have to be broken, as rich has it.
@@ -96,6 +98,12 @@ class TextTable(View):
                 texts = [f"{bar_text(fraction)} {text:>{width}}" for fraction, text in pairs]
             columns.append([title, *texts])
         return [[*row] for row in zip(*columns, strict=True)]
+
+    @property
+    def natural_width(self) -> int:
+        """The width at which no line wraps."""
+        lines = [[line for text in column for line in text.splitlines()] for column in zip(*self.rows, strict=True)]
+        return sum(max(map(cell_len, each), default=0) for each in lines) + 2 * (len(lines) - 1)
 
     def fits(self, width: int) -> bool:
         """Whether its columns have room side by side with no word broken."""

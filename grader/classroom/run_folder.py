@@ -20,6 +20,16 @@ from rematscope.render.files import write_whole
 _RUN, _RESULTS, _BEGUN, _LOCK = "run.json", "results", "begun", "lock"
 
 
+# What the settings of a run are called in a sentence.
+_SETTINGS = {
+    "seed": "seed (--seed)",
+    "exercise": "choice of exercises (--exercise)",
+    "sandboxed": "isolation (--unsandboxed)",
+    "secret": "secret",
+    "versions": "version of Python, JAX or the workbook",
+}
+
+
 class RunError(Exception):
     """These grades cannot be made in this folder; the message says why and what to do."""
 
@@ -114,9 +124,10 @@ class Run:
         except (OSError, ValueError, TypeError, KeyError):
             raise RunError(f"{folder / _RUN} cannot be read. Start again in another folder.") from None
         if changed := [name for name, value in asked.items() if settings.get(name) != value]:
+            which = " and another ".join(_SETTINGS[name] for name in changed)
             raise RunError(
-                f"The grades in {folder} were made with a different {' and '.join(changed)}: resume them as they "
-                "were begun, or name another folder."
+                f"The grades in {folder} were made with another {which}. "
+                "Resume with the same settings, or choose another folder."
             )
         return cls(folder, settings, {path.stem: _tries(path) for path in (folder / _BEGUN).glob("*.json")})
 

@@ -314,10 +314,10 @@ def test_a_full_disk_and_a_damaged_run_are_told(tmp_path, monkeypatch):
     assert run_folder.Run.resume(run.folder, None, NAME, True) == run
     with pytest.raises(run_folder.RunError, match="Add --resume"):
         run_folder.Run.begin(run.folder, 3, NAME, True)
-    with pytest.raises(run_folder.RunError, match="a different seed and sandboxed"):
+    with pytest.raises(run_folder.RunError, match=r"another seed \(--seed\) and another isolation \(--unsandboxed\)"):
         run_folder.Run.resume(run.folder, 4, NAME, False)
     monkeypatch.setattr(run_folder, "versions", lambda: {"jax": "1.0"})
-    with pytest.raises(run_folder.RunError, match="a different versions"):
+    with pytest.raises(run_folder.RunError, match="another version of Python, JAX"):
         run_folder.Run.resume(run.folder, None, NAME, True)
     for text in ("", "{}", "[]"):
         (run.folder / "run.json").write_text(text)

@@ -92,7 +92,7 @@ ABOUT_ERRORS = (
         "left to wrap. Which of the two does your line do?",
         "parentheses of jax.checkpoint: a function",
         "Did you forget to call it",
-        "who calls what comes back",
+        "takes a function and returns a function",
     ),
     *_about_errors(
         "Some functions in `jax.checkpoint_policies` are policies, such as `dots_saveable`. Others make a policy from "

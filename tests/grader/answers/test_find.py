@@ -132,7 +132,7 @@ def test_a_file_that_is_no_notebook_is_refused_in_a_sentence(tmp_path, text):
             [f"def 1st(x): return x\ndef class(x): return x\ndef {NAME}(): 1st(2)"],
             "page.ipynb cell 1:1: invalid decimal",
         ),
-        ([f"def {NAME}():\n    return (1\n\0"], "not valid Python (page.ipynb cell 1: it holds a null character"),
+        ([f"def {NAME}():\n    return (1\n\0"], "not valid Python (page.ipynb cell 1: the file contains a null"),
     ],
 )
 def test_a_file_without_an_answer_is_told_what_it_lacks(tmp_path, cells, message):

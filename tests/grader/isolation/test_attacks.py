@@ -108,7 +108,7 @@ attack("a loop in a program", NOT_JUDGED, "number of iterations is not a constan
 
 attack("exit at import", NOT_JUDGED, "exited with status 0", "pass", at_import="os._exit(0)")
 attack("exit in a gradient rule", NOT_JUDGED, "exited with status 0", "return leaving(x)")
-attack("sys.exit at import", NOT_PASSED, "answer's cell raises SystemExit", "pass", at_import="sys.exit(0)")
+attack("sys.exit at import", NOT_PASSED, "its cell raises SystemExit", "pass", at_import="sys.exit(0)")
 attack("another program", NOT_PASSED, "PermissionError", "os.execv('/usr/bin/env', ['env', 'true'])")
 
 attack("recursion", NOT_PASSED, "RecursionError", f"return {NAME}(w1, w2, x)")

@@ -295,7 +295,7 @@ def test_where_the_grader_itself_fails_that_is_the_machines_failure_and_ends_no_
             patch.setattr(place, name, fails)
             failed = grader.grade(answer, seed)
         assert [finding.kind for finding in failed.verdict.findings] == ["machine"]
-        assert "the machine refused what grading needs (MemoryError)" in failed.reason
+        assert "this machine is out of resources (MemoryError)" in failed.reason
 
 
 @pytest.mark.skipif(os.name != "posix" or os.geteuid() != 0, reason="needs root")

@@ -99,7 +99,7 @@ def test_an_answer_finds_its_way_through_the_panel(exercise):
     exercise.page.set_viewport_size({"width": 900, "height": 900})
     press(exercise, "Check again", "Not passed yet")
     exercise.page.set_viewport_size({"width": 1440, "height": 900})
-    expect(panel).to_contain_text("residual: relu's mask")
+    expect(panel).to_contain_text("relu's mask, bool[600,32]")
     expect(panel.get_by_role("row", name="no checkpoint")).to_have_count(1)
 
     # A finding opens to the two programs; what it is about is marked.

@@ -48,6 +48,6 @@ def test_a_finding_does_not_tell_the_answer():
 def test_whatever_is_answered_the_finding_can_be_written_to_a_file():
     """One answer that cannot be would keep a class's grades from all others."""
     (finding,) = grade(lambda op: "\ud800", "predict_residuals").findings
-    assert finding.kind == "wrong type" and finding.got == "the text '\\ud800'"
+    assert finding.kind == "wrong type" and finding.got == "the string '\\ud800'"
     finding.got.encode()
     finding.text.encode()

@@ -259,7 +259,10 @@ attack(
     """,
 )  # fmt: skip
 attack(
-    "another jax.export", NOT_JUDGED, "cannot be written down", "jax.export.export = None\nreturn plainly(w1, w2, x)"
+    "another jax.export",
+    NOT_JUDGED,
+    "cannot be exported as a forward and a backward program",
+    "jax.export.export = None\nreturn plainly(w1, w2, x)",
 )
 attack(
     "another capture", NOT_JUDGED, "no function main",
@@ -386,8 +389,8 @@ def notebook(*cells):
 NOTEBOOKS = {
     "magics": (notebook(f"%%bash\ntouch {MARK}", f"!touch {MARK}\n%run evil.py", RIGHT), "passed", ""),
     "an answer in bash": (notebook(f"%%bash\ntouch {MARK}\n{RIGHT}"), NOT_JUDGED, "has no answer"),
-    "a notebook of brackets": ("[" * 100_000, NOT_JUDGED, "not a notebook"),
-    "no notebook": ("{", NOT_JUDGED, "not a notebook"),
+    "a notebook of brackets": ("[" * 100_000, NOT_JUDGED, "not a valid notebook"),
+    "no notebook": ("{", NOT_JUDGED, "not a valid notebook"),
     "an answer of brackets": (notebook(f"{NAME} = {'-' * 100_000}1"), NOT_JUDGED, ""),
 }
 

@@ -32,7 +32,7 @@ def finds(what):
 def found(body, grader):
     text = f"{HEAD}\ndef {NAME}(w1, w2, x):\n{textwrap.indent(textwrap.dedent(body), '    ')}\n"
     graded = grader.grade(Submission("a learner", "answer.py", text.encode()), seed=1)
-    assert "exit status 0" in graded.reason and graded.printed, graded
+    assert "exited with status 0" in graded.reason and graded.printed, graded
     return ast.literal_eval(graded.printed)
 
 

@@ -25,7 +25,7 @@ def mapped(size, flags, file=-1, where=None):
     place = libc.mmap(where, size, 3, flags, file, 0)
     return None if place == FAILED else place
 """
-TOO_MUCH = "more memory than it may have (512 MiB"
+TOO_MUCH = "more than the allowed memory (512 MiB"
 # Each would take 1.5 GiB, and no more, if nothing ended it.
 ATTACKS = {
     "shared pages, all but one unmapped": ("refused", """

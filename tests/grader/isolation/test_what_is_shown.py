@@ -63,7 +63,7 @@ def test_neither_submissions_nor_grades_may_lie_in_what_answers_see(which, tmp_p
     places = {"submissions": tmp_path, "out": tmp_path.with_name("grades"), which: shown / "a class"}
     command = [sys.executable, "-m", "grader", "batch", places["submissions"], "--out", places["out"]]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=ROOT)
-    assert (done.returncode, done.stdout) == (2, "") and "a class is in " in done.stderr.replace("\n", " ")
+    assert (done.returncode, done.stdout) == (2, "") and "a class is inside " in done.stderr.replace("\n", " ")
     assert "which answers can read" in done.stderr and not places["out"].exists()
 
 

@@ -149,8 +149,8 @@ def compare(variants: Mapping[str, Callable], *args, device: Device | str | None
       >>> print(found)
                   Saved  Recomputed                   Deferred            Peak (estimated, no fusion)
       ───────────────────────────────────────────────────────────────────────────────────────────────
-      plain        40 B  0                            0                                         192 B
-      checkpoint    0 B  40 FLOPs, 5 transcendentals  10 transcendentals                        192 B
+      plain        40 B  0                            0                                  ██████ 192 B
+      checkpoint    0 B  40 FLOPs, 5 transcendentals  10 transcendentals                 ██████ 192 B
       Saved: computed residuals, without arguments. Peak: live bytes if nothing is fused.
     """
     __tracebackhide__ = True

@@ -446,5 +446,5 @@ def test_a_cluster_that_loses_workers_and_has_unfit_ones_gives_the_same_grades(
 
         scheduler.kill()
         run = run_folder.Run.begin(tmp_path / "no grades", 4, NAME, True)
-        with pytest.raises(run_folder.RunError, match=r"scheduler at tcp://.* stopped answering.*--resume"):
+        with pytest.raises(run_folder.RunError, match=r"scheduler at tcp://.* no longer answers.*--resume"):
             grade_class.grade_class(collect.collect(tmp_path / "more"), run, cluster)
